@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""A second reader of snap stores, written from docs/format.md alone.
+"""An independent reader of snap stores, written from docs/format.md alone.
 
     reader.py STORE                      list the commits of HEAD
     reader.py STORE restore REF FOLDER   write a commit's files into a new folder
-    reader.py FILE.snap ...              the same of a bundle, whose HEAD is its commit
+    reader.py FILE.snap ...              the same for a bundle; HEAD is its commit
 
-It reads packs only: no index, no cache. `pip install blake3 zstandard xxhash` makes
-it check what it reads; without blake3 or xxhash it says so and trusts the bytes, and
-without zstandard it calls the `zstd` program. Owners, times and attributes are not
-restored; this is a check of the format, not a tool.
+It reads packs, and neither index nor cache. `pip install blake3 zstandard xxhash`
+installs what it uses. Without blake3 or xxhash it warns and does not check hashes;
+without zstandard it calls the program `zstd`. It does not restore owners, times and
+attributes: it checks the format, and is not a tool for users.
 """
 
 import os
@@ -64,7 +64,7 @@ def expand(stored, raw_bytes):
 
 
 class Reader:
-    """The primitives of core/src/format/wire.rs."""
+    """Decodes the primitives of core/src/format/wire.rs."""
 
     def __init__(self, data):
         self.data, self.at = data, 0
@@ -100,7 +100,7 @@ class Reader:
 
 
 def bundle_packs(path):
-    """The commit of a bundle, and where its packs lie: pairs of start and length."""
+    """Returns the commit of a bundle, and a list of its packs as (start, length)."""
     with open(path, "rb") as file:
         head = file.read(16)
         check(head[:8] == b"SNAPPACK" and head[8:12] == b"\1\0\1\0", f"head of {path}")
@@ -118,7 +118,11 @@ def bundle_packs(path):
 
 
 def read_footer(path, base=0, size=None):
-    """Yields (frame, objects); an object is (id, offset in the frame, length, kind)."""
+    """Yields (frame, objects) of a pack.
+
+    A frame is (path, offset in the file, stored length, raw length, codec, checksum).
+    An object is (id, offset in the raw frame, length, kind).
+    """
     with open(path, "rb") as file:
         file.seek(base)
         header = file.read(16)
@@ -214,7 +218,7 @@ class Store:
         return tree, parents, secs, author, host, message, labels, totals
 
     def entries(self, id):
-        """All entries of a directory, through the nodes of a large one."""
+        """Yields the entries of a directory; a large one is a tree of nodes."""
         kind, data = self.object(id)
         r = Reader(data)
         check(kind == TREE and r.u8() == 1, "a tree")
@@ -310,7 +314,7 @@ def metadata(r, owners):
 
 
 def selection(r):
-    """The rule sets, sources and unread paths of a commit; not needed to read its files."""
+    """Skips the rules, sources and unread paths of a commit: files do not need them."""
     for _ in range(r.varint()):
         if r.u8() & 8:
             r.varint()

@@ -24,7 +24,7 @@ Options:
   --small          A twentieth of the data or less, to see whether all works: its figures mean nothing
 ";
 
-/// What was asked for on the command line.
+/// The parsed command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Args {
     pub(crate) only: Vec<String>,
@@ -65,7 +65,7 @@ impl Args {
         Ok(args)
     }
 
-    /// `full`, or the much smaller number with which `--small` tries things out.
+    /// Returns `full`, or with `--small` the much smaller number `small` for a trial run.
     pub(crate) fn scale(&self, full: usize, small: usize) -> usize {
         if self.small { small } else { full }
     }
@@ -83,7 +83,7 @@ fn server(name: &str) -> Result<Server> {
     match name {
         "inside" => Ok(Server::Inside),
         "versitygw" => Ok(Server::Versitygw),
-        _ => Err(format!("`{name}` is no server: `inside` or `versitygw`").into()),
+        _ => Err(format!("`{name}` is not a server; use `inside` or `versitygw`").into()),
     }
 }
 

@@ -1,8 +1,8 @@
-//! A bucket to work in, behind a proxy that counts requests and delays them.
+//! A bucket behind a proxy that counts requests and delays them.
 //!
-//! The server is one inside this process, which holds all in memory and shares
-//! the processors, or versitygw, which `tests/net/versitygw.sh` starts. All
-//! tools reach it the same way.
+//! The server is either one in this process, which keeps all objects in memory and shares the
+//! processors, or versitygw, which `tests/net/versitygw.sh` starts. All tools reach it in the same
+//! way.
 
 use std::{
     collections::BTreeMap,
@@ -16,20 +16,20 @@ use std::{
 use bytes::Bytes;
 use snap_nettest::{Counts, Proxy, S3Options, S3Server};
 use snap_remote::service::{
-    When,
-    client::{Client, Policy},
-    open::{Secrets, open},
+    WriteCondition,
+    client::{Client, RequestPolicy},
+    open::{RemoteCredentials, open},
 };
 
 use crate::Result;
 
-/// Which S3 server.
+/// The S3 server to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Server {
-    /// In this process, in memory.
+    /// A server in this process, in memory.
     #[default]
     Inside,
-    /// versitygw, over a folder.
+    /// versitygw on a folder.
     Versitygw,
 }
 
@@ -38,11 +38,11 @@ pub(crate) enum Server {
 pub(crate) enum Way {
     /// Through the proxy.
     Counted,
-    /// Not through it, since it would be what a rate is limited by.
+    /// Directly, because the proxy would limit the rate.
     Direct,
 }
 
-/// Address and keys of a bucket.
+/// The address and credentials of a bucket.
 #[derive(Debug)]
 struct Access {
     endpoint: String,
@@ -58,12 +58,12 @@ pub(crate) struct Bucket {
     pub(crate) server: &'static str,
     access: Access,
     proxy: Option<Proxy>,
-    /// Runs as long as the bucket is there.
+    /// The server in this process, kept running as long as the bucket is used.
     inside: Option<S3Server>,
 }
 
 impl Bucket {
-    /// A bucket at `server`; one inside is empty.
+    /// Opens a bucket at `server`; a bucket in this process is empty.
     pub(crate) fn open(server: Server, way: Way) -> Result<Self> {
         let (access, inside) = match server {
             Server::Inside => {
@@ -80,32 +80,32 @@ impl Bucket {
         Ok(Self { server, access, proxy, inside })
     }
 
-    /// Where clients are to go.
+    /// Returns the endpoint for clients.
     pub(crate) fn endpoint(&self) -> String {
         self.proxy.as_ref().map_or_else(|| self.access.endpoint.clone(), Proxy::endpoint)
     }
 
-    /// Name of the bucket, and a prefix in it that nobody has used.
+    /// Returns the name of the bucket with an unused prefix.
     pub(crate) fn fresh(&self) -> String {
-        // Works that follow each other may share a bucket.
+        // Several works may use the same bucket.
         static PREFIXES: AtomicU32 = AtomicU32::new(0);
         let number = PREFIXES.fetch_add(1, Ordering::Relaxed);
         format!("{}/{}-{number}", self.access.bucket, std::process::id())
     }
 
-    /// Adds that much to each request from now on.
+    /// Delays each request by `latency` from now on.
     pub(crate) fn delay(&self, latency: Duration) {
         if let Some(proxy) = &self.proxy {
             proxy.set_latency(latency);
         }
     }
 
-    /// What was asked since this was called last; `None` when nobody counts.
+    /// Returns the requests since the last call; `None` without the proxy.
     pub(crate) fn counts(&self) -> Option<Counts> {
         self.proxy.as_ref().map(Proxy::take_counts)
     }
 
-    /// Number of [`Self::counts`].
+    /// Returns the number of requests since the last call of [`Self::counts`].
     pub(crate) fn requests(&self) -> Option<u64> {
         self.counts().map(|counts| counts.total)
     }
@@ -118,12 +118,12 @@ impl Bucket {
             return Ok(());
         }
         let client = self.client(prefix)?;
-        runtime()?.block_on(client.write(key, bytes, When::Always))?;
+        runtime()?.block_on(client.write(key, bytes, WriteCondition::Always))?;
         Ok(())
     }
 
-    /// Variables by which a child process finds the bucket, without any
-    /// settings of the user.
+    /// Returns the variables by which a child process finds the bucket, without any settings of the
+    /// user.
     pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
         vec![
             ("AWS_ACCESS_KEY_ID", self.access.key.clone()),
@@ -138,20 +138,20 @@ impl Bucket {
         ]
     }
 
-    /// A client of what [`Self::fresh`] has named, with the usual limits.
+    /// Makes a client for a name from [`Self::fresh`], with default limits.
     pub(crate) fn client(&self, prefix: &str) -> Result<Client> {
         let traffic = Arc::default();
         let options = BTreeMap::from([("endpoint".to_owned(), self.endpoint())]);
-        let secrets = Secrets {
+        let secrets = RemoteCredentials {
             name: Some(self.access.key.clone()),
             secret: Some(self.access.secret.clone()),
             session: None,
         };
         let service = open(&format!("s3://{prefix}").parse()?, &options, &secrets, &traffic)?;
-        Ok(Client::new(service, Policy::default(), traffic))
+        Ok(Client::new(service, RequestPolicy::default(), traffic))
     }
 
-    /// Removes everything under a prefix, which may be a gibibyte.
+    /// Removes all objects under a prefix; they may have a gibibyte.
     pub(crate) fn forget(&self, prefix: &str) -> Result<()> {
         let client = self.client(prefix)?;
         runtime()?.block_on(async {
@@ -188,7 +188,7 @@ impl Access {
     }
 }
 
-/// A runtime for what is done in this process.
+/// Starts a runtime for requests of this process.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }
@@ -206,7 +206,7 @@ mod tests {
         let runtime = runtime().unwrap();
         bucket.delay(Duration::from_millis(50));
         let begin = std::time::Instant::now();
-        runtime.block_on(client.write("key", "bytes".into(), When::Always)).unwrap();
+        runtime.block_on(client.write("key", "bytes".into(), WriteCondition::Always)).unwrap();
         assert!(begin.elapsed() >= Duration::from_millis(50));
         assert_eq!((bucket.requests(), bucket.requests()), (Some(1), Some(0)));
         bucket.delay(Duration::ZERO);

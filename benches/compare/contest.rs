@@ -1,9 +1,9 @@
-//! Runs several contestants on the same job, in turn, again and again.
+//! Runs several contestants on the same job in turn, for several rounds.
 //!
-//! The first round is not timed: it warms the page cache, measures memory, and
-//! its results are checked. Who fails it is out. Then all are timed once a
-//! round, another one going first each time, so that what else the machine is
-//! doing hits all alike.
+//! The first round is not timed: it warms the page cache, measures memory, and its results are
+//! checked. A contestant that fails in it is excluded. After that, each contestant is timed once in
+//! each round. Another one starts each round, so that other load on the machine affects all
+//! equally.
 
 use crate::{
     Result,
@@ -11,7 +11,7 @@ use crate::{
     place::Place,
 };
 
-/// Does something outside the timed part.
+/// A step outside the timed part.
 type Step<'c> = Box<dyn FnMut() -> Result<()> + 'c>;
 
 /// One program in a contest.
@@ -19,16 +19,16 @@ pub(crate) struct Contestant<'c> {
     pub(crate) name: String,
     /// Resets the state before each run, the first one included.
     pub(crate) prepare: Step<'c>,
-    /// What is timed.
+    /// The timed call.
     pub(crate) call: Box<dyn Fn() -> Call + 'c>,
-    /// Compares the result of the first run with what it should be.
+    /// Checks the result of the first run.
     pub(crate) check: Step<'c>,
-    /// Reads after each run what was counted beside its time.
+    /// Returns a count after each run, such as the number of requests.
     pub(crate) count: Box<dyn FnMut() -> Result<Option<u64>> + 'c>,
 }
 
 impl<'c> Contestant<'c> {
-    /// A contestant that needs no preparation and has no result to check.
+    /// Makes a contestant that needs no preparation and has no result to check.
     pub(crate) fn plain(name: &str, call: impl Fn() -> Call + 'c) -> Self {
         Self {
             name: name.to_owned(),
@@ -40,23 +40,23 @@ impl<'c> Contestant<'c> {
     }
 }
 
-/// How a contestant did.
+/// The results of a contestant.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Score {
     pub(crate) name: String,
     pub(crate) samples: Samples,
     /// Peak memory of the first run.
     pub(crate) peak_bytes: Option<u64>,
-    /// What each run counted, the first one included.
+    /// The count of each run, including the first one.
     pub(crate) counted: Vec<u64>,
-    /// Why it is out.
+    /// The reason for its exclusion.
     pub(crate) failure: Option<String>,
 }
 
-/// Holds the contest: one round of checking, then `runs` timed ones.
+/// Runs the contest: one round of checks, then `runs` timed rounds.
 ///
-/// `change` is called with the number of the round before it starts. An error
-/// is one of the contest's own; those of contestants are in their scores.
+/// `change` is called with the number of each round before it starts. An error comes from the
+/// contest itself; errors of contestants are in their scores.
 pub(crate) fn hold(
     place: &Place,
     runs: usize,

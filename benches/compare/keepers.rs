@@ -1,8 +1,7 @@
-//! The programs that keep a folder in a bucket: snap, and those it is held
-//! against.
+//! The programs that save a folder in a bucket: snap, and the peers that it is compared with.
 //!
-//! All of them read the same data folder, reach the bucket the same way and
-//! write only below a folder of their own, caches included.
+//! All of them read the same data folder and reach the bucket in the same way. Each writes only
+//! below its own folder, including caches.
 
 use std::{
     cell::RefCell,
@@ -20,42 +19,40 @@ use crate::{
     place::{empty, remove},
 };
 
-/// Something that keeps a folder in a bucket.
+/// A program that saves a folder in a bucket.
 pub(crate) trait Keeper {
-    /// Name in the table.
+    /// Returns its name in the table.
     fn name(&self) -> &'static str;
-    /// Starts anew: nothing under its prefix, nothing remembered here.
+    /// Starts with an unused prefix and without local caches.
     fn fresh(&self) -> Result<()>;
-    /// Does here what comes before a save, and is not timed.
+    /// Prepares a save, outside the timed part.
     fn ready(&self) -> Result<()> {
         Ok(())
     }
-    /// Saves the folder for the first time, all set-up included.
+    /// Returns the call that saves the folder for the first time, including the set-up.
     fn first(&self) -> Call;
-    /// Saves it once more.
+    /// Returns the call that saves it again.
     fn again(&self) -> Call;
-    /// Forgets what is known here of the bucket by who reads from it; who saves
-    /// knows it still.
+    /// Removes the local cache for reading from the bucket; the cache for saving stays.
     fn forget(&self) -> Result<()>;
-    /// Writes what was saved last into `into`, an empty folder.
+    /// Returns the call that restores the last saved data into `into`, an empty folder.
     fn restore(&self, into: &Path) -> Call;
-    /// Writes one file, by its path in the folder, to the file `into`.
+    /// Returns the call that writes one file, given by its path in the folder, to the file `into`.
     fn cat(&self, path: &Path, into: &Path) -> Call;
-    /// What of a tree it claims to keep.
+    /// Returns the properties of a tree that it claims to preserve.
     fn keeps(&self) -> Options;
-    /// Bucket and prefix where it saves.
+    /// Returns the bucket and the prefix in which it saves.
     fn prefix(&self) -> String;
-    /// How many requests it says that its last call has made, where it says
-    /// such things.
+    /// Returns the number of requests that its last call reported, if it reports that.
     fn told(&self) -> Result<Option<u64>> {
         Ok(None)
     }
 }
 
-/// Names of the peers that [`keeper`] knows; their programs are called so.
+/// Names of the peers that [`keeper`] knows; their programs have the same names.
 pub(crate) const KEEPERS: [&str; 2] = ["restic", "rclone"];
 
-/// The peer called `name`, that saves `data` and keeps all its own in `home`.
+/// Returns the peer called `name`, which saves `data` and keeps its own files in `home`.
 pub(crate) fn keeper<'b>(
     name: &str,
     bucket: &'b Bucket,
@@ -70,14 +67,14 @@ pub(crate) fn keeper<'b>(
     }
 }
 
-/// What a keeper works with.
+/// The environment of a keeper.
 #[derive(Debug)]
 pub(crate) struct At<'b> {
     pub(crate) bucket: &'b Bucket,
     pub(crate) data: PathBuf,
-    /// For all its own.
+    /// The folder for its own files.
     pub(crate) home: PathBuf,
-    /// Bucket and prefix.
+    /// The bucket and the prefix.
     pub(crate) prefix: RefCell<String>,
 }
 
@@ -92,12 +89,12 @@ impl At<'_> {
     }
 }
 
-/// When snap commits.
+/// Selects whether snap's time includes the commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Commit {
-    /// Before the time that is taken: a push is measured.
+    /// The commit is not timed: only the push is measured.
     Before,
-    /// Within it, as the peers do.
+    /// The commit is part of the timed call, as with the peers.
     Within,
 }
 
@@ -107,7 +104,7 @@ pub(crate) struct SnapKeeper<'b> {
     program: PathBuf,
     at: At<'b>,
     commit: Commit,
-    /// Where the last call has printed a file, and behind it what it has asked.
+    /// The file to which the last call printed a file's content, followed by its record.
     printed: RefCell<Option<PathBuf>>,
 }
 
@@ -116,15 +113,15 @@ impl<'b> SnapKeeper<'b> {
         Self { program: program.to_owned(), at, commit, printed: RefCell::default() }
     }
 
-    /// A program, with all that snap needs to find the bucket and nothing else.
+    /// Adds the environment that snap needs to find the bucket, and nothing else.
     fn call(&self, program: Call) -> Call {
         let own = [("HOME", "home"), ("XDG_CONFIG_HOME", "config"), ("XDG_CACHE_HOME", CACHE)];
         let call = program.vars(self.at.bucket.environment());
         own.into_iter().fold(call, |call, (name, folder)| call.var(name, self.at.home.join(folder)))
     }
 
-    /// A line of shell, in which `snap` is snap with its store, `$1` the data
-    /// and `$2` the location.
+    /// Makes a call of a shell command, in which `snap` is snap with its store, `$1` the data and
+    /// `$2` the location.
     fn shell(&self, line: &str) -> Call {
         let snap = r#"set -e; snap() { "$SNAP" -q --store "$STORE" "$@"; };"#;
         self.call(Call::shell(&format!("{snap} {line}")))
@@ -135,7 +132,7 @@ impl<'b> SnapKeeper<'b> {
             .into_file(&self.report())
     }
 
-    /// snap without a store.
+    /// Makes a call of snap without a store.
     fn plain(&self) -> Call {
         self.call(Call::new(&self.program)).into_file(&self.report())
     }
@@ -144,19 +141,19 @@ impl<'b> SnapKeeper<'b> {
         format!("s3://{}", self.at.prefix())
     }
 
-    /// Where it says what it has done.
+    /// Returns the path of the JSON record of the last call.
     fn report(&self) -> PathBuf {
         self.at.home.join("report.json")
     }
 }
 
-/// Folder for what is known of the bucket without a store.
+/// Folder for the cache of the bucket when there is no store.
 const CACHE: &str = "cache";
 
-/// Commits without a word.
+/// Commits without output.
 const COMMIT: &str = r#"snap commit "$1" -m compare > /dev/null;"#;
 
-/// Says in JSON what it has asked for.
+/// Pushes, and prints the statistics as JSON.
 const PUSH: &str = "snap --json push --stats";
 
 impl Keeper for SnapKeeper<'_> {
@@ -204,7 +201,7 @@ impl Keeper for SnapKeeper<'_> {
         self.plain().args(["-q", "--json", "--stats", "cat"]).arg(place).into_file(into)
     }
     fn keeps(&self) -> Options {
-        // A clone has its store in the folder.
+        // A clone contains its store.
         Options { root: false, skip: vec![".snap".into()], ..Options::default() }
     }
     fn prefix(&self) -> String {
@@ -214,14 +211,14 @@ impl Keeper for SnapKeeper<'_> {
         let path = self.printed.take().unwrap_or_else(|| self.report());
         let printed = fs::read(&path)?;
         let (content, requests) = record_of(&printed)
-            .ok_or_else(|| format!("{} does not say what was asked", path.display()))?;
+            .ok_or_else(|| format!("{} does not contain the number of requests", path.display()))?;
         fs::write(&path, content)?;
         Ok(Some(requests))
     }
 }
 
-/// What was printed before the last record, and the requests that this speaks
-/// of.
+/// Splits the output before its last record. Returns that part, and the number of requests in the
+/// record.
 fn record_of(printed: &[u8]) -> Option<(&[u8], u64)> {
     const START: &[u8] = br#"{"version""#;
     let start = printed.windows(START.len()).rposition(|bytes| bytes == START)?;
@@ -233,7 +230,7 @@ fn record_of(printed: &[u8]) -> Option<(&[u8], u64)> {
 struct Restic<'b>(At<'b>);
 
 impl Restic<'_> {
-    /// With the cache of who writes; who reads has another one.
+    /// Makes a call with the cache for saving; reading uses another cache.
     fn shell(&self, line: &str) -> Call {
         let At { bucket, data, home, .. } = &self.0;
         Call::shell(line)
@@ -279,7 +276,7 @@ impl Keeper for Restic<'_> {
     }
 }
 
-/// rclone, which keeps no snapshots and copies files as they are.
+/// rclone, which copies files unchanged and has no snapshots.
 struct Rclone<'b>(At<'b>);
 
 impl Rclone<'_> {
@@ -312,8 +309,8 @@ impl Keeper for Rclone<'_> {
         self.0.fresh()
     }
     fn first(&self) -> Call {
-        // Else it copies an object over itself to change its time, which not
-        // every server can.
+        // Without this option rclone copies an object onto itself to change its time, which some
+        // servers do not support.
         let call = self.call().args(["copy", "--no-update-modtime"]);
         call.arg(&self.0.data).arg(self.place())
     }
@@ -372,7 +369,7 @@ mod tests {
             assert!(bucket.requests().unwrap() > 0, "{name}");
             bucket.forget(&keeper.prefix()).unwrap();
             keeper.forget().unwrap();
-            // To rclone a bucket that has nothing of the name is an empty folder.
+            // For rclone, a missing prefix is an empty folder.
             let is_gone = keeper.cat(&path, &file).run().is_err();
             assert!(is_gone || fs::read(&file).unwrap().is_empty(), "{name}");
         }

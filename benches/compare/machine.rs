@@ -1,4 +1,4 @@
-//! What a table was measured on: machine, tools, and the snap under test.
+//! Describes the measurement: the machine, the tools, and the snap under test.
 
 use std::path::{Path, PathBuf};
 
@@ -9,8 +9,8 @@ use crate::{
     tools::PEERS,
 };
 
-/// The snap to measure: the one given, else the one built now from the same
-/// workspace, so that no table shows figures of an old build.
+/// Returns the snap to measure: the given one, or else one that is now built from this workspace,
+/// so that no table shows figures of an old build.
 pub(crate) fn snap(args: &Args) -> Result<PathBuf> {
     if let Some(path) = &args.snap {
         return match path.is_file() {
@@ -25,13 +25,13 @@ pub(crate) fn snap(args: &Args) -> Result<PathBuf> {
         .run()?;
     let path = std::env::current_exe()?.with_file_name("snap");
     if !path.is_file() {
-        return Err(format!("cargo built no {}; run it with --release", path.display()).into());
+        return Err(format!("cargo did not build {}; run it with --release", path.display()).into());
     }
     Ok(path)
 }
 
-/// Folders to work in: those given, else one beside this program and one in
-/// memory.
+/// Returns the parents of the working folders: the given ones, or else the folder of this program
+/// and one in memory.
 pub(crate) fn parents(args: &Args) -> Result<Vec<PathBuf>> {
     if !args.on.is_empty() {
         return Ok(args.on.clone());
@@ -41,7 +41,7 @@ pub(crate) fn parents(args: &Args) -> Result<Vec<PathBuf>> {
     Ok([disk, PathBuf::from("/dev/shm")].into_iter().filter(|dir| dir.is_dir()).collect())
 }
 
-/// Peers that are not installed.
+/// Lists the peers that are not installed.
 pub(crate) fn absent_peers() -> Vec<&'static str> {
     let mut absent: Vec<&str> = PEERS
         .iter()
@@ -52,7 +52,7 @@ pub(crate) fn absent_peers() -> Vec<&'static str> {
     absent
 }
 
-/// Lines that stand above a table.
+/// Returns the lines above a table.
 pub(crate) fn describe(args: &Args, snap: &Path) -> String {
     let first_line = |call: Call| {
         let text = call.output().unwrap_or_default();

@@ -1,9 +1,8 @@
 //! Compares snap with other tools on the same data in one run.
 //!
-//! `--help` says how to call it, `benches/README.md` what it measures and how.
-//! Everything that is printed is printed here: the table to standard output,
-//! what goes on to standard error. The exit code is 1 when a tool failed or
-//! gave back something else than it was given; a missed target is no failure.
+//! `--help` explains the usage; `benches/README.md` explains what is measured and how. Only this
+//! file prints: the table to standard output, progress to standard error. The exit code is 1 if a
+//! tool failed or restored different data; a missed target is not a failure.
 
 mod args;
 mod bucket;
@@ -26,7 +25,7 @@ use crate::{
     works::{Bench, WORKS, Work},
 };
 
-/// Whatever stops a comparison, as text for whoever started it.
+/// Any error that stops a comparison, as text for the user.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
@@ -85,7 +84,7 @@ fn chosen(args: &Args) -> Result<Vec<&'static Work>> {
     if let Some(unknown) =
         args.only.iter().find(|slug| WORKS.iter().all(|work| work.slug != **slug))
     {
-        return Err(format!("no work is called `{unknown}`; --list shows them").into());
+        return Err(format!("`{unknown}` is not a work; --list shows the works").into());
     }
     let wanted = |work: &&Work| args.only.is_empty() || args.only.iter().any(|s| s == work.slug);
     Ok(WORKS.iter().filter(wanted).collect())
@@ -105,12 +104,12 @@ fn report(args: &Args, snap: &std::path::Path, rows: &[Row], notes: &[String]) -
     text.trim_end().to_owned() + "\n"
 }
 
-#[expect(clippy::print_stdout, reason = "the table is what this program is for")]
+#[expect(clippy::print_stdout, reason = "this program prints a table")]
 fn show(text: &str) {
     print!("{text}");
 }
 
-#[expect(clippy::print_stderr, reason = "a run takes minutes, and says where it is")]
+#[expect(clippy::print_stderr, reason = "a run takes minutes, so it reports its progress")]
 fn talk(text: &str) {
     eprintln!("{text}");
 }

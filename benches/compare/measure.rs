@@ -1,9 +1,8 @@
-//! Runs other programs and measures them: wall time and peak memory.
+//! Runs other programs and measures their wall time and peak memory.
 //!
-//! Time is that of starting the program until it has ended, without anything
-//! in between. Memory is measured in a run of its own, never timed, under
-//! `/usr/bin/time`, which reads it from `wait4`; the standard library does not
-//! show that figure. For a pipeline it is that of its largest program.
+//! The time is measured from the start of the program to its end. Memory is measured in a separate,
+//! untimed run under `/usr/bin/time`. That program reads it from `wait4`; the standard library does
+//! not expose it. For a pipeline, the figure is that of its largest program.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -15,7 +14,7 @@ use std::{
 
 use crate::{Result, table::Unit};
 
-/// Variables that would lead a tool elsewhere.
+/// Variables that would direct a tool to another store or configuration.
 const ELSEWHERE: [&str; 12] = [
     "SNAP_STORE",
     "GIT_DIR",
@@ -31,14 +30,14 @@ const ELSEWHERE: [&str; 12] = [
     "http_proxy",
 ];
 
-/// A program to run, with everything that it needs.
+/// A program to run, with its arguments and environment.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     program: OsString,
     args: Vec<OsString>,
     vars: Vec<(OsString, OsString)>,
     dir: Option<PathBuf>,
-    /// Where its standard output goes.
+    /// The file for its standard output; without one the output is discarded.
     file: Option<PathBuf>,
     good_codes: Vec<i32>,
 }
@@ -50,7 +49,7 @@ impl Call {
         Self { program, args, vars, dir: None, file: None, good_codes: vec![0] }
     }
 
-    /// A line of shell, whose `$1`, `$2` … are the arguments added to it.
+    /// Makes a call of a shell command; `$1`, `$2` … are the arguments added to it.
     pub(crate) fn shell(line: &str) -> Self {
         Self::new("sh").args(["-c", line, "sh"])
     }
@@ -81,19 +80,19 @@ impl Call {
         self
     }
 
-    /// Writes standard output to a file instead of nowhere.
+    /// Writes standard output to a file instead of discarding it.
     pub(crate) fn into_file(mut self, path: &Path) -> Self {
         self.file = Some(path.to_owned());
         self
     }
 
-    /// Takes this exit code for success as well.
+    /// Accepts this exit code as success too.
     pub(crate) fn or_code(mut self, code: i32) -> Self {
         self.good_codes.push(code);
         self
     }
 
-    /// Runs to the end and says how long it took.
+    /// Runs the program to its end and returns the duration.
     pub(crate) fn time(&self) -> Result<Duration> {
         let mut errors = tempfile::tempfile()?;
         let mut command = self.command(&self.program, &self.args);
@@ -114,13 +113,13 @@ impl Call {
         Err(self.failure(&format!("{status}"), &text).into())
     }
 
-    /// Runs to the end.
+    /// Runs the program to its end.
     pub(crate) fn run(&self) -> Result<()> {
         self.time().map(drop)
     }
 
-    /// Runs to the end and says how many bytes of memory it had at its peak;
-    /// `None` where that cannot be measured.
+    /// Runs the program to its end and returns its peak memory in bytes; `None` if that cannot be
+    /// measured.
     pub(crate) fn peak_bytes(&self) -> Result<Option<u64>> {
         const TIME: &str = "/usr/bin/time";
         if !Path::new(TIME).exists() {
@@ -138,7 +137,7 @@ impl Call {
         Ok(Some(kib * 1024))
     }
 
-    /// Runs to the end and gives its standard output.
+    /// Runs the program to its end and returns its standard output.
     pub(crate) fn output(&self) -> Result<String> {
         let output = self.command(&self.program, &self.args).stdin(Stdio::null()).output()?;
         if !output.status.success() {
@@ -150,7 +149,7 @@ impl Call {
     fn command(&self, program: &OsStr, args: &[OsString]) -> Command {
         let mut command = Command::new(program);
         command.args(args).stdin(Stdio::null());
-        // What the caller's shell has set must not lead a tool elsewhere.
+        // Variables of the caller's shell must not direct a tool to another store.
         for name in ELSEWHERE {
             command.env_remove(name);
         }
@@ -171,13 +170,13 @@ impl Call {
     }
 }
 
-/// Whether `program` can be found in the search path.
+/// Returns true if `program` is in the search path.
 pub(crate) fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
-/// Times of one program on one job.
+/// The times of one program in one contest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples {
     secs: Vec<f64>,
@@ -189,7 +188,7 @@ impl Samples {
         self.secs.insert(at, taken.as_secs_f64());
     }
 
-    /// Middle value, or the mean of the two in the middle; `None` without any.
+    /// Returns the median; `None` without samples.
     pub(crate) fn median_secs(&self) -> Option<f64> {
         let middle = self.secs.len() / 2;
         let upper = self.secs.get(middle)?;
@@ -199,12 +198,12 @@ impl Samples {
         Some(f64::midpoint(self.secs[middle - 1], *upper))
     }
 
-    /// Least and greatest value; `None` without any.
+    /// Returns the minimum and the maximum; `None` without samples.
     pub(crate) fn range_secs(&self) -> Option<(f64, f64)> {
         Some((*self.secs.first()?, *self.secs.last()?))
     }
 
-    /// The same for a table.
+    /// Formats the range for a table.
     pub(crate) fn shown_range(&self) -> String {
         let shown =
             |(least, most)| format!("({} .. {})", Unit::Secs.show(least), Unit::Secs.show(most));

@@ -1,4 +1,4 @@
-//! A folder to work in, on a disk or in memory.
+//! A working folder on a disk or in memory.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,11 +12,11 @@ use walkdir::WalkDir;
 
 use crate::Result;
 
-/// How long data is left alone after it was written: stat caches distrust
-/// files that are not safely older than the moment they were read.
+/// Minimum age of data before a measurement: stat caches distrust files that were written shortly
+/// before they were read.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// A folder of its own for one place; gone with the value.
+/// The working folder of one place, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Place {
     root: TempDir,
@@ -38,7 +38,7 @@ impl Place {
         Ok(Self { root, name, is_memory })
     }
 
-    /// Path of `name` here; nothing is created.
+    /// Returns the path of `name` in the folder; creates nothing.
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.root.path().join(name)
     }
@@ -51,22 +51,21 @@ impl Place {
         Ok(())
     }
 
-    /// Writes out dirty pages, so that a run does not pay for what others have
-    /// written before it.
+    /// Writes dirty pages to the disk, so that a run is not slowed down by earlier writes.
     pub(crate) fn sync(&self) {
         if !self.is_memory {
             rustix::fs::sync();
         }
     }
 
-    /// Lets data that was just written grow old enough to be trusted.
+    /// Waits until new data is old enough for stat caches.
     pub(crate) fn settle(&self) {
         self.sync();
         thread::sleep(SETTLE);
     }
 }
 
-/// Removes a file or a folder with all it holds, when there is one.
+/// Removes a file or a folder with its contents, if it exists.
 pub(crate) fn remove(path: &Path) -> Result<()> {
     match fs::symlink_metadata(path) {
         Err(_) => Ok(()),
@@ -81,7 +80,7 @@ pub(crate) fn empty(path: &Path) -> Result<()> {
     Ok(fs::create_dir_all(path)?)
 }
 
-/// Number of files below `path`, or of `path` itself, and their bytes.
+/// Returns the number of files below `path`, or of `path` itself, and their total size in bytes.
 pub(crate) fn count(path: &Path) -> Result<(u64, u64)> {
     let (mut files, mut bytes) = (0, 0);
     for entry in WalkDir::new(path) {

@@ -1,8 +1,8 @@
-//! Results as rows of a markdown table, and whether their targets are met.
+//! Results as rows of a markdown table, and checks of their targets.
 
 use std::fmt::Write as _;
 
-/// What a figure counts.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Seconds of wall time.
@@ -11,14 +11,14 @@ pub(crate) enum Unit {
     Stored,
     /// Bytes of memory, shown in units of 1,048,576.
     Memory,
-    /// A number of things.
+    /// A count.
     Count,
-    /// One thing by another.
+    /// A ratio of two figures.
     Ratio,
 }
 
 impl Unit {
-    /// Figure with its unit.
+    /// Formats a figure with its unit.
     pub(crate) fn show(self, amount: f64) -> String {
         match self {
             Self::Secs if amount < 0.1 => format!("{:.1} ms", amount * 1e3),
@@ -32,42 +32,41 @@ impl Unit {
     }
 }
 
-/// What the issue asks for.
+/// The target that an issue sets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Target {
-    /// At most so many times the figure of a peer in the same run.
+    /// At most this factor times the figure of a peer in the same run.
     Times(f64, &'static str),
     /// At most this figure.
     AtMost(f64),
-    /// Shown to be known, without a target.
+    /// No target; the figure is only shown.
     None,
 }
 
-/// One figure of snap beside those of its peers.
+/// A figure of snap beside those of its peers.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) work: String,
     pub(crate) place: String,
     pub(crate) measure: &'static str,
     pub(crate) unit: Unit,
-    /// `None` when snap could not do it.
+    /// `None` if snap failed.
     pub(crate) snap: Option<f64>,
-    /// Shown behind the figure, such as the range of times.
+    /// Text after the figure, such as the range of times.
     pub(crate) detail: String,
     pub(crate) peers: Vec<(String, f64)>,
     pub(crate) target: Target,
 }
 
 impl Row {
-    /// Snap's figure divided by that of the peer its target names.
+    /// Returns snap's figure divided by that of the peer in its target.
     fn ratio(&self) -> Option<f64> {
         let Target::Times(_, peer) = self.target else { return None };
         let (_, figure) = self.peers.iter().find(|(name, _)| name == peer)?;
         (*figure > 0.0).then_some(self.snap? / figure)
     }
 
-    /// Whether the target is met; `None` when there is none, or no figure to
-    /// hold against it.
+    /// Returns true if the target is met; `None` without a target or without a figure.
     pub(crate) fn is_met(&self) -> Option<bool> {
         match self.target {
             Target::Times(factor, _) => Some(self.ratio()? <= factor),
@@ -111,7 +110,7 @@ impl Row {
     }
 }
 
-/// Writes the rows as a markdown table.
+/// Formats the rows as a markdown table.
 pub(crate) fn markdown(rows: &[Row]) -> String {
     const HEAD: [&str; 8] = ["work", "where", "measure", "snap", "peers", "ratio", "target", "met"];
     let cells: Vec<[String; 8]> = rows.iter().map(Row::cells).collect();

@@ -1,8 +1,7 @@
-//! The tools that save a folder: snap, and the peers it is held against.
+//! The backup tools: snap, and the peers that it is compared with.
 //!
-//! All of them read the same data folder and write only below a folder of
-//! their own, caches and settings included. A store is set up outside the
-//! timed part, for every tool alike.
+//! All tools read the same data folder. Each writes only below its own folder, including caches and
+//! settings. For every tool, the store is set up outside the timed part.
 
 use std::{
     cell::Cell,
@@ -18,23 +17,23 @@ use crate::{
     place::{count, empty, remove},
 };
 
-/// Something that can save a folder and give it back.
+/// A tool that can save a folder and restore it.
 pub(crate) trait Tool {
-    /// Name in the table.
+    /// Returns its name in the table.
     fn name(&self) -> &'static str;
-    /// Makes the store an empty one.
+    /// Resets the store to an empty one.
     fn fresh(&self) -> Result<()>;
-    /// Saves the data folder into the store.
+    /// Returns the call that saves the data folder into the store.
     fn save(&self) -> Call;
-    /// Writes what was saved last into `into`, an empty folder.
+    /// Returns the call that restores the last saved data into `into`, an empty folder.
     fn restore(&self, into: &Path) -> Call;
-    /// What of a tree this tool claims to keep.
+    /// Returns the properties of a tree that this tool claims to preserve.
     fn keeps(&self) -> Options;
-    /// Bytes that the saved data takes, and those of the whole store.
+    /// Returns the size of the saved data and of the whole store, in bytes.
     fn stored_bytes(&self) -> Result<(u64, u64)>;
 }
 
-/// Names of the peers that [`peer`] knows, each with the programs it needs.
+/// Names of the peers that [`peer`] knows, each with the programs that it needs.
 pub(crate) const PEERS: [(&str, &[&str]); 5] = [
     ("tar+zstd", &["tar", "zstd"]),
     ("git", &["git"]),
@@ -43,7 +42,7 @@ pub(crate) const PEERS: [(&str, &[&str]); 5] = [
     ("borg", &["borg"]),
 ];
 
-/// The peer called `name`, that saves `data` and keeps all its own in `home`.
+/// Returns the peer called `name`, which saves `data` and keeps its own files in `home`.
 pub(crate) fn peer(name: &str, data: &Path, home: PathBuf) -> Option<Box<dyn Tool>> {
     let data = data.to_owned();
     match name {
@@ -56,8 +55,8 @@ pub(crate) fn peer(name: &str, data: &Path, home: PathBuf) -> Option<Box<dyn Too
     }
 }
 
-/// What a peer keeps when it keeps nearly everything: the saved folder's own
-/// metadata is not counted, and holes may be filled.
+/// The options for a peer that preserves almost everything: the saved folder's own metadata is not
+/// compared, and holes may be filled.
 fn most() -> Options {
     Options { root: false, sparse: false, ..Options::default() }
 }
@@ -75,7 +74,7 @@ impl Snap {
         Call::new(&self.program).args(["-q", "--store"]).arg(&self.store)
     }
 
-    /// Number of files in `objects/`, and their bytes.
+    /// Returns the number of files in `objects/`, and their total size in bytes.
     pub(crate) fn objects(&self) -> Result<(u64, u64)> {
         count(&self.store.join("objects"))
     }
@@ -130,7 +129,7 @@ impl Tool for Tar {
         Call::shell(r#"zstd -q -dc "$1" | tar -xpf - -C "$2""#).arg(self.archive()).arg(into)
     }
     fn keeps(&self) -> Options {
-        // Its usual format knows whole seconds.
+        // The default format of tar has times in whole seconds.
         Options { times: false, attributes: false, ..most() }
     }
     fn stored_bytes(&self) -> Result<(u64, u64)> {
@@ -139,14 +138,14 @@ impl Tool for Tar {
     }
 }
 
-/// git, with its folder outside the data, so that the data needs no copy.
+/// git, with its folder outside the data, so that the data need not be copied.
 pub(crate) struct Git {
     pub(crate) data: PathBuf,
     pub(crate) home: PathBuf,
 }
 
 impl Git {
-    /// What every command needs; `$G` is git for the data folder.
+    /// Returns a call with the common settings; `$G` in `line` is git for the data folder.
     pub(crate) fn shell(&self, line: &str) -> Call {
         let line = format!(r#"set -e; G="git -c gc.auto=0 -c core.autocrlf=false"; {line}"#);
         let mut call = Call::shell(&line).dir(&self.data);
@@ -170,17 +169,17 @@ impl Tool for Git {
     fn fresh(&self) -> Result<()> {
         empty(&self.home)?;
         self.shell("$G init -q").run()?;
-        // The data's own .gitattributes must not change a byte of it.
+        // A .gitattributes in the data must not change any bytes.
         let attributes = "* -text -filter -ident -working-tree-encoding\n";
         fs::create_dir_all(self.home.join("git/info"))?;
         Ok(fs::write(self.home.join("git/info/attributes"), attributes)?)
     }
     fn save(&self) -> Call {
-        // A commit of nothing ends with 1. `-f` adds what .gitignore names.
+        // An empty commit exits with code 1. `-f` also adds ignored files.
         self.shell("$G add -A -f; $G commit -q -m compare").or_code(1)
     }
     fn restore(&self, into: &Path) -> Call {
-        // With an index of its own: the other one knows the data's times.
+        // Uses a separate index, because the other one knows the times of the data.
         let index = self.home.join("restore-index");
         self.shell(r#"rm -f "$GIT_INDEX_FILE"; $G checkout -q -f HEAD -- ."#)
             .dir(into)
@@ -263,7 +262,7 @@ impl Tool for Restic {
 struct Borg {
     data: PathBuf,
     home: PathBuf,
-    /// How often it has saved, since every archive needs a name of its own.
+    /// Number of saves so far; every archive needs a unique name.
     saved: Cell<u32>,
 }
 

@@ -1,5 +1,4 @@
-//! Servers that are measured: `snap serve`, and nginx over a folder; and `wrk`,
-//! which loads them.
+//! The measured servers, `snap serve` and nginx on a folder, and the load generator `wrk`.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -14,10 +13,10 @@ use fs_err as fs;
 
 use crate::{Result, measure::Call, place::empty};
 
-/// How long nginx may take to answer first.
+/// Timeout for the first response of nginx.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A server that is stopped when this is dropped.
+/// A server, stopped on drop.
 #[derive(Debug)]
 pub(crate) struct Web {
     pub(crate) url: String,
@@ -32,7 +31,7 @@ impl Drop for Web {
 }
 
 impl Web {
-    /// `snap serve` of a store, or of a folder of stores.
+    /// Starts `snap serve` for a store or a folder of stores.
     pub(crate) fn snap(program: &Path, served: &Path) -> Result<Self> {
         let mut command = Command::new(program);
         command.args(["--json", "serve", "--listen", "127.0.0.1:0"]).arg(served);
@@ -44,8 +43,8 @@ impl Web {
         Ok(Self { url, child })
     }
 
-    /// nginx over a folder, with one worker for each processor, as Debian sets
-    /// it up; files can be sent to it.
+    /// Starts nginx on a folder, with one worker for each processor, as Debian configures it. It
+    /// accepts uploads.
     pub(crate) fn nginx(served: &Path, home: &Path) -> Result<Self> {
         empty(home)?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
@@ -73,7 +72,7 @@ impl Web {
         Ok(web)
     }
 
-    /// The most memory that it has had, where the system tells.
+    /// Returns its peak memory in bytes, if the system reports it.
     pub(crate) fn peak_bytes(&self) -> Option<f64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -82,14 +81,14 @@ impl Web {
     }
 }
 
-/// What a load came to.
+/// The result of a load test.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) secs_each: f64,
     pub(crate) p99_secs: f64,
 }
 
-/// Reads paths at random over 64 connections for some seconds.
+/// Requests random paths over 64 connections for `secs` seconds.
 pub(crate) fn load(url: &str, paths: &[String], secs: usize, home: &Path) -> Result<Load> {
     let script: PathBuf = home.join("wrk.lua");
     let list = home.join("wrk.paths");

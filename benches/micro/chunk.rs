@@ -1,8 +1,8 @@
-//! How fast a content is cut into chunks, in bytes/s of it on one thread.
+//! Rate of cutting content into chunks, in bytes/s on one thread.
 //!
-//! Random bytes and text are the usual case: three fifths of each chunk lie
-//! below the shortest length and are skipped. Zeros are the worst one: nothing
-//! in them ends a chunk, so all but that part is looked at.
+//! Random bytes and text are the usual case: three fifths of each chunk are below the minimum
+//! length and are skipped. Zeros are the worst case: no cut point occurs in them, so everything
+//! after the minimum length is examined.
 
 use std::hint::black_box;
 
@@ -24,7 +24,7 @@ pub(crate) fn cut(c: &mut Criterion) {
     group.finish();
 }
 
-/// Cuts all of `content`, and says how many chunks there are.
+/// Cuts all of `content`, and returns the number of chunks.
 fn chunks(content: &[u8]) -> usize {
     let (mut cutter, mut rest, mut chunks) = (Cutter::new(Params::DEFAULT), content, 0);
     while let Some(bytes) = cutter.next_cut(rest, true) {

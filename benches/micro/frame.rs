@@ -1,8 +1,7 @@
-//! How fast a frame of small files is compressed and expanded, in bytes/s of
-//! what is in it, on one thread.
+//! Rate of compressing and expanding a frame of small files, in uncompressed bytes/s on one thread.
 //!
-//! Text is the usual case. Random bytes are recognised and stored as they are,
-//! so writing them costs the attempt and reading them a copy.
+//! Text is the usual case. Random bytes are detected and stored uncompressed: writing them costs
+//! the attempt to compress, reading them a copy.
 
 use std::hint::black_box;
 
@@ -22,7 +21,7 @@ pub(crate) fn encode(c: &mut Criterion) {
     for corpus in CORPORA {
         let raw = corpus.make(SMALL_FRAME_BYTES);
         group.bench_with_input(BenchmarkId::from_parameter(corpus), &raw, |b, raw| {
-            b.iter(|| encoder.encode(black_box(raw)).expect("there is memory").1.len());
+            b.iter(|| encoder.encode(black_box(raw)).expect("memory is available").1.len());
         });
     }
     group.finish();
@@ -32,10 +31,10 @@ pub(crate) fn decode(c: &mut Criterion) {
     let mut group = c.benchmark_group("frame/decode");
     group.throughput(Throughput::Bytes(SMALL_FRAME_BYTES as u64));
     let mut encoder = Encoder::new(DEFAULT_LEVEL).expect("the level is one");
-    let mut decoder = Decoder::new().expect("there is memory");
+    let mut decoder = Decoder::new().expect("memory is available");
     for corpus in CORPORA {
         let raw = corpus.make(SMALL_FRAME_BYTES);
-        let (codec, stored) = encoder.encode(&raw).expect("there is memory");
+        let (codec, stored) = encoder.encode(&raw).expect("memory is available");
         group.bench_with_input(BenchmarkId::from_parameter(corpus), stored, |b, stored| {
             b.iter(|| {
                 let raw = decoder.decode(codec, black_box(stored), SMALL_FRAME_BYTES);

@@ -1,9 +1,9 @@
-//! Micro benchmarks: the hot paths one by one, a file each.
+//! Micro benchmarks of the hot paths, one file for each.
 //!
 //!     cargo bench -p snap-benches --bench micro            all of them
 //!     cargo bench -p snap-benches --bench micro -- table   some of them
 //!
-//! All on one thread, but for a listing, whose stats are spread over all.
+//! All run on one thread, except for the listing, which stats entries on all cores.
 
 mod chunk;
 mod frame;

@@ -1,8 +1,7 @@
-//! What a lookup costs in an index of a million objects, on one thread.
+//! Time of a lookup in an index of a million objects, on one thread.
 //!
-//! The keys looked up are scattered over the whole table, 48 MB of it in the
-//! page cache. Each commit asks once for every new content, and the answer is
-//! mostly a miss.
+//! The keys are scattered over the whole table of 48 MB, which is in the page cache. A commit looks
+//! up each new content once, and most lookups are misses.
 
 use std::hint::black_box;
 
@@ -12,17 +11,17 @@ use snap_core::{
         Disk,
         table::{Table, TableWriter},
     },
-    format::table::{Purpose, Shape},
+    format::table::{Shape, TablePurpose},
 };
 use snap_testkit::rng::Rng;
 
 const RECORDS: usize = 1_000_000;
 
-/// Lookups of one turn, so that each turn touches other blocks.
+/// Number of lookups in one iteration, so that each iteration touches other blocks.
 const LOOKUPS: usize = 1000;
 
 const KEY_BYTES: usize = 32;
-const SHAPE: Shape = Shape { purpose: Purpose::Index, key_bytes: KEY_BYTES, record_bytes: 48 };
+const SHAPE: Shape = Shape { purpose: TablePurpose::Index, key_bytes: KEY_BYTES, record_bytes: 48 };
 
 type Key = [u8; KEY_BYTES];
 
@@ -41,8 +40,8 @@ pub(crate) fn find(c: &mut Criterion) {
         let mut turns = wanted.chunks_exact(LOOKUPS).cycle();
         group.bench_function(name, |b| {
             b.iter(|| {
-                for key in turns.next().expect("a cycle does not end") {
-                    let found = table.find(black_box(key)).expect("the table is whole");
+                for key in turns.next().expect("a cycle has no end") {
+                    let found = table.find(black_box(key)).expect("the table is complete");
                     assert_eq!(found.is_some(), is_there);
                 }
             });

@@ -1,89 +1,92 @@
-//! What can be said on the command line; what a command takes is in its file.
+//! The command line: its global options and groups of commands. The arguments of a command are in
+//! its own file.
 
 use std::{ffi::OsString, path::PathBuf};
 
-use clap::{Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
+    builder::StyledStr,
+};
 
-use crate::{commands, ui::When};
+use crate::{commands, ui::ColorMode};
 
-/// The commands as the help of `snap` shows them. One that is not here is
-/// shown behind the others.
+/// The groups of commands in the help of `snap`. A command that is in no group is shown at the end.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Make snapshots", &["init", "commit", "status", "archive"]),
-    ("Look at them", &["log", "show", "ls", "cat", "diff", "find", "stats"]),
-    ("Get files back", &["restore", "undo"]),
-    (
-        "Carry them elsewhere",
-        &["push", "pull", "clone", "fetch", "remote", "serve", "pack", "unpack", "export"],
-    ),
-    ("Keep order", &["branch", "tag", "verify", "repair", "config"]),
-    ("Learn", &["help", "completions"]),
+    ("Inspect snapshots", &["log", "show", "ls", "cat", "diff", "find", "stats"]),
+    ("Restore files", &["restore", "undo"]),
+    ("Share", &["push", "pull", "clone", "fetch", "remote", "serve", "pack", "unpack", "export"]),
+    ("Manage", &["branch", "tag", "verify", "repair", "config"]),
+    ("Help", &["help", "completions"]),
 ];
 
 const EXAMPLES: &str = "\
 Examples:
-  snap commit -m 'before the upgrade'   snapshot the project you stand in
-  snap status                           what is new or changed since
-  snap log                              list its snapshots
-  snap ls latest:src                    look into one
+  snap commit -m 'before the upgrade'   save the current project
+  snap status                           list new and changed files
+  snap log                              list the snapshots
+  snap ls latest:src                    list the files of one
   snap restore --overwrite latest~1:notes.txt
-                                        get a file back as it was
-  snap restore 4f2a /tmp/then           write a whole snapshot elsewhere
+                                        restore an older version of a file
+  snap restore 4f2a /tmp/then           restore a snapshot to another folder
 
-A snapshot is named by an id, the start of one (4 digits or more), a branch, a
-tag, `latest` (or HEAD), `latest~2` (two before) or `latest@2026-11-01` (the
-newest of that day or before).
+A snapshot is named by its id, a prefix of it (4 digits or more), a branch, a
+tag, `latest` (or HEAD), `latest~2` (two commits earlier) or
+`latest@2026-11-01` (the newest on or before that day).
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 done but files were skipped,
 4 damage found, 130 interrupted.";
+
+/// Heading of the global options.
+const GLOBAL: &str = "Global options";
 
 /// Snapshots of your files: fast, durable, small
 #[derive(Debug, Parser)]
 #[command(name = "snap", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// What holds for every command
+    /// Global options
     #[command(flatten)]
     pub(crate) global: Global,
 
-    /// What to do
+    /// The command to run
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// What holds for every command.
+/// The options of every command.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Global {
-    /// Store folder; else SNAP_STORE, else `.snap` here or above
-    #[arg(long, global = true, value_name = "STORE", help_heading = "Global options")]
+    /// Store folder; default: SNAP_STORE, else `.snap` here or above
+    #[arg(long, global = true, value_name = "STORE", help_heading = GLOBAL)]
     pub(crate) store: Option<PathBuf>,
 
-    /// Print JSON on stdout, one object a line
-    #[arg(long, global = true, help_heading = "Global options")]
+    /// Print JSON records on stdout, one per line
+    #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
 
-    /// Say nothing but warnings and errors
-    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Global options")]
+    /// Print only warnings and errors
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = GLOBAL)]
     pub(crate) quiet: bool,
 
-    /// Say more
-    #[arg(short, long, global = true, help_heading = "Global options")]
+    /// Print more details
+    #[arg(short, long, global = true, help_heading = GLOBAL)]
     pub(crate) verbose: bool,
 
-    /// When to use colours; else the setting `ui.color`
-    #[arg(long, global = true, value_enum, value_name = "WHEN", help_heading = "Global options")]
-    pub(crate) color: Option<When>,
+    /// When to use colours; default: the setting `ui.color`
+    #[arg(long, global = true, value_enum, value_name = "WHEN", help_heading = GLOBAL)]
+    pub(crate) color: Option<ColorMode>,
 
-    /// Tell what was asked of remotes: requests, bytes, retries
-    #[arg(long, global = true, help_heading = "Global options")]
+    /// Report remote traffic: requests, bytes, retries
+    #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) stats: bool,
 
-    /// Print what is longer than the screen without a pager
-    #[arg(long, global = true, help_heading = "Global options")]
+    /// Print long output without a pager
+    #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) no_pager: bool,
 }
 
 impl Global {
-    /// What can be told from a command line that is wrong, or asks for help.
+    /// Extracts the global options from a command line that is invalid or requests help.
     pub(crate) fn guess(words: impl Iterator<Item = OsString>) -> Self {
         let mut global = Self {
             store: None,
@@ -110,7 +113,7 @@ impl Global {
                 None => None,
             };
             let color = color.as_deref().and_then(|color| color.to_str());
-            if let Some(Ok(color)) = color.map(|color| When::from_str(color, false)) {
+            if let Some(Ok(color)) = color.map(|color| ColorMode::from_str(color, false)) {
                 global.color = Some(color);
             }
         }
@@ -122,37 +125,38 @@ impl Args {
     /// Reads the command line.
     ///
     /// # Errors
-    /// What is wrong with it, or the help or version that it asks for.
+    /// The error in the command line, or the help or version text that it requests.
     pub(crate) fn read() -> Result<Self, clap::Error> {
-        let mut definition = definition();
+        let mut definition = with_short_help(definition());
         let matches = definition.try_get_matches_from_mut(std::env::args_os())?;
         Self::from_arg_matches(&matches).map_err(|error| error.format(&mut definition))
     }
 }
 
-/// All that can be said, with the commands in groups.
+/// Returns the definition of the whole command line, with the commands in groups.
 pub(crate) fn definition() -> clap::Command {
     let definition = Args::command();
-    let mut built = definition.clone();
-    built.build();
     let header = *definition.get_styles().get_header();
     let literal = *definition.get_styles().get_literal();
     let title = |title: &str| format!("{header}{title}:{header:#}\n");
     let line = |command: &clap::Command| {
         let (name, about) = (command.get_name(), command.get_about());
-        let about = match name {
-            "help" => "Print the help of a command".to_owned(),
-            _ => about.map(ToString::to_string).unwrap_or_default(),
-        };
+        let about = about.map(ToString::to_string).unwrap_or_default();
         format!("  {literal}{name:<12}{literal:#}{about}\n")
     };
+    // Clap adds this command when it parses.
+    let help = clap::Command::new("help").about("Print the help of a command");
     let mut groups = String::new();
     for (name, members) in GROUPS {
-        let lines = members.iter().filter_map(|name| built.find_subcommand(name)).map(line);
+        let lines = members.iter().filter_map(|name| match *name {
+            "help" => Some(&help),
+            name => definition.find_subcommand(name),
+        });
+        let lines = lines.map(line);
         groups
             .extend(lines.reduce(|all, line| all + &line).map(|lines| title(name) + &lines + "\n"));
     }
-    let others = built.get_subcommands().filter(|command| {
+    let others = definition.get_subcommands().filter(|command| {
         let name = command.get_name();
         !command.is_hide_set() && !GROUPS.iter().any(|(_, members)| members.contains(&name))
     });
@@ -160,10 +164,43 @@ pub(crate) fn definition() -> clap::Command {
     if !others.is_empty() {
         groups.push_str(&format!("{}{others}\n", title("More")));
     }
-    let options = title("Global options");
+    let options = title(GLOBAL);
     definition.help_template(format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}{options}{{options}}{{after-help}}"
     ))
+}
+
+/// The line in the help of a command that replaces the list of global options.
+const SEE_GLOBAL: &str = "`snap help` lists the global options: --store, --json, --quiet, \
+                          --verbose, --color, --stats, --no-pager";
+
+/// Builds the definition, and hides the global options in the help of the commands. They remain
+/// valid there.
+fn with_short_help(mut definition: clap::Command) -> clap::Command {
+    fn shorten(command: &mut clap::Command) {
+        for below in command.get_subcommands_mut() {
+            let is_global = |arg: &clap::Arg| arg.get_help_heading() == Some(GLOBAL);
+            let see = |text: Option<&StyledStr>| match text {
+                Some(text) => format!("{SEE_GLOBAL}\n\n{text}"),
+                None => SEE_GLOBAL.to_owned(),
+            };
+            let (short, long) = (see(below.get_after_help()), below.get_after_long_help());
+            let long = long.map(|long| see(Some(long)));
+            let taken = std::mem::take(below).after_help(short);
+            let taken = match long {
+                Some(long) => taken.after_long_help(long),
+                None => taken,
+            };
+            *below = taken.mut_args(|arg| match is_global(&arg) {
+                true => arg.hide_short_help(true).hide_long_help(true),
+                false => arg,
+            });
+            shorten(below);
+        }
+    }
+    definition.build();
+    shorten(&mut definition);
+    definition
 }
 
 /// The commands.
@@ -219,8 +256,8 @@ mod tests {
         let guess = |line: &str| Global::guess(line.split(' ').map(OsString::from));
         assert!(guess("snap --json lgo").json);
         assert!(!guess("snap lgo -- --json").json);
-        assert_eq!(guess("snap --color never -h").color, Some(When::Never));
-        assert_eq!(guess("snap --color=always -h").color, Some(When::Always));
+        assert_eq!(guess("snap --color never -h").color, Some(ColorMode::Never));
+        assert_eq!(guess("snap --color=always -h").color, Some(ColorMode::Always));
         assert_eq!(guess("snap --color").color, None);
         assert!(guess("snap log --no-pager --help").no_pager);
     }

@@ -1,5 +1,4 @@
-//! What every command works with: where the store is, who asks, what time it
-//! is, and how to talk.
+//! The context of a command: the store, the user, the time, the settings and the output.
 
 use std::{
     ffi::OsStr,
@@ -19,11 +18,11 @@ use signal_hook::{
 };
 use snap_core::{
     base::{id::CommitId, time::Time},
-    disk::{Disk, Gate, Step, Verdict},
+    disk::{Disk, DiskStep, FaultDecision, FaultInjector},
     repo::{
         Config, Repo,
         open::{read_config_file, refuse_remote},
-        refs::Change,
+        refs::RefLogMessage,
         spec::{Resolved, Revisions},
     },
 };
@@ -32,7 +31,7 @@ use tokio::runtime::Runtime;
 
 use crate::{
     args::Global,
-    complete::Place,
+    complete::CompletionContext,
     config::Settings,
     env::{Env, RemoteEnv},
     remote::{self, Connection, Network},
@@ -41,59 +40,60 @@ use crate::{
     ui::{Progress, Ui, time},
 };
 
-/// What every command works with.
+/// The context of a command.
 #[derive(Debug)]
 pub(crate) struct Context {
     ui: Ui,
     env: Env,
     settings: Settings,
     store: Option<PathBuf>,
-    named: Named,
+    named: StoreChoice,
     now: Option<Time>,
     stop: Arc<AtomicBool>,
     network: Arc<Network>,
-    /// Where the network is waited for, once it is.
+    /// The runtime for the network, created on first use.
     runtime: OnceLock<Runtime>,
     wants_stats: bool,
-    /// Whether a record has said what was asked of remotes.
+    /// True if a JSON record already contains the statistics of remotes.
     in_record: AtomicBool,
-    /// The bundle that is read, if one is.
+    /// The bundle that the command reads, if any.
     bundle: OnceLock<String>,
 }
 
-/// Where the store was named.
+/// How the store was named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Named {
+pub(crate) enum StoreChoice {
     /// By `--store`.
     ByOption,
     /// By `SNAP_STORE`.
     ByEnvironment,
-    /// Not at all: it is looked for.
+    /// The store was not named; the search finds it.
     Nowhere,
 }
 
-/// Refuses each step that would change a store in a dry run.
+/// A gate that blocks each change of a store, for a dry run.
 #[derive(Debug)]
-struct Untouched;
+struct DryRunGate;
 
-impl Gate for Untouched {
-    fn pass(&self, _: Step, _: &Path) -> Verdict {
-        Verdict::Fail(io::Error::new(io::ErrorKind::PermissionDenied, "this is a dry run"))
+impl FaultInjector for DryRunGate {
+    fn decide(&self, _: DiskStep, _: &Path) -> FaultDecision {
+        FaultDecision::Fail(io::Error::new(io::ErrorKind::PermissionDenied, "this is a dry run"))
     }
 }
 
-/// Refuses each step that would change an untrusted store.
+/// A gate that blocks each change of an untrusted store.
 #[derive(Debug)]
-struct ReadOnly(UntrustedStore);
+struct UntrustedStoreGate(UntrustedStore);
 
-impl Gate for ReadOnly {
-    fn pass(&self, _: Step, _: &Path) -> Verdict {
-        Verdict::Fail(io::Error::new(io::ErrorKind::PermissionDenied, self.0.clone()))
+impl FaultInjector for UntrustedStoreGate {
+    fn decide(&self, _: DiskStep, _: &Path) -> FaultDecision {
+        FaultDecision::Fail(io::Error::new(io::ErrorKind::PermissionDenied, self.0.clone()))
     }
 }
 
 impl Context {
-    /// Reads the environment and the user's file, and catches Ctrl-C.
+    /// Reads the environment and the user's settings, and installs the handlers for Ctrl-C and
+    /// SIGTERM.
     pub(crate) fn new(global: &Global) -> Result<Self, CliError> {
         let env = Env::read();
         let settings = Settings::load(&env, global)?;
@@ -104,7 +104,7 @@ impl Context {
         let stop = Arc::new(AtomicBool::new(false));
         let mut ui = Ui::new(global, &settings.ui, &env);
         for signal in [SIGINT, SIGTERM] {
-            // The first one asks to stop, the second one does not ask.
+            // The first signal sets `stop`; the second one ends the process.
             let second = flag::register_conditional_shutdown(signal, INTERRUPTED, stop.clone());
             let second = second.map_err(CliError::Signal)?;
             if signal == SIGINT {
@@ -115,9 +115,9 @@ impl Context {
         let now = now.transpose()?;
         ui.set_now(now.unwrap_or_else(Time::now));
         let (store, named) = match (&global.store, &env.store) {
-            (Some(store), _) => (Some(store.clone()), Named::ByOption),
-            (None, Some(store)) => (Some(store.clone()), Named::ByEnvironment),
-            (None, None) => (None, Named::Nowhere),
+            (Some(store), _) => (Some(store.clone()), StoreChoice::ByOption),
+            (None, Some(store)) => (Some(store.clone()), StoreChoice::ByEnvironment),
+            (None, None) => (None, StoreChoice::Nowhere),
         };
         let network = Arc::new(Network::new(stop.clone()));
         Ok(Self {
@@ -136,22 +136,22 @@ impl Context {
         })
     }
 
-    /// How to talk.
+    /// Returns the user interface.
     pub(crate) fn ui(&self) -> &Ui {
         &self.ui
     }
 
-    /// Folder for what need not survive the command.
+    /// Returns the folder for temporary files.
     pub(crate) fn scratch(&self) -> &Path {
         &self.env.temp
     }
 
-    /// Folder of the user for what can be had again.
+    /// Returns the user's cache folder.
     pub(crate) fn cache_home(&self) -> Option<&Path> {
         self.env.cache_home.as_deref()
     }
 
-    /// Variables that begin with `SNAP_`, as far as they are text.
+    /// Returns the variables that start with `SNAP_` and are valid UTF-8.
     pub(crate) fn variables(&self) -> Vec<(String, String)> {
         let of_text = |(name, value): &(String, std::ffi::OsString)| {
             Some((name.clone(), value.to_str()?.to_owned()))
@@ -159,17 +159,17 @@ impl Context {
         self.env.snap.iter().filter_map(of_text).collect()
     }
 
-    /// What the environment says about remotes.
+    /// Returns the environment variables about remotes.
     pub(crate) fn remote_env(&self) -> &RemoteEnv {
         &self.env.remote
     }
 
-    /// What is under way with remotes.
+    /// Returns the counters of requests in progress.
     pub(crate) fn network(&self) -> &Arc<Network> {
         &self.network
     }
 
-    /// Where the network is waited for.
+    /// Returns the runtime for the network.
     pub(crate) fn runtime(&self) -> Result<&Runtime, CliError> {
         match self.runtime.get() {
             Some(runtime) => Ok(runtime),
@@ -180,66 +180,66 @@ impl Context {
         }
     }
 
-    /// Ends what is still under way: threads that write to a disk have a moment
-    /// for it, and nothing is waited for longer.
+    /// Shuts the runtime down. Threads that write to a disk get a moment to finish; after that
+    /// nothing is waited for.
     pub(crate) fn close(self) {
         if let Some(runtime) = self.runtime.into_inner() {
             runtime.shutdown_timeout(remote::LAST_MOMENT);
         }
     }
 
-    /// Whether `--stats` was given.
+    /// Returns true if `--stats` was given.
     pub(crate) fn wants_stats(&self) -> bool {
         self.wants_stats
     }
 
-    /// A record says what was asked of remotes.
+    /// Notes that a JSON record contains the statistics of remotes.
     pub(crate) fn in_record(&self) {
         self.in_record.store(true, Ordering::Relaxed);
     }
 
-    /// Whether one does.
+    /// Returns true if a JSON record contains the statistics of remotes.
     pub(crate) fn is_in_record(&self) -> bool {
         self.in_record.load(Ordering::Relaxed)
     }
 
-    /// The settings of the user and the environment, without those of a store.
+    /// Returns the settings of the user and the environment, without those of a store.
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// All settings that hold for the store at `dir`.
+    /// Returns the merged settings for the store at `dir`.
     pub(crate) fn settings_of(&self, dir: &Path) -> Result<Settings, CliError> {
         Ok(self.settings.with_store(read_config_file(dir)?))
     }
 
-    /// Whether a hook runs this command.
+    /// Returns true if a hook runs this command.
     pub(crate) fn is_in_hook(&self) -> bool {
         self.env.in_hook
     }
 
-    /// Says that a bundle is read.
+    /// Notes that the command reads a bundle.
     pub(crate) fn reads_bundle(&self, file: String) {
-        // The first one counts; a command reads one.
+        // A command reads one bundle; only the first call has an effect.
         let _ = self.bundle.set(file);
     }
 
-    /// The bundle that is read, if one is.
+    /// Returns the bundle that the command reads, if any.
     pub(crate) fn bundle(&self) -> Option<&str> {
         self.bundle.get().map(String::as_str)
     }
 
-    /// Whether the user asked to stop.
+    /// Returns true if the user requested to stop.
     pub(crate) fn cancelled(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// How the store was named.
-    pub(crate) fn named(&self) -> Named {
+    /// Returns how the store was named.
+    pub(crate) fn named(&self) -> StoreChoice {
         self.named
     }
 
-    /// The store that was named, else the one in `start` or above it.
+    /// Returns the named store, or else the store in `start` or above it.
     pub(crate) fn find_store(&self, start: &Path) -> Result<Option<PathBuf>, CliError> {
         match &self.store {
             Some(store) => Ok(Some(store.clone())),
@@ -251,24 +251,24 @@ impl Context {
         }
     }
 
-    /// The store of the folder one stands in.
+    /// Returns the store of the current folder.
     pub(crate) fn store_dir(&self) -> Result<PathBuf, CliError> {
         self.find_store(Path::new("."))?.ok_or(CliError::NoStore)
     }
 
-    /// Opens the store of the folder one stands in.
+    /// Opens the store of the current folder.
     pub(crate) fn open_repo(&self) -> Result<Repo, CliError> {
         self.open_found(&self.store_dir()?)
     }
 
-    /// Fails if a store that was found, not named, may have been put there by
-    /// another user. Asked before a command writes to it.
+    /// Fails if the store was found by the search and another user may have put it there. Commands
+    /// call this before they write to it.
     pub(crate) fn check_found(&self, dir: &Path) -> Result<(), CliError> {
         Ok(self.distrust(dir).map_or(Ok(()), Err)?)
     }
 
     fn distrust(&self, dir: &Path) -> Option<UntrustedStore> {
-        if self.named != Named::Nowhere {
+        if self.named != StoreChoice::Nowhere {
             return None;
         }
         self.distrust_as(Role::Here, dir)
@@ -279,33 +279,31 @@ impl Context {
         Some(UntrustedStore { store: dir.to_owned(), why: Arc::new(why), role })
     }
 
-    /// Fails if the store that is to be pushed into is one on this machine that
-    /// another user may have put there, or owns: who writes to it would leave files in
-    /// it that its owner cannot change.
+    /// Fails if the push target is a local store that another user owns or may have put there. A
+    /// push would leave files in it that its owner cannot change.
     pub(crate) fn check_target(&self, target: &Connection) -> Result<(), CliError> {
         let dir = target.store.client().local_store();
         Ok(dir.and_then(|dir| self.distrust_as(Role::Target, dir)).map_or(Ok(()), Err)?)
     }
 
-    /// Opens a store that was found, not named. Where another user may have put
-    /// it there, nothing is written to it, and no remote is contacted.
+    /// Opens the store at `dir`. If the search found it and another user may have put it there, it
+    /// is opened read-only, and no remote is contacted.
     pub(crate) fn open_found(&self, dir: &Path) -> Result<Repo, CliError> {
         let Some(untrusted) = self.distrust(dir) else { return self.open_at(dir) };
         refuse_remote(dir)?;
         let config = self.settings_of(dir)?.config()?;
-        let disk = Disk::with_gate(Arc::new(ReadOnly(untrusted)));
+        let disk = Disk::with_fault_injector(Arc::new(UntrustedStoreGate(untrusted)));
         Ok(Repo::open(dir, disk, &self.progress())?.with_config(config))
     }
 
-    /// Opens the store at `dir`, with all settings that hold for it.
+    /// Opens the store at `dir` with its merged settings.
     pub(crate) fn open_at(&self, dir: &Path) -> Result<Repo, CliError> {
         self.open_on(dir, Disk::default())
     }
 
-    /// The same for a dry run: nothing in the store is written, not even what is
-    /// derived.
-    pub(crate) fn open_untouched(&self, dir: &Path) -> Result<Repo, CliError> {
-        self.open_on(dir, Disk::with_gate(Arc::new(Untouched)))
+    /// Opens the store at `dir` for a dry run: nothing in it is written, not even derived files.
+    pub(crate) fn open_for_dry_run(&self, dir: &Path) -> Result<Repo, CliError> {
+        self.open_on(dir, Disk::with_fault_injector(Arc::new(DryRunGate)))
     }
 
     fn open_on(&self, dir: &Path, disk: Disk) -> Result<Repo, CliError> {
@@ -315,41 +313,41 @@ impl Context {
         if repo.store().partial_packs().is_empty() {
             return Ok(repo);
         }
-        // What is absent comes from the usual remote when it is needed.
-        match self.usual_distant(dir)? {
+        // Objects that are missing locally are fetched from the default remote on demand.
+        match self.default_remote_source(dir)? {
             Some(distant) => Ok(repo.with_distant(distant)),
             None => Ok(repo),
         }
     }
 
-    /// An observer that draws a bar and tells notes.
+    /// Returns an observer that draws a progress bar and prints notes.
     pub(crate) fn progress(&self) -> Progress<'_> {
         Progress::new(&self.ui, self.stop.clone(), &self.network)
     }
 
-    /// What comes from stdin, until Ctrl-C.
+    /// Returns stdin as a stream that Ctrl-C interrupts.
     pub(crate) fn stdin(&self) -> Stream<io::Stdin> {
         Stream::new(io::stdin(), self.stop.clone())
     }
 
-    /// What comes from a file or pipe, until Ctrl-C.
+    /// Opens a file or pipe as a stream that Ctrl-C interrupts.
     pub(crate) fn open_input(&self, path: &Path) -> io::Result<Stream<File>> {
         Stream::open(path, self.stop.clone())
     }
 
-    /// A pipe or device that is there, to be written to until Ctrl-C.
+    /// Opens an existing pipe or device for writing; Ctrl-C interrupts the stream.
     pub(crate) fn open_output(&self, path: &Path) -> io::Result<Stream<File>> {
         Stream::create(path, self.stop.clone())
     }
 
-    /// Stdout for bytes, until Ctrl-C.
+    /// Returns stdout for bytes, as a stream that Ctrl-C interrupts.
     pub(crate) fn raw_out(&self) -> io::Result<Stream<File>> {
         Ok(Stream::new(self.ui.raw_out()?, self.stop.clone()))
     }
 
-    /// Where one is, for completion.
-    pub(crate) fn place(&self) -> Place {
-        Place {
+    /// Returns the data that shell completion needs.
+    pub(crate) fn place(&self) -> CompletionContext {
+        CompletionContext {
             store: self.store.clone(),
             ceilings: self.env.ceilings.clone(),
             home: self.env.home.clone(),
@@ -358,46 +356,52 @@ impl Context {
         }
     }
 
-    /// The present, or what `SNAP_TIME` says it is.
+    /// Returns the current time, or the time in `SNAP_TIME`.
     pub(crate) fn now(&self) -> Time {
         self.now.unwrap_or_else(Time::now)
     }
 
-    /// Who asks: the setting, else the user's name.
+    /// Returns the time in `SNAP_TIME`, if it is set.
+    pub(crate) fn fixed_time(&self) -> Option<Time> {
+        self.now
+    }
+
+    /// Returns the author: from the settings, or else the name of the user.
     pub(crate) fn author(&self, config: &Config) -> String {
-        let said = config.commit.author.clone();
-        said.or_else(|| self.env.user.clone()).unwrap_or_else(|| {
+        let configured = config.commit.author.clone();
+        configured.or_else(|| self.env.user.clone()).unwrap_or_else(|| {
             let uid = rustix::process::getuid().as_raw();
             if uid == 0 { "root".to_owned() } else { format!("uid {uid}") }
         })
     }
 
-    /// Which machine: the setting, else the system's name.
+    /// Returns the host: from the settings, or else the system's name.
     pub(crate) fn host(&self, config: &Config) -> String {
-        let said = config.commit.host.clone();
-        said.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned())
+        let configured = config.commit.host.clone();
+        configured
+            .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned())
     }
 
-    /// The commit, and the path in it, that `spec` names.
+    /// Resolves `spec` to a commit and, after a `:`, a path.
     pub(crate) fn resolve(&self, repo: &Repo, spec: &OsStr) -> Result<Resolved, CliError> {
         let date = |text: &str| time::parse(text, self.now());
         Ok(Revisions::new(repo, &date).resolve(spec.as_bytes())?)
     }
 
-    /// The commit that `rev` names.
+    /// Resolves `rev` to a commit.
     pub(crate) fn resolve_commit(&self, repo: &Repo, rev: &str) -> Result<CommitId, CliError> {
         let date = |text: &str| time::parse(text, self.now());
         Ok(Revisions::new(repo, &date).commit(rev)?)
     }
 
-    /// Calls `work` with a change for the log of a ref.
+    /// Calls `work` with the log entry of a change.
     pub(crate) fn with_change<T>(
         &self,
         config: &Config,
         reason: &str,
-        work: impl FnOnce(&Change<'_>) -> T,
+        work: impl FnOnce(&RefLogMessage<'_>) -> T,
     ) -> T {
         let who = format!("{} on {}", self.author(config), self.host(config));
-        work(&Change { time: self.now(), who: &who, reason })
+        work(&RefLogMessage { time: self.now(), who: &who, reason })
     }
 }

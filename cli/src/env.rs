@@ -1,9 +1,9 @@
-//! Environment variables: the only place that reads them.
+//! Environment variables. This is the only module that reads them.
 //!
-//! [`VARIABLES`] says what each means, for the manual, too.
+//! [`VARIABLES`] describes each; the manual uses it too.
 //!
-//! A variable that is empty counts as not set, except those that name a file of
-//! settings: an empty one says that there is none.
+//! An empty variable counts as unset, except for those that name a settings file: an empty one
+//! means that there is no such file.
 
 use std::{
     env,
@@ -11,62 +11,59 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What each variable means.
+/// The description of each variable.
 pub(crate) const VARIABLES: &[(&str, &str)] = &[
-    ("SNAP_STORE", "store folder, unless --store says another"),
+    ("SNAP_STORE", "store folder, unless --store is given"),
     (
         "SNAP_CEILING_DIRECTORIES",
-        "folders, with colons between, in which and above which no store is looked for from below",
+        "colon-separated folders; the search for a store in parent folders stops before them",
     ),
-    (
-        "SNAP_TRUST",
-        "stores or projects that are trusted, with colons between; see `snap config trust --help`",
-    ),
-    ("SNAP_CONFIG", "the user's file of settings; empty: there is none"),
+    ("SNAP_TRUST", "colon-separated trusted stores or projects; see `snap config trust --help`"),
+    ("SNAP_CONFIG", "the user's settings file; empty: none"),
     (
         "SNAP_CONFIG_SYSTEM",
-        "the system's file of settings, instead of /etc/snap/config.toml; empty: there is none",
+        "the system's settings file, instead of /etc/snap/config.toml; empty: none",
     ),
-    ("SNAP_AUTHOR", "who commits, unless --author says another"),
-    ("SNAP_HOST", "name of the machine, unless --host says another"),
+    ("SNAP_AUTHOR", "author of commits, unless --author is given"),
+    ("SNAP_HOST", "name of the machine, unless --host is given"),
     (
         "SNAP_REMOTE_USER, SNAP_REMOTE_SECRET, SNAP_REMOTE_SESSION",
-        "account, key or password, and token for a time, of the remote that is asked",
+        "account, key or password, and session token for the remote of the command",
     ),
     (
         "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE and others",
-        "keys for `s3` remotes, as other tools take them; their files in ~/.aws count, too",
+        "credentials for `s3` remotes, as in other tools; the files in ~/.aws are read, too",
     ),
     (
         "AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION, AWS_DEFAULT_REGION",
-        "service and region of `s3` remotes that have no such option",
+        "endpoint and region of `s3` remotes without these options",
     ),
-    ("GOOGLE_APPLICATION_CREDENTIALS", "file with the keys for `gs` remotes"),
+    ("GOOGLE_APPLICATION_CREDENTIALS", "file with the credentials for `gs` remotes"),
     ("AZURE_STORAGE_ACCOUNT, AZURE_STORAGE_KEY", "account and key for `azblob` remotes"),
     ("SNAP_SECTION_NAME", "the setting `section.name`, such as SNAP_COMPRESSION_LEVEL"),
     ("SNAP_SERVE_KEY", "the setting `key` of `snap serve`, such as SNAP_SERVE_LIMITS_STOP_SECS"),
     (
         "SNAP_PAGER, PAGER",
-        "pager for what is longer than the screen, the one before and the other after the \
-         setting `ui.pager`; `less` if nothing is said, none if it is `cat`",
+        "pager for long output: SNAP_PAGER overrides the setting `ui.pager`, which overrides \
+         PAGER; default: `less`; `cat` disables the pager",
     ),
-    ("SNAP_TIME", "the present, in RFC 3339; for tests and imports"),
-    ("SNAP_HOOK", "set for hooks: a commit that one makes runs none"),
-    ("XDG_CONFIG_HOME, HOME", "where the user's file is, and `~`"),
-    ("XDG_STATE_HOME", "folder that records what is trusted; else `.local/state` in HOME"),
-    ("SUDO_UID", "user whose stores root trusts, too"),
-    ("XDG_CACHE_HOME", "where is kept what is known of remotes; else `.cache` in HOME"),
-    ("USER, LOGNAME", "who commits where nothing else says so"),
-    ("LESS", "options of `less`; FRX if not set"),
+    ("SNAP_TIME", "the current time, in RFC 3339; for tests and imports"),
+    ("SNAP_HOOK", "set for hooks; a commit made by a hook runs no hooks"),
+    ("XDG_CONFIG_HOME, HOME", "folder of the user's settings, and the folder for `~`"),
+    ("XDG_STATE_HOME", "folder of the record of trusted stores; default: `.local/state` in HOME"),
+    ("SUDO_UID", "user whose stores are also trusted by root"),
+    ("XDG_CACHE_HOME", "folder of the caches of remotes; default: `.cache` in HOME"),
+    ("USER, LOGNAME", "author of commits, if no other is set"),
+    ("LESS", "options of `less`; default: FRX"),
     (
         "NO_COLOR, CLICOLOR, CLICOLOR_FORCE, TERM",
-        "whether to use colours, as https://bixense.com/clicolors says",
+        "whether to use colours, see https://bixense.com/clicolors",
     ),
-    ("TMPDIR", "folder for what need not survive a command"),
-    ("TZ", "time zone of the times that are shown and read"),
+    ("TMPDIR", "folder for temporary files"),
+    ("TZ", "time zone of displayed and entered times"),
 ];
 
-/// What the environment says.
+/// The environment variables that snap uses.
 #[derive(Debug, Default)]
 pub(crate) struct Env {
     /// `SNAP_STORE`
@@ -87,7 +84,7 @@ pub(crate) struct Env {
     pub(crate) state_home: Option<PathBuf>,
     /// `XDG_CACHE_HOME`, else `.cache` in the home folder
     pub(crate) cache_home: Option<PathBuf>,
-    /// What says how to reach remotes
+    /// Variables about remotes
     pub(crate) remote: RemoteEnv,
     /// `HOME`
     pub(crate) home: Option<PathBuf>,
@@ -97,7 +94,7 @@ pub(crate) struct Env {
     pub(crate) temp: PathBuf,
     /// `USER`, else `LOGNAME`
     pub(crate) user: Option<String>,
-    /// Whether `SNAP_HOOK` is set
+    /// True if `SNAP_HOOK` is set
     pub(crate) in_hook: bool,
     /// Every variable that starts with `SNAP_`, sorted
     pub(crate) snap: Vec<(String, OsString)>,
@@ -105,14 +102,13 @@ pub(crate) struct Env {
     pub(crate) pager: Option<String>,
     /// `PAGER`
     pub(crate) usual_pager: Option<String>,
-    /// Whether `LESS` is set.
+    /// True if `LESS` is set.
     pub(crate) has_less: bool,
-    /// Whether `TERM` says that the terminal can do nothing.
+    /// True if `TERM` is that of a terminal without control sequences.
     pub(crate) is_dumb: bool,
 }
 
-/// What the environment says about remotes. Some of it is secret, so none of
-/// it is shown.
+/// Variables about remotes. Some are secret, so `Debug` shows none of them.
 #[derive(Clone, Default)]
 pub(crate) struct RemoteEnv {
     /// `SNAP_REMOTE_USER`
@@ -152,9 +148,9 @@ impl RemoteEnv {
 }
 
 impl Env {
-    /// Reads all of them.
+    /// Reads all variables.
     pub(crate) fn read() -> Self {
-        // What is not absolute is to be ignored, says the XDG specification.
+        // The XDG specification requires that relative paths are ignored.
         let folder = |name| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let home = folder("HOME");
         let below_home = |name| home.as_deref().map(|home: &Path| home.join(name));
@@ -195,7 +191,7 @@ fn text(name: &str) -> Option<String> {
     var(name).map(|value| value.to_string_lossy().into_owned())
 }
 
-/// Variables whose name starts with `prefix`, sorted.
+/// Returns the variables whose names start with `prefix`, sorted.
 fn all(prefix: &str) -> Vec<(String, OsString)> {
     let ours = |(name, value): (OsString, OsString)| {
         let name = name.into_string().ok().filter(|name| name.starts_with(prefix))?;

@@ -6,6 +6,7 @@ mod complete;
 mod config;
 mod context;
 mod env;
+mod foreign;
 mod reference;
 mod remote;
 mod report;
@@ -18,7 +19,7 @@ use std::process::ExitCode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 fn main() -> ExitCode {
-    // Before there is a context, or when there is none to be had.
+    // For output before a context exists, or if none can be created.
     let ui = |global: &args::Global| {
         let env = env::Env::read();
         let settings = config::UiSettings::of(&env, global);
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
         Err(error) => return report::failure(&error, None, &ui(&args.global)),
     };
     let ran = commands::run(&args.command, &context);
-    context.tell_stats();
+    context.print_stats();
     let exit = match ran {
         Ok(done) => report::done(done),
         Err(error) => {
@@ -48,17 +49,17 @@ fn main() -> ExitCode {
     exit
 }
 
-/// Most files that this process asks to have open at once.
+/// Limit on open files that this process requests.
 const OPEN_FILES: u64 = 1 << 20;
 
-/// Raises the soft limit on open files, which many systems set to 1,024 for the sake
-/// of programs that use `select`: a commit holds a descriptor for each folder that is
-/// under way, and a server one for each connection.
+/// Raises the soft limit on open files. Many systems set it to 1,024 for programs that use
+/// `select`. A commit holds a descriptor for each folder in progress, and a server one for each
+/// connection.
 fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.unwrap_or(OPEN_FILES).min(OPEN_FILES);
     if limit.current.is_some_and(|current| current < wanted) {
-        // Where the system refuses, the old limit holds.
+        // If the system refuses, the old limit stays.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit });
     }
 }

@@ -1,7 +1,7 @@
-//! From an error to a message, its causes, a hint and an exit code.
+//! Turns an error into a message, its causes, a hint and an exit code.
 //!
-//! The codes are those of [`EXIT_CODES`]. A reader that goes away (`snap log |
-//! head`) is no failure and no message.
+//! The exit codes are listed in [`EXIT_CODES`]. A reader that closes the pipe (`snap log | head`)
+//! is not an error; the command ends quietly.
 
 mod causes;
 mod hint;
@@ -27,16 +27,17 @@ use snap_remote::{location::LocationError, service::open::OpenError, store::Remo
 
 use self::causes::causes;
 pub(crate) use self::{
+    hint::of_ref as ref_hint,
     serve::ServeError,
-    trust::{Role, UntrustedStore},
+    trust::{Role, SensitiveSetting, UntrustedStore},
 };
-use crate::{stream::Interrupted, ui::Ui};
+use crate::{foreign, stream::Interrupted, ui::Ui};
 
-/// What each exit code means.
+/// The meaning of each exit code.
 pub(crate) const EXIT_CODES: &[(&str, &str)] = &[
     ("0", "done"),
-    ("1", "failed; or, of `snap diff --exit-code`, something differs"),
-    ("2", "the command line, a setting or a variable is wrong"),
+    ("1", "failed; or `snap diff --exit-code` found differences"),
+    ("2", "the command line, a setting or a variable is invalid"),
     ("3", "done, but some files or attributes were skipped"),
     ("4", "damage found"),
     ("130", "interrupted"),
@@ -45,82 +46,80 @@ pub(crate) const EXIT_CODES: &[(&str, &str)] = &[
 /// Exit code after Ctrl-C.
 pub(crate) const INTERRUPTED: i32 = 130;
 
-/// How a command that did not fail ended.
+/// The result of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Done {
-    /// As it should.
-    Well,
-    /// Without some files that could not be read.
+pub(crate) enum CommandOutcome {
+    /// Everything was done.
+    Success,
+    /// Some files could not be read and were skipped.
     Skipped,
-    /// Damage was found, as was asked.
+    /// Damage was found by a command that looks for damage.
     Damaged,
-    /// Differences were found, as was asked.
+    /// Differences were found, and the user requested an exit code for them.
     Different,
 }
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
-    /// No store was named, and none is here or above.
+    /// No store was named, and there is none in this folder or above.
     #[error("there is no store here or above")]
     NoStore,
-    /// The current folder is gone or cannot be named.
-    #[error("cannot tell which folder this is")]
+    /// The current folder was removed or has no path.
+    #[error("cannot determine the current folder")]
     Folder { source: io::Error },
-    /// A time that is not one.
+    /// A time is invalid.
     #[error("{name}: `{text}` is not a time such as 2026-11-21T08:00:00Z")]
     BadTime { name: &'static str, text: String },
-    /// A date that is not one.
+    /// A date is invalid.
     #[error("{}", no_date(text))]
     BadDate { text: String },
-    /// The user's file of settings cannot be read or written.
+    /// The user's settings file cannot be read or written.
     #[error(transparent)]
     Settings(PathError),
-    /// The user's file is to be changed, and there can be none.
+    /// The user's settings cannot be changed, because no file is configured for them.
     #[error("there is no file for the user's settings")]
     NoUserFile,
-    /// A profile that there is not.
+    /// The profile does not exist.
     #[error("there is no profile `{name}`")]
     NoProfile { name: String, known: Vec<String> },
-    /// A `~` that stands for nothing.
-    #[error("`{path}` has a `~` that stands for no folder")]
+    /// A `~` cannot be replaced by a folder.
+    #[error("cannot expand `~` in `{path}`")]
     NoHome { path: String },
-    /// A path of a profile that starts nowhere.
-    #[error(
-        "profile `{profile}`: `{path}` is no full path, and a bare store has no folder to start at"
-    )]
+    /// A path of a profile is relative, and the store has no project folder to start at.
+    #[error("profile `{profile}`: `{path}` is relative, and a bare store has no project folder")]
     NoStart { profile: String, path: String },
-    /// A profile none of whose paths is there.
+    /// None of the paths of a profile exists.
     #[error("{}", no_paths(profile, path, *count))]
     NoPaths { profile: String, path: String, count: usize },
-    /// A setting that counts in a store's file only when the user trusts it.
+    /// A setting in a store's file is used only if the user trusts that file.
     #[error(
-        "{origin}: {what} is refused: you have not trusted the settings of this store, or they \
-         changed since"
+        "{origin}: {what} is refused: the settings of this store are not trusted, or changed \
+         after you trusted them"
     )]
-    Untrusted { origin: String, what: String, store: PathBuf },
-    /// A store that was found, and may have been planted by another user.
+    Untrusted { origin: String, what: SensitiveSetting, store: PathBuf },
+    /// The store was found by the search, and another user may have put it there.
     #[error(transparent)]
     UntrustedStore(#[from] UntrustedStore),
-    /// A store's file that belongs to another user and is to be written anew.
-    #[error("{} belongs to the user with id {uid}: only its owner changes it", path.display())]
+    /// The settings file of the store belongs to another user, so this user must not replace it.
+    #[error("{} belongs to the user with id {uid}: only its owner can change it", path.display())]
     ForeignSettings { path: PathBuf, uid: u32 },
-    /// A system's file that users may have written.
+    /// Users other than root may have written the system's settings file.
     #[error(
         "{} is not used: it must belong to root, and only root may write to it (owner {uid}, mode \
          {mode:04o})",
         path.display()
     )]
     SystemFile { path: PathBuf, uid: u32, mode: u32 },
-    /// A path to be trusted that depends on where the command runs.
+    /// A path to be trusted is relative, so it depends on the current folder.
     #[error("{origin}: `{}` is not an absolute path", path.display())]
     RelativeTrust { origin: &'static str, path: PathBuf },
-    /// Trust cannot be recorded.
-    #[error("no folder to record trust in")]
+    /// Trust cannot be recorded, because there is no folder for it.
+    #[error("there is no folder to record trust in")]
     NoStateFolder,
-    /// Keys that do not go to a place that an untrusted store's file names.
+    /// Credentials are withheld, because an untrusted store's file names the remote.
     #[error(
-        "no keys are sent to {remote}: only the settings of this store name the place, and they \
+        "no credentials are sent to {remote}: only the settings of this store name it, and they \
          are not trusted"
     )]
     KeysWithheld { remote: String },
@@ -131,147 +130,153 @@ pub(crate) enum CliError {
     #[error("the {name} hook failed: {how}")]
     PreHook { name: &'static str, how: String },
     /// A hook failed after the commit.
-    #[error("the commit stands, but the {name} hook failed: {how}")]
+    #[error("the {name} hook failed: {how}; the commit was made")]
     PostHook { name: &'static str, how: String },
-    /// Ctrl-C while a hook ran, before the commit.
+    /// The user pressed Ctrl-C while a hook ran, before the commit.
     #[error("interrupted in the {name} hook")]
     PreHookInterrupted { name: &'static str },
-    /// Ctrl-C while a hook ran, after the commit.
-    #[error("interrupted in the {name} hook; the commit stands")]
+    /// The user pressed Ctrl-C while a hook ran, after the commit.
+    #[error("interrupted in the {name} hook; the commit was made")]
     PostHookInterrupted { name: &'static str },
-    /// Nothing says what to commit to a store without a project.
-    #[error("no path is given, and {store} is no project's store")]
+    /// `commit` has no path to commit: none is given, and the store has no project.
+    #[error("no path is given, and {store} has no project folder")]
     NoSource { store: String },
-    /// Options that do not go together.
+    /// A commit in `/` without a store would save the whole machine.
+    #[error("there is no store here or above, and a commit of / would save the whole machine")]
+    WholeMachine,
+    /// Options contradict each other.
     #[error("{0}")]
     Usage(&'static str),
-    /// A whole snapshot would be written into a folder that it has itself.
-    #[error("the whole snapshot would go into `{path}`, a folder that it has itself")]
+    /// A whole snapshot would be written into a folder that is itself part of it.
+    #[error("the whole snapshot would be restored into `{path}`, a folder of the snapshot itself")]
     FolderOfSnapshot { what: String, path: String },
-    /// What should be a file is something else.
+    /// A path names something other than a file.
     #[error("`{path}` is a {noun}, not a file")]
     NotAFile { path: String, noun: &'static str },
-    /// What should be a folder is something else.
-    #[error("`{text}` names neither a file in a snapshot nor a content")]
+    /// A text names neither a file in a snapshot nor a blob.
+    #[error("`{text}` is neither REV:PATH nor a content id")]
     NoContent { text: String },
-    /// What should be a branch or tag and never was.
-    #[error("there is no branch or tag `{name}`, and there was none")]
+    /// The branch or tag does not exist and never did.
+    #[error("there is no branch or tag `{name}`, and there never was")]
     NoRef { name: String },
-    /// A path given to `commit` that cannot be read.
+    /// A path given to `commit` cannot be read.
     #[error(transparent)]
     Source(PathError),
-    /// A path given to `commit` that has no name in a snapshot.
+    /// A path given to `commit` cannot be a path in a snapshot.
     #[error("`{path}` cannot be the path of a file in a snapshot")]
     NoPlace { path: String },
-    /// A path to be compared that neither side has.
+    /// A path to compare exists on neither side.
     #[error("there is no `{path}` on either side")]
     OnNeitherSide { path: String },
-    /// A path to be compared that is not below the folder that is.
+    /// A path to compare is outside the folder that is compared.
     #[error("`{path}` is not in the folder that is compared")]
     Outside { path: String },
-    /// A path that the snapshot that was named does not have.
+    /// The named snapshot does not contain the path.
     #[error("there is no `{path}` in `{within}`")]
     NotWithin { path: String, within: String },
-    /// A content to be compared that cannot be read.
+    /// A file to compare cannot be read.
     #[error("cannot compare `{path}`")]
     Content { path: String, source: Box<CatError> },
-    /// A label with two values.
+    /// A label is given twice.
     #[error("label `{key}` is given twice")]
     LabelTwice { key: String },
-    /// A name given to `commit --stdin` that is none.
+    /// The file name given to `commit --stdin` is invalid.
     #[error("--stdin needs the name of a file, without folders")]
     StdinName { source: NameError },
-    /// An archive whose form nobody said.
-    #[error("`{path}` does not say what it is to be")]
+    /// The archive format is neither given nor clear from the file name.
+    #[error("cannot infer the archive format from `{path}`")]
     UnknownFormat { path: String },
-    /// A compression level that the form of an archive does not have.
-    #[error("{format} has no compression level {level}")]
+    /// The archive format does not support this compression level.
+    #[error("{format} does not support compression level {level}")]
     NoLevel { format: &'static str, level: i32 },
-    /// A folder in an archive that is none.
+    /// The folder given by `--prefix` is invalid.
     #[error("--prefix needs a relative path")]
     Prefix { source: NameError },
-    /// A branch that cannot go.
-    #[error("`{name}` is the branch you are on")]
+    /// The branch cannot be deleted, because it is the current one.
+    #[error("`{name}` is the current branch")]
     CurrentBranch { name: String },
-    /// A branch that would lose commits.
-    #[error("branch `{name}` has commits that {commit:.12} does not follow")]
+    /// Moving the branch would lose commits.
+    #[error("branch `{name}` has commits that are not ancestors of {commit:.12}")]
     NotForward { name: String, commit: CommitId },
-    /// A bundle or an archive on a screen.
+    /// A bundle or an archive would be written to a terminal.
     #[error("stdout is a terminal")]
     ToTerminal,
-    /// A bundle that is not there.
+    /// The bundle does not exist.
     #[error("there is no file `{file}`, and no commit of that name")]
     NoBundle { file: String },
-    /// A file that cannot be read as a bundle.
+    /// A file cannot be read as a bundle.
     #[error("cannot use {file} as a bundle")]
     Bundle { file: String, source: Box<BundleError> },
-    /// An object in a bundle that cannot be read.
+    /// An object in a bundle cannot be read.
     #[error("cannot read from {file}")]
     InBundle { file: String, source: Box<StoreError> },
-    /// A clone that ended before all was there, of which something is kept.
+    /// A clone failed before everything was fetched; what was fetched is kept.
     #[error("the clone in {folder} is not complete")]
     Cloned { folder: String, source: Box<CliError> },
-    /// A bundle that could not be written.
+    /// A bundle cannot be written.
     #[error("cannot pack into {file}")]
     Pack { file: String, source: Box<bundle::Error> },
-    /// A bundle that could not be taken in.
+    /// A bundle cannot be unpacked.
     #[error("cannot unpack {file}")]
     Unpack { file: String, source: Box<bundle::Error> },
-    /// An archive that could not be written.
+    /// An archive cannot be written.
     #[error("cannot export to {file}")]
     ExportTo { file: String, source: io::Error },
-    /// A remote that there is not.
+    /// The remote does not exist.
     #[error("there is no remote `{name}`")]
     NoRemote { name: String, known: Vec<String> },
-    /// A remote is needed, and there is none.
+    /// The command needs a remote, and there is none.
     #[error("there is no remote")]
     NoRemotes,
-    /// A remote is needed, and none of several is the usual one.
-    #[error("which remote? there is `{}`", known.join("`, `"))]
+    /// The command needs a remote, and none of several is the default.
+    #[error("no default remote among `{}`", known.join("`, `"))]
     WhichRemote { known: Vec<String> },
-    /// A remote that is there already.
-    #[error("there is a remote `{name}` already: {url}")]
+    /// The remote already exists.
+    #[error("remote `{name}` already exists: {url}")]
     RemoteExists { name: String, url: String },
-    /// What cannot be the name of a remote.
+    /// The name of a remote is invalid.
     #[error("`{name}` cannot be the name of a remote: {why}")]
     RemoteName { name: String, why: &'static str },
-    /// A ref has to be named.
-    #[error("HEAD is on no branch: name what is meant")]
+    /// The command needs a ref, because `HEAD` is on no branch.
+    #[error("HEAD is detached: name a branch")]
     NoBranch,
-    /// Only part of what a remote must do works.
-    #[error("{location} cannot be used as it is: {what}")]
+    /// The remote lacks an operation that snap needs.
+    #[error("{location} cannot be used: {what}")]
     Unfit { location: String, what: String },
-    /// A file with keys that others may read.
-    #[error("the keys in {} are not used: {why}", path.display())]
+    /// A file with credentials is not used, for example because other users may read it.
+    #[error("the credentials in {} are not used: {why}", path.display())]
     CredentialsFile { path: PathBuf, why: String },
-    /// A command for keys that has none to give.
-    #[error("the command for the keys of {remote} failed: {why}")]
+    /// A command for credentials failed or printed none.
+    #[error("the credentials command of {remote} failed: {why}")]
     CredentialsCommand { remote: String, why: String },
-    /// A branch here and the one there have both gone on.
-    #[error("{noun} `{name}` here and at {remote} have gone different ways")]
+    /// The branch here and the remote's branch have diverged.
+    #[error("{noun} `{name}` here and at {remote} have diverged")]
     Diverged { noun: &'static str, name: String, remote: String },
-    /// A folder to clone into that is not empty.
+    /// The folder to clone into is not empty.
     #[error("{} is not an empty folder", path.display())]
     NotEmpty { path: PathBuf },
-    /// Nothing can wait for the network.
+    /// Worker threads could not be started.
+    #[error("cannot start worker threads")]
+    Threads(#[source] rayon::ThreadPoolBuildError),
+    /// The runtime for the network cannot be started.
     #[error("cannot start threads for the network")]
     Runtime { source: io::Error },
-    /// A store elsewhere could not be used.
+    /// A remote cannot be used.
     #[error(transparent)]
     Remote(Box<RemoteError>),
-    /// A service could not be set up.
+    /// The client for a remote cannot be set up.
     #[error(transparent)]
     OpenRemote(Box<OpenError>),
-    /// A file of the user that could not be written.
+    /// A file of the user cannot be written.
     #[error(transparent)]
     File(#[from] PathError),
-    /// No command of that name has a manual page.
+    /// No command of this name has a manual page.
     #[error("there is no command `{name}`")]
     NoCommand { name: String },
-    /// Ctrl-C cannot be caught.
+    /// The handler for Ctrl-C cannot be installed.
     #[error("cannot catch signals")]
     Signal(#[source] io::Error),
-    /// stdout failed.
+    /// Writing to stdout failed.
     #[error("cannot write to stdout")]
     Output(#[from] io::Error),
     #[error(transparent)]
@@ -286,7 +291,7 @@ pub(crate) enum CliError {
     Repair(#[from] RepairError),
     #[error(transparent)]
     Repo(#[from] RepoError),
-    /// There is no server, or no token.
+    /// A server cannot be started, or its tokens cannot be managed.
     #[error(transparent)]
     Serve(#[from] ServeError),
     #[error(transparent)]
@@ -332,12 +337,12 @@ impl From<LocationError> for CliError {
 }
 
 impl CliError {
-    /// What a caller can do about it.
+    /// Returns the kind of the error, from which a caller decides what to do.
     pub(crate) fn kind(&self) -> ErrorKind {
         let lacks = causes(self)
             .any(|cause| matches!(cause.downcast_ref(), Some(StoreError::Missing { .. })));
         if lacks {
-            // Every id that gets this far came from the store itself.
+            // Every id that reaches this point came from the store itself.
             return ErrorKind::Damaged;
         }
         if causes(self).any(|cause| cause.downcast_ref().is_some_and(Interrupted::is_why)) {
@@ -368,9 +373,10 @@ impl CliError {
             Self::Outside { .. } => ErrorKind::Invalid,
             Self::NotAFile { .. } | Self::CurrentBranch { .. } => ErrorKind::Exists,
             Self::BadTime { .. } | Self::BadDate { .. } => ErrorKind::Invalid,
-            Self::NoSource { .. } | Self::FolderOfSnapshot { .. } | Self::Usage(_) => {
-                ErrorKind::Invalid
-            }
+            Self::NoSource { .. }
+            | Self::WholeMachine
+            | Self::FolderOfSnapshot { .. }
+            | Self::Usage(_) => ErrorKind::Invalid,
             Self::NoPlace { .. } | Self::LabelTwice { .. } | Self::StdinName { .. } => {
                 ErrorKind::Invalid
             }
@@ -382,7 +388,7 @@ impl CliError {
             | Self::Output(source)
             | Self::ExportTo { source, .. } => {
                 match ErrorKind::of_io(source) {
-                    // Nothing here is the store's.
+                    // The error is not about data of the store.
                     ErrorKind::Damaged | ErrorKind::Invalid => ErrorKind::Unavailable,
                     kind => kind,
                 }
@@ -395,7 +401,9 @@ impl CliError {
                 ErrorKind::Exists
             }
             Self::Unfit { .. } | Self::CredentialsFile { .. } => ErrorKind::Denied,
-            Self::CredentialsCommand { .. } | Self::Runtime { .. } => ErrorKind::Unavailable,
+            Self::CredentialsCommand { .. } | Self::Runtime { .. } | Self::Threads(_) => {
+                ErrorKind::Unavailable
+            }
             Self::Remote(error) => error.kind(),
             Self::OpenRemote(_) => ErrorKind::Invalid,
             Self::NotForward { .. } => ErrorKind::Exists,
@@ -430,7 +438,7 @@ impl CliError {
         }
     }
 
-    /// Whether the reader of stdout went away.
+    /// Returns true if the reader of stdout closed it.
     pub(crate) fn is_broken_pipe(&self) -> bool {
         let output = match self {
             Self::Output(error)
@@ -462,10 +470,12 @@ fn no_date(text: &str) -> String {
     }
 }
 
-/// Prints help, version or what is wrong with the command line.
+/// Prints the help, the version, or the error in the command line.
 pub(crate) fn usage(answer: &clap::Error, ui: &Ui) -> ExitCode {
     let code = u8::try_from(answer.exit_code()).unwrap_or(2);
-    if answer.use_stderr() {
+    if let Some((message, hint)) = foreign::advice(answer, std::env::args_os()) {
+        ui.usage_hint(&message, hint, code);
+    } else if answer.use_stderr() {
         ui.usage_error(&answer.render(), code);
     } else if let Err(error) = ui.help(&answer.render()) {
         return failure(&error.into(), None, ui);
@@ -473,18 +483,23 @@ pub(crate) fn usage(answer: &clap::Error, ui: &Ui) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// The exit code of a command that did not fail.
-pub(crate) fn done(done: Done) -> ExitCode {
+/// Returns the exit code of a command that did not fail.
+pub(crate) fn done(done: CommandOutcome) -> ExitCode {
     match done {
-        Done::Well => ExitCode::SUCCESS,
-        Done::Skipped => ExitCode::from(3),
-        Done::Damaged => ExitCode::from(4),
-        Done::Different => ExitCode::FAILURE,
+        CommandOutcome::Success => ExitCode::SUCCESS,
+        CommandOutcome::Skipped => ExitCode::from(3),
+        CommandOutcome::Damaged => ExitCode::from(4),
+        CommandOutcome::Different => ExitCode::FAILURE,
     }
 }
 
-/// Reports an error and gives its exit code. `advice` comes from those who know
-/// more than the error says.
+/// Returns the hint for an error, if there is one.
+pub(crate) fn hint(error: &CliError) -> Option<String> {
+    hint::hint(error)
+}
+
+/// Reports an error and returns its exit code. A caller that knows more than the error does passes
+/// its own hint as `advice`.
 pub(crate) fn failure(error: &CliError, advice: Option<String>, ui: &Ui) -> ExitCode {
     if error.is_broken_pipe() {
         return ExitCode::SUCCESS;

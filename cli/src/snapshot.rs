@@ -1,5 +1,5 @@
-//! A snapshot that was named on the command line: in a store, or in a bundle
-//! file or a store elsewhere that is read in place.
+//! A snapshot named on the command line. It is read from a store, from a bundle file, or from a
+//! remote in place.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -16,75 +16,75 @@ use snap_core::{
     format::{bundle, commit::Commit, pack::HEADER_BYTES},
     repo::{
         Repo, SpecError,
-        path::{Found, PathInTreeError, resolve_path},
+        path::{PathInTreeError, ResolvedPath, resolve_path},
         spec::Resolved,
     },
     store::{BundleStore, Store},
 };
-use snap_remote::reading::Which;
+use snap_remote::reader::RefSelection;
 
 use crate::{
     context::Context,
-    remote::{Elsewhere, Split},
+    remote::{RemoteRevision, RemoteSource},
     report::CliError,
     ui::text,
 };
 
-/// Ending of the names of bundles.
+/// Suffix of the names of bundles.
 pub(crate) const BUNDLE: &[u8] = b".snap";
 
-/// A snapshot that was named, and what it is read from.
+/// A named snapshot and its source.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
-    source: Source,
-    /// The commit.
+    source: SnapshotSource,
+    /// The id of the commit.
     pub(crate) id: CommitId,
-    /// What it says.
+    /// The decoded commit.
     pub(crate) commit: Commit,
-    /// What stood before the `:`.
+    /// The text before the `:`.
     name: String,
-    /// What followed it.
+    /// The text after the `:`.
     pub(crate) path: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
-enum Source {
+enum SnapshotSource {
     Repo(Box<Repo>),
     Bundle(Box<BundleStore>),
-    Elsewhere(Box<Elsewhere>),
+    Remote(Box<RemoteSource>),
 }
 
 impl Snapshot {
-    /// Where its objects are.
+    /// Returns the store with its objects.
     pub(crate) fn store(&self) -> &Store {
         match &self.source {
-            Source::Repo(repo) => repo.store(),
-            Source::Bundle(bundle) => bundle.store(),
-            Source::Elsewhere(elsewhere) => elsewhere.repo().store(),
+            SnapshotSource::Repo(repo) => repo.store(),
+            SnapshotSource::Bundle(bundle) => bundle.store(),
+            SnapshotSource::Remote(elsewhere) => elsewhere.repo().store(),
         }
     }
 
-    /// The store here with its refs, unless it is in a bundle or elsewhere.
+    /// Returns the local store with its refs; `None` for a bundle or a remote.
     pub(crate) fn repo(&self) -> Option<&Repo> {
         match &self.source {
-            Source::Repo(repo) => Some(repo),
-            Source::Bundle(_) | Source::Elsewhere(_) => None,
+            SnapshotSource::Repo(repo) => Some(repo),
+            SnapshotSource::Bundle(_) | SnapshotSource::Remote(_) => None,
         }
     }
 
-    /// What was named in it: itself, or an entry.
-    pub(crate) fn find(&self) -> Result<Found, CliError> {
+    /// Resolves the path: to the snapshot itself, or to an entry.
+    pub(crate) fn find(&self) -> Result<ResolvedPath, CliError> {
         let path = self.path.as_deref().unwrap_or_default();
         find(self.store(), self.commit.tree, (&self.name, path))
     }
 }
 
-/// What `path` names in the snapshot that was named `within`.
+/// Resolves `path` in the snapshot that the user named `within`.
 pub(crate) fn find(
     store: &Store,
     tree: TreeId,
     (within, path): (&str, &[u8]),
-) -> Result<Found, CliError> {
+) -> Result<ResolvedPath, CliError> {
     resolve_path(store, tree, path).map_err(|error| match error {
         PathInTreeError::NotFound { path } => {
             CliError::NotWithin { path, within: text::line(within.as_bytes()) }
@@ -94,8 +94,8 @@ pub(crate) fn find(
 }
 
 impl Context {
-    /// Opens what `what` names: `REV[:PATH]` in the store, `FILE.snap[:PATH]`,
-    /// or `REMOTE#REV[:PATH]`.
+    /// Opens the snapshot that `what` names: `REV[:PATH]` in the store, `FILE.snap[:PATH]`, or
+    /// `REMOTE#REV[:PATH]`.
     pub(crate) fn open_snapshot(&self, what: &OsStr) -> Result<Snapshot, CliError> {
         if let Some((file, path)) = find_bundle(what.as_bytes()) {
             return self.open_bundle(&file, path);
@@ -106,16 +106,19 @@ impl Context {
         }
     }
 
-    fn open_in_remote(&self, Split { remote, rev }: &Split) -> Result<Snapshot, CliError> {
-        let elsewhere = self.open_elsewhere(remote, Which::Of(&[rev.as_bytes()]))?;
+    fn open_in_remote(
+        &self,
+        RemoteRevision { remote, rev }: &RemoteRevision,
+    ) -> Result<Snapshot, CliError> {
+        let elsewhere = self.open_elsewhere(remote, RefSelection::Revisions(&[rev.as_bytes()]))?;
         let Resolved { id, commit, rev, path } = self.resolve(elsewhere.repo(), rev)?;
         let name = format!("{}#{rev}", elsewhere.location());
-        Ok(Snapshot { source: Source::Elsewhere(Box::new(elsewhere)), id, commit, name, path })
+        Ok(Snapshot { source: SnapshotSource::Remote(Box::new(elsewhere)), id, commit, name, path })
     }
 
     fn open_in_store(&self, what: &OsStr) -> Result<Snapshot, CliError> {
         let repo = match self.open_repo() {
-            // Without a store a file is all that can have been meant.
+            // Without a store, only a file can be meant.
             Err(CliError::NoStore) if looks_like_bundle(what.as_bytes()) => {
                 return Err(CliError::NoBundle { file: text::line(what.as_bytes()) });
             }
@@ -128,7 +131,7 @@ impl Context {
             other => other,
         })?;
         let Resolved { id, commit, rev: name, path } = found;
-        Ok(Snapshot { source: Source::Repo(Box::new(repo)), id, commit, name, path })
+        Ok(Snapshot { source: SnapshotSource::Repo(Box::new(repo)), id, commit, name, path })
     }
 
     fn open_bundle(&self, file: &Path, path: Option<Vec<u8>>) -> Result<Snapshot, CliError> {
@@ -141,12 +144,18 @@ impl Context {
         let commit = bundle.store().commit(&id);
         let commit = commit
             .map_err(|source| CliError::InBundle { file: shown(), source: Box::new(source) })?;
-        Ok(Snapshot { source: Source::Bundle(Box::new(bundle)), id, commit, name: shown(), path })
+        Ok(Snapshot {
+            source: SnapshotSource::Bundle(Box::new(bundle)),
+            id,
+            commit,
+            name: shown(),
+            path,
+        })
     }
 }
 
-/// What to do about an error that has to do with a bundle, or with one that was
-/// named where none is read.
+/// Returns the hint for an error of a bundle, or for an argument that names a bundle where the
+/// command does not accept one.
 pub(crate) fn advice(
     error: &CliError,
     cx: &Context,
@@ -154,26 +163,26 @@ pub(crate) fn advice(
 ) -> Option<String> {
     match (error, error.kind(), cx.bundle()) {
         (CliError::Restore(_), ErrorKind::Damaged, Some(file)) => {
-            Some(format!("what could be restored was; get {file} again, it has changed"))
+            Some(format!("everything else was restored; {file} is damaged, copy it again"))
         }
         (CliError::Bundle { .. }, ..) => None,
         (_, ErrorKind::Damaged, Some(file)) => {
-            Some(format!("{file} has changed since it was made; get it again"))
+            Some(format!("{file} was changed after it was created; copy it again"))
         }
         (CliError::NoStore | CliError::Spec(SpecError::Unknown { .. }), _, None) => {
             let bundle = arguments.skip(1).find(|argument| is_bundle(Path::new(argument)))?;
             let file = text::line(bundle.as_bytes());
             Some(format!(
-                "{file} is a bundle: `snap unpack` makes a store of it; show, ls, restore, export \
-                 and `snap cat {file}:PATH` read it as it is"
+                "{file} is a bundle: `snap unpack` imports it into a store; show, ls, restore, \
+                 export and `snap cat {file}:PATH` read it directly"
             ))
         }
         _ => None,
     }
 }
 
-/// The file and the path in it, if `what` names a bundle. A name may contain
-/// `:`, so the longest part that is one counts.
+/// Splits `what` into a bundle file and a path in it, if it names a bundle. A file name may contain
+/// `:`, so the longest part that is a bundle wins.
 fn find_bundle(what: &[u8]) -> Option<(PathBuf, Option<Vec<u8>>)> {
     let colons = what.iter().enumerate().rev().filter(|(_, byte)| **byte == b':');
     std::iter::once(what.len()).chain(colons.map(|(at, _)| at)).find_map(|end| {
@@ -182,7 +191,7 @@ fn find_bundle(what: &[u8]) -> Option<(PathBuf, Option<Vec<u8>>)> {
     })
 }
 
-/// Whether a file is a bundle, or called like one.
+/// Returns true if a file is a bundle by its content or its name.
 pub(crate) fn is_bundle(file: &Path) -> bool {
     if !fs_err::metadata(file).is_ok_and(|meta| meta.is_file()) {
         return false;
@@ -198,7 +207,7 @@ pub(crate) fn is_bundle(file: &Path) -> bool {
     read.is_ok() && decoded.map_or_else(|error| is_one(&error), |_| true)
 }
 
-/// Whether a text reads as the name of a bundle.
+/// Returns true if a text looks like the name of a bundle.
 fn looks_like_bundle(what: &[u8]) -> bool {
     what.ends_with(BUNDLE) || what.windows(6).any(|part| part == b".snap:")
 }

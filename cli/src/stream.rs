@@ -1,5 +1,4 @@
-//! Streams that give way to Ctrl-C while nothing comes, or nobody is there to
-//! take what goes.
+//! Streams that Ctrl-C interrupts, even while they wait for input or for a reader of the output.
 
 use std::{
     fs::{File, OpenOptions},
@@ -23,25 +22,25 @@ use rustix::{
     io::Errno,
 };
 
-/// How long Ctrl-C may go unnoticed.
+/// Longest delay until Ctrl-C is noticed.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// How long to wait before looking again whether somebody reads a pipe.
+/// Interval of checks whether a pipe has a reader.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Ctrl-C while a stream was waited for.
+/// The error of a stream that Ctrl-C interrupted.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
 pub(crate) struct Interrupted;
 
 impl Interrupted {
-    /// Whether this is why a stream failed.
+    /// Returns true if this is the cause of an I/O error.
     pub(crate) fn is_why(error: &io::Error) -> bool {
         error.get_ref().is_some_and(|inner| inner.is::<Self>())
     }
 }
 
-/// Reads or writes, and fails once the user asked to stop.
+/// A reader or writer that fails after the user pressed Ctrl-C.
 #[derive(Debug)]
 pub(crate) struct Stream<F> {
     file: F,
@@ -49,12 +48,12 @@ pub(crate) struct Stream<F> {
 }
 
 impl<F: AsFd> Stream<F> {
-    /// Takes what is open; `stop` is set by Ctrl-C.
+    /// Wraps an open file; Ctrl-C sets `stop`.
     pub(crate) fn new(file: F, stop: Arc<AtomicBool>) -> Self {
         Self { file, stop }
     }
 
-    /// Waits until `flags` hold, then tries.
+    /// Waits until `flags` are ready, then calls `attempt`.
     fn when<T>(
         &self,
         flags: PollFlags,
@@ -65,7 +64,7 @@ impl<F: AsFd> Stream<F> {
             let mut fds = [PollFd::new(&self.file, flags)];
             match poll(&mut fds, Some(&WAIT)) {
                 Ok(0) | Err(Errno::INTR) => {}
-                // Whatever else is the matter with it, trying will tell.
+                // On any other condition, the attempt itself returns the error.
                 Ok(_) | Err(_) => match attempt(&self.file) {
                     Err(Errno::AGAIN | Errno::INTR) => {}
                     other => return Ok(other?),
@@ -76,8 +75,8 @@ impl<F: AsFd> Stream<F> {
 }
 
 impl Stream<File> {
-    /// Opens a file or pipe to read from; nobody need have opened the other
-    /// end of a pipe yet.
+    /// Opens a file or pipe for reading. Does not wait for a writer to open the other end of a
+    /// pipe.
     pub(crate) fn open(path: &Path, stop: Arc<AtomicBool>) -> io::Result<Self> {
         let file = options().read(true).open(path)?;
         if file.metadata()?.is_dir() {
@@ -86,8 +85,7 @@ impl Stream<File> {
         Ok(Self::new(file, stop))
     }
 
-    /// Opens something that is there to write to it; waits for a pipe to be
-    /// read.
+    /// Opens an existing file, pipe or device for writing. Waits until a pipe has a reader.
     pub(crate) fn create(path: &Path, stop: Arc<AtomicBool>) -> io::Result<Self> {
         loop {
             check(&stop)?;
@@ -99,14 +97,14 @@ impl Stream<File> {
     }
 }
 
-/// Opening never waits. What failed and where is said by whoever opens.
+/// Returns options that never block in `open`. The caller adds the path to an error.
 fn options() -> OpenOptions {
     let mut options = File::options();
     options.custom_flags(i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0));
     options
 }
 
-/// Whether nobody has opened a pipe to read from it.
+/// Returns true if the error means that a pipe has no reader.
 fn is_unread(error: &io::Error, path: &Path) -> bool {
     error.raw_os_error() == Some(Errno::NXIO.raw_os_error())
         && fs_err::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo())
@@ -114,7 +112,7 @@ fn is_unread(error: &io::Error, path: &Path) -> bool {
 
 fn check(stop: &AtomicBool) -> io::Result<()> {
     match stop.load(Ordering::Relaxed) {
-        // Not the kind `Interrupted`, which readers take for a reason to go on.
+        // Does not use the kind `Interrupted`, because readers retry after it.
         true => Err(io::Error::other(Interrupted)),
         false => Ok(()),
     }

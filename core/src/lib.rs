@@ -1,8 +1,7 @@
 //! The engine of snap: objects, packs, index, scanning, commit, restore, verify.
 //!
-//! Synchronous, and without knowledge of terminal, environment, network or
-//! home folder. Layers import downwards only; `tests/core/layers.rs` keeps it
-//! so:
+//! Core is synchronous and knows neither terminal, environment, network nor home
+//! folder. A layer imports from lower layers only; `tests/core/layers.rs` checks this:
 //!
 //! | layer | modules                        | what                                  |
 //! |-------|--------------------------------|---------------------------------------|
@@ -10,7 +9,7 @@
 //! | 5     | [`repo`]                       | open a repository, refs, revisions    |
 //! | 4     | [`store`], [`local`]           | objects by id; the user's own files   |
 //! | 3     | [`chunk`], [`codec`], [`disk`] | cut, compress, write durably          |
-//! | 2     | [`mod@format`]                     | bytes ⇄ values, no I/O                |
+//! | 2     | [`mod@format`]                 | bytes ⇄ values, no I/O                |
 //! | 1     | [`base`]                       | ids, names, limits, kinds, time       |
 
 pub mod base;

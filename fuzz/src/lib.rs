@@ -1,10 +1,9 @@
-//! What must hold for any bytes that a decoder is given: no panic, no
-//! allocation on the word of a length, and whatever decodes encodes to the
-//! same bytes again.
+//! Properties that must hold for any input of a decoder: it does not panic, it does not allocate
+//! memory because of an unchecked length, and a decoded value encodes to the same bytes again.
 //!
-//! One function a decoder. The fuzz targets call them with what libFuzzer
-//! comes up with, `tests/core/fuzz_replay.rs` with past finds and with
-//! mutations of valid encodings, and `soak` with random ones.
+//! There is one function for each decoder. The fuzz targets call them with inputs of libFuzzer,
+//! `tests/core/fuzz_replay.rs` with past findings and with mutations of valid encodings, and `soak`
+//! with random mutations.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,20 +11,20 @@ use std::{
 };
 
 use snap_core::{
-    base::{id::Prefix, limits, observe::Silent},
+    base::{id::IdPrefix, limits, observe::Silent},
     codec::{DEFAULT_LEVEL, Decoder, Encoder},
     disk::{Disk, table::Table},
     format::{
-        bundle::Head,
+        bundle::BundleHead,
         chunk_list::{self, ChunkList},
         commit::Commit,
         pack::{self, Codec, FRAME_ENTRY_BYTES, HEADER_BYTES, TRAILER_BYTES, Trailer},
-        table::{BLOCK_BYTES, BLOCK_SUM_BYTES, Header, Purpose, Shape, checksum},
+        table::{BLOCK_BYTES, BLOCK_SUM_BYTES, Shape, TableHeader, TablePurpose, checksum},
         tree::Node,
-        wire::{Reader, Writer},
+        wire::{WireReader, WireWriter},
     },
     local::{
-        ignore::{self, Rules, Scope},
+        ignore::{self, IgnoreRules, IgnoreScope},
         scan::{FileKind, FileStat},
     },
     repo::{Config, RefName, Repo, config::VERSION, ref_log, spec::Revisions},
@@ -34,10 +33,10 @@ use snap_core::{
 
 pub mod seeds;
 
-/// A decoder's name and what must hold for it.
+/// The name of a decoder, and the check of its properties.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All of them; each has a file in `targets/` and a folder in `fixtures/fuzz/`.
+/// All targets; each has a file in `targets/` and a folder in `fixtures/fuzz/`.
 pub const TARGETS: [Target; 14] = [
     ("wire", wire),
     ("tree", tree),
@@ -55,12 +54,12 @@ pub const TARGETS: [Target; 14] = [
     ("ignore", ignore),
 ];
 
-/// Primitives, one after the other, chosen by the byte before each.
+/// Checks the primitives; the byte before each selects which one is read.
 pub fn wire(data: &[u8]) {
-    let mut r = Reader::new(data);
+    let mut r = WireReader::new(data);
     while let Ok(which) = r.u8("which") {
         let from = r.at();
-        let mut w = Writer::new();
+        let mut w = WireWriter::new();
         let read = match which % 4 {
             0 => r.varint("varint").map(|value| w.varint(value)),
             1 => r.zigzag("zigzag").map(|value| w.zigzag(value)),
@@ -74,21 +73,21 @@ pub fn wire(data: &[u8]) {
     }
 }
 
-/// A tree node.
+/// Checks a tree node.
 pub fn tree(data: &[u8]) {
     if let Ok(node) = Node::decode(data) {
         assert!(node.encode() == data, "{node:?} has two forms");
     }
 }
 
-/// A commit.
+/// Checks a commit.
 pub fn commit(data: &[u8]) {
     if let Ok(commit) = Commit::decode(data) {
         assert!(commit.encode() == data, "{commit:?} has two forms");
     }
 }
 
-/// A chunk list, and a part of one.
+/// Checks a chunk list, and a part of one.
 pub fn chunk_list(data: &[u8]) {
     if let Ok(list) = ChunkList::decode(data) {
         assert!(list.encode() == data, "{list:?} has two forms");
@@ -98,7 +97,7 @@ pub fn chunk_list(data: &[u8]) {
     }
 }
 
-/// A whole pack, as found in a folder.
+/// Checks a whole pack, as found in a folder.
 pub fn pack(data: &[u8]) {
     let Ok(extension) = pack::decode_header(data) else { return };
     if extension == 0 {
@@ -120,9 +119,9 @@ pub fn pack(data: &[u8]) {
     }
 }
 
-/// The head of a bundle, and a bundle as it comes from a pipe.
+/// Checks the head of a bundle, and a bundle read from a pipe.
 pub fn bundle(data: &[u8]) {
-    if let Ok(head) = Head::decode(data) {
+    if let Ok(head) = BundleHead::decode(data) {
         assert!(head.encode() == data, "{head:?} has two forms");
     }
     let Ok((mut reader, _)) = BundleReader::new(data) else { return };
@@ -139,8 +138,8 @@ pub fn bundle(data: &[u8]) {
     }
 }
 
-/// A footer whose checksums are right, so that what is behind them is reached.
-/// The first byte says how many frames there are.
+/// Checks a pack footer with valid checksums, so that the code behind them is reached. The first
+/// byte is the number of frames.
 pub fn pack_footer(data: &[u8]) {
     let Some((&frames, rest)) = data.split_first() else { return };
     let Some((table, objects)) = rest.split_at_checked(usize::from(frames) * FRAME_ENTRY_BYTES)
@@ -166,7 +165,7 @@ pub fn pack_footer(data: &[u8]) {
     assert_eq!(Trailer::decode(end, trailer.file_bytes), Ok(trailer));
 }
 
-/// A compressed frame; the first three bytes say how long it should be.
+/// Checks a compressed frame; the first three bytes are its expected length.
 pub fn frame(data: &[u8]) {
     let Some((len, stored)) = data.split_first_chunk::<3>() else { return };
     let raw_bytes = usize::from(len[0]) | usize::from(len[1]) << 8 | usize::from(len[2]) << 16;
@@ -180,16 +179,16 @@ pub fn frame(data: &[u8]) {
     assert!(decoder.decode(codec, encoded, stored.len()).unwrap() == stored);
 }
 
-/// Shape of the tables that are tried; that of the index.
-const SHAPE: Shape = Shape { purpose: Purpose::Index, key_bytes: 32, record_bytes: 48 };
+/// The shape of the tested tables: that of the index.
+const SHAPE: Shape = Shape { purpose: TablePurpose::Index, key_bytes: 32, record_bytes: 48 };
 
-/// A table file.
+/// Checks a table file.
 pub fn table(data: &[u8]) {
     read_table(data);
 }
 
-/// A table whose checksums are right. The first byte says how many bytes of
-/// meta there are, the rest is records and meta.
+/// Checks a table with valid checksums. The first byte is the number of metadata bytes; the rest is
+/// records and metadata.
 pub fn table_sealed(data: &[u8]) {
     let Some((&meta_bytes, rest)) = data.split_first() else { return };
     let Some(at) = rest.len().checked_sub(usize::from(meta_bytes)) else { return };
@@ -205,7 +204,7 @@ pub fn table_sealed(data: &[u8]) {
         blocks.extend_from_slice(&bytes);
     }
     tail.extend_from_slice(meta);
-    let header = Header {
+    let header = TableHeader {
         shape: SHAPE,
         records: records.len() as u64,
         meta_bytes: meta.len() as u64,
@@ -214,11 +213,11 @@ pub fn table_sealed(data: &[u8]) {
     assert!(read_table(&[header.encode(), blocks, tail].concat()), "a table was refused");
 }
 
-/// Opens a table and reads everything in it; whether it could be opened.
+/// Opens a table and reads everything in it; returns true if it could be opened.
 fn read_table(bytes: &[u8]) -> bool {
     static FOLDER: LazyLock<tempfile::TempDir> = LazyLock::new(|| tempfile::tempdir().unwrap());
     let path = FOLDER.path().join(format!("table-{:?}", std::thread::current().id()));
-    // Never changed under a map: written anew under the name each time.
+    // A mapped file must not change, so the file is removed and written anew each time.
     let _ = std::fs::remove_file(&path);
     std::fs::write(&path, bytes).unwrap();
     let Ok(table) = Table::open(&path, SHAPE) else { return false };
@@ -234,7 +233,7 @@ fn read_table(bytes: &[u8]) -> bool {
     true
 }
 
-/// A log of a ref.
+/// Checks a ref log.
 pub fn ref_log(data: &[u8]) {
     static FOLDER: LazyLock<tempfile::TempDir> = LazyLock::new(|| tempfile::tempdir().unwrap());
     let path = FOLDER.path().join(format!("log-{:?}", std::thread::current().id()));
@@ -243,7 +242,7 @@ pub fn ref_log(data: &[u8]) {
     assert!(lines.len() <= data.iter().filter(|byte| **byte == b'\n').count());
 }
 
-/// A revision, on a store without commits.
+/// Checks a revision, on a store without commits.
 pub fn revision(data: &[u8]) {
     static REPO: LazyLock<(tempfile::TempDir, PathBuf)> = LazyLock::new(|| {
         let folder = tempfile::tempdir().unwrap();
@@ -255,7 +254,7 @@ pub fn revision(data: &[u8]) {
     let date = |_: &str| None;
     let _ = Revisions::new(&repo, &date).resolve(data);
     let Ok(text) = std::str::from_utf8(data) else { return };
-    if let Some(prefix) = Prefix::parse(text) {
+    if let Some(prefix) = IdPrefix::parse(text) {
         let (low, high) = prefix.bounds();
         assert!(low <= high);
     }
@@ -265,7 +264,7 @@ pub fn revision(data: &[u8]) {
     }
 }
 
-/// A store's configuration.
+/// Checks the settings of a store.
 pub fn config(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(config) = Config::parse(text, Path::new("config.toml")) {
@@ -274,15 +273,15 @@ pub fn config(data: &[u8]) {
     }
 }
 
-/// Lines of an ignore file; the last one is a path that is matched.
+/// Checks the lines of an ignore file; the last line is the path to match.
 pub fn ignore(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let path = lines.pop().unwrap_or_default();
     let options = ignore::Options { patterns: lines, ..ignore::Options::default() };
-    let Ok(rules) = Rules::new(options, None) else { return };
+    let Ok(rules) = IgnoreRules::new(options, None) else { return };
     rules.excludes_size(&FileStat { kind: FileKind::File, ..seeds::stat() });
     for is_folder in [false, true] {
-        rules.excludes_path(&Scope::default(), path.as_bytes(), is_folder);
+        rules.excludes_path(&IgnoreScope::default(), path.as_bytes(), is_folder);
     }
 }

@@ -1,4 +1,4 @@
-//! Valid encodings to start from.
+//! Valid encodings as seeds of the fuzz targets.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -10,18 +10,18 @@ use snap_core::{
     },
     codec::Encoder,
     format::{
-        bundle::Head,
-        chunk_list::{ChunkList, Piece, Pieces, encode_part},
+        bundle::BundleHead,
+        chunk_list::{BlobRef, ChunkList, ChunkListEntries, encode_part},
         commit::Commit,
-        pack::{self, Class, Codec, Frame, Object, ObjectKind},
+        pack::{self, Codec, Frame, ObjectClass, ObjectKind, PackedObject},
         selection::{IgnoreOptions, Selection, UnreadPaths},
-        tree::{Child, Device, Entry, Kind, Metadata, Node, Owner, Totals, Xattr},
+        tree::{Child, Device, Entry, EntryKind, Metadata, Node, Owner, Totals, Xattr},
     },
     local::scan::{FileKind, FileStat},
     repo::Config,
 };
 
-/// Inputs from which mutations for the target begin.
+/// Returns the seeds of a target.
 pub fn of(target: &str) -> Vec<Vec<u8>> {
     match target {
         "wire" => vec![vec![0, 0xac, 2, 1, 3, 2, 2, b'h', b'i', 3, 1, 2, 3, 4]],
@@ -44,21 +44,21 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// The head of a bundle with prerequisites.
-fn bundle_head() -> Head {
+/// Returns the head of a bundle with prerequisites.
+fn bundle_head() -> BundleHead {
     let id = |byte| CommitId::from_bytes([byte; 32]);
     let prerequisites = vec![id(1), id(2)];
-    Head { commit: id(9), objects: 3, raw_bytes: 4096, prerequisites }
+    BundleHead { commit: id(9), objects: 3, raw_bytes: 4096, prerequisites }
 }
 
-/// A bundle of one pack.
+/// Returns a bundle of one pack.
 fn bundle() -> Vec<u8> {
     let pack = pack();
     let length = (pack.len() as u64).to_le_bytes();
     [&bundle_head().encode()[..], &length, &pack, &[0; 8]].concat()
 }
 
-/// A file's stat.
+/// Returns the stat of a file.
 pub fn stat() -> FileStat {
     let then = Time { secs: 1000, nanos: 1 };
     FileStat {
@@ -100,13 +100,13 @@ fn leaf() -> Node {
     let plain = || Metadata { mode: 0o644, ..Metadata::default() };
     let device = Device { major: 8, minor: 300 };
     let kinds = [
-        Kind::File { size: 300, id: BlobId::of(b"a") },
-        Kind::Folder { id: TreeId::of(b"b") },
-        Kind::Symlink { target: (*b"../c").into() },
-        Kind::Fifo,
-        Kind::Socket,
-        Kind::CharDevice { device },
-        Kind::BlockDevice { device },
+        EntryKind::File { size: 300, id: BlobId::of(b"a") },
+        EntryKind::Folder { id: TreeId::of(b"b") },
+        EntryKind::Symlink { target: (*b"../c").into() },
+        EntryKind::Fifo,
+        EntryKind::Socket,
+        EntryKind::CharDevice { device },
+        EntryKind::BlockDevice { device },
     ];
     let entries = kinds.into_iter().enumerate().map(|(at, kind)| {
         let metadata = if at == 0 { metadata() } else { plain() };
@@ -156,22 +156,26 @@ fn selection() -> Selection {
 }
 
 fn chunk_lists() -> Vec<Vec<u8>> {
-    let piece = |bytes: u32| Piece { id: BlobId::of(&bytes.to_le_bytes()), bytes };
+    let piece = |bytes: u32| BlobRef { id: BlobId::of(&bytes.to_le_bytes()), bytes };
     let pieces = vec![piece(1), piece(1 << 20), piece(300)];
     let total_bytes = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
     let list = |pieces| ChunkList { total_bytes, pieces }.encode();
     let part = encode_part(&pieces);
-    vec![list(Pieces::Chunks(pieces.clone())), list(Pieces::Parts(pieces)), part]
+    vec![
+        list(ChunkListEntries::Chunks(pieces.clone())),
+        list(ChunkListEntries::Parts(pieces)),
+        part,
+    ]
 }
 
 fn pack() -> Vec<u8> {
     let contents: [&[u8]; 3] = [b"one", b"and two", b""];
     let tree = leaf().encode();
     let text = b"all work and no play ".repeat(40);
-    let frames: [(Class, Vec<&[u8]>); 3] = [
-        (Class::Data, contents.to_vec()),
-        (Class::Data, vec![&text]),
-        (Class::Metadata, vec![&tree]),
+    let frames: [(ObjectClass, Vec<&[u8]>); 3] = [
+        (ObjectClass::Data, contents.to_vec()),
+        (ObjectClass::Data, vec![&text]),
+        (ObjectClass::Metadata, vec![&tree]),
     ];
     let mut bytes = pack::encode_header().to_vec();
     let (mut table, mut objects) = (Vec::new(), Vec::new());
@@ -190,12 +194,12 @@ fn pack() -> Vec<u8> {
         });
         bytes.extend_from_slice(stored);
         objects.extend(parts.iter().map(|part| match class {
-            Class::Data => Object {
+            ObjectClass::Data => PackedObject {
                 id: BlobId::of(part).object(),
                 kind: ObjectKind::Blob,
                 bytes: part.len() as u32,
             },
-            Class::Metadata => Object {
+            ObjectClass::Metadata => PackedObject {
                 id: TreeId::of(part).object(),
                 kind: ObjectKind::Tree,
                 bytes: part.len() as u32,
@@ -207,7 +211,7 @@ fn pack() -> Vec<u8> {
 }
 
 fn footer() -> Vec<u8> {
-    let object = |kind| Object { id: BlobId::of(b"x").object(), kind, bytes: 10 };
+    let object = |kind| PackedObject { id: BlobId::of(b"x").object(), kind, bytes: 10 };
     let frame = |offset, objects, class| Frame {
         offset,
         stored_bytes: 10 * objects,
@@ -217,7 +221,7 @@ fn footer() -> Vec<u8> {
         class,
         checksum: 7,
     };
-    let frames = [frame(16, 2, Class::Data), frame(36, 1, Class::Metadata)];
+    let frames = [frame(16, 2, ObjectClass::Data), frame(36, 1, ObjectClass::Metadata)];
     let objects = [object(ObjectKind::Blob), object(ObjectKind::Blob), object(ObjectKind::Commit)];
     let bytes = pack::encode_footer(&frames, &objects, 16);
     [&[2][..], &bytes[..bytes.len() - pack::TRAILER_BYTES]].concat()

@@ -1,7 +1,6 @@
-//! Feeds random mutations of the seeds to every target, for so many seconds
-//! each: `soak [SECONDS [TARGET]]`. No coverage guides it, but it needs nothing
-//! that a stable compiler lacks. What makes a target panic is written to
-//! `artifacts/TARGET/`.
+//! Feeds random mutations of the seeds to every target, for a number of seconds each. Usage:
+//! `soak [SECONDS [TARGET]]`. It is not guided by coverage, but it needs only a stable compiler.
+//! Inputs that make a target panic are written to `artifacts/TARGET/`.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -79,7 +78,7 @@ fn mutate(corpus: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
                 input.splice(to..to, copy);
             }
             _ if !input.is_empty() => {
-                // Values at which lengths and counts turn.
+                // Boundary values of lengths and counts.
                 let values = [0, 1, 0x7f, 0x80, 0xff];
                 input[at] = values[rng.below(values.len())];
             }

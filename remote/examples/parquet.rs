@@ -19,37 +19,37 @@ use parquet::{
     file::reader::{ChunkReader, FileReader, Length, SerializedFileReader},
 };
 use snap_core::{
-    format::tree::{Entry, Kind},
+    format::tree::{Entry, EntryKind},
     repo::{
-        path::{Found, resolve_path},
+        path::{ResolvedPath, resolve_path},
         spec::Revisions,
     },
 };
 use snap_remote::{
-    distant::Waiting,
-    ranges::{Content, ContentOptions},
-    reading::{Reading, Which},
+    ranges::{RangeReader, RangeReaderOptions},
+    reader::{RefSelection, RemoteReader},
+    remote_packs::BlockingContext,
     service::{
-        client::{Client, Policy},
-        open::{Secrets, open},
+        client::{Client, RequestPolicy},
+        open::{RemoteCredentials, open},
         traffic::Traffic,
     },
     store::RemoteStore,
 };
 use tokio::runtime::{Handle, Runtime};
 
-/// A content as the `parquet` crate reads one: here and there, by threads that
-/// wait. What is near each other comes together, and nothing comes twice.
+/// A content with the interface that the `parquet` crate needs: random access for blocking threads.
+/// Close ranges are fetched in one request, and no range is fetched twice.
 #[derive(Clone, Debug)]
 pub(crate) struct Parts {
-    content: Content,
+    content: RangeReader,
     runtime: Handle,
     position: u64,
 }
 
 impl Parts {
     /// The parts of `content`, waited for in `runtime`.
-    pub(crate) fn of(content: Content, runtime: &Handle) -> Self {
+    pub(crate) fn of(content: RangeReader, runtime: &Handle) -> Self {
         Self { content, runtime: runtime.clone(), position: 0 }
     }
 
@@ -89,7 +89,7 @@ impl ChunkReader for Parts {
     }
 }
 
-/// What a table has.
+/// The shape of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Table {
     /// Rows of all row groups.
@@ -121,13 +121,13 @@ pub(crate) fn scan(parts: Parts) -> Result<Table, ParquetError> {
 }
 
 /// Opens the file that `spec` (`REV:PATH`) names.
-pub(crate) fn open_file(reading: &Reading, spec: &str) -> Result<Content, Box<dyn Error>> {
+pub(crate) fn open_file(reading: &RemoteReader, spec: &str) -> Result<RangeReader, Box<dyn Error>> {
     let repo = reading.repo();
     let resolved = Revisions::new(repo, &|_| None).resolve(spec.as_bytes())?;
     let path = resolved.path.unwrap_or_default();
     match resolve_path(repo.store(), resolved.commit.tree, &path)? {
-        Found::Entry(Entry { kind: Kind::File { id, .. }, .. }) => {
-            Ok(reading.open_file(&id, ContentOptions::default())?)
+        ResolvedPath::Entry(Entry { kind: EntryKind::File { id, .. }, .. }) => {
+            Ok(reading.open_file(&id, RangeReaderOptions::default())?)
         }
         _ => Err(format!("{spec} is not a file").into()),
     }
@@ -140,12 +140,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let runtime = Runtime::new()?;
     let traffic = Arc::new(Traffic::default());
-    let service = open(&location.parse()?, &BTreeMap::new(), &Secrets::default(), &traffic)?;
-    let client = Client::new(service, Policy::default(), Arc::clone(&traffic));
+    let service =
+        open(&location.parse()?, &BTreeMap::new(), &RemoteCredentials::default(), &traffic)?;
+    let client = Client::new(service, RequestPolicy::default(), Arc::clone(&traffic));
     let cache = tempfile::tempdir()?;
     let remote = RemoteStore::new(client, location.clone(), cache.path())?;
-    let which = Which::Of(&[spec.as_bytes()]);
-    let reading = Reading::open(remote, which, &Waiting::patiently(runtime.handle()))?;
+    let which = RefSelection::Revisions(&[spec.as_bytes()]);
+    let reading =
+        RemoteReader::open(remote, which, &BlockingContext::without_stop(runtime.handle()))?;
     let content = open_file(&reading, spec)?;
     let opened = traffic.counts().requests();
     let table = scan(Parts::of(content, runtime.handle()))?;

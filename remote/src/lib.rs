@@ -1,27 +1,30 @@
-//! Stores elsewhere: where they lie, how they are reached, what is moved.
+//! Access to remote stores: locations, services, range reads, push, pull and clone.
 //!
-//! Async lives here, at the network's edge; the engine below is sync and the
-//! command line above waits. A module imports from those above it in this list
-//! only:
+//! This is the async layer. The engine below it is synchronous, and the command line above
+//! it blocks on it. A module imports only from modules above it in this list:
 //!
 //! | module | what |
 //! |---|---|
-//! | [`location`] | where a store lies, as users write it |
-//! | [`service`] | objects by key in a bucket, a share, a folder |
-//! | [`ranges`] | planned, merged, eager reads of ranges, and a seekable reader |
-//! | [`store`] | a store elsewhere: its index, its refs, what is known of it |
-//! | [`distant`] | frames of packs elsewhere, for a store that threads read |
+//! | [`location`] | the location of a store, as users write it |
+//! | [`protocol`] | error responses of a snap server, which client and server share |
+//! | [`service`] | objects by key in a bucket, a share, a folder or a snap server |
+//! | [`ranges`] | planned, merged, eager range reads, and a seekable reader |
+//! | [`store`] | a remote store: its index, its refs and the local mirror of them |
+//! | [`remote_packs`] | blocking reads of frames of remote packs, with prefetch |
+//! | [`unlisted_packs`] | lists again complete packs that no index file names |
 //! | [`transfer`] | push, pull, clone |
-//! | [`reading`] | a store elsewhere read without a copy of it |
-//! | [`verify`] | whether a store elsewhere is whole |
-//! | [`repair`] | sending again what a store elsewhere has lost |
+//! | [`reader`] | reads a remote store without a local copy |
+//! | [`verify`] | checks that a remote store is complete and undamaged |
+//! | [`repair`] | uploads again what a remote store has lost |
 
-pub mod distant;
 pub mod location;
+pub mod protocol;
 pub mod ranges;
-pub mod reading;
+pub mod reader;
+pub mod remote_packs;
 pub mod repair;
 pub mod service;
 pub mod store;
 pub mod transfer;
+pub mod unlisted_packs;
 pub mod verify;

@@ -1,27 +1,29 @@
-//! Where a store lies: what a user writes, checked, and never a secret in it.
+//! Locations of stores, as users write them: parsed, checked, and free of secrets.
 //!
 //! | form | service |
 //! |---|---|
-//! | `s3://bucket/prefix` | S3, and whatever speaks it |
+//! | `s3://bucket/prefix` | S3, and compatible services |
 //! | `gs://bucket/prefix` | Google Cloud Storage |
 //! | `azblob://container/prefix` | Azure Blob Storage |
 //! | `webdav://host/path`, `webdavs://host/path` | WebDAV, without and with TLS |
 //! | `sftp://user@host/path` | SFTP, through `ssh` |
-//! | `http://host/path`, `https://host/path` | a snap server, and a repository of it |
+//! | `http://host/path`, `https://host/path` | a snap server and one of its repositories |
 //! | `file:///path` | a folder |
 //! | `memory://name` | memory of this process, for tests |
 
 use std::{collections::BTreeMap, fmt, path::Path, str::FromStr};
 
-/// Longest location: nobody types more, and it stands in errors.
+/// Longest location in bytes. Longer ones are mistakes, and errors print the location.
 const LOCATION_BYTES: usize = 2048;
 
-/// Option of services that declare conditions to which not all who speak their
-/// protocol keep.
-const CONDITIONAL_WRITES: (&str, &str) =
-    ("conditional-writes", "false: the service does not keep to conditions, so claim refs");
+/// Option of services whose protocol has conditional writes that some implementations
+/// ignore.
+const CONDITIONAL_WRITES: (&str, &str) = (
+    "conditional-writes",
+    "false: the service ignores conditional writes; use claims on refs instead",
+);
 
-/// A service, by the first part of a location.
+/// A service, named by the part of a location before `://`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scheme {
     /// `s3`
@@ -47,7 +49,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// All of them, with their names.
+    /// All schemes and their names.
     pub const ALL: [(Self, &'static str); 10] = [
         (Self::S3, "s3"),
         (Self::Gcs, "gs"),
@@ -61,28 +63,28 @@ impl Scheme {
         (Self::Memory, "memory"),
     ];
 
-    /// Its name, without `://`.
+    /// Returns the name of the scheme, without `://`.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(scheme, _)| *scheme == self).map_or("", |(_, name)| name)
     }
 
-    /// Options that it takes, and what each is.
+    /// Returns the options of the scheme, each with its description.
     pub fn options(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::S3 => &[
-                ("endpoint", "URL of the service; AWS unless told"),
+                ("endpoint", "URL of the service; default: AWS"),
                 ("region", "region of the bucket"),
                 ("profile", "profile in the AWS files"),
-                ("path-style", "true: the bucket in the path, false: in the host name"),
-                ("storage-class", "storage class of what is written"),
-                ("anonymous", "true: do not sign"),
+                ("path-style", "true: bucket in the path, false: bucket in the host name"),
+                ("storage-class", "storage class of written objects"),
+                ("anonymous", "true: send unsigned requests"),
                 CONDITIONAL_WRITES,
-                ("checksums", "false: send no CRC32C along with what is written"),
+                ("checksums", "false: send no CRC32C with writes"),
             ],
             Self::Gcs => &[
                 ("endpoint", "URL of the service"),
-                ("credential-path", "file with the key of a service account"),
-                ("anonymous", "true: do not sign"),
+                ("credential-path", "file of the key of a service account"),
+                ("anonymous", "true: send unsigned requests"),
                 CONDITIONAL_WRITES,
             ],
             Self::Azblob => &[
@@ -90,72 +92,81 @@ impl Scheme {
                 ("endpoint", "URL of the service"),
                 CONDITIONAL_WRITES,
             ],
-            Self::Webdav | Self::Webdavs => &[("username", "who asks")],
+            Self::Webdav | Self::Webdavs => &[("username", "user name")],
             Self::Sftp => &[
-                ("key", "private key, a file"),
-                ("known-hosts", "strict, accept or add: what about hosts that ssh does not know"),
+                ("key", "file of the private key"),
+                ("known-hosts", "strict, accept or add: what `ssh` does with unknown hosts"),
             ],
             Self::Http | Self::Https | Self::File | Self::Memory => &[],
         }
     }
 }
 
-/// A place for a store.
+/// The location of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
     /// The service.
     pub scheme: Scheme,
-    /// Bucket, container or host with its port, and with its user for `sftp`; empty
-    /// for a folder.
+    /// The bucket, the container, or the host with its port (for `sftp` also the user).
+    /// Empty for a folder.
     pub authority: String,
-    /// Folder in it, without `/` at either end; of `file`, the whole path.
+    /// The folder inside the service, without `/` at either end. For `file` the whole path.
     pub path: String,
 }
 
-/// Why something is no location.
+/// Why a text is not a valid location.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LocationError {
-    /// No `://` in it.
-    #[error("`{text}` is no location: it has no `://`")]
+    /// The text has no `://`.
+    #[error("`{text}` is not a URL")]
     NoScheme {
-        /// What was given.
+        /// The text as given.
         text: String,
     },
-    /// Not a scheme that is known.
-    #[error("there is no kind of remote `{scheme}`")]
+    /// The scheme is unknown.
+    #[error("`{scheme}` is not a supported remote scheme")]
     Scheme {
-        /// Which.
+        /// The part before `://`.
         scheme: String,
     },
-    /// No bucket or host where there must be one, or one where there must not.
+    /// The text has a scheme, but breaks another rule, for example a missing bucket or
+    /// host.
     #[error("`{location}` {problem}")]
     Form {
-        /// What was given, without a password.
+        /// The text as given, without a password.
         location: String,
-        /// What is wrong with it.
+        /// The rule that it breaks.
         problem: &'static str,
     },
-    /// An option that the scheme does not have.
+    /// A part of the text may be a password or a key.
+    #[error("`{location}` {problem}")]
+    ContainsSecret {
+        /// The text as given, without that part.
+        location: String,
+        /// The part.
+        problem: &'static str,
+    },
+    /// The scheme does not have this option.
     #[error("`{scheme}` remotes have no option `{option}`")]
     Option {
         /// The scheme's name.
         scheme: &'static str,
-        /// Which.
+        /// The unknown option.
         option: String,
     },
-    /// A secret where everybody could read it.
-    #[error("`{option}` is a secret and not kept in settings")]
+    /// The option is a secret, and settings are readable by others.
+    #[error("option `{option}` is a secret, which settings must not contain")]
     Secret {
-        /// Which.
+        /// The option.
         option: String,
     },
-    /// The URL of a service that has more than a scheme, a host and a path in
-    /// it: a name and a password, or a signature.
-    #[error("`{option}` has {what} in it, for everybody to read")]
+    /// The URL in an option has more than a scheme, a host and a path, for example a
+    /// password or a signature.
+    #[error("option `{option}` contains {what}, which others could read")]
     Revealing {
-        /// Which option.
+        /// The option with the URL.
         option: String,
-        /// What is in it.
+        /// The part that may be a secret.
         what: &'static str,
     },
 }
@@ -188,66 +199,75 @@ impl FromStr for Location {
             let location = location.without_secrets().to_string();
             Err(LocationError::Form { location, problem })
         };
+        let secret = |problem| {
+            let location = location.without_secrets().to_string();
+            Err(LocationError::ContainsSecret { location, problem })
+        };
         if text.len() > LOCATION_BYTES {
             return form("is too long");
         }
-        if text.chars().any(char::is_control) || text.contains(['?', '#']) {
-            return form("has characters that do not belong there; options go behind `--option`");
+        // A folder may have any name, so `?` and `#` are allowed in `file` locations.
+        let is_query = *scheme != Scheme::File && text.contains(['?', '#']);
+        if text.chars().any(char::is_control) || is_query {
+            return form(
+                "contains `?`, `#` or a control character; options are passed with `--option`",
+            );
         }
         if authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':')) {
-            return form("has a password in it, for everybody to read");
+            return secret("contains a password, which others could read");
         }
         if *scheme != Scheme::Sftp && authority.contains('@') {
-            return form("has a name before its host, which may be a key or a password");
+            return secret("contains a user name, which may be a key or a password");
         }
         if let Some(problem) = unsafe_for_ssh(authority) {
             return form(problem);
         }
         if !has_plain_port(authority) {
-            return form("has a port that is no number, or a password in it");
+            return secret("has a port that is not a number, or contains a password");
         }
         match scheme {
             Scheme::File if !location.path.starts_with('/') => form("needs a full path: file:///…"),
             Scheme::File | Scheme::Memory => Ok(location),
             Scheme::S3 | Scheme::Gcs | Scheme::Azblob if authority.is_empty() => {
-                form("names no bucket")
+                form("has no bucket")
             }
-            _ if authority.is_empty() => form("names no host"),
-            _ if location.path.split('/').any(|part| part == "..") => form("has a part `..`"),
+            _ if authority.is_empty() => form("has no host"),
+            _ if location.path.split('/').any(|part| part == "..") => form("contains `..`"),
             _ => Ok(location),
         }
     }
 }
 
 impl Location {
-    /// The folder at `path`, which need not exist.
+    /// Returns the location of the folder at `path`, which need not exist.
     ///
     /// # Errors
-    /// [`LocationError::Form`] when it has characters that no location has.
+    /// [`LocationError::Form`] if the path has characters that a location cannot have.
     pub fn of_folder(path: &Path) -> Result<Self, LocationError> {
         let form = |problem| LocationError::Form { location: path.display().to_string(), problem };
-        let absolute = std::path::absolute(path).map_err(|_| form("names no folder"))?;
-        // Of what is not there yet the folder above may be: `..` and links are
-        // resolved as far as that goes.
+        let absolute =
+            std::path::absolute(path).map_err(|_| form("is not the path of a folder"))?;
+        // If the folder does not exist, its parent may: then links and `..` are resolved in
+        // the parent.
         let above = |path: &Path| {
             let above = path.parent().and_then(|above| fs_err::canonicalize(above).ok())?;
             Some(above.join(path.file_name()?))
         };
         let real = fs_err::canonicalize(&absolute).ok().or_else(|| above(&absolute));
         let path = real.unwrap_or(absolute);
-        let text = path.to_str().ok_or_else(|| form("is not UTF-8, as locations are"))?;
+        let text = path.to_str().ok_or_else(|| form("is not valid UTF-8"))?;
         format!("{}://{text}", Scheme::File.name()).parse()
     }
 
-    /// Whether a text is the path of a folder: it says where it begins. Anything
-    /// else may be the name of a remote or of a branch.
+    /// Returns true if `text` is the path of a folder: it starts with `/`, `./` or `../`.
+    /// Any other text may be the name of a remote or of a branch.
     pub fn is_path(text: &str) -> bool {
         let begins = |start: &str| text == start.trim_end_matches('/') || text.starts_with(start);
         text.starts_with('/') || begins("./") || begins("../")
     }
 
-    /// What may be shown of it when it is wrong: without what may be a
-    /// password or a key.
+    /// Returns the location without any part that may be a password or a key, for error
+    /// messages.
     fn without_secrets(&self) -> Self {
         let (user, host) = match self.authority.rsplit_once('@') {
             Some((user, host)) => (Some(user), host),
@@ -258,16 +278,21 @@ impl Location {
         let shown = if is_plain { host.to_owned() } else { first(host) };
         let authority = match user {
             Some(user) if self.scheme == Scheme::Sftp => format!("{}@{shown}", first(user)),
-            // Only there is it never a key.
+            // Only the user of an `sftp` location is never a key.
             Some(_) | None => shown,
         };
-        // A part of the password, if that had a slash.
+        // If the port is malformed, the path may be the end of a password with a slash in
+        // it.
         let path = if is_plain { self.path.as_str() } else { "" };
-        let path = path.split(['?', '#']).next().unwrap_or_default().to_owned();
+        let path = match self.scheme {
+            Scheme::File => path,
+            _ => path.split(['?', '#']).next().unwrap_or_default(),
+        };
+        let path = path.to_owned();
         Self { authority, path, ..self.clone() }
     }
 
-    /// Checks options that go with it.
+    /// Checks the options that the user gave for this location.
     ///
     /// # Errors
     /// [`LocationError::Option`], [`LocationError::Secret`],
@@ -284,7 +309,7 @@ impl Location {
                 let scheme = self.scheme.name();
                 return Err(LocationError::Option { scheme, option: option.clone() });
             }
-            let revealed = if option == "endpoint" { revealed(value) } else { None };
+            let revealed = if option == "endpoint" { leaked_secret(value) } else { None };
             if let Some(what) = revealed {
                 return Err(LocationError::Revealing { option: option.clone(), what });
             }
@@ -293,41 +318,43 @@ impl Location {
     }
 }
 
-/// What the URL of a service has in it that may be a secret.
-fn revealed(url: &str) -> Option<&'static str> {
+/// Returns the name of the part of a service URL that may be a secret, if there is one.
+fn leaked_secret(url: &str) -> Option<&'static str> {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     if rest.contains(['?', '#']) {
         return Some("a query");
     }
-    // Also in the path: a password may have a slash.
+    // The path is searched as well, because a password may contain a slash.
     rest.contains('@').then_some("a user or a password")
 }
 
-/// The problem with an authority that `ssh`, or a shell that `ssh` starts for a
-/// `ProxyCommand`, reads as something else than a user and a host.
+/// Returns the problem with an authority that `ssh` would not read as a user and a host, or
+/// that a shell started by `ssh` for a `ProxyCommand` would run.
 ///
-/// The rules are those of OpenSSH 9.6 for names on its command line. They hold
-/// for each scheme, since no host or bucket needs such a name.
+/// The rules are those of OpenSSH 9.6 for names on its command line. They apply to each
+/// scheme, since no host or bucket needs such a name.
 fn unsafe_for_ssh(authority: &str) -> Option<&'static str> {
     let (user, host) = match authority.split_once('@') {
         Some((user, host)) => (user, host),
         None => ("", authority),
     };
-    // An address in brackets is passed on without them.
+    // `ssh` gets an address in brackets without the brackets.
     let bare = host.trim_start_matches('[');
     if user.starts_with('-') || bare.starts_with('-') {
-        return Some("has a user or a host that begins with `-`, which `ssh` takes for an option");
+        return Some(
+            "has a user or host that begins with `-`, which `ssh` would take for an option",
+        );
     }
     let is_unsafe = |c: char| c.is_whitespace() || "'`\"$;&<>|(){}".contains(c);
     if user.contains(is_unsafe) || host.contains(is_unsafe) || host.contains(['@', '\\']) {
-        return Some("has a character in its user or host that a shell takes for a command");
+        return Some("has a user or host with a character that a shell would interpret");
     }
     None
 }
 
-/// Whether what follows the host is a port, or nothing.
+/// Returns true if the host is followed by a port number or by nothing.
 fn has_plain_port(authority: &str) -> bool {
-    // An address such as `[::1]` has colons of its own.
+    // An address such as `[::1]` contains colons.
     let host = authority.rsplit(['@', ']']).next().unwrap_or_default();
     host.split_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_ok())
 }
@@ -379,7 +406,7 @@ mod tests {
         assert_eq!(of("a"), format!("file://{}/a", real.display()));
         assert_eq!(of("a/../a"), of("a"));
         assert_eq!(of("a/../new"), format!("file://{}/new", real.display()));
-        assert!(Location::of_folder(Path::new("a#b")).is_err());
+        assert_eq!(of("a#b?c"), format!("file://{}/a#b?c", real.display()));
         for path in ["/srv", ".", "..", "./x", "../x"] {
             assert!(Location::is_path(path), "{path}");
         }

@@ -1,93 +1,147 @@
-//! Repair: what a store elsewhere has lost goes there again, from wherever it still
-//! is.
+//! Repairs a remote store: uploads lost data again, from any source that still has it.
 //!
-//! The store elsewhere is verified, so its mirror shadows what is damaged or lost.
-//! The rest is found and put together by [`repair::collect`] of the engine and sent
-//! as packs, those that were damaged under their names. No ref moves.
+//! A verification marks the damaged and lost parts in the mirror. [`repair::collect`] of
+//! the engine finds that data in the sources and builds packs, which are uploaded. A
+//! damaged pack keeps its name. No ref moves.
+//!
+//! Before that, packs that lie in the remote store but are in no readable index file are listed
+//! again ([`unlisted_packs`](crate::unlisted_packs)).
 
 use std::{path::Path, sync::Arc};
 
 use snap_core::{
     base::{id::CommitId, observe::Observer},
     ops::{
-        repair::{self, Collected, Elsewhere, Lost, RepairError, Repaired, Run, Sources, Workshop},
+        repair::{
+            self, Collected, LostObject, RepairError, RepairRun, RepairStaging, RepairTarget,
+            Repaired, Sources,
+        },
         verify::Data,
     },
     repo::RefName,
 };
 
 use crate::{
-    distant::{Contents, RemotePacks, Waiting},
-    store::{RemoteError, RemoteStore},
+    remote_packs::{BlockingContext, ContentRetention, RemotePacks},
+    store::{INDEX, RemoteError, RemoteStore},
     transfer::push,
+    unlisted_packs::UnlistedPacks,
     verify,
 };
 
-/// Choices.
+/// Options of a repair.
 #[derive(Clone, Copy, Debug)]
-pub struct Options<'a> {
-    /// How much of the data there is read and hashed to find damage.
+pub struct RemoteRepairOptions<'a> {
+    /// How much of the remote data is read and hashed to find damage.
     pub data: Data,
-    /// Whether anything is sent.
-    pub run: Run,
-    /// Compression of new packs.
+    /// A dry run uploads nothing.
+    pub run: RepairRun,
+    /// Compression level of new packs.
     pub level: i32,
-    /// Where a scratch folder may be made.
+    /// The folder in which a scratch folder may be created.
     pub scratch: &'a Path,
-    /// Where branches there stood when they were last seen.
+    /// Remote-tracking branches: the commits that branches pointed at when last seen.
     pub seen: &'a [(RefName, CommitId)],
 }
 
-/// What happened, or would.
+/// What a repair did, or in a dry run would do.
 #[derive(Debug, Default)]
-pub struct Outcome {
-    /// Problems that were found at first.
+pub struct RemoteRepairOutcome {
+    /// Number of problems that the first verification found.
     pub problems: usize,
-    /// What was sent again, or would be.
+    /// Data that was uploaded again, or would be.
     pub repaired: Vec<Repaired>,
-    /// Bytes of packs that were sent.
+    /// Number of packs that were listed again, or would be.
+    pub relisted: usize,
+    /// Bytes of uploaded packs.
     pub sent_bytes: u64,
-    /// Objects that stay lost.
-    pub lost: Vec<Lost>,
-    /// The last verification: problems that stay. Of a dry run, the only one.
-    pub left: verify::Outcome,
+    /// Keys of damaged index files that were rewritten or removed, and of new ones that list
+    /// their packs again.
+    pub repaired_keys: Vec<String>,
+    /// Objects that no source has.
+    pub lost: Vec<LostObject>,
+    /// The result of the last verification: the problems that remain. In a dry run it is
+    /// the only verification.
+    pub left: verify::RemoteVerifyOutcome,
 }
 
-/// Opens the store elsewhere, each time anew.
-pub type Open<'f> = dyn Fn() -> Result<RemoteStore, RemoteError> + 'f;
+/// Opens the remote store. Each step opens it again.
+pub type RemoteOpener<'f> = dyn Fn() -> Result<RemoteStore, RemoteError> + 'f;
 
-/// Repairs the store elsewhere that `open` opens, as far as `sources` have what it
-/// lacks. Waits; not to be called by a thread of the runtime.
+/// Repairs the store that `open` opens, as far as `sources` have the missing data. Blocks;
+/// must not be called on a thread of the runtime.
 ///
 /// # Errors
-/// [`RemoteError`]; what was sent until then stays.
+/// [`RemoteError`]; packs that were uploaded before it remain.
 pub fn run(
-    open: &Open<'_>,
+    open: &RemoteOpener<'_>,
     sources: &Sources<'_, '_>,
-    options: &Options<'_>,
-    (waiting, observer): (&Waiting, &dyn Observer),
-) -> Result<Outcome, RemoteError> {
-    waiting.runtime.block_on(open()?.client().begin_push())?;
-    let (mut outcome, mut data) = (Outcome::default(), options.data);
-    let mut round_before = None;
+    options: &RemoteRepairOptions<'_>,
+    (waiting, observer): (&BlockingContext, &dyn Observer),
+) -> Result<RemoteRepairOutcome, RemoteError> {
+    if options.run == RepairRun::Real {
+        waiting.runtime.block_on(open()?.client().begin_push())?;
+    }
+    let (mut outcome, mut data) = (RemoteRepairOutcome::default(), options.data);
+    let (mut round_before, mut has_mended, mut has_relisted) = (None, false, false);
     loop {
-        let checks = snap_core::ops::verify::Options { data };
+        let checks = snap_core::ops::verify::VerifyOptions { data };
         let found = verify::run(open()?, (&checks, options.seen), (waiting, observer))?;
         if round_before.is_none() {
             outcome.problems = found.problems.len() + found.found.problems.len();
         }
-        if found.is_whole() {
+        if found.is_intact() {
             outcome.left = found;
             outcome.lost.clear();
             return Ok(outcome);
         }
-        let workshop = Workshop::create(options.scratch)?;
-        let Collected { packs, repaired, lost } =
-            collect(open()?, sources, (&workshop, options), (waiting, observer))?;
+        let mut unlisted = None;
+        if !has_relisted {
+            has_relisted = true;
+            unlisted = find_unlisted(open()?, &found.found.roots, (waiting, observer))?;
+            outcome.relisted = unlisted.as_ref().map_or(0, UnlistedPacks::len);
+            if let Some(unlisted) = &unlisted
+                && options.run == RepairRun::Real
+            {
+                let mut remote = open()?;
+                let listing = async {
+                    remote.refresh_around_damage(false).await?;
+                    unlisted.list(&remote).await
+                };
+                outcome.repaired_keys.extend(waiting.runtime.block_on(listing)?);
+                // The new packs are read as the others were.
+                continue;
+            }
+        }
+        let workshop = RepairStaging::create(options.scratch)?;
+        let Collected { packs, repaired, lost, .. } = collect(
+            (open()?, unlisted.as_ref()),
+            sources,
+            (&workshop, options, &found.found.roots),
+            (waiting, observer),
+        )?;
         outcome.lost = lost;
+        if let Some(partial) = &found.partial {
+            outcome.lost.retain(|lost| !partial.objects.contains(&lost.id));
+        }
         let is_new = !packs.is_empty() && round_before.as_ref() != Some(&repaired);
-        if options.run == Run::Dry || !is_new {
-            if options.run == Run::Dry {
+        let is_index_alone = found.problems.iter().all(is_of_index) && outcome.lost.is_empty();
+        if options.run == RepairRun::Real && !is_new && is_index_alone && !has_mended {
+            // The index lists all objects that refs reach, so a damaged file of the index
+            // is redundant even if this client does not know its content.
+            has_mended = true;
+            let mended = waiting.runtime.block_on(mend_index(&mut open()?))?;
+            let is_any = !mended.is_empty();
+            // A new file may have the name of the damaged one.
+            outcome.repaired_keys.retain(|key| !mended.contains(key));
+            outcome.repaired_keys.extend(mended);
+            if is_any {
+                data = Data::None;
+                continue;
+            }
+        }
+        if options.run == RepairRun::Dry || !is_new {
+            if options.run == RepairRun::Dry {
                 outcome.repaired = repaired;
             }
             outcome.left = found;
@@ -102,25 +156,53 @@ pub fn run(
     }
 }
 
-/// Collects what the store elsewhere lacks.
-fn collect(
+/// Returns true if a problem concerns a file of the index.
+fn is_of_index(problem: &RemoteError) -> bool {
+    matches!(problem, RemoteError::Damaged { key, .. } if key.starts_with(INDEX))
+}
+
+/// Rewrites damaged files of the index, or removes those whose content this client does not
+/// know. Returns their keys.
+async fn mend_index(remote: &mut RemoteStore) -> Result<Vec<String>, RemoteError> {
+    remote.refresh_around_damage(false).await?;
+    remote.repair_index().await
+}
+
+/// Returns the packs that can be listed again, if there are any. A snap server makes its index
+/// itself.
+fn find_unlisted(
     mut remote: RemoteStore,
+    tips: &[CommitId],
+    (waiting, observer): (&BlockingContext, &dyn Observer),
+) -> Result<Option<UnlistedPacks>, RemoteError> {
+    if remote.client().maintains_index() {
+        return Ok(None);
+    }
+    waiting.runtime.block_on(remote.refresh_around_damage(false))?;
+    let found = UnlistedPacks::find(&remote, tips, (waiting, observer))?;
+    Ok(Some(found).filter(|found| found.len() > 0))
+}
+
+/// Collects the data reachable from `tips` that the remote store lacks. `unlisted` are packs that
+/// a real run would have listed again.
+fn collect(
+    (mut remote, unlisted): (RemoteStore, Option<&UnlistedPacks>),
     sources: &Sources<'_, '_>,
-    (workshop, options): (&Workshop, &Options<'_>),
-    (waiting, observer): (&Waiting, &dyn Observer),
+    (workshop, options, tips): (&RepairStaging, &RemoteRepairOptions<'_>, &[CommitId]),
+    (waiting, observer): (&BlockingContext, &dyn Observer),
 ) -> Result<Collected, RemoteError> {
-    let asking = async {
-        // Damaged files of the index were told of by the verification.
-        remote.refresh_around_damage(false).await?;
-        remote.readable_refs().await
-    };
-    let (refs, _) = waiting.runtime.block_on(waiting.unless_stopped(asking))?;
-    let tips: Vec<_> = refs.into_iter().map(|(_, id)| id).collect();
+    // The verification has already reported damaged files of the index.
+    let asking = remote.refresh_around_damage(false);
+    waiting.runtime.block_on(waiting.unless_stopped(asking))?;
     let (client, location, mirror) = remote.into_parts();
     let packs = RemotePacks::of(client, location, waiting.clone());
-    let packs = packs.with_contents(Contents::Forget);
-    let stubs = mirror.into_store().with_distant(Arc::new(packs));
-    let elsewhere = Elsewhere { stubs: &stubs, tips: &tips, level: options.level };
+    let packs = packs.with_content_retention(ContentRetention::Forget);
+    let stubs = mirror.into_store().with_remote_frames(Arc::new(packs));
+    if let Some(unlisted) = unlisted {
+        // Only in a dry run, whose mirror is temporary.
+        unlisted.add_to(&stubs)?;
+    }
+    let elsewhere = RepairTarget { stubs: &stubs, tips, level: options.level };
     let collected = repair::collect(&elsewhere, sources(), (workshop, options.run), observer);
     collected.map_err(|error| match error {
         RepairError::Store(error) => error.into(),

@@ -1,127 +1,148 @@
-//! Verify: is a store elsewhere whole?
+//! Verifies a remote store.
 //!
-//! Refs, index and packs are listed, in this order, since a push writes them in
-//! the other one: whatever a ref that was read stands on is in the index that is
-//! read after it. The rest is done by [`verify::run_elsewhere`] of the engine,
-//! on the mirror, which then knows what is damaged or lost ([`Mirror`]).
+//! Refs, index and packs are listed in this order, the reverse of the order in which a push
+//! writes them. So the index that is read contains every commit of the refs that were read
+//! before. [`verify::run_elsewhere`] of the engine does the rest on the mirror, which records the
+//! damage ([`Mirror`]).
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use snap_core::{
     base::{
         id::{CommitId, PackId},
-        kind::ErrorKind,
         observe::Observer,
     },
-    ops::verify::{self, Data, Elsewhere, Options, Problem, VerifyError},
+    ops::verify::{self, Data, RemoteInventory, VerifyError, VerifyOptions, VerifyProblem},
     repo::ref_name::RefName,
-    store::{Distant, StoreError},
+    store::{RemoteFrames, StoreError},
 };
 
 use crate::{
-    distant::{Contents, RemotePacks, Waiting},
-    store::{INDEX, Mirror, OBJECTS, REFS, RemoteError, RemoteStore, Settings},
+    remote_packs::{BlockingContext, ContentRetention, RemotePacks},
+    service::PartialClone,
+    store::{INDEX, Mirror, OBJECTS, REFS, RemoteError, RemoteStore, SettingsState},
 };
 
-/// What was found.
+/// The result of a verification.
 #[derive(Debug, Default)]
-pub struct Outcome {
-    /// Refs and files of the index that are damaged or missing.
+pub struct RemoteVerifyOutcome {
+    /// Damaged or missing refs, settings and index files.
     pub problems: Vec<RemoteError>,
-    /// The outcome for packs and structure.
-    pub found: verify::Outcome,
+    /// The result for packs and structure.
+    pub found: verify::VerifyOutcome,
+    /// What the store may lack, if it is a partial clone.
+    pub partial: Option<PartialClone>,
 }
 
-impl Outcome {
-    /// Whether nothing is wrong.
-    pub fn is_whole(&self) -> bool {
+impl RemoteVerifyOutcome {
+    /// Returns true if there are no problems.
+    pub fn is_intact(&self) -> bool {
         self.problems.is_empty() && self.found.problems.is_empty()
     }
 }
 
-/// What is asked before anything is walked.
-struct Asked {
+/// The answers to the first requests.
+struct FirstReplies {
     tips: Vec<CommitId>,
+    /// Commits at which refs were last seen, if the remote store still has them.
+    seen: Vec<CommitId>,
     lengths: HashMap<PackId, u64>,
     problems: Vec<RemoteError>,
 }
 
-/// Checks the store elsewhere. Damage is noted in its mirror: the next push sends
-/// again what it can. Nothing is written there. `seen` says where refs stood when they were last
-/// seen. Waits; not to be called by a thread of the runtime.
+/// Verifies the remote store, and records damage in its mirror, so that the next push uploads
+/// again what it can. Writes nothing to the remote store. `seen` has the commits at which refs
+/// were last seen. Blocks; must not be called on a thread of the runtime.
 ///
 /// # Errors
-/// [`RemoteError::NoStore`]; others when it cannot be asked. Damage is in the
-/// outcome.
+/// [`RemoteError::NoStore`]; other errors if a request fails. Damage is in the outcome.
 pub fn run(
     remote: RemoteStore,
-    (options, seen): (&Options, &[(RefName, CommitId)]),
-    (waiting, observer): (&Waiting, &dyn Observer),
-) -> Result<Outcome, RemoteError> {
-    let mut remote = remote.kept();
-    let asking = waiting.unless_stopped(ask(&mut remote, options.data, seen));
-    let Asked { tips, lengths, problems } = waiting.runtime.block_on(asking)?;
+    (options, seen): (&VerifyOptions, &[(RefName, CommitId)]),
+    (waiting, observer): (&BlockingContext, &dyn Observer),
+) -> Result<RemoteVerifyOutcome, RemoteError> {
+    let mut remote = remote.keep_mirror();
+    let asking = waiting.unless_stopped(request_first(&mut remote, options.data, seen));
+    let FirstReplies { tips, seen, lengths, problems } = waiting.runtime.block_on(asking)?;
+    let partial = waiting.unless_stopped(async { Ok(remote.client().partial_clone().await?) });
+    let partial: Option<PartialClone> = waiting.runtime.block_on(partial)?;
     let (client, location, mirror) = remote.into_parts();
+    let identity = client.identity();
     let packs = RemotePacks::of(client, location, waiting.clone());
-    let packs = packs.with_contents(Contents::Forget);
+    let packs = packs.with_content_retention(ContentRetention::Forget);
     let dir = mirror.store().dir().to_owned();
-    let stubs = mirror.into_store().with_distant(Arc::new(packs.clone()));
-    let source: &dyn Distant = &packs;
-    let there = Elsewhere { tips: &tips, lengths: &lengths, source };
+    let stubs = mirror.into_store().with_remote_frames(Arc::new(packs.clone()));
+    let source: &dyn RemoteFrames = &packs;
+    let none = HashSet::new();
+    let there = RemoteInventory {
+        at_origin: partial.as_ref().map_or(&none, |partial| &partial.objects),
+        tips: &tips,
+        seen: &seen,
+        lengths: &lengths,
+        source,
+        identity: &identity,
+    };
     let found = verify::run_elsewhere(&stubs, &there, options, observer);
-    let found = found.map_err(|error| match error {
+    let mut found = found.map_err(|error| match error {
         VerifyError::Ref(error) => error.into(),
         VerifyError::Store(error) => error.into(),
-        // So is every error that is not known yet.
+        // Unknown errors of the engine count as an interruption.
         _ => RemoteError::Interrupted,
     })?;
-    let outcome = Outcome { problems, found };
+    found.partial_packs = partial.as_ref().map_or(0, |partial| partial.packs);
+    let outcome = RemoteVerifyOutcome { problems, found, partial };
     let is_known = outcome.problems.is_empty() && outcome.found.problems.iter().all(is_shadowed);
-    Mirror::note_whole(&dir, stubs.disk(), is_known)?;
+    Mirror::record_completeness(&dir, stubs.disk(), is_known)?;
     Ok(outcome)
 }
 
-/// Whether the shadows say what a problem is about: the objects that it concerns
-/// lie in packs that the index names.
-fn is_shadowed(problem: &Problem) -> bool {
+/// Returns true if the shadows record the problem: the objects that it concerns are in packs that
+/// the index lists.
+fn is_shadowed(problem: &VerifyProblem) -> bool {
     match problem {
-        Problem::PackLost { .. }
-        | Problem::PackLength { .. }
-        | Problem::PackHash { .. }
-        | Problem::Pack { .. }
-        | Problem::Frame { .. } => true,
-        Problem::Object { source, .. } => !matches!(source, StoreError::Missing { .. }),
+        VerifyProblem::PackLost { .. }
+        | VerifyProblem::PackLength { .. }
+        | VerifyProblem::PackHash { .. }
+        | VerifyProblem::Pack { .. }
+        | VerifyProblem::Frame { .. } => true,
+        VerifyProblem::Object { source, .. } => !matches!(source, StoreError::Missing { .. }),
         _ => false,
     }
 }
 
-async fn ask(
+async fn request_first(
     remote: &mut RemoteStore,
     data: Data,
     seen: &[(RefName, CommitId)],
-) -> Result<Asked, RemoteError> {
+) -> Result<FirstReplies, RemoteError> {
     let mut problems = Vec::new();
-    // What is known may be of a store that is gone.
+    // Not from the mirror, which may describe a store that is gone.
     match remote.settings().await? {
-        Settings::Usable => {}
-        Settings::Unusable(error) => problems.push(error),
-        Settings::Lost => problems.push(lost_settings(remote).await?),
+        SettingsState::Usable => {}
+        SettingsState::Damaged(error) => problems.push(error),
+        SettingsState::Missing => problems.push(lost_settings(remote).await?),
     }
-    let (refs, damaged) = remote.readable_refs().await?;
+    let (refs, damaged) = remote.stored_refs().await?;
     let is_read = |name: &RefName| damaged.iter().all(|(other, _)| other != name);
     let mut seen: Vec<_> = seen.iter().filter(|(name, _)| is_read(name)).collect();
     problems.extend(damaged.into_iter().map(|(_, error)| error));
-    match remote.default_branch().await {
-        Err(error) if error.kind() == ErrorKind::Damaged => problems.push(error),
-        other => drop(other?),
-    }
+    problems.extend(remote.blocked_refs(&refs).into_iter().map(|(_, error)| error));
+    problems.extend(remote.misnamed_refs().await?);
+    problems.extend(remote.head_problem(&refs).await?);
     problems.extend(remote.refresh_around_damage(data == Data::All).await?);
-    // One that is deleted says so, and what it stood at stays.
+    // A deleted ref has a tombstone, and its last commit stays.
     seen.retain(|(name, at)| refs.iter().all(|other| other != &(name.clone(), *at)));
+    let mut seen_there = Vec::new();
     for (name, seen) in seen {
+        if remote.mirror().has(&seen.object())? {
+            seen_there.push(*seen);
+        }
         let (name, seen) = (Box::new(name.clone()), *seen);
         let location = remote.location().to_owned();
-        if !remote.any_slot(&name).await?.is_there() && !remote.client().keeps_index() {
+        if !remote.any_slot(&name).await?.exists() && !remote.client().maintains_index() {
             problems.push(RemoteError::RefLost { name, location, seen });
         } else if !remote.mirror().has(&seen.object())? {
             problems.push(RemoteError::RolledBack { name, location, seen });
@@ -133,10 +154,10 @@ async fn ask(
         Some((id, object.bytes))
     });
     let tips = refs.into_iter().map(|(_, id)| id).collect();
-    Ok(Asked { tips, lengths: lengths.collect(), problems })
+    Ok(FirstReplies { tips, seen: seen_there, lengths: lengths.collect(), problems })
 }
 
-/// What is wrong with a store without settings, if there is one.
+/// Returns the problem of a store without settings, or the error that there is no store.
 async fn lost_settings(remote: &RemoteStore) -> Result<RemoteError, RemoteError> {
     let location = remote.location().to_owned();
     for prefix in [INDEX, REFS] {

@@ -1,18 +1,18 @@
-//! An error with all its causes, for one field of the log.
+//! Formats an error with all its causes, for one field of the log.
 
 use std::{error::Error, fmt, iter};
 
-/// Shows `error` and each of its causes, the outermost first: `a: b: c`.
+/// Formats `error` and each of its causes, the outermost first: `a: b: c`.
 ///
-/// A formatter of the log that takes an error as a value may show its own
-/// message only, and the cause is what whoever reads the log needs.
+/// A log formatter that takes an error as a value may print only its own message, and the
+/// reader of the log needs the cause.
 pub fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl fmt::Display + 'e {
     fmt::from_fn(move |f| {
         let all = iter::successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source());
         let mut last = String::new();
         for (at, error) in all.enumerate() {
             let text = error.to_string();
-            // A transparent error says what its cause says.
+            // A transparent error has the same message as its cause.
             if at > 0 && text == last {
                 continue;
             }

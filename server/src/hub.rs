@@ -1,9 +1,9 @@
-//! Which repositories there are: the store itself, or the stores in a folder,
-//! each named by its path there; or those of an upstream.
+//! The repositories of a server: the served store itself, the stores in a folder (each
+//! named by its path there), or the stores of an upstream.
 //!
-//! One that is asked for is opened and stays open. Of those with which nothing is
-//! done only so many stay: those that were asked for last. There are never two of
-//! one store: what is on its way into it is kept in one place.
+//! A repository is opened on first use and stays open. Idle repositories above a limit are
+//! closed, least recently used first. A store never has two open [`Repository`] values,
+//! because each holds the state of uploads to it.
 
 use std::{
     collections::HashMap,
@@ -12,90 +12,94 @@ use std::{
 };
 
 use snap_core::repo::{
-    RepoError, config,
+    Repo, RepoError, config,
     open::{STORE_FOLDER, refuse_remote},
 };
 use snap_remote::service::snap_server::ONLY;
 
 use crate::{
-    problem::{Code, Problem},
-    repository::{Landmarks, Repository},
+    problem::{Code, HttpProblem},
+    repository::{FolderWatch, Repository},
     settings::OPEN_REPOSITORIES,
-    upstream::{Upstream, behind::Freshness, contact::Away},
+    upstream::{Upstream, health::UpstreamOutage, repository::Freshness},
 };
 
-/// Levels of folders in which stores are looked for.
+/// How many levels of folders are searched for stores.
 const LEVELS: usize = 4;
 
-/// File of tokens beside the repositories.
+/// Name of the token file, which lies beside the repositories.
 pub const TOKENS: &str = "tokens.toml";
 
-/// Longest name of a repository.
+/// Longest name of a repository, in bytes.
 const NAME_BYTES: usize = 200;
 
 /// The repositories of a server.
 #[derive(Debug)]
 pub struct Hub {
-    place: Place,
-    open: Mutex<Open>,
-    /// Each repository is opened once, whatever becomes of others.
+    place: ServedSource,
+    open: Mutex<OpenRepositories>,
+    /// A lock for each repository that is being opened: it is opened once, and opening one
+    /// does not hold up others.
     opening: Mutex<HashMap<String, Arc<Mutex<()>>>>,
-    /// One is made at a time, so that none comes to lie in another.
+    /// Serializes creation, so that no repository is created inside another one.
     making: Mutex<()>,
-    /// What is served, as it was found; nothing before an upstream.
-    landmarks: Landmarks,
+    /// The served folder and its settings file, as found at the start. Empty for an
+    /// upstream.
+    landmarks: FolderWatch,
 }
 
-/// Those that are open, each with when it was last asked for.
+/// The open repositories, each with the logical time of its last use.
 #[derive(Debug)]
-struct Open {
+struct OpenRepositories {
     all: HashMap<String, (Arc<Repository>, u64)>,
-    /// So many stay open though nothing is done with them.
+    /// If more repositories are open than this, idle ones are closed.
     most: usize,
-    asked: u64,
+    /// The logical clock: counts uses.
+    clock: u64,
 }
 
-/// How one is asked for.
+/// Why a repository is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
-    /// By somebody who is likely to come again.
-    ToUse,
-    /// In passing, with many others: it stays open no longer for that.
-    ToGlance,
+enum LookupPurpose {
+    /// A client uses it and is likely to use it again.
+    Request,
+    /// A scan over many repositories: it does not count as a use.
+    Scan,
 }
 
-impl Open {
-    fn get(&mut self, name: &str, asked: Asked) -> Option<Arc<Repository>> {
+impl OpenRepositories {
+    fn get(&mut self, name: &str, purpose: LookupPurpose) -> Option<Arc<Repository>> {
         let (repository, last) = self.all.get_mut(name)?;
-        if asked == Asked::ToUse {
-            self.asked += 1;
-            *last = self.asked;
+        if purpose == LookupPurpose::Request {
+            self.clock += 1;
+            *last = self.clock;
         }
         Some(Arc::clone(repository))
     }
 
-    /// One whose folders are gone is opened anew by whoever asks next.
+    /// Drops a repository whose folders are gone. The next request opens it anew.
     fn forget(&mut self, gone: &Arc<Repository>) {
         let is_it = |(open, _): &(Arc<Repository>, u64)| Arc::ptr_eq(open, gone);
         if self.all.get(gone.name()).is_some_and(is_it) {
-            tracing::warn!(repository = gone.name(), "its folders are gone");
+            tracing::warn!(repository = gone.name(), "the folders of a repository are gone");
             self.all.remove(gone.name());
         }
     }
 
-    /// Takes note of one that was opened. Of the others those are to be closed that
-    /// this returns.
+    /// Adds a repository that was just opened. Removes idle repositories above the limit
+    /// and returns them, so that the caller closes them without holding the lock.
     fn put(
         &mut self,
         name: &str,
         repository: &Arc<Repository>,
-        asked: Asked,
+        purpose: LookupPurpose,
     ) -> Vec<Arc<Repository>> {
         self.all.insert(name.to_owned(), (Arc::clone(repository), 0));
-        self.get(name, asked);
+        self.get(name, purpose);
         let mut closed = Vec::new();
-        // In passing none of those is closed that are used.
-        let most = self.most + usize::from(asked == Asked::ToGlance);
+        // A scan may exceed the limit by one, so that it does not close repositories that
+        // clients use.
+        let most = self.most + usize::from(purpose == LookupPurpose::Scan);
         while self.all.len() > most {
             let idle = self.all.iter().filter(|(_, (idle, _))| Repository::is_idle(idle));
             let oldest = idle.min_by_key(|(_, (_, last))| *last).map(|(name, _)| name.clone());
@@ -107,129 +111,134 @@ impl Open {
 }
 
 #[derive(Debug)]
-enum Place {
-    /// One store.
+enum ServedSource {
+    /// A single store.
     Store(PathBuf),
     /// A folder of stores.
     Folder(PathBuf),
-    /// Stores elsewhere.
+    /// The stores of an upstream.
     Upstream(Arc<Upstream>),
 }
 
 impl Hub {
-    /// Serves the store at `path`, the one in `.snap` there, or those in the
+    /// Serves the store at `path` or in `path/.snap`; if there is none, the stores in the
     /// folder `path`.
     ///
     /// # Errors
-    /// [`RepoError::NoStore`] when there is nothing there, [`RepoError::Remote`] when a
-    /// store there is a folder that `push` made, and whatever keeps a single store from
-    /// being opened.
+    /// [`RepoError::NoStore`] when there is nothing at `path`, [`RepoError::Remote`] when a
+    /// store there is a folder that `snap push` made, and any error of opening a single
+    /// store.
     pub fn open(path: &Path) -> Result<Self, RepoError> {
         let place = match store_in(path) {
-            Some(dir) => Place::Store(dir),
-            None if path.is_dir() => Place::Folder(path.to_owned()),
+            Some(dir) => ServedSource::Store(dir),
+            None if path.is_dir() => ServedSource::Folder(path.to_owned()),
             None => return Err(RepoError::NoStore { dir: path.to_owned() }),
         };
         let only = match &place {
-            Place::Store(dir) => Some(Arc::new(Repository::open(ONLY, dir)?)),
-            Place::Folder(_) | Place::Upstream(_) => None,
+            ServedSource::Store(dir) => Some(Arc::new(Repository::open(ONLY, dir)?)),
+            ServedSource::Folder(_) | ServedSource::Upstream(_) => None,
         };
         let hub = Self::of(place);
         for name in hub.names() {
             hub.dir(&name).map_or(Ok(()), |dir| refuse_remote(&dir))?;
         }
-        only.iter().for_each(|only| drop(hub.lock().put(ONLY, only, Asked::ToUse)));
+        only.iter().for_each(|only| drop(hub.lock().put(ONLY, only, LookupPurpose::Request)));
         Ok(hub)
     }
 
-    fn of(place: Place) -> Self {
-        let open = Open { all: HashMap::new(), most: OPEN_REPOSITORIES, asked: 0 };
+    fn of(place: ServedSource) -> Self {
+        let open = OpenRepositories { all: HashMap::new(), most: OPEN_REPOSITORIES, clock: 0 };
         let (opening, making) = (Mutex::default(), Mutex::default());
         let landmarks = match &place {
-            Place::Store(dir) => Landmarks::of([dir.clone()], [dir.join(config::FILE)]),
-            Place::Folder(folder) => Landmarks::of([folder.clone()], []),
-            Place::Upstream(_) => Landmarks::default(),
+            ServedSource::Store(dir) => {
+                let settings = Some(dir.join(config::FILE)).filter(|file| file.exists());
+                FolderWatch::of([dir.clone()], settings)
+            }
+            ServedSource::Folder(folder) => FolderWatch::of([folder.clone()], []),
+            ServedSource::Upstream(_) => FolderWatch::default(),
         };
         Self { place, open: Mutex::new(open), opening, making, landmarks }
     }
 
-    /// Serves what lies upstream.
+    /// Serves the stores of an upstream.
     pub fn behind(upstream: Upstream) -> Self {
-        Self::of(Place::Upstream(Arc::new(upstream)))
+        Self::of(ServedSource::Upstream(Arc::new(upstream)))
     }
 
-    /// The same, of which so many repositories stay open with which nothing is
-    /// done; one at least.
+    /// Sets how many repositories may be open before idle ones are closed; at least one.
     #[must_use]
-    pub fn keeping_open(self, most: usize) -> Self {
+    pub fn with_open_limit(self, most: usize) -> Self {
         self.lock().most = most.max(1);
         self
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, OpenRepositories> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many repositories are open.
+    /// Returns how many repositories are open.
     pub fn open_count(&self) -> usize {
         self.lock().all.len()
     }
 
-    /// What lies behind the server, if anything does.
+    /// Returns the upstream, if there is one.
     pub fn upstream(&self) -> Option<&Upstream> {
         match &self.place {
-            Place::Upstream(upstream) => Some(upstream),
-            Place::Store(_) | Place::Folder(_) => None,
+            ServedSource::Upstream(upstream) => Some(upstream),
+            ServedSource::Store(_) | ServedSource::Folder(_) => None,
         }
     }
 
-    /// Whether what is served is still where it was when the server started.
+    /// Returns true if the served folder is still the one found when the server started.
     pub fn is_there(&self) -> bool {
-        self.landmarks.are_there()
+        self.landmarks.are_unchanged()
     }
 
-    /// What is told of a problem once room was made, where the disk of a cache is
-    /// full: then it goes well another time. May block.
-    pub fn relieve(&self, problem: Problem) -> Problem {
+    /// If `problem` is a full disk of the upstream's cache, makes room. Returns the problem
+    /// for the client: to retry if room was made, else `problem` itself. May block.
+    pub fn make_room_for(&self, problem: HttpProblem) -> HttpProblem {
         let relieved = |upstream: &Upstream| upstream.cache().relieve();
-        match problem.is_own_disk_full() && self.upstream().is_some_and(relieved) {
-            true => Problem {
+        match problem.is_own_disk_full && self.upstream().is_some_and(relieved) {
+            true => HttpProblem {
                 retry_after_secs: Some(1),
-                ..Problem::new(Code::Unavailable, "the disk of this server was full")
+                ..HttpProblem::new(
+                    Code::Unavailable,
+                    "the disk of this server was full; space was freed, so a retry may succeed",
+                )
             },
             false => problem,
         }
     }
 
-    /// A folder of the server's own, for files that are about all repositories.
+    /// Returns the server's own folder, for files that concern all repositories.
     pub fn home(&self) -> Option<&Path> {
         match &self.place {
-            Place::Store(dir) | Place::Folder(dir) => Some(dir),
-            Place::Upstream(_) => None,
+            ServedSource::Store(dir) | ServedSource::Folder(dir) => Some(dir),
+            ServedSource::Upstream(_) => None,
         }
     }
 
-    /// Folders of which another server may hold the lock: those in which what is served
-    /// lies, as far as one looks for stores below a folder, and folders and stores in it. May
-    /// block.
-    pub fn others(&self) -> Vec<PathBuf> {
+    /// Returns the folders whose lock another server may hold: the parents of the served
+    /// folder, as many levels up as a server searches down for stores; and the folders and
+    /// stores inside it. May block.
+    pub fn lock_candidates(&self) -> Vec<PathBuf> {
         let Some(home) = self.home() else { return Vec::new() };
         let real = fs_err::canonicalize(home).unwrap_or_else(|_| home.to_owned());
-        // The folder `.snap` is one more.
+        // One level more, since a store may be the folder `.snap`.
         let above = real.ancestors().skip(1).take(LEVELS + 1).map(Path::to_owned);
         let mut others: Vec<PathBuf> = above.collect();
-        if let Place::Folder(folder) = &self.place {
+        if let ServedSource::Folder(folder) = &self.place {
             add_folders(folder, LEVELS, &mut others);
         }
         others
     }
 
-    /// Names of the repositories, sorted. May block.
+    /// Returns the names of the repositories, sorted. May block.
     pub fn names(&self) -> Vec<String> {
         let folder = match &self.place {
-            Place::Store(_) => return vec![ONLY.to_owned()],
-            Place::Folder(folder) => folder,
-            Place::Upstream(upstream) => return upstream.names(),
+            ServedSource::Store(_) => return vec![ONLY.to_owned()],
+            ServedSource::Folder(folder) => folder,
+            ServedSource::Upstream(upstream) => return upstream.names(),
         };
         let mut names = Vec::new();
         find(folder, "", LEVELS, &mut names);
@@ -237,39 +246,40 @@ impl Hub {
         names
     }
 
-    /// A repository that is open already; does not block.
+    /// Returns a repository if it is open already. Does not block.
     pub fn get_open(&self, name: &str) -> Option<Arc<Repository>> {
-        self.lock().get(name, Asked::ToUse)
+        self.lock().get(name, LookupPurpose::Request)
     }
 
-    /// The same, for those who look at many in turn.
-    pub fn glance_open(&self, name: &str) -> Option<Arc<Repository>> {
-        self.lock().get(name, Asked::ToGlance)
+    /// Like [`get_open`](Self::get_open), for a scan over many repositories: does not count
+    /// as a use.
+    pub fn get_open_for_scan(&self, name: &str) -> Option<Arc<Repository>> {
+        self.lock().get(name, LookupPurpose::Scan)
     }
 
-    /// A repository. May block.
+    /// Returns a repository, and opens it if needed. May block.
     ///
     /// # Errors
-    /// [`Code::NoRepository`].
-    pub fn get(&self, name: &str) -> Result<Arc<Repository>, Problem> {
-        self.open_one(name, Asked::ToUse)
+    /// [`Code::NoRepository`] when there is none of that name; an error of opening it.
+    pub fn get(&self, name: &str) -> Result<Arc<Repository>, HttpProblem> {
+        self.open_one(name, LookupPurpose::Request)
     }
 
-    /// The same, for those who look at many in turn: others are not closed for
-    /// that, as far as nobody does more with it. May block.
+    /// Like [`get`](Self::get), for a scan over many repositories. It does not count as a
+    /// use, so a scan does not close the repositories that clients use. May block.
     ///
     /// # Errors
-    /// [`Code::NoRepository`].
-    pub fn glance(&self, name: &str) -> Result<Arc<Repository>, Problem> {
-        self.open_one(name, Asked::ToGlance)
+    /// As [`get`](Self::get).
+    pub fn get_for_scan(&self, name: &str) -> Result<Arc<Repository>, HttpProblem> {
+        self.open_one(name, LookupPurpose::Scan)
     }
 
-    fn open_one(&self, name: &str, asked: Asked) -> Result<Arc<Repository>, Problem> {
-        // The lock is not held while one of them does something.
-        let known = || self.lock().get(name, asked);
+    fn open_one(&self, name: &str, purpose: LookupPurpose) -> Result<Arc<Repository>, HttpProblem> {
+        // The lock is not held while a repository does work.
+        let known = || self.lock().get(name, purpose);
         if let Some(repository) = known() {
             repository.catch_up(Freshness::Lately);
-            // Seeing how it stands upstream may show that what is here is not whole.
+            // `catch_up` may find that the cached copy is incomplete, and discard it.
             if repository.is_there() {
                 return Ok(repository);
             }
@@ -282,59 +292,65 @@ impl Hub {
             || {
                 let new = Arc::new(self.opened(name)?);
                 new.catch_up(Freshness::Lately);
-                let closed = self.lock().put(name, &new, asked);
+                let closed = self.lock().put(name, &new, purpose);
                 drop(closed);
                 Ok(new)
             },
             Ok,
         );
         drop(one_at_a_time);
-        // Whoever waits has it, too: then they are the last.
+        // The map and this thread hold one clone each. A higher count means that other threads
+        // still wait for the lock. The last thread removes the entry.
         opening().retain(|other, turn| other != name || Arc::strong_count(turn) > 2);
         opened
     }
 
-    /// Since when what is told of a repository, or of all, may not be as it is
-    /// upstream, if so. Does not block.
-    pub fn away(&self, name: Option<&str>) -> Option<Away> {
+    /// Returns since when the data of a repository (of all, for `None`) may differ from the
+    /// upstream's; `None` if it is current. Does not block.
+    pub fn outage(&self, name: Option<&str>) -> Option<UpstreamOutage> {
         let upstream = self.upstream()?;
         match name {
-            Some(name) if let Some(open) = self.lock().get(name, Asked::ToGlance) => open.away(),
-            Some(_) => upstream.contact().away(),
-            None => upstream.away(),
+            Some(name) => {
+                let open = self.lock().get(name, LookupPurpose::Scan);
+                open.map_or_else(|| upstream.contact().outage(), |open| open.outage())
+            }
+            None => upstream.outage(),
         }
     }
 
-    fn opened(&self, name: &str) -> Result<Repository, Problem> {
-        let none = || Problem::new(Code::NoRepository, no_repository(name));
-        if let Place::Upstream(upstream) = &self.place {
+    fn opened(&self, name: &str) -> Result<Repository, HttpProblem> {
+        let none = || HttpProblem::new(Code::NoRepository, no_repository(name));
+        if let ServedSource::Upstream(upstream) = &self.place {
             if !is_name(name) || !upstream.may_have(name)? {
                 return Err(none());
             }
             return Repository::open_behind(name, upstream);
         }
         let dir = self.dir(name).and_then(|dir| match &self.place {
-            Place::Folder(_) => served_in(&dir),
-            Place::Store(_) | Place::Upstream(_) => store_in(&dir),
+            ServedSource::Folder(_) => served_in(&dir),
+            ServedSource::Store(_) | ServedSource::Upstream(_) => store_in(&dir),
         });
-        // A disk that is not mounted is not a repository that was never made.
+        // While the disk is not mounted, the repository may exist: do not say that there is
+        // none.
         let dir = dir.ok_or_else(|| match (self.is_there(), &self.place) {
-            (true, _) | (false, Place::Upstream(_)) => none(),
-            (false, _) => Problem::new(Code::Unavailable, "what is served is not where it was"),
+            (true, _) | (false, ServedSource::Upstream(_)) => none(),
+            (false, _) => {
+                HttpProblem::new(Code::Unavailable, "the served folder was moved or is not mounted")
+            }
         })?;
         Ok(Repository::open(name, &dir)?)
     }
 
-    /// Makes a repository with the settings that a client sent: in no other one,
-    /// and around none. May block. **Not** checked: what other processes make in
-    /// the same folder at the same time.
+    /// Creates a repository with the settings that a client sent. It must not lie inside
+    /// another one, nor contain one. May block. **Not** checked: what other processes
+    /// create in the same folder at the same time.
     ///
     /// # Errors
-    /// [`Code::Conflict`] when there is one, [`Code::Rejected`] when others lie
-    /// below.
-    pub fn create(&self, name: &str, config: &str) -> Result<(), Problem> {
-        let none = || Problem::new(Code::NoRepository, no_repository(name));
-        if let Place::Upstream(upstream) = &self.place {
+    /// [`Code::Conflict`] when it exists, [`Code::Rejected`] when others lie below it,
+    /// [`Code::NoRepository`] when the name is invalid or lies inside another one.
+    pub fn create(&self, name: &str, config: &str) -> Result<(), HttpProblem> {
+        let none = || HttpProblem::new(Code::NoRepository, no_repository(name));
+        if let ServedSource::Upstream(upstream) = &self.place {
             return match is_name(name) && upstream.may_have(name)? {
                 true => upstream.create(name, config),
                 false => Err(none()),
@@ -343,70 +359,79 @@ impl Hub {
         let _one_at_a_time = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = self.dir(name).ok_or_else(none)?;
         if store_in(&dir).is_some() {
-            return Err(Problem::new(Code::Conflict, format!("there is already `{name}`")));
+            return Err(HttpProblem::new(
+                Code::Conflict,
+                format!("repository `{name}` already exists"),
+            ));
         }
-        // Folders of a store are called so, too: `logs`, `index`, `tmp`.
+        // Names of repositories may equal those of a store's own folders: `logs`, `index`,
+        // `tmp`.
         let mut below = Vec::new();
         find(&dir, &format!("{name}/"), LEVELS, &mut below);
         match below.is_empty() {
             true => Repository::create(&dir, config),
-            // Which ones is not for everybody to know. Nobody was faster: a client
-            // must not go on as if it were there.
+            // The client may not be allowed to know the names of those below. The code is
+            // not `Conflict`: a client takes that for a repository that another client just
+            // created.
             false => {
-                let why = format!("there are repositories below `{name}`");
-                Err(Problem::new(Code::Rejected, why))
+                let why = format!("other repositories lie below `{name}`");
+                Err(HttpProblem::new(Code::Rejected, why))
             }
         }
     }
 
-    /// Where a repository lies, or would: in no other one, and behind no symbolic
-    /// link, which may lead out of what is served.
+    /// Returns the folder of a repository, which need not exist. `None` if the name is
+    /// invalid, if it lies inside another repository, or behind a symbolic link, which may
+    /// lead out of the served folder.
     fn dir(&self, name: &str) -> Option<PathBuf> {
         match &self.place {
-            Place::Store(dir) => (name == ONLY).then(|| dir.clone()),
-            Place::Folder(folder) if is_name(name) => {
+            ServedSource::Store(dir) => (name == ONLY).then(|| dir.clone()),
+            ServedSource::Folder(folder) if is_name(name) => {
                 let above = name.match_indices('/').map(|(end, _)| folder.join(&name[..end]));
                 let dir = folder.join(name);
                 let is_elsewhere =
                     above.into_iter().any(|dir| dir.is_symlink() || store_in(&dir).is_some());
                 (!is_elsewhere && !dir.is_symlink()).then_some(dir)
             }
-            Place::Folder(_) | Place::Upstream(_) => None,
+            ServedSource::Folder(_) | ServedSource::Upstream(_) => None,
         }
     }
 }
 
-/// Words for a repository that is not there, or not for whoever asks.
+/// Formats the message for a repository that does not exist or that the client may not
+/// read.
 pub(crate) fn no_repository(name: &str) -> String {
     let shown: String = name.chars().filter(|c| !c.is_control()).take(NAME_BYTES).collect();
     format!("there is no repository `{shown}`")
 }
 
-/// The folder of its own that a server of what lies at `path` has.
+/// Returns the folder in which a server of `path` keeps its own files.
 ///
 /// # Errors
-/// [`RepoError::NoStore`] when there is nothing there.
+/// [`RepoError::NoStore`] when there is nothing at `path`.
 pub fn home(path: &Path) -> Result<PathBuf, RepoError> {
     let folder = || path.is_dir().then(|| path.to_owned());
     let missing = || RepoError::NoStore { dir: path.to_owned() };
     store_in(path).or_else(folder).ok_or_else(missing)
 }
 
-/// The store that a folder is, or has in its `.snap`.
+/// Returns the store that a folder is, or the one in its `.snap`. The store's settings may
+/// be lost.
 fn store_in(dir: &Path) -> Option<PathBuf> {
     let inside = dir.join(STORE_FOLDER);
-    [dir.to_owned(), inside].into_iter().find(|dir| dir.join(config::FILE).is_file())
+    let is_store = |dir: &PathBuf| dir.join(config::FILE).is_file() || Repo::has_lost_settings(dir);
+    [dir.to_owned(), inside].into_iter().find(is_store)
 }
 
-/// The same in a folder that is served: neither the folder nor the store is a
-/// symbolic link.
+/// Like [`store_in`], for a folder inside the served one: neither the folder nor the store
+/// may be a symbolic link.
 fn served_in(dir: &Path) -> Option<PathBuf> {
     store_in(dir).filter(|store| !dir.is_symlink() && !store.is_symlink())
 }
 
-/// Whether a name is one for a repository: parts of letters, digits, `.`, `_` and
-/// `-`, with `/` between them, none of which begins with a dot. What the server
-/// keeps of its own beside them is none.
+/// Returns true if a name is valid for a repository. It has at most four parts, separated
+/// by `/`. A part consists of ASCII letters, digits, `.`, `_` and `-`, and does not begin
+/// with a dot. The name of the server's own token file is not valid.
 pub fn is_name(name: &str) -> bool {
     let is_part = |part: &str| {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
@@ -419,7 +444,7 @@ pub fn is_name(name: &str) -> bool {
         && name.split('/').all(is_part)
 }
 
-/// Adds the folders below one in which stores are looked for, and the stores.
+/// Collects the folders below `folder` that are searched for stores, and the stores.
 fn add_folders(folder: &Path, levels: usize, folders: &mut Vec<PathBuf>) {
     for entry in fs_err::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -436,6 +461,7 @@ fn add_folders(folder: &Path, levels: usize, folders: &mut Vec<PathBuf>) {
     }
 }
 
+/// Collects the names of the stores below `folder`, without following symbolic links.
 fn find(folder: &Path, prefix: &str, levels: usize, names: &mut Vec<String>) {
     for entry in fs_err::read_dir(folder).into_iter().flatten().flatten() {
         let Some(part) = entry.file_name().to_str().map(str::to_owned) else { continue };
@@ -503,7 +529,7 @@ mod tests {
         }
         assert!(hub.names().is_empty());
         assert_eq!(there.names(), ["secret"]);
-        // What is served may itself be named by a link.
+        // The served folder itself may be named by a link.
         link(outside.path(), "served");
         assert_eq!(Hub::open(&folder.path().join("served")).unwrap().names(), ["secret"]);
     }
@@ -532,10 +558,10 @@ mod tests {
             hub.create(&name, &config).unwrap();
             let problem = hub.create("team", &config).unwrap_err();
             assert_eq!(problem.code, Code::Rejected, "{inside}");
-            assert_eq!(problem.detail, "there are repositories below `team`");
+            assert_eq!(problem.detail, "other repositories lie below `team`");
             assert_eq!(hub.names(), [name.as_str()]);
             assert_eq!(hub.get(&name).unwrap().name(), name);
-            // What lies beside them is in nobody's way.
+            // A repository beside them can be created.
             hub.create("tea", &config).unwrap();
         }
     }
@@ -560,7 +586,7 @@ mod tests {
     #[test]
     fn those_stay_open_with_which_something_is_done_and_that_were_asked_for_last() {
         let folder = tempfile::tempdir().unwrap();
-        let hub = Hub::open(folder.path()).unwrap().keeping_open(3);
+        let hub = Hub::open(folder.path()).unwrap().with_open_limit(3);
         let config = snap_core::repo::Config::default().to_text();
         let names = ["a", "b", "c", "d", "e", "f"];
         names.iter().for_each(|name| hub.create(name, &config).unwrap());
@@ -569,12 +595,15 @@ mod tests {
             assert_eq!(hub.get(name).unwrap().name(), name);
             assert!(hub.open_count() <= 3);
         }
-        assert!(Arc::ptr_eq(&first, &hub.get("a").unwrap()), "nobody opens it twice");
+        assert!(
+            Arc::ptr_eq(&first, &hub.get("a").unwrap()),
+            "a repository in use is not opened again"
+        );
         let of = |name| hub.get_open(name).map(|open| open.number());
         assert!(of("e").is_some() && of("f").is_some() && of("b").is_none());
-        // Whoever looks at all of them keeps them from nobody.
+        // A scan over all repositories closes none that clients use.
         let before = ["a", "e", "f"].map(of);
-        names.iter().for_each(|name| drop(hub.glance(name).unwrap()));
+        names.iter().for_each(|name| drop(hub.get_for_scan(name).unwrap()));
         assert_eq!(["a", "e", "f"].map(of), before);
         assert_eq!(hub.open_count(), 4);
         drop(first);

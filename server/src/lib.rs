@@ -1,49 +1,51 @@
-//! A server for stores: push and pull over HTTP, tokens, reading in place.
+//! A server for stores: push and pull over HTTP, access tokens, and reading files in place.
 //!
-//! Async at its edge, where bodies are; a store is read and written by threads
-//! that may block ([`body`]). It keeps no state of its own but caches. A module
-//! imports from those above it in this list only:
+//! Connections and bodies are async. Stores are read and written by blocking threads
+//! ([`body`]). The server keeps no state except caches. A module imports only from the
+//! modules above it in this table:
 //!
 //! | module | what |
 //! |---|---|
-//! | [`allocator`] | large buffers go back to the system |
-//! | [`causes`] | an error with all its causes, for the log |
-//! | [`right`] | what may be done |
-//! | [`tls`] | a certificate and its key |
-//! | [`settings`] | what there is to choose, and a file that says it |
-//! | [`problem`] | why a request was refused, as its sender is told |
-//! | [`body`] | bodies between connections and threads |
-//! | [`cache`] | what was asked for lately, up to a number of bytes |
-//! | [`skip`] | pages of lists |
-//! | [`upstream`] | stores elsewhere that are served from here |
-//! | [`repository`] | one store: its packs, its index, its refs, what is on its way in |
-//! | [`hub`] | which repositories there are |
-//! | [`access`] | who may do what |
-//! | [`observe`] | logs, metrics |
-//! | [`quota`] | how much repositories may hold |
+//! | [`allocator`] | returns large freed buffers to the system |
+//! | [`causes`] | formats an error with all its causes, for the log |
+//! | [`right`] | the rights that a token can grant |
+//! | [`route_table`] | the routes, and what each needs |
+//! | [`tls`] | the certificate and its key, reloaded when they change |
+//! | [`settings`] | the settings, their defaults, and their file |
+//! | [`problem`] | error responses: why a request was refused |
+//! | [`body`] | request and response bodies, between connections and threads |
+//! | [`cache`] | an in-memory cache with a limit in bytes |
+//! | [`pagination`] | pagination |
+//! | [`upstream`] | remote stores that this server caches and serves |
+//! | [`repository`] | one store: its packs, its index, its refs, and uploads to it |
+//! | [`hub`] | the repositories of a server |
+//! | [`access`] | authentication and authorization |
+//! | [`observe`] | request logs, metrics, and the audit log |
+//! | [`quota`] | storage quotas of repositories |
 //! | [`routes`] | the protocol: `docs/protocol.md` |
-//! | [`page`] | the same for people with a browser: `docs/page.md` |
-//! | [`around`] | what is around each request |
-//! | [`socket`] | connections, not too many of them |
-//! | [`run`] | listening, and stopping in an orderly manner |
+//! | [`page`] | pages for people with a browser: `docs/page.md` |
+//! | [`app_service`] | the middleware around each request |
+//! | [`connections`] | incoming connections: limits and timeouts |
+//! | [`run`] | listening, and graceful shutdown |
 
 pub mod access;
 pub mod allocator;
-pub mod around;
+pub mod app_service;
 pub mod body;
 pub mod cache;
 pub mod causes;
+pub mod connections;
 pub mod hub;
 pub mod observe;
 pub mod page;
+pub mod pagination;
 pub mod problem;
 pub mod quota;
 pub mod repository;
 pub mod right;
+pub mod route_table;
 pub mod routes;
 pub mod run;
 pub mod settings;
-pub mod skip;
-pub mod socket;
 pub mod tls;
 pub mod upstream;

@@ -1,5 +1,4 @@
-//! Why a request was refused: `application/problem+json` (RFC 9457) with a code
-//! that stays the same.
+//! Error responses: `application/problem+json` (RFC 9457) with a stable code.
 
 use std::{error::Error, fmt, io, iter};
 
@@ -7,13 +6,12 @@ use axum::{
     Json,
     response::{IntoResponse, Response},
 };
-use http::{HeaderName, HeaderValue, StatusCode, header};
-use serde::Serialize;
+use http::{HeaderName, HeaderValue, header};
 use snap_core::{
     base::{io::PathError, kind::ErrorKind},
     ops::{
         accept::AcceptError, bundle, cat::CatError, diff::DiffError, list::ListError,
-        staged::StagedError,
+        staging_area::StagedError,
     },
     repo::{
         RepoError, past::PastError, path::PathInTreeError, ref_name::RefName, refs::RefError,
@@ -21,167 +19,79 @@ use snap_core::{
     },
     store::StoreError,
 };
+use snap_remote::protocol::ProblemBody;
+
+pub use snap_remote::protocol::Code;
 
 use crate::causes::causes;
 
-/// Words for a full disk that is nobody else's.
-const OWN_DISK: &str = "no room is left on the disk of this server";
-
-/// How much of an upload is here.
+/// Header that says how many bytes of an upload the server has.
 pub const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 
-/// What is wrong. Its name in JSON is part of the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Code {
-    /// The request makes no sense.
-    Invalid,
-    /// Whoever asks must say who they are.
-    Unauthorized,
-    /// They may not do that.
-    Forbidden,
-    /// They ask too much at a time.
-    SlowDown,
-    /// There is no such path in the protocol.
-    NoRoute,
-    /// The path takes no such method.
-    NoMethod,
-    /// There is no such repository.
-    NoRepository,
-    /// There is no such object, ref, pack or file.
-    NotFound,
-    /// What was sent is not what it says it is, or lacks something.
-    Rejected,
-    /// The condition of the request does not hold.
-    Conflict,
-    /// What was sent does not go on where what is here ends.
-    Offset,
-    /// Somebody else does it just now.
-    Locked,
-    /// There is a condition missing: a ref is never moved blindly.
-    NoCondition,
-    /// More than the server takes.
-    TooLarge,
-    /// No bytes of what there is.
-    Range,
-    /// The server has no room left.
-    Full,
-    /// The store here is damaged.
-    Damaged,
-    /// Something failed that may go well another time.
-    Unavailable,
-}
-
-impl Code {
-    /// The status that it is sent with.
-    pub fn status(self) -> StatusCode {
-        match self {
-            Self::Invalid => StatusCode::BAD_REQUEST,
-            Self::Unauthorized => StatusCode::UNAUTHORIZED,
-            Self::Forbidden => StatusCode::FORBIDDEN,
-            Self::SlowDown => StatusCode::TOO_MANY_REQUESTS,
-            Self::NoRoute | Self::NoRepository | Self::NotFound => StatusCode::NOT_FOUND,
-            Self::NoMethod => StatusCode::METHOD_NOT_ALLOWED,
-            Self::Rejected => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::Conflict => StatusCode::PRECONDITION_FAILED,
-            Self::Offset => StatusCode::CONFLICT,
-            Self::Locked => StatusCode::LOCKED,
-            Self::NoCondition => StatusCode::PRECONDITION_REQUIRED,
-            Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::Range => StatusCode::RANGE_NOT_SATISFIABLE,
-            Self::Full => StatusCode::INSUFFICIENT_STORAGE,
-            Self::Damaged => StatusCode::INTERNAL_SERVER_ERROR,
-            Self::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-        }
-    }
-
-    fn title(self) -> &'static str {
-        match self {
-            Self::Invalid => "the request makes no sense",
-            Self::Unauthorized => "a token is needed",
-            Self::Forbidden => "this token may not do that",
-            Self::SlowDown => "that was too much at a time",
-            Self::NoRoute => "there is no such path",
-            Self::NoMethod => "this cannot be done there",
-            Self::NoRepository => "there is no such repository",
-            Self::NotFound => "there is no such thing",
-            Self::Rejected => "what was sent is not what it should be",
-            Self::Conflict => "it is not as it was",
-            Self::Offset => "it does not go on there",
-            Self::Locked => "somebody else does that just now",
-            Self::NoCondition => "a condition is needed",
-            Self::TooLarge => "too much was sent",
-            Self::Range => "there are no such bytes",
-            Self::Full => "no room is left",
-            Self::Damaged => "the store is damaged",
-            Self::Unavailable => "the server cannot do that now",
-        }
-    }
-}
-
-/// A refusal.
+/// A refusal, sent as the response to a request.
 #[derive(Clone, Debug, thiserror::Error)]
-pub struct Problem {
-    /// What is wrong.
+pub struct HttpProblem {
     pub code: Code,
-    /// With what, in words for people; no paths of the server, no secrets.
+    /// Details for people; without paths on the server, without secrets.
     pub detail: String,
-    /// In how many seconds another try may go better.
+    /// After how many seconds a retry may succeed (`Retry-After`).
     pub retry_after_secs: Option<u64>,
-    /// How much of an upload is here.
+    /// How many bytes of an upload the server has (`Upload-Offset`).
     pub offset: Option<u64>,
-    /// How long that is of which there are no such bytes.
+    /// Length in bytes of the content that has no such range (`Content-Range`).
     pub length: Option<u64>,
+    /// True if the disk of this server is full, as opposed to the upstream or a quota.
+    pub is_own_disk_full: bool,
 }
 
-/// As it is sent.
-#[derive(Serialize)]
-struct Body<'a> {
-    r#type: &'static str,
-    code: Code,
-    title: &'static str,
-    status: u16,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    detail: &'a str,
-}
-
-impl Problem {
-    /// A refusal, with words.
+impl HttpProblem {
+    /// Creates a refusal with a message.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
         let detail = detail.into();
-        Self { code, detail, retry_after_secs: None, offset: None, length: None }
+        Self {
+            code,
+            detail,
+            retry_after_secs: None,
+            offset: None,
+            length: None,
+            is_own_disk_full: false,
+        }
     }
 
-    /// There are no such bytes of something of `length` bytes.
+    /// Creates the refusal of a range that lies outside a content of `length` bytes.
     pub fn no_such_bytes(length: u64) -> Self {
-        Self { length: Some(length), ..Self::new(Code::Range, format!("it has {length} bytes")) }
+        Self {
+            length: Some(length),
+            ..Self::new(Code::Range, format!("the content has {length} bytes"))
+        }
     }
 
-    /// Another try may go better in so many seconds.
+    /// Creates the refusal of a client that exceeded a rate limit, and may retry after
+    /// `secs`.
     pub fn slow_down(secs: u64, detail: impl Into<String>) -> Self {
         Self { retry_after_secs: Some(secs), ..Self::new(Code::SlowDown, detail) }
     }
 
-    /// Contents that were sent are more than is read to check them.
-    pub fn too_much(error: &dyn Error) -> Self {
+    /// Creates the refusal of packs that would take too much reading to verify.
+    pub fn verify_limit(error: &dyn Error) -> Self {
         Self::new(Code::TooLarge, format!("{error} (`limits.content_bytes`)"))
     }
 
-    /// A ref cannot be beside the one that is called `other`: no condition that a
-    /// client might send would let it go well.
-    pub fn beside(name: &RefName, other: &str) -> Self {
+    /// Creates the refusal of a ref whose name cannot exist beside the ref `other`. It is
+    /// not a `Conflict`: no precondition could make the request succeed.
+    pub fn name_clash(name: &RefName, other: &str) -> Self {
         let (folder, name) = (name.kind().folder(), name.short());
         let why = format!("`{folder}/{name}` cannot be beside `{folder}/{other}`");
-        Self::new(Code::Rejected, why)
+        Self::new(Code::NameConflict, why)
     }
 
-    /// Something that is not there.
+    /// Creates the refusal that says that there is no `what`.
     pub fn not_found(what: impl fmt::Display) -> Self {
-        Self::new(Code::NotFound, format!("there is no {what}"))
+        Self::new(Code::NotFound, format!("{what} not found"))
     }
 
-    /// An error of the engine. What it says may name paths here, which are
-    /// nobody's business: only its kind is told, the rest is logged.
+    /// Converts an error of `snap_core`. Its message may name paths on the server, so the
+    /// client gets its kind only, and the message is logged.
     fn of_engine(kind: ErrorKind, error: &(dyn Error + 'static)) -> Self {
         let code = match kind {
             _ if is_full(error) => Code::Full,
@@ -195,21 +105,17 @@ impl Problem {
             Code::NotFound | Code::Conflict | Code::Invalid => {
                 tracing::debug!(error = %causes(error), "refused");
             }
-            // Nobody waits for it any more.
+            // Cancelled, because the client has disconnected.
             _ if kind == ErrorKind::Interrupted => tracing::debug!(error = %causes(error), "ended"),
             _ => tracing::error!(error = %causes(error), "failed"),
         }
-        Self::new(code, if code == Code::Full { OWN_DISK } else { "" })
-    }
-
-    /// Whether it is the disk of this server that is full, not the place behind it or
-    /// a quota.
-    pub fn is_own_disk_full(&self) -> bool {
-        self.code == Code::Full && self.detail == OWN_DISK
+        let is_own_disk_full = code == Code::Full;
+        let detail = if is_own_disk_full { "the disk of this server is full" } else { "" };
+        Self { is_own_disk_full, ..Self::new(code, detail) }
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for HttpProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.detail.as_str() {
             "" => f.write_str(self.code.title()),
@@ -218,16 +124,10 @@ impl fmt::Display for Problem {
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for HttpProblem {
     fn into_response(self) -> Response {
         let status = self.code.status();
-        let body = Body {
-            r#type: "about:blank",
-            code: self.code,
-            title: self.code.title(),
-            status: status.as_u16(),
-            detail: &self.detail,
-        };
+        let body = ProblemBody::new(self.code, self.detail.clone());
         let mut response = (status, Json(body)).into_response();
         let kind = HeaderValue::from_static("application/problem+json");
         let headers = response.headers_mut();
@@ -238,15 +138,16 @@ impl IntoResponse for Problem {
         if let Some(offset) = self.offset {
             headers.insert(UPLOAD_OFFSET, offset.into());
         }
-        let told = self.length.map(|length| HeaderValue::try_from(format!("bytes */{length}")));
-        if let Some(Ok(told)) = told {
-            headers.insert(header::CONTENT_RANGE, told);
+        let content_range =
+            self.length.map(|length| HeaderValue::try_from(format!("bytes */{length}")));
+        if let Some(Ok(content_range)) = content_range {
+            headers.insert(header::CONTENT_RANGE, content_range);
         }
         if self.code == Code::Unauthorized {
             let scheme = HeaderValue::from_static("Bearer realm=\"snap\"");
             headers.insert(header::WWW_AUTHENTICATE, scheme);
         }
-        // Somebody with a browser is told so in a page.
+        // The middleware of the pages turns it into a page for browsers.
         response.extensions_mut().insert(self);
         response
     }
@@ -254,7 +155,7 @@ impl IntoResponse for Problem {
 
 macro_rules! of_engine {
     ($($error:ty),*) => {
-        $(impl From<$error> for Problem {
+        $(impl From<$error> for HttpProblem {
             fn from(error: $error) -> Self {
                 Self::of_engine(error.kind(), &error)
             }
@@ -262,10 +163,21 @@ macro_rules! of_engine {
     };
 }
 
-of_engine!(StoreError, RepoError, RefError, PathError);
+of_engine!(StoreError, RepoError, PathError);
 of_engine!(CatError, DiffError, ListError, SpecError, bundle::Error);
 
-/// Whether no room is left, wherever that was noticed.
+impl From<RefError> for HttpProblem {
+    fn from(error: RefError) -> Self {
+        let file = error.damaged_file();
+        let problem = Self::of_engine(error.kind(), &error);
+        match file {
+            Some(file) => Self { detail: format!("{file} is damaged"), ..problem },
+            None => problem,
+        }
+    }
+}
+
+/// Returns true if any cause of an error is a full disk, or a disk quota that is used up.
 fn is_full(error: &(dyn Error + 'static)) -> bool {
     let causes = iter::successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source());
     let mut systems = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
@@ -274,7 +186,7 @@ fn is_full(error: &(dyn Error + 'static)) -> bool {
     })
 }
 
-impl From<PathInTreeError> for Problem {
+impl From<PathInTreeError> for HttpProblem {
     fn from(error: PathInTreeError) -> Self {
         match error {
             PathInTreeError::Store(error) => error.into(),
@@ -286,10 +198,10 @@ impl From<PathInTreeError> for Problem {
     }
 }
 
-impl From<PastError> for Problem {
+impl From<PastError> for HttpProblem {
     fn from(error: PastError) -> Self {
         match &error {
-            // They say what was asked for.
+            // Their messages repeat only what the client sent.
             PastError::Pattern { .. } | PastError::Climbs { .. } => {
                 Self::new(Code::Invalid, error.to_string())
             }
@@ -299,26 +211,26 @@ impl From<PastError> for Problem {
     }
 }
 
-impl From<AcceptError> for Problem {
+impl From<AcceptError> for HttpProblem {
     fn from(error: AcceptError) -> Self {
         match &error {
             AcceptError::Incomplete(source) => {
-                Self::new(Code::Rejected, format!("the packs are not complete: {source}"))
+                Self::new(Code::Rejected, format!("the packs are incomplete: {source}"))
             }
             AcceptError::Damaged(source) => {
                 Self::new(Code::Rejected, format!("the packs are damaged: {source}"))
             }
-            AcceptError::TooMuch { .. } => Self::too_much(&error),
+            AcceptError::TooMuch { .. } => Self::verify_limit(&error),
             _ => Self::of_engine(error.kind(), &error),
         }
     }
 }
 
-impl From<StagedError> for Problem {
+impl From<StagedError> for HttpProblem {
     fn from(error: StagedError) -> Self {
         match error {
             StagedError::Accept(error) => error.into(),
-            error if error.is_theirs() => Self::new(Code::Rejected, error.to_string()),
+            error if error.is_client_error() => Self::new(Code::Rejected, error.to_string()),
             error => Self::of_engine(error.kind(), &error),
         }
     }
@@ -332,7 +244,7 @@ mod tests {
     fn a_full_disk_is_told_from_one_that_fails() {
         let failed = |kind: io::ErrorKind| {
             let error = PathError { action: "write", path: "x".into(), source: kind.into() };
-            Problem::from(AcceptError::Store(StoreError::Io(error))).code
+            HttpProblem::from(AcceptError::Store(StoreError::Io(error))).code
         };
         assert_eq!(failed(io::ErrorKind::StorageFull), Code::Full);
         assert_eq!(failed(io::ErrorKind::TimedOut), Code::Unavailable);

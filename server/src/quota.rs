@@ -1,77 +1,97 @@
-//! How much each repository may hold. What is on its way in counts as if it were
-//! there, so several that come at once do not get past it together; what has come in
-//! part counts as if it were whole.
+//! Storage quotas of repositories.
+//!
+//! An upload in progress counts as if it were stored, so uploads at the same time cannot
+//! exceed a quota together. An unfinished upload counts with its whole length, and only once,
+//! also while a request continues it.
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
+use snap_core::base::mutex::lock;
+
 use crate::{
-    problem::{Code, Problem},
+    problem::{Code, HttpProblem},
     repository::Repository,
     settings::Quota,
 };
 
-/// What is left to repositories.
+/// The quotas, and the room that uploads in progress have reserved.
 #[derive(Debug)]
 pub struct Quotas {
     chosen: Quota,
-    /// Bytes that are on their way, of each.
-    coming: Mutex<HashMap<String, Arc<Mutex<u64>>>>,
+    /// The reserved room, by name of the repository.
+    reserved: Mutex<HashMap<String, Arc<Mutex<ReservedRoom>>>>,
 }
 
-/// Room for something, free again when this is dropped: by then it is there, or
-/// it will not come.
+/// The room that is reserved in a repository.
+#[derive(Debug, Default)]
+struct ReservedRoom {
+    /// The sum of all reservations, in bytes.
+    bytes: u64,
+    /// How many requests have reserved room for each resumable upload. The stored parts of these
+    /// uploads do not count in addition.
+    uploads: HashMap<blake3::Hash, usize>,
+}
+
+/// Room reserved for an upload. It is released on drop: by then the data is stored and
+/// counts there, or the upload has failed.
 #[derive(Debug)]
-pub struct Room {
-    coming: Arc<Mutex<u64>>,
+pub struct QuotaReservation {
+    reserved: Arc<Mutex<ReservedRoom>>,
     repository: String,
-    /// How long it may be.
+    /// The resumable upload that the room is for.
+    upload: Option<blake3::Hash>,
+    /// Maximum length of the upload, in bytes.
     pub bytes: u64,
 }
 
-impl Drop for Room {
+impl Drop for QuotaReservation {
     fn drop(&mut self) {
-        let mut coming = lock(&self.coming);
-        *coming = coming.saturating_sub(self.bytes);
+        let mut reserved = lock(&self.reserved);
+        reserved.bytes = reserved.bytes.saturating_sub(self.bytes);
+        if let Some(upload) = &self.upload
+            && let Some(count) = reserved.uploads.get_mut(upload)
+        {
+            *count -= 1;
+            if *count == 0 {
+                reserved.uploads.remove(upload);
+            }
+        }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Quotas {
-    /// As was chosen.
     pub fn new(chosen: Quota) -> Self {
-        Self { chosen, coming: Mutex::default() }
+        Self { chosen, reserved: Mutex::default() }
     }
 
-    /// Room for something of `length` bytes, or of `most` if its length was not
-    /// said; `None` where there is no quota. Blocks.
+    /// Reserves room for an upload of `length` bytes, or of up to `most` bytes if its
+    /// length is unknown. Returns `None` if the repository has no quota. Blocks.
     ///
     /// # Errors
-    /// [`Code::Full`] when there is not so much.
-    pub fn room(
+    /// [`Code::Full`] when the quota has too little room left.
+    pub fn reserve(
         &self,
         repository: &Repository,
         length: Option<u64>,
         most: u64,
-    ) -> Result<Option<Room>, Problem> {
+    ) -> Result<Option<QuotaReservation>, HttpProblem> {
         self.make(repository, (length, most), None)
     }
 
-    /// The same for what is to be of `length` bytes and may be here in part.
+    /// Like [`reserve`](Self::reserve), for an upload of `length` bytes of which the server may
+    /// have a part. That part is not counted in addition.
     ///
     /// # Errors
-    /// As [`room`](Self::room).
-    pub fn room_for_rest(
+    /// As [`reserve`](Self::reserve).
+    pub fn reserve_for_resume(
         &self,
         repository: &Repository,
         hash: &blake3::Hash,
         length: u64,
-    ) -> Result<Option<Room>, Problem> {
+    ) -> Result<Option<QuotaReservation>, HttpProblem> {
         self.make(repository, (Some(length), length), Some(hash))
     }
 
@@ -79,46 +99,51 @@ impl Quotas {
         &self,
         repository: &Repository,
         (length, most): (Option<u64>, u64),
-        besides: Option<&blake3::Hash>,
-    ) -> Result<Option<Room>, Problem> {
+        upload: Option<&blake3::Hash>,
+    ) -> Result<Option<QuotaReservation>, HttpProblem> {
         let name = repository.name();
         let quota = self.chosen.repositories.get(name).copied().or(self.chosen.default_bytes);
         let Some(quota) = quota else { return Ok(None) };
-        let of_it = Arc::clone(lock(&self.coming).entry(name.to_owned()).or_default());
-        // What is there is looked at under the lock: whatever ends to be on its
-        // way meanwhile counts once at least.
-        let mut coming = lock(&of_it);
-        let free = |coming| {
-            let there = repository.bytes(besides)?;
-            Ok::<u64, Problem>(quota.saturating_sub(there).saturating_sub(coming))
+        let reserved = Arc::clone(lock(&self.reserved).entry(name.to_owned()).or_default());
+        // Read what is stored under the lock: an upload that ends meanwhile cannot release
+        // its room before that, so it counts at least once.
+        let mut room = lock(&reserved);
+        let counts = |part: &blake3::Hash| Some(part) != upload && !room.uploads.contains_key(part);
+        let free = || {
+            let stored_bytes = repository.bytes(&counts)?;
+            Ok::<u64, HttpProblem>(quota.saturating_sub(stored_bytes).saturating_sub(room.bytes))
         };
-        let mut left = free(*coming)?;
-        // What somebody gave up keeps nobody out.
-        if length.map_or(left == 0, |length| length > left) && repository.forget_idle(besides) {
-            left = free(*coming)?;
+        let mut left = free()?;
+        // Abandoned uploads must not keep others out.
+        if length.map_or(left == 0, |length| length > left) && repository.forget_idle(&counts) {
+            left = free()?;
         }
         let bytes = length.unwrap_or(most.min(left));
         if left == 0 || bytes > left {
             return Err(full(name, quota));
         }
-        *coming += bytes;
-        drop(coming);
-        Ok(Some(Room { coming: of_it, repository: name.to_owned(), bytes }))
+        room.bytes += bytes;
+        if let Some(upload) = upload {
+            *room.uploads.entry(*upload).or_default() += 1;
+        }
+        drop(room);
+        let (repository, upload) = (name.to_owned(), upload.copied());
+        Ok(Some(QuotaReservation { reserved, repository, upload, bytes }))
     }
 }
 
-/// The quota of a repository is used up.
-fn full(name: &str, quota: u64) -> Problem {
-    Problem::new(
-        Code::Full,
-        format!("`{name}` may hold {quota} bytes, and there is not so much left"),
-    )
+/// Creates the refusal of an upload for which the quota has too little room.
+fn full(name: &str, quota: u64) -> HttpProblem {
+    HttpProblem::new(Code::Full, format!("the quota of `{name}` is used up: {quota} bytes"))
 }
 
-impl Room {
-    /// What is told when a pack turns out to be longer than there is room for.
-    pub fn exceeded(&self) -> Problem {
-        let why = format!("`{}` may hold no more than {} bytes of it", self.repository, self.bytes);
-        Problem::new(Code::Full, why)
+impl QuotaReservation {
+    /// Creates the refusal of an upload that turns out to be longer than its reserved room.
+    pub fn exceeded(&self) -> HttpProblem {
+        let why = format!(
+            "the upload exceeds the quota of `{}`: {} bytes were left for it",
+            self.repository, self.bytes
+        );
+        HttpProblem::new(Code::Full, why)
     }
 }

@@ -1,27 +1,26 @@
-//! What may be done.
+//! The rights that a token can grant. Settings and tokens call them scopes.
 
 use serde::{Deserialize, Serialize};
 
-/// What may be done. Each includes those before it.
+/// What a client may do. Each right includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Right {
     /// Read everything.
     Read,
-    /// Send packs and objects, make refs that are new, and move branches to
-    /// commits that come after the one they stand at; no more.
+    /// Send packs and objects, create refs, and fast-forward branches; nothing else.
     Append,
-    /// Move refs anywhere, and delete them.
+    /// Move refs to any commit, and delete them.
     Write,
-    /// Make repositories.
+    /// Create repositories.
     Admin,
 }
 
 impl Right {
-    /// All of them, the least first.
+    /// All rights, the least one first.
     pub const ALL: [Self; 4] = [Self::Read, Self::Append, Self::Write, Self::Admin];
 
-    /// As it is written.
+    /// Returns the name that is used in tokens, settings and messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",

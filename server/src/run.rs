@@ -1,4 +1,4 @@
-//! Listening, and stopping in an orderly manner.
+//! Listening, and graceful shutdown.
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -12,24 +12,24 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{
     allocator::return_large_buffers,
-    around::Around,
+    app_service::AppService,
     body::THREADS,
+    connections::{ConnectionLimiter, TimeoutAcceptor},
     routes::Server,
-    socket::{Patient, Sockets},
 };
 
-/// Requests on one connection at a time.
+/// Concurrent requests (HTTP/2 streams) on one connection.
 const STREAMS: u32 = 256;
 
-/// Longest head of a request, and about as much memory as a connection takes.
+/// Longest head of a request, in bytes. A connection takes about as much memory.
 const HEAD_BYTES: u32 = 64 << 10;
 
-/// What a server runs in: a thread for each processor, and those that wait for
-/// disks and for slow clients. Large buffers that are freed go back to the system
-/// from now on, in the whole process.
+/// Creates the async runtime of a server: one thread for each processor, and [`THREADS`]
+/// that may block on disks and slow clients. From now on, the allocator also returns large
+/// freed buffers to the system, in the whole process.
 ///
 /// # Errors
-/// What the system says.
+/// An error of the operating system.
 pub fn runtime() -> io::Result<Runtime> {
     return_large_buffers();
     Builder::new_multi_thread().max_blocking_threads(THREADS).enable_all().build()
@@ -43,54 +43,55 @@ pub struct Listening {
     handle: Handle<SocketAddr>,
 }
 
-/// Stops a server.
+/// A handle that stops a server.
 #[derive(Clone, Debug)]
-pub struct Stop {
+pub struct ShutdownHandle {
     handle: Handle<SocketAddr>,
     within: Duration,
 }
 
-impl Stop {
-    /// Takes no more requests, and lets those end that are under way, as long as
-    /// the settings say.
+impl ShutdownHandle {
+    /// Accepts no more requests, and lets those in progress end, for as long as the
+    /// settings allow.
     pub fn stop(&self) {
         self.handle.graceful_shutdown(Some(self.within));
     }
 }
 
 impl Listening {
-    /// Listens where the settings say.
+    /// Listens at the address in the settings.
     ///
     /// # Errors
-    /// What the system says, such as that the address is taken.
+    /// An error of the operating system, such as that the address is in use.
     pub fn new(server: Server) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind(server.settings().listen)?;
         listener.set_nonblocking(true)?;
         Ok(Self { listener, server, handle: Handle::new() })
     }
 
-    /// Where.
+    /// Returns the address that it listens at.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the operating system.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// What stops it.
-    pub fn stop(&self) -> Stop {
+    /// Returns a handle that stops the server.
+    pub fn stop(&self) -> ShutdownHandle {
         let within = Duration::from_secs(self.server.settings().limits.stop_secs);
-        Stop { handle: self.handle.clone(), within }
+        ShutdownHandle { handle: self.handle.clone(), within }
     }
 
-    /// Answers until it is stopped.
+    /// Answers requests until the server is stopped.
     ///
     /// # Errors
-    /// What the system says.
+    /// An error of the operating system, or a certificate that cannot be used.
     pub async fn answer(self) -> io::Result<()> {
         let patience = Duration::from_secs(self.server.settings().limits.header_secs);
         let limits = &self.server.settings().limits;
-        let sockets = Sockets::new(self.server.settings(), Arc::clone(self.server.metrics()));
+        let sockets =
+            ConnectionLimiter::new(self.server.settings(), Arc::clone(self.server.metrics()));
         let lines = Arc::clone(self.server.lines());
         let mut server = axum_server::from_tcp(self.listener)?.handle(self.handle);
         let builder = server.http_builder();
@@ -106,18 +107,18 @@ impl Listening {
             .max_header_list_size(HEAD_BYTES)
             .keep_alive_interval(patience)
             .keep_alive_timeout(patience);
-        let around = Around::new(self.server.clone());
+        let around = AppService::new(self.server.clone());
         let service =
             ServiceExt::<Request>::into_make_service_with_connect_info::<SocketAddr>(around);
         let Some(tls) = self.server.settings().tls.clone() else {
-            let acceptor = Patient::new(sockets, lines, (patience, limits.stall()));
+            let acceptor = TimeoutAcceptor::new(sockets, lines, (patience, limits.stall()));
             return server.acceptor(acceptor).serve(service).await;
         };
         let (config, follower) = tls.followed().map_err(io::Error::other)?;
         let config = RustlsConfig::from_config(config);
         let follow = tokio::spawn(follower.follow(config.clone()));
         let tls = RustlsAcceptor::new(config).handshake_timeout(patience).acceptor(sockets);
-        let acceptor = Patient::new(tls, lines, (patience, limits.stall()));
+        let acceptor = TimeoutAcceptor::new(tls, lines, (patience, limits.stall()));
         let done = server.acceptor(acceptor).serve(service).await;
         follow.abort();
         done

@@ -1,4 +1,4 @@
-//! What there is to choose, each with its default, and the file that says it.
+//! The settings of a server, their defaults, and the file that sets them.
 //!
 //! ```toml
 //! listen = "127.0.0.1:7627"
@@ -59,8 +59,8 @@
 //! # "team/project" = 1000000000
 //! ```
 //!
-//! A key that is not known is an error: a limit with a typing error in its name
-//! would limit nothing.
+//! An unknown key is an error, because a limit with a typing error in its name would limit
+//! nothing.
 
 mod log;
 pub(crate) mod oidc;
@@ -79,114 +79,111 @@ use snap_core::base::{io::PathError, limits};
 use toml_edit::{DocumentMut, TomlError};
 
 pub use self::{
-    log::{Format, Level, Log},
+    log::{LogFormat, LogLevel, LogSettings},
     oidc::{Mapping, Oidc, OidcError},
     quota::Quota,
 };
 use crate::tls::Tls;
 
-/// Port unless told otherwise.
+/// Default port.
 pub const PORT: u16 = 7627;
 
-/// Bytes of packs that are kept of an upstream, unless told otherwise.
+/// Default limit for cached packs of an upstream, in bytes.
 pub const CACHE_BYTES: u64 = 10 << 30;
 
-/// Repositories that stay open though nothing is done with them, unless told
-/// otherwise.
+/// Default number of repositories that may be open before idle ones are closed.
 pub const OPEN_REPOSITORIES: usize = 128;
 
-/// Longest file of settings.
+/// Longest settings file, in bytes.
 const FILE_BYTES: u64 = 1 << 20;
 
-/// What there is to choose.
+/// The settings of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Settings {
-    /// Where to listen.
+pub struct ServerSettings {
+    /// Address to listen at.
     pub listen: SocketAddr,
-    /// What lies behind the server, in place of a folder: a location, or the
-    /// name of a remote.
+    /// Upstream to serve instead of a folder: a location, or the name of a remote.
     pub upstream: Option<String>,
-    /// Folder for what is kept of that.
+    /// Folder for the cache of the upstream.
     pub cache: Option<PathBuf>,
-    /// About how many bytes of packs are kept.
+    /// Approximate limit for cached packs, in bytes.
     pub cache_bytes: u64,
-    /// File of tokens, in place of the one in what is served.
+    /// Token file, instead of the one in the served folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<PathBuf>,
-    /// Whether a server without tokens may listen on other addresses than those
-    /// of its own machine.
+    /// True if a server without tokens may listen at other addresses than loopback.
     pub without_tokens_anyone_may_read_and_write: bool,
-    /// Addresses of proxies that say in `X-Forwarded-For` for whom they ask.
+    /// Addresses of trusted proxies, which name their client in `X-Forwarded-For`.
     pub proxies: Vec<IpAddr>,
-    /// Whether `/metrics` may be read without a token.
+    /// True if `/metrics` can be read without a token.
     pub metrics_without_token: bool,
-    /// How others reach the server, as pages show it in commands: `https://host`.
+    /// URL by which clients reach the server, for commands that pages show: `https://host`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public_url: Option<String>,
     /// Certificate and key; without them the server speaks plain HTTP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<Tls>,
-    /// An issuer whose tokens count, too.
+    /// An OpenID Connect issuer whose tokens are accepted, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oidc: Option<Oidc>,
-    /// What is logged.
-    pub log: Log,
-    /// How much repositories may hold.
+    /// Settings for logs.
+    pub log: LogSettings,
+    /// Storage quotas of repositories.
     pub quota: Quota,
-    /// How much there may be of what.
-    pub limits: Limits,
+    /// Limits on time, memory, disk and requests.
+    pub limits: ServerLimits,
 }
 
-/// How much there may be of what.
+/// Limits on time, memory, disk and requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Limits {
-    /// How long what is under way may take when the server stops.
+pub struct ServerLimits {
+    /// How long requests in progress may take when the server stops.
     pub stop_secs: u64,
-    /// How long the head of a request may take to come.
+    /// Timeout for the head of a request, and for a TLS handshake.
     pub header_secs: u64,
-    /// How long a body may stand still.
+    /// Timeout for a body that makes no progress.
     pub stall_secs: u64,
-    /// Longest pack that is taken.
+    /// Longest pack that is accepted, in bytes.
     pub upload_bytes: u64,
-    /// Longest bundle that is taken.
+    /// Longest bundle that is accepted, in bytes.
     pub bundle_bytes: u64,
-    /// Bytes of contents that are read to check one push.
+    /// Bytes of contents that are read to verify one push.
     pub content_bytes: u64,
-    /// Ids in one question for what is missing.
+    /// Ids in one query for missing objects.
     pub missing_ids: usize,
-    /// Disk for the directory of one zip archive that is sent, in bytes.
+    /// Disk space for the central directory of one zip archive, in bytes.
     pub archive_bytes: u64,
-    /// Branches and tags of each repository.
+    /// Branches and tags in each repository.
     pub refs: usize,
-    /// Memory for files that were read lately, in bytes.
+    /// Memory for the cache of recently read files, in bytes.
     pub cache_bytes: usize,
-    /// How long who reads waits for an upstream before what is here is served.
+    /// How long a reading request waits for the upstream before cached data is served.
     pub upstream_secs: u64,
-    /// Memory for what comes of packs of an upstream, in bytes.
+    /// Memory for data that is being fetched from an upstream, in bytes.
     pub upstream_bytes: u64,
-    /// Repositories that stay open though nothing is done with them.
+    /// How many repositories may be open before idle ones are closed.
     pub open_repositories: usize,
-    /// Connections at a time.
+    /// Concurrent connections.
     pub connections: usize,
-    /// Connections at a time of one address, of IPv6 of one /64; 0 is no limit.
-    /// It is none for `proxies`.
+    /// Concurrent connections of one address, or of one /64 of IPv6; 0 means no limit.
+    /// Connections of `proxies` are not limited.
     pub address_connections: usize,
-    /// Requests a second for each token, or address where there is none; 0 is no
+    /// Requests per second of each token, or of each address without a token; 0 means no
     /// limit.
     pub requests_per_sec: u32,
-    /// Uploads at a time for each of them; 0 is no limit.
+    /// Concurrent uploads of each of them; 0 means no limit.
     pub uploads: usize,
-    /// Bytes a second that each of them may send; 0 is no limit.
+    /// Bytes per second that each of them may send; 0 means no limit.
     pub upload_bytes_per_sec: u64,
-    /// Packs and bundles that have come in part, in each repository; 0 is none.
+    /// Unfinished uploads of packs and bundles in each repository; 0 allows none.
     pub unfinished_uploads: usize,
-    /// Their bytes, once they are whole.
+    /// Bytes of all unfinished uploads in a repository, each with its whole length.
     pub unfinished_bytes: u64,
 }
 
-impl Default for Settings {
+impl Default for ServerSettings {
     fn default() -> Self {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
         Self {
@@ -201,14 +198,14 @@ impl Default for Settings {
             public_url: None,
             tls: None,
             oidc: None,
-            log: Log::default(),
+            log: LogSettings::default(),
             quota: Quota::default(),
-            limits: Limits::default(),
+            limits: ServerLimits::default(),
         }
     }
 }
 
-impl Default for Limits {
+impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             stop_secs: 10,
@@ -235,8 +232,8 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
-    /// How long a body may stand still.
+impl ServerLimits {
+    /// Returns the timeout for a body that makes no progress.
     pub fn stall(&self) -> Duration {
         Duration::from_secs(self.stall_secs)
     }
@@ -249,58 +246,56 @@ pub enum SettingsError {
     /// The file cannot be read.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// The file is too long to be one.
-    #[error("{} is too long for a file of settings", path.display())]
+    /// The file is too long for a settings file.
+    #[error("settings file {} is too long", path.display())]
     TooLong {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// It is no TOML, or has a key or a value that is not known.
+    /// The file is not TOML, or has an unknown key or an invalid value.
     #[error("{}: {why}", path.display())]
     Invalid {
-        /// Which.
         path: PathBuf,
-        /// What and where.
+        /// The description of the error, with its place in the file.
         why: String,
     },
-    /// A value cannot be.
+    /// A value is out of range or malformed.
     #[error("{place}`{key}` {why}")]
     Value {
-        /// The file, if there is one; a variable may have said it, too.
+        /// The file, if there is one. The value may come from an environment variable, too.
         place: String,
-        /// Of which key.
         key: &'static str,
-        /// Why not.
         why: &'static str,
     },
-    /// What is said of the issuer of tokens cannot be.
+    /// The settings of the token issuer are invalid.
     #[error("{place}{wrong}")]
     Oidc {
-        /// The file, if there is one; a variable may have said it, too.
+        /// The file, if there is one. The value may come from an environment variable, too.
         place: String,
-        /// Which key, and why.
+        /// The key, and what is wrong with its value.
         wrong: OidcError,
     },
-    /// There is no setting of that name.
-    #[error("`{name}` is no setting of the server")]
+    /// An environment variable names no setting.
+    #[error("`{name}` is not a known setting of the server")]
     Variable {
-        /// Which variable.
+        /// Name of the variable.
         name: String,
     },
-    /// Variables say what cannot be.
+    /// The values of environment variables are invalid.
     #[error("variables {}*: {why}", variables::PREFIX)]
     Variables {
-        /// What, and of which key.
+        /// The description of the error, with the key.
         why: String,
     },
 }
 
-impl Settings {
-    /// What a file says, and variables in its place; what neither says has its
-    /// default. Variables that are not the server's are passed over.
+impl ServerSettings {
+    /// Reads the settings from a file and from environment variables, which override the
+    /// file. Other settings have their defaults. Variables without the server's prefix are
+    /// ignored.
     ///
     /// # Errors
-    /// [`SettingsError`] names the key, and the line or the variable.
+    /// [`SettingsError`]; it names the key, and the line or the variable.
     pub fn read(
         file: Option<&Path>,
         variables: &[(String, String)],
@@ -319,7 +314,7 @@ impl Settings {
             for (name, value) in iter::once(first).chain(ours) {
                 variables::put(&mut document, name, value)?;
             }
-            // As text once more, so that errors say what they are about.
+            // Parse the text again, so that an error quotes what it is about.
             read = toml_edit::de::from_str(&document.to_string()).map_err(|error| {
                 SettingsError::Variables { why: error.to_string().trim_end().to_owned() }
             })?;
@@ -329,7 +324,7 @@ impl Settings {
         Ok(read)
     }
 
-    /// Checks what the form alone does not say.
+    /// Checks constraints that the types do not express.
     fn check(&self, place: String) -> Result<(), SettingsError> {
         let limits = &self.limits;
         for (key, value) in [
@@ -351,7 +346,7 @@ impl Settings {
     }
 }
 
-/// Whether a text can stand in a command as the address of a server.
+/// Returns true if a URL can be shown in a command as the address of the server.
 fn is_public(url: &str) -> bool {
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
     rest.is_some_and(|rest| {
@@ -361,9 +356,9 @@ fn is_public(url: &str) -> bool {
     })
 }
 
-/// Whether a text is a host, with a port or without: letters, digits, `.`, `_`
-/// and `-`, or an address of IPv6 in brackets. Nothing of it means anything in a
-/// shell.
+/// Returns true if a text is a host, with or without a port: letters, digits, `.`, `_` and
+/// `-`, or an IPv6 address in brackets. Such a text cannot inject anything into a shell
+/// command.
 pub(crate) fn is_host(text: &str) -> bool {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
@@ -393,22 +388,22 @@ fn read_file(path: &Path) -> Result<String, SettingsError> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Settings, SettingsError> {
+    fn read(text: &str) -> Result<ServerSettings, SettingsError> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("serve.toml");
         fs_err::write(&path, text).unwrap();
-        Settings::read(Some(&path), &[])
+        ServerSettings::read(Some(&path), &[])
     }
 
     #[test]
     fn what_is_not_said_has_its_default() {
-        assert_eq!(read("").unwrap(), Settings::default());
+        assert_eq!(read("").unwrap(), ServerSettings::default());
         let some = read("[limits]\nstop_secs = 3\n").unwrap();
-        assert_eq!(some.limits, Limits { stop_secs: 3, ..Limits::default() });
+        assert_eq!(some.limits, ServerLimits { stop_secs: 3, ..ServerLimits::default() });
     }
 
-    /// What a page shows of a file of settings: what it says so of just before, or
-    /// what says so itself.
+    /// Returns the settings files in a page of the manual: code blocks that follow a line
+    /// with `serve.toml`, or that contain the comment `# serve.toml`.
     fn shown(page: &str) -> Vec<String> {
         let (mut found, mut before, mut block) = (Vec::new(), "", String::new());
         for line in page.lines().chain(["end"]) {
@@ -433,7 +428,7 @@ mod tests {
         let server = shown(include_str!("../../docs/server.md"));
         assert_eq!((deploy.len(), server.len()), (3, 1), "{deploy:?} {server:?}");
         for text in deploy.iter().chain(&server) {
-            assert_ne!(read(text).unwrap(), Settings::default(), "{text}");
+            assert_ne!(read(text).unwrap(), ServerSettings::default(), "{text}");
         }
         let bucket = deploy.iter().find(|text| text.contains("upstream")).unwrap();
         let bucket = read(&format!("{bucket}{}", deploy[0])).unwrap();
@@ -484,7 +479,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("serve.toml");
             fs_err::write(&path, "[limits]\nstop_secs = 3\nheader_secs = 4\n").unwrap();
-            Settings::read(Some(&path), &pairs.collect::<Vec<_>>())
+            ServerSettings::read(Some(&path), &pairs.collect::<Vec<_>>())
         };
         let read = given(&[
             ("SNAP_SERVE_LIMITS_STOP_SECS", "5"),
@@ -497,7 +492,7 @@ mod tests {
         let read = read.unwrap();
         assert_eq!((read.limits.stop_secs, read.limits.header_secs), (5, 4));
         assert_eq!(read.listen.to_string(), "0.0.0.0:1");
-        assert_eq!((read.log.format, read.proxies.len()), (Format::Json, 1));
+        assert_eq!((read.log.format, read.proxies.len()), (LogFormat::Json, 1));
         assert_eq!(read.quota.repositories["team/a"], 7);
         for (name, value, named) in [
             ("SNAP_SERVE_LIMITS_STOP", "5", "`SNAP_SERVE_LIMITS_STOP`"),

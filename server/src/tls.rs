@@ -1,5 +1,5 @@
-//! TLS from a certificate and its key, read again when the files change. A new
-//! pair that cannot be used changes nothing, and is told in the log.
+//! TLS from a certificate and its private key, which are read again when the files change.
+//! A new pair that cannot be used is logged, and the old one stays in use.
 
 use std::{
     io,
@@ -19,51 +19,48 @@ use snap_core::base::{io::PathError, kind::ErrorKind};
 
 use crate::causes::causes;
 
-/// How often it is looked whether the files have changed.
+/// How often the files are checked for changes.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Longest file that is looked at.
+/// Longest certificate or key file, in bytes.
 const FILE_BYTES: u64 = 1 << 20;
 
-/// Where the certificate and its key are.
+/// The files of the certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
-    /// File with the certificate and those that vouch for it, as PEM.
+    /// PEM file with the certificate and its chain.
     pub cert: PathBuf,
-    /// File with its private key, as PEM.
+    /// PEM file with the private key of the certificate.
     pub key: PathBuf,
 }
 
-/// Why there is no TLS.
+/// Why TLS cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
     /// A file cannot be read.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// A file is not what it should be.
-    #[error("{} has no {what} as PEM", path.display())]
+    /// A file holds no certificate or no private key in PEM.
+    #[error("{} contains no {what} in PEM format", path.display())]
     Invalid {
-        /// Which.
         path: PathBuf,
-        /// Certificate or private key.
+        /// `certificate` or `private key`.
         what: &'static str,
     },
-    /// They do not belong together, or are of a kind that is not known.
-    #[error("{} and {} cannot be used together", cert.display(), key.display())]
+    /// The certificate and the key do not match, or are of an unsupported kind.
+    #[error("certificate {} and key {} do not match or are not supported", cert.display(), key.display())]
     Pair {
-        /// The certificate.
         cert: PathBuf,
-        /// The key.
         key: PathBuf,
-        /// Why not.
+        /// The reason that rustls gives.
         source: rustls::Error,
     },
 }
 
 impl TlsError {
-    /// What kind of failure it is.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io(error) => error.kind(),
@@ -73,7 +70,7 @@ impl TlsError {
 }
 
 impl Tls {
-    /// What is said to clients: HTTP/2 if they can.
+    /// Reads the files and returns the configuration, which offers HTTP/2 and HTTP/1.1.
     ///
     /// # Errors
     /// [`TlsError`].
@@ -96,18 +93,18 @@ impl Tls {
         Ok(Arc::new(config))
     }
 
-    /// The same, and whoever sees when the files change from then on.
+    /// Like [`read`](Self::read), and also returns a follower that notices later changes.
     ///
     /// # Errors
     /// [`TlsError`].
-    pub(crate) fn followed(self) -> Result<(Arc<ServerConfig>, Follower), TlsError> {
-        // Before they are read: what changes while they are is seen the next time.
+    pub(crate) fn followed(self) -> Result<(Arc<ServerConfig>, CertificateWatcher), TlsError> {
+        // Before the files are read, so that a change during the read is noticed next time.
         let known = self.stamps();
         let config = self.read()?;
-        Ok((config, Follower { tls: self, seen: Seen { known, told: None } }))
+        Ok((config, CertificateWatcher { tls: self, seen: WatchState { known, logged: None } }))
     }
 
-    /// What changes when one of the files does.
+    /// Returns values that change when one of the files does.
     fn stamps(&self) -> Stamps {
         [&self.cert, &self.key].map(|path| {
             let meta = fs_err::metadata(path).ok()?;
@@ -116,15 +113,15 @@ impl Tls {
     }
 }
 
-/// Looks whether the files have changed.
+/// Checks whether the files have changed.
 #[derive(Debug)]
-pub(crate) struct Follower {
+pub(crate) struct CertificateWatcher {
     tls: Tls,
-    seen: Seen,
+    seen: WatchState,
 }
 
-impl Follower {
-    /// Has `config` follow the files. Ends never.
+impl CertificateWatcher {
+    /// Updates `config` whenever the files change. Runs until its task is aborted.
     pub(crate) async fn follow(mut self, config: RustlsConfig) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -136,7 +133,7 @@ impl Follower {
             self = after;
             if let Some(new) = new {
                 config.reload_from_config(new);
-                tracing::info!("the certificate was read again");
+                tracing::info!("the certificate was reloaded");
             }
         }
     }
@@ -146,22 +143,24 @@ impl Follower {
     }
 }
 
-/// Inode, length and time of both files, if they are there.
+/// Inode, length, and modification time (seconds, nanoseconds) of both files; `None` for a
+/// file that is missing.
 type Stamps = [Option<(u64, u64, i64, i64)>; 2];
 
-/// What was seen of the files.
+/// What the follower knows of the files.
 #[derive(Debug)]
-struct Seen {
-    /// As they were when they were read, or found to be of no use.
+struct WatchState {
+    /// The stamps of the files that were last read, or found to be invalid.
     known: Stamps,
-    /// As they were when it was last told that they cannot be used.
-    told: Option<Stamps>,
+    /// The stamps at the last attempt to read. A failure is logged once for the same
+    /// stamps.
+    logged: Option<Stamps>,
 }
 
-impl Seen {
-    /// What `read` makes of the files, if they have changed and can be used. What
-    /// keeps one of them from being read may pass without a change of it, such as
-    /// who may do that: then they are read again the next time.
+impl WatchState {
+    /// Calls `read` if the files have changed, and returns its result if they can be used.
+    /// An I/O error, such as a missing permission, may pass while the stamps stay the same.
+    /// So the files are then read again the next time.
     fn look<T>(&mut self, stamps: Stamps, read: impl FnOnce() -> Result<T, TlsError>) -> Option<T> {
         if stamps == self.known {
             return None;
@@ -170,14 +169,14 @@ impl Seen {
         if !matches!(read, Err(TlsError::Io(_))) {
             self.known = stamps;
         }
-        let told = self.told.replace(stamps);
-        let tell = |error: TlsError| {
-            if told != Some(stamps) {
+        let logged = self.logged.replace(stamps);
+        let log_failure = |error: TlsError| {
+            if logged != Some(stamps) {
                 let error = causes(&error);
-                tracing::error!(%error, "the certificate stays as it was");
+                tracing::error!(%error, "cannot reload the certificate, the old one stays in use");
             }
         };
-        read.map_err(tell).ok()
+        read.map_err(log_failure).ok()
     }
 }
 
@@ -196,7 +195,7 @@ mod tests {
 
     #[test]
     fn what_could_not_be_read_once_is_read_again() {
-        let mut seen = Seen { known: [None; 2], told: None };
+        let mut seen = WatchState { known: [None; 2], logged: None };
         let [one, other] = [1, 2].map(|inode| [Some((inode, 100, 1, 0)); 2]);
         let failed = || {
             let source = io::ErrorKind::PermissionDenied.into();
@@ -205,9 +204,13 @@ mod tests {
         let invalid = || Err::<(), _>(TlsError::Invalid { path: "x".into(), what: "certificate" });
         assert_eq!(seen.look(one, failed), None);
         assert_eq!(seen.look(one, failed), None);
-        assert_eq!(seen.look(one, || Ok(())), Some(()), "who may read it is no part of its stamp");
+        assert_eq!(
+            seen.look(one, || Ok(())),
+            Some(()),
+            "a change of permissions does not change the stamp"
+        );
         assert_eq!(seen.look(one, || Ok(())), None, "nothing has changed");
-        // What makes no sense makes none a moment later.
+        // Invalid content is not read again before it changes.
         assert_eq!(seen.look(other, invalid), None);
         assert_eq!(seen.look(other, || Ok(())), None);
         assert_eq!(seen.look(one, || Ok(())), Some(()));
@@ -221,7 +224,7 @@ mod tests {
         let renew = || {
             let names = ["localhost".to_owned()];
             let made = rcgen::generate_simple_self_signed(names).unwrap();
-            // Beside it and renamed, as who renews does.
+            // Written beside the file and renamed, as programs that renew certificates do.
             for (path, text) in
                 [(&tls.cert, made.cert.pem()), (&tls.key, made.signing_key.serialize_pem())]
             {

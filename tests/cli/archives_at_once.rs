@@ -1,5 +1,5 @@
-//! Many clients ask a server for archives at once: each gets its archive, and the
-//! server's memory stays within what it promises.
+//! Many clients request archives from a server at the same time. Each gets its archive, and the
+//! server's memory stays within its limit.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -16,18 +16,18 @@ use crate::{
     serve::{Serving, commit},
 };
 
-/// Most memory that the server may ever take.
+/// Memory limit of the server.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// How long a client asks again when the server is busy.
+/// How long a client retries while the server is busy.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn noise(length: usize, seed: u64) -> Vec<u8> {
     Corpus::Random.make_seeded(length, seed)
 }
 
-/// Gets a path, again for as long as the server is busy. Returns the status and the
-/// length of the body.
+/// Requests a path, with retries while the server is busy. Returns the status and the length of the
+/// body.
 fn get(serving: &Serving, path: &str) -> (String, usize) {
     let start = Instant::now();
     loop {
@@ -69,7 +69,7 @@ fn many_archives_at_once_all_come_and_take_little_memory() {
                 let path = format!("/v1/repos/default/commits/main/archive.{ending}");
                 let (status, length) = get(serving, &path);
                 assert_eq!(status, "200", "{path}");
-                // Noise cannot be compressed.
+                // Random bytes cannot be compressed.
                 assert!(length >= contents, "{path}: {length} of {contents} bytes");
             });
         }

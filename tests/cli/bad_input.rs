@@ -1,14 +1,16 @@
-//! Stores and files as they should not be: a clear error, a hint, the right
-//! exit code, and nothing lost.
+//! Damaged or invalid stores and files: each gives a clear error, a hint and the right exit code,
+//! and nothing is lost.
 
 use std::{
     os::unix::{fs::chown, process::CommandExt},
     process::Command,
 };
 
+use snap_testkit::skip::{skip, skip_without_program};
+
 use crate::env::TestEnv;
 
-/// A user without rights, for tests that run as root.
+/// A user without privileges, for tests that run as root.
 const NOBODY: u32 = 65_534;
 
 fn env() -> TestEnv {
@@ -26,7 +28,7 @@ fn packs(env: &TestEnv) -> Vec<std::path::PathBuf> {
     packs
 }
 
-/// Runs the binary as a user without rights; as oneself when that is one.
+/// Runs the binary as a user without privileges; as the current user unless that is root.
 fn as_nobody(env: &TestEnv, args: &[&str]) -> String {
     let mut command = env.command("");
     if rustix::process::geteuid().is_root() {
@@ -52,7 +54,7 @@ fn an_unreadable_file_is_left_out_and_told() {
     env.mode("a", 0o644);
     assert!(said.starts_with("exit: 3\n"), "{said}");
     assert!(said.contains("warning: skipped `a`: "), "{said}");
-    assert!(said.contains("warning: left out 1 entry that could not be read"), "{said}");
+    assert!(said.contains("warning: skipped 1 entry that could not be read"), "{said}");
     assert_eq!(env.snap(["ls", "-R"]).succeeds().stdout, "sub/\nsub/b\n");
     let shown = env.snap(["show"]).succeeds().stdout;
     assert!(shown.contains("\nUnread:  a\n"), "{shown}");
@@ -77,7 +79,7 @@ fn a_store_that_may_not_be_written_can_be_read() {
     }
     assert_eq!(log, "exit: 0\n");
     assert!(commit.starts_with("exit: 1\n"), "{commit}");
-    assert!(commit.contains("hint: check whom it belongs to"), "{commit}");
+    assert!(commit.contains("hint: check its owner and mode"), "{commit}");
 }
 
 #[test]
@@ -86,7 +88,7 @@ fn a_full_disk_is_told_and_costs_nothing() {
     fs_err::create_dir(env.path("disk")).unwrap();
     env.write("data/small", "kept");
     let snap = env!("CARGO_BIN_EXE_snap");
-    // A small disk of one's own, where that is allowed.
+    // Mounts a small disk for this test, if that is allowed.
     let script = format!(
         "mount -t tmpfs -o size=2m tmpfs disk || exit 99
          {snap} --store disk/s -q init && {snap} --store disk/s -q commit data >/dev/null || exit 98
@@ -96,12 +98,13 @@ fn a_full_disk_is_told_and_costs_nothing() {
     );
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "--map-root-user", "sh", "-c", &script]).current_dir(env.path(""));
-    let Ok(output) = unshare.output() else { return };
+    let Ok(output) = unshare.output() else {
+        return skip_without_program("a full disk", "unshare");
+    };
     let (out, err) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     if output.status.code() == Some(99) || err.contains("unshare failed") {
-        eprintln!("skipped: no mount of one's own here: {err}");
-        return;
+        return skip("a full disk", "no mount namespace can be made");
     }
     assert!(err.contains("hint: the disk is full"), "{err}");
     assert!(err.contains("code 1"), "{err}");
@@ -126,7 +129,7 @@ fn a_flipped_bit_is_damage() {
     exit: 4
     --- stderr ---
     error: pack [ID] is damaged in the frame at byte 16: its checksum does not match
-    hint: `snap verify --data` tells what is damaged and what it touches, `snap repair` puts it back
+    hint: `snap verify --data` lists the damage and the affected paths, `snap repair` recovers lost data
     ");
 }
 
@@ -143,7 +146,8 @@ fn a_pack_that_is_gone_is_damage() {
 #[test]
 fn a_missing_or_damaged_index_is_made_again() {
     let env = env();
-    // A pack of this moment may lack its index because of a commit under way.
+    // A new pack may lack its index because its commit is still in progress, so the packs are made
+    // old.
     let long_ago = std::time::SystemTime::UNIX_EPOCH;
     for pack in packs(&env) {
         let mut options = fs_err::OpenOptions::new();
@@ -153,7 +157,7 @@ fn a_missing_or_damaged_index_is_made_again() {
     fs_err::remove_dir_all(env.path(".snap/index")).unwrap();
     let again = env.snap(["ls", "-R"]).succeeds();
     assert_eq!(again.stdout, listed);
-    insta::assert_snapshot!(again.stderr, @"warning: the index was missing; rebuilt it from 1 pack");
+    insta::assert_snapshot!(again.stderr, @"warning: the index was missing; it was rebuilt from 1 pack");
 
     for file in fs_err::read_dir(env.path(".snap/index")).unwrap() {
         let file = file.unwrap().path();
@@ -162,7 +166,7 @@ fn a_missing_or_damaged_index_is_made_again() {
     }
     let again = env.snap(["ls", "-R"]).succeeds();
     assert_eq!(again.stdout, listed);
-    insta::assert_snapshot!(again.stderr, @"warning: the index was damaged; rebuilt it from 1 pack");
+    insta::assert_snapshot!(again.stderr, @"warning: the index was damaged; it was rebuilt from 1 pack");
 }
 
 #[test]
@@ -173,7 +177,7 @@ fn a_damaged_ref_is_named() {
     exit: 4
     --- stderr ---
     error: [ROOT]/.snap/refs/heads/main is damaged: it is not a commit id
-    hint: `snap branch --log main` tells where it was, `snap branch --force main ID` puts it back
+    hint: `snap branch --log main` lists its earlier commits, `snap branch --force main [SHORT ID]` restores it
     ");
     let log = env.snap(["branch", "--log", "main", "--json"]).succeeds().json();
     let id = log[0]["new"].as_str().unwrap();
@@ -198,7 +202,7 @@ fn a_clock_that_was_wrong_once_dates_no_later_commit() {
     --- stdout ---
     [ID]
     --- stderr ---
-    warning: the commit before is dated 2275574400 s in the future: the clock is wrong now, or it was wrong then; this commit has the time of the clock
+    warning: the previous commit is dated 2275574400 s in the future: the clock is or was wrong; this commit has the time of the clock
     Committed 2 files, 36 B: 0 new, 1 changed, 1 unmodified
     Read [SIZE], added [SIZE], stored [SIZE] in [TIME]
     ");
@@ -220,7 +224,7 @@ fn a_clock_that_was_wrong_once_dates_no_later_commit() {
     for pair in log.windows(2) {
         assert_eq!(pair[0]["parents"][0], pair[1]["id"]);
     }
-    // Searches by date are not led astray.
+    // Wrong times do not break searches by date.
     let since = |date: &str| env.snap(["log", "--json", "--since", date]).json().len();
     assert_eq!((since("2026-11-23"), since("2050-01-01")), (2, 1));
     let at = |date: &str| env.snap(["show", "--json", &format!("latest@{date}")]).json();
@@ -238,7 +242,7 @@ fn a_time_that_the_user_names_is_kept_even_if_it_is_older_than_the_parent() {
     let log = env.snap(["log", "--json"]).json();
     assert_eq!(log[0]["time"], "1987-06-05T04:03:02Z");
     assert_eq!(log[0]["parents"][0], log[1]["id"]);
-    // The commit below it is found all the same.
+    // The search still finds the older commit.
     let since = env.snap(["log", "--json", "--since", "2026-01-01"]).json();
     assert_eq!((since.len(), &since[0]["id"]), (1, &log[1]["id"]));
     let at = env.snap(["show", "--json", "latest@2026-11-30"]).json();
@@ -255,13 +259,51 @@ fn a_date_that_is_missing_is_said_so() {
     insta::assert_snapshot!(env.snap(["show", "latest@"]), @r"
     exit: 2
     --- stderr ---
-    error: `latest@` has no date behind the `@`
-    hint: a date is such as 2026-11-01, 2026-11-01T10:00 or yesterday
+    error: `latest@` has no date after the `@`
+    hint: a date looks like 2026-11-01, 2026-11-01T10:00 or yesterday
     ");
     insta::assert_snapshot!(env.snap(["log", "--since", ""]), @r"
     exit: 2
     --- stderr ---
     error: a date is missing
-    hint: a date is such as 2026-11-01, 2026-11-01T10:00 or yesterday
+    hint: a date looks like 2026-11-01, 2026-11-01T10:00 or yesterday
     ");
+}
+
+#[test]
+fn where_no_thread_can_be_started_a_command_says_so() {
+    let env = env();
+    env.mode("", 0o755);
+    env.open_to_all("");
+    let snap = env!("CARGO_BIN_EXE_snap");
+    let limited = |args: &[&str]| {
+        let mut shell = env.command_of("", "/bin/sh");
+        // Shells use different options for this limit.
+        let script = "ulimit -p 1 2>/dev/null || ulimit -u 1; exec \"$0\" \"$@\"";
+        shell.args(["-c", script, snap]).args(args);
+        if rustix::process::geteuid().is_root() {
+            shell.uid(NOBODY).gid(NOBODY);
+        }
+        shell.output().unwrap()
+    };
+    let target = env.path("target.zip");
+    let target = target.to_str().unwrap();
+    for args in [
+        &["status"][..],
+        &["diff", "latest"],
+        &["verify", "--data"],
+        &["export", "latest", "-o", target],
+        &["repair", "-n"],
+        &["push", "elsewhere"],
+        &["clone", ".", "elsewhere"],
+    ] {
+        let output = limited(args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert!(said.starts_with("error: cannot start worker threads"), "{args:?}: {said}");
+        assert!(said.contains("hint: `ulimit -u`"), "{args:?}: {said}");
+    }
+    // A command without worker threads works.
+    let log = limited(&["log", "--oneline"]);
+    assert!(log.status.success(), "{}", String::from_utf8_lossy(&log.stderr));
 }

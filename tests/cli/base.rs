@@ -1,8 +1,10 @@
-//! What a commit is made on top of: the base of a project's files.
+//! Tests of the base of a project's files, which a commit builds on.
+
+use std::{collections::BTreeSet, path::PathBuf};
 
 use crate::env::TestEnv;
 
-/// Two clones of one remote, `ann` and `bob`, with one commit each has.
+/// Makes two clones of one remote, `ann` and `bob`, which both have its one commit.
 pub(crate) fn two_clones() -> TestEnv {
     let env = TestEnv::new();
     env.write("ann/a.txt", "one");
@@ -15,7 +17,7 @@ pub(crate) fn two_clones() -> TestEnv {
     env
 }
 
-/// Bob changes a file and pushes it; Ann pulls it, and her files stay as they are.
+/// Bob changes a file and pushes it; Ann pulls it, and her files stay unchanged.
 fn behind() -> TestEnv {
     let env = two_clones();
     env.write("bob/a.txt", "bob was here");
@@ -34,7 +36,7 @@ fn a_folder_of_a_stores_name_that_is_none_does_not_hide_the_project() {
     env.write("home/sub/.snap/notes", "mine");
     env.snap_in("home", ["commit", "sub"]).succeeds();
     assert_eq!(env.snap_in("home/sub", ["cat", "HEAD:sub/.snap/notes"]).succeeds().stdout, "mine");
-    // A damaged store is not passed over: the commit would go to another one.
+    // A damaged store is not skipped: the commit would go to another one.
     env.write("home/sub/.snap/config.toml", "");
     assert_eq!(env.snap_in("home/sub", ["commit"]).code, Some(1));
 }
@@ -45,7 +47,7 @@ fn a_commit_after_a_pull_is_refused_and_names_the_commits_and_their_paths() {
     let refused = env.snap_in("ann", ["commit"]);
     assert_eq!(refused.code, Some(1));
     for part in [
-        "branch `main` has 1 commit that the files here do not contain",
+        "branch `main` is ahead of the files here by 1 commit",
         "by bob (fix the roof)",
         "they changed a.txt",
         "snap restore HEAD --overwrite --delete",
@@ -69,6 +71,86 @@ fn after_a_restore_of_the_tip_a_commit_keeps_what_was_pulled() {
     env.snap_in("ann", ["commit"]).succeeds();
     assert_eq!(env.snap_in("ann", ["cat", "HEAD:a.txt"]).succeeds().stdout, "bob was here");
     assert_eq!(env.snap_in("ann", ["cat", "HEAD:c.txt"]).succeeds().stdout, "three");
+}
+
+#[test]
+fn files_that_equal_the_tip_may_be_committed_however_they_got_here() {
+    let env = behind();
+    env.snap_in("ann", ["restore", "HEAD:a.txt", "--overwrite"]).succeeds();
+    assert_eq!(env.snap_in("ann", ["commit"]).code, Some(1), "c.txt is not in the tip");
+    env.snap_in("ann", ["commit", "c.txt"]).succeeds();
+    env.snap_in("ann", ["commit", "--dry-run"]).succeeds();
+    env.snap_in("ann", ["commit"]).succeeds();
+    env.write("ann/c.txt", "four");
+    env.snap_in("ann", ["commit"]).succeeds();
+    assert_eq!(env.snap_in("ann", ["cat", "HEAD:a.txt"]).succeeds().stdout, "bob was here");
+    assert_eq!(env.snap_in("ann", ["cat", "HEAD:c.txt"]).succeeds().stdout, "four");
+}
+
+#[test]
+fn a_deletion_of_what_a_commit_excludes_is_not_taken_back_by_the_next_one() {
+    let env = two_clones();
+    fs_err::remove_file(env.path("bob/a.txt")).unwrap();
+    env.snap_in("bob", ["commit"]).succeeds();
+    env.snap_in("bob", ["push"]).succeeds();
+    env.snap_in("ann", ["pull"]).succeeds();
+    assert_eq!(env.snap_in("ann", ["commit"]).code, Some(1));
+    env.snap_in("ann", ["commit", "--exclude", "a.txt"]).succeeds();
+    assert_eq!(env.snap_in("ann", ["commit"]).code, Some(1));
+}
+
+#[test]
+fn a_restore_that_keeps_an_excluded_file_that_was_deleted_does_not_move_the_base() {
+    let env = two_clones();
+    fs_err::remove_file(env.path("bob/a.txt")).unwrap();
+    env.snap_in("bob", ["commit"]).succeeds();
+    env.snap_in("bob", ["push"]).succeeds();
+    env.snap_in("ann", ["pull"]).succeeds();
+    env.write("ann/.snapignore", "a.txt\n");
+    env.snap_in("ann", ["restore", "HEAD", "--overwrite", "--delete", "-y"]).succeeds();
+    assert!(env.path("ann/a.txt").exists());
+    assert_eq!(env.snap_in("ann", ["commit"]).code, Some(1));
+}
+
+#[test]
+fn a_restore_that_cannot_set_a_mode_does_not_move_the_base() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can give a folder to another user");
+        return;
+    }
+    let env = two_clones();
+    env.mode("", 0o755);
+    env.mode("bob/sub", 0o700);
+    env.snap_in("bob", ["commit"]).succeeds();
+    env.snap_in("bob", ["push"]).succeeds();
+    env.snap_in("ann", ["pull"]).succeeds();
+    let own = |owner: &str, place: &str| {
+        let mut change = std::process::Command::new("chown");
+        assert!(change.args(["-R", owner]).arg(env.path(place)).status().unwrap().success());
+    };
+    own("65534:65534", "ann");
+    std::os::unix::fs::chown(env.path("ann/sub"), Some(65_533), Some(65_533)).unwrap();
+    let run = |args: &[&str]| {
+        let mut command = env.command("ann");
+        std::os::unix::process::CommandExt::uid(&mut command, 65_534);
+        command.args(args).output().unwrap()
+    };
+    let restored = run(&["restore", "HEAD", "--overwrite", "--delete"]);
+    let stderr = String::from_utf8_lossy(&restored.stderr);
+    assert!(stderr.contains("mode of 1 entry could not be set"), "{stderr}");
+    assert_eq!(run(&["commit"]).status.code(), Some(1));
+}
+
+#[test]
+fn attributes_that_a_colleague_gave_the_root_folder_or_a_file_are_not_reverted() {
+    for path in ["", "/a.txt"] {
+        let env = two_clones();
+        env.mode(format!("bob{path}"), 0o700);
+        env.snap_in("bob", ["commit"]).succeeds();
+        env.snap_in("bob", ["push"]).succeeds();
+        env.snap_in("ann", ["pull"]).succeeds();
+        assert_eq!(env.snap_in("ann", ["commit"]).code, Some(1), "{path}");
+    }
 }
 
 #[test]
@@ -100,7 +182,11 @@ fn after_named_paths_onto_the_tip_the_files_still_lack_what_was_pulled() {
     env.write("ann/c.txt", "four");
     let refused = env.snap_in("ann", ["commit"]);
     assert_eq!(refused.code, Some(1), "{}", refused.stderr);
-    assert!(refused.stderr.contains("has 1 commit that"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("is ahead of the files here by 1 commit"),
+        "{}",
+        refused.stderr
+    );
     env.snap_in("ann", ["commit", "c.txt", "--onto-tip"]).succeeds();
     assert_eq!(env.snap_in("ann", ["cat", "HEAD:a.txt"]).succeeds().stdout, "bob was here");
 }
@@ -110,11 +196,11 @@ fn a_commit_of_files_from_elsewhere_does_not_stand_for_the_projects_files() {
     let env = behind();
     env.write("other/x.txt", "elsewhere");
     env.snap_in("ann", ["commit", "../other", "--replace"]).succeeds();
-    // To name the branch gives leave to nothing.
+    // Naming the branch does not permit the commit.
     for args in [&["commit"][..], &["commit", "-b", "main"]] {
         let refused = env.snap_in("ann", args);
         assert_eq!(refused.code, Some(1), "{}", refused.stderr);
-        assert!(refused.stderr.contains("branch `main` is of "), "{}", refused.stderr);
+        assert!(refused.stderr.contains("branch `main` holds snapshots of "), "{}", refused.stderr);
     }
     let refused = env.snap_in("ann", ["commit", "--replace"]);
     assert_eq!(refused.code, Some(1), "{}", refused.stderr);
@@ -139,7 +225,7 @@ fn paths_that_what_was_pulled_did_not_change_are_committed_on_top_of_it() {
     }
     let refused = env.snap_in("ann", ["commit"]).stderr;
     assert!(refused.contains("they changed a.txt\n"), "{refused}");
-    // Again, although the branch differs from the base in it by now.
+    // The commit is refused again, although the branch now differs from the base in this file.
     env.write("ann/c.txt", "four");
     env.snap_in("ann", ["commit", "c.txt"]).succeeds();
     for args in [&["commit", "a.txt"][..], &["commit", "c.txt", "a.txt"], &["commit"]] {
@@ -172,7 +258,7 @@ fn files_that_a_colleague_deleted_are_not_brought_back_by_a_commit_after_a_resto
     env.snap_in("bob", ["push"]).succeeds();
     env.snap_in("ann", ["pull"]).succeeds();
     let told = env.snap_in("ann", ["restore", "HEAD", "--overwrite"]).succeeds().stderr;
-    assert!(told.contains("still here, such as `sub"), "{told}");
+    assert!(told.contains("1 entry, such as `sub"), "{told}");
     assert_eq!(env.snap_in("ann", ["commit"]).code, Some(1));
     env.snap_in("ann", ["restore", "HEAD", "--overwrite", "--delete"]).succeeds();
     assert!(!env.path("ann/sub/b.txt").exists());
@@ -258,7 +344,7 @@ fn a_store_and_a_remote_are_not_taken_for_each_other() {
         assert!(refused.stderr.contains("is a remote"), "{}", refused.stderr);
     }
     assert!(!env.path("there/refs/heads/zz").exists());
-    // A copy of a store without what can be made again is a store.
+    // A copy of a store without its derived files is a store.
     for part in ["lock", "compact.lock"] {
         let _ = fs_err::remove_file(env.path("bob/.snap").join(part));
     }
@@ -295,6 +381,35 @@ fn when_the_last_commit_is_lost_the_hint_tells_how_to_store_the_files() {
 }
 
 #[test]
+fn a_lost_commit_that_the_files_come_from_is_found_and_repaired() {
+    let env = two_clones();
+    env.write("bob/a.txt", "bob was here");
+    env.snap_in("bob", ["commit", "-m", "second"]).succeeds();
+    env.snap_in("bob", ["push"]).succeeds();
+    let packs = || -> BTreeSet<PathBuf> {
+        let files = fs_err::read_dir(env.path("ann/.snap/objects")).unwrap();
+        files.map(|file| file.unwrap().path()).collect()
+    };
+    let before = packs();
+    env.snap_in("ann", ["pull"]).succeeds();
+    env.snap_in("ann", ["restore", "main", "--overwrite"]).succeeds();
+    for pack in packs().difference(&before) {
+        fs_err::remove_file(pack).unwrap();
+    }
+    env.snap_in("ann", ["undo", "main"]).succeeds();
+    let refused = env.snap_in("ann", ["commit"]);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    for part in ["which the files come from, is lost here", "`snap repair` recovers"] {
+        assert!(refused.stderr.contains(part), "{}", refused.stderr);
+    }
+    assert_eq!(env.snap_in("ann", ["verify"]).code, Some(4));
+    env.snap_in("ann", ["repair"]).succeeds();
+    env.snap_in("ann", ["verify"]).succeeds();
+    env.write("ann/new.txt", "new");
+    env.snap_in("ann", ["commit"]).succeeds();
+}
+
+#[test]
 fn rules_that_the_last_commit_lacks_are_recorded_although_no_file_changed() {
     let env = TestEnv::new();
     env.write("home/a.txt", "one");
@@ -322,9 +437,29 @@ fn too_many_sets_of_rules_are_refused_and_a_whole_commit_starts_anew() {
     let refused = update(1_000);
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
     assert!(refused.stderr.contains("65 sets of exclude rules"), "{}", refused.stderr);
-    assert!(refused.stderr.contains("a commit of the whole project starts anew"));
+    assert!(refused.stderr.contains("or commit the whole project"));
     env.snap_in("home", ["commit"]).succeeds();
     update(1_000).succeeds();
+}
+
+#[test]
+fn after_a_pull_in_a_partial_clone_the_named_command_keeps_the_clone_partial() {
+    let env = two_clones();
+    let url = format!("file://{}", env.path("there").display());
+    env.snap(["clone", "-q", &url, "part", "--path", "sub"]).succeeds();
+    env.write("bob/sub/b.txt", "bob was here");
+    env.snap_in("bob", ["commit"]).succeeds();
+    env.snap_in("bob", ["push"]).succeeds();
+    let pulled = env.snap_in("part", ["pull"]).succeeds().stderr;
+    let (_, command) = pulled.split_once("`snap ").unwrap();
+    let (command, _) = command.split_once(" -n`").unwrap();
+    assert_eq!(command, "restore main:sub --overwrite --delete");
+    env.snap_in("part", command.split(' ')).succeeds();
+    assert_eq!(env.read("part/sub/b.txt"), "bob was here");
+    env.snap_in("part", ["commit"]).succeeds();
+    assert!(!env.path("part/a.txt").exists());
+    let status = &env.snap_in("part", ["--json", "status"]).succeeds().json()[0];
+    assert_eq!(status["scope"], serde_json::json!(["sub"]), "{status}");
 }
 
 #[test]
@@ -471,9 +606,35 @@ fn a_link_to_the_store_is_no_file_of_the_project() {
         assert!(env.path(link).is_symlink(), "{link}");
     }
     assert_eq!(env.snap_in("home", ["log", "--json"]).succeeds().json().len(), 2);
-    // A link that leads to no store is saved like any other.
+    // A link that does not lead to a store is saved like any other.
     std::os::unix::fs::symlink("nowhere", env.path("home/sub/.snap")).unwrap();
     env.snap_in("home", ["commit", "-m", "third"]).succeeds();
     let listed = env.snap_in("home", ["ls", "-R", "latest"]).succeeds().stdout;
     assert!(listed.contains("sub/.snap"), "{listed}");
+}
+
+#[test]
+fn a_restore_of_what_the_files_came_from_counts_from_its_own_time() {
+    let env = TestEnv::new();
+    env.write("p/a", "1");
+    env.snap_in("p", ["commit", "-q"]).succeeds();
+    env.write("p/a", "2");
+    env.snap_in("p", ["commit", "-q"]).succeeds();
+    env.snap_in("p", ["restore", "-q", "HEAD~1", "--overwrite"]).succeeds();
+    let base = env.read("p/.snap/base");
+    env.write("p/a", "3");
+    env.snap_in("p", ["commit", "-q"]).succeeds();
+    // Simulates a commit that was killed before it wrote the base.
+    env.write("p/.snap/base", &base);
+    env.snap_in("p", ["undo"]).succeeds();
+    env.snap_in("p", ["restore", "-q", "HEAD~1", "--overwrite"]).succeeds();
+    env.snap_in("p", ["undo", "--redo"]).succeeds();
+    env.write("p/b", "new");
+    let refused = env.snap_in("p", ["commit"]);
+    assert_eq!(
+        refused.code,
+        Some(1),
+        "the commit with `3` is not in the files: {}",
+        refused.stderr
+    );
 }

@@ -1,4 +1,4 @@
-//! `snap branch` and `snap tag`, as far as they need no commit.
+//! `snap branch` and `snap tag` in a store without commits.
 
 use crate::env::TestEnv;
 
@@ -14,19 +14,19 @@ fn a_store_without_commits_has_no_branch_yet() {
     insta::assert_snapshot!(env.snap(["branch"]), @r"
     exit: 0
     --- stderr ---
-    On branch main, which has no commit yet
+    On branch main; no commit yet
     ");
     insta::assert_snapshot!(env.snap(["branch", "x"]), @r"
     exit: 1
     --- stderr ---
     error: branch `main` has no commit yet
-    hint: `snap commit` makes the first one
+    hint: `snap commit` creates the first one
     ");
     insta::assert_snapshot!(env.snap(["branch", "-d", "main"]), @r"
     exit: 1
     --- stderr ---
-    error: `main` is the branch you are on
-    hint: `snap branch --switch NAME` goes to another one first
+    error: `main` is the current branch
+    hint: `snap branch --switch NAME` switches to another branch first
     ");
     insta::assert_snapshot!(env.snap(["branch", "--switch", "x"]), @r"
     exit: 1
@@ -50,7 +50,7 @@ fn names_that_would_be_misread_are_refused() {
     insta::assert_snapshot!(env.snap(["branch", "latest"]), @r"
     exit: 2
     --- stderr ---
-    error: `latest` cannot be the name of a branch: that word means something else in a revision
+    error: `latest` cannot be the name of a branch: the word is reserved in revisions
     ");
     insta::assert_snapshot!(env.snap(["tag", "a..b"]), @r"
     exit: 2
@@ -76,7 +76,7 @@ fn branches_and_tags_come_and_go_and_come_back() {
     insta::assert_snapshot!(env.snap(["branch", "old", "HEAD~1"]), @r"
     exit: 0
     --- stderr ---
-    Made branch old at [SHORT ID]
+    Created branch old at [SHORT ID]
     ");
     insta::assert_snapshot!(env.snap(["branch"]), @r"
     exit: 0
@@ -93,7 +93,7 @@ fn branches_and_tags_come_and_go_and_come_back() {
     insta::assert_snapshot!(env.snap(["branch", "old/er"]), @r"
     exit: 1
     --- stderr ---
-    error: branch `old/er` cannot exist beside `old`
+    error: branch `old/er` conflicts with `old`
     ");
     insta::assert_snapshot!(env.snap(["branch", "--force", "old", "HEAD"]), @r"
     exit: 0
@@ -103,18 +103,18 @@ fn branches_and_tags_come_and_go_and_come_back() {
     insta::assert_snapshot!(env.snap(["branch", "--switch", "old"]), @r"
     exit: 0
     --- stderr ---
-    Commits go to branch old from now on
+    Switched to branch old; files are unchanged
     ");
     insta::assert_snapshot!(env.snap(["branch", "--json"]), @r#"
     exit: 0
     --- stdout ---
-    {"version":1,"name":"main","kind":"branch","id":"[ID]","current":false}
-    {"version":1,"name":"old","kind":"branch","id":"[ID]","current":true}
+    {"version":1,"type":"ref","name":"main","kind":"branch","id":"[ID]","current":false}
+    {"version":1,"type":"ref","name":"old","kind":"branch","id":"[ID]","current":true}
     "#);
     insta::assert_snapshot!(env.snap(["branch", "-d", "main"]), @r"
     exit: 0
     --- stderr ---
-    Deleted branch main; `snap branch main [SHORT ID]` brings it back
+    Deleted branch main; `snap branch main [SHORT ID]` restores it
     ");
     insta::assert_snapshot!(env.snap(["branch", "--log", "main"]), @r"
     exit: 0
@@ -131,7 +131,7 @@ fn branches_and_tags_come_and_go_and_come_back() {
     insta::assert_snapshot!(env.snap(["tag", "v1"]), @r"
     exit: 0
     --- stderr ---
-    Made tag v1 at [SHORT ID]
+    Created tag v1 at [SHORT ID]
     ");
     insta::assert_snapshot!(env.snap(["tag"]), @r"
     exit: 0
@@ -141,7 +141,7 @@ fn branches_and_tags_come_and_go_and_come_back() {
     insta::assert_snapshot!(env.snap(["tag", "-d", "v1"]), @r"
     exit: 0
     --- stderr ---
-    Deleted tag v1; `snap tag v1 [SHORT ID]` brings it back
+    Deleted tag v1; `snap tag v1 [SHORT ID]` restores it
     ");
 }
 
@@ -154,32 +154,32 @@ fn each_change_has_a_record() {
     insta::assert_snapshot!(record(&["branch", "old"]), @r#"
     exit: 0
     --- stdout ---
-    {"version":1,"action":"made","kind":"branch","name":"old","id":"[ID]","old":null}
+    {"version":1,"type":"ref-changed","action":"made","kind":"branch","name":"old","id":"[ID]","old":null}
     "#);
     insta::assert_snapshot!(record(&["branch", "-f", "old", "HEAD"]), @r#"
     exit: 0
     --- stdout ---
-    {"version":1,"action":"moved","kind":"branch","name":"old","id":"[ID]","old":"[ID]"}
+    {"version":1,"type":"ref-changed","action":"moved","kind":"branch","name":"old","id":"[ID]","old":"[ID]"}
     "#);
     insta::assert_snapshot!(record(&["branch", "--switch", "old"]), @r#"
     exit: 0
     --- stdout ---
-    {"version":1,"action":"switched","kind":"branch","name":"old","id":"[ID]","old":"[ID]"}
+    {"version":1,"type":"ref-changed","action":"switched","kind":"branch","name":"old","id":"[ID]","old":"[ID]"}
     "#);
     insta::assert_snapshot!(record(&["tag", "v1"]), @r#"
     exit: 0
     --- stdout ---
-    {"version":1,"action":"made","kind":"tag","name":"v1","id":"[ID]","old":null}
+    {"version":1,"type":"ref-changed","action":"made","kind":"tag","name":"v1","id":"[ID]","old":null}
     "#);
     insta::assert_snapshot!(record(&["tag", "-d", "v1"]), @r#"
     exit: 0
     --- stdout ---
-    {"version":1,"action":"deleted","kind":"tag","name":"v1","id":null,"old":"[ID]"}
+    {"version":1,"type":"ref-changed","action":"deleted","kind":"tag","name":"v1","id":null,"old":"[ID]"}
     "#);
     env.write(".snap/refs/tags/v2", "rubbish");
     insta::assert_snapshot!(record(&["tag", "-f", "v2"]), @r#"
     exit: 0
     --- stdout ---
-    {"version":1,"action":"repaired","kind":"tag","name":"v2","id":"[ID]","old":null}
+    {"version":1,"type":"ref-changed","action":"repaired","kind":"tag","name":"v2","id":"[ID]","old":null}
     "#);
 }

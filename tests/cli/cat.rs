@@ -46,13 +46,13 @@ fn what_is_no_file_is_not_printed() {
     insta::assert_snapshot!(env.snap(["cat", "HEAD"]), @r"
     exit: 1
     --- stderr ---
-    error: `HEAD` names neither a file in a snapshot nor a content
+    error: `HEAD` is neither REV:PATH nor a content id
     hint: REV:PATH names a file, such as latest:notes.txt
     ");
     insta::assert_snapshot!(env.snap(["cat", "0123456789"]), @r"
     exit: 1
     --- stderr ---
-    error: `0123456789` names neither a file in a snapshot nor a content
+    error: `0123456789` is neither REV:PATH nor a content id
     hint: REV:PATH names a file, such as latest:notes.txt
     ");
 }

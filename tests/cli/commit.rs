@@ -14,7 +14,7 @@ fn the_first_commit_makes_the_store_and_says_so() {
     --- stdout ---
     [ID]
     --- stderr ---
-    Made a store at home/.snap
+    Created a store at home/.snap
     Committed 2 files, 9 B: 2 new, 0 changed, 0 unmodified
     Read [SIZE], added [SIZE], stored [SIZE] in [TIME]
     ");
@@ -52,6 +52,25 @@ fn the_project_is_committed_from_wherever_in_it_one_is() {
 }
 
 #[test]
+fn an_ignore_file_that_is_a_link_or_a_pipe_is_named_with_exit_code_3() {
+    let env = TestEnv::new();
+    env.write("rules", "*.key\n");
+    env.write("work/a.key", "secret");
+    let ignore = env.path("work/.snapignore");
+    std::os::unix::fs::symlink("../rules", &ignore).unwrap();
+    let linked = env.snap_in("work", ["commit", "-q"]);
+    assert_eq!(linked.code, Some(3), "{}", linked.stderr);
+    assert!(linked.stderr.contains(".snapignore`: only regular files are read as ignore files"));
+    fs_err::remove_file(&ignore).unwrap();
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mkfifoat(rustix::fs::CWD, &ignore, mode).unwrap();
+    assert_eq!(env.snap_in("work", ["commit", "-q"]).code, Some(3));
+    fs_err::remove_file(&ignore).unwrap();
+    env.write("work/.snapignore", "*.key\n");
+    env.snap_in("work", ["commit", "-q"]).succeeds();
+}
+
+#[test]
 fn several_paths_stand_under_their_own_names() {
     let env = TestEnv::new();
     env.write("a/x", "1");
@@ -64,7 +83,7 @@ fn several_paths_stand_under_their_own_names() {
     insta::assert_snapshot!(env.snap(["commit", "a", "a/x"]), @r"
     exit: 2
     --- stderr ---
-    error: a and a/x have the same place in the snapshot
+    error: a and a/x have the same path in the snapshot
     hint: name each file and folder once
     ");
     env.snap(["--store", "s", "init"]).succeeds();
@@ -72,7 +91,7 @@ fn several_paths_stand_under_their_own_names() {
     exit: 2
     --- stderr ---
     error: `../b` cannot be the path of a file in a snapshot
-    hint: name it from a folder above, without `..`
+    hint: name the path from a parent folder, without `..`
     ");
 }
 
@@ -106,8 +125,8 @@ fn a_stream_does_not_replace_a_folder() {
     insta::assert_snapshot!(env.snap(["commit", "--stdin", "src"]), @r"
     exit: 2
     --- stderr ---
-    error: src is a folder in the last commit, and the stream would replace it
-    hint: give the stream another name, or commit it to a branch of its own with -b
+    error: the stream would replace src, a folder in the last commit
+    hint: give the stream another name, or commit it to a new branch with -b NAME
     ");
     env.snap(["commit", "--stdin", "src", "-b", "dump"]).succeeds();
     assert_eq!(env.snap(["cat", "main:src/main.rs"]).succeeds().stdout, "fn main() {}");
@@ -279,7 +298,7 @@ fn a_dry_run_says_what_would_be_and_writes_nothing() {
     }
     assert_eq!((&record["dry_run"], &record["created"]), (&true.into(), &true.into()));
     assert_eq!(listing(&env, "home/.snap"), before);
-    // What it says would be added is what is added then, but for the commit.
+    // The real commit adds what the dry run reported, plus the commit object.
     let made = &env.snap(["commit", "home", "--json"]).succeeds().json()[0];
     let bytes = |record: &serde_json::Value| record["bytes_added"].as_u64().unwrap();
     let commit = bytes(made) - bytes(record);
@@ -292,7 +311,7 @@ fn a_dry_run_says_what_would_be_and_writes_nothing() {
     ");
 }
 
-/// Every file of a store, with its length and when it was written.
+/// Lists all files of a store, each with its length and modification time.
 fn listing(env: &TestEnv, store: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![env.path(store)];

@@ -1,11 +1,11 @@
-//! `snap completions`, in real shells.
+//! `snap completions`, tested in real shells.
 
 use crate::{
     env::TestEnv,
     tools::{self, Tool},
 };
 
-/// `COMP_WORDBREAKS` as bash has it.
+/// The default `COMP_WORDBREAKS` of bash.
 const BREAKS: &str = " \t\n\"'><=;|&(:";
 
 /// Two commits, a tag, a branch, and names that need quotes.
@@ -25,14 +25,14 @@ fn env() -> TestEnv {
     env
 }
 
-/// What `snap __tab` tells zsh about the last of `words`.
+/// Returns what `snap __tab` prints for zsh about the last of `words`.
 fn told(env: &TestEnv, words: &[&str]) -> Vec<String> {
     let told = env.snap([&["__tab", "zsh", "--"], words].concat()).succeeds();
     assert_eq!(told.stderr, "");
     told.stdout.lines().map(str::to_owned).collect()
 }
 
-/// The values among it, with what stands before and after them taken off.
+/// Returns only the words of the candidates.
 fn values(env: &TestEnv, words: &[&str]) -> Vec<String> {
     let lines = told(env, words).into_iter().skip(1);
     lines.map(|line| line[1..].split('\t').next().unwrap().to_owned()).collect()
@@ -80,7 +80,7 @@ fn an_old_commit_is_found_by_the_start_of_its_id() {
         first.get_or_insert_with(|| made.line().to_owned());
     }
     let first = first.unwrap();
-    // Not one of the newest, which are all that an empty word offers.
+    // The commit is not one of the newest, and an empty word only offers those.
     assert!(!values(&env, &["log", ""]).contains(&first[..12].to_owned()));
     assert!(values(&env, &["log", &first[..4]]).contains(&first[..12].to_owned()));
     assert_eq!(values(&env, &["log", &first[..20]]), [first]);
@@ -99,7 +99,7 @@ fn paths_in_a_snapshot_go_folder_by_folder() {
         values(&env, &["cat", "latest@2026-11-20T08:00:src/m"]),
         ["latest@2026-11-20T08:00:src/main.rs"]
     );
-    // A file always needs its colon, a snapshot may have one.
+    // A file needs the colon after its revision; for a snapshot it is optional.
     assert_eq!(values(&env, &["cat", "v"]), ["v1.0:"]);
     assert_eq!(told(&env, &["restore", "v"]), [":files", "+v1.0\ttag"]);
     assert_eq!(told(&env, &["restore", "v1.0", ""]), [":folders"]);
@@ -184,7 +184,7 @@ fn what_cannot_be_read_is_not_complained_about() {
     assert_eq!(values(&env, &["log", "m"]), ["main"]);
     env.write(".snap/config.toml", "what?");
     assert_eq!(values(&env, &["log", ""]), [""; 0]);
-    // And lines that make no sense.
+    // Invalid lines must not fail either.
     for words in
         [&["nope", "-x", "--what", "=", ""][..], &["-", "--", "-", ""], &["config", "", ""]]
     {
@@ -194,7 +194,7 @@ fn what_cannot_be_read_is_not_complained_about() {
     assert_eq!((asked.stdout, asked.stderr), (String::new(), String::new()));
 }
 
-/// Names and times of all files of the store.
+/// Lists the names and times of all files of the store.
 fn files_of_store(env: &TestEnv) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![env.path(".snap")];
@@ -253,7 +253,7 @@ fn bash_completes() {
     assert!(listed[5].ends_with("  (2026-11-21 08:00 second one)"), "{listed:?}");
 }
 
-/// What bash would insert for a line.
+/// Returns what bash would insert for a line.
 fn in_bash(env: &TestEnv, bash: &Tool, line: &str) -> Vec<String> {
     let script = r#"
         source <(snap completions bash)
@@ -331,7 +331,7 @@ fn every_shell_gets_a_script() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let script = env.snap(["completions", shell]).succeeds().stdout;
         assert!(script.contains("snap") && script.lines().count() > 10, "{script}");
-        assert!(!script.contains("__docs"), "{shell} offers what is for programs");
+        assert!(!script.contains("__docs"), "{shell} offers an internal command");
     }
     insta::assert_snapshot!(env.snap(["completions", "tcsh"]), @r"
     exit: 2

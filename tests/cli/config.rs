@@ -1,4 +1,6 @@
-//! `snap config`: layers, origins, changes that leave the rest of a file alone.
+//! `snap config`: layers, origins, and edits that leave the rest of a file unchanged.
+
+use std::process::Stdio;
 
 use crate::env::TestEnv;
 
@@ -8,7 +10,7 @@ fn env() -> TestEnv {
     env
 }
 
-/// With a file for the user, `user.toml`.
+/// Makes an environment with the user's settings file `user.toml`.
 fn with_user_file() -> TestEnv {
     let mut env = env();
     let file = env.path("user.toml");
@@ -19,7 +21,7 @@ fn with_user_file() -> TestEnv {
 #[test]
 fn settings_are_listed_set_and_read() {
     let env = env();
-    // The defaults are a matter of measurements, not of this test.
+    // The defaults come from measurements and may change, so this test sets its own values.
     for (key, value) in [("min", "65536"), ("average", "1048576"), ("max", "4194304")] {
         env.snap(["config", "set", &format!("chunk.{key}"), value]).succeeds();
     }
@@ -53,7 +55,7 @@ fn settings_are_listed_set_and_read() {
     insta::assert_snapshot!(env.snap(["config", "get", "commit.exclude", "--json"]), @r#"
     exit: 0
     --- stdout ---
-    {"version":1,"key":"commit.exclude","value":["*.o"],"origin":{"layer":"store","path":"[ROOT]/.snap/config.toml","line":27}}
+    {"version":1,"type":"setting","key":"commit.exclude","value":["*.o"],"origin":{"layer":"store","path":"[ROOT]/.snap/config.toml","line":27}}
     "#);
     insta::assert_snapshot!(env.snap(["config", "get", "hooks.pre_commit"]), @"exit: 0");
     assert!(env.read(".snap/config.toml").contains("# zstd level"));
@@ -139,7 +141,7 @@ fn settings_of_the_user_count_in_every_store() {
     env.write("p/b", "2");
     env.snap(["commit", "p"]).succeeds();
     assert_eq!(env.snap(["ls", "HEAD:p"]).succeeds().stdout, "b\n");
-    // A list of a higher layer stands in place of that of a lower one.
+    // A list in a higher layer replaces the list of a lower one.
     env.snap_in("p", ["config", "set", "commit.exclude", "b"]).succeeds();
     env.snap(["commit", "p"]).succeeds();
     assert_eq!(env.snap(["ls", "HEAD:p"]).succeeds().stdout, "a.o\n");
@@ -159,7 +161,7 @@ fn chunk_sizes_of_the_user_are_those_of_new_stores_only() {
     exit: 2
     --- stderr ---
     error: [ROOT]/user.toml:2: `chunk.min` is 8192, but must be at least 4096 and less than `chunk.average`
-    hint: correct that line of the file; with SNAP_CONFIG= it is not read
+    hint: correct that line of the file; SNAP_CONFIG= ignores the file
     ");
     assert!(!env.path("newer").exists());
 }
@@ -181,7 +183,7 @@ fn the_users_file_is_made_where_it_belongs() {
     assert_eq!(env.snap(["config", "get", "ui.color"]).line(), "auto");
     env.snap(["config", "set", "--user", "ui.color", "always"]).succeeds();
     assert!(env.path("xdg/snap/config.toml").is_file());
-    // A link, as people have who keep such files elsewhere, stays one.
+    // A settings file may be a symbolic link to another place; the link is kept.
     env.write("dot/snap.toml", "# mine\n");
     fs_err::remove_file(env.path("xdg/snap/config.toml")).unwrap();
     let link = env.path("xdg/snap/config.toml");
@@ -194,7 +196,7 @@ fn the_users_file_is_made_where_it_belongs() {
     exit: 1
     --- stderr ---
     error: there is no file for the user's settings
-    hint: SNAP_CONFIG names one, else HOME the folder it is in
+    hint: set SNAP_CONFIG to a file, or HOME to a folder
     ");
     env.set("SNAP_CONFIG", home.to_str().unwrap());
     insta::assert_snapshot!(env.snap(["config", "list"]), @r"
@@ -225,7 +227,7 @@ fn comments_and_order_of_a_file_stay() {
     insta::assert_snapshot!(env.snap(["config", "unset", "--user", "compression.level"]), @r"
     exit: 0
     --- stderr ---
-    [ROOT]/user.toml says nothing about compression.level
+    [ROOT]/user.toml does not set compression.level
     ");
 }
 
@@ -235,14 +237,14 @@ fn changes_have_a_record_of_their_own() {
     insta::assert_snapshot!(env.snap(["config", "set", "commit.exclude", "*.o", "--json"]), @r#"
     exit: 0
     --- stdout ---
-    {"version":1,"action":"set","key":"commit.exclude","value":["*.o"],"path":"[ROOT]/.snap/config.toml"}
+    {"version":1,"type":"setting-changed","action":"set","key":"commit.exclude","value":["*.o"],"path":"[ROOT]/.snap/config.toml"}
     --- stderr ---
     Set commit.exclude in [ROOT]/.snap/config.toml
     "#);
     insta::assert_snapshot!(env.snap(["config", "unset", "commit.exclude", "--json", "-q"]), @r#"
     exit: 0
     --- stdout ---
-    {"version":1,"action":"unset","key":"commit.exclude","value":null,"path":"[ROOT]/.snap/config.toml"}
+    {"version":1,"type":"setting-changed","action":"unset","key":"commit.exclude","value":null,"path":"[ROOT]/.snap/config.toml"}
     "#);
 }
 
@@ -265,7 +267,7 @@ fn a_value_that_does_not_fit_changes_nothing() {
     --- stderr ---
     error: `chunk.average` is 1000000, but must be a power of two, at most 8 MiB
     ");
-    // One that was right, and is not beside the new one.
+    // The old value was valid, but is not valid together with the new one.
     insta::assert_snapshot!(env.snap(["config", "set", "chunk.average", "4096"]), @r"
     exit: 2
     --- stderr ---
@@ -275,7 +277,7 @@ fn a_value_that_does_not_fit_changes_nothing() {
     exit: 2
     --- stderr ---
     error: `colour` is not a setting
-    hint: `snap config list` names all settings
+    hint: `snap config list` lists the settings
     ");
     insta::assert_snapshot!(env.snap(["config", "get", "commit.authr"]), @r"
     exit: 2
@@ -286,14 +288,14 @@ fn a_value_that_does_not_fit_changes_nothing() {
     insta::assert_snapshot!(env.snap(["config", "set", "version", "2"]), @r"
     exit: 2
     --- stderr ---
-    error: `version` says how a store is written, and cannot be set
-    hint: the next commit makes an older store one of the newest version
+    error: `version` is the format version of the store and cannot be set
+    hint: the next commit upgrades an older store
     ");
     insta::assert_snapshot!(env.snap(["config", "set", "ui.color", "never"]), @r"
     exit: 2
     --- stderr ---
-    error: `ui.color` has no place here: it belongs in the user's file
-    hint: `snap config set --user KEY VALUE` writes the user's file
+    error: `ui.color` is not allowed here: it belongs in the user's file
+    hint: `snap config set --user KEY VALUE` writes to the user's file
     ");
     assert_eq!(env.read(".snap/config.toml"), before);
 }
@@ -312,14 +314,14 @@ fn what_is_wrong_in_a_file_is_named_with_its_line() {
     insta::assert_snapshot!(env.snap(["log"]), @r"
     exit: 2
     --- stderr ---
-    error: [ROOT]/user.toml:3: `commit.exclude` is '*.o', but must be a list of texts
-    hint: correct that line of the file; with SNAP_CONFIG= it is not read
+    error: [ROOT]/user.toml:3: `commit.exclude` is '*.o', but must be a list of strings
+    hint: correct that line of the file; SNAP_CONFIG= ignores the file
     ");
     env.write("user.toml", b"[commit]\n# \xff\n");
     insta::assert_snapshot!(env.snap(["log"]), @r"
     exit: 2
     --- stderr ---
-    error: [ROOT]/user.toml:2: what stands there is not UTF-8
+    error: [ROOT]/user.toml:2: the text is not UTF-8
     hint: correct that line of the file
     ");
     env.write("user.toml", "# much\n".repeat(200_000));
@@ -327,7 +329,7 @@ fn what_is_wrong_in_a_file_is_named_with_its_line() {
     exit: 2
     --- stderr ---
     error: [ROOT]/user.toml has more than 1048576 bytes
-    hint: settings take a few lines; look at what that file is
+    hint: a settings file has a few lines; check that file
     ");
     env.write("user.toml", "[profile.home]\npath = ['~/docs']\n");
     insta::assert_snapshot!(env.snap(["commit", "--profile", "home"]), @r"
@@ -335,6 +337,14 @@ fn what_is_wrong_in_a_file_is_named_with_its_line() {
     --- stderr ---
     error: [ROOT]/user.toml:2: `profile.home.path` is not a setting
     hint: did you mean `profile.home.paths`, `profile.home.branch`, `profile.home.store`?
+    ");
+    fs_err::remove_file(env.path("user.toml")).unwrap();
+    env.write(".snap/config.toml", "version = 2\n[chunk]\nmax = 419430\n");
+    insta::assert_snapshot!(env.snap(["log"]), @r"
+    exit: 2
+    --- stderr ---
+    error: [ROOT]/.snap/config.toml:3: `chunk.max` is 419430, but must be more than `chunk.average` and at most 8388608
+    hint: correct that line of the file, or remove the file and run `snap repair`, which recreates it with default settings
     ");
     env.write("user.toml", "[commit\n");
     insta::assert_snapshot!(env.snap(["log"]), @r"
@@ -356,7 +366,7 @@ fn a_value_that_does_not_fit_in_the_environment_is_named() {
     ");
 }
 
-/// All that snapd and its helpers set in a terminal inside a snap package.
+/// All variables that snapd and its helpers set in a terminal inside a snap package.
 const OF_SNAPD: [&str; 22] = [
     "SNAP",
     "SNAP_ARCH",
@@ -416,6 +426,85 @@ fn without_a_store_those_of_the_user_are_listed() {
     exit: 1
     --- stderr ---
     error: there is no store here or above
-    hint: `snap commit` makes one here, `snap init` an empty one; --store names another
+    hint: `snap commit` creates one here, `snap init` an empty one; --store STORE uses another
     ");
+}
+
+/// Runs all commands at the same time; each must succeed.
+fn at_once(env: &TestEnv, commands: &[Vec<String>]) {
+    let running: Vec<_> = commands
+        .iter()
+        .map(|args| env.command("").args(args).stderr(Stdio::piped()).spawn().unwrap())
+        .collect();
+    for (child, args) in running.into_iter().zip(commands) {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn of_changes_at_once_none_is_lost() {
+    const AT_ONCE: usize = 12;
+    let mut env = with_user_file();
+    fs_err::create_dir(env.path("settings")).unwrap();
+    env.set("SNAP_CONFIG", env.path("settings/user.toml").to_str().unwrap());
+    let args = |text: String| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    for user in ["", " --user"] {
+        let mut commands = Vec::new();
+        for n in 0..AT_ONCE {
+            commands.push(args(format!("remote add r{n} file:///tmp/r{n}{user}")));
+            commands.push(args(format!("config set profile.p{n}.message m{n}{user}")));
+        }
+        at_once(&env, &commands);
+        let file = if user.is_empty() { ".snap/config.toml" } else { "settings/user.toml" };
+        let text = env.read(file);
+        for n in 0..AT_ONCE {
+            assert!(text.contains(&format!("file:///tmp/r{n}\"")), "r{n} is lost: {text}");
+            assert!(text.contains(&format!("\"m{n}\"")), "p{n} is lost: {text}");
+        }
+        // The user made all of these changes, so the settings are trusted.
+        let origins = env.snap(["config", "list", "--origin"]).succeeds().stdout;
+        assert!(!origins.contains("(not trusted)"), "{origins}");
+        // Only one process can add a given name.
+        let same: Vec<_> = (0..4)
+            .map(|n| {
+                env.command("").args(args(format!("remote add same file:///{n}{user}"))).spawn()
+            })
+            .collect();
+        let same = same.into_iter().map(|child| child.unwrap().wait().unwrap().success());
+        assert_eq!(same.filter(|is_added| *is_added).count(), 1);
+        let commands: Vec<_> =
+            (0..AT_ONCE).map(|n| args(format!("remote remove r{n}{user}"))).collect();
+        at_once(&env, &commands);
+        let text = env.read(file);
+        assert!(!text.contains("[remote.r") && text.contains("remote.same"), "{text}");
+        env.snap(args(format!("remote remove same{user}"))).succeeds();
+    }
+    assert_eq!(fs_err::read_dir(env.path("settings")).unwrap().count(), 1);
+}
+
+#[test]
+fn settings_of_a_store_that_were_cut_are_damage_and_repair_leaves_them_to_the_user() {
+    let env = env();
+    env.write("a", "1");
+    env.snap(["commit", "-q"]).succeeds();
+    let cut = "version = 2\n\n[compression]\nlev";
+    env.write(".snap/config.toml", cut);
+    insta::assert_snapshot!(env.snap(["log"]), @r"
+    exit: 4
+    --- stderr ---
+    error: [ROOT]/.snap/config.toml is damaged: line 4: key with no value, expected `=`
+    hint: correct that line of the file, or remove the file and run `snap repair`, which recreates it with default settings
+    ");
+    for args in [&["repair"][..], &["verify"], &["config", "set", "commit.host", "h"]] {
+        let ran = env.snap(args);
+        assert_eq!(ran.code, Some(4), "{ran}");
+        assert!(ran.stderr.contains("config.toml is damaged"), "{ran}");
+        assert!(ran.stderr.contains("remove the file and run `snap repair`"), "{ran}");
+        assert_eq!(env.read(".snap/config.toml"), cut);
+    }
+    // Follows the hint.
+    fs_err::remove_file(env.path(".snap/config.toml")).unwrap();
+    env.snap(["repair"]).succeeds();
+    env.snap(["log"]).succeeds();
 }

@@ -1,13 +1,13 @@
-//! `snap diff`: two snapshots, and one with what is there.
+//! `snap diff`: between two snapshots, and between a snapshot and the current files.
 
 use std::{os::unix::fs::symlink, process::Stdio};
 
 use crate::env::TestEnv;
 
-/// A user without rights, for tests that run as root.
+/// A user without privileges, for tests that run as root.
 const NOBODY: u32 = 65_534;
 
-/// A commit, and a folder in which something of each kind has changed since.
+/// Makes a commit, and then one change of each kind in its folder.
 fn env() -> TestEnv {
     let env = TestEnv::new();
     env.write("notes.txt", "one\ntwo\nthree\n");
@@ -129,7 +129,7 @@ fn two_commits_differ_as_the_folder_did() {
     }
     assert_eq!(env.snap(["diff", "--exit-code"]).code, Some(0));
     assert_eq!(env.snap(["diff", "--exit-code", "--name-only", "HEAD~1"]).code, Some(1));
-    // The other way round everything is the other way round.
+    // In the reverse direction, all changes are reversed.
     let back = env.snap(["diff", "--name-status", "HEAD", "HEAD~1"]).succeeds().stdout;
     assert!(
         back.contains("R\tnew name\told name\n") && back.contains("A\tgone/deep/file\n"),
@@ -172,7 +172,7 @@ fn paths_limit_what_is_compared() {
     };
     assert_eq!(names("", &["--", "fresh", "gone"]), "fresh/file\ngone/deep/file\n");
     assert_eq!(names("", &["HEAD:gone"]), "gone/deep/file\n");
-    // Also without dashes, where it is no revision, and from further down.
+    // Paths also work without `--` if they are not revisions, and from a subfolder.
     assert_eq!(names("", &["fresh"]), "fresh/file\n");
     assert_eq!(names("fresh", &["--", "file", "../gone"]), "fresh/file\ngone/deep/file\n");
     assert_eq!(names("fresh", &["--", env.path("run.sh").to_str().unwrap()]), "run.sh\n");
@@ -180,13 +180,13 @@ fn paths_limit_what_is_compared() {
     exit: 1
     --- stderr ---
     error: there is no `nowhere` on either side
-    hint: paths are relative to the folder you stand in
+    hint: paths are relative to the current folder
     ");
     insta::assert_snapshot!(env.snap(["diff", "--", "../other"]), @r"
     exit: 2
     --- stderr ---
     error: `../other` is not in the folder that is compared
-    hint: name a path in it; --folder names another folder
+    hint: pass a path in it, or another folder with --folder
     ");
     insta::assert_snapshot!(env.snap(["diff", "HEAD", "HEAD", "HEAD"]), @r"
     exit: 2
@@ -196,23 +196,23 @@ fn paths_limit_what_is_compared() {
     insta::assert_snapshot!(env.snap(["diff", "HEAD", "HEAD", "--exclude", "*"]), @r"
     exit: 2
     --- stderr ---
-    error: of two commits nothing can be left out; name paths instead
+    error: exclude options do not apply to two commits; pass paths instead
     ");
     insta::assert_snapshot!(env.snap(["diff", "HEAD", "HEAD", "--folder", "."]), @r"
     exit: 2
     --- stderr ---
-    error: two commits are compared with each other, not with --folder
+    error: --folder cannot be used with two commits
     ");
     insta::assert_snapshot!(env.snap(["diff", "HEAD", "--", "a", "--stat"]), @r"
     exit: 1
     --- stderr ---
     error: there is no `a` on either side
-    hint: paths are relative to the folder you stand in
+    hint: paths are relative to the current folder
     ");
     insta::assert_snapshot!(env.snap(["diff", "HEAD:run.sh", "--", "a"]), @r"
     exit: 2
     --- stderr ---
-    error: REV:PATH and further paths do not go together
+    error: REV:PATH cannot be combined with further paths
     ");
     insta::assert_snapshot!(env.snap(["diff", "HEAD:nowhere"]), @r"
     exit: 1
@@ -399,12 +399,12 @@ fn a_store_without_a_commit_and_a_reader_that_goes_away() {
     exit: 1
     --- stderr ---
     error: branch `main` has no commit yet
-    hint: `snap commit` makes the first one
+    hint: `snap commit` creates the first one
     ");
     insta::assert_snapshot!(env.snap(["diff", "-z"]), @r"
     exit: 2
     --- stderr ---
-    error: -z goes with --name-only or --name-status
+    error: -z needs --name-only or --name-status
     ");
 }
 

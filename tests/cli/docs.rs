@@ -1,5 +1,4 @@
-//! What is made from the definition of the command line: `docs/cli.md` and the
-//! manual pages.
+//! Documents generated from the definition of the command line: `docs/cli.md` and the manual pages.
 
 use std::path::Path;
 
@@ -14,7 +13,7 @@ fn the_page_of_all_commands_is_up_to_date() {
         fs_err::write(&path, &made).unwrap();
     }
     let there = fs_err::read_to_string(&path).unwrap_or_default();
-    // Said like this, because a whole page would hide it.
+    // Reports only the first difference, because a whole page would hide it.
     let differs = made.lines().zip(there.lines()).find(|(made, there)| made != there);
     assert!(
         made == there,
@@ -23,7 +22,7 @@ fn the_page_of_all_commands_is_up_to_date() {
     );
 }
 
-/// Names of all pages, without the ending.
+/// Returns the names of all pages, without their suffix.
 fn pages(env: &TestEnv) -> Vec<String> {
     env.snap(["man", "-q", "--out", "man"]).succeeds();
     let files = fs_err::read_dir(env.path("man")).unwrap();
@@ -79,7 +78,7 @@ fn the_manual_is_rendered_without_warnings() {
         assert!(text.contains(&name.to_uppercase()), "{text}");
         let (text, said) = man.run(&env, ["--warnings=w", "-l", &page]);
         assert_eq!(said, "", "{name}");
-        // What a user copies must arrive as it was meant.
+        // Commands that a user copies from the page must be unchanged.
         if name == "snap-restore" {
             assert!(text.contains("snap restore latest --overwrite --delete --dry-run"), "{text}");
         }

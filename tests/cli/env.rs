@@ -1,4 +1,4 @@
-//! A folder of its own, a cleared environment and a fixed clock for one test.
+//! The environment of a test: a folder, cleared variables and a fixed clock.
 
 use std::{
     ffi::OsStr,
@@ -8,19 +8,18 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-/// When every test takes place, unless it says otherwise.
+/// The time of every test, unless it sets another one.
 pub(crate) const NOW: &str = "2026-11-21T08:00:00Z";
 
-/// A folder of its own, a cleared environment and a fixed clock.
+/// A folder for one test, with cleared variables and a fixed clock.
 pub(crate) struct TestEnv {
     root: tempfile::TempDir,
-    /// Where the user's state is kept, outside of what is committed.
+    /// The folder of the user's state, outside of the committed files.
     _state: tempfile::TempDir,
     vars: Vec<(String, String)>,
 }
 
-/// What a run of the binary came to; shown without what differs from run to
-/// run.
+/// The result of a run of the binary. Its display hides everything that differs from run to run.
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
@@ -33,7 +32,7 @@ impl TestEnv {
         Self::at(tempfile::tempdir().unwrap())
     }
 
-    /// In memory where possible, for tests of very many commits.
+    /// Makes an environment in memory if possible, for tests with very many commits.
     pub(crate) fn in_memory() -> Self {
         Self::at(tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap())
     }
@@ -47,12 +46,12 @@ impl TestEnv {
             ("TERM", "dumb"),
         ];
         let mut vars = vars.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
-        // Whatever lies above is not the test's.
+        // Stores above the folder do not belong to the test.
         let above = root.path().parent().unwrap().to_str().unwrap().to_owned();
         vars.push(("SNAP_CEILING_DIRECTORIES".to_owned(), above));
         let state = tempfile::tempdir().unwrap();
         vars.push(("XDG_STATE_HOME".to_owned(), state.path().to_str().unwrap().to_owned()));
-        // The settings of the machine are not the test's.
+        // The settings of the machine must not affect the test.
         vars.push(("SNAP_CONFIG_SYSTEM".to_owned(), String::new()));
         // With one thread, each object has the same place in the pack in every run.
         vars.push(("SNAP_JOBS".to_owned(), "1".to_owned()));
@@ -68,7 +67,7 @@ impl TestEnv {
         self.root.path().join(path)
     }
 
-    /// Writes a file with mode 644, and the folders above it with 755.
+    /// Writes a file with mode 644; its parent folders get mode 755.
     pub(crate) fn write(&self, path: &str, content: impl AsRef<[u8]>) {
         let path = self.path(path);
         fs_err::create_dir_all(path.parent().unwrap()).unwrap();
@@ -88,8 +87,8 @@ impl TestEnv {
         fs_err::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// Lets all users read a project and its store. Files of the project keep
-    /// their modes.
+    /// Makes a project and its store readable for all users. The files of the project keep their
+    /// modes.
     pub(crate) fn open_to_all(&self, project: &str) {
         self.mode(project, 0o755);
         let mut folders = vec![self.path(project).join(".snap")];
@@ -117,12 +116,12 @@ impl TestEnv {
         Ran::new(output, self.root.path())
     }
 
-    /// The binary, ready to be run in a folder below the root.
+    /// Returns the binary as a command that runs in a folder below the root.
     pub(crate) fn command(&self, dir: &str) -> Command {
         self.command_of(dir, env!("CARGO_BIN_EXE_snap"))
     }
 
-    /// Another program, ready to be run as the binary is.
+    /// Returns another program as a command, with the same environment.
     pub(crate) fn command_of(&self, dir: &str, program: &str) -> Command {
         let mut command = Command::new(program);
         command.current_dir(self.path(dir)).env_clear().envs(self.vars.iter().cloned());
@@ -141,14 +140,14 @@ impl Ran {
         }
     }
 
-    /// Asserts that it ended well.
+    /// Asserts that the exit code is 0.
     #[track_caller]
     pub(crate) fn succeeds(self) -> Self {
         assert_eq!(self.code, Some(0), "{}", self.stderr);
         self
     }
 
-    /// The one line of stdout.
+    /// Returns the only line of stdout.
     #[track_caller]
     pub(crate) fn line(&self) -> &str {
         let line = self.stdout.strip_suffix('\n').unwrap();
@@ -156,7 +155,7 @@ impl Ran {
         line
     }
 
-    /// Each line of stdout as JSON.
+    /// Parses each line of stdout as JSON.
     pub(crate) fn json(&self) -> Vec<serde_json::Value> {
         self.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
@@ -182,8 +181,8 @@ impl fmt::Display for Ran {
     }
 }
 
-/// Replaces ids (64, 16 or 12 hex digits), how long something took, and what
-/// was read: that depends on how long ago a file was written.
+/// Replaces ids (64, 16 or 12 hex digits), durations, and amounts of data read, which depend on the
+/// age of the files.
 fn steady(text: &str) -> String {
     let mut shown = String::new();
     let mut rest = text;
@@ -202,7 +201,7 @@ fn steady(text: &str) -> String {
     }
     shown.push_str(rest);
     let would = |line: &str| line.contains(", would add ");
-    // How many frames there are depends on which thread came first.
+    // The number of frames depends on the order of the threads.
     let of_bundle = |line: &str| {
         ["Packed ", "Unpacked ", "Archived "].iter().any(|verb| line.starts_with(verb))
     };
@@ -237,7 +236,7 @@ fn without_sizes(line: &str) -> String {
     words.join(" ")
 }
 
-/// Bytes that nothing makes shorter.
+/// Returns random bytes, which cannot be compressed.
 pub(crate) fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     snap_testkit::rng::Rng::new(seed).fill(&mut bytes);

@@ -1,6 +1,5 @@
-//! A tree of a few kilobytes that names one folder thousands of times, and so
-//! expands without end. Every walk over it holds little memory, and ends when
-//! nobody waits for it any more.
+//! A tree of a few kilobytes that names one folder many times on each level, and so expands to
+//! 16^24 files. Every walk over it must use little memory, and stop when its client disconnects.
 
 use std::{
     collections::BTreeMap,
@@ -21,10 +20,10 @@ use snap_core::{
     disk::Disk,
     format::{
         commit::Commit,
-        tree::{Entry, Kind, Metadata, Node, Totals},
+        tree::{Entry, EntryKind, Metadata, Node, Totals},
     },
-    repo::{Repo, ref_name::RefName, refs::Change},
-    store::Writer,
+    repo::{Repo, ref_name::RefName, refs::RefLogMessage},
+    store::ObjectWriter,
 };
 
 use crate::{
@@ -32,26 +31,30 @@ use crate::{
     serve::{Serving, commit},
 };
 
-/// Folders in a folder, and how deep they are nested: 16^24 files.
+/// Number of folders in each folder, and depth: 16^24 files.
 const WIDTH: usize = 16;
 const LEVELS: usize = 24;
 
-/// Most memory that a process may take.
+/// Memory limit of a process.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// How much of an answer is read, and for how long.
+/// Limits on the part of a response that is read: bytes and time.
 const READ_BYTES: usize = 4 << 20;
 const READ_FOR: Duration = Duration::from_secs(2);
 
-fn entry(name: &str, kind: Kind) -> Entry {
+fn entry(name: &str, kind: EntryKind) -> Entry {
     let metadata = Metadata { mode: 0o755, ..Metadata::default() };
     Entry { name: EntryName::new(name.as_bytes()).unwrap(), kind, metadata }
 }
 
-/// The tree of folders of which the deepest have one file with that content. Names
-/// of folders end with `ending`.
-fn expanding(writer: &Writer<'_>, (id, size): (BlobId, u64), ending: &str) -> (TreeId, Totals) {
-    let file = entry("f", Kind::File { size, id });
+/// Builds the tree. Its deepest folders have one file with the given content; the names of folders
+/// end with `ending`.
+fn expanding(
+    writer: &ObjectWriter<'_>,
+    (id, size): (BlobId, u64),
+    ending: &str,
+) -> (TreeId, Totals) {
+    let file = entry("f", EntryKind::File { size, id });
     let mut totals = Totals::default();
     totals.count(&file.kind);
     let mut entries = vec![file];
@@ -59,7 +62,7 @@ fn expanding(writer: &Writer<'_>, (id, size): (BlobId, u64), ending: &str) -> (T
         let bytes = Node::Leaf { totals, entries }.encode();
         let id = TreeId::of(&bytes);
         writer.add_tree(id, &bytes).unwrap();
-        let folder = |at| entry(&format!("d{at:02}{ending}"), Kind::Folder { id });
+        let folder = |at| entry(&format!("d{at:02}{ending}"), EntryKind::Folder { id });
         entries = (0..WIDTH).map(folder).collect();
         let below = totals;
         totals = Totals::default();
@@ -74,15 +77,15 @@ fn expanding(writer: &Writer<'_>, (id, size): (BlobId, u64), ending: &str) -> (T
     (id, totals)
 }
 
-/// Puts two commits of such trees on a branch of the store in `here`. The
-/// second differs in the content of the one file, and so in each folder.
+/// Puts two commits of such trees on a branch of the store in `here`. The second one differs in the
+/// content of the one file, and therefore in every folder.
 fn two_commits(env: &TestEnv, ending: &str) -> [CommitId; 2] {
     commit(env, "here", "first\n");
     commit(env, "here", "second\n");
     let repo = Repo::open(&env.path("here/.snap"), Disk::default(), &Silent).unwrap();
     let mut parents = Vec::new();
     let ids = ["first\n", "second\n"].map(|content| {
-        let writer = Writer::new(repo.store(), 3, 1).unwrap();
+        let writer = ObjectWriter::new(repo.store(), 3, 1).unwrap();
         let id = BlobId::of(content.as_bytes());
         let (tree, totals) = expanding(&writer, (id, content.len() as u64), ending);
         let made = Commit {
@@ -104,27 +107,27 @@ fn two_commits(env: &TestEnv, ending: &str) -> [CommitId; 2] {
         parents = vec![id];
         id
     });
-    let change = Change { time: Time::now(), who: "eve", reason: "test" };
+    let change = RefLogMessage { time: Time::now(), who: "eve", reason: "test" };
     let name = RefName::parse_full("refs/heads/wide").unwrap();
     repo.refs().update(&name, None, Some(ids[1]), &change).unwrap();
     ids
 }
 
-/// A number of a process, in bytes: `VmHWM` is the most memory it ever took.
+/// Returns the peak memory of a process in bytes (`VmHWM`).
 pub(crate) fn peak_bytes(process: u32) -> u64 {
     let status = fs_err::read_to_string(format!("/proc/{process}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// Processor time that a process took, in hundredths of a second.
+/// Returns the processor time of a process, in hundredths of a second.
 fn ticks(process: u32) -> u64 {
     let stat = fs_err::read_to_string(format!("/proc/{process}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
-/// Asks, reads a part of the answer, and leaves. Returns what came.
+/// Sends a request, reads a part of the response, and disconnects. Returns what was read.
 fn begin(serving: &Serving, path: &str) -> Vec<u8> {
     let mut stream = TcpStream::connect(serving.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
@@ -140,8 +143,8 @@ fn begin(serving: &Serving, path: &str) -> Vec<u8> {
     came
 }
 
-/// Waits until the server does nothing any more for a client that has left. Others are
-/// served all the while.
+/// Waits until the server has stopped working for a disconnected client. Meanwhile the server must
+/// answer other clients.
 fn await_rest(serving: &Serving, path: &str) {
     let start = Instant::now();
     loop {
@@ -151,7 +154,10 @@ fn await_rest(serving: &Serving, path: &str) {
         if ticks(serving.process()) - before < 3 {
             return;
         }
-        assert!(start.elapsed() < Duration::from_secs(60), "{path} works on for nobody");
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "{path}: the server still works for a client that disconnected"
+        );
     }
 }
 
@@ -200,27 +206,27 @@ fn no_route_takes_much_memory_for_a_tree_that_expands_without_end() {
     ] {
         let came = begin(&serving, &path);
         let status = came.get(9..12).map(|status| String::from_utf8_lossy(status).into_owned());
-        // Such a zip archive is refused before it begins.
+        // Such a zip archive is refused before its first byte.
         let wanted = if path.ends_with(".zip") { "400" } else { "200 404" };
         let is_answer = status.as_deref().is_none_or(|status| wanted.contains(status));
         assert!(is_answer, "{path}: {}", String::from_utf8_lossy(&came));
         let peak = peak_bytes(serving.process());
         assert!(peak < MOST_BYTES, "{} MiB after {path}", peak >> 20);
-        // Pages have the growth of the store measured in the background, for all who
-        // come, and only for so long.
+        // Pages start a measurement of the store's growth in the background. All clients share it,
+        // and its time is limited, so it need not stop here.
         if path.starts_with(api) {
             await_rest(&serving, &path);
         }
     }
     let left = fs_err::read_dir(env.path("here/.snap/tmp")).unwrap().count();
-    assert_eq!(left, 0, "what was spooled goes with its reader");
+    assert_eq!(left, 0, "spooled data is removed when its reader disconnects");
     let page = begin(&serving, &format!("{api}/find?pattern=*&limit=1&commit=wide"));
     let page = String::from_utf8(page).unwrap();
     assert!(page.contains("\"path\":\"d00\"") && page.contains("\"next\""), "{page}");
 }
 
-/// Clients that ask for a long answer each and take nothing of it, and the most
-/// memory that the server may have then. All their answers are 1 GiB.
+/// Number of clients that request a long response and read nothing of it, and the memory limit of
+/// the server meanwhile. All responses together have 1 GiB.
 const SLOW_CLIENTS: usize = 100;
 const MOST_FOR_SLOW_BYTES: u64 = 512 << 20;
 
@@ -240,7 +246,7 @@ fn long_answers_that_nobody_takes_are_made_for_a_few_at_a_time() {
             stream
         };
         let clients: Vec<TcpStream> = (0..SLOW_CLIENTS).map(|_| ask()).collect();
-        // Each has its answer, or the beginning of one, or is told to come again.
+        // Each client gets a response, the start of one, or status 503.
         let mut refused = 0;
         for mut client in &clients {
             let mut status = [0; 12];
@@ -248,7 +254,7 @@ fn long_answers_that_nobody_takes_are_made_for_a_few_at_a_time() {
             client.read_exact(&mut status).unwrap();
             refused += usize::from(status.ends_with(b"503"));
         }
-        assert!(refused < SLOW_CLIENTS, "{path}: some are answered");
+        assert!(refused < SLOW_CLIENTS, "{path}: no client got a response");
         let peak = peak_bytes(serving.process());
         assert!(peak < MOST_FOR_SLOW_BYTES, "{} MiB after {path}", peak >> 20);
         drop(clients);
@@ -281,5 +287,5 @@ fn a_local_search_takes_little_memory_for_a_tree_that_expands_without_end() {
         assert!(peak < MOST_BYTES, "{} MiB for {pattern}", peak >> 20);
     }
     let none = env.snap_in("here", ["find", "nothing", "wide"]).succeeds();
-    assert!(none.stderr.contains("is named nothing"), "{}", none.stderr);
+    assert!(none.stderr.contains("matches nothing"), "{}", none.stderr);
 }

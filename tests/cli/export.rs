@@ -1,4 +1,4 @@
-//! `snap export`, read back by the tools that it is for.
+//! `snap export`: the archives are read by the usual tools.
 
 use std::{
     ffi::OsStr,
@@ -15,19 +15,19 @@ use snap_testkit::{
 
 use crate::env::{Ran, TestEnv};
 
-/// Whether a program is here. Where tests must not be skipped it has to be.
+/// Returns true if a program is installed. In CI it must be.
 fn has(program: &str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     assert!(found || std::env::var_os("CI").is_none(), "{program} is not installed");
     found
 }
 
-/// The odd tree, and more that archives have stumbled over, committed.
+/// Commits the odd tree, with further entries that archives have failed on.
 fn odd() -> TestEnv {
     let env = TestEnv::new();
     let odd = env.path("odd");
     trees::odd(&odd).unwrap();
-    // Paths of some 1,000 and 2,000 bytes, of text and of other bytes.
+    // Paths of about 1,000 and 2,000 bytes, in ASCII and in other characters.
     for folder in ["f".repeat(200), "\u{e4}".repeat(100)] {
         let path = odd.join("long").join(vec![folder; 5].join("/"));
         fs_err::create_dir_all(&path).unwrap();
@@ -60,14 +60,14 @@ fn unpack(env: &TestEnv, into: &str, program: &str, args: &[&str]) -> Output {
     output
 }
 
-/// Differences from the source, but for those of these paths.
+/// Lists the differences from the source, except at the paths `but`.
 fn differences(env: &TestEnv, unpacked: &str, options: &Options, but: &[&str]) -> Vec<String> {
     let found = compare(&env.path("odd"), &env.path(unpacked), options);
     let is_known = |line: &String| but.iter().any(|path| line.starts_with(&format!("{path:?}")));
     found.into_iter().filter(|line| !is_known(line)).collect()
 }
 
-/// Sockets have no place in an archive.
+/// Archives cannot hold sockets.
 const SOCKET: &str = "special/socket";
 
 /// bsdtar 3.7 reads -1.5 s as -0.5 s.
@@ -81,8 +81,8 @@ const NEGATIVE: [&str; 7] = [
     "times/just-before-1970-link",
 ];
 
-/// All that is in the tree but its folder's own attributes. Without root
-/// nobody gives files away.
+/// Compares everything except the attributes of the root folder. Owners are compared only for root,
+/// because other users cannot set them.
 fn everything() -> Options {
     Options { root: false, owner: rustix::process::geteuid().is_root(), ..Options::default() }
 }
@@ -95,7 +95,7 @@ fn gnu_tar_unpacks_everything() {
     let env = odd();
     for name in ["x.tar", "x.tar.zst"] {
         let said = export(&env, &["-o", name]);
-        assert!(said.stderr.contains("left out 1 socket"), "{said}");
+        assert!(said.stderr.contains("skipped 1 socket"), "{said}");
         let into = format!("{name}.d");
         let archive = format!("../{name}");
         let args = ["--xattrs", "--xattrs-include=*", "--acls", "-xpf", &archive];
@@ -132,12 +132,13 @@ fn python_reads_the_tar_archive() {
     let script = "import tarfile; tarfile.open('../x.tar', errors='surrogateescape')\
                   .extractall(filter='fully_trusted')";
     unpack(&env, "a", "python3", &["-c", script]);
-    // It knows no attributes, keeps times in floating point, and writes holes.
+    // It does not restore attributes, stores times as floating point, and writes holes as zeros.
     let options = Options { attributes: false, times: false, ..everything() };
     assert_eq!(differences(&env, "a", &options, &[SOCKET]), [""; 0]);
 }
 
-/// What zip keeps of [`everything`]; times of whole seconds are looked at alone.
+/// Compares what zip keeps of [`everything`]. Times, which have whole seconds, are checked
+/// separately.
 fn of_zip() -> Options {
     Options { times: false, attributes: false, hard_links: false, sparse: false, ..everything() }
 }
@@ -145,8 +146,7 @@ fn of_zip() -> Options {
 const NOT_IN_ZIP: [&str; 4] =
     [SOCKET, "special/fifo", "special/character-device", "special/block-device"];
 
-/// Names of the tree that are rewritten in a zip archive, since Windows would
-/// resolve them.
+/// Names of the tree that a zip archive rewrites, because Windows would interpret them.
 const REWRITTEN: [(&str, &str); 4] = [
     (" leading and trailing%20", " leading and trailing "),
     ("..%2E", "..."),
@@ -169,10 +169,10 @@ fn unzip_unpacks_what_zip_can_hold() {
     let env = odd();
     let said = export(&env, &["-o", "x.zip"]);
     let names = "rewrote 4 names";
-    for lost in ["socket", "pipe", "extended attributes of 2 entries", "further names", names] {
+    for lost in ["socket", "pipe", "extended attributes of 2 entries", "hard links", names] {
         assert!(said.stderr.contains(lost), "{said}");
     }
-    // -X owners, -K setuid and the like, -^ names with control characters.
+    // -X restores owners, -K keeps setuid and similar bits, -^ allows control characters in names.
     unpack(&env, "a", "unzip", &["-q", "-X", "-K", "-^", "../x.zip"]);
     undo_rewriting(&env, "a");
     assert_eq!(differences(&env, "a", &of_zip(), &NOT_IN_ZIP), [""; 0]);
@@ -195,7 +195,7 @@ fn python_and_bsdtar_read_the_zip_archive() {
     export(&env, &["-o", "x.zip"]);
     unpack(&env, "a", "bsdtar", &["-xpf", "../x.zip"]);
     undo_rewriting(&env, "a");
-    // Of a name in UTF-8 it makes the composed form.
+    // It converts names in UTF-8 to their composed form.
     let but = [&NOT_IN_ZIP[..], &["names/cafe\u{301}"]].concat();
     assert_eq!(differences(&env, "a", &of_zip(), &but), [""; 0]);
     let script = "import zipfile, os, urllib.parse; z = zipfile.ZipFile('../x.zip'); assert z.testzip() is None\n\
@@ -208,7 +208,7 @@ fn python_and_bsdtar_read_the_zip_archive() {
     unpack(&env, "a", "python3", &["-c", script]);
 }
 
-/// A few files, one of them larger than a chunk and of all characters.
+/// Makes a few files, one of them larger than a chunk and of all kinds of content.
 fn few() -> TestEnv {
     let env = TestEnv::new();
     env.write("home/notes.txt", "notes");
@@ -220,7 +220,7 @@ fn few() -> TestEnv {
     env
 }
 
-/// What the archive on stdout is for these arguments.
+/// Returns the archive that these arguments write to stdout.
 fn stdout(env: &TestEnv, args: &[&str]) -> Vec<u8> {
     let args = [&["--store", "store", "export", "-o", "-"], args].concat();
     let output = env.command("").args(args).output().unwrap();
@@ -241,7 +241,7 @@ fn the_same_snapshot_gives_the_same_bytes() {
         let name = format!("x.{format}");
         export(&env, &["-o", &name]);
         assert!(fs_err::read(env.path(&name)).unwrap() == first, "{format}");
-        // On one processor, or as near to that as can be had.
+        // Approximates a single processor by one thread.
         let mut command = env.command("");
         let args = ["--store", "store", "export", "latest", "-o", "-", "--format", format];
         let output = command.env("RAYON_NUM_THREADS", "1").args(args).output().unwrap();
@@ -279,38 +279,38 @@ fn the_form_follows_from_the_name_of_the_file() {
     insta::assert_snapshot!(refused(&["-o", "a.rar"]), @r"
     exit: 2
     --- stderr ---
-    error: `a.rar` does not say what it is to be
-    hint: end it with .tar, .tar.zst or .zip, or say --format tar, tar.zst or zip
+    error: cannot infer the archive format from `a.rar`
+    hint: use .tar, .tar.zst or .zip, or pass --format tar, tar.zst or zip
     ");
     insta::assert_snapshot!(refused(&["-o", "b.tar", "--level", "3"]), @r"
     exit: 2
     --- stderr ---
-    error: tar has no compression level 3
-    hint: it is not compressed; .tar.zst is
+    error: tar does not support compression level 3
+    hint: tar is not compressed; use .tar.zst
     ");
     insta::assert_snapshot!(refused(&["-o", "b.zip", "--level", "10"]), @r"
     exit: 2
     --- stderr ---
-    error: zip has no compression level 10
-    hint: zip has 0 (not compressed) to 9 (smallest)
+    error: zip does not support compression level 10
+    hint: zip supports 0 (not compressed) to 9 (smallest)
     ");
     insta::assert_snapshot!(refused(&["-o", "b.tar.zst", "--level", "-1"]), @r"
     exit: 2
     --- stderr ---
-    error: tar.zst has no compression level -1
-    hint: tar.zst has 1 (fastest) to 19 (smallest)
+    error: tar.zst does not support compression level -1
+    hint: tar.zst supports 1 (fastest) to 19 (smallest)
     ");
     insta::assert_snapshot!(refused(&["-o", "-", "--json"]), @r#"
     exit: 2
     --- stderr ---
-    {"version":1,"type":"error","message":"--json and `-o -` both want stdout","causes":[],"hint":null,"exit":2}
+    {"version":1,"type":"error","message":"--json and `-o -` both write to stdout","causes":[],"hint":null,"exit":2}
     "#);
     insta::assert_snapshot!(refused(&["-o", "b.tar", "--prefix", "../up"]), @r"
     exit: 2
     --- stderr ---
     error: --prefix needs a relative path
       caused by: an entry name is `.` or `..`
-    hint: it names a folder in the archive, such as project-1.0
+    hint: --prefix is a folder in the archive, such as project-1.0
     ");
 }
 
@@ -374,7 +374,7 @@ fn what_is_there_is_replaced_only_when_told_to() {
     --- stderr ---
     error: cannot export to /dev/full
       caused by: No space left on device (os error 28)
-    hint: the disk is full; make room and run the command again, nothing committed is lost
+    hint: the disk is full; free some space and run the command again; no commit is lost
     ");
     // A device is written to, not replaced.
     again(&["-o", "/dev/null", "--format", "tar", "--force"]).succeeds();
@@ -401,17 +401,17 @@ fn an_outcome_is_told_in_json_and_what_was_lost_by_name() {
     {"version":1,"type":"exported","file":"x.zip","format":"zip","entries":2,"files":2,"bytes":2,"archive_bytes":276,"left_out":{"sockets":0,"fifos":1,"devices":0,"attributes":0,"links":1,"names":0}}
     --- stderr ---
     Exported 2 files, 2 B, to x.zip (276 B)
-    warning: left out 1 pipe
-    warning: stored files again under 1 further name
+    {"version":1,"type":"warning","message":"skipped 1 pipe"}
+    {"version":1,"type":"warning","message":"stored files again for 1 hard link"}
     "#);
     insta::assert_snapshot!(env.snap_in("home", ["export", "latest", "-o", "y.zip", "-v"]), @r"
     exit: 0
     --- stderr ---
-    stored a file again under a further name: b
-    left out a pipe: pipe
+    stored a file again for another hard link: b
+    skipped a pipe: pipe
     Exported 2 files, 2 B, to y.zip (276 B)
-    warning: left out 1 pipe
-    warning: stored files again under 1 further name
+    warning: skipped 1 pipe
+    warning: stored files again for 1 hard link
     ");
     insta::assert_snapshot!(env.snap_in("home", ["export", "latest", "-o", "x.tar", "-v"]), @r"
     exit: 0
@@ -490,4 +490,16 @@ fn a_receiver_that_is_full_is_an_error_and_one_that_went_away_is_none() {
         assert_eq!(output.status.code(), Some(0));
         assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     }
+}
+
+#[test]
+fn an_archive_without_owners_gives_no_rights_of_whoever_unpacks_it() {
+    let env = TestEnv::new();
+    env.write("project/s", "x");
+    env.mode("project/s", 0o6755);
+    env.snap(["commit", "project", "--reproducible"]).succeeds();
+    env.snap_in("project", ["export", "HEAD", "-o", "../s.tar"]).succeeds();
+    let header = fs_err::read(env.path("s.tar")).unwrap();
+    let at = header.windows(2).position(|name| name == b"s\0").unwrap();
+    assert_eq!(&header[at + 100..at + 107], b"0000755");
 }

@@ -1,5 +1,5 @@
-//! Named pipes where a file is expected: they work once somebody has the other
-//! end, and Ctrl-C ends the wait.
+//! Named pipes in place of files: they work once another process opens the other end, and Ctrl-C
+//! ends the wait.
 
 use std::{
     process::{Child, Stdio},
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::env::TestEnv;
 
-/// Longer than any wait takes on a busy machine.
+/// Timeout that is long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn env() -> TestEnv {
@@ -24,7 +24,7 @@ fn env() -> TestEnv {
     env
 }
 
-/// Whether a process has come as far as to catch Ctrl-C.
+/// Returns true if a process has installed its handler for Ctrl-C.
 fn catches(child: &Child) -> bool {
     let status = fs_err::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
@@ -52,14 +52,14 @@ fn a_pipe_without_another_end_gives_way_to_ctrl_c() {
             thread::sleep(Duration::from_millis(5));
         }
         thread::sleep(Duration::from_millis(100));
-        assert!(child.try_wait().unwrap().is_none(), "{args:?} waits for the other end");
+        assert!(child.try_wait().unwrap().is_none(), "{args:?} did not wait for the other end");
         let id = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
         kill_process(id, Signal::INT).unwrap();
         let start = Instant::now();
         while child.try_wait().unwrap().is_none() {
             if start.elapsed() > PATIENCE {
                 child.kill().unwrap();
-                panic!("{args:?} goes on after Ctrl-C");
+                panic!("{args:?} did not end after Ctrl-C");
             }
             thread::sleep(Duration::from_millis(5));
         }

@@ -2,7 +2,7 @@
 
 use crate::env::TestEnv;
 
-/// Three commits, a day apart: a file that comes back, one that moves.
+/// Makes three commits, a day apart: one file returns, another one moves.
 fn env() -> TestEnv {
     let mut env = TestEnv::new();
     let commit = |env: &mut TestEnv, day: usize| {
@@ -65,8 +65,8 @@ fn each_version_is_listed_with_the_commits_it_lived_in() {
     insta::assert_snapshot!(env.snap(["find", "-v", "main", "HEAD"]), @r"
     exit: 0
     --- stderr ---
-    Looked through 3 commits, reading 8 trees
-    Nothing in 3 commits is named main
+    Searched 3 commits; read 8 trees
+    No path in 3 commits matches main
     ");
 }
 
@@ -76,8 +76,8 @@ fn json_has_all_ranges() {
     insta::assert_snapshot!(env.snap(["--json", "find", "main.rs"]), @r#"
     exit: 0
     --- stdout ---
-    {"version":1,"path":"src/main.rs","kind":"file","mode":"0644","size":1,"id":"[ID]","commits":2,"ranges":[{"first":{"id":"[ID]","time":"2026-11-03T10:00:00Z"},"last":{"id":"[ID]","time":"2026-11-03T10:00:00Z"},"commits":1},{"first":{"id":"[ID]","time":"2026-11-01T10:00:00Z"},"last":{"id":"[ID]","time":"2026-11-01T10:00:00Z"},"commits":1}]}
-    {"version":1,"path":"src/main.rs","kind":"file","mode":"0644","size":2,"id":"[ID]","commits":1,"ranges":[{"first":{"id":"[ID]","time":"2026-11-02T10:00:00Z"},"last":{"id":"[ID]","time":"2026-11-02T10:00:00Z"},"commits":1}]}
+    {"version":1,"type":"version","path":"src/main.rs","kind":"file","mode":"0644","size":1,"id":"[ID]","commits":2,"ranges":[{"first":{"id":"[ID]","time":"2026-11-03T10:00:00Z"},"last":{"id":"[ID]","time":"2026-11-03T10:00:00Z"},"commits":1},{"first":{"id":"[ID]","time":"2026-11-01T10:00:00Z"},"last":{"id":"[ID]","time":"2026-11-01T10:00:00Z"},"commits":1}]}
+    {"version":1,"type":"version","path":"src/main.rs","kind":"file","mode":"0644","size":2,"id":"[ID]","commits":1,"ranges":[{"first":{"id":"[ID]","time":"2026-11-02T10:00:00Z"},"last":{"id":"[ID]","time":"2026-11-02T10:00:00Z"},"commits":1}]}
     "#);
     let found = env.snap(["--json", "find", "-t", "d", "*"]).succeeds().json();
     let paths: Vec<_> = found.iter().map(|version| version["path"].as_str().unwrap()).collect();
@@ -120,39 +120,39 @@ fn what_cannot_be_looked_for_is_said() {
     exit: 1
     --- stderr ---
     error: there is no store here or above
-    hint: `snap commit` makes one here, `snap init` an empty one; --store names another
+    hint: `snap commit` creates one here, `snap init` an empty one; --store STORE uses another
     ");
     env.snap(["init"]).succeeds();
     insta::assert_snapshot!(env.snap(["find", "x"]), @r"
     exit: 0
     --- stderr ---
-    There is no commit yet
+    There is no commit
     ");
     insta::assert_snapshot!(env.snap(["find", "x", "HEAD"]), @r"
     exit: 1
     --- stderr ---
     error: branch `main` has no commit yet
-    hint: `snap commit` makes the first one
+    hint: `snap commit` creates the first one
     ");
     insta::assert_snapshot!(env.snap(["find", "{a"]), @r"
     exit: 2
     --- stderr ---
     error: `{a` is not a valid pattern
       caused by: error parsing glob '{a': unclosed alternate group; missing '}' (maybe escape '{' with '[{]'?)
-    hint: a pattern is a name or path with *, ?, [abc], {a,b} or **; a backslash takes the next character as it is
+    hint: a pattern is a name or path with *, ?, [abc], {a,b} or **; a backslash makes the next character literal
     ");
     insta::assert_snapshot!(env.snap(["find", ""]), @r"
     exit: 2
     --- stderr ---
     error: `` is not a valid pattern
-      caused by: it names nothing
-    hint: a pattern is a name or path with *, ?, [abc], {a,b} or **; a backslash takes the next character as it is
+      caused by: it is empty
+    hint: a pattern is a name or path with *, ?, [abc], {a,b} or **; a backslash makes the next character literal
     ");
     insta::assert_snapshot!(env.snap(["find", "../x"]), @r"
     exit: 2
     --- stderr ---
     error: `../x` is not a valid pattern
       caused by: it contains `..`
-    hint: a pattern is a name or path with *, ?, [abc], {a,b} or **; a backslash takes the next character as it is
+    hint: a pattern is a name or path with *, ?, [abc], {a,b} or **; a backslash makes the next character literal
     ");
 }

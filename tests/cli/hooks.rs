@@ -1,4 +1,4 @@
-//! Commands before and after a commit.
+//! Hooks before and after a commit.
 
 use std::{
     io::Write,
@@ -32,8 +32,8 @@ fn they_run_before_and_after_and_are_told_what_is_made() {
         ("pre_commit", "echo \"$SNAP_HOOK of $SNAP_BRANCH in $PWD\"; echo dump > dump"),
         (
             "post_commit",
-            "echo \"$SNAP_HOOK of $SNAP_STORE: $SNAP_COMMIT after ${SNAP_PARENT:-none}\"; \
-             echo \"$SNAP_CREATED $SNAP_FILES $SNAP_BYTES $SNAP_FILES_NEW $SNAP_FILES_CHANGED\"",
+            "echo \"$SNAP_HOOK of $SNAP_STORE: $SNAP_COMMIT after ${SNAP_PARENT:-none}\"; echo \
+             \"$SNAP_CREATED $SNAP_FILES $SNAP_BYTES $SNAP_FILES_NEW $SNAP_FILES_CHANGED\"",
         ),
     ]);
     env.write("sub/b", "2");
@@ -86,7 +86,7 @@ fn a_failure_before_the_commit_stops_it_and_one_after_is_reported() {
     --- stdout ---
     [ID]
     --- stderr ---
-    warning: the post_commit hook failed: killed by signal 9; the commit stands
+    warning: the post_commit hook failed: killed by signal 9; the commit was made
     ");
     assert_eq!(commits(&env), 1);
 }
@@ -99,8 +99,8 @@ fn what_a_failure_does_can_be_said() {
     --- stdout ---
     [ID]
     --- stderr ---
-    warning: the pre_commit hook failed: exit code 3; going on
-    warning: the post_commit hook failed: exit code 4; the commit stands
+    warning: the pre_commit hook failed: exit code 3; continuing
+    warning: the post_commit hook failed: exit code 4; the commit was made
     ");
     env.snap(["config", "set", "hooks.on_failure", "stop"]).succeeds();
     env.snap(["config", "set", "hooks.pre_commit", "true"]).succeeds();
@@ -109,7 +109,7 @@ fn what_a_failure_does_can_be_said() {
     --- stdout ---
     [ID]
     --- stderr ---
-    error: the commit stands, but the post_commit hook failed: exit code 4
+    error: the post_commit hook failed: exit code 4; the commit was made
     ");
     assert_eq!(commits(&env), 2);
 }
@@ -120,7 +120,7 @@ fn one_that_is_missing_or_cannot_be_started_is_told() {
     insta::assert_snapshot!(env.snap(["commit"]), @r"
     exit: 1
     --- stderr ---
-    error: the pre_commit hook failed: exit code 127, a command in it was not found
+    error: the pre_commit hook failed: exit code 127: a command in it was not found
     hint: nothing was committed; --no-hooks commits without it
     ");
     env.set("PATH", "/nowhere");
@@ -129,7 +129,7 @@ fn one_that_is_missing_or_cannot_be_started_is_told() {
     --- stderr ---
     error: cannot start the pre_commit hook
       caused by: No such file or directory (os error 2)
-    hint: it is run by `sh -c`; is there a `sh` in PATH?
+    hint: hooks are run by `sh -c`; check that `sh` is in PATH
     ");
     env.snap(["commit", "--no-hooks"]).succeeds();
 }
@@ -158,7 +158,7 @@ fn those_of_a_profile_stand_in_place_of_the_others() {
     [ID]
     --- stderr ---
     for home
-    warning: the pre_commit hook failed: exit code 1; going on
+    warning: the pre_commit hook failed: exit code 1; continuing
     Committed 1 file, 1 B: 1 new, 0 changed, 0 unmodified
     Read [SIZE], added [SIZE], stored [SIZE] in [TIME]
     after all
@@ -187,7 +187,7 @@ fn neither_an_empty_input_nor_a_dry_run_confuses_them() {
     assert_eq!(env.read("ran"), "ran\n");
 }
 
-/// A snap in a group of its own, once its hook is under way.
+/// Starts snap in its own process group, and waits until its hook runs.
 fn started(env: &TestEnv) -> Child {
     let mut command = env.command("");
     command.arg("commit").process_group(0).stdin(Stdio::null());
@@ -200,7 +200,7 @@ fn started(env: &TestEnv) -> Child {
     child
 }
 
-/// Ends a snap as Ctrl-C does, and all that it runs.
+/// Sends SIGINT to the process group of snap, as Ctrl-C does.
 fn interrupted(child: Child) -> String {
     let id = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     kill_process_group(id, Signal::INT).unwrap();
@@ -211,7 +211,7 @@ fn interrupted(child: Child) -> String {
 
 #[test]
 fn ctrl_c_ends_a_slow_one_and_nothing_is_committed() {
-    // What a hook runs ends as well, else reading its output would take so long.
+    // The children of the hook must end too; otherwise reading their output would take 600 s.
     let env = env(&[("pre_commit", "touch running; sleep 600; touch survived")]);
     insta::assert_snapshot!(interrupted(started(&env)), @r"
     error: interrupted in the pre_commit hook
@@ -225,7 +225,7 @@ fn ctrl_c_ends_a_slow_one_and_nothing_is_committed() {
 fn ctrl_c_after_the_commit_leaves_it_standing() {
     let env = env(&[("post_commit", "touch running; sleep 600; touch survived")]);
     let said = interrupted(started(&env));
-    assert!(said.ends_with("error: interrupted in the post_commit hook; the commit stands\n"));
+    assert!(said.ends_with("error: interrupted in the post_commit hook; the commit was made\n"));
     assert_eq!(commits(&env), 1);
     assert!(!env.path("survived").exists());
 }

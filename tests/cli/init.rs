@@ -8,12 +8,12 @@ fn a_store_is_made_in_the_folder_named_or_this_one() {
     insta::assert_snapshot!(env.snap(["init"]), @r"
     exit: 0
     --- stderr ---
-    Made a store at .snap
+    Created a store at .snap
     ");
     insta::assert_snapshot!(env.snap(["init", "a/b"]), @r"
     exit: 0
     --- stderr ---
-    Made a store at a/b/.snap
+    Created a store at a/b/.snap
     ");
     assert!(env.path(".snap/config.toml").is_file());
     assert!(env.path("a/b/.snap/objects").is_dir());
@@ -26,15 +26,15 @@ fn a_named_store_is_bare() {
     insta::assert_snapshot!(env.snap(["--store", "s", "--json", "init"]), @r#"
     exit: 0
     --- stdout ---
-    {"version":1,"store":"s"}
+    {"version":1,"type":"store","store":"s"}
     --- stderr ---
-    Made a store at s
+    Created a store at s
     "#);
     assert!(env.path("s/config.toml").is_file());
     insta::assert_snapshot!(env.snap(["--store", "t", "init", "folder"]), @r"
     exit: 2
     --- stderr ---
-    error: --store names a bare store and DIR the place of another
+    error: --store STORE and DIR cannot be used together
     ");
     assert!(!env.path("t").exists() && !env.path("folder").exists());
 }
@@ -47,7 +47,7 @@ fn a_store_is_never_made_over_another() {
     exit: 1
     --- stderr ---
     error: there is already a store at .snap
-    hint: nothing was changed; the store can be used as it is
+    hint: nothing was changed; use the existing store
     ");
 }
 
@@ -59,7 +59,7 @@ fn a_folder_with_files_does_not_become_a_store() {
     exit: 1
     --- stderr ---
     error: full is not empty
-    hint: name a folder that is empty or does not exist yet
+    hint: pass a folder that is empty or does not exist
     ");
 }
 
@@ -73,7 +73,7 @@ fn what_was_interrupted_is_completed() {
     exit: 1
     --- stderr ---
     error: [ROOT]/.snap is not a store
-    hint: making it was interrupted; the next commit, or `snap init`, completes it
+    hint: its creation was interrupted; the next commit or `snap init` completes it
     ");
     env.snap(["commit", "-q"]).succeeds();
     env.snap(["verify", "--data"]).succeeds();
@@ -92,5 +92,33 @@ fn those_who_make_a_store_at_once_all_find_one() {
         env.snap(["verify"]).succeeds();
         let names = fs_err::read_dir(env.path("")).unwrap();
         assert_eq!(names.count(), 2, "the file and .snap");
+    }
+}
+
+#[test]
+fn no_store_is_made_in_a_store() {
+    let env = TestEnv::new();
+    env.write("a", "1");
+    env.snap(["commit", "-q"]).succeeds();
+    let names = |folder: &str| {
+        let entries = fs_err::read_dir(env.path(folder)).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = (names(".snap"), names(".snap/objects"));
+    for args in [
+        &["init", ".snap"][..],
+        &["init", ".snap/tmp"],
+        &["--store", ".snap/sub", "init"],
+        &["--store", ".snap/objects", "init"],
+        &["clone", ".", ".snap/z"],
+        &["man", "--out", ".snap/objects"],
+        &["man", "--out", ".snap"],
+    ] {
+        let ran = env.snap(args);
+        assert_eq!(ran.code, Some(2), "{args:?}: {ran}");
+        assert!(ran.stderr.contains("would be inside a store; pass another folder"), "{ran}");
+        assert_eq!((names(".snap"), names(".snap/objects")), before, "{args:?}");
     }
 }

@@ -1,11 +1,11 @@
-//! The store of a project as a remote, and folders that are named by their path.
+//! The store of a project as a remote, and remotes that are named by a path.
 
 use crate::{
     env::TestEnv,
     remote::{env, folder, says},
 };
 
-/// Texts of all files below a folder, with their paths; sorted.
+/// Returns the contents of all files below a folder with their paths, sorted.
 fn texts(env: &TestEnv, below: &str) -> Vec<(String, Vec<u8>)> {
     let root = env.path(below);
     let (mut found, mut folders) = (Vec::new(), vec![root.clone()]);
@@ -49,7 +49,7 @@ fn a_project_is_cloned_and_pulled_from_by_url_and_by_path() {
     }
     env.snap_in("elsewhere", ["clone", &urls[1]]).succeeds();
     assert_eq!(env.read("elsewhere/work/notes.txt"), "first\n", "not called `.snap`");
-    // What is committed there later is learnt of, also when packs were merged.
+    // Later commits are found too, even after packs were merged.
     for round in 0..9 {
         env.write("work/notes.txt", format!("round {round}\n"));
         env.write(&format!("work/new{round}.txt"), "new\n");
@@ -70,13 +70,13 @@ fn a_project_is_cloned_and_pulled_from_by_url_and_by_path() {
     assert!(env.snap(["ls", &format!("{}#main", urls[0])]).succeeds().stdout.contains("new8.txt"));
 }
 
-/// Where a branch of the project in `dir` stands.
+/// Returns the tip of a branch of the project in `dir`.
 fn tip(env: &TestEnv, dir: &str, branch: &str) -> String {
     let ran = env.snap_in(dir, ["log", "-n", "1", "--oneline", branch]).succeeds();
     ran.stdout[..64].to_owned()
 }
 
-/// A copy of `work` with one commit more.
+/// Clones `work` and adds one commit.
 fn copy_of_work(env: &TestEnv) {
     env.snap(["clone", "-q", "work", "copy"]).succeeds();
     env.write("copy/notes.txt", "second\n");
@@ -89,24 +89,24 @@ fn a_push_into_a_project_is_like_a_pull_from_the_other_side() {
     copy_of_work(&env);
     let before = (tip(&env, "work", "main"), env.path("work/.snap/base"));
     let base = fs_err::read(&before.1).unwrap();
-    // What would be done is told, and nothing is written for that.
+    // A dry run reports the changes and writes nothing.
     let files = texts(&env, "work");
     says(&env.snap_in("copy", ["push", "-n", "../work"]), 0, &[]);
     assert!(texts(&env, "work") == files, "a plan writes nothing");
     says(&env.snap_in("copy", ["push", "../work"]), 0, &["main -> main  ", "Sent 3 objects"]);
     assert_eq!(tip(&env, "work", "main"), tip(&env, "copy", "main"));
     env.snap_in("work", ["verify", "--data"]).succeeds();
-    // The files and their base stay, so the next commit takes nothing back.
+    // The files and their base are unchanged, so the next commit reverts nothing.
     assert_eq!(env.read("work/notes.txt"), "first\n");
     assert_eq!(fs_err::read(&before.1).unwrap(), base);
     let refused = env.snap_in("work", ["commit", "-m", "three"]);
-    says(&refused, 1, &["1 commit that the files here do not contain", "hint: ", "--onto-tip"]);
-    // The log says who, and it can be undone there.
+    says(&refused, 1, &["is ahead of the files here by 1 commit", "hint: ", "--onto-tip"]);
+    // The log names the user, and the push can be undone in that project.
     let log = env.snap_in("work", ["branch", "--log", "main"]).succeeds().stdout;
     assert!(log.lines().next().unwrap().ends_with("ann on box: push"), "{log}");
     env.snap_in("work", ["undo"]).succeeds();
     assert_eq!(tip(&env, "work", "main"), before.0);
-    // Again, by the URL of the store and by name.
+    // Pushes again, by the URL of the store and by name.
     says(&env.snap_in("copy", ["push", &folder(&env, "work/.snap")]), 0, &["main -> main  "]);
     env.snap_in("work", ["undo"]).succeeds();
     says(&env.snap_in("copy", ["push"]), 0, &["main -> main  "]);
@@ -121,7 +121,7 @@ fn refs_of_a_project_are_forced_made_and_deleted_by_a_push() {
     env.write("work/notes.txt", "another way\n");
     env.snap_in("work", ["commit", "-qm", "theirs"]).succeeds();
     let theirs = tip(&env, "work", "main");
-    says(&env.snap_in("copy", ["push"]), 1, &["has commits that are not here"]);
+    says(&env.snap_in("copy", ["push"]), 1, &["has newer commits"]);
     assert_eq!(tip(&env, "work", "main"), theirs);
     says(&env.snap_in("copy", ["push", "--force"]), 0, &["forced"]);
     assert_eq!(tip(&env, "work", "main"), tip(&env, "copy", "main"));
@@ -131,14 +131,14 @@ fn refs_of_a_project_are_forced_made_and_deleted_by_a_push() {
     assert_eq!(tip(&env, "work", "a/b"), tip(&env, "work", "v1"));
     says(&env.snap_in("copy", ["push", "--delete", "a/b"]), 0, &["a/b  deleted"]);
     assert!(!env.path("work/.snap/refs/heads/a/b").exists());
-    // As `snap branch --delete` there.
+    // Same rule as for `snap branch --delete` in that project.
     let refused = env.snap_in("copy", ["push", "--delete", "main"]);
-    says(&refused, 2, &["commits there go to this branch", "`snap branch --switch"]);
-    says(&env.snap_in("copy", ["push", "."]), 2, &["cannot be pushed into itself", "hint: "]);
-    says(&env.snap_in("copy", ["push", "../copy", "-n"]), 2, &["cannot be pushed into itself"]);
+    says(&refused, 2, &["it is the current branch of that project", "`snap branch --switch"]);
+    says(&env.snap_in("copy", ["push", "."]), 2, &["is this store itself", "hint: "]);
+    says(&env.snap_in("copy", ["push", "../copy", "-n"]), 2, &["is this store itself"]);
     let check = env.snap_in("copy", ["remote", "check"]).succeeds().stdout;
-    assert!(check.contains("write           not tried"), "{check}");
-    // A clone of a bare store begins with the branch that was pushed first.
+    assert!(check.contains("write           not tested"), "{check}");
+    // A clone of a bare store starts on the branch that was pushed first.
     env.snap(["--store", "bare", "init", "-q"]).succeeds();
     env.snap_in("copy", ["push", "../bare", "a/b"]).succeeds();
     env.snap(["clone", "-q", "bare", "of-bare"]).succeeds();
@@ -177,7 +177,7 @@ fn pushes_and_commits_to_one_project_at_once_lose_nothing() {
                     env.snap_in(&copy, ["commit", "-qm", "more"]).succeeds();
                     env.snap_in(&copy, ["branch", "--force", &own]).succeeds();
                     env.snap_in(&copy, ["push", "-q", "origin", &own]).succeeds();
-                    // Others may have been faster.
+                    // Other pushes may have won the race.
                     let ran = env.snap_in(&copy, ["push", "-q", "origin", "main"]);
                     assert!(matches!(ran.code, Some(0 | 1)), "{}", ran.stderr);
                 }
@@ -198,6 +198,22 @@ fn pushes_and_commits_to_one_project_at_once_lose_nothing() {
     let listed = env.snap_in("work", ["log", "mine", "--oneline"]).succeeds().stdout;
     assert_eq!(listed.lines().count(), 7);
     env.snap_in("work", ["verify", "--data"]).succeeds();
+}
+
+#[test]
+fn folders_with_any_name_are_cloned_and_pushed_to() {
+    let env = env();
+    fs_err::rename(env.path("work"), env.path("c# or why?")).unwrap();
+    env.snap(["clone", "c# or why?", "copy"]).succeeds();
+    for to in ["../a#b", "../c?d"] {
+        env.snap_in("copy", ["push", to]).succeeds();
+        env.snap(["clone", &to[3..], &format!("{to} again")[3..]]).succeeds();
+        assert_eq!(env.read(&format!("{to} again/notes.txt")[3..]), "first\n");
+    }
+    env.write("c# or why?/new.txt", "new");
+    env.snap_in("c# or why?", ["commit", "-q"]).succeeds();
+    env.snap_in("copy", ["pull"]).succeeds();
+    assert_eq!(env.snap_in("copy", ["cat", "HEAD:new.txt"]).succeeds().stdout, "new");
 }
 
 #[test]
@@ -245,7 +261,7 @@ fn a_folder_is_pushed_to_by_its_path() {
     let listed = env.snap_in("work", ["remote"]).succeeds().stdout;
     assert_eq!(listed, format!("origin  {}\n", folder(&env, "there/a")));
     says(&env.snap_in("work", ["push"]), 0, &["Nothing to push"]);
-    // The name of a remote or a branch is no path.
+    // The name of a remote or a branch is not a path.
     says(&env.snap_in("work", ["push", "there/a"]), 1, &["there is no remote `there/a`"]);
 }
 

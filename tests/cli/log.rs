@@ -2,7 +2,7 @@
 
 use crate::env::TestEnv;
 
-/// Three commits, a day apart.
+/// Makes three commits, a day apart.
 fn env() -> TestEnv {
     let mut env = TestEnv::new();
     for day in 1..=3 {
@@ -99,25 +99,34 @@ fn what_names_no_commit_is_told_with_what_is_close() {
     insta::assert_snapshot!(env.snap(["log", "latest@2020-01-01"]), @r"
     exit: 1
     --- stderr ---
-    error: `latest@2020-01-01` has no commit as old as that
+    error: `latest@2020-01-01` has no commit on or before that date
     hint: `snap log --all` lists the commits, `snap branch` and `snap tag` the names
     ");
+    for (typed, hint) in [
+        ("src", "hint: it is a path: write it after a revision, as in `HEAD:PATH`"),
+        ("main..other", "hint: `snap diff OLD NEW` compares two commits"),
+        ("@2026-11-01", "hint: `latest@DATE` is the newest commit"),
+    ] {
+        env.write("src/file", "");
+        let refused = env.snap(["log", typed]);
+        assert_eq!((refused.code, refused.stderr.contains(hint)), (Some(1), true), "{refused}");
+    }
     insta::assert_snapshot!(env.snap(["log", "latest@soon"]), @r"
     exit: 2
     --- stderr ---
     error: `soon` is not a date
-    hint: a date is such as 2026-11-01, 2026-11-01T10:00 or yesterday
+    hint: a date looks like 2026-11-01, 2026-11-01T10:00 or yesterday
     ");
     insta::assert_snapshot!(env.snap(["log", "--since", "soon"]), @r"
     exit: 2
     --- stderr ---
     error: `soon` is not a date
-    hint: a date is such as 2026-11-01, 2026-11-01T10:00 or yesterday
+    hint: a date looks like 2026-11-01, 2026-11-01T10:00 or yesterday
     ");
     insta::assert_snapshot!(env.snap(["log", "-n", "0"]), @r"
     exit: 2
     --- stderr ---
-    error: invalid value '0' for '--max-count <NUMBER>': expected a number from 1 on
+    error: invalid value '0' for '--max-count <NUMBER>': expected a number of 1 or more
 
     For more information, try '--help'.
     ");
@@ -129,7 +138,7 @@ fn an_ambiguous_id_lists_its_candidates() {
     env.write("file", "x");
     let mut seen = std::collections::HashMap::new();
     let mut twins = None;
-    // Four digits meet after some 300 commits.
+    // After about 300 commits, two ids share their first four digits.
     for second in 0..3000 {
         env.set(
             "SNAP_TIME",
@@ -145,7 +154,7 @@ fn an_ambiguous_id_lists_its_candidates() {
     }
     let error = env.snap(["show", &twins.unwrap()]);
     assert_eq!(error.code, Some(1));
-    assert!(error.stderr.contains("is the start of more than one id\nhint: give more digits\n  "));
+    assert!(error.stderr.contains("is ambiguous\nhint: give more digits\n  "));
     assert_eq!(error.stderr.matches("again").count(), 2, "{}", error.stderr);
 }
 
@@ -207,4 +216,31 @@ fn a_date_means_the_whole_day() {
     assert_eq!(days(&["--since", "2026-11-02", "--until", "2026-11-02"]), ["02"]);
     assert_eq!(days(&["--since", "today"]), ["03"]);
     assert_eq!(days(&["--until", "yesterday"]), ["02", "01"]);
+}
+
+#[test]
+fn commits_after_one_that_is_lost_are_all_listed() {
+    let env = TestEnv::new();
+    let packs = || -> Vec<_> {
+        let files = fs_err::read_dir(env.path(".snap/objects")).unwrap();
+        files.map(|file| file.unwrap().path()).collect()
+    };
+    env.write("file", "1");
+    env.snap(["commit", "-m", "one"]).succeeds();
+    let first = packs();
+    for message in ["two", "three", "four"] {
+        env.write("file", message);
+        env.snap(["commit", "-m", message]).succeeds();
+    }
+    first.iter().for_each(|pack| fs_err::remove_file(pack).unwrap());
+    let ran = env.snap(["log", "--oneline"]);
+    assert_eq!(ran.code, Some(4), "{ran}");
+    let messages: Vec<_> =
+        ran.stdout.lines().map(|line| line.rsplit(' ').next().unwrap()).collect();
+    assert_eq!(messages, ["four", "three", "two"], "{ran}");
+    assert!(ran.stderr.contains("is not in the store"), "{ran}");
+    // A push reports the same error as the log.
+    let pushed = env.snap(["push", "./elsewhere"]);
+    assert_eq!(pushed.code, Some(4), "{pushed}");
+    assert_eq!(pushed.stderr, ran.stderr, "{pushed}");
 }

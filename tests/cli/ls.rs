@@ -59,9 +59,9 @@ fn json_has_whole_paths() {
     insta::assert_snapshot!(env.snap(["ls", "-R", "HEAD:sub", "--json"]), @r#"
     exit: 0
     --- stdout ---
-    {"version":1,"path":"sub/c\nd","kind":"file","mode":"0644","size":0,"id":"[ID]"}
-    {"version":1,"path":"sub/deep","kind":"folder","mode":"0755","size":null,"id":"[ID]"}
-    {"version":1,"path":"sub/deep/b","kind":"file","mode":"0644","size":1,"id":"[ID]"}
+    {"version":1,"type":"entry","path":"sub/c\nd","kind":"file","mode":"0644","size":0,"id":"[ID]"}
+    {"version":1,"type":"entry","path":"sub/deep","kind":"folder","mode":"0755","size":null,"id":"[ID]"}
+    {"version":1,"type":"entry","path":"sub/deep/b","kind":"file","mode":"0644","size":1,"id":"[ID]"}
     "#);
 }
 

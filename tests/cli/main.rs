@@ -1,7 +1,7 @@
-//! Tests of the real binary, one file a command.
+//! Tests of the real binary, one file for each command.
 //!
-//! They check the wiring: exit code, stdout and stderr, in a cleared
-//! environment with a fixed clock. What an operation does is tested in core.
+//! They check exit code, stdout and stderr, in a cleared environment with a fixed clock. The
+//! operations themselves are tested in core.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -31,6 +31,7 @@ mod moves;
 mod noticed;
 mod pack;
 mod pager;
+mod partial_remotes;
 mod patch;
 mod path_log;
 mod profile;
@@ -40,6 +41,7 @@ mod remote_credentials;
 mod remote_errors;
 mod remote_names;
 mod remote_read;
+mod remote_sftp;
 mod remote_sync;
 mod repair;
 mod restore;

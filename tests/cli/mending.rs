@@ -1,14 +1,15 @@
-//! What a remote lost or damaged besides packs: its settings, `HEAD`, refs, files of its index.
-//! Each is told of, and mended by a push.
+//! Remotes that lost or damaged files other than packs: settings, `HEAD`, refs, index files. Each
+//! is reported, and repaired by a push.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::{
     env::TestEnv,
     remote::{env, folder, says},
+    serve::Serving,
 };
 
-/// A store with two commits at the remote `origin`, a folder called `there`.
+/// Makes a store with two commits, and pushes it to the remote `origin`, a folder called `there`.
 fn pushed() -> TestEnv {
     let env = env();
     let url = folder(&env, "there");
@@ -24,7 +25,7 @@ fn commit(env: &TestEnv, text: &str) {
     env.snap_in("work", ["commit", "-qm", text]).succeeds();
 }
 
-/// The files of the index there, the one that was written last at the end.
+/// Returns the index files of the remote, the newest last.
 fn index_files(env: &TestEnv) -> Vec<PathBuf> {
     let files = fs_err::read_dir(env.path("there/index")).unwrap();
     let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
@@ -32,7 +33,7 @@ fn index_files(env: &TestEnv) -> Vec<PathBuf> {
     files
 }
 
-/// A clone has the last commit, and all of it.
+/// Asserts that a clone has the last commit and all of its data.
 fn is_cloned(env: &TestEnv, text: &str) {
     let _ = fs_err::remove_dir_all(env.path("cloned"));
     env.snap(["clone", "-q", &folder(env, "there"), "cloned"]).succeeds();
@@ -54,9 +55,13 @@ fn lost_settings_stop_a_push_and_force_writes_them_again() {
         }
         let ran = env.snap_in("work", ["verify", "origin"]);
         says(&ran, 4, &["`snap push origin --all --tags --force`"]);
-        assert!(ran.stdout.contains("has lost its settings: config.toml is not there"));
+        assert!(ran.stdout.contains("has no settings: config.toml is missing"));
         let ran = env.snap_in("work", ["remote", "check"]);
-        assert!(ran.stdout.contains("settings        NO: config.toml is lost"), "{}", ran.stdout);
+        assert!(
+            ran.stdout.contains("settings        NO: config.toml is missing"),
+            "{}",
+            ran.stdout
+        );
         assert_eq!(ran.code, Some(1));
         if is_cache_lost {
             forget_cache(&env);
@@ -64,12 +69,12 @@ fn lost_settings_stop_a_push_and_force_writes_them_again() {
         let text = format!("three {is_cache_lost}");
         commit(&env, &text);
         let ran = env.snap_in("work", ["push"]);
-        says(&ran, 4, &["has lost its settings", "hint: `snap push --force`"]);
+        says(&ran, 4, &["has no settings: config.toml is missing", "hint: `snap push --force`"]);
         let ran = env.snap_in("work", ["push", "--force"]);
-        says(&ran, 0, &["config.toml was lost or damaged there, and is right again"]);
+        says(&ran, 0, &["config.toml was lost or damaged there, and was repaired"]);
         is_cloned(&env, &text);
     }
-    // Also where no branch moves.
+    // The repair also works if no branch moves.
     fs_err::remove_file(env.path("there/config.toml")).unwrap();
     let ran = env.snap_in("work", ["push", "--force"]);
     says(&ran, 0, &["config.toml was lost"]);
@@ -87,16 +92,16 @@ fn damaged_settings_are_named_and_force_writes_them_again() {
         says(&ran, 4, &["--all --tags --force`"]);
         assert!(ran.stdout.contains("the settings of the store at"), "{}", ran.stdout);
         let ran = env.snap_in("work", ["remote", "check"]);
-        assert!(ran.stdout.contains("settings        NO: they cannot be used"), "{}", ran.stdout);
+        assert!(ran.stdout.contains("settings        NO: invalid"), "{}", ran.stdout);
         let text = format!("change {number}");
         commit(&env, &text);
         let ran = env.snap_in("work", ["push"]);
         says(&ran, 4, &["the settings of the store at", "hint: `snap push --force`"]);
         let ran = env.snap_in("work", ["push", "--force"]);
-        says(&ran, 0, &["config.toml was lost or damaged there, and is right again"]);
+        says(&ran, 0, &["config.toml was lost or damaged there, and was repaired"]);
         is_cloned(&env, &text);
     }
-    // What a newer version wrote is left alone.
+    // A file of a newer version is not changed.
     fs_err::write(env.path("there/config.toml"), "version = 99\n").unwrap();
     commit(&env, "newer");
     let ran = env.snap_in("work", ["push", "--force"]);
@@ -120,11 +125,38 @@ fn a_damaged_file_of_the_index_is_found_by_its_length_and_written_again() {
         says(&ran, 4, &["found; "]);
         assert!(ran.stdout.contains("damaged: index/"), "{}", ran.stdout);
         let ran = env.snap_in("work", ["push", "origin", "--all", "--tags"]);
-        says(&ran, 0, &["index/", "was lost or damaged there, and is right again"]);
+        says(&ran, 0, &["index/", "was lost or damaged there, and was repaired"]);
         env.snap_in("work", ["verify", "origin", "--data"]).succeeds();
         is_cloned(&env, "two");
         assert_eq!(fs_err::read(&file).unwrap(), right);
     }
+}
+
+#[test]
+fn a_file_of_the_index_with_a_wrong_length_is_written_again_by_any_push() {
+    let env = pushed();
+    let file = index_files(&env)[0].clone();
+    let right = fs_err::read(&file).unwrap();
+    for (number, harm) in
+        [Vec::new(), right[..9].to_vec(), [&right[..], b"x"].concat()].into_iter().enumerate()
+    {
+        for moves in [false, true] {
+            fs_err::write(&file, &harm).unwrap();
+            if moves {
+                commit(&env, &format!("number {number}"));
+            }
+            let ran = env.snap_in("work", ["push"]);
+            says(&ran, 0, &["index/"]);
+            assert_eq!(fs_err::read(&file).unwrap(), right, "{number}, {moves}");
+        }
+        is_cloned(&env, &format!("number {number}"));
+    }
+    // A link that leads to an endless file has no length, either.
+    fs_err::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &file).unwrap();
+    env.snap_in("work", ["push"]).succeeds();
+    assert!(fs_err::symlink_metadata(&file).unwrap().is_file());
+    is_cloned(&env, "number 2");
 }
 
 #[test]
@@ -155,24 +187,86 @@ fn a_lost_file_of_the_index_is_noticed_by_who_knows_nothing_yet() {
     is_cloned(&env, "three");
 }
 
+/// The client that repairs has no copy of the index file, and no store with the data.
+#[test]
+fn packs_that_no_index_file_lists_are_listed_again_by_a_repair() {
+    for harm in ["lost", "damaged"] {
+        let env = pushed();
+        let url = folder(&env, "there");
+        let file = index_files(&env).pop().unwrap();
+        let mut bytes = fs_err::read(&file).unwrap();
+        bytes[60] ^= 1;
+        fs_err::remove_file(&file).unwrap();
+        if harm == "damaged" {
+            fs_err::write(&file, bytes).unwrap();
+        }
+        assert_eq!(env.snap(["verify", &url]).code, Some(4));
+        let code = if harm == "lost" { 0 } else { 4 };
+        says(&env.snap(["repair", &url, "-n"]), code, &["Would list 1 pack again"]);
+        let told = "Listed 1 pack again that no index file listed";
+        says(&env.snap(["repair", &url]), 0, &[told, "No known damage is left"]);
+        env.snap(["verify", &url, "--data"]).succeeds();
+        is_cloned(&env, "two");
+    }
+}
+
 #[test]
 fn a_clone_goes_on_where_head_is_damaged_and_a_push_mends_it() {
     let env = pushed();
     fs_err::write(env.path("there/HEAD"), "x\n").unwrap();
     let ran = env.snap(["clone", &folder(&env, "there"), "cloned"]);
-    says(&ran, 0, &["warning: HEAD at ", "`main` is taken for the default branch"]);
+    says(&ran, 0, &["warning: HEAD at ", "using `main` as the default branch"]);
     assert_eq!(env.read("cloned/new.txt"), "two");
     let ran = env.snap_in("work", ["verify", "origin"]);
     says(&ran, 4, &["`snap push origin --all --tags`"]);
     assert!(ran.stdout.contains("damaged: HEAD at "), "{}", ran.stdout);
     let ran = env.snap_in("work", ["push", "origin", "--all", "--tags"]);
-    says(&ran, 0, &["HEAD was lost or damaged there, and is right again"]);
+    says(&ran, 0, &["HEAD was lost or damaged there, and was repaired"]);
     assert_eq!(env.read("there/HEAD"), "ref: refs/heads/main\n");
     env.snap_in("work", ["verify", "origin"]).succeeds();
     fs_err::write(env.path("there/HEAD"), "").unwrap();
     let ran = env.snap_in("work", ["push", "--force"]);
     says(&ran, 0, &["HEAD was lost or damaged there"]);
     is_cloned(&env, "two");
+}
+
+#[test]
+fn a_lost_head_or_one_of_a_lost_branch_is_noticed_and_repaired_by_a_push() {
+    let env = pushed();
+    let url = folder(&env, "there");
+    env.snap_in("work", ["branch", "trunk"]).succeeds();
+    env.snap_in("work", ["push", "-q", "origin", "trunk"]).succeeds();
+    let check = |env: &TestEnv| env.snap_in("work", ["remote", "check"]).succeeds();
+    assert!(!check(&env).stderr.contains("HEAD"));
+    env.snap_in("work", ["verify", "origin"]).succeeds();
+    for name in ["missing", "of a lost branch"] {
+        match name {
+            "missing" => fs_err::remove_file(env.path("there/HEAD")).unwrap(),
+            _ => fs_err::write(env.path("there/HEAD"), "ref: refs/heads/gone\n").unwrap(),
+        }
+        for place in ["origin", &url] {
+            let ran = env.snap_in("work", ["verify", place]);
+            says(&ran, 4, &["found; "]);
+            assert!(ran.stdout.contains("damaged: HEAD at "), "{name}: {}", ran.stdout);
+        }
+        let _ = fs_err::remove_dir_all(env.path("cloned"));
+        let ran = env.snap(["clone", &url, "cloned"]);
+        says(&ran, 0, &["warning: ", "using `main` as the default branch"]);
+        let ran = check(&env);
+        assert_eq!(ran.stderr.contains("warning: HEAD is missing there"), name == "missing");
+        let ran = env.snap_in("work", ["push", "origin", "--all", "--tags"]);
+        says(&ran, 0, &["HEAD was lost or damaged there, and was repaired"]);
+        assert_eq!(env.read("there/HEAD"), "ref: refs/heads/main\n");
+        env.snap_in("work", ["verify", "origin"]).succeeds();
+    }
+    // A default branch that was deleted is no damage.
+    env.snap_in("work", ["push", "-q", "--delete", "main"]).succeeds();
+    env.snap_in("work", ["fetch"]);
+    env.snap(["verify", &url]).succeeds();
+    // Without a branch it is not known whether one was lost.
+    fs_err::remove_dir_all(env.path("there/refs")).unwrap();
+    let ran = env.snap(["verify", &url]);
+    says(&ran, 0, &["there is no branch or tag", "or all branches were lost"]);
 }
 
 #[test]
@@ -191,13 +285,13 @@ fn a_damaged_ref_is_left_out_of_clones_and_replaced_or_deleted_by_a_push() {
         }
         let _ = fs_err::remove_dir_all(env.path("cloned"));
         let ran = env.snap(["clone", &folder(&env, "there"), "cloned"]);
-        says(&ran, 4, &["refs/heads/other at ", "refs/tags/v1 at ", "it was left out"]);
+        says(&ran, 4, &["refs/heads/other at ", "refs/tags/v1 at ", "it was skipped"]);
         assert_eq!(env.read("cloned/new.txt"), last);
         last = format!("{}", harm.len());
-        // The others move all the same.
+        // The other refs still move.
         commit(&env, &last);
         let ran = env.snap_in("work", ["push", "origin", "--all", "--tags"]);
-        says(&ran, 4, &["other -> other  refused: it is damaged there", "main -> main  "]);
+        says(&ran, 4, &["other -> other  rejected: it is damaged there", "main -> main  "]);
         let main = env.read("there/refs/heads/main");
         let ran = env.snap_in("work", ["push", "--force", "origin", "other", "v1"]);
         let told = ["refs/heads/other was lost or damaged there", "refs/tags/v1 was lost"];
@@ -206,7 +300,7 @@ fn a_damaged_ref_is_left_out_of_clones_and_replaced_or_deleted_by_a_push() {
         env.snap_in("work", ["verify", "origin"]).succeeds();
         fs_err::write(env.path("there/refs/heads/other"), harm).unwrap();
         let ran = env.snap_in("work", ["push", "--delete", "other"]);
-        says(&ran, 0, &["other  deleted, it was damaged"]);
+        says(&ran, 0, &["other  deleted; it was damaged"]);
         is_cloned(&env, &last);
         env.snap_in("work", ["push", "-q", "origin", "other"]).succeeds();
     }
@@ -231,15 +325,15 @@ fn verify_knows_where_the_branches_of_a_remote_stood() {
     let ran = env.snap_in("work", ["verify", "origin"]);
     says(&ran, 4, &["found; "]);
     assert!(ran.stdout.contains("damaged: branch `main` at "), "{}", ran.stdout);
-    assert!(ran.stdout.contains(", and is not there"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("is missing; it was last seen at"), "{}", ran.stdout);
     env.snap_in("work", ["push", "origin", "--all", "--tags"]).succeeds();
     is_cloned(&env, "three");
-    // Put back to an earlier state.
+    // Resets the remote to an earlier state.
     copy("before", "there");
     let ran = env.snap_in("work", ["verify", "origin"]);
     says(&ran, 4, &["found; "]);
-    assert!(ran.stdout.contains(", which is not there any more"), "{}", ran.stdout);
-    // Moved or deleted by others is no damage.
+    assert!(ran.stdout.contains(", which is missing now"), "{}", ran.stdout);
+    // Refs that other users moved or deleted are not damage.
     copy("now", "there");
     env.snap(["clone", "-q", &folder(&env, "there"), "other"]).succeeds();
     env.snap_in("other", ["branch", "more"]).succeeds();
@@ -271,4 +365,308 @@ fn a_folder_or_a_pipe_in_place_of_a_file_is_damage_that_verify_names() {
         }
         env.snap_in("work", ["verify", "origin"]).succeeds();
     }
+}
+
+/// Runs `test` with a repository of a server and with the store of a project. Passes the location
+/// and the folder of the store.
+fn with_each_live_store(test: impl Fn(&TestEnv, &str, &Path)) {
+    let env = env();
+    env.write("served/.keep", "");
+    let serving = Serving::start(&env, "served");
+    let url = format!("{}/x", serving.url);
+    env.snap_in("work", ["push", "-q", &url, "main"]).succeeds();
+    test(&env, &url, &env.path("served/x"));
+    drop(serving);
+    let env = self::env();
+    let there = env.path("there").display().to_string();
+    env.snap(["init", "there"]).succeeds();
+    env.snap_in("work", ["push", "-q", &there, "main"]).succeeds();
+    test(&env, &there, &env.path("there/.snap"));
+}
+
+#[test]
+fn a_damaged_ref_of_a_server_or_a_project_is_left_out_replaced_or_deleted() {
+    with_each_live_store(|env, url, store| {
+        env.snap_in("work", ["branch", "other"]).succeeds();
+        env.snap_in("work", ["push", "-q", url, "other"]).succeeds();
+        let file = store.join("refs/heads/other");
+        let harms: [&[u8]; 3] = [b"", b"garbage\n", &[b'x'; 20_000]];
+        for harm in harms {
+            let length = harm.len();
+            fs_err::write(&file, harm).unwrap();
+            let _ = fs_err::remove_dir_all(env.path("cloned"));
+            let ran = env.snap(["clone", url, "cloned"]);
+            says(&ran, 4, &["refs/heads/other at ", "it was skipped"]);
+            assert_eq!(env.read("cloned/notes.txt"), env.read("work/notes.txt"));
+            let ran = env.snap_in("work", ["verify", url]);
+            says(&ran, 4, &["found; "]);
+            assert!(ran.stdout.contains("damaged: refs/heads/other at "), "{}", ran.stdout);
+            commit(env, &format!("{url} {length}"));
+            let ran = env.snap_in("work", ["push", url, "main", "other"]);
+            says(&ran, 4, &["other -> other  rejected: it is damaged there", "main -> main  "]);
+            let ran = env.snap_in("work", ["push", "--force", url, "other"]);
+            says(&ran, 0, &["refs/heads/other was lost or damaged there, and was repaired"]);
+            env.snap_in("work", ["verify", url]).succeeds();
+            fs_err::write(&file, harm).unwrap();
+            let ran = env.snap_in("work", ["push", url, "--delete", "other"]);
+            says(&ran, 0, &["other  deleted; it was damaged"]);
+            assert!(!file.exists());
+            env.snap_in("work", ["push", "-q", url, "other"]).succeeds();
+        }
+        // The same holds if there is no other branch.
+        env.snap_in("work", ["push", "-q", url, "--delete", "other"]).succeeds();
+        fs_err::write(store.join("refs/heads/main"), "").unwrap();
+        let _ = fs_err::remove_dir_all(env.path("cloned"));
+        says(&env.snap(["clone", url, "cloned"]), 4, &["refs/heads/main at "]);
+        says(&env.snap_in("work", ["verify", url]), 4, &["found; "]);
+        env.snap_in("work", ["push", "-q", "--force", url, "main"]).succeeds();
+        env.snap(["clone", "-q", url, "cloned"]).succeeds();
+    });
+}
+
+#[test]
+fn a_damaged_or_lost_head_of_a_server_or_a_project_is_mended_by_a_push() {
+    with_each_live_store(|env, url, store| {
+        let head = store.join("HEAD");
+        let text = fs_err::read_to_string(&head).unwrap();
+        for harm in [Some(""), Some("x\n"), None] {
+            match harm {
+                Some(harm) => fs_err::write(&head, harm).unwrap(),
+                None => fs_err::remove_file(&head).unwrap(),
+            }
+            let _ = fs_err::remove_dir_all(env.path("cloned"));
+            let ran = env.snap(["clone", url, "cloned"]);
+            says(&ran, 0, &["warning: HEAD at ", "using `main` as the default branch"]);
+            assert_eq!(env.read("cloned/notes.txt"), env.read("work/notes.txt"));
+            // Meanwhile branches move and new ones are created.
+            commit(env, &format!("{url} {harm:?}"));
+            let name = format!("new{}", harm.map_or(9, str::len));
+            env.snap_in("work", ["branch", &name]).succeeds();
+            env.snap_in("work", ["push", "-q", url, "main", &name]).succeeds();
+            let ran = env.snap_in("work", ["verify", url]);
+            says(&ran, 4, &["found; "]);
+            assert!(ran.stdout.contains("damaged: HEAD at "), "{}", ran.stdout);
+            let ran = env.snap_in("work", ["push", "--force", url, "main"]);
+            says(&ran, 0, &["HEAD was lost or damaged there, and was repaired"]);
+            assert_eq!(fs_err::read_to_string(&head).unwrap(), text);
+            env.snap_in("work", ["verify", url]).succeeds();
+        }
+        fs_err::write(&head, "").unwrap();
+        env.snap_in("work", ["verify", url]);
+        let ran = env.snap_in("work", ["push", url, "main"]);
+        says(&ran, 0, &["HEAD was lost or damaged there, and was repaired"]);
+    });
+}
+
+#[test]
+fn lost_or_damaged_settings_of_a_server_stop_a_push_and_force_writes_them_again() {
+    let env = env();
+    env.write("served/.keep", "");
+    let mut serving = Serving::start(&env, "served");
+    let url = format!("{}/x", serving.url);
+    env.snap_in("work", ["push", "-q", &url, "main"]).succeeds();
+    let file = env.path("served/x/config.toml");
+    let right = fs_err::read_to_string(&file).unwrap();
+    let harms: [Option<&[u8]>; 5] =
+        [Some(b""), Some(b"version = 2\nversjon = 3\n"), Some(b"\xff"), Some(&[0; 40]), None];
+    for (number, harm) in harms.into_iter().enumerate() {
+        for is_restarted in [false, true] {
+            match harm {
+                Some(harm) => fs_err::write(&file, harm).unwrap(),
+                None => fs_err::remove_file(&file).unwrap(),
+            }
+            if is_restarted {
+                drop(serving);
+                serving = Serving::start(&env, "served");
+            }
+            let url = format!("{}/x", serving.url);
+            let ran = env.snap_in("work", ["verify", &url]);
+            says(&ran, 4, &["--all --tags --force`"]);
+            assert!(ran.stdout.contains("damaged: config.toml at "), "{}", ran.stdout);
+            // The same holds if the remote already has all objects of the push.
+            let name = format!("new{number}{is_restarted}");
+            env.snap_in("work", ["branch", &name]).succeeds();
+            let ran = env.snap_in("work", ["push", &url, &name]);
+            says(&ran, 4, &["config.toml at ", " is damaged", "hint: `snap push --force`"]);
+            commit(&env, &format!("{number} {is_restarted}"));
+            let ran = env.snap_in("work", ["push", &url, "main"]);
+            says(&ran, 4, &["config.toml at ", " is damaged", "hint: `snap push --force`"]);
+            let ran = env.snap_in("work", ["push", "--force", &url, "main"]);
+            says(&ran, 0, &["config.toml was lost or damaged there, and was repaired"]);
+            assert_eq!(fs_err::read_to_string(&file).unwrap(), right);
+            env.snap_in("work", ["verify", &url]).succeeds();
+            let _ = fs_err::remove_dir_all(env.path("cloned"));
+            env.snap(["clone", "-q", &url, "cloned"]).succeeds();
+            assert_eq!(env.read("cloned/new.txt"), format!("{number} {is_restarted}"));
+        }
+    }
+    let kept = fs_err::read(env.path("served/x/config.toml.damaged")).unwrap();
+    assert_eq!(kept, b"\xff", "text is kept");
+    // Settings of a newer version are not changed.
+    fs_err::write(&file, "version = 99\n").unwrap();
+    commit(&env, "newer");
+    assert_ne!(env.snap_in("work", ["push", "--force", &url, "main"]).code, Some(0));
+    assert_eq!(env.read("served/x/config.toml"), "version = 99\n");
+}
+
+#[test]
+fn verify_says_that_a_remote_has_no_branch() {
+    with_each_live_store(|env, url, store| {
+        let told = "No damage found, but there is no branch or tag";
+        let ran = env.snap_in("work", ["verify", url, "--data"]);
+        assert!(ran.succeeds().stderr.contains("No errors found"));
+        fs_err::remove_file(store.join("refs/heads/main")).unwrap();
+        for args in [&["verify", url][..], &["verify", url, "--data"]] {
+            says(&env.snap_in("work", args), 0, &[told]);
+        }
+    });
+}
+
+#[test]
+fn a_clone_begins_with_another_branch_where_the_default_branch_was_deleted() {
+    let env = pushed();
+    env.write("served/.keep", "");
+    let serving = Serving::start(&env, "served");
+    for url in [folder(&env, "there"), format!("{}/x", serving.url)] {
+        for name in ["aside", "other"] {
+            env.snap_in("work", ["branch", name]);
+        }
+        env.snap_in("work", ["push", "-q", &url, "main"]).succeeds();
+        env.snap_in("work", ["push", "-q", &url, "aside", "other"]).succeeds();
+        let ran = env.snap_in("work", ["push", &url, "--delete", "other"]);
+        assert!(!ran.succeeds().stderr.contains("default branch"));
+        let ran = env.snap_in("work", ["push", &url, "--delete", "main"]);
+        says(&ran, 0, &["warning: `main` was the default branch there"]);
+        let _ = fs_err::remove_dir_all(env.path("cloned"));
+        let ran = env.snap(["clone", &url, "cloned"]);
+        says(&ran, 0, &["warning: there is no branch `main`", "using `aside` as the default"]);
+        assert_eq!(env.read("cloned/notes.txt"), env.read("work/notes.txt"));
+        assert!(env.snap(["ls", &format!("{url}#")]).succeeds().stdout.contains("notes.txt"));
+        env.snap_in("work", ["push", "-q", &url, "--delete", "aside"]).succeeds();
+        let _ = fs_err::remove_dir_all(env.path("cloned"));
+        says(&env.snap(["clone", &url, "cloned"]), 1, &["there is no branch `main`"]);
+    }
+}
+
+#[test]
+fn a_lost_ref_of_a_server_goes_on_from_where_it_stood_and_nowhere_else() {
+    let env = env();
+    env.write("served/.keep", "");
+    let serving = Serving::start(&env, "served");
+    let url = format!("{}/x", serving.url);
+    env.snap_in("work", ["push", "-q", &url, "main"]).succeeds();
+    env.snap(["clone", "-q", &url, "behind"]).succeeds();
+    commit(&env, "more");
+    env.snap_in("work", ["push", "-q", &url, "main"]).succeeds();
+    fs_err::remove_file(env.path("served/x/refs/heads/main")).unwrap();
+    env.write("behind/other", "other");
+    env.snap_in("behind", ["commit", "-q"]).succeeds();
+    let ran = env.snap_in("behind", ["push", "--force", &url, "main"]);
+    assert_ne!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("the file of refs/heads/main was lost on this server"),
+        "{}",
+        ran.stderr
+    );
+    commit(&env, "still more");
+    env.snap_in("work", ["push", "-q", &url, "main"]).succeeds();
+    env.snap(["clone", "-q", &url, "cloned"]).succeeds();
+    assert_eq!(env.read("cloned/notes.txt"), env.read("work/notes.txt"));
+}
+
+/// Replaces `path` by something that is not a regular file: a pipe, a socket, a device, or a link
+/// that is dangling or circular.
+fn put_odd(path: &Path, kind: &str) {
+    let _ = fs_err::remove_file(path);
+    let link = |to: &str| std::os::unix::fs::symlink(to, path).unwrap();
+    let node =
+        |kind, device| rustix::fs::mknodat(rustix::fs::CWD, path, kind, 0o600.into(), device);
+    match kind {
+        "pipe" => node(rustix::fs::FileType::Fifo, 0).unwrap(),
+        "socket" => drop(std::os::unix::net::UnixListener::bind(path).unwrap()),
+        // Only root can create a device, so this links to one.
+        "device" => link("/dev/zero"),
+        "dangling" => link("nowhere"),
+        _ => link("other"),
+    }
+}
+
+const ODD: [&str; 5] = ["pipe", "socket", "device", "dangling", "circle"];
+
+#[test]
+fn a_ref_that_is_no_file_is_damaged_and_blocks_nobody() {
+    let test = |env: &TestEnv, url: &str, file: &Path| {
+        env.snap_in("work", ["branch", "other"]).succeeds();
+        for kind in ODD {
+            env.snap_in("work", ["push", "-q", url, "other"]).succeeds();
+            put_odd(file, kind);
+            let _ = fs_err::remove_dir_all(env.path("cloned"));
+            let ran = env.snap(["clone", url, "cloned"]);
+            says(&ran, 4, &["refs/heads/other", "it was skipped"]);
+            let ran = env.snap_in("work", ["verify", url]);
+            assert_eq!(ran.code, Some(4), "{kind}: {}", ran.stderr);
+            assert!(ran.stdout.contains("refs/heads/other"), "{kind}: {}", ran.stdout);
+            let ran = env.snap_in("work", ["push", "--force", url, "other"]);
+            says(&ran, 0, &["refs/heads/other was lost or damaged there, and was repaired"]);
+            assert!(fs_err::symlink_metadata(file).unwrap().is_file(), "{kind}");
+        }
+    };
+    with_each_live_store(|env, url, store| test(env, url, &store.join("refs/heads/other")));
+    let env = pushed();
+    let url = folder(&env, "there");
+    test(&env, &url, &env.path("there/refs/heads/other"));
+    // The same kinds in the local store.
+    for kind in ODD {
+        put_odd(&env.path("work/.snap/refs/heads/other"), kind);
+        says(&env.snap_in("work", ["branch"]), 4, &["refs/heads/other is damaged"]);
+        let ran = env.snap_in("work", ["verify"]);
+        assert!(ran.stdout.contains("refs/heads/other"), "{kind}: {}", ran.stdout);
+    }
+}
+
+#[test]
+fn a_file_among_refs_with_a_name_that_no_ref_has_is_passed_over_and_named() {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+
+    let names = ["a..b", "x.lock", "two\nlines", "a b"].map(OsStr::new);
+    let names = [&names[..], &[OsStr::from_bytes(b"\xff")]].concat();
+    let put = |heads: &Path| {
+        for name in &names {
+            fs_err::write(heads.join(name), "garbage").unwrap();
+        }
+    };
+    let test = |env: &TestEnv, url: &str, heads: &Path| {
+        put(heads);
+        let _ = fs_err::remove_dir_all(env.path("cloned"));
+        env.snap(["clone", "-q", url, "cloned"]).succeeds();
+        commit(env, url);
+        env.snap_in("work", ["push", "-q", url, "main"]).succeeds();
+        env.snap_in("cloned", ["pull", "-q"]).succeeds();
+    };
+    with_each_live_store(|env, url, store| {
+        test(env, url, &store.join("refs/heads"));
+        // A user with access to the store can find the cause.
+        let ran = env.snap(["--store", &store.display().to_string(), "verify"]);
+        assert_eq!(ran.code, Some(4), "{}{}", ran.stdout, ran.stderr);
+        for named in ["refs/heads/a..b", "refs/heads/x.lock"] {
+            assert!(ran.stdout.contains(named), "{}", ran.stdout);
+        }
+    });
+    let env = pushed();
+    test(&env, &folder(&env, "there"), &env.path("there/refs/heads"));
+    let ran = env.snap_in("work", ["verify", "origin"]);
+    says(&ran, 4, &["found; "]);
+    assert!(ran.stdout.contains("damaged: refs/heads/a..b at "), "{}", ran.stdout);
+    // The same names in the local store.
+    put(&env.path("work/.snap/refs/heads"));
+    for command in [&["branch"][..], &["log"], &["status"], &["commit", "-m", "more"]] {
+        let ran = env.snap_in("work", command);
+        assert!(matches!(ran.code, Some(0 | 4)), "{command:?}: {:?} {}", ran.code, ran.stderr);
+    }
+    let ran = env.snap_in("work", ["branch"]);
+    says(&ran, 4, &["refs/heads/a..b is not a valid name of a branch or tag (rename or"]);
+    assert!(!ran.stderr.contains("two\nlines"), "{}", ran.stderr);
+    let ran = env.snap_in("work", ["verify"]);
+    assert!(ran.stdout.contains("refs/heads/x.lock"), "{}", ran.stdout);
+    assert!(!ran.stdout.contains("two\nlines"), "{}", ran.stdout);
 }

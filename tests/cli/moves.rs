@@ -1,4 +1,4 @@
-//! What a commit reads of files and folders that were moved.
+//! Which moved files and folders a commit reads again.
 
 use std::{thread::sleep, time::Duration};
 
@@ -6,20 +6,20 @@ use serde_json::Value;
 
 use crate::env::TestEnv;
 
-/// Longer than the times of a file are mistrusted.
+/// Longer than the period in which a file's times are not trusted.
 const SETTLED: Duration = Duration::from_millis(2100);
 
 fn commit(env: &TestEnv) -> Value {
     env.snap(["commit", "--json"]).succeeds().json().remove(0)
 }
 
-/// What a commit counted: new, changed and unmodified files.
+/// Returns the numbers of new, changed and unmodified files of a commit.
 fn counts(made: &Value) -> [u64; 3] {
     ["files_new", "files_changed", "files_unmodified"].map(|key| made[key].as_u64().unwrap())
 }
 
-/// A rename changes a file's ctime, as a rewrite does; it changes nothing about
-/// what is below a folder.
+/// A rename changes a file's ctime, as a rewrite does. The rename of a folder changes nothing below
+/// it.
 #[test]
 fn a_moved_file_is_read_again_and_what_is_in_a_moved_folder_is_not() {
     let env = TestEnv::new();
@@ -49,7 +49,7 @@ fn a_moved_file_is_read_again_and_what_is_in_a_moved_folder_is_not() {
     env.snap(["verify", "--data"]).succeeds();
 }
 
-/// Another file with the old one's name, size and time is another file.
+/// A different file with the same name, size and time must be detected.
 #[test]
 fn what_takes_the_place_of_a_moved_file_is_read() {
     let env = TestEnv::new();

@@ -1,10 +1,11 @@
-//! What commits and comparisons notice, and how they say so.
+//! Problems that commits and comparisons detect, and their messages.
+
+use snap_testkit::skip::skip;
 
 use crate::env::TestEnv;
 
-/// More attributes than the system lists: reading them fails with `E2BIG`.
-/// Needs root and a file system in memory; elsewhere nothing is tested.
-#[expect(clippy::print_stderr, reason = "the test says that it is skipped")]
+/// Sets so many attributes that reading their list fails with `E2BIG`. Needs root and a file system
+/// in memory; otherwise the test is skipped.
 fn add_unreadable_attributes(env: &TestEnv, path: &str) -> bool {
     let path = env.path(path);
     let set = (0..300).try_for_each(|n| {
@@ -12,7 +13,7 @@ fn add_unreadable_attributes(env: &TestEnv, path: &str) -> bool {
         rustix::fs::setxattr(path.as_path(), name, b"value", rustix::fs::XattrFlags::empty())
     });
     if set.is_err() {
-        eprintln!("skipped: needs root and a file system with many attributes");
+        skip("attributes that cannot be read", "needs root and a file system with many attributes");
     }
     set.is_ok()
 }
@@ -30,7 +31,7 @@ fn attributes_that_cannot_be_read_are_named_with_exit_code_3() {
     --- stdout ---
     [ID]
     --- stderr ---
-    Made a store at home/.snap
+    Created a store at home/.snap
     warning: cannot read extended attributes of `home/notes.txt`: Argument list too long (os error 7)
     Committed 2 files, 11 B: 2 new, 0 changed, 0 unmodified
     Read [SIZE], added [SIZE], stored [SIZE] in [TIME]
@@ -88,7 +89,7 @@ fn verify_against_files_names_what_changed_although_its_times_did_not() {
     damaged: notes.txt
     --- stderr ---
     Read 2 files, 9 B, and compared them with commit [ID]
-    warning: 1 file changed although the modification time did not; `snap restore HEAD --overwrite --checksum` gives the content of the commit back, `snap commit --checksum` keeps the one that is there now
+    warning: 1 file changed without a new modification time; `snap restore HEAD --overwrite --checksum` restores the content of the commit, `snap commit --checksum` commits the current content
     ");
     let json = env.snap_in("home", ["verify", "--against-files", "--json"]);
     assert_eq!(json.code, Some(4));

@@ -4,8 +4,8 @@ use std::process::Stdio;
 
 use crate::env::TestEnv;
 
-/// Two commits of a small project, and bundles of them: `first.snap`,
-/// `second.snap` (what the first lacks) and `both.snap`.
+/// Makes two commits of a small project and three bundles: `first.snap`, `second.snap` (what the
+/// first one lacks) and `both.snap`.
 fn project() -> TestEnv {
     let env = TestEnv::new();
     env.write("project/notes.txt", "one\n");
@@ -34,7 +34,7 @@ fn a_history_goes_through_one_file() {
     --- stdout ---
     [ID]
     --- stderr ---
-    Made a store at .snap
+    Created a store at .snap
     Unpacked ../both.snap: 2 commits and 8 objects new, of 8 checked; [SIZE] of contents, stored in [SIZE]
     Branch main is at [SHORT ID]
     ");
@@ -49,8 +49,8 @@ fn a_history_goes_through_one_file() {
     --- stdout ---
     [ID]
     --- stderr ---
-    Nothing in ../both.snap is new, all of it was checked
-    No branch was moved; `snap branch NAME [SHORT ID]` or --branch gives it one
+    ../both.snap was checked; the store already has all of it
+    No branch was moved; `snap branch NAME [SHORT ID]` or --branch creates one
     ");
     env.snap_in("elsewhere", ["verify", "--data"]).succeeds();
 }
@@ -62,8 +62,8 @@ fn an_update_needs_what_it_builds_on() {
     exit: 1
     --- stderr ---
     error: cannot unpack ../second.snap
-      caused by: the store lacks what the bundle builds on: commits [ID]
-    hint: unpack a bundle that has them first, or have one made without --since
+      caused by: the store lacks prerequisites of the bundle: commits [ID]
+    hint: first unpack a bundle with these commits, or pack again without --since
     ");
     assert!(!env.path("elsewhere/.snap").exists());
     env.snap_in("elsewhere", ["unpack", "../first.snap"]).succeeds();
@@ -87,8 +87,8 @@ fn a_branch_goes_forward_only() {
     insta::assert_snapshot!(env.snap_in("elsewhere", ["unpack", "../both.snap", "-b", "main"]), @r"
     exit: 1
     --- stderr ---
-    error: branch `main` has commits that [SHORT ID] does not follow
-    hint: its objects are in the store; --force moves the branch, another name keeps both
+    error: branch `main` has commits that are not ancestors of [SHORT ID]
+    hint: the new commits are in the store; --force moves the branch, `--branch NAME` with a new name keeps both
     ");
     env.snap_in("elsewhere", ["unpack", "../both.snap", "-b", "theirs"]).succeeds();
     env.snap_in("elsewhere", ["unpack", "../both.snap", "-b", "main", "--force"]).succeeds();
@@ -152,7 +152,7 @@ fn a_bundle_is_looked_into_without_a_store() {
     env.snap(["show", "both.snap"]).succeeds();
     env.snap(["restore", "both.snap:src", "out"]).succeeds();
     assert_eq!(env.read("out/main.rs"), "fn main() {}\n");
-    // A name with a colon, and one without the usual ending.
+    // One name has a colon; the other one lacks the usual suffix.
     for name in ["a:b.snap", "bundle"] {
         fs_err::copy(env.path("both.snap"), env.path(name)).unwrap();
         env.snap(["restore", &format!("{name}:notes.txt"), "out", "--overwrite"]).succeeds();
@@ -161,7 +161,7 @@ fn a_bundle_is_looked_into_without_a_store() {
     insta::assert_snapshot!(env.snap(["restore", "both.snap"]), @r"
     exit: 2
     --- stderr ---
-    error: a bundle or a remote has no folder to restore into: name one
+    error: a bundle or a remote has no project folder; pass the folder to restore into
     ");
 }
 
@@ -173,30 +173,30 @@ fn what_is_no_bundle_is_said_so() {
     exit: 4
     --- stderr ---
     error: cannot use text.snap as a bundle
-      caused by: the file does not start as a bundle does
-      caused by: this is not a bundle: its magic number is wrong
-    hint: `snap pack` and `snap archive` make bundles
+      caused by: the file is not a bundle
+      caused by: not a bundle: wrong magic number
+    hint: `snap pack` and `snap archive` create bundles
     ");
     insta::assert_snapshot!(env.snap(["ls", "none.snap"]), @r"
     exit: 1
     --- stderr ---
     error: there is no file `none.snap`, and no commit of that name
-    hint: `snap pack` makes bundles, `snap log` lists commits
+    hint: `snap pack` creates bundles, `snap log` lists commits
     ");
     insta::assert_snapshot!(env.snap(["ls", "second.snap"]), @r"
     exit: 1
     --- stderr ---
     error: cannot use second.snap as a bundle
-      caused by: the bundle holds only what came after [SHORT ID]
-    hint: unpack it into a store that has what it builds on (`snap unpack`)
+      caused by: the bundle is incomplete: it requires commit [SHORT ID]
+    hint: `snap unpack` it into a store that has the commits it builds on
     ");
     insta::assert_snapshot!(env.snap_in("elsewhere", ["unpack", "../text.snap"]), @r"
     exit: 4
     --- stderr ---
     error: cannot unpack ../text.snap
-      caused by: the file does not start as a bundle does
-      caused by: this is not a bundle: its magic number is wrong
-    hint: `snap pack` and `snap archive` make bundles
+      caused by: the file is not a bundle
+      caused by: not a bundle: wrong magic number
+    hint: `snap pack` and `snap archive` create bundles
     ");
     let whole = fs_err::read(env.path("both.snap")).unwrap();
     fs_err::write(env.path("cut.snap"), &whole[..500]).unwrap();
@@ -204,8 +204,8 @@ fn what_is_no_bundle_is_said_so() {
     exit: 4
     --- stderr ---
     error: cannot unpack ../cut.snap
-      caused by: the bundle is cut off at byte 500
-    hint: it was not copied to its end; get it again
+      caused by: the bundle is truncated at byte 500
+    hint: the file is truncated; copy it again
     ");
     assert!(!env.path("elsewhere/.snap").exists());
 }
@@ -233,7 +233,7 @@ fn a_file_that_is_there_stays() {
     insta::assert_snapshot!(env.snap_in("project", ["--json", "pack", "-o", "-"]), @r#"
     exit: 2
     --- stderr ---
-    {"version":1,"type":"error","message":"--json and `-o -` both want stdout","causes":[],"hint":null,"exit":2}
+    {"version":1,"type":"error","message":"--json and `-o -` both write to stdout","causes":[],"hint":null,"exit":2}
     "#);
 }
 
@@ -263,10 +263,14 @@ fn a_damaged_bundle_is_named_and_its_files_listed_once() {
     assert_eq!(said.code, Some(4), "{said}");
     assert!(said.stderr.lines().count() <= 4, "{said}");
     assert!(said.stderr.contains("could not be restored: `file"), "{said}");
-    assert!(said.stderr.contains("hint: what could be restored was; get x.snap again"), "{said}");
+    assert!(
+        said.stderr
+            .contains("hint: everything else was restored; x.snap is damaged, copy it again"),
+        "{said}"
+    );
     let said = env.snap(["export", "x.snap", "-o", "x.tar"]);
     assert_eq!(said.code, Some(4), "{said}");
-    assert!(said.stderr.contains("hint: x.snap has changed since it was made"), "{said}");
+    assert!(said.stderr.contains("hint: x.snap was changed after it was created"), "{said}");
 }
 
 #[test]
@@ -303,7 +307,7 @@ fn an_output_inside_a_store_is_refused() {
     for (command, output) in [("pack", ".snap/HEAD"), ("export", ".snap/objects/new.tar")] {
         let refused = env.snap_in("home", [command, "latest", "-o", output, "-f"]);
         assert_eq!(refused.code, Some(2), "{}", refused.stderr);
-        assert!(refused.stderr.contains("would lie in a store"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("would be inside a store"), "{}", refused.stderr);
     }
     assert_eq!(env.read("home/.snap/HEAD"), head);
 }

@@ -1,19 +1,19 @@
-//! The pager: on a terminal, for what is longer than it.
+//! The pager for output that is longer than the terminal.
 
 use crate::{env::TestEnv, terminal::shown};
 
-/// One commit, whose log takes seven lines.
+/// Makes one commit, whose log has seven lines.
 fn env() -> TestEnv {
     let env = TestEnv::new();
     env.write("file", "1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n13\n14\n15\n16\n");
     env.snap(["commit", "-q", "-m", "one\ntwo"]).succeeds();
-    // Marks what passes through it.
+    // This pager marks each line that goes through it.
     env.write("mark", "#!/bin/sh\nsed 's/^/P> /'\n");
     env.mode("mark", 0o755);
     env
 }
 
-/// What a terminal of so many rows is sent.
+/// Returns the output of `line` on a terminal with this number of rows.
 fn on(rows: u32, env: &TestEnv, line: &str) -> Option<String> {
     shown(env, &format!("stty rows {rows} cols 80; {line}"))
 }
@@ -71,7 +71,7 @@ fn a_pager_that_cannot_be_started_is_done_without() {
     let env = env();
     let Some(said) = on(5, &env, "SNAP_PAGER=./nowhere snap log; echo code $?") else { return };
     assert!(said.starts_with("\u{1b}[33mcommit ") && said.ends_with("two\ncode 0\n"), "{said:?}");
-    // A shell has its own words for it.
+    // A shell prints its own error message.
     let said = on(5, &env, "SNAP_PAGER='./nowhere \"$HOME\"' snap log; echo code $?").unwrap();
     assert!(said.contains("not found") && said.ends_with("two\ncode 0\n"), "{said:?}");
 }
@@ -88,7 +88,7 @@ fn less_is_told_to_leave_when_all_fits() {
 #[test]
 fn keys_and_the_screen_are_the_pagers_while_it_runs() {
     let env = env();
-    // As when Ctrl-C is hit in it, twice.
+    // Simulates two Ctrl-C while the pager runs.
     env.write("pager", "#!/bin/sh\nkill -INT $PPID; kill -INT $PPID; sleep 0.3; exec ./mark\n");
     env.mode("pager", 0o755);
     let Some(said) = on(7, &env, "SNAP_PAGER=./pager snap log; echo code $?") else { return };
@@ -98,7 +98,7 @@ fn keys_and_the_screen_are_the_pagers_while_it_runs() {
         env.write(&format!("many/{name}"), name);
     }
     env.snap(["commit", "-q"]).succeeds();
-    // What is said meanwhile comes when it is gone.
+    // Messages are printed after the pager has ended.
     let line = "SNAP_PAGER=./mark snap restore latest out --dry-run";
     let said = on(4, &env, line).unwrap();
     let (listed, rest) = said.split_once("Would restore").unwrap();

@@ -1,15 +1,16 @@
-//! Patches that `snap diff` writes, applied by those who read them.
+//! Applies the patches of `snap diff` with `patch` and git.
 
 use std::{io::Write, os::unix::fs::symlink, process::Stdio};
+
+use snap_testkit::skip::skip_without_program;
 
 use crate::env::TestEnv;
 
 const PATCH: &[&str] = &["patch", "-p1", "-s"];
 const GIT: &[&str] = &["git", "apply", "-p1"];
 
-/// Applies patches one after the other to the old snapshot and compares the
-/// result with the new one. Does nothing where the tool is missing.
-#[expect(clippy::print_stderr, reason = "the test says that it is skipped")]
+/// Applies patches one after another to the old snapshot, and compares the result with the new one.
+/// Does nothing if the tool is missing.
 #[track_caller]
 fn assert_applies(env: &TestEnv, (old, new): (&str, &str), tool: &[&str], patches: &[String]) {
     let elsewhere = tempfile::tempdir().unwrap();
@@ -20,7 +21,7 @@ fn assert_applies(env: &TestEnv, (old, new): (&str, &str), tool: &[&str], patche
         let mut command = std::process::Command::new(tool[0]);
         command.args(&tool[1..]).current_dir(target).stdin(Stdio::piped());
         let Ok(mut child) = command.env("GIT_CEILING_DIRECTORIES", target).spawn() else {
-            return eprintln!("skipped: `{}` is not here", tool[0]);
+            return skip_without_program("a test of patches", tool[0]);
         };
         child.stdin.take().unwrap().write_all(patch.as_bytes()).unwrap();
         assert!(child.wait().unwrap().success(), "{tool:?}\n{patch}");
@@ -73,7 +74,7 @@ fn a_patch_turns_files_into_folders_and_back() {
         let blocks: Vec<String> =
             made.stdout.split("diff --git ").skip(1).map(|b| format!("diff --git {b}")).collect();
         let is_removal = |block: &&String| block.contains("\ndeleted file mode ");
-        // Within a path that turns, what goes stands before what comes.
+        // Where a path changes between file and folder, removals come before additions.
         for block in blocks.iter().filter(|block| !is_removal(block)) {
             let name = block.split(['/', ' ']).nth(3).unwrap();
             let at = blocks.iter().position(|other| other == block).unwrap();

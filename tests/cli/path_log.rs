@@ -2,10 +2,10 @@
 
 use crate::env::TestEnv;
 
-/// What happens to the files before a commit, and its message.
+/// A change of the files before a commit, and the message of the commit.
 type Step = (&'static str, fn(&TestEnv));
 
-/// A file that changes, moves, and gets another mode, a day apart.
+/// Makes a file that changes, moves and gets another mode, a day apart.
 fn env() -> TestEnv {
     let mut env = TestEnv::new();
     let changes: [Step; 5] = [
@@ -80,14 +80,14 @@ fn a_path_that_never_was_is_an_error() {
     insta::assert_snapshot!(env.snap(["log", "--", "none", "a.txt"]), @r"
     exit: 1
     --- stderr ---
-    error: no commit here has `none`, `a.txt`
-    hint: paths are those in the snapshot, from its top; `snap find NAME` searches them
+    error: no commit contains `none`, `a.txt`
+    hint: paths start at the top of the snapshot; `snap find NAME` searches them
     ");
     insta::assert_snapshot!(env.snap(["log", "--since", "2026-11-05", "--", "none"]), @r"
     exit: 1
     --- stderr ---
-    error: no commit here has `none`
-    hint: paths are those in the snapshot, from its top; `snap find NAME` searches them
+    error: no commit contains `none`
+    hint: paths start at the top of the snapshot; `snap find NAME` searches them
     ");
     insta::assert_snapshot!(env.snap(["log", "--", "../docs"]), @r"
     exit: 2

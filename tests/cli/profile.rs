@@ -2,7 +2,7 @@
 
 use crate::env::{Ran, TestEnv};
 
-/// A home with a file of settings, and things to back up.
+/// Makes a home folder with a settings file and with files to back up.
 fn env(settings: &str) -> TestEnv {
     let mut env = TestEnv::new();
     let home = env.path("home");
@@ -14,7 +14,7 @@ fn env(settings: &str) -> TestEnv {
     env
 }
 
-/// The paths in the newest snapshot, behind those of the test's own folder.
+/// Lists the paths in the newest snapshot, relative to the test's folder.
 fn files(env: &TestEnv, store: &str) -> Vec<String> {
     let listed = env.snap(["--store", store, "ls", "-R"]).succeeds().stdout;
     let root = env.path("").to_str().unwrap().trim_matches('/').to_owned() + "/";
@@ -78,15 +78,15 @@ fn relative_paths_start_at_the_project() {
     exit: 2
     --- stderr ---
     error: `..` cannot be the path of a file in a snapshot
-    hint: name it from a folder above, without `..`
+    hint: name the path from a parent folder, without `..`
     ");
     env.snap(["--store", "bare", "init"]).succeeds();
     env.snap(["--store", "bare", "config", "set", "profile.a.paths", "src"]).succeeds();
     insta::assert_snapshot!(env.snap(["--store", "bare", "commit", "--profile", "a"]), @r"
     exit: 2
     --- stderr ---
-    error: profile `a`: `src` is no full path, and a bare store has no folder to start at
-    hint: write it from `/` or `~/` on
+    error: profile `a`: `src` is relative, and a bare store has no project folder
+    hint: start the path with `/` or `~/`
     ");
 }
 
@@ -139,7 +139,7 @@ fn one_that_is_not_there_is_told_with_those_that_are() {
     exit: 2
     --- stderr ---
     error: there is no profile `photos`
-    hint: there is `home`, `work`
+    hint: known: `home`, `work`
     ");
     assert!(!env.path(".snap").exists());
     env.write("home/.config/snap/config.toml", "");
@@ -147,7 +147,7 @@ fn one_that_is_not_there_is_told_with_those_that_are() {
     exit: 2
     --- stderr ---
     error: there is no profile `home`
-    hint: `snap config set profile.NAME.paths '["~/docs"]'` makes one; --user, for all stores
+    hint: `snap config set profile.NAME.paths '["~/docs"]'` creates one; with --user, for all stores
     "#);
 }
 
@@ -162,8 +162,8 @@ fn paths_that_mean_nothing_are_named() {
     insta::assert_snapshot!(of("~bob/docs"), @r"
     exit: 2
     --- stderr ---
-    error: `~bob/docs` has a `~` that stands for no folder
-    hint: `~/` stands for the folder that HOME names; else write it out
+    error: cannot expand `~` in `~bob/docs`
+    hint: set HOME, or write the full path
     ");
 }
 
@@ -175,11 +175,11 @@ fn a_path_that_is_not_there_is_told_and_the_others_are_committed() {
     --- stdout ---
     [ID]
     --- stderr ---
-    Made a store at .snap
+    Created a store at .snap
     warning: path of profile `a` does not exist: [ROOT]/home/nowhere
     Committed 1 file, 4 B: 1 new, 0 changed, 0 unmodified
     Read [SIZE], added [SIZE], stored [SIZE] in [TIME]
-    warning: left out 1 entry that could not be read
+    warning: skipped 1 entry that could not be read
     ");
     assert_eq!(files(&env, ".snap"), ["home/docs/plan"]);
     let made = env.snap(["commit", "--profile", "a", "--dry-run", "--json"]);

@@ -1,20 +1,19 @@
-//! Restores that share blocks, on file systems that can: btrfs and xfs, each in
-//! an image of its own. Needs root, loop devices and the programs that make
-//! such file systems, and says so where they are missing.
+//! Restores that share blocks, on file systems with reflinks: btrfs and xfs, each in its own image.
+//! Needs root, loop devices and the mkfs programs; otherwise the test reports that it is skipped.
 
-use std::io::Write;
+use snap_testkit::skip::skip;
 
 use crate::env::TestEnv;
 
-/// Exit codes of [`SCRIPT`] where something is missing.
+/// Exit codes of [`SCRIPT`] for missing requirements.
 const MISSING: [(i32, &str); 3] = [
     (97, "the program that makes such a file system is not here"),
     (98, "no image could be made"),
     (99, "such an image cannot be mounted here"),
 ];
 
-/// Mounts an image at `m`, in a mount namespace that ends with the script; `m/p`
-/// is committed and restored. `ok` says that a step came out right.
+/// Mounts an image at `m`, in a mount namespace that ends with the script; commits and restores
+/// `m/p`. `ok` reports a successful step.
 const SCRIPT: &str = r#"
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 command -v mkfs.$FS >/dev/null || exit 97
@@ -66,37 +65,35 @@ sync
 filefrag -v ../two/medium ../two/sub/medium ../two/large ../two/sub/large || true
 "#;
 
-/// Restores on a file system of this kind, and what was said.
+/// Runs the script on a file system of this kind, and returns its output.
 fn said_on(file_system: &str) -> Option<String> {
     let env = TestEnv::new();
-    let skip = |reason: &str| {
-        // Past the harness, which would keep it to itself.
-        let line = format!("skipped reflinks on {file_system}: {reason}\n");
-        std::io::stderr().write_all(line.as_bytes()).unwrap();
+    let skipped = |reason: &str| {
+        skip(&format!("reflinks on {file_system}"), reason);
         None
     };
     if !rustix::process::geteuid().is_root() {
-        return skip("mounting needs root");
+        return skipped("mounting needs root");
     }
     let snap = env!("CARGO_BIN_EXE_snap");
     let script = format!("FS={file_system}; snap() {{ {snap} \"$@\"; }}\n{SCRIPT}");
     let mut unshare = env.command_of("", "unshare");
     unshare.args(["--mount", "sh", "-c", &script]);
     unshare.env("PATH", std::env::var_os("PATH").unwrap_or_default());
-    let Ok(output) = unshare.output() else { return skip("`unshare` is not here") };
+    let Ok(output) = unshare.output() else { return skipped("`unshare` is not here") };
     let (out, err) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     if err.contains("unshare failed") {
-        return skip("no mount namespace of one's own");
+        return skipped("cannot create a mount namespace");
     }
     if let Some((_, why)) = MISSING.iter().find(|(code, _)| output.status.code() == Some(*code)) {
-        return skip(why);
+        return skipped(why);
     }
     assert!(output.status.success(), "{out}\n{err}");
     Some(out.into_owned())
 }
 
-/// How many files a step cloned.
+/// Returns the number of files that a step cloned.
 fn cloned(said: &str, step: &str) -> u64 {
     let line = said.lines().find_map(|line| line.strip_prefix(step)).unwrap();
     let outcome: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -104,17 +101,18 @@ fn cloned(said: &str, step: &str) -> u64 {
 }
 
 fn check(said: &str) {
-    // The originals lie elsewhere, but the second medium file shares.
+    // The originals are on another file system, but the second medium file shares blocks with the
+    // first.
     assert_eq!(cloned(said, "elsewhere "), 1, "{said}");
-    // Blocks of originals that are not what they were are not kept.
+    // Blocks of damaged originals are not shared.
     assert_eq!(cloned(said, "rotten "), 0, "{said}");
-    // Both files from 128 KiB on, and their copies.
+    // Both files of at least 128 KiB, and their copies.
     assert_eq!(cloned(said, "originals "), 4, "{said}");
-    // Of each two that are equal the second shares with the first.
+    // Of each pair of equal files, the second one shares blocks with the first.
     assert_eq!(cloned(said, "duplicates "), 2, "{said}");
     assert_eq!(said.lines().filter(|line| *line == "same").count(), 4, "{said}");
     if said.contains("Filesystem type is") {
-        // Of the seven files that `filefrag` was asked about.
+        // `filefrag` was called for seven files.
         assert_eq!(said.matches(",shared").count(), 7, "{said}");
     }
 }
@@ -123,7 +121,7 @@ fn check(said: &str) {
 fn btrfs_shares_blocks() {
     if let Some(said) = said_on("btrfs") {
         check(&said);
-        // It keeps checksums, so that rot is an error and not other bytes.
+        // btrfs has checksums, so a damaged block gives a read error instead of other bytes.
         assert!(said.lines().any(|line| line == "unreadable"), "{said}");
     }
 }

@@ -1,4 +1,4 @@
-//! `snap remote`: names for places elsewhere, and trying what can be done there.
+//! `snap remote`: named remotes, and checks of what they support.
 
 use snap_nettest::{
     Conditions, DavOptions, DavServer, Denied, Fault, Kind, Proxy, Rule, S3Options, S3Server, Seen,
@@ -6,7 +6,7 @@ use snap_nettest::{
 
 use crate::env::{Ran, TestEnv};
 
-/// A store with one commit.
+/// Makes a store with one commit.
 pub(crate) fn env() -> TestEnv {
     let mut env = TestEnv::new();
     let cache = env.path("cache").to_str().unwrap().to_owned();
@@ -17,7 +17,7 @@ pub(crate) fn env() -> TestEnv {
     env
 }
 
-/// The same, in an environment that reaches a bucket at `endpoint`.
+/// Makes such a store, with environment variables for a bucket at `endpoint`.
 pub(crate) fn env_of(server: &S3Server, endpoint: &str) -> TestEnv {
     let mut env = env();
     for (name, value) in server.environment(endpoint) {
@@ -26,7 +26,7 @@ pub(crate) fn env_of(server: &S3Server, endpoint: &str) -> TestEnv {
     env
 }
 
-/// Location of a folder in the root of a test.
+/// Returns the location of a folder in the root of a test.
 pub(crate) fn folder(env: &TestEnv, name: &str) -> String {
     format!("file://{}", env.path(name).display())
 }
@@ -46,13 +46,13 @@ fn remotes_are_added_listed_shown_and_removed() {
     insta::assert_snapshot!(snap(&["remote"]), @r"
     exit: 0
     --- stderr ---
-    There is no remote; `snap remote add` makes one
+    There is no remote; `snap remote add` adds one
     ");
     insta::assert_snapshot!(snap(&["push"]), @r"
     exit: 1
     --- stderr ---
     error: there is no remote
-    hint: `snap remote add origin URL` makes one, such as s3://bucket/project or file:///mnt/x
+    hint: `snap remote add origin URL` adds one; a URL looks like s3://bucket/project or file:///mnt/x
     ");
     let add = ["remote", "add", "origin", "s3://bucket/a", "--option", "path-style=true"];
     insta::assert_snapshot!(snap(&add), @r"
@@ -63,8 +63,8 @@ fn remotes_are_added_listed_shown_and_removed() {
     insta::assert_snapshot!(snap(&add), @r"
     exit: 1
     --- stderr ---
-    error: there is a remote `origin` already: s3://bucket/a
-    hint: `snap remote remove origin` takes it away; its files stay
+    error: remote `origin` already exists: s3://bucket/a
+    hint: `snap remote remove origin` removes it from the settings; the data at the remote stays
     ");
     env.snap_in("work", ["remote", "add", "nas", "sftp://ada@nas/srv"]).succeeds();
     insta::assert_snapshot!(snap(&["remote", "list"]), @r"
@@ -76,8 +76,8 @@ fn remotes_are_added_listed_shown_and_removed() {
     insta::assert_snapshot!(snap(&["--json", "remote", "list"]), @r#"
     exit: 0
     --- stdout ---
-    {"version":1,"remote":"nas","url":"sftp://ada@nas/srv"}
-    {"version":1,"remote":"origin","url":"s3://bucket/a"}
+    {"version":1,"type":"remote","remote":"nas","url":"sftp://ada@nas/srv"}
+    {"version":1,"type":"remote","remote":"origin","url":"s3://bucket/a"}
     "#);
     insta::assert_snapshot!(snap(&["remote", "show"]), @r"
     exit: 0
@@ -97,13 +97,13 @@ fn remotes_are_added_listed_shown_and_removed() {
     insta::assert_snapshot!(snap(&["remote", "remove", "nas"]), @r"
     exit: 0
     --- stderr ---
-    Removed remote nas; what it holds stays
+    Removed remote nas; its data is unchanged
     ");
     insta::assert_snapshot!(snap(&["remote", "remove", "nas"]), @r"
     exit: 1
     --- stderr ---
     error: there is no remote `nas`
-    hint: there is `origin`
+    hint: known remotes: `origin`
     ");
 }
 
@@ -117,11 +117,11 @@ fn what_cannot_be_a_remote_is_refused() {
         ran.stderr
     };
     assert!(add("a/b", "s3://b", "region=x").contains("`a/b` cannot be the name of a remote"));
-    assert!(add("a", "bucket", "region=x").contains("hint: locations begin with s3://, gs://"));
+    assert!(add("a", "bucket", "region=x").contains("hint: URLs begin with s3://, gs://"));
     assert!(add("a", "/mnt/x", "region=x").contains("`region`"));
-    assert!(add("a", "s3://b", "regoin=x").contains("hint: they have endpoint, region"));
+    assert!(add("a", "s3://b", "regoin=x").contains("hint: the options are endpoint, region"));
     assert!(add("a", "s3://b", "path-style=maybe").contains("true or false"));
-    // Secrets are refused, and not repeated.
+    // Secrets are refused and not printed.
     for (url, option) in [
         ("s3://b", "secret-access-key=geheim"),
         ("webdavs://ada:geheim@host/x", "username=ada"),
@@ -133,15 +133,15 @@ fn what_cannot_be_a_remote_is_refused() {
         assert!(!said.contains("heim"), "{said}");
     }
     let said = add("a", "webdavs://ada:geheim@host/x", "username=ada");
-    assert!(said.contains("hint: SNAP_REMOTE_USER and SNAP_REMOTE_SECRET say them"), "{said}");
+    assert!(said.contains("hint: set SNAP_REMOTE_USER and SNAP_REMOTE_SECRET"), "{said}");
     let set = ["config", "set", "remote.a.url", "webdavs://ada:geheim@host/x"];
     let ran = env.snap_in("work", set);
-    says(&ran, 2, &["has a password in it"]);
+    says(&ran, 2, &["contains a password"]);
     assert!(
         !ran.stderr.contains("geheim") && !env.read("work/.snap/config.toml").contains("geheim")
     );
     let ran = env.snap_in("work", ["config", "set", "remote.a.secret_key", "geheim"]);
-    says(&ran, 2, &["hint: keys are no settings: `remote.NAME.credentials_file`"]);
+    says(&ran, 2, &["hint: secrets are not settings: set `remote.NAME.credentials_file`"]);
     assert!(!ran.stderr.contains("geheim"));
     env.snap_in("work", ["remote", "list"]).succeeds();
 }
@@ -181,9 +181,38 @@ fn a_folder_can_be_checked_and_is_left_as_it_was() {
             "store"
         ]
     );
-    assert!(ran.stdout.ends_with("none yet; `snap push` makes one\n"), "{}", ran.stdout);
-    assert_eq!(fs_err::read_dir(env.path("there/tmp")).unwrap().count(), 0);
-    assert!(env.path("there/keep").exists() && !env.path("there/config.toml").exists());
+    assert!(ran.stdout.ends_with("does not exist; `snap push` creates one\n"), "{}", ran.stdout);
+    assert!(env.path("there/keep").exists());
+    assert_eq!(fs_err::read_dir(env.path("there")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_folder_that_is_away_is_not_made_by_a_check() {
+    let env = env();
+    let disk = folder(&env, "disk/store");
+    let ran = env.snap_in("work", ["remote", "check", &disk]).succeeds();
+    let untried = "write           not tested: the folder does not exist; a push creates it\n";
+    assert!(ran.stdout.contains(untried), "{ran}");
+    assert!(ran.stderr.starts_with("Nothing was written: there is no folder at "), "{ran}");
+    assert!(!env.path("disk").exists());
+    env.write("work/a", "1");
+    env.snap_in("work", ["commit", "-q"]).succeeds();
+    env.snap_in("work", ["remote", "add", "usb", &disk]).succeeds();
+    env.snap_in("work", ["push", "-q", "usb"]).succeeds();
+    env.snap_in("work", ["remote", "check", "usb"]).succeeds();
+    // Simulates an unmounted disk: only the folder of the mount point exists.
+    fs_err::rename(env.path("disk"), env.path("away")).unwrap();
+    let ran = env.snap_in("work", ["remote", "check", "usb"]);
+    assert_eq!(ran.code, Some(1), "{ran}");
+    assert!(ran.stdout.contains("not tested: the store no longer exists"), "{ran}");
+    assert!(ran.stderr.contains("is gone: the location is empty"), "{ran}");
+    assert!(ran.stderr.contains("hint: check that the disk is mounted"), "{ran}");
+    assert!(!env.path("disk").exists());
+    fs_err::create_dir_all(env.path("disk/store")).unwrap();
+    let ran = env.snap_in("work", ["--json", "remote", "check", "usb"]);
+    assert_eq!(ran.code, Some(1), "{ran}");
+    assert_eq!(ran.json()[0]["possible"], false, "{ran}");
+    assert_eq!(fs_err::read_dir(env.path("disk/store")).unwrap().count(), 0);
 }
 
 #[test]
@@ -203,14 +232,15 @@ fn a_bucket_is_checked_for_all_that_snap_needs() {
 
     server.deny(Denied::Writes);
     let ran = env.snap_in("work", ["remote", "check", "s3://bucket/x"]);
-    says(&ran, 1, &["error: cannot write", "hint: these keys may not do that"]);
+    says(&ran, 1, &["error: cannot write", "hint: the credentials are missing or lack permission"]);
     assert!(ran.stdout.contains("list            yes\nread            yes\nwrite           NO"));
     server.deny(Denied::Nothing);
 
-    // A service that takes no notice of conditions would lose commits without claims.
+    // If a service ignores conditional requests, snap would lose commits without claims.
     proxy.add(Rule::new(Fault::error(200, "")).kind(Kind::Put).skip(1).times(1));
     let ran = env.snap_in("work", ["remote", "check", "s3://bucket/x"]).succeeds();
-    let told = "if absent       no, and not needed: it writes all the same, so refs are claimed";
+    let told =
+        "if absent       no (not needed): it ignores the condition; pushes use claims instead";
     assert!(ran.stdout.contains(told), "{}", ran.stdout);
 }
 
@@ -220,7 +250,7 @@ fn a_share_without_conditions_will_do() {
     let env = env();
     let url = format!("{}/snap", server.endpoint().replacen("http", "webdav", 1));
     let ran = env.snap_in("work", ["remote", "check", &url]).succeeds();
-    assert!(ran.stdout.contains("if absent       no, and not needed: refs are claimed"));
+    assert!(ran.stdout.contains("if absent       no (not needed): pushes use claims instead"));
 }
 
 #[test]
@@ -239,7 +269,7 @@ fn a_service_that_keeps_to_no_conditions_can_be_used_with_claims() {
         let ran = env.snap_in("work", ["remote", "check"]).succeeds();
         for condition in ["if absent ", "if unchanged "] {
             let line = ran.stdout.lines().find(|line| line.starts_with(condition)).unwrap();
-            assert!(line.contains("no, and not needed"), "{line}");
+            assert!(line.contains("no (not needed)"), "{line}");
         }
         env.write("work/more", format!("{conditions:?}"));
         env.snap_in("work", ["commit"]).succeeds();
@@ -247,12 +277,12 @@ fn a_service_that_keeps_to_no_conditions_can_be_used_with_claims() {
         let pushed = env.snap_in("work", ["push", &url]).succeeds();
         assert_eq!(claims(), at, "{}", pushed.stderr);
         if conditions == Conditions::Ignored {
-            let told = "does not keep to the conditions of writes";
+            let told = "does not support conditional writes";
             assert!(pushed.stderr.contains(told), "{}", pushed.stderr);
         }
         assert!(!server.keys().iter().any(|key| key.contains("claims/")), "{:?}", server.keys());
     }
-    // What is remembered is corrected by the check.
+    // The check corrects the recorded result.
     server.set_conditions(Conditions::default());
     env.snap_in("work", ["push"]).succeeds();
     let caches = fs_err::read_dir(env.path("work/.snap/cache/remotes")).unwrap();
@@ -261,15 +291,16 @@ fn a_service_that_keeps_to_no_conditions_can_be_used_with_claims() {
     let read = || -> Vec<_> {
         remembered.iter().map(|path| fs_err::read_to_string(path).unwrap()).collect()
     };
-    let at = read().iter().position(|text| text == "kept\n").expect("the trial went well");
+    let at =
+        read().iter().position(|text| text == "kept\n").expect("the test of conditions succeeded");
     fs_err::write(&remembered[at], "ignored 4000000000\n").unwrap();
     env.snap_in("work", ["remote", "check"]).succeeds();
     assert_eq!(read()[at], "kept\n");
     server.set_conditions(Conditions::Ignored);
     env.snap_in("work", ["remote", "check"]).succeeds();
     assert!(read()[at].starts_with("ignored "), "{:?}", read());
-    // It need not be tried where the user says so.
+    // If the user sets the option, no test is needed.
     env.snap_in("work", ["config", "set", "remote.origin.conditional-writes", "false"]).succeeds();
     let ran = env.snap_in("work", ["remote", "check"]).succeeds();
-    assert!(ran.stdout.contains("if absent       no, and not needed: refs are claimed"));
+    assert!(ran.stdout.contains("if absent       no (not needed): pushes use claims instead"));
 }

@@ -1,4 +1,4 @@
-//! Keys for remotes: where they come from, and that they stay there.
+//! Credentials for remotes: their sources, and that they do not leak.
 
 use snap_nettest::{DavOptions, DavServer, S3Options, S3Server};
 
@@ -9,7 +9,7 @@ use crate::{
 
 const SECRET: &str = "geheimnis-7f3a";
 
-/// A store whose remote is a bucket that wants keys which nobody has said.
+/// Makes a store whose remote is a bucket; the credentials for it are not set.
 fn env_with(server: &S3Server) -> TestEnv {
     let mut env = env();
     for (name, value) in server.environment(&server.endpoint()) {
@@ -42,7 +42,11 @@ fn keys_come_from_a_file_that_nobody_else_reads() {
     env.write("keys", format!("# of the bucket\nname = ada\nsecret = {SECRET}\n"));
     set(&env, "remote.origin.credentials_file", env.path("keys").to_str().unwrap());
     let ran = env.snap_in("work", ["push"]);
-    says(&ran, 1, &["others may get at it (mode 0644)", "hint: it has lines `name = …`"]);
+    says(
+        &ran,
+        1,
+        &["other users may read it (mode 0644)", "hint: the file needs the lines `name = …`"],
+    );
     env.mode("keys", 0o600);
     env.snap_in("work", ["push"]).succeeds();
     let ran = env.snap_in("work", ["remote", "show"]).succeeds();
@@ -71,9 +75,9 @@ fn keys_come_from_a_command() {
     }
     set(&env, key, &format!("echo {SECRET} >&2; exit 3"));
     let ran = env.snap_in("work", ["push"]);
-    says(&ran, 1, &["the command for the keys of origin failed: exit status: 3"]);
+    says(&ran, 1, &["the credentials command of origin failed: exit status: 3"]);
     set(&env, key, "true");
-    says(&env.snap_in("work", ["push"]), 1, &["it prints no secret"]);
+    says(&env.snap_in("work", ["push"]), 1, &["its output contains no secret"]);
 }
 
 #[test]
@@ -82,14 +86,25 @@ fn variables_win_and_wrong_keys_are_told_without_them() {
     let mut env = env_with(&server);
     set(&env, "remote.origin.credentials_command", "echo name=ada; echo secret=wrong");
     let ran = env.snap_in("work", ["push"]);
-    says(&ran, 1, &["the keys are missing, or not known there", "hint: check the keys"]);
+    says(
+        &ran,
+        1,
+        &[
+            "authentication failed: no credentials were found, or the service rejected them",
+            "hint: set AWS_ACCESS_KEY_ID",
+        ],
+    );
     keeps_secret(&ran);
     env.set("SNAP_REMOTE_USER", "ada");
     env.set("SNAP_REMOTE_SECRET", SECRET);
     keeps_secret(&env.snap_in("work", ["push", "-v"]).succeeds());
     env.set("SNAP_REMOTE_USER", "bob");
     let ran = env.snap_in("work", ["push"]);
-    says(&ran, 1, &["the keys are missing, or not known there"]);
+    says(
+        &ran,
+        1,
+        &["authentication failed: no credentials were found, or the service rejected them"],
+    );
     keeps_secret(&ran);
     keeps_secret(&env.snap_in("work", ["--json", "push"]));
     for args in [&["config", "list", "--origin"][..], &["remote", "show"], &["remote", "list"]] {
@@ -104,12 +119,13 @@ fn variables_win_and_wrong_keys_are_told_without_them() {
 
 #[test]
 fn a_share_asks_for_name_and_password() {
-    let server = DavServer::start(DavOptions { user: Some(("ada".to_owned(), SECRET.to_owned())) });
+    let user = Some(("ada".to_owned(), SECRET.to_owned()));
+    let server = DavServer::start(DavOptions { user, ..DavOptions::default() });
     let mut env = env();
     let url = format!("{}/snap", server.endpoint().replacen("http", "webdav", 1));
     env.snap_in("work", ["remote", "add", "origin", &url, "--option=username=ada"]).succeeds();
     let ran = env.snap_in("work", ["push"]);
-    says(&ran, 1, &["hint: check the keys"]);
+    says(&ran, 1, &["hint: set AWS_ACCESS_KEY_ID"]);
     env.set("SNAP_REMOTE_SECRET", SECRET);
     keeps_secret(&env.snap_in("work", ["push", "-v"]).succeeds());
     env.snap(["clone", "-q", &url, "other", "--option", "username=ada"]).succeeds();
@@ -125,7 +141,11 @@ fn a_secret_without_a_name_is_refused_and_no_other_account_used() {
     env.set("AWS_SECRET_ACCESS_KEY", SECRET);
     env.set("SNAP_REMOTE_SECRET", "another");
     let ran = env.snap_in("work", ["push"]);
-    says(&ran, 2, &["there is a secret for s3://bucket/p, but not the name", "SNAP_REMOTE_USER"]);
+    says(
+        &ran,
+        2,
+        &["the credentials for s3://bucket/p have a secret but no key name", "SNAP_REMOTE_USER"],
+    );
     assert_eq!(server.keys(), [""; 0]);
     env.set("SNAP_REMOTE_SECRET", SECRET);
     env.set("SNAP_REMOTE_USER", "ada");

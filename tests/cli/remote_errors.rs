@@ -1,5 +1,4 @@
-//! What goes wrong with remotes: each is told for what it is, with what to do,
-//! and nothing here is harmed.
+//! Errors of remotes: each has a precise message and a hint, and nothing local is damaged.
 
 use std::{
     process::Stdio,
@@ -8,7 +7,7 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, kill_process};
-use snap_nettest::{Denied, Fault, Kind, Proxy, Rule, S3Options, S3Server};
+use snap_nettest::{DavOptions, DavServer, Denied, Fault, Kind, Proxy, Rule, S3Options, S3Server};
 
 use crate::{
     env::TestEnv,
@@ -21,7 +20,7 @@ struct Bucket {
     env: TestEnv,
 }
 
-/// A store whose remote is a bucket behind a proxy.
+/// Makes a store whose remote is a bucket behind a proxy.
 fn bucket() -> Bucket {
     let server = S3Server::start(S3Options::default());
     let proxy = Proxy::start(&server.endpoint());
@@ -34,11 +33,23 @@ fn bucket() -> Bucket {
 fn refusals_are_told_apart() {
     let Bucket { server, proxy, env } = bucket();
     for (fault, said, hint) in [
-        (Fault::error(400, "ExpiredToken"), "the keys have expired", "get a new token"),
-        (Fault::error(403, "RequestTimeTooSkewed"), "the clocks here and there", "set the clock"),
-        (Fault::error(403, "SignatureDoesNotMatch"), "the keys are missing", "check the keys"),
-        (Fault::error(404, "NoSuchBucket"), "there is no such bucket", "make the bucket first"),
-        (Fault::status(507), "no room is left there", "make room there"),
+        (Fault::error(400, "ExpiredToken"), "the credentials have expired", "get a new token"),
+        (
+            Fault::error(403, "RequestTimeTooSkewed"),
+            "the local clock and the clock of the service differ too much",
+            "set the clock",
+        ),
+        (
+            Fault::error(403, "SignatureDoesNotMatch"),
+            "authentication failed: no credentials were found, or the service rejected them",
+            "set AWS_ACCESS_KEY_ID",
+        ),
+        (
+            Fault::error(404, "NoSuchBucket"),
+            "the bucket does not exist",
+            "check the name, or create the bucket first",
+        ),
+        (Fault::status(507), "the service has no space left", "free some space there"),
     ] {
         proxy.add(Rule::new(fault));
         let ran = env.snap_in("work", ["push"]);
@@ -47,7 +58,7 @@ fn refusals_are_told_apart() {
     }
     server.deny(Denied::Everything);
     let ran = env.snap_in("work", ["push"]);
-    says(&ran, 1, &["permission is denied", "hint: these keys may not do that"]);
+    says(&ran, 1, &["permission denied", "hint: the credentials are missing or lack permission"]);
     server.deny(Denied::Nothing);
     env.snap_in("work", ["push"]).succeeds();
     env.snap_in("work", ["verify", "--data"]).succeeds();
@@ -56,7 +67,7 @@ fn refusals_are_told_apart() {
 #[test]
 fn nobody_there_is_told() {
     let mut env = env();
-    // A port that was free a moment ago.
+    // A port that was free a moment ago, so nothing listens there.
     let server = S3Server::start(S3Options::default());
     let endpoint = server.endpoint();
     for (name, value) in server.environment(&endpoint) {
@@ -64,8 +75,9 @@ fn nobody_there_is_told() {
     }
     drop(server);
     let ran = env.snap_in("work", ["remote", "check", "s3://bucket/p"]);
-    says(&ran, 1, &["nobody answers there", "hint: is the name of the host right"]);
-    assert!(ran.stdout.contains("write           not tried"), "{}", ran.stdout);
+    let told = endpoint.replace("http://", "cannot connect to ");
+    says(&ran, 1, &[&format!("{told}: "), "hint: check the host name and the network"]);
+    assert!(ran.stdout.contains("write           not tested"), "{}", ran.stdout);
 }
 
 #[test]
@@ -78,25 +90,30 @@ fn a_store_that_is_newer_or_damaged_is_told() {
     }
     server.put("p/config.toml", vec![b' '; 2 << 20]);
     let ran = env.snap_in("work", ["pull"]);
-    let said = "cannot read config.toml at s3://bucket/p: what came is longer than it can be";
-    says(&ran, 4, &[said, "hint: nothing that snap writes is: is the location right?"]);
+    let said = "cannot read config.toml at s3://bucket/p: it exceeds the size limit";
+    says(&ran, 4, &[said, "hint: snap does not write such objects; check the location"]);
     server.remove("p/config.toml");
     env.snap_in("work", ["push", "-q"]).succeeds();
     let pack = server.keys().into_iter().find(|key| key.contains("objects/")).unwrap();
-    // In its first frame; its ends come with the index.
+    // Damages the first frame; the ends of the pack come with the index.
     server.damage(&pack, |bytes| bytes[20] ^= 1);
     let key = pack.strip_prefix("p/").unwrap();
-    let place = format!("{key} at s3://bucket/p came damaged in the frame at byte ");
+    let place =
+        format!("{key} at s3://bucket/p arrived damaged: the checksum of the frame at byte ");
     let ran = env.snap(["clone", "s3://bucket/p", "other"]);
     says(&ran, 4, &["error: the clone in other is not complete", &place]);
-    says(&ran, 4, &["hint: what has come is kept: in other, `snap fetch` brings the rest"]);
+    says(
+        &ran,
+        4,
+        &["hint: what was downloaded is kept: in other, `snap fetch` downloads the rest"],
+    );
     let ran = env.snap_in("other", ["restore", "latest", "--overwrite"]);
-    says(&ran, 4, &[&place, "hint: what could be restored was; what is here is not damaged"]);
-    // Which file is in the first frame is for the threads to settle.
+    says(&ran, 4, &[&place, "hint: everything else was restored; the local store is not damaged"]);
+    // The threads of the commit decide which file is in the first frame.
     let read = |file| env.snap(["cat", &format!("s3://bucket/p#main:{file}")]);
     let read = ["notes.txt", "sub/more.txt"].map(read);
     let ran = read.iter().find(|ran| ran.code != Some(0)).expect("one of them is damaged");
-    says(ran, 4, &[&place, "hint: nothing here is damaged; run it again"]);
+    says(ran, 4, &[&place, "hint: the local store is not damaged; run the command again"]);
 }
 
 #[test]
@@ -131,4 +148,63 @@ fn interrupted_both_sides_stay_whole() {
     env.snap_in("work", ["push"]).succeeds();
     env.snap(["clone", "-q", "s3://bucket/p", "other"]).succeeds();
     env.snap_in("other", ["verify", "--data"]).succeeds();
+}
+
+#[test]
+fn what_lies_elsewhere_is_no_damage_here() {
+    let env = TestEnv::new();
+    for text in ["1", "2", "3"] {
+        env.write("work/file", text);
+        env.snap_in("work", ["commit", "-q"]).succeeds();
+    }
+    env.snap_in("work", ["push", "-q", "../there"]).succeeds();
+    env.snap(["clone", "-q", "--depth", "1", "there", "part"]).succeeds();
+    fs_err::rename(env.path("there"), env.path("away")).unwrap();
+    for args in [
+        &["push", "../other"][..],
+        &["pack", "HEAD", "-o", "../all.snap"],
+        &["export", "latest~1", "-o", "../old.zip"],
+        &["log"],
+        &["cat", "latest~1:file"],
+    ] {
+        let ran = env.snap_in("part", args);
+        says(
+            &ran,
+            4,
+            &["hint: the local store is not damaged; run the command again", "cannot be fetched"],
+        );
+    }
+}
+
+#[test]
+fn a_share_that_refuses_to_move_a_branch_is_told_by_its_status() {
+    let server = DavServer::start(DavOptions::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let env = env();
+    let url = format!("{}/snap", proxy.endpoint().replacen("http", "webdav", 1));
+    let push = |text: &str| {
+        env.write("work/notes.txt", text);
+        env.snap_in("work", ["commit", "-qm", text]).succeeds();
+        env.snap_in("work", ["push", &url])
+    };
+    let moves = || proxy.requests().iter().filter(|seen| seen.method == "MOVE").count() as u64;
+    push("first").succeeds();
+    let before = moves();
+    push("second").succeeds();
+    // The branch moves last.
+    let others = moves() - before - 1;
+    for status in [403, 405, 409, 412] {
+        let rule = Rule::new(Fault::error(status, "")).test(|seen| seen.method == "MOVE");
+        proxy.add(rule.skip(others));
+        let ran = push(&format!("refused with {status}"));
+        let said = format!("the service refused the write with status {status}");
+        says(&ran, 1, &["refs/heads/main", &said, "hint: the share must let this user", "MOVE"]);
+        assert!(!ran.stderr.contains("client"), "{}", ran.stderr);
+        assert!(ran.to_string().contains("main -> main  rejected: "), "{ran}");
+        proxy.clear_rules();
+        // No claim is left that the next push would wait for.
+        let begun = Instant::now();
+        env.snap_in("work", ["push", &url]).succeeds();
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    }
 }

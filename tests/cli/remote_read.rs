@@ -1,4 +1,4 @@
-//! Reading a store elsewhere without a copy of it: `URL#REV:PATH`.
+//! Reads remotes in place, without a local copy: `URL#REV:PATH`.
 
 use snap_nettest::{Proxy, S3Options, S3Server};
 
@@ -7,7 +7,7 @@ use crate::{
     remote::{env, env_of, folder, says},
 };
 
-/// Pushes what is in `work` to `url`, and leaves only that.
+/// Makes a second commit and a tag in `work`, and pushes both to `url`.
 fn pushed(env: &TestEnv, url: &str) {
     env.snap_in("work", ["tag", "-q", "v1"]).succeeds();
     env.write("work/notes.txt", "second\n");
@@ -40,14 +40,14 @@ fn a_remote_is_read_as_a_store_is() {
     assert_eq!(env.read("got/more.txt"), "more\n");
 
     let ran = env.snap(["restore", &format!("{url}#main")]);
-    says(&ran, 2, &["a bundle or a remote has no folder to restore into: name one"]);
+    says(&ran, 2, &["a bundle or a remote has no project folder; pass the folder to restore into"]);
     let ran = env.snap(["ls", &format!("{url}#mian")]);
     says(&ran, 1, &["there is no commit, branch or tag `mian`", "did you mean `main`?"]);
     let ran = env.snap(["cat", &format!("{url}#main:none")]);
     says(&ran, 1, &["there is no `none` in `file://"]);
     let ran = env.snap(["ls", &format!("{url}/elsewhere#main")]);
-    says(&ran, 1, &["there is no store at file://", "is the path right?"]);
-    // Nothing came to be where it was read from, or into.
+    says(&ran, 1, &["there is no store at file://", "check the path"]);
+    // Nothing was created at the source or in the current folder.
     assert!(!env.path("there/elsewhere").exists() && !env.path(".snap").exists());
 }
 
@@ -62,8 +62,8 @@ fn a_name_stands_for_a_location() {
     let ran = env.snap_in("work", ["ls", "near#v1"]);
     says(&ran, 1, &["there is no commit, branch or tag `near#v1`"]);
     let ran = env.snap_in("work", ["diff", "far#v1", "main"]);
-    says(&ran, 2, &["what is elsewhere is compared with"]);
-    // A branch may have the mark in its name.
+    says(&ran, 2, &["a remote snapshot can be compared with"]);
+    // The name of a branch may contain the separator.
     env.snap_in("work", ["branch", "fix#1"]).succeeds();
     env.snap_in("work", ["ls", "fix#1"]).succeeds();
 }

@@ -1,8 +1,9 @@
-//! `snap push`, `pull`, `clone` and `fetch`: one store, and another one, and a
-//! remote between them.
+//! `snap push`, `pull`, `clone` and `fetch`: two stores with a remote between them.
 
 use std::{
+    io::Write,
     process::{Output, Stdio},
+    thread,
     time::Instant,
 };
 
@@ -23,7 +24,7 @@ fn commit(env: &TestEnv, dir: &str, text: &str) {
     env.snap_in(dir, ["commit", "-qm", text.trim()]).succeeds();
 }
 
-/// The only record of a run.
+/// Returns the only JSON record of a run.
 fn record(ran: &Ran) -> Value {
     let records = ran.json();
     assert_eq!(records.len(), 1, "{}", ran.stdout);
@@ -42,7 +43,7 @@ fn what_is_pushed_is_cloned_changed_pulled_and_restored() {
     exit: 0
     --- stderr ---
     main -> main  is at [SHORT ID]
-    Nothing to push: origin has it all
+    Nothing to push: origin is up to date
     ");
 
     let ran = env.snap(["clone", &url, "other"]).succeeds();
@@ -58,16 +59,16 @@ fn what_is_pushed_is_cloned_changed_pulled_and_restored() {
     assert!(line.starts_with("main -> main  ") && line.contains(".."), "{line}");
 
     let ran = env.snap_in("work", ["pull"]).succeeds();
-    says(&ran, 0, &["main -> main  ", "Received 3 objects", "No file was touched"]);
+    says(&ran, 0, &["main -> main  ", "Received 3 objects", "Files are unchanged"]);
     assert_eq!(env.read("work/notes.txt"), "first\n");
     env.snap_in("work", ["restore", "main", "--overwrite", "-q"]).succeeds();
     assert_eq!(env.read("work/notes.txt"), "second\n");
     insta::assert_snapshot!(env.snap_in("work", ["pull"]), @r"
     exit: 0
     --- stderr ---
-    main -> main  is at [SHORT ID], nothing is new
+    main -> main  is at [SHORT ID], up to date
     ");
-    // Where the remote stood is a revision.
+    // A remote-tracking branch is a revision.
     let log = |rev: &str| env.snap_in("work", ["log", "--oneline", rev]).succeeds().stdout;
     assert_eq!(log("origin/main"), log("main"));
     insta::assert_snapshot!(env.snap_in("work", ["remote", "show"]), @r"
@@ -79,7 +80,7 @@ fn what_is_pushed_is_cloned_changed_pulled_and_restored() {
     Settings: [ROOT]/work/.snap/config.toml:34
     Branch:   main at [SHORT ID], as here
     ");
-    // What is only known of a remote is no change that one takes back.
+    // A change of a remote-tracking branch cannot be undone.
     let ran = env.snap_in("work", ["undo"]).succeeds();
     assert!(ran.stderr.contains("main"), "{}", ran.stderr);
     env.snap_in("work", ["remote", "remove", "origin"]).succeeds();
@@ -105,8 +106,8 @@ fn branches_and_tags_go_together_and_can_be_removed() {
     insta::assert_snapshot!(env.snap_in("work", ["push", "--delete", "side", "--delete", "v1"]), @r"
     exit: 0
     --- stderr ---
-    side  deleted, it was at [SHORT ID]
-    v1  deleted, it was at [SHORT ID]
+    side  deleted; it was at [SHORT ID]
+    v1  deleted; it was at [SHORT ID]
     ");
     let ran = env.snap_in("work", ["push", "--delete", "side"]);
     says(&ran, 1, &["there is no branch `side` at file://"]);
@@ -115,7 +116,7 @@ fn branches_and_tags_go_together_and_can_be_removed() {
     let ran = env.snap_in("work", ["push", "origin", "nope"]);
     says(&ran, 1, &["there is no branch `nope`"]);
     let ran = env.snap_in("work", ["push", "main"]);
-    says(&ran, 1, &["there is no remote `main`", "hint: there is `origin`"]);
+    says(&ran, 1, &["there is no remote `main`", "hint: known remotes: `origin`"]);
 }
 
 #[test]
@@ -137,12 +138,12 @@ fn two_who_push_to_one_branch_lose_nothing() {
     assert_eq!(lost.len(), 1, "{ended:?}");
     let (dir, output) = lost[0];
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("has commits that are not here") || said.contains("meanwhile"), "{said}");
-    // It is told what to do, and that works.
+    assert!(said.contains("has newer commits") || said.contains("another client moved"), "{said}");
+    // The user gets a hint, and following it works.
     let ran = env.snap_in(dir, ["push"]);
     says(&ran, 1, &["hint: `snap pull` first, or --force"]);
     let ran = env.snap_in(dir, ["pull"]);
-    says(&ran, 1, &["have gone different ways", "hint: `snap diff main origin/main`"]);
+    says(&ran, 1, &["have diverged", "hint: `snap diff main origin/main`"]);
     env.snap_in(dir, ["diff", "main", "origin/main"]).succeeds();
     let ran = env.snap_in(dir, ["push", "--force"]).succeeds();
     says(&ran, 0, &["main -> main  ", ", forced"]);
@@ -152,7 +153,7 @@ fn two_who_push_to_one_branch_lose_nothing() {
     assert_eq!(env.snap_in("work", ["log"]).stdout, env.snap_in("other", ["log"]).stdout);
 }
 
-/// Lets all push at once; what each said and how it ended, in their order.
+/// Pushes from all folders at the same time; returns their outputs in order.
 fn push_at_once<'a>(env: &TestEnv, dirs: &'a [String], own: bool) -> Vec<(&'a String, Output)> {
     let start = |dir: &'a String| {
         let mut command = env.command(dir);
@@ -179,7 +180,7 @@ fn of_two_and_of_eight_who_push_to_a_bucket_at_once_nobody_loses_anything() {
             commit(&env, dir, &format!("{dir}\n"));
             env.snap_in(dir, ["branch", "-q", &format!("own/{dir}")]).succeeds();
         }
-        // To one branch: one wins, the others are told.
+        // To one branch: one push wins, and the others fail with a message.
         let (won, lost): (Vec<_>, Vec<_>) = push_at_once(&env, &dirs, false)
             .into_iter()
             .partition(|(_, output)| output.status.success());
@@ -187,10 +188,10 @@ fn of_two_and_of_eight_who_push_to_a_bucket_at_once_nobody_loses_anything() {
         for (dir, output) in &lost {
             let said = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(1), "{dir}: {said}");
-            assert!(said.contains("has commits that are not here"), "{dir}: {said}");
+            assert!(said.contains("has newer commits"), "{dir}: {said}");
             assert!(said.contains("hint: `snap pull` first, or --force"), "{dir}: {said}");
         }
-        // Each to a branch of its own: all of them win.
+        // Each push goes to its own branch, so all of them win.
         for (dir, output) in push_at_once(&env, &dirs, true) {
             assert!(output.status.success(), "{dir}: {output:?}");
         }
@@ -236,7 +237,7 @@ fn requests_are_told_as_they_were_made() {
     commit(&env, "work", "second\n");
     check(&snap("work", &["push"]), 6);
     check(&snap("other", &["pull"]), 6);
-    // For people there is a table, also of commands that ask nobody.
+    // The text output is a table, also for commands that send no requests.
     let ran = env.snap_in("other", ["pull", "--stats"]).succeeds();
     let total = proxy.take_counts().total;
     assert!(ran.stderr.contains(&format!("\nrequests  {total} (")), "{}", ran.stderr);
@@ -259,7 +260,7 @@ fn a_limit_is_kept_to() {
     env.snap_in("work", ["commit", "-qm", "noise"]).succeeds();
     add_origin(&env, "work", "s3://bucket/project");
     let start = Instant::now();
-    // What follows a pack has to wait until its bytes are paid for.
+    // Requests after a pack wait until the rate limit allows them.
     env.snap_in("work", ["push", "-q", "--limit-upload", "100K"]).succeeds();
     assert!(start.elapsed().as_millis() >= 1000, "{:?}", start.elapsed());
     for bad in ["0", "fast", "-1"] {
@@ -275,7 +276,11 @@ fn a_clone_goes_only_where_there_is_nothing() {
     let env = env();
     let url = folder(&env, "there");
     let ran = env.snap(["clone", &url, "other"]);
-    says(&ran, 1, &["there is no store at file://", "hint: `snap push` makes one"]);
+    says(
+        &ran,
+        1,
+        &["there is no store at file://", "hint: check the path; `snap push` creates a store"],
+    );
     assert!(!env.path("other").exists());
     add_origin(&env, "work", &url);
     env.snap_in("work", ["push", "-q"]).succeeds();
@@ -287,7 +292,7 @@ fn a_clone_goes_only_where_there_is_nothing() {
     fs_err::create_dir(env.path("empty")).unwrap();
     env.snap(["clone", "-q", &url, "empty", "--no-restore"]).succeeds();
     assert_eq!(fs_err::read_dir(env.path("empty")).unwrap().count(), 1);
-    // Named as the location is.
+    // The default name of the folder comes from the location.
     fs_err::create_dir(env.path("below")).unwrap();
     env.snap_in("below", ["clone", "-q", &url]).succeeds();
     assert_eq!(env.read("below/there/notes.txt"), "first\n");
@@ -310,11 +315,11 @@ fn a_part_is_cloned_and_the_rest_comes_when_it_is_needed() {
     assert!(proxy.take_counts().received_bytes < 1_000_000);
     assert_eq!(env.snap_in("part", ["cat", "latest:sub/more.txt"]).succeeds().stdout, "more\n");
     assert_eq!(proxy.take_counts().total, 0);
-    // What is absent comes on the way,
+    // Missing objects are fetched on demand,
     env.snap_in("part", ["restore", "latest:large", "here", "-q"]).succeeds();
     assert_eq!(fs_err::read(env.path("part/here/large")).unwrap(), bytes);
     assert!(proxy.take_counts().total > 0);
-    // or all at once.
+    // or all with one fetch.
     env.snap([
         "clone",
         "-q",
@@ -331,9 +336,96 @@ fn a_part_is_cloned_and_the_rest_comes_when_it_is_needed() {
     let ran = env.snap_in("again", ["fetch"]).succeeds();
     assert!(!ran.stderr.contains("elsewhere"), "{}", ran.stderr);
     let ran = env.snap_in("again", ["fetch"]).succeeds();
-    says(&ran, 0, &["Nothing to fetch: it is all here"]);
+    says(&ran, 0, &["Nothing to fetch: everything is here"]);
     proxy.take_counts();
     env.snap_in("again", ["verify", "--data"]).succeeds();
     env.snap_in("again", ["restore", "latest:large", "here", "-q"]).succeeds();
     assert_eq!(proxy.take_counts().total, 0);
+}
+
+#[test]
+fn a_pull_brings_an_empty_file_whose_commit_shares_objects_with_other_packs() {
+    let mut env = TestEnv::new();
+    let url = folder(&env, "there");
+    env.write("work/empty", "");
+    env.snap_in("work", ["commit", "-qm", "empty"]).succeeds();
+    env.snap_in("work", ["push", "-q", &url, "main"]).succeeds();
+    // Small packs are merged here. The push sends them again, including the objects of the first
+    // one.
+    for number in 0..14 {
+        env.write(&format!("work/file{number}"), noise(number, 3000));
+        env.snap_in("work", ["commit", "-qm", "more"]).succeeds();
+    }
+    env.set("XDG_CACHE_HOME", env.path("another cache").to_str().unwrap());
+    env.snap_in("work", ["push", "-q", &url, "main"]).succeeds();
+    for (dir, args) in [("pulled", &["init", "-q"][..]), ("cloned", &[])] {
+        env.set("XDG_CACHE_HOME", env.path(format!("cache of {dir}")).to_str().unwrap());
+        match args {
+            [] => drop(env.snap(["clone", "-q", &url, dir]).succeeds()),
+            args => {
+                fs_err::create_dir(env.path(dir)).unwrap();
+                env.snap_in(dir, args).succeeds();
+                env.snap_in(dir, ["pull", "-q", &url, "main"]).succeeds();
+            }
+        }
+        let verified = env.snap_in(dir, ["verify", "--data"]).succeeds();
+        assert!(verified.stderr.contains("No errors found"), "{}", verified.stderr);
+    }
+}
+
+/// Starts a clone that waits for its first reply. Returns the clone, and a function that answers
+/// the request with 404, so that the clone fails.
+fn waiting_clone(env: &TestEnv) -> (std::process::Child, impl FnOnce()) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/p", listener.local_addr().unwrap());
+    let clone = env.command("").args(["clone", &url, "work"]).stderr(Stdio::piped()).spawn();
+    let first = listener.accept().unwrap().0;
+    let answer = move || {
+        let refuse = |mut stream: std::net::TcpStream| {
+            let reply = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            let _ = stream.write_all(reply.as_bytes());
+        };
+        refuse(first);
+        thread::spawn(move || listener.incoming().flatten().for_each(refuse));
+    };
+    (clone.unwrap(), answer)
+}
+
+#[test]
+fn a_clone_that_fails_keeps_a_commit_that_was_made_in_its_store() {
+    let env = TestEnv::new();
+    let (clone, answer) = waiting_clone(&env);
+    env.write("work/notes", "a day of work");
+    let id = env.snap_in("work", ["commit"]).succeeds().stdout;
+    fs_err::remove_file(env.path("work/notes")).unwrap();
+    answer();
+    let failed = clone.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&failed.stderr);
+    assert_ne!(failed.status.code(), Some(0), "{stderr}");
+    assert!(stderr.contains("is kept: branches, tags or HEAD have changed in it"), "{stderr}");
+    let content = env.snap_in("work", ["cat", &format!("{}:notes", id.trim())]).succeeds();
+    assert_eq!(content.stdout, "a day of work");
+}
+
+#[test]
+fn a_clone_that_fails_keeps_a_store_that_took_the_place_of_its_own() {
+    let env = TestEnv::new();
+    env.write("other/notes", "mine");
+    env.snap(["commit", "other"]).succeeds();
+    let (clone, answer) = waiting_clone(&env);
+    fs_err::rename(env.path("work/.snap"), env.path("old")).unwrap();
+    fs_err::rename(env.path("other/.snap"), env.path("work/.snap")).unwrap();
+    answer();
+    assert_ne!(clone.wait_with_output().unwrap().status.code(), Some(0));
+    assert_eq!(env.snap_in("work", ["cat", "HEAD:notes"]).succeeds().stdout, "mine");
+}
+
+#[test]
+fn a_clone_that_fails_leaves_nothing_else() {
+    let env = TestEnv::new();
+    let (clone, answer) = waiting_clone(&env);
+    assert!(env.path("work/.snap").exists());
+    answer();
+    assert_ne!(clone.wait_with_output().unwrap().status.code(), Some(0));
+    assert!(!env.path("work").exists());
 }

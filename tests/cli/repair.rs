@@ -1,4 +1,4 @@
-//! `snap repair`: what is damaged or lost comes back from wherever it still is.
+//! `snap repair`: damaged or lost data is restored from any source that still has it.
 
 use std::{
     collections::BTreeMap,
@@ -11,7 +11,7 @@ use crate::{
     serve::Serving,
 };
 
-/// A project with two commits, of which a second copy is in `copy`.
+/// Makes a project with two commits, and a clone in `copy`.
 fn twice() -> TestEnv {
     let env = env();
     env.write("work/large.bin", noise(1, 3 << 20));
@@ -28,7 +28,7 @@ fn packs(env: &TestEnv, objects: &str) -> Vec<PathBuf> {
     packs
 }
 
-/// Flips a byte of the first frame of the largest pack.
+/// Flips a bit in the first frame of the largest pack.
 fn damage(env: &TestEnv, objects: &str) {
     let pack = &packs(env, objects)[0];
     let mut bytes = fs_err::read(pack).unwrap();
@@ -37,7 +37,7 @@ fn damage(env: &TestEnv, objects: &str) {
     fs_err::write(pack, bytes).unwrap();
 }
 
-/// Every file below a folder.
+/// Returns all files below a folder with their contents.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let (mut files, mut waiting) = (BTreeMap::new(), vec![folder.to_owned()]);
     while let Some(folder) = waiting.pop() {
@@ -58,10 +58,10 @@ fn a_damaged_pack_comes_back_from_another_project() {
     insta::assert_snapshot!(env.snap_in("work", ["repair", "--from", "../copy"]), @r"
     exit: 0
     --- stderr ---
-    Nothing to repair: no damage found; --data reads all contents, too
+    Nothing to repair: no errors found; --data also reads all contents
     ");
     damage(&env, "work/.snap/objects");
-    // The file that had it is not asked.
+    // Removes the file, so that it cannot be the source of the content.
     fs_err::remove_file(env.path("work/large.bin")).unwrap();
     insta::assert_snapshot!(env.snap_in("work", ["repair", "--data", "--from", "../copy"]), @r"
     exit: 0
@@ -70,7 +70,7 @@ fn a_damaged_pack_comes_back_from_another_project() {
     --- stderr ---
     Repaired 1 pack
     Moved 1 damaged pack to quarantine/ in the store
-    Everything is as it should be
+    No errors found
     ");
     env.snap_in("work", ["verify", "--data"]).succeeds();
     assert_eq!(fs_err::read_dir(env.path("work/.snap/quarantine")).unwrap().count(), 1);
@@ -89,24 +89,49 @@ fn without_from_the_remotes_are_asked_and_those_that_are_away_passed_over() {
     fs_err::remove_file(&packs(&env, "work/.snap/objects")[0]).unwrap();
     fs_err::remove_file(env.path("work/notes.txt")).unwrap();
     let ran = env.snap_in("work", ["repair"]);
-    says(&ran, 0, &["backup is passed over: there is no store at", "Repaired 1 pack"]);
+    says(&ran, 0, &["backup is skipped: there is no store at", "Repaired 1 pack"]);
     assert!(ran.stdout.starts_with("repaired: pack ") && ran.stdout.contains("from origin"));
     env.snap_in("work", ["verify", "--data"]).succeeds();
 }
 
 #[test]
-fn files_of_the_project_give_back_what_they_still_have() {
-    let env = env();
+fn a_store_is_no_source_of_its_own_repair() {
+    let env = twice();
     damage(&env, "work/.snap/objects");
-    for file in ["latest:notes.txt", "latest:sub/more.txt"] {
-        says(&env.snap_in("work", ["cat", file]), 4, &[]);
-    }
+    let itself = ["file://", " is this store itself, not a remote"];
+    says(&env.snap_in("work", ["repair", "--data", "--from", "."]), 2, &itself);
+    says(&env.snap_in("work", ["repair", "--data", "../work"]), 2, &itself);
+    says(&env.snap_in("work", ["repair", "../copy", "--from", "../copy"]), 2, &itself);
+    // A remote that is this store itself is skipped; the others are used.
+    let (here, copy) = (folder(&env, "work"), folder(&env, "copy"));
+    env.snap_in("work", ["remote", "add", "here", &here]).succeeds();
+    env.snap_in("work", ["remote", "add", "other", &copy]).succeeds();
+    let ran = env.snap_in("work", ["repair", "--data"]);
+    says(
+        &ran,
+        0,
+        &["here is skipped: file://", " is this store itself, not a remote", "Repaired 1 pack"],
+    );
+    env.snap_in("work", ["verify", "--data"]).succeeds();
+}
+
+#[test]
+fn files_of_the_project_give_back_what_they_still_have() {
+    // The threads of the commit decide whether both files are in the first frame.
+    let damaged = || {
+        let env = env();
+        damage(&env, "work/.snap/objects");
+        let is_lost =
+            |file: &str| env.snap_in("work", ["cat", &format!("latest:{file}")]).code == Some(4);
+        (is_lost("notes.txt") && is_lost("sub/more.txt")).then_some(env)
+    };
+    let env = (0..100).find_map(|_| damaged()).unwrap();
     env.write("work/sub/more.txt", "changed since\n");
     let ran = env.snap_in("work", ["repair", "--data"]);
-    says(&ran, 4, &["1 object cannot be found anywhere that was asked", "`snap repair --from"]);
+    says(&ran, 4, &["1 object could not be found in any source", "`snap repair --from"]);
     assert!(ran.stdout.contains("from the file notes.txt"), "{}", ran.stdout);
     assert!(ran.stdout.contains("\nlost: blob "), "{}", ran.stdout);
-    assert!(ran.stdout.contains("touched: sub/more.txt in commit "), "{}", ran.stdout);
+    assert!(ran.stdout.contains("affected: sub/more.txt in commit "), "{}", ran.stdout);
     env.write("work/sub/more.txt", "more\n");
     says(
         &env.snap_in("work", ["repair"]),
@@ -136,11 +161,15 @@ fn a_dry_run_tells_what_would_come_from_where_and_writes_nothing() {
     let env = twice();
     env.snap_in("work", ["remote", "add", "copy", &folder(&env, "copy")]).succeeds();
     damage(&env, "work/.snap/objects");
-    // Whoever reads a store keeps its packs where they are.
+    // A process that reads the store keeps its packs from being merged or removed.
     env.snap(["ls", &folder(&env, "copy")]).succeeds();
     let before = (files(&env.path("work")), files(&env.path("copy")));
     let ran = env.snap_in("work", ["repair", "-n", "--data"]);
-    says(&ran, 0, &["Would repair 1 pack; nothing was changed", "`snap repair` does it"]);
+    says(
+        &ran,
+        0,
+        &["Would repair 1 pack (dry run: nothing was changed)", "`snap repair --data` repairs it"],
+    );
     assert!(ran.stdout.starts_with("would repair: pack "), "{}", ran.stdout);
     assert!(ran.stdout.ends_with(" from copy\n"), "{}", ran.stdout);
     assert!((files(&env.path("work")), files(&env.path("copy"))) == before, "something changed");
@@ -157,9 +186,9 @@ fn a_remote_gets_again_what_it_lost_and_its_branches_stay() {
     let refs = files(&env.path("there/refs"));
     damage(&env, "there/objects");
     let ran = env.snap_in("work", ["repair", "origin", "-n", "--data"]);
-    says(&ran, 0, &["Would repair 1 pack", "`snap repair origin` does it"]);
+    says(&ran, 0, &["Would repair 1 pack", "`snap repair origin --data` repairs it"]);
     let ran = env.snap_in("work", ["repair", "origin", "--data"]);
-    says(&ran, 0, &["Sent ", "Repaired 1 pack", "Everything is as it should be"]);
+    says(&ran, 0, &["Sent ", "Repaired 1 pack", "No errors found"]);
     assert!(ran.stdout.starts_with("repaired: pack "), "{}", ran.stdout);
     assert!(ran.stdout.ends_with(" from the store here\n"), "{}", ran.stdout);
     assert_eq!(files(&env.path("there/refs")), refs);
@@ -170,6 +199,51 @@ fn a_remote_gets_again_what_it_lost_and_its_branches_stay() {
     env.snap_in("work", ["repair", "origin"]).succeeds();
     env.snap(["clone", "-q", &url, "cloned"]).succeeds();
     assert_eq!(env.read("cloned/notes.txt"), "first\n");
+}
+
+#[test]
+fn a_dry_run_creates_no_lock_file_in_its_source_nor_in_what_it_would_repair() {
+    let env = twice();
+    damage(&env, "work/.snap/objects");
+    env.snap(["clone", "-q", "copy", "third"]).succeeds();
+    for store in ["copy", "third"] {
+        let lock = env.path(store).join(".snap/compact.lock");
+        let _ = fs_err::remove_file(&lock);
+        let before = files(&env.path(store));
+        let from = format!("../{store}");
+        says(
+            &env.snap_in("work", ["repair", "-n", "--data", "--from", &from]),
+            0,
+            &["Would repair 1 pack"],
+        );
+        let at = env.path(store).display().to_string();
+        says(&env.snap_in("work", ["repair", &at, "-n"]), 0, &["Nothing to repair"]);
+        assert!(files(&env.path(store)) == before, "{store} has changed");
+        assert!(!lock.exists(), "{store}");
+    }
+    // A real run holds the packs of its source in place.
+    env.snap_in("work", ["repair", "--data", "--from", "../copy"]).succeeds();
+    assert!(env.path("copy/.snap/compact.lock").exists());
+}
+
+#[test]
+fn a_dry_run_knows_the_damage_that_the_store_knows_and_not_what_the_user_knew_before() {
+    let env = env();
+    let url = folder(&env, "there");
+    env.snap_in("work", ["remote", "add", "origin", &url]).succeeds();
+    env.snap_in("work", ["push", "-q"]).succeeds();
+    let first = packs(&env, "there/objects").remove(0);
+    let whole = fs_err::read(&first).unwrap();
+    damage(&env, "there/objects");
+    assert_eq!(env.snap(["verify", &url, "--data"]).code, Some(4));
+    fs_err::write(&first, whole).unwrap();
+    env.write("work/large.bin", noise(1, 3 << 20));
+    env.snap_in("work", ["commit", "-qm", "two"]).succeeds();
+    env.snap_in("work", ["push", "-q"]).succeeds();
+    damage(&env, "there/objects");
+    assert_eq!(env.snap_in("work", ["verify", "origin", "--data"]).code, Some(4));
+    let ran = env.snap_in("work", ["repair", "origin", "-n"]);
+    says(&ran, 0, &["Would repair 1 pack", "`snap repair origin` repairs it"]);
 }
 
 #[test]
@@ -203,7 +277,7 @@ fn a_location_is_repaired_from_other_copies_where_there_is_no_store() {
         fs_err::remove_file(pack).unwrap();
     }
     let ran = env.snap(["repair", &url]);
-    says(&ran, 4, &["cannot be found anywhere that was asked"]);
+    says(&ran, 4, &["could not be found in any source"]);
     assert!(ran.stdout.contains("lost: commit "), "{}", ran.stdout);
     env.snap(["repair", &url, "--from", "copy"]).succeeds();
     env.snap(["verify", &url, "--data"]).succeeds();
@@ -290,7 +364,7 @@ fn a_copy_on_a_disk_that_is_not_mounted_is_named() {
     fs_err::rename(env.path("disk"), env.path("away")).unwrap();
     fs_err::create_dir(env.path("disk")).unwrap();
     let ran = env.snap_in("work", ["repair", "--data"]);
-    says(&ran, 4, &["o is passed over: the store at ", " is gone"]);
+    says(&ran, 4, &["o is skipped: the store at ", " is gone"]);
     let ran = env.snap_in("work", ["repair", "--data", "--from", "o"]);
     says(&ran, 1, &["is gone"]);
     fs_err::remove_dir(env.path("disk")).unwrap();
@@ -307,7 +381,7 @@ fn a_store_that_lost_a_branch_is_not_called_whole() {
     fs_err::remove_file(env.path("there/refs/heads/main")).unwrap();
     let ran = env.snap_in("work", ["repair", "o"]);
     assert_eq!(ran.code, Some(4), "{}", ran.stderr);
-    assert!(ran.stdout.contains("and is not there"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("is missing; it was last seen at"), "{}", ran.stdout);
     env.snap_in("work", ["push", "-q", "o"]).succeeds();
     env.snap_in("work", ["repair", "o"]).succeeds();
 }
@@ -328,4 +402,182 @@ fn a_pipe_in_place_of_a_pack_is_not_waited_for() {
         let ran = env.snap(args.iter().copied());
         assert!(ran.code.is_some_and(|code| code != 0), "{args:?}: {}", ran.stderr);
     }
+}
+
+#[test]
+fn a_remote_that_lost_a_pack_and_has_a_damaged_index_can_be_cloned_again() {
+    let mut env = TestEnv::new();
+    let url = folder(&env, "there");
+    for number in 0..3 {
+        env.write("work/file", number.to_string());
+        env.snap_in("work", ["commit", "-qm", "one more"]).succeeds();
+        env.snap_in("work", ["push", "-q", &url, "main"]).succeeds();
+    }
+    let mut copy = std::process::Command::new("cp");
+    copy.arg("-a").args([env.path("there"), env.path("copy")]);
+    assert!(copy.status().unwrap().success());
+    let newest = |path: &str| {
+        let entries = fs_err::read_dir(env.path(path)).unwrap().map(|entry| entry.unwrap());
+        let mut entries: Vec<_> =
+            entries.map(|entry| (entry.metadata().unwrap().modified().unwrap(), entry)).collect();
+        entries.sort_by_key(|(time, _)| *time);
+        let paths: Vec<_> = entries.into_iter().map(|(_, entry)| entry.path()).collect();
+        (paths[0].clone(), paths[paths.len() - 1].clone())
+    };
+    let ((_, pack), (index, _)) = (newest("there/objects"), newest("there/index"));
+    fs_err::remove_file(pack).unwrap();
+    let mut bytes = fs_err::read(&index).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs_err::write(&index, bytes).unwrap();
+    // Simulates another machine, which has no cache of the remote.
+    let cache = env.path("cache of another machine");
+    env.set("XDG_CACHE_HOME", cache.to_str().unwrap());
+    let from = folder(&env, "copy");
+    let ran = env.snap(["repair", &url, "--from", &from]);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.stdout, ran.stderr);
+    env.snap(["clone", "-q", &url, "clone"]).succeeds();
+    assert_eq!(env.read("clone/file"), "2");
+}
+
+#[test]
+fn what_was_sent_again_beside_a_lost_pack_is_read_by_everybody() {
+    // Which of the two packs a client reads first depends on their names.
+    for number in 0..6 {
+        let mut env = TestEnv::new();
+        // A content that was cut has a list of chunks beside the trees.
+        env.write("work/large", noise(number, 3_000_000));
+        env.write("work/key", "secret");
+        env.snap_in("work", ["commit", "-qm", "with a key"]).succeeds();
+        // The pack that is sent leaves the key out, so its name is not that of the one here.
+        env.snap_in("work", ["undo", "-q"]).succeeds();
+        fs_err::remove_file(env.path("work/key")).unwrap();
+        env.snap_in("work", ["commit", "-qm", "without"]).succeeds();
+        let url = folder(&env, "there");
+        env.snap_in("work", ["push", "-q", &url]).succeeds();
+        let lost = packs(&env, "there/objects");
+        let lost = lost.iter().max_by_key(|path| fs_err::metadata(path).unwrap().len());
+        fs_err::remove_file(lost.unwrap()).unwrap();
+        says(&env.snap_in("work", ["verify", &url]), 4, &[]);
+        env.snap_in("work", ["repair", &url]).succeeds();
+        let cache = env.path("cache of another machine");
+        env.set("XDG_CACHE_HOME", cache.to_str().unwrap());
+        env.snap(["clone", "-q", &url, "clone"]).succeeds();
+        assert!(fs_err::read(env.path("clone/large")).unwrap() == noise(number, 3_000_000));
+        env.snap_in("clone", ["verify", "--data"]).succeeds();
+        fs_err::create_dir(env.path("pulled")).unwrap();
+        env.snap_in("pulled", ["init", "-q"]).succeeds();
+        let cache = env.path("cache of one more");
+        env.set("XDG_CACHE_HOME", cache.to_str().unwrap());
+        env.snap_in("pulled", ["pull", "-q", &url, "main"]).succeeds();
+        env.snap_in("pulled", ["verify", "--data"]).succeeds();
+    }
+}
+
+#[test]
+fn what_was_sent_again_beside_a_damaged_pack_is_read_by_everybody() {
+    let mut env = TestEnv::new();
+    env.write("work/.keep", "");
+    env.snap_in("work", ["commit", "-qm", "none"]).succeeds();
+    env.snap(["clone", "-q", &folder(&env, "work"), "served"]).succeeds();
+    let serving = Serving::start(&env, "served");
+    let urls = [folder(&env, "there"), serving.url.clone()];
+    let commit = |env: &TestEnv, number: u8, bytes: usize| {
+        env.write(&format!("work/file{number}"), noise(number.into(), bytes));
+        env.snap_in("work", ["commit", "-qm", "one more"]).succeeds();
+    };
+    let push = |env: &TestEnv, url: &str| {
+        drop(env.snap_in("work", ["push", "-q", url, "main"]).succeeds())
+    };
+    urls.iter().for_each(|url| push(&env, url));
+    for (number, bytes) in [(0, 300_000), (1, 3000)] {
+        commit(&env, number, bytes);
+        urls.iter().for_each(|url| push(&env, url));
+    }
+    // Small packs are merged here, so the damaged one cannot be sent again unchanged.
+    (2..14).for_each(|number| commit(&env, number, 3000));
+    for (number, (url, objects)) in
+        urls.iter().zip(["there/objects", "served/.snap/objects"]).enumerate()
+    {
+        damage(&env, objects);
+        env.snap_in("work", ["repair", url, "--data"]).succeeds();
+        push(&env, url);
+        let cache = env.path(format!("cache of another machine, {number}"));
+        env.set("XDG_CACHE_HOME", cache.to_str().unwrap());
+        let clone = format!("clone{number}");
+        env.snap(["clone", "-q", url, &clone]).succeeds();
+        let file = fs_err::read(env.path(format!("{clone}/file0"))).unwrap();
+        assert!(file == noise(0, 300_000), "{url}");
+        env.snap_in(&clone, ["verify", "--data"]).succeeds();
+        let pulled = format!("pulled{number}");
+        fs_err::create_dir(env.path(&pulled)).unwrap();
+        env.snap_in(&pulled, ["init", "-q"]).succeeds();
+        env.set("XDG_CACHE_HOME", env.path(format!("one more, {number}")).to_str().unwrap());
+        env.snap_in(&pulled, ["pull", "-q", url, "main"]).succeeds();
+        env.snap_in(&pulled, ["verify", "--data"]).succeeds();
+    }
+}
+
+#[test]
+fn what_lies_behind_a_lost_commit_comes_back() {
+    let env = TestEnv::new();
+    let url = folder(&env, "there");
+    env.write("work/file", "pushed");
+    let pushed = env.snap_in("work", ["commit", "-q"]).succeeds().stdout;
+    env.snap_in("work", ["remote", "add", "origin", &url]).succeeds();
+    env.snap_in("work", ["push", "-q"]).succeeds();
+    env.write("work/file", "not pushed");
+    let lost = env.snap_in("work", ["commit", "-q"]).succeeds().stdout;
+    // Both packs are removed; one of them names the commit in the other one.
+    for entry in fs_err::read_dir(env.path("work/.snap/objects")).unwrap() {
+        fs_err::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let verified = env.snap_in("work", ["verify"]);
+    assert_eq!(verified.code, Some(4));
+    assert_eq!(verified.stdout.matches("is not in the store").count(), 2, "{}", verified.stdout);
+    let repaired = env.snap_in("work", ["repair"]);
+    assert_eq!(repaired.code, Some(4));
+    assert!(repaired.stdout.contains(&format!("lost: commit {}", lost.trim())));
+    let revision = format!("{}:file", pushed.trim());
+    assert_eq!(env.snap_in("work", ["cat", &revision]).succeeds().stdout, "pushed");
+}
+
+#[test]
+fn settings_and_head_that_are_lost_are_written_again() {
+    let env = TestEnv::new();
+    env.write("work/file", "1");
+    env.snap_in("work", ["commit", "-q"]).succeeds();
+    env.snap_in("work", ["commit", "-q", "--allow-empty", "-b", "other"]).succeeds();
+    let path = |name: &str| env.path(format!("work/.snap/{name}"));
+    for text in ["", "# nothing but this\n", "\0\0\0\0"] {
+        fs_err::write(path("config.toml"), text).unwrap();
+        assert_eq!(env.snap_in("work", ["status"]).code, Some(4), "{text:?}");
+        env.snap_in("work", ["repair"]).succeeds();
+        env.snap_in("work", ["status"]).succeeds();
+    }
+    fs_err::remove_file(path("config.toml")).unwrap();
+    for command in ["status", "verify", "commit", "init"] {
+        let told = env.snap_in("work", [command]);
+        assert_ne!(told.code, Some(0), "{command}: {}", told.stderr);
+        assert!(told.stderr.contains("`snap repair`"), "{command}: {}", told.stderr);
+    }
+    assert_eq!(env.snap_in("work", ["repair", "-n"]).code, Some(4));
+    assert!(!path("config.toml").exists());
+    let repaired = env.snap_in("work", ["repair"]).succeeds();
+    assert!(repaired.stderr.contains("with default settings"), "{}", repaired.stderr);
+    assert!(!repaired.stderr.contains("Nothing to repair"), "{}", repaired.stderr);
+    // Without a log, HEAD is set to the first branch of a new store, if it exists.
+    for content in [None, Some("garbage")] {
+        fs_err::remove_file(path("HEAD")).unwrap();
+        content.iter().for_each(|content| fs_err::write(path("HEAD"), content).unwrap());
+        assert_eq!(env.snap_in("work", ["verify"]).code, Some(4));
+        env.snap_in("work", ["repair"]).succeeds();
+        assert_eq!(env.read("work/.snap/HEAD"), "ref: refs/heads/main\n");
+    }
+    env.snap_in("work", ["branch", "--switch", "other"]).succeeds();
+    fs_err::remove_file(path("HEAD")).unwrap();
+    let records = env.snap_in("work", ["repair", "--json"]).succeeds().stdout;
+    assert!(records.contains(r#""mended":["HEAD"]"#), "{records}");
+    assert_eq!(env.read("work/.snap/HEAD"), "ref: refs/heads/other\n");
+    env.snap_in("work", ["verify"]).succeeds();
 }

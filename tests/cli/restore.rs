@@ -10,7 +10,7 @@ use snap_core::{
     disk::Disk,
     local::{
         scan::FileStat,
-        stat_cache::{KnownFile, Place, StatCache},
+        stat_cache::{KnownFile, NameHash, StatCache},
     },
 };
 
@@ -66,15 +66,15 @@ fn a_file_that_differs_stops_the_restore() {
 #[test]
 fn a_file_that_rotted_in_place_is_found_with_checksum_only() {
     let env = env();
-    // As if the bytes had changed below the file system: the cache still holds
-    // the file, by its times, for what it was.
+    // Simulates bytes that changed below the file system: by its times, the cache still takes the
+    // file as unchanged.
     env.write("home/notes.txt", "fjrst");
     let stat = FileStat::of_path(&env.path("home/notes.txt")).unwrap();
     let folder = FileStat::of_path(&env.path("home")).unwrap();
     let cache = StatCache::open(&env.path("home/.snap/cache"), Disk::default());
     let known = KnownFile { id: BlobId::of(b"first"), xattrs: false, sparse: false };
     let later = Time { secs: stat.mtime.secs + 60, nanos: 0 };
-    cache.add_file(&stat, Place::new(&folder, b"notes.txt"), &known, later);
+    cache.add_file(&stat, NameHash::new(&folder, b"notes.txt"), &known, later);
     cache.save().unwrap();
 
     env.snap_in("home", ["restore", "latest", "--overwrite"]).succeeds();
@@ -119,7 +119,7 @@ fn a_dry_run_lists_and_changes_nothing() {
     remove  extra
     --- stderr ---
     Would restore 2 files, 9 B; 0 already there
-    Would remove 1 extra entry
+    Would remove 1 path
     warning: 1 file of these is in no commit and would be lost
     ");
     assert_eq!(env.read("home/notes.txt"), "second");
@@ -158,7 +158,7 @@ fn a_bare_store_needs_a_target() {
     insta::assert_snapshot!(env.snap(["--store", "s", "restore", "latest"]), @r"
     exit: 2
     --- stderr ---
-    error: a bare store has no folder to restore into: name one
+    error: a bare store has no project folder; pass the folder to restore into
     ");
     env.snap(["--store", "s", "restore", "latest", "out"]).succeeds();
     assert_eq!(env.read("out/a"), "1");
@@ -174,17 +174,17 @@ fn links_are_counted_and_a_pattern_without_a_match_is_told() {
     exit: 0
     --- stderr ---
     Restored 2 files and 2 other entries, 9 B; 0 already there
-    Made 1 folder; 0 files shared blocks with another; 0 entries got attributes back
+    Created 1 folder; cloned the blocks of 0 files; restored the attributes of 0 entries
     ");
     insta::assert_snapshot!(env.snap_in("home", ["restore", "latest", "../b", "-i", "*.pdf"]), @r"
     exit: 0
     --- stderr ---
     Restored 0 files, 0 B; 0 already there
-    warning: nothing in there matches --include and not --exclude
+    warning: no entry matches --include without matching --exclude
     ");
 }
 
-/// A user without rights.
+/// A user without privileges.
 pub(crate) const NOBODY: u32 = 65534;
 
 #[test]
@@ -207,21 +207,22 @@ fn a_device_that_cannot_be_made_is_told_and_counted() {
     let output = command.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{stderr}");
-    let told = "warning: could not make character device `null`: Operation not permitted";
+    let told = "could not create character device `null`: Operation not permitted";
     assert!(stderr.contains(told), "{stderr}");
-    assert!(stderr.contains("warning: left out 1 entry that could not be made"), "{stderr}");
+    let told = r#"{"version":1,"type":"warning","message":"1 entry could not be created"}"#;
+    assert!(stderr.contains(told), "{stderr}");
     let record: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&record["skipped"], &record["files_written"]), (&1.into(), &2.into()));
     assert!(!stderr.contains(" of :"), "{stderr}");
 }
 
-/// The binary as a user without rights, in `home`, which that user owns.
+/// Returns the binary as a command of a user without privileges, in `home`, which that user owns.
 pub(crate) fn as_nobody(env: &TestEnv) -> std::process::Command {
     env.mode("", 0o755);
     for path in ["home", "home/sub"] {
         chown(env.path(path), Some(NOBODY), Some(NOBODY)).unwrap();
     }
-    // A store is readable by its owner alone.
+    // Only its owner can read a store.
     let owner = format!("{NOBODY}:{NOBODY}");
     let mut change = std::process::Command::new("chown");
     assert!(change.args(["-R", &owner]).arg(env.path("home/.snap")).status().unwrap().success());
@@ -269,7 +270,7 @@ fn nothing_is_restored_into_a_store() {
     ] {
         let refused = env.snap_in("home", [&["restore", "latest", target], args].concat());
         assert_eq!(refused.code, Some(2), "{target}: {}", refused.stderr);
-        assert!(refused.stderr.contains("a store is not restored into"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("it lies in the store"), "{}", refused.stderr);
     }
     env.snap_in("home", ["verify", "--data"]).succeeds();
     assert!(!env.path("home/.snap/new").exists());
@@ -287,8 +288,8 @@ fn files_that_are_one_on_disk_and_several_in_the_snapshot_are_separated() {
     fs_err::hard_link(env.path("p/a"), env.path("p/b")).unwrap();
     fs_err::hard_link(env.path("p/a"), env.path("outside")).unwrap();
     env.mode("outside", 0o640);
-    let stopped = env.snap_in("p", ["restore", "latest"]);
-    assert_eq!(stopped.code, Some(1), "{}", stopped.stderr);
+    let kept = env.snap_in("p", ["restore", "latest"]).succeeds();
+    assert!(kept.stderr.contains("2 files keep their current attributes"), "{}", kept.stderr);
     env.snap_in("p", ["restore", "latest", "--overwrite"]).succeeds();
     let meta = |path: &str| fs_err::metadata(env.path(path)).unwrap();
     let seen =
@@ -351,10 +352,10 @@ fn a_folder_in_the_way_is_told_before_anything_is_written() {
     exit: 1
     --- stderr ---
     error: `notes.txt` is a folder that is not empty
-    hint: move what is in there away; --overwrite --delete removes what commits could have held, and --delete-excluded the rest
+    hint: move the entries in it away; --overwrite --delete removes those that commits could have contained, --delete-excluded the rest
     ");
     assert!(!env.path("home/sub").exists());
-    // So is one that cannot go because commits leave out something in it.
+    // The same holds for a folder that cannot be removed, because it has excluded files.
     env.write("home/.snapignore", "*.log\n");
     env.write("home/notes.txt/kept.log", "in no commit");
     let args = ["restore", "latest", "--overwrite", "--delete", "--yes"];
@@ -384,8 +385,120 @@ fn a_restore_in_place_follows_no_link_in_the_project() {
     }
     assert_eq!(fs_err::read_to_string(env.path("outside/e/f")).unwrap(), "precious");
     assert!(env.path("outside/keep").exists());
-    // The way that the hint names.
+    // The command in the hint works.
     env.snap_in("home", ["restore", "latest", "--include", "/d", "--overwrite"]).succeeds();
     assert_eq!(fs_err::read_to_string(env.path("home/d/e/f")).unwrap(), "saved");
     assert!(!env.path("home/d").symlink_metadata().unwrap().is_symlink());
+}
+
+/// Makes a project in which a file and a folder became private after the commit.
+fn closed() -> TestEnv {
+    let env = TestEnv::new();
+    env.write("p/key", "key");
+    env.write("p/d/in", "in");
+    for (path, mode) in [("p", 0o755), ("p/d", 0o755), ("p/key", 0o644)] {
+        env.mode(path, mode);
+    }
+    env.snap(["commit", "p"]).succeeds();
+    env.write("p/d/secret", "secret");
+    env.mode("p/key", 0o600);
+    env.mode("p/d", 0o700);
+    env
+}
+
+fn mode_of(env: &TestEnv, path: &str) -> u32 {
+    fs_err::symlink_metadata(env.path(path)).unwrap().mode() & 0o7777
+}
+
+#[test]
+fn what_was_closed_since_stays_closed_unless_it_may_be_overwritten() {
+    let env = closed();
+    let before = fs_err::metadata(env.path("p/key")).unwrap().ctime_nsec();
+    fs_err::remove_file(env.path("p/d/in")).unwrap();
+    insta::assert_snapshot!(env.snap_in("p", ["restore", "latest", "-n"]), @r"
+    exit: 0
+    --- stdout ---
+    keep    key  (own attributes)
+    create  d/in
+    keep    d  (own attributes)
+    --- stderr ---
+    Would restore 1 file, 2 B; 1 already there
+    1 file and 1 folder keep their current attributes; --overwrite sets those of the snapshot
+    ");
+    insta::assert_snapshot!(env.snap_in("p", ["restore", "latest"]), @r"
+    exit: 0
+    --- stderr ---
+    Restored 1 file, 2 B; 1 already there
+    1 file and 1 folder keep their current attributes; --overwrite sets those of the snapshot
+    ");
+    assert_eq!((mode_of(&env, "p/key"), mode_of(&env, "p/d")), (0o600, 0o700));
+    assert_eq!(fs_err::metadata(env.path("p/key")).unwrap().ctime_nsec(), before);
+    assert_eq!(env.read("p/d/in"), "in");
+    for args in [&["restore", "latest:key"][..], &["restore", "latest:d"]] {
+        env.snap_in("p", args).succeeds();
+    }
+    assert_eq!((mode_of(&env, "p/key"), mode_of(&env, "p/d")), (0o600, 0o700));
+    let json = env.snap_in("p", ["restore", "latest", "--json"]).json();
+    let counts = (&json[0]["files_own_attributes"], &json[0]["folders_own_attributes"]);
+    assert_eq!(counts, (&1.into(), &1.into()));
+
+    env.mode("p", 0o711);
+    insta::assert_snapshot!(env.snap_in("p", ["restore", "latest", "--overwrite", "-n"]), @r"
+    exit: 0
+    --- stdout ---
+    repair  key
+    repair  d
+    repair  .
+    --- stderr ---
+    Would restore 0 files, 0 B; 2 already there
+    ");
+    env.snap_in("p", ["restore", "latest", "--overwrite"]).succeeds();
+    assert_eq!((mode_of(&env, "p/key"), mode_of(&env, "p/d")), (0o644, 0o755));
+    assert_eq!(mode_of(&env, "p"), 0o755);
+}
+
+#[test]
+fn attributes_that_were_kept_do_not_take_back_those_of_the_branch() {
+    let env = closed();
+    env.snap(["clone", "p", "other"]).succeeds();
+    env.snap_in("p", ["commit"]).succeeds();
+    env.snap_in("other", ["pull"]).succeeds();
+    let told = env.snap_in("other", ["restore", "latest"]).succeeds().stderr;
+    assert!(told.contains("1 file and 1 folder keep their current attributes"), "{told}");
+    assert!(told.contains("would revert those of the branch"), "{told}");
+    env.write("other/new", "new");
+    let refused = env.snap_in("other", ["commit"]);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    env.snap_in("other", ["restore", "latest", "--overwrite"]).succeeds();
+    assert_eq!((mode_of(&env, "other/key"), mode_of(&env, "other/d")), (0o600, 0o700));
+    env.snap_in("other", ["commit"]).succeeds();
+}
+
+#[test]
+fn a_restore_from_elsewhere_waits_for_the_files_of_the_project() {
+    let env = TestEnv::new();
+    env.write("p/a/f", "old");
+    env.snap(["commit", "p"]).succeeds();
+    env.snap_in("p", ["pack", "latest", "-o", "../b.snap"]).succeeds();
+    env.snap(["clone", "p", "other"]).succeeds();
+    let runs: [&[&str]; 4] = [
+        &["restore", "../b.snap:a", "./a", "--overwrite"],
+        &["restore", "../b.snap", ".", "--overwrite"],
+        &["--store", "../other/.snap", "restore", "latest:a", "./a", "--overwrite"],
+        &["restore", "latest:a", "a/new/folder"],
+    ];
+    for args in runs {
+        env.write("p/a/f", "new");
+        // Takes the lock as a commit does.
+        let files = fs_err::File::open(env.path("p/.snap")).unwrap();
+        files.file().lock_shared().unwrap();
+        let mut restore = env.command("p").args(args).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(800));
+        assert!(restore.try_wait().unwrap().is_none(), "{args:?} did not wait");
+        assert_eq!(env.read("p/a/f"), "new");
+        assert!(!env.path("p/a/new").exists());
+        drop(files);
+        assert!(restore.wait().unwrap().success(), "{args:?}");
+    }
+    assert!(env.path("p/a/new/folder/f").exists());
 }

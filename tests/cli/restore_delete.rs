@@ -1,4 +1,4 @@
-//! `snap restore --delete`: what goes, what stays, and what is asked first.
+//! `snap restore --delete`: which files are removed, which stay, and when it asks.
 
 use crate::{
     env::TestEnv,
@@ -21,7 +21,7 @@ fn an_extra_file_that_cannot_be_read_stays() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{stderr}");
     for path in ["sub/closed", "sub/secret"] {
-        let told = format!("kept `{path}`: it cannot be read, so no commit holds it");
+        let told = format!("kept `{path}`: it is unreadable, so no commit contains it");
         assert!(stderr.contains(&told), "{stderr}");
         assert!(env.path("home").join(path).exists());
     }
@@ -55,7 +55,7 @@ fn what_no_commit_holds_is_removed_only_with_yes() {
     env.snap(["commit", "home"]).succeeds();
     fs_err::remove_file(env.path("home/old.txt")).unwrap();
     env.snap(["commit", "home"]).succeeds();
-    // Stored, but the branch does not lead to it any more.
+    // This content is stored, but the branch no longer leads to it.
     env.write("home/undone.txt", "of a commit that was taken back");
     env.snap(["commit", "home"]).succeeds();
     env.snap_in("home", ["undo"]).succeeds();
@@ -71,14 +71,14 @@ fn what_no_commit_holds_is_removed_only_with_yes() {
     remove  undone.txt  (in no commit)
     --- stderr ---
     Would restore 0 files, 0 B; 2 already there
-    Would remove 4 extra entries
+    Would remove 4 paths
     warning: 2 files of these are in no commit and would be lost
     ");
     insta::assert_snapshot!(env.snap_in("home", args), @r"
     exit: 1
     --- stderr ---
     error: `new/work.txt`, `undone.txt` are in no commit and would be lost
-    hint: `snap commit -b NAME` saves them first, on a branch of their own; --dry-run lists what would go; pass --yes to remove them for ever
+    hint: `snap commit -b NAME` saves them first, on a new branch; --dry-run lists them; pass --yes to remove them permanently
     ");
     assert!(env.path("home/copy.txt").exists(), "nothing is removed before all is agreed to");
     let json = env.snap_in("home", [&args[..], &["-n", "--json"]].concat()).succeeds().stdout;
@@ -87,7 +87,7 @@ fn what_no_commit_holds_is_removed_only_with_yes() {
 
     env.snap_in("home", [&args[..], &["--yes"]].concat()).succeeds();
     assert!(!env.path("home/new").exists() && !env.path("home/undone.txt").exists());
-    // What a commit holds needs no question.
+    // Removing a file that a commit contains needs no question.
     env.write("home/copy.txt", "of an older commit");
     env.snap_in("home", args).succeeds();
     assert!(!env.path("home/copy.txt").exists());
@@ -109,8 +109,8 @@ fn what_commits_leave_out_stays_unless_told() {
     exit: 0
     --- stderr ---
     Restored 0 files, 0 B; 3 already there
-    Removed 1 extra entry
-    Kept 4 entries that commits leave out; --delete-excluded removes them, too
+    Removed 1 path
+    Kept 4 entries that commits exclude; --delete-excluded removes them, too
     ");
     let dir = ["a.tmp", "b.bak", "early.log", "late.log"];
     assert!(dir.iter().all(|name| env.path("home").join(name).exists()));
@@ -138,7 +138,7 @@ fn a_snapshot_of_several_paths_removes_nothing_outside_them() {
     for more in [&[][..], &["--delete-excluded"]] {
         let args = ["restore", "latest", "out", "--overwrite", "--delete", "--yes"];
         let told = snap(&[&args[..], more].concat()).succeeds().stderr;
-        assert!(told.contains("kept `extra`: the snapshot was not made of it"), "{told}");
+        assert!(told.contains("kept `extra`: it is outside the paths of the snapshot"), "{told}");
         assert!(env.path("out/extra").exists() && env.path(inside("extra")).exists());
         assert!(!env.path(inside("one/extra")).exists());
     }
@@ -170,4 +170,57 @@ fn an_extra_file_is_saved_only_if_its_content_can_still_be_read() {
     let refused = env.snap_in("home", args);
     assert_eq!(refused.code, Some(1), "{}", refused.stderr);
     assert!(env.path("home/noise").exists());
+}
+
+#[test]
+fn a_nested_store_whose_packs_lie_on_another_disk_is_left_alone() {
+    let env = TestEnv::new();
+    env.write("p/f", "1");
+    env.snap_in("p", ["commit", "-qm", "outer"]).succeeds();
+    env.write("p/sub/s", "1");
+    env.snap_in("p/sub", ["--store", ".snap", "init", "-q"]).succeeds();
+    env.snap_in("p/sub", ["commit", "-qm", "nested"]).succeeds();
+    fs_err::rename(env.path("p/sub/.snap/objects"), env.path("objects")).unwrap();
+    std::os::unix::fs::symlink(env.path("objects"), env.path("p/sub/.snap/objects")).unwrap();
+    env.snap_in("p", ["commit", "-qm", "outer again"]).succeeds();
+    let listed = env.snap_in("p", ["ls", "-R", "latest"]).succeeds().stdout;
+    assert!(!listed.contains("sub/.snap/"), "{listed}");
+    env.snap_in("p", ["restore", "latest~1", "--overwrite", "--delete", "--yes"]).succeeds();
+    let log = env.snap_in("p/sub", ["log", "--oneline"]).succeeds().stdout;
+    assert!(log.contains("nested"), "{log}");
+    env.snap_in("p/sub", ["verify", "--data"]).succeeds();
+}
+
+/// The target's ignore file equals the snapshot's, so the restore would not read the damaged one
+/// for its content.
+#[test]
+fn extras_stay_and_the_restore_fails_if_the_snapshots_ignore_file_is_damaged() {
+    let env = TestEnv::new();
+    // So long that the flipped bit lies in its frame.
+    let comments: String = (0..300).map(|number| format!("# rule {}\n", number * 7919)).collect();
+    env.write("ann/.snapignore", format!("*.o\n{comments}"));
+    env.snap(["commit", "-q", "ann"]).succeeds();
+    let first = fs_err::read_dir(env.path("ann/.snap/objects")).unwrap().next().unwrap().unwrap();
+    env.write("ann/gone", "gone");
+    env.write("ann/stays", "stays");
+    env.snap_in("ann", ["commit", "-q"]).succeeds();
+    env.snap(["clone", "-q", "ann", "bob"]).succeeds();
+    fs_err::remove_file(env.path("ann/gone")).unwrap();
+    env.snap_in("ann", ["commit", "-q"]).succeeds();
+    env.snap_in("bob", ["pull", "-q"]).succeeds();
+    let pack = env.path("bob/.snap/objects").join(first.file_name());
+    let mut bytes = fs_err::read(&pack).unwrap();
+    bytes[20] ^= 1;
+    env.mode(&pack, 0o644);
+    fs_err::write(&pack, bytes).unwrap();
+    for restore in [["-n"], ["--yes"]] {
+        let restore = ["restore", "latest", "--overwrite", "--delete"].into_iter().chain(restore);
+        let ran = env.snap_in("bob", restore);
+        assert_eq!(ran.code, Some(4), "{}", ran.stderr);
+        assert!(ran.stderr.contains(".snapignore"), "{}", ran.stderr);
+        assert!(env.path("bob/gone").exists());
+    }
+    // The colleague's removal of the file is not reverted.
+    let commit = env.snap_in("bob", ["commit"]);
+    assert_ne!(commit.code, Some(0), "{}", commit.stderr);
 }

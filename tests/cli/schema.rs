@@ -1,4 +1,4 @@
-//! What is printed under `--json`, against `docs/schema/`.
+//! Checks the output of `--json` against `docs/schema/`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,22 +29,25 @@ impl Schemas {
                 serde_json::from_str(&fs_err::read_to_string(&path).unwrap()).unwrap();
             assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
             assert_eq!(schema["$id"], format!("{name}.json"));
-            assert!(schema["description"].is_string(), "{name} does not say what it is");
+            assert!(schema["description"].is_string(), "{name} has no description");
             assert_eq!(schema["properties"]["version"]["const"], 1, "{name}");
             assert_eq!(schema["required"][0], "version", "{name}");
+            assert_eq!(schema["required"][1], "type", "{name}");
+            let kind = &schema["properties"]["type"];
+            assert!(kind["const"].is_string() || kind["enum"].is_array(), "{name}");
             sound(&schema, &schema).unwrap_or_else(|fault| panic!("{name}.json: {fault}"));
             by_name.insert(name, schema);
         }
         Self { by_name, seen: BTreeSet::new() }
     }
 
-    /// Asserts that each line fits one of `names`, and each name a line.
+    /// Asserts that each line matches one of `names`, and that each name has a line.
     #[track_caller]
     fn check(&mut self, what: &str, lines: &str, names: &[&str]) {
         let mut left: BTreeSet<&str> = names.iter().copied().collect();
         for line in lines.lines() {
             let record: Value = serde_json::from_str(line)
-                .unwrap_or_else(|_| panic!("{what} prints what is no JSON: {line}"));
+                .unwrap_or_else(|_| panic!("{what} prints a line that is not JSON: {line}"));
             let check = |name: &str| {
                 let schema = &self.by_name[name];
                 valid(schema, schema, &record)
@@ -62,7 +65,7 @@ impl Schemas {
     }
 }
 
-/// Commands that print none: their output is a content, a script or a page.
+/// Commands without records: their output is a content, a script or a page.
 const WITHOUT: [&str; 4] = ["cat", "completions", "man", "help"];
 
 #[test]
@@ -153,13 +156,21 @@ fn every_record_is_as_its_schema_says() {
         schemas.check(&format!("snap --json {}", args.join(" ")), &ran.stderr, &["error"]);
         assert_eq!(serde_json::from_str::<Value>(&ran.stderr).unwrap()["exit"], ran.code.unwrap());
     }
+    let ran = env.snap(["--json", "restore", "old", "left-out", "--include", "nothing"]).succeeds();
+    let warnings: String = ran
+        .stderr
+        .lines()
+        .filter(|line| line.starts_with('{'))
+        .map(|l| l.to_owned() + "\n")
+        .collect();
+    schemas.check("snap --json restore --include nothing", &warnings, &["warning"]);
     damage(&env);
     let ran = env.snap(["--json", "verify", "--data"]);
     let found = ["verify-problem", "verify-commit", "verify-path", "verify-summary"];
     schemas.check("snap --json verify --data", &ran.stdout, &found);
     let found =
         ["repair-repaired", "repair-lost", "verify-commit", "verify-path", "repair-summary"];
-    // Not all of it is in the files any more.
+    // The files no longer have all of the lost content.
     env.write("sub/file", "another text\n");
     for args in [["repair", "--dry-run"], ["repair", "--data"]] {
         let ran = env.snap([&["--json"][..], &args].concat());
@@ -169,7 +180,7 @@ fn every_record_is_as_its_schema_says() {
     let unseen: Vec<_> =
         schemas.by_name.keys().filter(|name| !schemas.seen.contains(*name)).collect();
     assert!(unseen.is_empty(), "no command printed a record of {unseen:?}");
-    // Each command is either tried here or said to print none.
+    // Each command is either tested here or listed as having no records.
     let docs = env.snap(["__docs"]).succeeds().stdout;
     let headings =
         docs.lines().filter_map(|line| line.strip_prefix("## `snap ")?.strip_suffix('`'));
@@ -180,8 +191,8 @@ fn every_record_is_as_its_schema_says() {
     }
 }
 
-/// Files, folders, links, a name that is not UTF-8, and what is none of these;
-/// devices where they can be made.
+/// Makes files, folders, links, a name that is not UTF-8, and special files; devices if the user
+/// may create them.
 pub(crate) fn odd_tree(env: &TestEnv) {
     use std::os::unix::ffi::OsStrExt;
     env.write("sub/file", "some text\n");
@@ -201,7 +212,7 @@ fn node(env: &TestEnv, name: &str, kind: FileType, device: u64) -> rustix::io::R
     rustix::fs::mknodat(rustix::fs::CWD, env.path(name), kind, mode, device)
 }
 
-/// Changes a byte of a file's content in each pack that holds it.
+/// Changes a byte of a file's content in each pack that contains it.
 fn damage(env: &TestEnv) {
     let mut damaged = 0;
     for pack in fs_err::read_dir(env.path(".snap/objects")).unwrap() {
@@ -214,5 +225,5 @@ fn damage(env: &TestEnv) {
             .unwrap();
         fs_err::write(&path, bytes).unwrap();
     }
-    assert!(damaged > 0, "no pack holds the content as it is");
+    assert!(damaged > 0, "no pack contains the content uncompressed");
 }

@@ -16,35 +16,35 @@ use crate::{
     remote::says,
 };
 
-/// A server that is stopped when this is dropped.
+/// A server, stopped on drop.
 pub(crate) struct Serving {
     child: Child,
     pub(crate) url: String,
-    /// What it printed.
+    /// The line that it printed.
     pub(crate) line: String,
 }
 
 impl Serving {
-    /// Serves what lies at `place`, on a port of its own.
+    /// Serves `place` on a free port.
     pub(crate) fn start(env: &TestEnv, place: &str) -> Self {
         Self::with(env, &[place])
     }
 
-    /// The same, told by whatever arguments.
+    /// Serves with any arguments.
     pub(crate) fn with(env: &TestEnv, args: &[&str]) -> Self {
         let mut command = env.command("");
         command.stderr(Stdio::null());
         Self::of(command, args)
     }
 
-    /// The same in a folder below the root, with its log in the file `log`.
+    /// Serves in a folder below the root; the log goes to the file `log`.
     pub(crate) fn logging(env: &TestEnv, dir: &str, args: &[&str]) -> Self {
         let mut command = env.command(dir);
         command.stderr(fs_err::File::create(env.path("log")).unwrap().into_parts().0);
         Self::of(command, args)
     }
 
-    /// The same, told by a command that has all but what to do.
+    /// Starts a server from a command without its arguments.
     fn of(mut command: Command, args: &[&str]) -> Self {
         command.args(["--json", "serve", "--listen", "127.0.0.1:0"]).args(args);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -54,12 +54,12 @@ impl Serving {
         Self { child, url: record["url"].as_str().unwrap().to_owned(), line }
     }
 
-    /// Its process.
+    /// Returns its process id.
     pub(crate) fn process(&self) -> u32 {
         self.child.id()
     }
 
-    /// Memory that it takes.
+    /// Returns its resident memory in bytes.
     fn resident_bytes(&self) -> usize {
         let path = format!("/proc/{}/status", self.child.id());
         let status = fs_err::read_to_string(path).unwrap();
@@ -67,18 +67,18 @@ impl Serving {
         line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
     }
 
-    /// Host and port.
+    /// Returns its host and port.
     pub(crate) fn address(&self) -> &str {
         self.url.split_once("://").unwrap().1
     }
 
-    /// Has it stop, and waits for that; what it logs is then there.
+    /// Stops it and waits for its end; its log is then complete.
     pub(crate) fn stop(mut self) {
         self.signal("-TERM");
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
     }
 
-    /// Waits until it has ended; `None` if that takes too long.
+    /// Waits until it ends; returns `None` after `most`.
     pub(crate) fn ends_within(&mut self, most: Duration) -> Option<ExitStatus> {
         let start = Instant::now();
         loop {
@@ -108,7 +108,7 @@ pub(crate) fn commit(env: &TestEnv, dir: &str, text: &str) {
     env.snap_in(dir, ["commit", "-qm", text.trim()]).succeeds();
 }
 
-/// Brings the files of `dir` up to date after a pull or a push to its store.
+/// Updates the files of `dir` after a pull, or after a push to its store.
 pub(crate) fn update(env: &TestEnv, dir: &str) {
     env.snap_in(dir, ["restore", "-q", "HEAD", "--overwrite"]).succeeds();
 }
@@ -128,7 +128,7 @@ fn a_store_is_cloned_changed_and_pushed_through_a_server() {
     env.snap_in("there", ["push"]).succeeds();
     let again = env.snap_in("there", ["--stats", "push"]).succeeds();
     assert!(again.stderr.contains("Nothing to push"), "{}", again.stderr);
-    // The store that is served has it, and what is committed there is seen.
+    // The served store has the new commit, and commits made in it are visible to clients.
     assert_eq!(env.snap_in("here", ["cat", "main:notes.txt"]).succeeds().stdout, "second\n");
     update(&env, "here");
     commit(&env, "here", "third\n");
@@ -165,7 +165,7 @@ fn of_two_who_push_at_once_one_is_told() {
     env.snap_in("one", ["push", "-q"]).succeeds();
     let refused = env.snap_in("two", ["push", "-q"]);
     assert_eq!(refused.code, Some(1));
-    assert!(refused.stderr.contains("has commits that are not here"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("has newer commits"), "{}", refused.stderr);
     env.snap_in("two", ["push", "-q", "--force"]).succeeds();
     assert_eq!(env.snap_in("here", ["cat", "main:notes.txt"]).succeeds().stdout, "two\n");
 }
@@ -201,9 +201,9 @@ fn what_has_no_place_beside_others_there_is_refused_in_words() {
     env.snap_in("work", ["branch", "topic/new"]).succeeds();
     let beside = ["`heads/topic/new` cannot be beside `heads/topic`", "hint: one name would be"];
     says(&env.snap_in("work", ["push", "-q", &url, "topic/new"]), 2, &beside);
-    // A repository around others, whose folder is called as one of its own would be.
+    // A repository that would contain others, because its folder has the name of a part of a store.
     let around = env.snap_in("work", ["push", "-q", &format!("{}/team", serving.url)]);
-    says(&around, 2, &["there are repositories below `team`"]);
+    says(&around, 2, &["other repositories lie below `team`"]);
     env.snap(["--store", "stores/team/logs", "verify", "--data"]).succeeds();
 }
 
@@ -211,7 +211,7 @@ fn what_has_no_place_beside_others_there_is_refused_in_words() {
 fn what_lies_elsewhere_in_part_is_not_served_as_if_it_were_here() {
     let env = TestEnv::new();
     env.write("here/src/main", "text");
-    // In frames of its own, so that they are not fetched with those of `src`.
+    // This file gets its own frames, so that it is not fetched together with `src`.
     env.write("here/large", noise(3, 6 << 20));
     commit(&env, "here", "first\n");
     let serving = Serving::start(&env, "here");
@@ -239,7 +239,7 @@ fn what_it_cannot_serve_is_told() {
     let serve = |args: &[&str]| env.snap(["serve"].iter().chain(args));
     let nothing = [
         "there is no store and no folder of stores at no/where",
-        "hint: `mkdir -p no/where` makes",
+        "hint: `mkdir -p no/where` creates",
     ];
     says(&serve(&["no/where"]), 1, &nothing);
     says(&serve(&["token", "add", "ada", "--of", "no/where"]), 1, &nothing);
@@ -247,12 +247,18 @@ fn what_it_cannot_serve_is_told() {
     says(&serve(&["file"]), 1, &["there is no store at file"]);
     says(&serve(&[]), 1, &["there is no store here or above"]);
     fs_err::create_dir(env.path("stores")).unwrap();
-    let open =
-        ["a server at 0.0.0.0:0 would be open to everybody", "hint: `snap serve token add NAME`"];
+    let open = [
+        "a server at 0.0.0.0:0 would accept requests without authentication",
+        "hint: `snap serve token add NAME`",
+    ];
     says(&serve(&["stores", "--listen", "0.0.0.0:0"]), 2, &open);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let said = [&*format!("cannot listen on {address}"), "in use", "hint: --listen says where"];
+    let said = [
+        &*format!("cannot listen on {address}"),
+        "in use",
+        "hint: pass another address with --listen",
+    ];
     says(&serve(&["stores", "--listen", &address]), 1, &said);
     env.write("serve.toml", "lisen = 1\n");
     let unknown = ["serve.toml", "unknown field `lisen`", "expected"];
@@ -262,7 +268,7 @@ fn what_it_cannot_serve_is_told() {
     says(&serve(&["stores", "--config", "serve.toml"]), 2, &plain);
 }
 
-/// Makes a token for what is served at `of`.
+/// Adds a token for the stores in `of`.
 fn token(env: &TestEnv, of: &str, args: &[&str]) -> String {
     env.snap([&["serve", "token", "add", "--of", of], args].concat()).succeeds().line().to_owned()
 }
@@ -282,31 +288,40 @@ fn whoever_has_a_token_may_do_what_it_is_for() {
     let serving = Serving::start(&env, "here");
     let url = serving.url.clone();
     let nobody = env.snap(["clone", "-q", &url, "none"]);
-    says(&nobody, 1, &["this needs a token", "hint: a token is needed: SNAP_REMOTE_SECRET"]);
+    says(&nobody, 1, &["a token is required", "hint: set a token in SNAP_REMOTE_SECRET"]);
     env.set("SNAP_REMOTE_SECRET", &read);
     env.snap(["clone", "-q", &url, "there"]).succeeds();
     commit(&env, "there", "second\n");
     let refused = env.snap_in("there", ["push", "-q"]);
-    says(&refused, 1, &["it needs append", "hint: this token may not do that"]);
+    says(
+        &refused,
+        1,
+        &["the token does not grant `append` on", "hint: the token lacks permission"],
+    );
     assert!(!refused.stderr.contains(&read), "{}", refused.stderr);
     env.set("SNAP_REMOTE_SECRET", &append);
     env.snap_in("there", ["branch", "mine"]).succeeds();
     env.snap_in("there", ["push", "-q", "origin", "mine", "main"]).succeeds();
     assert_eq!(env.snap_in("here", ["cat", "main:notes.txt"]).succeeds().stdout, "second\n");
-    // It moves branches forward, and does nothing else with them.
+    // This token may fast-forward branches, and nothing else.
     let refused = env.snap_in("there", ["push", "-q", "origin", "--delete", "mine"]);
-    says(&refused, 1, &["it needs write"]);
+    says(&refused, 1, &["the token does not grant `write` on `default`"]);
     env.snap_in("there", ["branch", "--force", "main", "main~1"]).succeeds();
     let refused = env.snap_in("there", ["push", "-q", "--force"]);
-    says(&refused, 1, &["only a token with write may move a branch elsewhere"]);
+    says(&refused, 1, &["only a token with write may make a move that is not a fast-forward"]);
+    // The server has answered, so it is known that the branch has not moved.
+    let refused = env.snap_in("there", ["push", "--force"]);
+    let why = "main -> main  rejected: permission denied: `refs/heads/main` is at ";
+    says(&refused, 1, &[why]);
+    assert!(!refused.stderr.contains("unknown whether"), "{}", refused.stderr);
     env.set("SNAP_REMOTE_SECRET", &write);
     env.snap_in("there", ["push", "-q", "--force"]).succeeds();
     let log = env.snap_in("here", ["branch", "--log", "main"]).succeeds().stdout;
     assert!(log.contains("bob"), "{log}");
     env.snap_in("here", ["serve", "token", "revoke", "bob"]).succeeds();
     std::thread::sleep(std::time::Duration::from_millis(300));
-    says(&env.snap_in("there", ["pull", "-q"]), 1, &["this token does not hold here"]);
-    // Neither does the file of tokens stand in the way of anything.
+    says(&env.snap_in("there", ["pull", "-q"]), 1, &["the token is invalid or has expired"]);
+    // The token file does not disturb other commands.
     env.snap_in("here", ["verify", "--data"]).succeeds();
 }
 
@@ -316,13 +331,13 @@ fn tokens_that_cannot_be_made_are_told_and_a_server_with_some_may_listen_anywher
     fs_err::create_dir(env.path("stores")).unwrap();
     let made =
         |args: &[&str]| env.snap([&["serve", "token", "add", "--of", "stores"], args].concat());
-    says(&made(&["a b"]), 2, &["a token cannot be called `a b`", "hint: a name has"]);
-    says(&made(&["a", "--expires", "2001-01-01"]), 2, &["`2001-01-01` is no time to come"]);
+    says(&made(&["a b"]), 2, &["`a b` is not a valid token name", "hint: a name has"]);
+    says(&made(&["a", "--expires", "2001-01-01"]), 2, &["`2001-01-01` is not a future date"]);
     made(&["a"]).succeeds();
     says(&made(&["a"]), 1, &["there is already a token `a`", "hint: `snap serve token revoke"]);
     let revoke = env.snap(["serve", "token", "revoke", "b", "--of", "stores"]);
     says(&revoke, 1, &["there is no token `b`", "hint: `snap serve token list`"]);
-    // It goes on to the next obstacle.
+    // The check of tokens passes, so the next error is reported.
     let serve = env.snap(["serve", "stores", "--listen", "192.0.2.1:0"]);
     says(&serve, 1, &["cannot listen on 192.0.2.1:0"]);
     let open = "--without-tokens-anyone-may-read-and-write";
@@ -331,7 +346,7 @@ fn tokens_that_cannot_be_made_are_told_and_a_server_with_some_may_listen_anywher
     says(&serve, 1, &["cannot listen on 192.0.2.1:0"]);
     env.write("others/tokens.toml", "version = 2");
     let broken = env.snap(["serve", "others"]);
-    says(&broken, 2, &["is no file of tokens: its version is 2"]);
+    says(&broken, 2, &["is not a valid token file: version 2 is not supported"]);
 }
 
 #[test]
@@ -349,7 +364,7 @@ fn it_takes_no_more_connections_than_it_may_open_files() {
         .map(|_| {
             let mut stream = TcpStream::connect(&address).unwrap();
             stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-            // It may be gone already.
+            // The server may have closed the connection already.
             let _ = stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
             stream
         })
@@ -367,7 +382,7 @@ fn it_takes_no_more_connections_than_it_may_open_files() {
     let told = env.read("log");
     assert!(told.contains("connections=90 wanted=10000 files=120"), "{told}");
     drop(all);
-    // There are files left for everything else, and then for others again.
+    // Other open files still work, and later connections too.
     env.snap(["clone", "-q", &serving.url, "there"]).succeeds();
 }
 
@@ -378,7 +393,7 @@ fn ten_thousand_who_say_nothing_keep_nobody_from_being_served() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    // Each of both processes opens one for each; other tests open some, too.
+    // Both processes open one file for each connection, and other tests open some too.
     let many = 10_000.min((files / 4 * 3).saturating_sub(500)) as usize;
     for (key, value) in
         [("ADDRESS_CONNECTIONS", 0), ("CONNECTIONS", many + 100), ("HEADER_SECS", 600)]
@@ -406,9 +421,9 @@ fn a_second_server_of_one_folder_is_refused() {
         let serving = Serving::start(&env, place);
         let second = env.snap(["serve", place, "--listen", "127.0.0.1:0"]);
         let told = format!("another server serves {place}");
-        says(&second, 1, &[&told, "hint: stop that one first"]);
+        says(&second, 1, &[&told, "hint: stop the other server first"]);
         drop(serving);
-        // The lock goes with the server.
+        // The lock ends with the server.
         drop(Serving::start(&env, place));
     }
 }
@@ -425,7 +440,7 @@ fn a_second_server_of_a_store_in_a_folder_that_is_served_is_refused() {
     ] {
         let serving = Serving::start(&env, first);
         let ran = env.snap(["serve", second, "--listen", "127.0.0.1:0"]);
-        says(&ran, 1, &["another server serves ", "hint: stop that one first"]);
+        says(&ran, 1, &["another server serves ", "hint: stop the other server first"]);
         drop(serving);
         drop(Serving::start(&env, second));
     }
@@ -445,10 +460,10 @@ fn a_folder_that_push_made_is_not_served_and_nothing_is_written_into_it() {
     for place in ["stores/remote", "stores"] {
         let ran = env.snap(["serve", place, "--listen", "127.0.0.1:0"]);
         let serve = format!("`snap serve {url}` serves it");
-        says(&ran, 2, &["is a remote, not a store that is committed to", &serve]);
+        says(&ran, 2, &["is a remote; it does not accept commits", &serve]);
         assert_eq!(files(), before, "{place}");
     }
-    // What the hint says works.
+    // The command in the hint works.
     let mut env = env;
     let cache = env.path("cache").to_str().unwrap().to_owned();
     env.set("XDG_CACHE_HOME", &cache);
@@ -494,12 +509,16 @@ fn a_server_is_checked_for_what_can_be_tried_there() {
     commit(&env, "here", "first\n");
     let serving = Serving::start(&env, "here");
     let ran = env.snap(["remote", "check", &serving.url]).succeeds();
-    assert!(ran.stdout.contains("write           not tried"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("write           not tested"), "{}", ran.stdout);
     env.snap(["serve", "token", "add", "ada", "--of", "here"]).succeeds();
     thread::sleep(Duration::from_millis(1500));
     env.set("SNAP_REMOTE_SECRET", "wrong");
     let ran = env.snap(["remote", "check", &serving.url]);
-    says(&ran, 1, &["the keys are missing, or not known there"]);
-    assert!(ran.stdout.contains("read            not tried"), "{}", ran.stdout);
-    assert!(!ran.stdout.contains("cannot do that"), "{}", ran.stdout);
+    says(
+        &ran,
+        1,
+        &["authentication failed: no credentials were found, or the service rejected them"],
+    );
+    assert!(ran.stdout.contains("read            not tested"), "{}", ran.stdout);
+    assert!(!ran.stdout.contains("does not support this"), "{}", ran.stdout);
 }

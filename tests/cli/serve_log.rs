@@ -1,4 +1,4 @@
-//! The log of a server: a line for each request, as text or as an object.
+//! The log of a server: one line for each request, as text or as JSON.
 
 use std::{
     io::{Read, Write},
@@ -12,8 +12,7 @@ use crate::{
     serve::{Serving, commit},
 };
 
-/// Asks for what lies at `target`, with that id or without; the status of the
-/// answer, and its id.
+/// Requests `target`, with a request id if given. Returns the status and the id of the response.
 fn ask(serving: &Serving, target: &str, id: Option<&str>) -> (u16, String) {
     let mut stream = TcpStream::connect(serving.address()).unwrap();
     let id = id.map(|id| format!("X-Request-Id: {id}\r\n")).unwrap_or_default();
@@ -25,7 +24,7 @@ fn ask(serving: &Serving, target: &str, id: Option<&str>) -> (u16, String) {
     (head.split(' ').nth(1).unwrap().parse().unwrap(), id.to_owned())
 }
 
-/// Three requests of a server that then stops: the id of the one that had none.
+/// Sends three requests to a server and stops it. Returns the id of the request that had none.
 fn asked(env: &TestEnv) -> String {
     commit(env, "here", "first\n");
     let serving = Serving::logging(env, "", &["here"]);

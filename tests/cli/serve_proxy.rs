@@ -1,4 +1,4 @@
-//! A server behind nginx that is told what docs/deploy.md says.
+//! A server behind nginx, configured as in docs/deploy.md.
 
 use std::{
     io::{Read, Write},
@@ -19,10 +19,10 @@ use crate::{
     tools,
 };
 
-/// An nginx that is stopped when this is dropped.
+/// An nginx, stopped on drop.
 struct Nginx {
     child: Child,
-    /// Where it speaks TLS, and where it does not.
+    /// The ports with and without TLS.
     tls: u16,
     plain: u16,
 }
@@ -34,7 +34,7 @@ impl Drop for Nginx {
     }
 }
 
-/// What is documented, but for its name, its certificate and its addresses.
+/// Returns the documented configuration, with the test's name, certificate and addresses.
 fn documented(env: &TestEnv, server: &str, (tls, plain): (u16, u16)) -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/deploy.md");
     let page = fs_err::read_to_string(page).unwrap();
@@ -53,13 +53,13 @@ fn documented(env: &TestEnv, server: &str, (tls, plain): (u16, u16)) -> String {
     })
 }
 
-/// Starts it before a server, on ports that nobody else has.
+/// Starts nginx before a server, on free ports.
 fn nginx(env: &TestEnv, program: &Path, server: &str) -> Nginx {
     fs_err::create_dir_all(env.path("nginx")).unwrap();
     let of = env.path("nginx").display().to_string();
     let temp = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
     let temp: String = temp.map(|kind| format!("{kind}_temp_path {of}/{kind};\n")).concat();
-    // Somebody may take a port between the question for it and its use.
+    // Another process may take a port between its choice and its use.
     for _ in 0..10 {
         let taken = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let [tls, plain] = taken.map(|listener| listener.local_addr().unwrap().port());
@@ -83,7 +83,7 @@ fn nginx(env: &TestEnv, program: &Path, server: &str) -> Nginx {
     panic!("{}", env.read("nginx/error.log"));
 }
 
-/// Asks without TLS; the head and the body of the answer.
+/// Sends a request without TLS; returns the head and the body of the response.
 fn ask(port: u16, target: &str, headers: &str) -> (String, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let host = "Host: localhost\r\nConnection: close\r\n";
@@ -108,7 +108,7 @@ fn the_documented_proxy_passes_all_on_as_it_is() {
     let serving = Serving::logging(&env, "", &["stores", "--config", "serve.toml"]);
     let nginx = nginx(&env, program.path(), &serving.url);
 
-    // It goes on where it was cut on its way to nginx, and through it.
+    // An interrupted upload resumes, both before nginx and through it.
     let line = Proxy::start(&format!("http://127.0.0.1:{}", nginx.plain));
     line.add(Rule::new(Fault::CutAt(5 << 20)).test(|seen| seen.method == "PATCH").times(2));
     let cut = format!("{}/team/project", line.endpoint());
@@ -127,7 +127,7 @@ fn the_documented_proxy_passes_all_on_as_it_is() {
     let read = env.snap(["--store", "stores/team/project", "cat", "main:notes.txt"]).succeeds();
     assert_eq!(read.stdout, "third\n");
 
-    // The page, and names with `%2F` in them; the proxy says for whom it asks.
+    // A page, and repository names with `%2F`. The proxy forwards the address of the client.
     let (head, page) = ask(nginx.plain, "/r/team%2Fproject", "");
     assert!(head.starts_with("HTTP/1.1 200") && page.contains("team/project"), "{head}\n{page}");
     let forwarded = "X-Forwarded-For: 192.0.2.7\r\nX-Request-Id: mine\r\n";
@@ -141,5 +141,5 @@ fn the_documented_proxy_passes_all_on_as_it_is() {
     let asked = log.lines().find(|line| line.contains("address=192.0.2.7"));
     let asked = asked.unwrap_or_else(|| panic!("{log}"));
     assert!(asked.contains("team%2Fproject/refs"), "{asked}");
-    assert!(!asked.contains("\"mine\""), "the id is the proxy's: {asked}");
+    assert!(!asked.contains("\"mine\""), "the client's request id was used: {asked}");
 }

@@ -1,4 +1,4 @@
-//! What a server answers, against what `snap --json` prints of the same store.
+//! Compares the responses of a server with the output of `snap --json` for the same store.
 
 use std::{
     ffi::OsStr,
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::{env::TestEnv, schema::odd_tree, serve::Serving};
 
-/// Asks a server, which answers once and closes the connection.
+/// Sends a request; the server answers and closes the connection.
 fn get(serving: &Serving, path: &str) -> Value {
     let address = serving.url.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
@@ -24,10 +24,10 @@ fn get(serving: &Serving, path: &str) -> Value {
     serde_json::from_str(body).unwrap_or_else(|_| panic!("{path}: {body}"))
 }
 
-/// Records as they are printed, by type, without what only a line has.
-fn printed(env: &TestEnv, args: &[&str], r#type: Option<&str>) -> Vec<Value> {
+/// Returns the printed records of a type, without the fields that only printed lines have.
+fn printed(env: &TestEnv, args: &[&str], r#type: &str) -> Vec<Value> {
     let all = env.snap([&["--json"], args].concat()).succeeds().json();
-    let wanted = all.into_iter().filter(|record| record["type"].as_str() == r#type);
+    let wanted = all.into_iter().filter(|record| record["type"] == r#type);
     let records: Vec<Value> = wanted
         .map(|mut record| {
             let fields = record.as_object_mut().unwrap();
@@ -36,18 +36,18 @@ fn printed(env: &TestEnv, args: &[&str], r#type: Option<&str>) -> Vec<Value> {
             record
         })
         .collect();
-    assert!(!records.is_empty(), "{args:?} printed no {type:?}");
+    assert!(!records.is_empty(), "{args:?} printed no {type}");
     records
 }
 
-/// Asserts that records are the same, field by field and in the same order.
+/// Asserts that the records are equal, with their fields in the same order.
 #[track_caller]
 fn same(answered: &Value, printed: &[Value]) {
     let text = |records: &[Value]| records.iter().map(Value::to_string).collect::<Vec<_>>();
     assert_eq!(text(answered.as_array().unwrap()), text(printed));
 }
 
-/// Every kind of entry, then every kind of change, then something as it was before.
+/// Makes every kind of entry, then every kind of change, then restores an earlier state.
 fn env() -> TestEnv {
     let mut env = TestEnv::new();
     odd_tree(&env);
@@ -80,31 +80,31 @@ fn a_server_answers_with_the_records_that_the_commands_print() {
     let env = env();
     let serving = Serving::start(&env, ".");
     let get = |path: &str| get(&serving, path);
-    same(&get("log")["commits"], &printed(&env, &["log"], None));
-    let of_path = printed(&env, &["log", "--", "sub/file"], None);
+    same(&get("log")["commits"], &printed(&env, &["log"], "commit"));
+    let of_path = printed(&env, &["log", "--", "sub/file"], "commit");
     same(&get("log?path=sub/file")["commits"], &of_path);
     let commit = get("commits/main");
-    same(&vec![commit.clone()].into(), &printed(&env, &["show"], None));
+    same(&vec![commit.clone()].into(), &printed(&env, &["show"], "commit"));
 
     let tree = get("commits/main/tree");
     assert_eq!(tree["commit"], commit["id"]);
-    same(&tree["entries"], &printed(&env, &["ls", "-R"], None));
+    same(&tree["entries"], &printed(&env, &["ls", "-R"], "entry"));
     let kinds = ["file", "folder", "symlink", "fifo", "socket"];
     let has = |field: &str| tree["entries"].as_array().unwrap().iter().any(|e| !e[field].is_null());
     let is_there = |kind| tree["entries"].as_array().unwrap().iter().any(|e| e["kind"] == kind);
     assert!(kinds.into_iter().all(is_there), "{tree}");
     assert!(["path_hex", "target_hex", "link", "uid", "mtime"].into_iter().all(has), "{tree}");
     let shallow = get("commits/main/tree?recursive=false");
-    same(&shallow["entries"], &printed(&env, &["ls"], None));
+    same(&shallow["entries"], &printed(&env, &["ls"], "entry"));
     for path in ["sub", "sub/twin"] {
         let below = get(&format!("commits/main/tree/{path}"));
-        same(&below["entries"], &printed(&env, &["ls", "-R", &format!("HEAD:{path}")], None));
+        same(&below["entries"], &printed(&env, &["ls", "-R", &format!("HEAD:{path}")], "entry"));
     }
 
     for (from, to) in [("HEAD~2", "HEAD~1"), ("HEAD~1", "HEAD"), ("HEAD", "HEAD~2")] {
         let place = |rev: &str| rev.replace("HEAD", "main");
         let diff = get(&format!("diff?from={}&to={}", place(from), place(to)));
-        same(&diff["changes"], &printed(&env, &["diff", from, to], Some("change")));
+        same(&diff["changes"], &printed(&env, &["diff", from, to], "change"));
         let changes = diff["changes"].as_array().unwrap();
         let statuses = ["added", "removed", "modified", "metadata", "kind", "renamed"];
         let has = |status| changes.iter().any(|change| change["status"] == status);
@@ -116,11 +116,11 @@ fn a_server_answers_with_the_records_that_the_commands_print() {
         let found = found["found"].as_array().unwrap().iter();
         let versions = found.flat_map(|one| one["versions"].as_array().unwrap().clone());
         let versions: Vec<Value> = versions.collect();
-        same(&versions.into(), &printed(&env, &["find", pattern], None));
+        same(&versions.into(), &printed(&env, &["find", pattern], "version"));
     }
 
     let stats = get("stats?limit=10");
-    same(&stats["commits"], &printed(&env, &["stats"], Some("commit")));
-    same(&stats["files"], &printed(&env, &["stats"], Some("file")));
-    same(&vec![stats["store"].clone()].into(), &printed(&env, &["stats"], Some("store")));
+    same(&stats["commits"], &printed(&env, &["stats"], "commit"));
+    same(&stats["files"], &printed(&env, &["stats"], "file"));
+    same(&vec![stats["store"].clone()].into(), &printed(&env, &["stats"], "store"));
 }

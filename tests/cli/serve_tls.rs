@@ -1,4 +1,4 @@
-//! `https://`, through the binary at both ends.
+//! `https://` with the binary as client and as server.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedKey, IsCa, KeyPair, generate_simple_self_signed,
@@ -10,8 +10,8 @@ use crate::{
     serve::{Serving, commit},
 };
 
-/// Writes `NAME.pem`, a certificate for this machine, and its key, `NAME.key`;
-/// tells where the first is.
+/// Writes `NAME.pem`, a certificate for this machine, and its key `NAME.key`. Returns the path of
+/// the certificate.
 pub(crate) fn certificate(env: &TestEnv, name: &str) -> String {
     let names = ["127.0.0.1", "localhost"].map(str::to_owned);
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names).unwrap();
@@ -38,8 +38,7 @@ fn a_store_goes_both_ways_over_tls_where_the_certificate_is_trusted() {
 
     env.set("SSL_CERT_FILE", &other);
     let refused = env.snap_in("work", ["push", "-q"]);
-    let told =
-        ["certificate", "hint: this machine does not trust that certificate", "SSL_CERT_FILE"];
+    let told = ["certificate", "hint: the certificate is not trusted", "SSL_CERT_FILE"];
     says(&refused, 1, &told);
     env.set("SSL_CERT_FILE", &trusted);
     env.snap_in("work", ["push", "-q"]).succeeds();
@@ -74,7 +73,7 @@ fn an_authority_that_is_its_own_server_is_told() {
     let trusted = env.path("cert.pem").to_str().unwrap().to_owned();
     env.set("SSL_CERT_FILE", &trusted);
     let refused = env.snap(["clone", "-q", &serving.url, "copy"]);
-    says(&refused, 1, &["certificate", "hint: that certificate is an authority's"]);
+    says(&refused, 1, &["certificate", "hint: the server presented a CA certificate"]);
 }
 
 #[test]
@@ -85,9 +84,21 @@ fn what_is_no_pair_of_certificate_and_key_is_told() {
     certificate(&env, "other");
     let serve =
         |cert: &str, key: &str| env.snap(["serve", "stores", "--tls-cert", cert, "--tls-key", key]);
-    says(&serve("cert.key", "cert.key"), 2, &["has no certificate as PEM", "hint: they are PEM"]);
-    says(&serve("cert.pem", "cert.pem"), 2, &["has no private key as PEM", "hint: they are PEM"]);
-    says(&serve("cert.pem", "other.key"), 2, &["cannot be used together", "hint: they are PEM"]);
+    says(
+        &serve("cert.key", "cert.key"),
+        2,
+        &["contains no certificate in PEM format", "hint: use PEM files"],
+    );
+    says(
+        &serve("cert.pem", "cert.pem"),
+        2,
+        &["contains no private key in PEM format", "hint: use PEM files"],
+    );
+    says(
+        &serve("cert.pem", "other.key"),
+        2,
+        &["do not match or are not supported", "hint: use PEM files"],
+    );
     says(&serve("none.pem", "cert.key"), 1, &["none.pem"]);
     let half = env.snap(["serve", "stores", "--tls-cert", "cert.pem"]);
     says(&half, 2, &["--tls-key"]);

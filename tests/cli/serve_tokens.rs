@@ -1,4 +1,4 @@
-//! Tokens of a server before another one: its settings say where they are.
+//! Tokens of a server with an upstream: its settings name the token file.
 
 use std::{
     os::unix::fs::{MetadataExt, chown},
@@ -11,8 +11,8 @@ use crate::{
     serve::{Serving, commit},
 };
 
-/// What is said where nothing says where they are.
-const NOWHERE: [&str; 2] = ["nothing says where the tokens", "hint: `tokens = \"FILE\"`"];
+/// The error if no token file is configured.
+const NOWHERE: [&str; 2] = ["no token file is configured", "hint: set `tokens = \"FILE\"`"];
 
 fn token(env: &TestEnv, args: &[&str]) -> String {
     let added = env.snap([&["serve", "token", "add", "--config", "serve.toml"], args].concat());
@@ -27,13 +27,17 @@ fn before_an_upstream_no_token_is_made_where_no_server_looks_for_it() {
     let token = |action: &[&str]| env.snap_in("work", [&["serve", "token"], action].concat());
     for action in [&["add", "ada"][..], &["list"], &["revoke", "ada"]] {
         let told = token(&[action, &["--config", "../serve.toml"]].concat());
-        says(&told, 2, &[&NOWHERE[..], &["a server before http://127.0.0.1:1 are"]].concat());
+        says(
+            &told,
+            2,
+            &[&NOWHERE[..], &["a server with the upstream http://127.0.0.1:1"]].concat(),
+        );
         says(&token(&[action, &["--of", "s3://bucket/all"]].concat()), 2, &NOWHERE);
     }
     assert!(!env.path("work/.snap/tokens.toml").exists());
-    // What keeps it from being started tells the same way out.
+    // The error of starting the server has the same hint.
     let open = ["serve", "--config", "serve.toml", "--listen", "0.0.0.0:0"];
-    says(&env.snap(open), 2, &["would be open to everybody", NOWHERE[1]]);
+    says(&env.snap(open), 2, &["would accept requests without authentication", NOWHERE[1]]);
     let file = env.path("elsewhere.toml").to_str().unwrap().to_owned();
     env.set("SNAP_SERVE_TOKENS", &file);
     env.snap(["serve", "token", "add", "ada", "--config", "serve.toml"]).succeeds();
@@ -55,7 +59,7 @@ fn a_relay_has_tokens_of_its_own() {
     let relay = Serving::with(&env, &["--config", "serve.toml"]);
     let url = format!("{}/team/project", relay.url);
     env.snap_in("work", ["remote", "add", "origin", &url]).succeeds();
-    says(&env.snap_in("work", ["push", "-q"]), 1, &["this needs a token"]);
+    says(&env.snap_in("work", ["push", "-q"]), 1, &["a token is required"]);
     env.set("SNAP_REMOTE_SECRET", &root);
     env.snap_in("work", ["push", "-q"]).succeeds();
     env.snap(["--store", "stores/team/project", "verify", "--data"]).succeeds();
@@ -63,28 +67,28 @@ fn a_relay_has_tokens_of_its_own() {
     env.snap(["clone", "-q", &url, "copy"]).succeeds();
     assert_eq!(env.read("copy/notes.txt"), "first\n");
     commit(&env, "copy", "second\n");
-    says(&env.snap_in("copy", ["push", "-q"]), 1, &["it needs append"]);
+    says(&env.snap_in("copy", ["push", "-q"]), 1, &["the token does not grant `append` on"]);
 
     env.snap(["serve", "token", "revoke", "ada", "--config", "serve.toml"]).succeeds();
     let read = || env.snap(["cat", &format!("{url}#main:notes.txt")]);
     let (start, mut last) = (Instant::now(), read());
     while last.code == Some(0) {
-        assert!(start.elapsed() < Duration::from_secs(30), "it holds for ever");
+        assert!(start.elapsed() < Duration::from_secs(30), "the token does not expire");
         last = read();
     }
-    says(&last, 1, &["this token does not hold here"]);
+    says(&last, 1, &["the token is invalid or has expired"]);
 }
 
 #[test]
 fn a_folder_of_another_group_takes_the_file() {
     if !rustix::process::getuid().is_root() {
-        // Nobody else can make such a folder.
+        // Only root can make such a folder.
         return;
     }
     let env = TestEnv::new();
     let nobody = 65_534;
     fs_err::create_dir(env.path("stores")).unwrap();
-    // Where it was built may be out of reach for others.
+    // Other users may have no access to the build folder.
     fs_err::copy(env!("CARGO_BIN_EXE_snap"), env.path("snap")).unwrap();
     env.mode("", 0o755);
     chown(env.path("stores"), Some(nobody), Some(0)).unwrap();

@@ -1,4 +1,4 @@
-//! `snap serve` before a bucket and before other servers.
+//! `snap serve` with a bucket or another server as its upstream.
 
 use std::{
     process::Stdio,
@@ -28,7 +28,7 @@ fn a_folder_two_replicas_of_a_bucket_and_relays_serve_two_clients() {
         env.write(&format!("ada/src/{number}"), format!("text {number}"));
     }
     commit(&env, "ada", "first\n");
-    // The bucket, through two servers and a relay before one of them.
+    // The bucket, two servers before it, and a relay before one of them.
     let bucket = "s3://bucket/all";
     let replicas = [Serving::start(&env, bucket), Serving::start(&env, bucket)];
     let relay = Serving::with(&env, &["--upstream", &replicas[1].url]);
@@ -41,16 +41,16 @@ fn a_folder_two_replicas_of_a_bucket_and_relays_serve_two_clients() {
     env.snap_in("bob", ["push", "-q"]).succeeds();
     env.snap_in("ada", ["pull", "-q"]).succeeds();
     assert_eq!(notes(&env, "ada"), "second\n");
-    // Of two who go on from there one is told, whichever way they go.
+    // If two users commit on the same parent, the second push fails, whichever server it uses.
     update(&env, "ada");
     commit(&env, "ada", "third\n");
     commit(&env, "bob", "other\n");
     env.snap_in("ada", ["push", "-q"]).succeeds();
-    says(&env.snap_in("bob", ["push", "-q"]), 1, &["has commits that are not here"]);
+    says(&env.snap_in("bob", ["push", "-q"]), 1, &["has newer commits"]);
     env.snap_in("bob", ["pull", "-q", "--force"]).succeeds();
     assert_eq!(notes(&env, "bob"), "third\n");
 
-    // A folder, and a relay before its server.
+    // A server of a folder, and a relay before it.
     let folder = Serving::start(&env, "stores");
     let beside = Serving::with(&env, &["--upstream", &folder.url]);
     env.snap_in("ada", ["push", "-q", &at(&beside), "main"]).succeeds();
@@ -58,7 +58,7 @@ fn a_folder_two_replicas_of_a_bucket_and_relays_serve_two_clients() {
     env.snap(["clone", "-q", &at(&folder), "copy"]).succeeds();
     assert_eq!(env.read("copy/notes.txt"), "third\n");
 
-    // The bucket goes away: what was read is there, and nothing is taken.
+    // The bucket is unreachable: cached data can still be read, but pushes fail.
     proxy.add(Rule::new(Fault::Reset));
     env.snap(["clone", "-q", &at(&relay), "again"]).succeeds();
     assert_eq!(env.read("again/notes.txt"), "third\n");
@@ -66,15 +66,40 @@ fn a_folder_two_replicas_of_a_bucket_and_relays_serve_two_clients() {
     assert_eq!(read.stdout, "third\n");
     update(&env, "bob");
     commit(&env, "bob", "fourth\n");
-    says(&env.snap_in("bob", ["push", "-q"]), 1, &["the upstream is away"]);
+    says(&env.snap_in("bob", ["push", "-q"]), 1, &["the upstream does not answer"]);
     proxy.clear_rules();
     env.snap_in("bob", ["push", "-q"]).succeeds();
 
-    // All of it is in the bucket itself, for those who need no server.
+    // Everything is in the bucket itself, so clients can use it without a server.
     env.snap(["clone", "-q", &format!("{bucket}/team/project"), "direct"]).succeeds();
     assert_eq!(env.read("direct/notes.txt"), "fourth\n");
     for dir in ["ada", "bob", "copy", "again", "direct"] {
         env.snap_in(dir, ["verify", "--data"]).succeeds();
+    }
+}
+
+#[test]
+fn replicas_behind_a_balancer_are_like_one_server() {
+    let server = S3Server::start(S3Options::default());
+    let mut env = env_of(&server, &server.endpoint());
+    let replicas = ["one", "two"].map(|name| {
+        let cache = env.path(format!("cache of {name}"));
+        env.set("XDG_CACHE_HOME", cache.to_str().unwrap());
+        Serving::start(&env, "s3://bucket/all")
+    });
+    let balancer = Proxy::balancing(&[&replicas[0].url, &replicas[1].url]);
+    let url = format!("{}/project", balancer.endpoint());
+    for number in 0..6 {
+        commit(&env, "work", &format!("change {number}\n"));
+        env.snap_in("work", ["push", "-q", &url, "main"]).succeeds();
+    }
+    for number in 0..4 {
+        let cache = env.path(format!("cache of client {number}"));
+        env.set("XDG_CACHE_HOME", cache.to_str().unwrap());
+        let clone = format!("clone{number}");
+        env.snap(["clone", "-q", &url, &clone]).succeeds();
+        assert_eq!(notes(&env, &clone), "change 5\n");
+        env.snap_in(&clone, ["verify", "origin", "--data"]).succeeds();
     }
 }
 
@@ -98,7 +123,7 @@ fn an_upstream_that_says_nothing_keeps_no_server_from_stopping() {
         thread::sleep(Duration::from_millis(10));
     }
     relay.signal("-TERM");
-    // Less than the silence that is borne of an upstream.
+    // Shorter than the timeout for a silent upstream.
     let ended = relay.ends_within(Duration::from_secs(20));
     push.kill().unwrap();
     push.wait().unwrap();
@@ -128,8 +153,8 @@ fn a_bucket_that_is_one_store_is_served_as_one() {
 fn what_cannot_stand_behind_a_server_is_told() {
     let env = TestEnv::new();
     let serve = |args: &[&str]| env.snap(["serve"].iter().chain(args));
-    let twice = ["cannot be served at once: here and s3://b", "hint: leave one of them out"];
+    let twice = ["cannot be served at once: here and s3://b", "hint: remove one of them"];
     says(&serve(&["here", "--upstream", "s3://b"]), 2, &twice);
     says(&serve(&["--upstream", "nowhere"]), 1, &["nowhere"]);
-    says(&serve(&["what://b/x"]), 2, &["there is no kind of remote `what`", "hint: "]);
+    says(&serve(&["what://b/x"]), 2, &["`what` is not a supported remote scheme", "hint: "]);
 }

@@ -2,7 +2,7 @@
 
 use crate::env::TestEnv;
 
-/// Two commits, a day apart.
+/// Makes two commits, a day apart.
 fn env() -> TestEnv {
     let mut env = TestEnv::new();
     env.set("SNAP_TIME", "2026-11-01T10:00:00Z");
@@ -29,7 +29,7 @@ fn what_each_commit_added_is_shown() {
       29.3 KiB  [ID]  copy/text
            1 B  [ID]  small
 
-    History:    2 snapshots of 117.2 KiB in all
+    History:    2 snapshots, 117.2 KiB in total
     Contents:   29.3 KiB (4.0 times smaller)
     Compressed: 34 B (882.4 times smaller)
     Meta:       449 B, compressed 421 B
@@ -42,7 +42,7 @@ fn what_each_commit_added_is_shown() {
     insta::assert_snapshot!(env.snap(["stats", "-n", "0", "HEAD~1"]), @r"
     exit: 0
     --- stdout ---
-    History:    1 snapshot of 58.6 KiB in all
+    History:    1 snapshot, 58.6 KiB in total
     Contents:   29.3 KiB (2.0 times smaller)
     Compressed: 33 B (909.1 times smaller)
     Meta:       214 B, compressed 186 B
@@ -86,12 +86,12 @@ fn a_store_without_commits_has_nothing_to_count() {
     exit: 1
     --- stderr ---
     error: branch `main` has no commit yet
-    hint: `snap commit` makes the first one
+    hint: `snap commit` creates the first one
     ");
     insta::assert_snapshot!(env.snap(["stats", "--all"]), @r"
     exit: 0
     --- stdout ---
-    History:    0 snapshots of 0 B in all
+    History:    0 snapshots, 0 B in total
     Contents:   0 B
     Compressed: 0 B
     Meta:       0 B, compressed 0 B

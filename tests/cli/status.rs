@@ -21,7 +21,7 @@ fn env() -> TestEnv {
     env
 }
 
-/// Changes something of each kind.
+/// Makes a change of each kind.
 fn change(env: &TestEnv) {
     env.write("changed", "and now");
     env.write("shrunk", "less");

@@ -1,9 +1,11 @@
-//! Who may read and write the files of a store.
+//! Permissions of the files of a store.
 
 use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
+
+use snap_testkit::mounts;
 
 use crate::env::TestEnv;
 
@@ -15,7 +17,7 @@ fn snap_under(umask: &str, env: &TestEnv, args: &[&str]) {
     assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// All files and folders in `dir`, itself included, with their modes.
+/// Lists all files and folders in `dir`, including `dir`, with their modes.
 fn modes(dir: &Path) -> Vec<(PathBuf, u32)> {
     let mut found = vec![(dir.to_owned(), fs_err::metadata(dir).unwrap().mode() & 0o7777)];
     let mut folders = vec![dir.to_owned()];
@@ -32,7 +34,7 @@ fn modes(dir: &Path) -> Vec<(PathBuf, u32)> {
     found
 }
 
-/// Asserts that every folder and every file below `dir` has these bits.
+/// Asserts that every folder and every file below `dir` has these permissions.
 #[track_caller]
 fn have(dir: &Path, folder_bits: u32, file_bits: u32) {
     let found = modes(dir);
@@ -59,7 +61,7 @@ fn a_new_store_is_private_whatever_the_umask_is() {
         have(&env.path("deep/project/.snap"), 0o700, 0o600);
         let above = fs_err::metadata(env.path("deep")).unwrap().mode() & 0o777;
         let mask = u32::from_str_radix(umask, 8).unwrap();
-        assert_eq!(above, 0o777 & !mask, "a folder above the store is no part of it");
+        assert_eq!(above, 0o777 & !mask, "the store changed the mode of a folder above it");
     }
 }
 
@@ -88,7 +90,7 @@ fn stores_made_by_clone_push_and_unpack_are_private() {
 fn an_existing_store_keeps_the_bits_of_its_objects() {
     let env = TestEnv::new();
     env.snap(["init"]).succeeds();
-    // As an older snap made it.
+    // Simulates a store that an older version of snap made.
     for (path, _) in modes(&env.path(".snap")) {
         env.mode(&path, if path.is_dir() { 0o755 } else { 0o644 });
     }
@@ -112,7 +114,7 @@ fn a_shared_store_is_open_to_its_group_alone() {
     snap_under("077", &env, &["commit", "-q"]);
     for (path, mode) in modes(&env.path(".snap")) {
         let bits = match path.file_name().and_then(|name| name.to_str()) {
-            // The owner's settings: they could run commands.
+            // The group cannot write the settings, because they can run commands.
             Some("config.toml") => 0o640,
             _ if path.is_dir() => 0o2770,
             _ => 0o660,
@@ -140,9 +142,36 @@ fn caches_of_the_user_are_private() {
     let folder = format!("file://{}", env.path("remote").display());
     env.snap_in("project", ["commit", "-q"]).succeeds();
     env.snap_in("project", ["push", &folder]).succeeds();
-    // An older snap left it open.
+    // Simulates a cache that an older version of snap left open.
     fs_err::create_dir_all(env.path("cache/snap")).unwrap();
     env.mode("cache/snap", 0o755);
     snap_under("000", &env, &["ls", &folder]);
     have(&env.path("cache/snap"), 0o700, 0o600);
+}
+
+#[test]
+fn where_the_cache_cannot_be_written_merged_packs_do_not_seem_lost() {
+    let test = "store_access::where_the_cache_cannot_be_written_merged_packs_do_not_seem_lost";
+    mounts::in_own_mounts(test, || {
+        let env = TestEnv::new();
+        env.write("home/first", "1");
+        env.snap(["commit", "home"]).succeeds();
+        let cache = env.path("home/.snap/cache");
+        assert!(mounts::tool("mount", ["--bind".as_ref(), cache.as_os_str(), cache.as_os_str()]));
+        let read_only = ["-o".as_ref(), "remount,bind,ro".as_ref(), cache.as_os_str()];
+        assert!(mounts::tool("mount", read_only));
+        for number in 0..12 {
+            env.write(&format!("home/{number}"), "more");
+            env.snap(["commit", "home"]).succeeds();
+        }
+        assert!(mounts::tool("umount", [&cache]));
+        let told = env.snap(["commit", "home"]).succeeds().stderr;
+        assert!(!told.contains("lost"), "{told}");
+        // The next commit merges all packs.
+        env.write("home/last", "more");
+        let told = env.snap(["commit", "home"]).succeeds().stderr;
+        assert!(!told.contains("lost"), "{told}");
+        let packs = fs_err::read_dir(env.path("home/.snap/objects")).unwrap().count();
+        assert!(packs < 8, "{packs} packs");
+    });
 }

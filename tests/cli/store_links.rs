@@ -1,15 +1,18 @@
-//! Stores that somebody else made, or may write to: links, pipes and owners in
-//! them do no harm to the user's own files.
+//! Stores that another user made or can write to: links, pipes and owners in them do not harm the
+//! user's own files.
 
 use std::{
+    io::Write,
     os::unix::fs::{MetadataExt, symlink},
+    path::Path,
+    process::{Command, Stdio},
+    thread::sleep,
     time::{Duration, SystemTime},
 };
 
-use crate::env::TestEnv;
+use crate::env::{TestEnv, noise};
 
-/// A project with a store, and a folder beside it with an old file of the
-/// user's.
+/// Makes a project with a store, and beside it a folder with an old file of the user.
 fn env() -> TestEnv {
     let env = TestEnv::new();
     env.write("project/file", "1");
@@ -23,7 +26,7 @@ fn env() -> TestEnv {
 
 #[test]
 fn a_link_in_a_store_leads_to_nobodys_files() {
-    for part in ["tmp", "index", "cache", "logs", "refs/heads", "logs/refs"] {
+    for part in ["partial", "tmp", "index", "cache", "logs", "refs/heads", "logs/refs"] {
         let env = env();
         let place = env.path("project/.snap").join(part);
         if place.exists() {
@@ -32,7 +35,7 @@ fn a_link_in_a_store_leads_to_nobodys_files() {
         symlink(env.path("own"), &place).unwrap();
         let refused = env.snap_in("project", ["commit"]);
         assert_eq!(refused.code, Some(1), "{part}: {}", refused.stderr);
-        let told = format!(".snap/{part} is a symbolic link, and snap follows none");
+        let told = format!(".snap/{part} is a symbolic link; snap does not follow links");
         assert!(refused.stderr.contains(&told), "{part}: {}", refused.stderr);
         assert_eq!(env.read("own/thesis"), "years of work", "{part}");
         assert_eq!(fs_err::read_dir(env.path("own")).unwrap().count(), 1, "{part}");
@@ -55,10 +58,7 @@ fn a_link_in_place_of_a_file_of_a_store_is_not_written_through() {
 #[test]
 fn a_pipe_in_place_of_a_lock_is_not_waited_for() {
     let env = env();
-    let lock = env.path("project/.snap/lock");
-    let _ = fs_err::remove_file(&lock);
-    let kind = rustix::fs::FileType::Fifo;
-    rustix::fs::mknodat(rustix::fs::CWD, &lock, kind, 0o600.into(), 0).unwrap();
+    plant_pipe(&env.path("project/.snap/lock"));
     let refused = env.snap_in("project", ["branch", "other"]);
     assert_eq!(refused.code, Some(1), "{}", refused.stderr);
 }
@@ -70,6 +70,199 @@ fn packs_may_lie_on_another_disk() {
     symlink(env.path("disk"), env.path("project/.snap/objects")).unwrap();
     env.snap_in("project", ["commit"]).succeeds();
     env.snap_in("project", ["verify", "--data"]).succeeds();
+}
+
+/// Returns the only folder in `folder`, as a path relative to the root of `env`.
+fn only_folder(env: &TestEnv, folder: &str) -> String {
+    let mut entries = fs_err::read_dir(env.path(folder)).unwrap();
+    let name = entries.next().unwrap().unwrap().file_name().into_string().unwrap();
+    assert!(entries.next().is_none());
+    format!("{folder}/{name}")
+}
+
+/// Returns the names in a folder, sorted.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs_err::read_dir(folder).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort_unstable();
+    names
+}
+
+/// Replaces a file or folder by a link.
+fn plant(target: &Path, place: &Path) {
+    match place.is_dir() {
+        true => fs_err::remove_dir_all(place).unwrap(),
+        false => drop(fs_err::remove_file(place)),
+    }
+    fs_err::create_dir_all(place.parent().unwrap()).unwrap();
+    symlink(target, place).unwrap();
+}
+
+/// Replaces a file by a pipe.
+fn plant_pipe(place: &Path) {
+    let _ = fs_err::remove_file(place);
+    fs_err::create_dir_all(place.parent().unwrap()).unwrap();
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, place, kind, 0o600.into(), 0).unwrap();
+}
+
+/// Makes a store with packs, and a clone of another store, which has a newer commit.
+fn clone_beside_a_store() -> (TestEnv, String) {
+    let env = env();
+    env.snap_in("project", ["commit", "-q"]).succeeds();
+    env.write("upstream/file", "1");
+    env.snap_in("upstream", ["commit", "-q"]).succeeds();
+    env.snap(["clone", "-q", "upstream", "clone"]).succeeds();
+    env.snap_in("clone", ["pull", "-q"]).succeeds();
+    env.write("upstream/file", "2");
+    env.snap_in("upstream", ["commit", "-q"]).succeeds();
+    let mirror = only_folder(&env, "clone/.snap/cache/remotes");
+    (env, mirror)
+}
+
+#[test]
+fn no_link_in_the_caches_of_a_store_leads_to_packs_of_another_store() {
+    let mirrored = ["", "objects", "partial", "index", "cache", "tmp", "outlines", "lock"];
+    let received = ["", "objects", "partial", "index", "cache", "tmp", "lock"];
+    let mut places: Vec<String> = vec!["clone/.snap/cache".into()];
+    let (env, mirror) = clone_beside_a_store();
+    places.push("clone/.snap/cache/remotes".into());
+    places.extend(mirrored.map(|part| format!("{mirror}/{part}")));
+    places.extend(received.map(|part| format!("clone/.snap/cache/receiving/{part}")));
+    let packs = env.path("project/.snap/objects");
+    let before = names(&packs);
+    assert!(!before.is_empty());
+    let whole = env.path("clone");
+    for place in places {
+        let place = place.trim_end_matches('/');
+        let commands: [&[&str]; 4] = [&["pull"], &["fetch"], &["push"], &["verify", "origin"]];
+        for command in commands {
+            let copied = Command::new("cp").arg("-a").arg(&whole).arg(env.path("saved")).status();
+            assert!(copied.unwrap().success());
+            plant(&packs, &env.path(place));
+            let ran = env.snap_in("clone", command);
+            // A command that does not use the folder does what it always does: a push is rejected.
+            let is_rejected = ran.stderr.contains("has newer commits");
+            if ran.code != Some(0) && !is_rejected {
+                let told = "is a symbolic link; snap does not follow links inside a store";
+                assert!(ran.stderr.contains(told), "{place} {command:?}: {}", ran.stderr);
+                assert!(ran.stderr.contains("hint: "), "{place} {command:?}: {}", ran.stderr);
+            } else {
+                assert!(place.contains("receiving"), "{place} {command:?}");
+                assert_ne!(command, ["pull"], "{place}");
+            }
+            assert_eq!(names(&packs), before, "{place} {command:?}");
+            fs_err::remove_dir_all(&whole).unwrap();
+            fs_err::rename(env.path("saved"), &whole).unwrap();
+        }
+    }
+    env.snap_in("project", ["verify", "--data"]).succeeds();
+}
+
+#[test]
+fn pipes_and_endless_files_in_the_caches_of_a_store_hold_up_no_command() {
+    let (env, mirror) = clone_beside_a_store();
+    for (name, code) in [("lock", 1), ("outlines", 0), ("damaged-index", 0)] {
+        let place = env.path(&mirror).join(name);
+        plant_pipe(&place);
+        let ran = env.snap_in("clone", ["fetch"]);
+        assert_eq!(ran.code, Some(code), "{name}: {}", ran.stderr);
+        let _ = fs_err::remove_file(&place);
+    }
+    // Longer than the memory of a machine.
+    let sparse = fs_err::File::create(env.path(&mirror).join("outlines")).unwrap();
+    sparse.set_len(1 << 42).unwrap();
+    env.snap_in("clone", ["fetch"]).succeeds();
+    plant_pipe(&env.path("clone/.snap/cache/receiving/lock"));
+    let ran = env.snap_in("clone", ["pull"]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("cache/receiving/lock"), "{}", ran.stderr);
+}
+
+#[test]
+fn packs_do_not_lie_in_another_store_or_another_part_of_the_store() {
+    let env = env();
+    env.snap_in("project", ["commit", "-q"]).succeeds();
+    let packs = env.path("project/.snap/objects");
+    let before = names(&packs);
+    env.write("project/unpacked/file", "1");
+    env.snap(["--store", "project/unpacked/.snap", "init", "-q"]).succeeds();
+    let objects = env.path("project/unpacked/.snap/objects");
+    for target in [
+        "project/.snap/objects",
+        "project/.snap/cache",
+        "project/.snap",
+        "project/unpacked/.snap/index",
+        "project/unpacked/.snap/tmp",
+    ] {
+        plant(&env.path(target), &objects);
+        for command in [&["commit"][..], &["verify", "--data"], &["log"]] {
+            let ran = env.snap_in("project/unpacked", command);
+            assert_eq!(ran.code, Some(1), "{target} {command:?}: {}", ran.stderr);
+            assert!(ran.stderr.contains("which is part of a store"), "{target}: {}", ran.stderr);
+            assert!(ran.stderr.contains("hint: "), "{target}: {}", ran.stderr);
+        }
+        // As a remote.
+        let pushed = env.snap_in("project", ["push", "unpacked"]);
+        assert_eq!(pushed.code, Some(1), "{target}: {}", pushed.stderr);
+    }
+    assert_eq!(names(&packs), before);
+    env.snap_in("project", ["verify", "--data"]).succeeds();
+}
+
+#[test]
+fn an_unfinished_store_with_links_is_not_completed() {
+    for part in ["tmp", "cache", "logs", "lock"] {
+        let env = env();
+        env.write("unpacked/.snap/lock", "");
+        let target = if part == "lock" { "own/thesis" } else { "own" };
+        let mode = |path: &str| fs_err::metadata(env.path(path)).unwrap().mode();
+        let before = mode("own");
+        plant(&env.path(target), &env.path("unpacked/.snap").join(part));
+        let ran = env.snap_in("unpacked", ["init"]);
+        assert_eq!(ran.code, Some(1), "{part}: {}", ran.stderr);
+        assert_eq!(mode("own"), before, "{part}");
+    }
+}
+
+#[test]
+fn the_cache_of_another_user_is_not_used() {
+    const NOBODY: u32 = 65534;
+    let (mut env, _) = clone_beside_a_store();
+    let cache = env.path(".cache");
+    env.set("XDG_CACHE_HOME", cache.to_str().unwrap());
+    let url = format!("file://{}#main", env.path("upstream").display());
+    env.snap(["ls", &url]).succeeds();
+    let mirror = only_folder(&env, ".cache/snap/remotes");
+    let packs = env.path("project/.snap/objects");
+    let before = names(&packs);
+    // The folder of a remote, or one above it, is a link.
+    let saved = env.path("saved");
+    for place in [mirror.as_str(), ".cache/snap/remotes", ".cache/snap"] {
+        fs_err::rename(env.path(place), &saved).unwrap();
+        symlink(&saved, env.path(place)).unwrap();
+        fs_err::write(saved.join("untouched"), "").unwrap();
+        let listed = names(&saved);
+        env.snap(["ls", &url]).succeeds();
+        assert_eq!(names(&saved), listed, "{place}");
+        fs_err::remove_file(env.path(place)).unwrap();
+        fs_err::remove_file(saved.join("untouched")).unwrap();
+        fs_err::rename(&saved, env.path(place)).unwrap();
+    }
+    // A part of the cache in the store is a link.
+    plant(&packs, &env.path(&mirror).join("partial"));
+    let refused = env.snap(["ls", &url]);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    assert_eq!(names(&packs), before);
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let owner = format!("{NOBODY}:{NOBODY}");
+    let changed = Command::new("chown").args(["-hR", &owner]).arg(env.path(".cache")).status();
+    assert!(changed.unwrap().success());
+    env.snap(["ls", &url]).succeeds();
+    assert_eq!(names(&packs), before);
 }
 
 #[test]
@@ -85,12 +278,35 @@ fn what_root_adds_to_a_store_belongs_to_its_owner() {
     let mut command = env.command("project");
     let status = command.env("SUDO_UID", NOBODY.to_string()).arg("commit").status().unwrap();
     assert!(status.success());
-    let mut folders = vec![env.path("project/.snap")];
+    belongs_to(&env.path("project/.snap"), NOBODY);
+    // Checks packs that a pull fetches, and the cache of the remote.
+    env.write("project/sub/old", "1");
+    env.snap_in("project", ["--store", ".snap", "commit", "-q"]).succeeds();
+    env.snap(["clone", "-q", "project", "copy"]).succeeds();
+    env.snap(["clone", "-q", "project", "part", "--path", "sub"]).succeeds();
+    for copy in ["copy", "part"] {
+        let _ = fs_err::remove_dir_all(env.path(format!("{copy}/.snap/cache/remotes")));
+        let mut change = std::process::Command::new("chown");
+        assert!(change.args(["-R", &owner]).arg(env.path(copy)).status().unwrap().success());
+    }
+    env.write("project/sub/new", "1");
+    env.snap_in("project", ["--store", ".snap", "commit", "-q"]).succeeds();
+    for (copy, command) in [("copy", "fetch"), ("copy", "pull"), ("part", "pull")] {
+        let store = format!("{copy}/.snap");
+        let command: &[&str] =
+            if command == "fetch" { &["verify", "origin"] } else { &["pull", "-q"] };
+        env.snap(["--store", &store].into_iter().chain(command.iter().copied())).succeeds();
+        belongs_to(&env.path(&store), NOBODY);
+    }
+}
+
+fn belongs_to(folder: &Path, user: u32) {
+    let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs_err::read_dir(folder).unwrap() {
             let entry = entry.unwrap();
             let meta = entry.metadata().unwrap();
-            assert_eq!(meta.uid(), NOBODY, "{}", entry.path().display());
+            assert_eq!(meta.uid(), user, "{}", entry.path().display());
             if meta.is_dir() {
                 folders.push(entry.path());
             }
@@ -108,4 +324,42 @@ fn names_of_branches_do_not_steer_the_terminal() {
         assert!(!ran.stdout.contains('\u{202e}'), "{command:?}: {}", ran.stdout);
         assert!(ran.stdout.contains("x\\u{202e}y"), "{command:?}: {}", ran.stdout);
     }
+}
+
+#[test]
+fn a_store_that_moves_during_a_commit_fails_it() {
+    let env = TestEnv::new();
+    env.write("p/file", "1");
+    env.snap_in("p", ["commit", "-q"]).succeeds();
+    let dump = noise(7, 8 << 20);
+    let mut commit = env
+        .command("p")
+        .args(["commit", "--stdin", "dump", "-b", "dumps"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = commit.stdin.take().unwrap();
+    stdin.write_all(&dump[..6 << 20]).unwrap();
+    let has_draft = || {
+        let entries = fs_err::read_dir(env.path("p/.snap/tmp")).into_iter().flatten().flatten();
+        entries.into_iter().any(|entry| entry.metadata().is_ok_and(|meta| meta.len() > 1 << 20))
+    };
+    while !has_draft() {
+        sleep(Duration::from_millis(5));
+    }
+    // Moves the store to another disk, by a copy.
+    let copy = Command::new("cp").arg("-a").arg(env.path("p/.snap")).arg(env.path("disk")).status();
+    assert!(copy.unwrap().success());
+    fs_err::remove_dir_all(env.path("p/.snap")).unwrap();
+    symlink(env.path("disk"), env.path("p/.snap")).unwrap();
+    stdin.write_all(&dump[6 << 20..]).unwrap();
+    drop(stdin);
+    let ended = commit.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    assert!(told.contains("the store was moved or replaced"), "{told}");
+    env.snap_in("p", ["verify", "--data"]).succeeds();
+    assert_eq!(env.snap_in("p", ["branch"]).succeeds().stdout.lines().count(), 1);
 }

@@ -1,14 +1,16 @@
-//! On a terminal: colours, short ids, progress bars. `script` of util-linux
-//! makes one; without it nothing is tested here.
+//! Output on a terminal: colours, short ids, progress bars. `script` of util-linux provides the
+//! terminal; without it these tests are skipped.
 
-use std::{io::Write, process::Stdio};
+use std::process::Stdio;
+
+use snap_testkit::skip::skip_without_program;
 
 use crate::env::TestEnv;
 
 const ESCAPE: char = '\u{1b}';
 
-/// What a terminal is sent while the shell runs `line`, in which `snap` is the
-/// binary; `None` where there is no terminal to be had.
+/// Returns the output on a terminal while the shell runs `line`, in which `snap` is the binary.
+/// Returns `None` if `script` is not installed.
 pub(crate) fn shown(env: &TestEnv, line: &str) -> Option<String> {
     let snap = env!("CARGO_BIN_EXE_snap");
     let script = format!("snap() {{ {snap} \"$@\"; }}; {line}");
@@ -16,8 +18,7 @@ pub(crate) fn shown(env: &TestEnv, line: &str) -> Option<String> {
     command.env("TERM", "xterm").env("SHELL", "/bin/sh").env("PATH", "/usr/bin:/bin");
     command.args(["-qec", &script, "/dev/null"]).stdin(Stdio::null());
     let Ok(output) = command.output() else {
-        // Past the harness, which would keep it to itself.
-        std::io::stderr().write_all(b"skipped: `script` of util-linux is not here\n").unwrap();
+        skip_without_program("a test of the terminal", "script");
         return None;
     };
     assert!(output.status.success(), "{output:?}");
@@ -41,7 +42,7 @@ fn ids_are_short_and_coloured() {
     assert!(log.contains(&format!("{ESCAPE}[33m{}{ESCAPE}[0m ", &id[..12])), "{log:?}");
     assert!(!log.contains(&id[..13]), "{log:?}");
     assert!(log.contains(&format!("{ESCAPE}[34msub/{ESCAPE}[0m\n")), "{log:?}");
-    // What is meant for programs stays whole, and plain.
+    // JSON has full ids and no colours.
     let json = shown(&env, "snap log --json").unwrap();
     assert!(json.contains(&id) && !json.contains(ESCAPE), "{json:?}");
 }
@@ -69,7 +70,7 @@ fn colours_can_be_turned_off() {
         let Some(said) = shown(&env, line) else { return };
         assert!(!said.contains(ESCAPE), "{line}: {said:?}");
     }
-    // And on, where there is no terminal.
+    // Colours can also be forced without a terminal.
     let log = env.snap(["--color", "always", "log"]).succeeds().stdout;
     assert!(log.contains(ESCAPE), "{log:?}");
     let help = env.snap(["log", "-h", "--color", "always"]).succeeds().stdout;
@@ -103,7 +104,7 @@ fn a_commit_prints_its_whole_id_on_a_terminal_too() {
 #[test]
 fn a_bar_appears_after_a_moment_and_leaves_nothing_behind() {
     let env = env();
-    // More than a buffer each time, so that it is noticed.
+    // Each write is larger than a buffer, so that it is noticed.
     let slow = "for n in 1 2 3 4 5; do head -c 2000000 /dev/zero; sleep 0.2; done";
     let Some(said) = shown(&env, &format!("{{ {slow}; }} | snap commit --stdin zeros")) else {
         return;
@@ -114,7 +115,7 @@ fn a_bar_appears_after_a_moment_and_leaves_nothing_behind() {
     let (id, summary) = rest.split_once('\n').unwrap();
     assert!(id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit()), "{rest:?}");
     assert!(summary.starts_with("Committed 2 files, 9.5 MiB: 1 new"), "{rest:?}");
-    // More came than the last commit had: a full bar would be a lie.
+    // The total is an estimate from the last commit; a full bar would be wrong.
     assert!(!said.contains("0s left"), "{said:?}");
 
     let quiet = shown(&env, &format!("{{ {slow}; }} | snap -q commit --stdin zeros2")).unwrap();
@@ -134,7 +135,7 @@ fn what_is_quick_shows_no_bar() {
 #[test]
 fn nothing_in_a_store_steers_the_terminal() {
     let mut env = TestEnv::new();
-    // Escape, bell, a C1 control, a mark that turns the direction, a line end.
+    // Escape, bell, a C1 control, a mark that changes the text direction, a line end.
     let hostile = |name: &str| format!("{name}\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}\nforged");
     env.set("SNAP_AUTHOR", &hostile("author"));
     env.set("SNAP_HOST", &hostile("host"));

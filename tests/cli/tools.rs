@@ -1,41 +1,38 @@
-//! Other programs that a test needs: shells, `man`, nginx.
+//! Other programs that tests need: shells, `man`, nginx.
 
 use std::{
     ffi::OsStr,
-    io::Write,
     path::{Path, PathBuf},
     process::Stdio,
 };
 
+use snap_testkit::skip::skip_without_program;
+
 use crate::env::TestEnv;
 
-/// A program that is there.
+/// An installed program.
 pub(crate) struct Tool(PathBuf);
 
-/// The program of this name. Where it is not there, the test is skipped with a
-/// word; in CI, which installs all of them, that is a failure.
+/// Finds the program of this name. If it is missing, the test reports that it is skipped; in CI,
+/// which installs all programs, it fails.
 pub(crate) fn find(name: &str) -> Option<Tool> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
-    // sbin is not in everybody's path.
+    // Some users have no sbin folder in their PATH.
     let places = std::env::split_paths(&paths).chain(["/usr/sbin".into()]);
     let found = places.map(|dir| dir.join(name)).find(|path| path.is_file());
     if found.is_none() {
-        assert!(std::env::var_os("CI").is_none(), "{name} is missing; .ci/run installs it");
-        // Past the harness, which would keep it to itself.
-        let note = format!("skipped: {name} is not here\n");
-        std::io::stderr().write_all(note.as_bytes()).unwrap();
+        skip_without_program("a test", name);
     }
     found.map(Tool)
 }
 
 impl Tool {
-    /// Where it is.
+    /// Returns the path of the program.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Runs it, with `snap` in the PATH and for a minute at most; what it
-    /// prints on stdout and stderr.
+    /// Runs it, with `snap` in the PATH and a timeout of a minute. Returns its stdout and stderr.
     #[track_caller]
     pub(crate) fn run<S: AsRef<OsStr>>(
         &self,

@@ -2,22 +2,23 @@
 
 use std::{os::unix::process::CommandExt, path::Path, process::Command};
 
+use snap_testkit::skip::skip;
+
 use crate::env::{Ran, TestEnv};
 
-/// A user who is neither root nor the one who runs the tests.
+/// A user who is neither root nor the user of the tests.
 const OTHER: u32 = 4321;
 
-/// Whether files can be given to another user. Says so where they cannot.
-#[expect(clippy::print_stderr, reason = "the test says that it is skipped")]
+/// Returns true if files can be given to another user; otherwise reports that the test is skipped.
 fn can_change_owners(test: &str) -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        eprintln!("{test}: skipped, only root can give files to another user");
+        skip(test, "only root can give files to another user");
     }
     is_root
 }
 
-/// Gives a folder and all that is in it to a user.
+/// Changes the owner of a folder and of everything in it.
 fn give(path: &Path, uid: u32) {
     std::os::unix::fs::lchown(path, Some(uid), None).unwrap();
     if fs_err::symlink_metadata(path).unwrap().is_dir() {
@@ -35,7 +36,7 @@ fn refuses(ran: &Ran, code: i32, texts: &[&str]) {
     }
 }
 
-/// A project with one commit, in a folder that other users may enter.
+/// Makes a project with one commit, in a folder that other users may enter.
 fn project() -> TestEnv {
     let env = TestEnv::new();
     env.mode("", 0o755);
@@ -52,7 +53,7 @@ fn a_store_of_another_user_is_read_and_not_written() {
     let env = project();
     env.snap(["clone", "-q", ".", "mine"]).succeeds();
     give(&env.path(".snap"), OTHER);
-    // Nor pushed into.
+    // Pushing into it is refused too.
     env.mode("mine", 0o755);
     let pushed = env.snap_in("mine", ["push", ".."]);
     refuses(&pushed, 1, &["belongs to the user with id 4321", "snap config trust", "SNAP_TRUST="]);
@@ -62,8 +63,8 @@ fn a_store_of_another_user_is_read_and_not_written() {
     insta::assert_snapshot!(env.snap(["commit"]), @r"
     exit: 1
     --- stderr ---
-    error: the store at [ROOT]/.snap is only read: [ROOT]/.snap belongs to the user with id 4321
-    hint: `snap config trust [ROOT]/.snap` trusts it, `--store [ROOT]/.snap` uses it once, and so does SNAP_TRUST=[ROOT]/.snap in a container or a pipeline
+    error: the store at [ROOT]/.snap is read-only: [ROOT]/.snap belongs to the user with id 4321
+    hint: `snap config trust [ROOT]/.snap` trusts it, `--store [ROOT]/.snap` or SNAP_TRUST=[ROOT]/.snap trusts it once in a container or a pipeline
     ");
     for args in [
         &["config", "set", "commit.host", "h"][..],
@@ -88,7 +89,7 @@ fn a_store_of_another_user_is_read_and_not_written() {
     ] {
         env.snap(args).succeeds();
     }
-    assert!(!env.path(".snap/index").exists(), "a reader writes nothing into it");
+    assert!(!env.path(".snap/index").exists(), "a read-only command wrote the index");
     let store = env.path(".snap");
     env.snap(["--store", store.to_str().unwrap(), "commit", "-q", "."]).succeeds();
 }
@@ -100,7 +101,7 @@ fn the_user_the_environment_and_the_system_can_trust_a_store() {
     }
     let mut env = project();
     give(&env.path(".snap"), OTHER);
-    let fails = |env: &TestEnv| refuses(&env.snap(["commit", "-q"]), 1, &["is only read"]);
+    let fails = |env: &TestEnv| refuses(&env.snap(["commit", "-q"]), 1, &["is read-only"]);
     let root = env.path("").to_str().unwrap().trim_end_matches('/').to_owned();
     insta::assert_snapshot!(env.snap(["config", "trust"]), @r"
     exit: 0
@@ -151,7 +152,7 @@ fn root_trusts_the_user_who_called_sudo() {
     let mut env = project();
     give(&env.path(".snap"), OTHER);
     env.set("SUDO_UID", "4322");
-    refuses(&env.snap(["commit", "-q"]), 1, &["is only read"]);
+    refuses(&env.snap(["commit", "-q"]), 1, &["is read-only"]);
     env.set("SUDO_UID", "4321");
     env.snap(["commit", "-q"]).succeeds();
 }
@@ -165,7 +166,7 @@ fn another_user_cannot_lure_a_commit_into_a_planted_store() {
     env.mode("", 0o1777);
     env.write("mine/secret", "key");
     give(&env.path("mine"), OTHER);
-    // An empty `.snap`, to be completed by the victim, and a link to elsewhere.
+    // Plants an empty `.snap` for the victim to complete, or a link to another place.
     for plant in [true, false] {
         let planted = env.path(".snap");
         match plant {
@@ -195,8 +196,8 @@ fn a_store_that_other_users_may_write_to_is_refused_unless_it_is_shared() {
     insta::assert_snapshot!(env.snap(["commit"]), @r"
     exit: 1
     --- stderr ---
-    error: the store at [ROOT]/.snap is only read: every user may write to [ROOT]/.snap (mode 0777)
-    hint: `chmod o-w [ROOT]/.snap` closes it; `snap config trust [ROOT]/.snap` trusts it, `--store [ROOT]/.snap` uses it once, and so does SNAP_TRUST=[ROOT]/.snap in a container or a pipeline
+    error: the store at [ROOT]/.snap is read-only: every user may write to [ROOT]/.snap (mode 0777)
+    hint: `chmod o-w [ROOT]/.snap` removes the write permission of others; `snap config trust [ROOT]/.snap` trusts it, `--store [ROOT]/.snap` or SNAP_TRUST=[ROOT]/.snap trusts it once in a container or a pipeline
     ");
     env.mode(".snap", 0o770);
     let group = env.snap(["commit", "-q"]);
@@ -210,7 +211,7 @@ fn a_store_that_other_users_may_write_to_is_refused_unless_it_is_shared() {
     env.snap(["commit", "-q"]).succeeds();
 }
 
-/// A store with a hook that came from elsewhere: nothing is recorded of it.
+/// Makes a store with a hook that came from elsewhere: no trust is recorded for it.
 fn unpacked(settings: &str) -> TestEnv {
     let env = project();
     let text = env.read(".snap/config.toml");
@@ -224,8 +225,8 @@ fn a_hook_counts_only_when_the_user_has_seen_it() {
     insta::assert_snapshot!(env.snap(["commit"]), @r"
     exit: 2
     --- stderr ---
-    error: [ROOT]/.snap/config.toml:34: `pre_commit` is refused: you have not trusted the settings of this store, or they changed since
-    hint: `snap config trust [ROOT]/.snap` shows them and trusts them as they are; --no-hooks commits without hooks
+    error: [ROOT]/.snap/config.toml:34: `pre_commit` is refused: the settings of this store are not trusted, or changed after you trusted them
+    hint: `snap config trust [ROOT]/.snap` shows these settings and trusts them; --no-hooks commits without hooks
     ");
     assert!(!env.path("ran").exists());
     env.snap(["commit", "-q", "--no-hooks"]).succeeds();
@@ -239,12 +240,12 @@ fn a_hook_counts_only_when_the_user_has_seen_it() {
     env.snap(["commit", "-q"]).succeeds();
     assert!(env.path("ran").exists());
 
-    // A change that somebody else makes is not trusted.
+    // A change by another user is not trusted.
     fs_err::remove_file(env.path("ran")).unwrap();
     let text = env.read(".snap/config.toml").replace("touch ran", "touch ran; true");
     env.write(".snap/config.toml", &text);
-    refuses(&env.snap(["commit"]), 2, &["they changed since"]);
-    // Nor is it when the user changes something else.
+    refuses(&env.snap(["commit"]), 2, &["or changed after you trusted them"]);
+    // It does not become trusted when the user changes another setting.
     env.snap(["config", "set", "commit.host", "h"]).succeeds();
     env.snap(["config", "set", "hooks.post_commit", "true"]).succeeds();
     refuses(&env.snap(["commit"]), 2, &["`pre_commit` is refused"]);
@@ -298,8 +299,8 @@ fn a_profile_counts_only_when_the_user_has_seen_it() {
     insta::assert_snapshot!(env.snap(["commit", "--profile", "theirs"]), @r"
     exit: 2
     --- stderr ---
-    error: [ROOT]/.snap/config.toml:34: profile `theirs` is refused: you have not trusted the settings of this store, or they changed since
-    hint: `snap config trust [ROOT]/.snap` shows them and trusts them as they are
+    error: [ROOT]/.snap/config.toml:34: profile `theirs` is refused: the settings of this store are not trusted, or changed after you trusted them
+    hint: `snap config trust [ROOT]/.snap` shows these settings and trusts them
     ");
     env.snap(["config", "trust"]).succeeds();
     env.snap(["commit", "-q", "--profile", "theirs", "--branch", "other"]).succeeds();
@@ -324,10 +325,10 @@ fn an_untrusted_remote_is_asked_without_keys_and_runs_nothing() {
     insta::assert_snapshot!(env.snap(["push"]), @r"
     exit: 1
     --- stderr ---
-    error: no keys are sent to origin: only the settings of this store name the place, and they are not trusted
-    hint: `snap config trust` shows the settings and trusts them; a location in place of the name of the remote gets the keys, too
+    error: no credentials are sent to origin: only the settings of this store name it, and they are not trusted
+    hint: `snap config trust` shows the settings and trusts them; credentials are also sent if you pass the URL instead of the name of the remote
     ");
-    // The user names the place, or trusts the file that does.
+    // The push works if the user names the location, or trusts the file that does.
     env.snap(["push", &remote]).succeeds();
     env.snap(["config", "trust"]).succeeds();
     env.snap(["push"]).succeeds();
@@ -340,7 +341,7 @@ fn an_untrusted_remote_is_asked_without_keys_and_runs_nothing() {
         refuses(&env.snap(args), 2, &["`credentials_command` of remote `origin` is refused"]);
     }
     assert!(!env.path("ran").exists());
-    // Reading the name of the place is harmless.
+    // Reading the location is harmless.
     assert!(env.snap(["remote"]).succeeds().stdout.contains("file://"));
 }
 
@@ -362,12 +363,12 @@ fn keys_of_the_users_own_file_do_not_go_where_an_untrusted_store_says() {
         format!("{text}\n[remote.origin]\nurl = 'http://127.0.0.1:9/evil'\n"),
     );
     for args in [&["push"][..], &["pull"], &["remote", "check"], &["log", "origin#main"]] {
-        refuses(&env.snap(args), 1, &["no keys are sent to origin"]);
+        refuses(&env.snap(args), 1, &["no credentials are sent to origin"]);
     }
     assert!(!ran.exists());
 }
 
-/// A store that another user made holds pipes and devices where files belong.
+/// A store of another user may contain pipes and devices in place of files.
 #[test]
 fn no_command_waits_for_a_pipe_in_a_store_or_reads_without_end() {
     let env = TestEnv::new();
@@ -439,8 +440,67 @@ fn what_is_trusted_is_recorded_where_no_other_user_reads() {
     let record = fs_err::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
     assert_eq!(mode(&record), 0o600);
     if rustix::process::geteuid().is_root() {
-        // The record of another user, as with HOME kept by sudo, proves nothing.
+        // A record that another user owns, for example because sudo kept HOME, is ignored.
         give(&record, OTHER);
         refuses(&env.snap(["commit"]), 2, &["is refused"]);
     }
+}
+
+#[test]
+fn a_folder_with_settings_and_no_objects_is_no_store_whatever_is_trusted() {
+    let mut env = TestEnv::new();
+    let settings = "version = 2\n[hooks]\npre_commit = \"touch ../ran\"\n";
+    env.write("other/.snap/config.toml", settings);
+    env.write("other/.snap/HEAD", "ref: refs/heads/main\n");
+    let trusted = env.path("other/.snap").to_str().unwrap().to_owned();
+    env.set("SNAP_TRUST", &trusted);
+    for command in ["commit", "status", "log"] {
+        let refused = env.snap_in("other", [command]);
+        assert_eq!(refused.code, Some(4), "{command}: {}", refused.stderr);
+        assert!(refused.stderr.contains("has no folder `objects`"), "{}", refused.stderr);
+    }
+    assert!(!env.path("ran").exists());
+}
+
+#[test]
+fn a_store_that_lost_its_folder_of_objects_gets_them_back_as_the_hint_says() {
+    let env = TestEnv::new();
+    env.write("work/f", "1");
+    env.snap_in("work", ["commit", "-q"]).succeeds();
+    env.snap(["clone", "-q", "work", "copy"]).succeeds();
+    let objects = env.path("copy/.snap/objects");
+    fs_err::remove_dir_all(&objects).unwrap();
+    let refused = env.snap_in("copy", ["status"]);
+    assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+    assert!(refused.stderr.contains(".snap/objects`, then `snap repair`"), "{}", refused.stderr);
+    fs_err::create_dir(&objects).unwrap();
+    env.snap_in("copy", ["repair", "--data"]).succeeds();
+    env.snap_in("copy", ["verify", "--data"]).succeeds();
+}
+
+#[test]
+fn a_restore_makes_nothing_that_commands_take_for_a_store() {
+    let env = TestEnv::new();
+    env.write("victim/v", "v");
+    env.snap_in("victim", ["commit", "-q"]).succeeds();
+    env.write("other/settings/.snap/config.toml", "version = 2\n");
+    env.write("other/link/f", "f");
+    let link = env.path("other/link/.snap");
+    std::os::unix::fs::symlink("../../victim/.snap", &link).unwrap();
+    env.write("other/nowhere/f", "f");
+    std::os::unix::fs::symlink("../../later/.snap", env.path("other/nowhere/.snap")).unwrap();
+    env.snap(["--store", "store", "init", "-q"]).succeeds();
+    // The commit excludes links that lead to a store.
+    env.snap(["--store", "store", "commit", "-q", "other"]).succeeds();
+    let restored = env.snap(["--store", "store", "restore", "latest", "got"]);
+    // The commit has already excluded `link`.
+    for folder in ["settings", "nowhere"] {
+        let told = format!("{folder}/.snap");
+        assert!(restored.stderr.contains(&told), "{folder}: {}", restored.stderr);
+    }
+    for folder in ["settings", "link", "nowhere"] {
+        let path = env.path(format!("got/{folder}/.snap"));
+        assert!(path.symlink_metadata().is_err(), "{folder}");
+    }
+    assert_eq!(env.read("got/nowhere/f"), "f");
 }

@@ -1,11 +1,16 @@
-//! Named paths, streams, sources and partial clones: what of a branch a commit
-//! updates, and what it keeps.
+//! Commits of named paths, streams, other sources and partial clones: which paths of a branch they
+//! update, and which they keep.
 
-use std::{io::Write, process::Stdio};
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+};
+
+use snap_testkit::mounts;
 
 use crate::{base::two_clones, env::TestEnv};
 
-/// A project with files at several depths and an ignore file.
+/// Makes a project with files at several depths and an ignore file.
 fn project() -> TestEnv {
     let env = TestEnv::new();
     for (path, text) in [("a", "1"), ("src/x", "2"), ("src/deep/y", "3"), ("docs/z", "4")] {
@@ -32,7 +37,7 @@ fn named_paths_are_updated_and_everything_else_is_kept() {
     assert_eq!(env.snap(["cat", "HEAD:a"]).succeeds().stdout, "1");
     assert_eq!(env.snap(["cat", "HEAD:src/x"]).succeeds().stdout, "changed");
     assert_eq!((&made["files"], &made["folders"]), (&4.into(), &3.into()));
-    // The same tree as a commit of everything, once everything is the same.
+    // Once all files are unchanged, it has the same tree as a commit of everything.
     env.write("a", "1");
     let partly = env.snap(["--json", "commit", "a"]).succeeds().json()[0]["tree"].clone();
     let whole = env.snap(["--json", "commit"]).succeeds().json()[0]["tree"].clone();
@@ -54,10 +59,10 @@ fn a_named_path_that_is_gone_is_removed_and_one_that_never_was_is_an_error() {
     env.write("left.o", "out");
     let refused = env.snap(["commit", "left.o"]);
     assert_eq!(refused.code, Some(2));
-    assert!(refused.stderr.contains("left.o is left out by the ignore rules"));
+    assert!(refused.stderr.contains("left.o is excluded by the ignore rules"));
 }
 
-/// Commits what a stream says.
+/// Commits a stream.
 fn stream(env: &TestEnv, args: &[&str], text: &str) -> (Option<i32>, String) {
     let mut child = env
         .command("")
@@ -92,7 +97,7 @@ fn a_branch_of_a_store_without_a_project_keeps_to_its_sources() {
     env.snap(["--store", "s", "commit", "one"]).succeeds();
     let refused = env.snap(["--store", "s", "commit", "two"]);
     assert_eq!(refused.code, Some(1));
-    assert!(refused.stderr.contains("branch `main` is of "), "{}", refused.stderr);
+    assert!(refused.stderr.contains("branch `main` holds snapshots of "), "{}", refused.stderr);
     assert!(refused.stderr.contains("--replace"), "{}", refused.stderr);
     env.snap(["--store", "s", "commit", "two", "-b", "two"]).succeeds();
     env.snap(["--store", "s", "commit", "one", "three"]).succeeds();
@@ -127,6 +132,29 @@ fn sources_are_compared_as_absolute_paths_and_what_is_left_out_is_told() {
 }
 
 #[test]
+fn a_commit_in_the_root_of_the_machine_makes_no_store() {
+    let env = TestEnv::new();
+    let refused = env.snap_in("/", ["commit", "--dry-run", "--exclude", "*"]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("would save the whole machine"), "{}", refused.stderr);
+}
+
+#[test]
+fn files_of_the_kernel_are_not_committed_with_the_rest() {
+    mounts::in_own_mounts("updates::files_of_the_kernel_are_not_committed_with_the_rest", || {
+        let env = TestEnv::new();
+        env.write("file", "mine");
+        fs_err::create_dir(env.path("kernel")).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "sysfs", "none"]).arg(env.path("kernel"));
+        assert!(mount.status().unwrap().success());
+        env.snap(["commit"]).succeeds();
+        assert_eq!(env.snap(["ls", "-R"]).succeeds().stdout, "file\nkernel/\n");
+        assert_eq!(env.snap(["status", "-s"]).succeeds().stdout, "");
+    });
+}
+
+#[test]
 fn a_store_without_a_project_needs_a_path() {
     let env = TestEnv::new();
     env.write("a", "1");
@@ -134,10 +162,10 @@ fn a_store_without_a_project_needs_a_path() {
     insta::assert_snapshot!(env.snap(["--store", "s", "commit"]), @r"
     exit: 2
     --- stderr ---
-    error: no path is given, and s is no project's store
-    hint: `snap --store s commit PATH` names what to commit
+    error: no path is given, and s has no project folder
+    hint: `snap --store s commit PATH` commits a path
     ");
-    // The store of a project says which folder is meant, from wherever one is.
+    // The store of a project determines the folder to commit, from any current folder.
     env.write("home/b", "2");
     env.snap(["commit", "home"]).succeeds();
     env.snap(["--store", "home/.snap", "commit", "--allow-empty"]).succeeds();
@@ -162,12 +190,254 @@ fn a_partial_clone_keeps_what_lies_outside_its_scope() {
     let listed = env.snap_in("part", ["ls", "-R"]).succeeds().stdout;
     assert_eq!(listed, "a.txt\nnew.txt\nsub/\nsub/b.txt\n");
     assert_eq!(env.snap_in("part", ["cat", "HEAD:sub/b.txt"]).succeeds().stdout, "changed");
-    // A restore of everything ends the scope.
+    // A restore of the whole tip removes the scope.
     env.snap_in("part", ["restore", "HEAD"]).succeeds();
     fs_err::remove_file(env.path("part/a.txt")).unwrap();
     env.snap_in("part", ["commit"]).succeeds();
     let listed = env.snap_in("part", ["ls", "-R"]).succeeds().stdout;
     assert_eq!(listed, "new.txt\nsub/\nsub/b.txt\n");
+}
+
+/// Makes a project with three folders, and a clone of the path `a/b` in `part`.
+fn partial_clone() -> TestEnv {
+    let env = TestEnv::new();
+    for path in ["a/b/s", "a/c/d", "docs/d"] {
+        env.write(&format!("origin/{path}"), path);
+    }
+    env.snap_in("origin", ["commit", "-q"]).succeeds();
+    env.snap(["clone", "-q", "origin", "part", "--path", "a/b"]).succeeds();
+    env
+}
+
+#[test]
+fn named_paths_of_a_partial_clone_keep_what_it_did_not_bring() {
+    for paths in [&["a"][..], &["."], &["a", "new"], &["a/b"], &["a/b/s", "new"]] {
+        let env = partial_clone();
+        env.write("part/a/b/s", "changed");
+        env.write("part/new/file", "new");
+        env.snap_in("part", [&["commit"], paths].concat()).succeeds();
+        let listed = env.snap_in("part", ["ls", "-R"]).succeeds().stdout;
+        assert!(listed.contains("a/c/d\n") && listed.contains("docs/d\n"), "{paths:?}: {listed}");
+        assert_eq!(env.snap_in("part", ["cat", "HEAD:a/b/s"]).succeeds().stdout, "changed");
+    }
+    // Works from within the folder, and with new files beside those that were not fetched.
+    let env = partial_clone();
+    env.write("part/a/c/x", "new");
+    env.snap_in("part/a", ["commit", "."]).succeeds();
+    let listed = env.snap_in("part", ["ls", "-R"]).succeeds().stdout;
+    assert_eq!(listed, "a/\na/b/\na/b/s\na/c/\na/c/d\na/c/x\ndocs/\ndocs/d\n");
+    env.write("part/a/c/y", "newer");
+    env.snap_in("part", ["commit", "a/c"]).succeeds();
+    // Fetched files can be deleted by naming a folder above them.
+    fs_err::remove_dir_all(env.path("part/a")).unwrap();
+    env.snap_in("part", ["commit", "a"]).succeeds();
+    let listed = env.snap_in("part", ["ls", "-R"]).succeeds().stdout;
+    assert_eq!(listed, "a/\na/c/\na/c/d\na/c/x\na/c/y\ndocs/\ndocs/d\n");
+}
+
+#[test]
+fn a_folder_that_a_partial_clone_did_not_bring_is_neither_removed_nor_replaced() {
+    let env = partial_clone();
+    let refused = env.snap_in("part", ["commit", "a", "docs"]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("docs is outside the paths of this partial clone"));
+    env.write("part/docs", "a file in the place of the folder");
+    for args in [&["commit"][..], &["commit", "docs"]] {
+        let refused = env.snap_in("part", args);
+        assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+        assert!(refused.stderr.contains("docs is a folder in the last commit"), "{args:?}");
+    }
+    fs_err::remove_file(env.path("part/docs")).unwrap();
+    fs_err::rename(env.path("part/a"), env.path("part/z")).unwrap();
+    std::os::unix::fs::symlink("z", env.path("part/a")).unwrap();
+    assert_eq!(env.snap_in("part", ["commit"]).code, Some(2));
+    assert!(env.snap_in("part", ["ls", "-R"]).succeeds().stdout.contains("a/c/d"));
+}
+
+#[test]
+fn a_file_that_a_partial_clone_did_not_bring_is_not_replaced_by_a_folder() {
+    let env = TestEnv::new();
+    env.write("origin/a/f", "1");
+    env.write("origin/top", "a file");
+    env.snap_in("origin", ["commit", "-q"]).succeeds();
+    env.snap(["clone", "-q", "origin", "part", "--path", "a"]).succeeds();
+    env.write("part/top/x", "a folder in the place of the file");
+    for args in [&["commit"][..], &["commit", "top"], &["commit", "top/x"]] {
+        let refused = env.snap_in("part", args);
+        assert_eq!(refused.code, Some(2), "{args:?}: {}", refused.stderr);
+        assert!(refused.stderr.contains("top is a file in the last commit"), "{}", refused.stderr);
+    }
+    assert_eq!(env.snap_in("part", ["cat", "HEAD:top"]).succeeds().stdout, "a file");
+}
+
+#[test]
+fn replacing_keeps_what_a_partial_clone_did_not_bring_unless_the_folder_is_named() {
+    let env = partial_clone();
+    let paths = || env.snap_in("part", ["ls", "-R"]).succeeds().stdout;
+    let before = paths();
+    env.write("part/docs/more", "1");
+    env.snap_in("part", ["commit", "-q", "--replace"]).succeeds();
+    assert_eq!(paths().lines().count(), before.lines().count() + 1, "{}", paths());
+    env.snap_in("part", ["commit", "-q", "--replace", "."]).succeeds();
+    assert!(paths().lines().count() < before.lines().count(), "{}", paths());
+}
+
+#[test]
+fn ignore_files_above_a_partial_clone_hold_in_it() {
+    let env = TestEnv::new();
+    env.write("origin/.snapignore", "*.key\nbuild/");
+    env.write("origin/src/pkg/a", "1");
+    env.snap_in("origin", ["commit", "-q"]).succeeds();
+    env.snap(["clone", "-q", "origin", "part", "--path", "src/pkg"]).succeeds();
+    let other = ["clone", "-q", "origin", "other", "--path", "src/pkg"];
+    env.snap(other).succeeds();
+    env.write("origin/.snapignore", "*.log");
+    env.snap_in("origin", ["commit", "-q"]).succeeds();
+    env.snap_in("other", ["pull", "-q"]).succeeds();
+    // Commits no longer need the remote.
+    fs_err::rename(env.path("origin"), env.path("away")).unwrap();
+    env.write("part/src/pkg/id.key", "private");
+    env.write("part/src/pkg/build/x.o", "built");
+    env.write("part/src/pkg/b", "2");
+    assert_eq!(env.snap_in("part", ["status", "-s"]).succeeds().stdout, "A src/pkg/b\n");
+    env.snap_in("part", ["commit", "-q"]).succeeds();
+    env.snap_in("part", ["commit", "-q", "--allow-empty", "src/pkg"]).succeeds();
+    let paths = env.snap_in("part", ["ls", "-R", "HEAD:src"]).succeeds().stdout;
+    assert!(paths.contains("pkg/b") && !paths.contains("key"), "{paths}");
+    assert!(!paths.contains("build"), "{paths}");
+    env.write("other/src/pkg/x.log", "3");
+    assert_eq!(env.snap_in("other", ["status", "-s"]).succeeds().stdout, "");
+    // An ignore file in the folder takes precedence.
+    env.write("part/.snapignore", "b");
+    assert!(env.snap_in("part", ["status", "-s"]).succeeds().stdout.contains("A src/pkg/id.key"));
+}
+
+#[test]
+fn ignore_files_above_a_path_that_replaces_all_hold_in_it() {
+    let env = TestEnv::new();
+    env.write("p/a/b/f", "x");
+    env.write("p/a/.snapignore", "*.key");
+    env.write("p/a/b/1.key", "private");
+    env.snap_in("p", ["commit", "-q"]).succeeds();
+    let replace = ["commit", "-q", "--replace", "a/b", "-b", "other"];
+    env.snap_in("p", replace).succeeds();
+    assert_eq!(env.snap_in("p", ["ls", "other:a/b"]).succeeds().stdout.trim(), "f");
+    let named = env.snap_in("p", ["commit", "--replace", "a/b/1.key"]);
+    assert_eq!(named.code, Some(2), "{}", named.stderr);
+}
+
+#[test]
+fn a_partial_clone_keeps_to_its_scope_when_one_file_of_it_is_lost() {
+    for (lost, text) in [("scope", None), ("logs/scope", None), ("scope", Some("garbage"))] {
+        let env = partial_clone();
+        let before = env.snap_in("part", ["ls", "-R"]).succeeds().stdout;
+        let lost = env.path(format!("part/.snap/{lost}"));
+        fs_err::remove_file(&lost).unwrap();
+        text.iter().for_each(|text| fs_err::write(&lost, text).unwrap());
+        env.write("part/docs/more", "1");
+        env.snap_in("part", ["commit", "-q"]).succeeds();
+        let after = env.snap_in("part", ["ls", "-R"]).succeeds().stdout;
+        assert_eq!(after.lines().count(), before.lines().count() + 1, "{after}");
+    }
+}
+
+#[test]
+fn a_damaged_scope_is_found_and_never_taken_for_all_paths() {
+    let env = partial_clone();
+    let files = ["scope", "logs/scope"].map(|name| env.path(format!("part/.snap/{name}")));
+    fs_err::write(&files[0], "garbage").unwrap();
+    let repaired = env.snap_in("part", ["repair", "--json"]).succeeds();
+    assert!(repaired.stdout.contains(r#""mended":["scope"]"#), "{}", repaired.stdout);
+    assert_eq!(fs_err::read(&files[0]).unwrap(), fs_err::read(&files[1]).unwrap());
+    // A damaged copy and a missing list must not look like a full clone.
+    fs_err::write(&files[1], "").unwrap();
+    fs_err::remove_file(&files[0]).unwrap();
+    let repaired = env.snap_in("part", ["repair"]);
+    assert_eq!(repaired.code, Some(4), "{}", repaired.stderr);
+    for command in ["commit", "status", "verify"] {
+        let refused = env.snap_in("part", [command]);
+        assert_eq!(refused.code, Some(4), "{command} {}", refused.stderr);
+        assert!(refused.stderr.contains("snap restore HEAD --overwrite"), "{}", refused.stderr);
+    }
+    env.snap_in("part", ["restore", "HEAD", "--overwrite", "-q"]).succeeds();
+    env.snap_in("part", ["verify"]).succeeds();
+    assert!(env.snap_in("part", ["status"]).succeeds().stdout.contains("Nothing changed"));
+}
+
+#[test]
+fn a_partial_clone_without_a_readable_commit_knows_no_ignore_files() {
+    let env = TestEnv::new();
+    env.write("origin/.snapignore", "*.key");
+    env.write("origin/a/b/f", "1");
+    env.snap_in("origin", ["commit", "-q"]).succeeds();
+    env.snap(["clone", "-q", "origin", "part", "--path", "a/b"]).succeeds();
+    env.write("part/a/b/1.key", "private");
+    env.snap_in("part", ["undo", "-q"]).succeeds();
+    env.snap_in("part", ["commit", "-q", "-b", "saved"]).succeeds();
+    assert_eq!(env.snap_in("part", ["ls", "saved:a/b"]).succeeds().stdout.trim(), "f");
+    for folder in ["objects", "partial"] {
+        for entry in fs_err::read_dir(env.path(format!("part/.snap/{folder}"))).unwrap() {
+            fs_err::remove_file(entry.unwrap().path()).unwrap();
+        }
+    }
+    fs_err::rename(env.path("origin"), env.path("away")).unwrap();
+    let refused = env.snap_in("part", ["commit", "-b", "other"]);
+    assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+}
+
+#[test]
+fn what_lies_elsewhere_was_not_lost() {
+    for part in [&["--depth", "1"][..], &["--path", "a/b"]] {
+        let env = TestEnv::new();
+        for content in ["1", "2"] {
+            env.write("origin/a/b/f", content);
+            env.write("origin/c/g", "3");
+            env.snap_in("origin", ["commit", "-q"]).succeeds();
+        }
+        env.snap(["clone", "-q", "origin", "part"].into_iter().chain(part.iter().copied()))
+            .succeeds();
+        let again = env.snap_in("part", ["commit"]).succeeds();
+        assert!(!again.stderr.contains("had lost"), "{part:?}: {}", again.stderr);
+    }
+}
+
+#[test]
+fn folders_that_an_interrupted_restore_has_left_are_not_committed() {
+    let env = partial_clone();
+    env.snap_in("part", ["restore", "-q", "latest"]).succeeds();
+    // Simulates a folder of a restore that was killed before its last pass.
+    let folder = env.path("part/docs");
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(&folder, "user.snap.unfinished", b"", flags).unwrap();
+    env.mode(&folder, 0o1700);
+    env.write("part/a/b/s", "changed");
+    for args in [&["commit"][..], &["commit", "docs"]] {
+        let refused = env.snap_in("part", args);
+        assert_eq!(refused.code, Some(1), "{args:?}: {}", refused.stderr);
+        assert!(refused.stderr.contains("docs was left unfinished by an interrupted restore"));
+    }
+    env.write("part/a/b/s", "a/b/s");
+    env.snap_in("part", ["restore", "-q", "latest"]).succeeds();
+    env.write("part/a/b/s", "changed");
+    env.snap_in("part", ["commit"]).succeeds();
+    let changed = env.snap_in("part", ["diff", "latest~1", "latest"]).succeeds().stdout;
+    assert!(!changed.contains("docs"), "{changed}");
+}
+
+#[test]
+fn an_older_revision_does_not_end_the_scope_of_a_partial_clone() {
+    let env = TestEnv::new();
+    env.write("origin/a/b/s", "1");
+    env.snap_in("origin", ["commit", "-q"]).succeeds();
+    env.write("origin/docs/d", "d");
+    env.write("origin/a/b/s", "2");
+    env.snap_in("origin", ["commit", "-q"]).succeeds();
+    env.snap(["clone", "-q", "origin", "part", "--path", "a/b"]).succeeds();
+    env.snap_in("part", ["restore", "-q", "latest~1", "--overwrite"]).succeeds();
+    env.snap_in("part", ["commit", "-q"]).succeeds();
+    let listed = env.snap_in("part", ["ls", "-R"]).succeeds().stdout;
+    assert_eq!(listed, "a/\na/b/\na/b/s\ndocs/\ndocs/d\n");
+    assert_eq!(env.snap_in("part", ["cat", "HEAD:a/b/s"]).succeeds().stdout, "1");
 }
 
 #[test]
@@ -241,7 +511,11 @@ fn a_commit_of_named_paths_keeps_nothing_that_is_lost() {
     for args in [&["commit", "b"][..], &["commit", "b", "-b", "other"]] {
         let refused = env.snap_in("home", args);
         assert_eq!(refused.code, Some(4), "{}", refused.stderr);
-        assert!(refused.stderr.contains("not all in the store"), "{}", refused.stderr);
+        assert!(
+            refused.stderr.contains("the store lacks objects of the last commit"),
+            "{}",
+            refused.stderr
+        );
     }
     env.snap_in("home", ["commit"]).succeeds();
     env.write("home/b/2", "again");
@@ -260,10 +534,10 @@ fn a_named_path_that_is_left_out_is_refused_although_the_snapshot_has_it() {
     for args in [&["commit", "f"][..], &["commit", "z", "--exclude", "z"]] {
         let refused = env.snap_in("home", args);
         assert_eq!(refused.code, Some(2), "{}", refused.stderr);
-        assert!(refused.stderr.contains("left out"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("is excluded by the ignore rules"), "{}", refused.stderr);
     }
     assert_eq!(env.snap_in("home", ["cat", "latest:f"]).stdout, "1");
-    // One that is gone is removed, as it should be.
+    // A file that was deleted is removed from the snapshot, as it should be.
     fs_err::remove_file(env.path("home/z")).unwrap();
     env.snap_in("home", ["commit", "z"]).succeeds();
     assert!(!env.snap_in("home", ["ls", "latest"]).stdout.contains('z'));
@@ -289,7 +563,7 @@ fn a_restored_dump_does_not_make_the_files_those_of_the_branch() {
     env.snap_in("clone", ["restore", "db"]).succeeds();
     let refused = env.snap_in("clone", ["commit"]);
     assert_eq!(refused.code, Some(1), "{}", refused.stdout);
-    assert!(refused.stderr.contains("that the files here do not contain"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("is ahead of the files here by"), "{}", refused.stderr);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What holds for all commands: help, options, exit codes.
+//! Behaviour of all commands: help, options, exit codes.
 
 use crate::env::TestEnv;
 
@@ -16,6 +16,58 @@ fn a_word_that_is_no_command_is_a_usage_error() {
 
     For more information, try '--help'.
     ");
+}
+
+#[test]
+fn a_command_of_git_or_restic_is_answered_with_that_of_snap() {
+    let env = TestEnv::new();
+    for (typed, instead) in [
+        ("backup", "`snap commit`"),
+        ("snapshots", "`snap log`"),
+        ("checkout", "`snap restore REV:PATH`"),
+        ("add", "`snap commit PATH`"),
+        ("prune", "`snap branch -d NAME`"),
+        ("forget", "`snap tag -d NAME`"),
+        ("revert", "`snap restore REV --overwrite`"),
+        ("stash", "`snap commit -b NAME`"),
+        ("rm", "`snap commit`"),
+    ] {
+        let ran = env.snap([typed]);
+        assert_eq!(ran.code, Some(2), "{ran}");
+        assert!(ran.stderr.contains(instead), "{ran}");
+        assert!(!ran.stderr.contains("tip:"), "{ran}");
+        assert_eq!(env.snap(["help", typed]).stderr, ran.stderr);
+    }
+    insta::assert_snapshot!(env.snap(["--store", "s", "backup", "src"]), @r"
+    exit: 2
+    --- stderr ---
+    error: there is no command `snap backup`
+    hint: `snap commit` creates a snapshot, `snap push` sends it to a remote
+    ");
+    insta::assert_snapshot!(env.snap(["remote", "rm", "origin"]), @r"
+    exit: 2
+    --- stderr ---
+    error: there is no command `snap remote rm`
+    hint: `snap remote remove NAME` removes a remote
+    ");
+}
+
+#[test]
+fn the_global_options_are_listed_once() {
+    let env = TestEnv::new();
+    let top = env.snap(["help"]).succeeds().stdout;
+    for option in ["--store", "--json", "--quiet", "--verbose", "--color", "--stats", "--no-pager"]
+    {
+        assert!(top.contains(option), "{option} is missing in {top}");
+        for command in [&["log"][..], &["stats"], &["config", "set"]] {
+            for args in [&["-h"][..], &["--help"]] {
+                let help = env.snap([command, args].concat()).succeeds().stdout;
+                let (options, rest) = help.split_once("`snap help` lists").unwrap();
+                assert!(!options.contains(option), "{help}");
+                assert!(rest.contains(option), "{option} is not named in {help}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -52,8 +104,8 @@ fn the_help_groups_the_commands() {
     let (commands, _) = commands.split_once("Global options:").unwrap();
     let groups: Vec<_> = commands.split_terminator("\n\n").collect();
     assert!(groups[0].starts_with("Make snapshots:\n  init "), "{commands}");
-    assert!(groups.iter().any(|group| group.starts_with("Get files back:\n  restore ")));
-    // One that no group has would be there all the same.
+    assert!(groups.iter().any(|group| group.starts_with("Restore files:\n  restore ")));
+    // A command in no group would still be shown.
     assert!(!commands.contains("More:"), "{commands}");
     assert!(!commands.contains("__") && !commands.contains("  man "), "{commands}");
     assert_eq!(commands.matches("  log ").count(), 1, "{commands}");
@@ -75,7 +127,7 @@ fn no_store_is_said_so_with_a_hint() {
     exit: 1
     --- stderr ---
     error: there is no store here or above
-    hint: `snap commit` makes one here, `snap init` an empty one; --store names another
+    hint: `snap commit` creates one here, `snap init` an empty one; --store STORE uses another
     ");
 }
 
@@ -86,7 +138,7 @@ fn a_store_that_was_named_and_is_not_there() {
     exit: 1
     --- stderr ---
     error: there is no store at nowhere
-    hint: `snap --store STORE init` makes one
+    hint: `snap --store STORE init` creates one
     ");
 }
 
@@ -117,8 +169,8 @@ fn a_newer_store_is_refused() {
     insta::assert_snapshot!(env.snap(["log"]), @r"
     exit: 1
     --- stderr ---
-    error: [ROOT]/.snap/config.toml says store version 3; this snap reads up to 2
-    hint: a newer snap made this store; use that one or later
+    error: [ROOT]/.snap/config.toml has store version 3; this snap reads up to 2
+    hint: a newer version of snap wrote this store; update snap
     ");
 }
 
@@ -145,7 +197,7 @@ fn a_damaged_head_is_named() {
     exit: 4
     --- stderr ---
     error: [ROOT]/.snap/HEAD is damaged: it is not a branch or commit id
-    hint: write `ref: refs/heads/NAME` into it, as logs/HEAD.log or refs/heads have it
+    hint: `snap repair` restores it from its log
     ");
 }
 
@@ -158,7 +210,7 @@ fn no_store_is_looked_for_at_or_above_a_ceiling() {
     let ceilings = format!("/nowhere:{}", env.path("a").display());
     env.set("SNAP_CEILING_DIRECTORIES", &ceilings);
     assert_eq!(env.snap_in("a/b", ["branch"]).code, Some(1));
-    // Where one stands is always looked at, and what is beside it.
+    // The current folder itself is always searched, even if it is a ceiling.
     env.snap_in("a", ["branch"]).succeeds();
     env.snap(["branch"]).succeeds();
 }
@@ -171,7 +223,7 @@ fn a_store_without_commits_has_no_log() {
     exit: 1
     --- stderr ---
     error: branch `main` has no commit yet
-    hint: `snap commit` makes the first one
+    hint: `snap commit` creates the first one
     ");
     insta::assert_snapshot!(env.snap(["show", "abcd"]), @r"
     exit: 1

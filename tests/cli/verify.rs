@@ -17,23 +17,46 @@ fn a_whole_store_is_said_to_be_whole() {
     insta::assert_snapshot!(env.snap(["verify"]), @r"
     exit: 0
     --- stderr ---
-    Checked 2 packs with 6 objects, and 2 commits that branches and tags reach
-    No damage found; --data reads all contents, too
+    Checked 2 packs with 6 objects, and 2 commits reachable from branches and tags
+    No errors found; --data also reads all contents
     ");
     insta::assert_snapshot!(env.snap(["verify", "--data"]), @r"
     exit: 0
     --- stderr ---
-    Checked 2 packs with 6 objects, and 2 commits that branches and tags reach
+    Checked 2 packs with 6 objects, and 2 commits reachable from branches and tags
     Read [SIZE] of the data
-    Everything is as it should be
+    No errors found
     ");
     env.snap(["verify", "--sample", "50%"]).succeeds();
     let summary = env.snap(["verify", "--data", "--json"]).succeeds().json();
     assert_eq!(summary[0]["whole"], true);
+    let rolling = ["verify", "--max-age", "30d", "--budget", "10m", "--json"];
+    let summary = env.snap(rolling).succeeds().json();
+    assert_eq!((&summary[0]["due_packs"], &summary[0]["left_packs"]), (&0.into(), &0.into()));
+    fs_err::remove_file(env.path(".snap/cache/checked")).unwrap();
+    let told = env.snap(["verify", "--max-age", "30d"]).succeeds().stderr;
+    assert!(told.contains(" of the packs that were due; none are left"), "{told}");
+    insta::assert_snapshot!(env.snap(["verify", "--budget", "10m"]), @r"
+    exit: 2
+    --- stderr ---
+    error: the following required arguments were not provided:
+      --max-age <TIME>
+
+    Usage: snap verify --max-age <TIME> --budget <TIME> [REMOTE|URL]
+
+    For more information, try '--help'.
+    ");
+    insta::assert_snapshot!(env.snap(["verify", "--max-age", "1y"]), @r"
+    exit: 2
+    --- stderr ---
+    error: invalid value '1y' for '--max-age <TIME>': expected a time such as 90s, 10m, 1h30m, 30d or 2w
+
+    For more information, try '--help'.
+    ");
     insta::assert_snapshot!(env.snap(["verify", "--sample", "200%"]), @r"
     exit: 2
     --- stderr ---
-    error: invalid value '200%' for '--sample <PART>': expected a part such as 5% or 0.05
+    error: invalid value '200%' for '--sample <PART>': expected a fraction such as 5% or 0.05
 
     For more information, try '--help'.
     ");
@@ -56,14 +79,14 @@ fn damage_is_listed_with_what_it_touches() {
     --- stdout ---
     damaged: pack [ID] is damaged: its bytes hash to [SHORT ID]
     damaged: cannot read a frame of pack [ID] (objects in it: 1): pack [ID] is damaged in the frame at byte 16: its checksum does not match
-    touched: commit [ID]
-    touched: sub/a in commit [ID]
+    affected: commit [ID]
+    affected: sub/a in commit [ID]
     --- stderr ---
-    Checked 1 pack with 4 objects, and 1 commit that branches and tags reach
+    Checked 1 pack with 4 objects, and 1 commit reachable from branches and tags
     Read [SIZE] of the data
-    Damaged objects in 1 pack are not relied on any more: the next commit stores them again from files that still have the content
-    warning: 2 problems found; what is not listed as touched is whole
-    `snap repair` puts back what is lost, from remotes and the files of the project; --from names other copies
+    Damaged objects in 1 pack are no longer used: the next commit stores them again from files that still have the content
+    warning: 2 problems found; everything else is intact
+    `snap repair` recovers lost data from remotes and the files of the project; --from adds other sources
     ");
     let found = env.snap(["verify", "--data", "--json"]);
     assert_eq!(found.code, Some(4));
@@ -77,6 +100,15 @@ fn a_branch_that_is_lost_is_found_by_its_log() {
     env.write("home/a.txt", "one");
     let id = env.snap(["commit", "home"]).succeeds().stdout;
     fs_err::remove_file(env.path("home/.snap/refs/heads/main")).unwrap();
+    for command in ["status", "log", "ls"] {
+        let told = env.snap_in("home", [command]);
+        assert_eq!(told.code, Some(4), "{command}: {}", told.stderr);
+        assert!(
+            told.stderr.contains("branch `main` is missing; it last pointed at"),
+            "{}",
+            told.stderr
+        );
+    }
     let found = env.snap_in("home", ["verify"]);
     assert_eq!(found.code, Some(4), "{}", found.stderr);
     assert!(found.stdout.contains("refs/heads/main is missing"), "{}", found.stdout);
@@ -85,8 +117,133 @@ fn a_branch_that_is_lost_is_found_by_its_log() {
     env.snap_in("home", hint.split(' ').skip(1)).succeeds();
     assert_eq!(env.snap_in("home", ["cat", "HEAD:a.txt"]).succeeds().stdout, "one");
     env.snap_in("home", ["verify"]).succeeds();
-    // One that was deleted is not missed.
+    // If the logs are lost too, the base of the files still names the commit.
+    fs_err::remove_dir_all(env.path("home/.snap/refs")).unwrap();
+    fs_err::remove_dir_all(env.path("home/.snap/logs")).unwrap();
+    let found = env.snap_in("home", ["verify"]);
+    assert_eq!(found.code, Some(4), "{}", found.stderr);
+    assert!(found.stderr.contains(&hint), "{}", found.stderr);
+    env.snap_in("home", hint.split(' ').skip(1)).succeeds();
+    env.snap_in("home", ["verify"]).succeeds();
+    // A deleted branch does not count as lost.
     env.snap_in("home", ["branch", "other"]).succeeds();
     env.snap_in("home", ["branch", "--delete", "other"]).succeeds();
     env.snap_in("home", ["verify"]).succeeds();
+}
+
+#[test]
+fn a_lost_branch_is_not_thought_to_have_followed_a_commit_of_another() {
+    let env = TestEnv::new();
+    env.write("home/a.txt", "one");
+    let first = env.snap(["commit", "home"]).succeeds().stdout;
+    env.write("home/a.txt", "two");
+    // `-b` leaves `HEAD` on main, but the files come from the new commit.
+    env.snap_in("home", ["commit", "-b", "side"]).succeeds();
+    fs_err::remove_file(env.path("home/.snap/refs/heads/main")).unwrap();
+    let found = env.snap_in("home", ["verify"]);
+    assert_eq!(found.code, Some(4), "{}", found.stderr);
+    let hint = format!("snap branch main {}", &first[..12]);
+    assert!(found.stderr.contains(&hint), "{}", found.stderr);
+}
+
+/// Makes a project with two commits and the tag `v1` at the first one. Returns the id of the first
+/// commit.
+fn two_commits_and_a_tag() -> (TestEnv, String) {
+    let env = TestEnv::new();
+    env.write("home/a.txt", "one");
+    let first = env.snap(["commit", "home"]).succeeds().stdout;
+    env.write("home/a.txt", "two");
+    env.snap(["commit", "home"]).succeeds();
+    env.snap_in("home", ["tag", "v1", "HEAD~1"]).succeeds();
+    (env, first)
+}
+
+#[test]
+fn a_ref_that_was_just_made_is_missed_as_well() {
+    let (env, first) = two_commits_and_a_tag();
+    env.snap_in("home", ["branch", "side", "HEAD~1"]).succeeds();
+    for (noun, name) in [("tag", "tags/v1"), ("branch", "heads/side")] {
+        fs_err::remove_file(env.path(format!("home/.snap/refs/{name}"))).unwrap();
+        let found = env.snap_in("home", ["verify"]);
+        assert_eq!(found.code, Some(4), "{}", found.stderr);
+        let short = name.split_once('/').unwrap().1;
+        let hint = format!("snap {noun} {short} {}", &first[..12]);
+        assert!(found.stderr.contains(&hint), "{}", found.stderr);
+        let refused = env.snap_in("home", [noun, short]);
+        assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+        assert!(refused.stderr.contains(&hint), "{}", refused.stderr);
+        env.snap_in("home", hint.split(' ').skip(1)).succeeds();
+        env.snap_in("home", ["verify"]).succeeds();
+        fs_err::remove_file(env.path(format!("home/.snap/refs/{name}"))).unwrap();
+        env.snap_in("home", [noun, "--force", short, "HEAD"]).succeeds();
+        env.snap_in("home", ["verify"]).succeeds();
+    }
+}
+
+#[test]
+fn a_damaged_tag_is_in_the_way_of_nothing_else() {
+    let (env, first) = two_commits_and_a_tag();
+    env.snap_in("home", ["tag", "v2", "HEAD"]).succeeds();
+    env.write("home/.snap/refs/tags/v1", "");
+    fs_err::remove_file(env.path("home/a.txt")).unwrap();
+    let hint = format!("snap tag --force v1 {}", &first[..12]);
+    for command in [&["restore", "HEAD"][..], &["log", "--all"], &["show", "HEAD"], &["find", "a*"]]
+    {
+        let ran = env.snap_in("home", command.iter().copied()).succeeds();
+        assert_eq!(ran.stderr.matches(&hint).count(), 1, "{command:?}: {}", ran.stderr);
+    }
+    let listed = env.snap_in("home", ["tag"]);
+    assert_eq!(listed.code, Some(4));
+    assert!(listed.stdout.starts_with("v2 "), "{}", listed.stdout);
+    assert_eq!(env.read("home/a.txt"), "two");
+    env.snap_in("home", hint.split(' ').skip(1)).succeeds();
+    env.snap_in("home", ["verify"]).succeeds();
+}
+
+#[test]
+fn a_lost_branch_is_made_again_by_a_commit_and_moved_elsewhere_by_nothing() {
+    let env = TestEnv::new();
+    // A backup store without a project.
+    env.snap(["--store", "st", "init"]).succeeds();
+    let commit = |content: &str| {
+        env.write("src/f", content);
+        env.snap(["--store", "st", "commit", "-q", "src"]).succeeds()
+    };
+    let messages = |store: &str| {
+        env.snap(["--store", store, "log", "--oneline"]).succeeds().stdout.lines().count()
+    };
+    commit("1");
+    commit("2");
+    fs_err::remove_file(env.path("st/refs/heads/main")).unwrap();
+    let told = commit("3").stderr;
+    assert!(told.contains("recreated it at"), "{told}");
+    assert_eq!(messages("st"), 3);
+    // A commit without changes also recreates the branch.
+    fs_err::remove_file(env.path("st/refs/heads/main")).unwrap();
+    env.snap(["--store", "st", "commit", "-q", "src"]).succeeds();
+    assert_eq!(messages("st"), 3);
+    // Commits from elsewhere are not put on top of the lost branch.
+    env.write("p/f", "1");
+    env.snap_in("p", ["commit", "-q"]).succeeds();
+    env.snap(["clone", "-q", "p", "q"]).succeeds();
+    env.snap(["clone", "-q", "p", "s"]).succeeds();
+    env.write("q/new", "precious");
+    let precious = env.snap_in("q", ["commit", "-q"]).succeeds().stdout;
+    env.write("s/other", "other");
+    env.snap_in("s", ["commit", "-q"]).succeeds();
+    env.snap_in("s", ["pack", "-q", "HEAD", "-o", "../b.snap"]).succeeds();
+    fs_err::remove_file(env.path("q/.snap/refs/heads/main")).unwrap();
+    for (place, command) in
+        [("q", &["pull"][..]), ("q", &["unpack", "../b.snap"]), ("s", &["push", "../q", "main"])]
+    {
+        let refused = env.snap_in(place, command.iter().copied());
+        assert_ne!(refused.code, Some(0), "{command:?}: {}", refused.stderr);
+        assert!(refused.stderr.contains(&precious[..12]), "{command:?}: {}", refused.stderr);
+    }
+    let listed = env.snap_in("q", ["branch"]);
+    assert_eq!(listed.code, Some(4));
+    assert!(listed.stderr.contains("`snap branch main"), "{}", listed.stderr);
+    env.write("q/new", "changed");
+    env.snap_in("q", ["commit", "-q"]).succeeds();
+    assert_eq!(env.snap_in("q", ["cat", "HEAD~1:new"]).succeeds().stdout, "precious");
 }

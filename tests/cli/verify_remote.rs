@@ -1,4 +1,4 @@
-//! `snap verify REMOTE`, and the push that sends again what a remote lost.
+//! `snap verify REMOTE`, and the push that sends lost data again.
 
 use crate::{
     env::TestEnv,
@@ -6,7 +6,7 @@ use crate::{
     serve::Serving,
 };
 
-/// A store with two commits at the remote `origin`, a folder called `there`.
+/// Makes a store with two commits, and pushes it to the remote `origin`, a folder called `there`.
 fn pushed() -> TestEnv {
     let env = env();
     let url = folder(&env, "there");
@@ -18,7 +18,7 @@ fn pushed() -> TestEnv {
     env
 }
 
-/// Removes the larger pack at the remote, which has the first commit.
+/// Removes the larger pack of the remote, which has the first commit.
 fn lose_a_pack(env: &TestEnv, objects: &str) {
     let packs = fs_err::read_dir(env.path(objects)).unwrap().map(|pack| pack.unwrap().path());
     let lost = packs.max_by_key(|path| fs_err::metadata(path).unwrap().len()).unwrap();
@@ -31,35 +31,35 @@ fn a_remote_that_lost_a_pack_is_told_and_the_next_push_repairs_it() {
     insta::assert_snapshot!(env.snap_in("work", ["verify", "origin"]), @r"
     exit: 0
     --- stderr ---
-    Checked 2 packs with 8 objects at origin, and 2 commits that branches and tags reach
-    No damage found; --data reads all contents, too
+    Checked 2 packs with 8 objects at origin, and 2 commits reachable from branches and tags
+    No errors found; --data also reads all contents
     ");
     lose_a_pack(&env, "there/objects");
     insta::assert_snapshot!(env.snap_in("work", ["push"]), @r"
     exit: 0
     --- stderr ---
     main -> main  is at [SHORT ID]
-    Nothing to push: origin has it all
+    Nothing to push: origin is up to date
     ");
     insta::assert_snapshot!(env.snap_in("work", ["verify", "origin"]), @r"
     exit: 4
     --- stdout ---
-    damaged: pack [ID] is lost: the index names it, and it is not there
-    touched: commit [ID]
-    touched: commit [ID]
-    touched: notes.txt in commit [ID]
-    touched: sub in commit [ID]
+    damaged: pack [ID] is missing: the index lists it
+    affected: commit [ID]
+    affected: commit [ID]
+    affected: notes.txt in commit [ID]
+    affected: sub in commit [ID]
     --- stderr ---
-    Checked 2 packs with 8 objects at origin, and 2 commits that branches and tags reach
-    Damaged objects in 1 pack are not relied on any more: the next push sends them again from the store here
-    warning: 1 problem found; --data reads all contents and may find more
-    `snap repair origin` sends again what the store here has; --from names other copies
+    Checked 2 packs with 8 objects at origin, and 2 commits reachable from branches and tags
+    Damaged objects in 1 pack are no longer used: the next push sends them again from the local store
+    warning: 1 problem found; --data reads all contents and may find more damage
+    `snap repair origin` sends lost data from the local store; --from adds other sources
     ");
     let records = env.snap_in("work", ["verify", "origin", "--json"]).json();
     let summary = records.last().unwrap();
     assert_eq!((&summary["whole"], &summary["remote"]), (&false.into(), &"origin".into()));
     let ran = env.snap_in("work", ["push", "origin", "--all", "--tags"]);
-    says(&ran, 0, &["of them had been lost there, and were sent again"]);
+    says(&ran, 0, &["again that had been lost there"]);
     env.snap_in("work", ["verify", "origin", "--data"]).succeeds();
     env.snap(["clone", "-q", &folder(&env, "there"), "cloned"]).succeeds();
     assert_eq!(env.read("cloned/notes.txt"), "first\n");
@@ -78,7 +78,7 @@ fn what_cannot_be_verified_is_refused() {
     let nothing = folder(&env, "nothing");
     let ran = env.snap(["verify", &nothing]);
     says(&ran, 1, &["there is no store at"]);
-    // A location needs no store here.
+    // A location can be verified without a local store.
     env.snap(["verify", &folder(&env, "there"), "--sample", "50%"]).succeeds();
 }
 
@@ -91,7 +91,7 @@ fn a_server_that_lost_a_pack_is_told_and_gets_it_again() {
     lose_a_pack(&env, "work/.snap/objects");
     let ran = env.snap_in("there", ["verify", "origin"]);
     says(&ran, 4, &["found; "]);
-    assert!(ran.stdout.contains("touched: commit "), "{}", ran.stdout);
+    assert!(ran.stdout.contains("affected: commit "), "{}", ran.stdout);
     env.snap_in("there", ["push", "origin"]).succeeds();
     env.snap_in("there", ["verify", "origin", "--data"]).succeeds();
     env.snap_in("work", ["verify", "--data"]).succeeds();
@@ -115,7 +115,7 @@ fn a_server_replaces_a_damaged_pack_by_the_one_that_is_sent() {
     says(&ran, 4, &["found; "]);
     assert!(ran.stdout.contains("its bytes hash to "), "{}", ran.stdout);
     let ran = env.snap_in("there", ["push", "origin"]);
-    says(&ran, 0, &["of them had been lost there, and were sent again"]);
+    says(&ran, 0, &["again that had been lost there"]);
     env.snap_in("there", ["verify", "origin", "--data"]).succeeds();
     env.snap_in("work", ["verify", "--data"]).succeeds();
     env.snap(["clone", "-q", &serving.url, "again"]).succeeds();

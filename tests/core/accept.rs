@@ -1,9 +1,11 @@
-//! Packs that somebody sends: what it takes to check them is bounded, and they are
-//! checked apart from coming to count.
+//! Packs that another user sends: the work of checking them is limited, and they are
+//! checked separately before they become part of the store.
 
 use std::{
     path::PathBuf,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+    time::Duration,
 };
 
 use snap_core::{
@@ -14,8 +16,8 @@ use snap_core::{
         observe::{Observer, Phase, Silent},
     },
     format::{
-        chunk_list::{self, Piece, Pieces},
-        pack::{self, Class, Codec, Frame, HEADER_BYTES, Object, ObjectKind},
+        chunk_list::{self, BlobRef, ChunkListEntries},
+        pack::{self, Codec, Frame, HEADER_BYTES, ObjectClass, ObjectKind, PackedObject},
     },
     ops::{
         accept::{self, AcceptError},
@@ -31,7 +33,8 @@ use crate::{
 
 const MIB: usize = 1 << 20;
 
-/// A store with nothing but these objects, and its packs as they are sent.
+/// Makes a store with only these objects. Returns its packs in the form in which they
+/// are sent.
 fn sent(objects: &[Claim]) -> (Crafted, Vec<(PackId, PathBuf)>) {
     let crafted = Crafted::of(objects);
     let store = crafted.store().join("objects");
@@ -43,15 +46,16 @@ fn sent(objects: &[Claim]) -> (Crafted, Vec<(PackId, PathBuf)>) {
     (crafted, packs)
 }
 
-/// A chunk of zeros, a part that names it so often, and that part.
-fn zeros(often: usize) -> (Claim, Claim, Piece) {
+/// Makes a chunk of zeros and a part that names it `often` times. Returns both, and the
+/// piece that names the part.
+fn zeros(often: usize) -> (Claim, Claim, BlobRef) {
     let chunk = vec![0; MIB];
     let part = chunk_list::encode_part(&vec![piece(&chunk); often]);
     let named = piece(&part);
     (blob(&chunk), blob(&part), named)
 }
 
-/// Counts bytes of contents, and leaves after so many.
+/// An observer that counts bytes of contents, and cancels after `after` of them.
 struct Leaves {
     after: u64,
     is_data: AtomicBool,
@@ -84,7 +88,8 @@ impl Observer for Leaves {
 fn lists_that_stand_for_too_much_are_refused_before_any_is_read() {
     let (chunk, part, named) = zeros(16_384);
     let total = (1024 * 16_384 * MIB) as u64;
-    let list = |n: u8| chunk_list(BlobId::of(&[n]), total, Pieces::Parts(vec![named; 1024]));
+    let list =
+        |n: u8| chunk_list(BlobId::of(&[n]), total, ChunkListEntries::Parts(vec![named; 1024]));
     let (_crafted, packs) = sent(&[chunk, part, list(1), list(2), list(3)]);
     let target = Crafted::empty();
     let repo = target.repo();
@@ -98,16 +103,16 @@ fn lists_that_stand_for_too_much_are_refused_before_any_is_read() {
 #[test]
 fn chunks_of_a_byte_are_no_way_around_that() {
     let part = chunk_list::encode_part(&vec![piece(b"x"); 16_384]);
-    let list = chunk_list(BlobId::of(b"1"), 16_384, Pieces::Parts(vec![piece(&part)]));
+    let list = chunk_list(BlobId::of(b"1"), 16_384, ChunkListEntries::Parts(vec![piece(&part)]));
     let (_crafted, packs) = sent(&[blob(b"x"), blob(&part), list]);
     let target = Crafted::empty();
     let repo = target.repo();
     let most = 16_384 * limits::CHUNK_WORK_BYTES - 1;
     let error = accept::prepare(repo.store(), &packs, (&[], most), &Silent).unwrap_err();
     assert!(matches!(error, AcceptError::TooMuch { .. }), "{error}");
-    // Nor are parts that are longer than they are said to be.
-    let short = Piece { bytes: 33, ..piece(&part) };
-    let list = chunk_list(BlobId::of(b"1"), 16_384, Pieces::Parts(vec![short]));
+    // The same is true for parts that are longer than the list states.
+    let short = BlobRef { bytes: 33, ..piece(&part) };
+    let list = chunk_list(BlobId::of(b"1"), 16_384, ChunkListEntries::Parts(vec![short]));
     let (_crafted, packs) = sent(&[blob(b"x"), blob(&part), list]);
     let error = accept::prepare(repo.store(), &packs, (&[], most), &Silent).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
@@ -117,7 +122,7 @@ fn chunks_of_a_byte_are_no_way_around_that() {
 fn reading_what_lists_stand_for_ends_when_nobody_waits() {
     let (chunk, part, named) = zeros(1024);
     let total = (16 * 1024 * MIB) as u64;
-    let list = chunk_list(BlobId::of(b"1"), total, Pieces::Parts(vec![named; 16]));
+    let list = chunk_list(BlobId::of(b"1"), total, ChunkListEntries::Parts(vec![named; 16]));
     let (_crafted, packs) = sent(&[chunk, part, list]);
     let target = Crafted::empty();
     let repo = target.repo();
@@ -132,7 +137,7 @@ fn reading_what_lists_stand_for_ends_when_nobody_waits() {
 fn the_same_chunk_again_and_again_is_a_content_like_any() {
     let (chunk, part, named) = zeros(48);
     let whole = BlobId::of(&vec![0; 96 * MIB]);
-    let list = chunk_list(whole, 96 * MIB as u64, Pieces::Parts(vec![named; 2]));
+    let list = chunk_list(whole, 96 * MIB as u64, ChunkListEntries::Parts(vec![named; 2]));
     let (_crafted, packs) = sent(&[chunk, part, list]);
     let target = Crafted::empty();
     let repo = target.repo();
@@ -144,12 +149,13 @@ fn the_same_chunk_again_and_again_is_a_content_like_any() {
 fn a_list_beside_a_blob_of_its_name_is_checked_all_the_same() {
     let whole = b"onetwo";
     let id = BlobId::of(whole);
-    let list = |pieces: Vec<Piece>| chunk_list(id, 6, Pieces::Chunks(pieces));
-    let said = |bytes, chunk: &[u8]| Piece { bytes, ..piece(chunk) };
+    let list = |pieces: Vec<BlobRef>| chunk_list(id, 6, ChunkListEntries::Chunks(pieces));
+    let said = |bytes, chunk: &[u8]| BlobRef { bytes, ..piece(chunk) };
     for (pieces, is_right) in [
         (vec![piece(b"one"), piece(b"two")], true),
         (vec![piece(b"two"), piece(b"one")], false),
-        // What it takes to check a list follows from what it says of its chunks.
+        // The limit on work is computed from the stated lengths of the chunks, so wrong
+        // ones must be refused.
         (vec![said(2, b"one"), said(4, b"two")], false),
     ] {
         let (crafted, _) = sent(&[blob(whole)]);
@@ -164,7 +170,7 @@ fn a_list_beside_a_blob_of_its_name_is_checked_all_the_same() {
     }
 }
 
-/// A pack of so many frames, each 16 MiB of zeros.
+/// Makes a pack with this number of frames, each with 16 MiB of zeros.
 fn bomb(frames: usize) -> (tempfile::TempDir, PackId, PathBuf) {
     let chunk = vec![0; 8 * MIB];
     let stored = zstd::bulk::compress(&vec![0; 16 * MIB], 1).unwrap();
@@ -178,12 +184,12 @@ fn bomb(frames: usize) -> (tempfile::TempDir, PackId, PathBuf) {
             raw_bytes: 16 * MIB as u32,
             objects: 2,
             codec: Codec::Zstd,
-            class: Class::Data,
+            class: ObjectClass::Data,
             checksum: pack::checksum(&stored),
         });
         bytes.extend_from_slice(&stored);
     }
-    let objects = vec![Object { id, kind, bytes: 8 * MIB as u32 }; 2 * frames];
+    let objects = vec![PackedObject { id, kind, bytes: 8 * MIB as u32 }; 2 * frames];
     bytes.extend_from_slice(&pack::encode_footer(&all, &objects, HEADER_BYTES as u64));
     let crafted = Crafted::empty();
     let id = crafted.add_pack(&bytes);
@@ -210,6 +216,46 @@ fn a_pack_that_nobody_waits_for_is_not_taken_for_a_checked_one() {
     assert!(matches!(error, AcceptError::Interrupted), "{error}");
 }
 
+/// An observer that cancels when `stop` is set.
+#[derive(Default)]
+struct Flag {
+    is_asked: AtomicBool,
+    stop: AtomicBool,
+}
+
+impl Observer for Flag {
+    fn cancelled(&self) -> bool {
+        self.is_asked.store(true, Ordering::Relaxed);
+        self.stop.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn a_short_pack_that_expands_to_much_keeps_no_other_from_being_checked() {
+    let (_dir, bomb, path) = bomb(1500);
+    // Use a data frame and a metadata frame: the check of a single frame would need no
+    // other thread.
+    let pieces = ChunkListEntries::Chunks(vec![piece(b"hon"), piece(b"est")]);
+    let list = chunk_list(BlobId::of(b"honest"), 6, pieces);
+    let (_crafted, honest) = sent(&[blob(b"hon"), blob(b"est"), list]);
+    let stop = Flag::default();
+    thread::scope(|scope| {
+        let checking = scope.spawn(|| accept::check(&path, bomb, &stop));
+        while !stop.is_asked.load(Ordering::Relaxed) {
+            assert!(!checking.is_finished());
+            thread::sleep(Duration::from_millis(1));
+        }
+        // The check of the bomb has begun, and takes many times as long.
+        for (id, path) in &honest {
+            accept::check(path, *id, &Silent).unwrap();
+        }
+        assert!(!checking.is_finished(), "they have waited for the bomb");
+        stop.stop.store(true, Ordering::Relaxed);
+        let checked = checking.join().unwrap();
+        assert!(matches!(checked, Err(AcceptError::Interrupted)), "{checked:?}");
+    });
+}
+
 #[test]
 fn pushes_are_checked_side_by_side_and_count_in_any_order() {
     let ((_a, first), (_b, second)) = (sent(&[blob(b"first")]), sent(&[blob(b"second")]));
@@ -217,10 +263,10 @@ fn pushes_are_checked_side_by_side_and_count_in_any_order() {
     let repo = target.repo();
     let check = |packs: &[_]| accept::prepare(repo.store(), packs, (&[], 0), &Silent).unwrap();
     let (one, two, again) = (check(&first), check(&second), check(&first));
-    assert!(repo.store().packs().is_empty(), "nothing counts before");
+    assert!(repo.store().packs().is_empty(), "checked packs are not adopted yet");
     assert_eq!(two.adopt(&Silent).unwrap().packs, 1);
     assert_eq!(one.adopt(&Silent).unwrap().packs, 1);
-    assert_eq!(again.adopt(&Silent).unwrap().packs, 0, "it is there");
+    assert_eq!(again.adopt(&Silent).unwrap().packs, 0, "the pack is in the store already");
     assert_eq!(repo.store().packs().len(), 2);
 }
 
@@ -229,7 +275,7 @@ fn what_went_while_it_was_checked_is_missed() {
     let target = Crafted::of(&[blob(b"one")]);
     let repo = target.repo();
     let id = BlobId::of(b"onetwo");
-    let list = chunk_list(id, 6, Pieces::Chunks(vec![piece(b"one"), piece(b"two")]));
+    let list = chunk_list(id, 6, ChunkListEntries::Chunks(vec![piece(b"one"), piece(b"two")]));
     let (_crafted, packs) = sent(&[blob(b"two"), list]);
     let check = || accept::prepare(repo.store(), &packs, (&[], u64::MAX), &Silent).unwrap();
     let prepared = check();
@@ -240,7 +286,7 @@ fn what_went_while_it_was_checked_is_missed() {
     assert!(matches!(error, AcceptError::Incomplete(_)), "{error}");
     fs_err::rename(&aside, &old).unwrap();
     repo.store().refresh().unwrap();
-    // Merged into another one it is there all the same.
+    // If the pack was merged into another one, its objects are still there.
     let prepared = check();
     target.add(&[blob(b"one"), blob(b"other")]);
     fs_err::remove_file(&old).unwrap();
@@ -256,7 +302,7 @@ fn a_bundle_that_stands_for_too_much_is_refused_by_its_head() {
     let target = Crafted::empty();
     let repo = target.repo();
     let take = |most_bytes| {
-        let options = unpack::Options { tips: Vec::new(), level: 3, most_bytes };
+        let options = unpack::UnpackOptions { tips: Vec::new(), level: 3, most_bytes };
         unpack::run(repo.store(), &*bundle, &options, &Silent)
     };
     let error = take(1000).unwrap_err();

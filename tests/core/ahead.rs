@@ -1,5 +1,5 @@
-//! What is said ahead of reading what lies elsewhere, what is listed for those
-//! who fetch, and what is said when it cannot be had.
+//! Prefetch hints before reads of packs that lie elsewhere, lists of what is absent,
+//! and the errors when it cannot be fetched.
 
 use std::collections::BTreeSet;
 
@@ -10,19 +10,19 @@ use snap_core::{
         observe::Silent,
     },
     format::{
-        pack::Class,
-        tree::{Entry, Kind},
+        pack::ObjectClass,
+        tree::{Entry, EntryKind},
     },
     ops::{
-        absent::{self, Depth, Wanted},
         bundle::pack,
         cat, diff, export, find,
-        list::{self, Depth as Listed},
+        list::{self, ListDepth as Listed},
+        missing_objects::{self, FetchRequest, HistoryDepth},
         reach,
-        restore::{self, RestoreError, What},
+        restore::{self, RestoreError, RestoreSource},
     },
     repo::{Repo, path},
-    store::{Marks, Store, StoreError},
+    store::{ChunkListCheck, Marks, Store, StoreError},
 };
 
 use crate::{
@@ -37,8 +37,9 @@ fn set(ranges: impl IntoIterator<Item = (PackId, std::ops::Range<u64>)>) -> Rang
     ranges.into_iter().map(|(pack, range)| (pack, range.start, range.end)).collect()
 }
 
-/// Everything that was read had been announced, and nothing twice. Returns
-/// what was read and how much of it was announced before the first of it.
+/// Asserts that every read was announced before, and nothing was announced twice.
+/// Returns the ranges that were read, and the number of announcements before the first
+/// read.
 #[track_caller]
 fn assert_announced(elsewhere: &Elsewhere) -> (Ranges, usize) {
     let (mut announced, mut read, mut ahead) = (Ranges::new(), Ranges::new(), 0);
@@ -65,24 +66,24 @@ fn tree(store: &Store, id: CommitId) -> snap_core::base::id::TreeId {
 
 fn entry(store: &Store, id: CommitId, at: &str) -> Entry {
     match path::resolve_path(store, tree(store, id), at.as_bytes()).unwrap() {
-        path::Found::Entry(entry) => entry,
+        path::ResolvedPath::Entry(entry) => entry,
         found => panic!("{found:?}"),
     }
 }
 
 fn blob(store: &Store, id: CommitId, at: &str) -> BlobId {
     match entry(store, id, at).kind {
-        Kind::File { id, .. } => id,
+        EntryKind::File { id, .. } => id,
         kind => panic!("{kind:?}"),
     }
 }
 
-/// A store in which only contents lie elsewhere.
+/// Makes a store in which only contents lie elsewhere.
 fn with_structure() -> (Scratch, Scratch, std::sync::Arc<Elsewhere>, CommitId) {
     let (from, id) = history();
     let (scratch, elsewhere) = stubs(&from, id);
     let repo = scratch.repo();
-    for (pack, range) in of_class(repo.store(), Class::Metadata) {
+    for (pack, range) in of_class(repo.store(), ObjectClass::Metadata) {
         put(repo.store(), &elsewhere, &pack, &range);
     }
     (from, scratch, elsewhere, id)
@@ -100,7 +101,7 @@ fn all_structure_of_a_pack_is_announced_with_the_first_of_it() {
     repo.store().commit(&id).unwrap();
     let place = repo.store().locate(&id.object()).unwrap().unwrap();
     let pack = repo.store().pack_id(place.pack).unwrap();
-    let metadata = of_class(repo.store(), Class::Metadata);
+    let metadata = of_class(repo.store(), ObjectClass::Metadata);
     let own: Vec<_> = metadata.iter().filter(|(of, _)| *of == pack).cloned().collect();
     assert!(own.len() > 2, "{} frames of metadata", own.len());
     let events = elsewhere.take();
@@ -122,8 +123,8 @@ fn walks_read_structure_only_and_each_part_of_it_once() {
             list::run(repo.store(), top, Listed::All, &Silent, &mut |_, _| Ok(())).unwrap();
         }),
         ("find", |repo, id| {
-            let options = find::Options::new(b"*e*");
-            let mut each = |_: &find::Found| Ok::<_, snap_core::repo::PastError>(());
+            let options = find::FindOptions::new(b"*e*");
+            let mut each = |_: &find::FoundPath| Ok::<_, snap_core::repo::PastError>(());
             let outcome = find::run(repo.store(), &[id], &options, &Silent, &mut each).unwrap();
             assert!(outcome.paths > 2);
         }),
@@ -142,7 +143,8 @@ fn walks_read_structure_only_and_each_part_of_it_once() {
             };
             let new = diff::New::Tree(Some(new));
             let sides = (Some(old), &new);
-            diff::run(repo.store(), sides, &diff::Options::default(), &Silent, &mut each).unwrap();
+            diff::run(repo.store(), sides, &diff::DiffOptions::default(), &Silent, &mut each)
+                .unwrap();
             assert!(changes >= 2);
         }),
     ];
@@ -152,7 +154,7 @@ fn walks_read_structure_only_and_each_part_of_it_once() {
         let repo = reaching(&scratch, &elsewhere);
         walk(&repo, id);
         let (read, ahead) = assert_announced(&elsewhere);
-        let metadata = set(of_class(repo.store(), Class::Metadata));
+        let metadata = set(of_class(repo.store(), ObjectClass::Metadata));
         assert!(!read.is_empty() && read.is_subset(&metadata), "{name}");
         assert!(ahead > 0, "{name}");
     }
@@ -161,18 +163,19 @@ fn walks_read_structure_only_and_each_part_of_it_once() {
 #[test]
 fn contents_are_announced_before_the_first_is_read() {
     let (from, scratch, elsewhere, id) = with_structure();
-    let data = set(of_class(scratch.repo().store(), Class::Data));
+    let data = set(of_class(scratch.repo().store(), ObjectClass::Data));
     let repo = reaching(&scratch, &elsewhere);
     assert_restores(&repo, id, &from.source(), &scratch.path("target"));
     let (read, ahead) = assert_announced(&elsewhere);
     assert_eq!(read, data);
-    assert_eq!(ahead, data.len(), "one window: all of it is known before anything is read");
+    assert_eq!(ahead, data.len(), "one window: all ranges are announced before the first read");
 
     let (_, scratch, elsewhere, id) = with_structure();
     let repo = reaching(&scratch, &elsewhere);
-    let data = set(of_class(repo.store(), Class::Data));
-    let what = What::Folder { tree: tree(repo.store(), id), root: None };
-    let options = export::Options { scratch: &scratch.path("."), ..export::Options::default() };
+    let data = set(of_class(repo.store(), ObjectClass::Data));
+    let what = RestoreSource::Folder { tree: tree(repo.store(), id), root: None };
+    let options =
+        export::ExportOptions { scratch: &scratch.path("."), ..export::ExportOptions::default() };
     export::run(repo.store(), &what, &mut std::io::sink(), &options, &Silent).unwrap();
     let (read, ahead) = assert_announced(&elsewhere);
     assert_eq!(read, data);
@@ -180,7 +183,7 @@ fn contents_are_announced_before_the_first_is_read() {
 
     let (_, scratch, elsewhere, id) = with_structure();
     let repo = reaching(&scratch, &elsewhere);
-    let data = set(of_class(repo.store(), Class::Data));
+    let data = set(of_class(repo.store(), ObjectClass::Data));
     let large = blob(repo.store(), id, "large");
     let outcome = cat::run(repo.store(), &large, &mut std::io::sink(), &Silent).unwrap();
     assert_eq!(outcome.bytes, 9 << 20);
@@ -194,7 +197,7 @@ fn nothing_is_announced_that_is_here() {
     let (from, scratch, elsewhere, id) = with_structure();
     let repo = reaching(&scratch, &elsewhere);
     for pack in repo.store().partial_packs() {
-        repo.store().fetch_pack(&pack).unwrap();
+        repo.store().fetch_pack(&pack, ChunkListCheck::Now).unwrap();
     }
     elsewhere.take();
     assert!(!repo.store().may_fetch());
@@ -203,13 +206,13 @@ fn nothing_is_announced_that_is_here() {
         looked += 1;
         id.object()
     });
-    repo.store().will_need_objects(&mut ids);
+    repo.store().prefetch_objects(&mut ids);
     assert_restores(&repo, id, &from.source(), &scratch.path("target"));
     assert_eq!((elsewhere.take(), looked), (Vec::new(), 0));
 }
 
-fn everything(commit: CommitId) -> Wanted {
-    Wanted { commit, paths: Vec::new() }
+fn everything(commit: CommitId) -> FetchRequest {
+    FetchRequest { commit, paths: Vec::new() }
 }
 
 #[test]
@@ -218,32 +221,37 @@ fn what_is_absent_is_listed_and_suffices() {
     let (scratch, elsewhere) = stubs(&from, id);
     let repo = reaching(&scratch, &elsewhere);
     let store = repo.store();
-    let all = absent::find(store, &[everything(id)], Depth::All, &Silent).unwrap();
-    assert_eq!(set(all.clone()), set(of_class(store, Class::Data)));
+    let all = missing_objects::find(store, &[everything(id)], HistoryDepth::All, &Silent).unwrap();
+    assert_eq!(set(all.clone()), set(of_class(store, ObjectClass::Data)));
     assert_eq!(set(all.clone()).len(), all.len(), "each once");
     let (read, _) = assert_announced(&elsewhere);
-    assert!(read.is_subset(&set(of_class(store, Class::Metadata))), "data is listed only");
+    assert!(read.is_subset(&set(of_class(store, ObjectClass::Metadata))), "data is listed only");
 
-    // Only what a path needs, and only what is not here.
-    let path = Wanted { commit: id, paths: vec![b"b/deep/text".to_vec(), b"no/such".to_vec()] };
-    let part = absent::find(store, &[path], Depth::Commits(1), &Silent).unwrap();
+    // Only what a path needs and what is not here is listed.
+    let path =
+        FetchRequest { commit: id, paths: vec![b"b/deep/text".to_vec(), b"no/such".to_vec()] };
+    let part = missing_objects::find(store, &[path], HistoryDepth::Commits(1), &Silent).unwrap();
     assert_eq!(part.len(), 1);
     put(store, &elsewhere, &part[0].0, &part[0].1);
     elsewhere.set(Mood::Offline);
     cat::run(store, &blob(store, id, "b/deep/text"), &mut std::io::sink(), &Silent).unwrap();
-    let rest = absent::find(store, &[everything(id)], Depth::All, &Silent).unwrap();
+    let rest = missing_objects::find(store, &[everything(id)], HistoryDepth::All, &Silent).unwrap();
     assert_eq!(rest.len(), all.len() - 1);
 
-    // The frames of a folder are those of the files in it.
-    let folder = Wanted { commit: id, paths: vec![b"./b/".to_vec()] };
-    let folder = absent::find(store, &[folder], Depth::All, &Silent).unwrap();
+    // For a folder, the frames of the files in it are listed.
+    let folder = FetchRequest { commit: id, paths: vec![b"./b/".to_vec()] };
+    let folder = missing_objects::find(store, &[folder], HistoryDepth::All, &Silent).unwrap();
     assert!(folder.len() >= 2 && folder.len() < rest.len(), "{} of {}", folder.len(), rest.len());
     folder.iter().for_each(|(pack, range)| put(store, &elsewhere, pack, range));
-    let (what, target) = (What::Entry(Box::new(entry(store, id, "b"))), scratch.path("folder"));
-    restore::run(store, &what, &target, &restore::Options::default(), &Silent).unwrap();
+    let (what, target) =
+        (RestoreSource::Entry(Box::new(entry(store, id, "b"))), scratch.path("folder"));
+    restore::run(store, &what, &target, &restore::RestoreOptions::default(), &Silent).unwrap();
 
     all.iter().for_each(|(pack, range)| put(store, &elsewhere, pack, range));
-    assert_eq!(absent::find(store, &[everything(id)], Depth::All, &Silent).unwrap(), []);
+    assert_eq!(
+        missing_objects::find(store, &[everything(id)], HistoryDepth::All, &Silent).unwrap(),
+        []
+    );
     assert_restores(&scratch.repo(), id, &from.source(), &scratch.path("target"));
 }
 
@@ -260,12 +268,21 @@ fn a_depth_ends_the_search() {
     let repo = reaching(&partial, &elsewhere);
     for (depth, frames) in [(0, 0), (1, 1), (2, 2), (4, 4), (9, 4)] {
         let wanted = [everything(ids[3])];
-        let found = absent::find(repo.store(), &wanted, Depth::Commits(depth), &Silent).unwrap();
+        let found =
+            missing_objects::find(repo.store(), &wanted, HistoryDepth::Commits(depth), &Silent)
+                .unwrap();
         assert_eq!(found.len(), frames, "{depth} commits");
     }
-    // The newest first.
-    let all = absent::find(repo.store(), &[everything(ids[3])], Depth::All, &Silent).unwrap();
-    let newest = absent::find(repo.store(), &[everything(ids[3])], Depth::Commits(1), &Silent);
+    // The frames of the newest commit come first.
+    let all =
+        missing_objects::find(repo.store(), &[everything(ids[3])], HistoryDepth::All, &Silent)
+            .unwrap();
+    let newest = missing_objects::find(
+        repo.store(),
+        &[everything(ids[3])],
+        HistoryDepth::Commits(1),
+        &Silent,
+    );
     assert_eq!(all[0], newest.unwrap()[0]);
 }
 
@@ -277,17 +294,17 @@ fn without_anybody_to_fetch_it_is_not_here_and_not_damaged() {
     let error = repo.store().commit(&id).unwrap_err();
     assert!(matches!(error, StoreError::Absent { .. }), "{error}");
     assert_eq!((error.kind(), error.damaged_pack()), (ErrorKind::Unavailable, None));
-    assert!(error.to_string().ends_with("lies elsewhere"), "{error}");
+    assert!(error.to_string().ends_with("is not in this store"), "{error}");
 
-    // Of a snapshot what is here is restored.
+    // A restore writes those files of a snapshot whose frames are here.
     let (from, scratch, elsewhere, id) = with_structure();
     let store = scratch.repo();
     let store = store.store();
-    let (pack, range) = of_class(store, Class::Data).pop().unwrap();
+    let (pack, range) = of_class(store, ObjectClass::Data).pop().unwrap();
     put(store, &elsewhere, &pack, &range);
-    let what = What::Folder { tree: tree(store, id), root: None };
+    let what = RestoreSource::Folder { tree: tree(store, id), root: None };
     let target = scratch.path("target");
-    let options = restore::Options::default();
+    let options = restore::RestoreOptions::default();
     let error = restore::run(store, &what, &target, &options, &Silent).unwrap_err();
     let RestoreError::Damaged { count, outcome, source, .. } = &error else { panic!("{error}") };
     assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -302,21 +319,22 @@ fn a_place_out_of_reach_ends_a_restore_and_it_goes_on_later() {
     let repo = reaching(&scratch, &elsewhere);
     let store = repo.store();
     elsewhere.set(Mood::Offline);
-    let what = What::Folder { tree: tree(store, id), root: None };
+    let what = RestoreSource::Folder { tree: tree(store, id), root: None };
     let target = scratch.path("target");
-    let options = restore::Options::default();
+    let options = restore::RestoreOptions::default();
     let error = restore::run(store, &what, &target, &options, &Silent).unwrap_err();
     let RestoreError::Store(StoreError::Distant { source, .. }) = &error else { panic!("{error}") };
     assert_eq!(
         (error.kind(), source.to_string().as_str()),
-        (ErrorKind::Unavailable, "nobody answers")
+        (ErrorKind::Unavailable, "the server does not respond")
     );
     let tries = elsewhere.reads().values().sum::<usize>();
     assert!(tries < frames(store).len(), "{tries} tries");
     elsewhere.set(Mood::Wrong);
     let error = restore::run(store, &what, &target, &options, &Silent).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
-    assert!(elsewhere.reads().values().all(|reads| *reads == 1), "a frame is tried once");
+    let reads = elsewhere.reads();
+    assert!(reads.values().all(|reads| *reads <= 2), "a frame was requested twice: {reads:?}");
     elsewhere.set(Mood::Well);
     restore::run(store, &what, &target, &options, &Silent).unwrap();
     assert_restores(&scratch.repo(), id, &from.source(), &scratch.path("again"));
@@ -343,7 +361,7 @@ fn a_bundle_that_builds_on_what_lies_elsewhere_is_taken_without_it() {
         let to = if with { reaching(&scratch, &elsewhere) } else { scratch.repo() };
         let outcome = taken(to.store(), &bundle).unwrap();
         assert_eq!((outcome.commit, outcome.commits), (next, 1));
-        assert!(elsewhere.reads().values().sum::<usize>() <= 1, "the commit at most");
+        assert!(elsewhere.reads().values().sum::<usize>() <= 1, "only the commit may be fetched");
         let reached = reaching(&scratch, &elsewhere);
         assert_restores(&reached, next, &old.source(), &scratch.path("target"));
     }
@@ -356,12 +374,12 @@ fn a_bundle_of_what_lies_elsewhere_is_fetched_on_the_way() {
     let repo = reaching(&scratch, &elsewhere);
     elsewhere.set(Mood::Offline);
     let dir = temporary();
-    let options = pack::Options { since: Vec::new(), scratch: dir.path(), level: 3 };
+    let options = pack::PackOptions { since: Vec::new(), scratch: dir.path(), level: 3 };
     let error = pack::run(repo.store(), id, &options, Vec::new(), &Silent).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     elsewhere.set(Mood::Well);
     elsewhere.take();
-    // A part of the packs: the first commit and what it holds stays out.
+    // A bundle of a part of the packs, without the first commit and its objects.
     let second = repo.store().commit(&id).unwrap().parents[0];
     let first = repo.store().commit(&second).unwrap().parents[0];
     let part = packed(repo.store(), id, &[first]);

@@ -1,18 +1,25 @@
-//! The base of a project's files, and paths that update the commit before.
+//! The base of a project's files, and commits of some paths on top of the previous
+//! commit.
 
 use std::path::PathBuf;
 
 use snap_core::{
     base::{id::CommitId, name::EntryName, observe::Silent},
-    disk::{Disk, Gate, Step, Verdict},
+    disk::{Disk, DiskStep, FaultDecision, FaultInjector},
     local::ignore,
-    ops::commit::{self, CommitError, NamedPath, Outcome, Source, Unnamed, Unseen},
-    repo::{Change, Config, RefName, Repo},
+    ops::commit::{
+        self, BehindPolicy, CommitError, CommitOutcome, CommitSource, NamedPath, OtherPaths,
+    },
+    repo::{Config, RefLogMessage, RefName, Repo},
 };
 
-use crate::scratch::{START, open, options, temporary};
+use crate::{
+    crafted::Crafted,
+    past::expanding,
+    scratch::{START, open, options, temporary},
+};
 
-/// A project with a store in it.
+/// A project with its store.
 struct Project {
     dir: tempfile::TempDir,
 }
@@ -38,33 +45,38 @@ impl Project {
         open(&self.path(".snap"))
     }
 
-    fn commit(&self) -> Result<Outcome, CommitError> {
-        let options = commit::Options { unseen: Unseen::Refuse, ..options() };
-        commit::run(&self.repo(), Source::Folder(self.path("")), &options, &Silent)
+    fn commit(&self) -> Result<CommitOutcome, CommitError> {
+        let options = commit::CommitOptions { unseen: BehindPolicy::Refuse, ..options() };
+        commit::run(&self.repo(), CommitSource::Folder(self.path("")), &options, &Silent)
     }
 
-    fn update(&self, name: &str) -> Result<Outcome, CommitError> {
+    fn update(&self, name: &str) -> Result<CommitOutcome, CommitError> {
         self.update_with(name, options())
     }
 
-    fn update_with(&self, name: &str, options: commit::Options) -> Result<Outcome, CommitError> {
+    fn update_with(
+        &self,
+        name: &str,
+        options: commit::CommitOptions,
+    ) -> Result<CommitOutcome, CommitError> {
         let inside = name.split('/').map(|name| EntryName::new(name.as_bytes()).unwrap()).collect();
-        let source = Source::Paths(vec![NamedPath { path: self.path(name), inside }]);
-        let unnamed = Unnamed::Keep(self.path(""));
-        let options = commit::Options { unnamed, unseen: Unseen::Refuse, ..options };
+        let source = CommitSource::Paths(vec![NamedPath { path: self.path(name), inside }]);
+        let unnamed = OtherPaths::Keep(self.path(""));
+        let options = commit::CommitOptions { unnamed, unseen: BehindPolicy::Refuse, ..options };
         commit::run(&self.repo(), source, &options, &Silent)
     }
 
-    /// Moves the branch as a pull does.
+    /// Updates the branch as a pull does.
     fn pull(&self, to: CommitId) {
         let repo = self.repo();
         let main = RefName::branch("main").unwrap();
-        let change = Change { time: START, who: "Ann", reason: "pull: elsewhere" };
+        let change = RefLogMessage { time: START, who: "Ann", reason: "pull: elsewhere" };
         let old = repo.refs().read(&main).unwrap();
         repo.refs().update(&main, old, Some(to), &change).unwrap();
     }
 
-    /// Makes a commit as another store would: no log says that it is of here.
+    /// Makes a commit that seems to come from another store: no log of this store
+    /// contains it.
     fn foreign(&self) -> CommitId {
         let tip = self.repo().refs().head_commit().unwrap().unwrap();
         self.write("foreign", "1");
@@ -110,23 +122,46 @@ fn a_stream_is_committed_on_top_of_what_was_pulled_and_files_still_are_not() {
     let foreign = project.foreign();
     project.pull(foreign);
     let name = EntryName::new(b"b.sql").unwrap();
-    let source = Source::Stream { name, reader: Box::new(&b"select 1"[..]) };
-    let unnamed = Unnamed::Keep(project.path(""));
-    let with = commit::Options { unnamed, unseen: Unseen::Refuse, ..options() };
+    let source = CommitSource::Stream { name, reader: Box::new(&b"select 1"[..]) };
+    let unnamed = OtherPaths::Keep(project.path(""));
+    let with = commit::CommitOptions { unnamed, unseen: BehindPolicy::Refuse, ..options() };
     commit::run(&project.repo(), source, &with, &Silent).unwrap();
     assert_eq!(project.repo().base().unwrap(), Some(vec![first]));
     let Err(CommitError::Behind(behind)) = project.commit() else { panic!("not refused") };
     assert_eq!(behind.commits.len(), 1, "the stream was committed here");
 }
 
-/// Remembers the steps that it was asked about.
-#[derive(Debug, Default)]
-struct Steps(std::sync::Mutex<Vec<(Step, PathBuf)>>);
+#[test]
+fn a_path_is_committed_quickly_on_top_of_more_paths_than_any_walk_can_visit() {
+    let project = Project::new();
+    project.write("a", "1");
+    let first = project.commit().unwrap().id.unwrap();
+    let crafted = Crafted::empty();
+    let foreign = expanding(&crafted, 60, &[b"x", b"y"], b"one");
+    let foreign = crafted.commit_after(foreign, vec![first]);
+    for pack in fs_err::read_dir(crafted.store().join("objects")).unwrap() {
+        let pack = pack.unwrap();
+        fs_err::copy(pack.path(), project.path(".snap/objects").join(pack.file_name())).unwrap();
+    }
+    project.pull(foreign);
+    project.write("new", "1");
+    let made = project.update("new").unwrap();
+    assert!(made.created);
+    // A file of others above a named path is still found.
+    project.repo().set_base(&[first]).unwrap();
+    fs_err::remove_dir_all(project.path(".snap/logs")).unwrap();
+    project.write("x/x/new", "1");
+    assert!(matches!(project.update("x/x"), Err(CommitError::Behind(_))));
+}
 
-impl Gate for Steps {
-    fn pass(&self, step: Step, path: &std::path::Path) -> Verdict {
+/// A gate that records all steps.
+#[derive(Debug, Default)]
+struct Steps(std::sync::Mutex<Vec<(DiskStep, PathBuf)>>);
+
+impl FaultInjector for Steps {
+    fn decide(&self, step: DiskStep, path: &std::path::Path) -> FaultDecision {
         self.0.lock().unwrap().push((step, path.to_owned()));
-        Verdict::Go
+        FaultDecision::Go
     }
 }
 
@@ -142,9 +177,9 @@ fn restored_files_are_durable_before_the_base_names_their_commit() {
     repo.set_restored_base(&[id]).unwrap();
     repo.set_restored_base(&[id]).unwrap();
     let taken = steps.0.lock().unwrap();
-    assert_eq!(taken[0], (Step::Sync, repo.project().unwrap().to_owned()));
+    assert_eq!(taken[0], (DiskStep::Sync, repo.project().unwrap().to_owned()));
     let syncs = taken.iter().filter(|(_, path)| Some(path.as_path()) == repo.project());
-    assert_eq!(syncs.count(), 1, "a base that is known already costs nothing");
+    assert_eq!(syncs.count(), 1, "an unchanged base is not written again");
     assert_eq!(repo.base().unwrap(), Some(vec![id]));
 }
 
@@ -185,8 +220,8 @@ fn commits_of_several_paths_at_once_keep_each_others_changes() {
         }
     });
     let partly = tree(&project);
-    let whole = commit::Options { unseen: Unseen::Refuse, ..options() };
-    let source = Source::Folder(project.path(""));
+    let whole = commit::CommitOptions { unseen: BehindPolicy::Refuse, ..options() };
+    let source = CommitSource::Folder(project.path(""));
     let made = commit::run(&project.repo(), source, &whole, &Silent).unwrap();
     assert_eq!(tree(&project), partly, "{made:?}");
     assert_eq!(made.files_changed, 0);
@@ -202,11 +237,12 @@ fn an_updated_commit_keeps_the_rules_and_totals_of_the_rest() {
         patterns: vec![pattern.to_owned()],
         ..ignore::Options::default()
     };
-    let first = commit::Options { ignore: rules("*.o"), unseen: Unseen::Refuse, ..options() };
-    let source = Source::Folder(project.path(""));
+    let first =
+        commit::CommitOptions { ignore: rules("*.o"), unseen: BehindPolicy::Refuse, ..options() };
+    let source = CommitSource::Folder(project.path(""));
     commit::run(&project.repo(), source, &first, &Silent).unwrap();
     project.write("src/deep/z", "longer than before");
-    let with = commit::Options { ignore: rules("*.tmp"), ..options() };
+    let with = commit::CommitOptions { ignore: rules("*.tmp"), ..options() };
     let made = project.update_with("src/deep", with).unwrap();
     let repo = project.repo();
     let commit = repo.store().commit(&made.id.unwrap()).unwrap();
@@ -226,10 +262,12 @@ fn the_paths_of_a_scope_come_back_and_the_root_ends_it() {
     repo.set_scope(&[b"/docs/caf\xe9/".to_vec(), b"a\nb".to_vec()]).unwrap();
     let scope = vec![vec![name(b"docs"), name(b"caf\xe9")], vec![name(b"a\nb")]];
     assert_eq!(repo.scope().unwrap(), Some(scope));
-    // A path that lies in another one adds nothing.
+    // A path inside another listed path adds nothing.
     repo.set_scope(&[b"a/b".to_vec(), b"a".to_vec(), b"a/".to_vec()]).unwrap();
     assert_eq!(repo.scope().unwrap(), Some(vec![vec![name(b"a")]]));
     fs_err::write(project.path(".snap/scope"), "docs/../x\0").unwrap();
+    assert_eq!(repo.scope().unwrap(), Some(vec![vec![name(b"a")]]), "of the copy");
+    fs_err::write(project.path(".snap/logs/scope"), "docs/../x\0").unwrap();
     assert!(repo.scope().is_err());
     repo.set_scope(&[b"/".to_vec()]).unwrap();
     assert_eq!(repo.scope().unwrap(), None);

@@ -1,4 +1,4 @@
-//! Bundles: what they carry, what they leave out, and back into a store.
+//! Bundles: their contents, what they leave out, and unpacking them into a store.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -10,10 +10,10 @@ use snap_core::{
     },
     ops::{
         bundle::{Error, archive, pack, unpack},
-        commit::Source,
+        commit::CommitSource,
         tidy, verify,
     },
-    repo::{Change, Config, Head, Repo},
+    repo::{Config, Head, RefLogMessage, Repo},
     store::{BundleStore, PackFile, Store},
 };
 use snap_testkit::bytes::Corpus;
@@ -24,10 +24,10 @@ use crate::{
     trees::{any_tree, write_tree},
 };
 
-/// Packs a commit, without what some others reach.
+/// Packs a commit without the objects that the commits in `since` reach.
 pub(crate) fn packed(store: &Store, commit: CommitId, since: &[CommitId]) -> Vec<u8> {
     let dir = temporary();
-    let options = pack::Options { since: since.to_vec(), scratch: dir.path(), level: 3 };
+    let options = pack::PackOptions { since: since.to_vec(), scratch: dir.path(), level: 3 };
     let mut out = Vec::new();
     let outcome = pack::run(store, commit, &options, &mut out, &Silent).unwrap();
     assert_eq!(outcome.file_bytes, out.len() as u64);
@@ -35,21 +35,21 @@ pub(crate) fn packed(store: &Store, commit: CommitId, since: &[CommitId]) -> Vec
     out
 }
 
-/// Takes a bundle into a store, whose refs are not known.
-pub(crate) fn taken(store: &Store, bundle: &[u8]) -> Result<unpack::Outcome, Error> {
-    let options = unpack::Options { tips: Vec::new(), level: 3, most_bytes: u64::MAX };
+/// Unpacks a bundle into a store whose refs are not known.
+pub(crate) fn taken(store: &Store, bundle: &[u8]) -> Result<unpack::UnpackOutcome, Error> {
+    let options = unpack::UnpackOptions { tips: Vec::new(), level: 3, most_bytes: u64::MAX };
     unpack::run(store, bundle, &options, &Silent)
 }
 
-/// Lets the branch of `HEAD` stand at a commit.
+/// Updates the branch of `HEAD` to a commit.
 pub(crate) fn point(repo: &Repo, commit: CommitId) {
     let Head::Branch(name) = repo.refs().head().unwrap() else { unreachable!() };
     let old = repo.refs().read(&name).unwrap();
-    let change = Change { time: START, who: "Ann", reason: "test" };
+    let change = RefLogMessage { time: START, who: "Ann", reason: "test" };
     repo.refs().update(&name, old, Some(commit), &change).unwrap();
 }
 
-/// The ids of all objects of a bundle.
+/// Returns the ids of all objects in a bundle.
 fn ids(bundle: &[u8]) -> BTreeSet<ObjectId> {
     let dir = temporary();
     let path = dir.path().join("pack");
@@ -63,12 +63,13 @@ fn ids(bundle: &[u8]) -> BTreeSet<ObjectId> {
 }
 
 fn assert_sound(repo: &Repo) {
-    let options = verify::Options { data: verify::Data::All };
+    let options = verify::VerifyOptions { data: verify::Data::All };
     let outcome = verify::run(repo, &options, &Silent).unwrap();
     assert!(outcome.problems.is_empty(), "{:?}", outcome.problems);
 }
 
-/// A history: text, a file that is cut, one that goes, one that comes back.
+/// Makes a history with text, a chunked file, a file that is removed and a file that is
+/// restored.
 pub(crate) fn history() -> (Scratch, Vec<CommitId>) {
     let scratch = Scratch::new();
     let mut commits = Vec::new();
@@ -118,7 +119,7 @@ fn with_prerequisites_it_has_only_what_is_lacking() {
     let target = to.repo();
     for (commit, since) in [(commits[0], vec![]), (commits[2], vec![commits[0]])] {
         let bundle = packed(repo.store(), commit, &since);
-        let options = unpack::Options { tips: since.clone(), level: 3, most_bytes: u64::MAX };
+        let options = unpack::UnpackOptions { tips: since.clone(), level: 3, most_bytes: u64::MAX };
         let outcome = unpack::run(target.store(), &*bundle, &options, &Silent).unwrap();
         assert_eq!(outcome.prerequisites, since);
     }
@@ -130,7 +131,7 @@ fn with_prerequisites_it_has_only_what_is_lacking() {
 #[test]
 fn nothing_is_handed_out_that_was_not_asked_for() {
     let (from, commits) = history();
-    // Everything in one pack, so that frames hold objects of several commits.
+    // Merge everything into one pack, so that frames hold objects of several commits.
     for number in 0..12 {
         from.write("number", number.to_string());
         from.commit();
@@ -188,7 +189,7 @@ fn an_archive_needs_no_store() {
     from.write("large", Corpus::Random.make(3 << 20));
     let scratch = temporary();
     let mut out = Vec::new();
-    let source = Source::Folder(from.source());
+    let source = CommitSource::Folder(from.source());
     let place = (&Config::default(), scratch.path());
     let outcome = archive::run(source, &options(), place, &mut out, &Silent).unwrap();
     assert_eq!(outcome.file_bytes, out.len() as u64);
@@ -199,7 +200,7 @@ fn an_archive_needs_no_store() {
     point(&to.repo(), id);
     assert_sound(&to.repo());
     scratch::assert_restores(&to.repo(), id, &from.source(), &to.path("out"));
-    // The same commit as one made in a store.
+    // The commit is identical to one made in a store.
     assert_eq!(from.commit().id, Some(id));
 }
 
@@ -236,7 +237,7 @@ fn what_a_killed_one_left_goes_later() {
     assert!(!left.exists());
 }
 
-/// Two commits through two bundles are what they were.
+/// Two commits that pass through two bundles are unchanged.
 #[test]
 fn any_history_survives_the_way() {
     let config =

@@ -1,5 +1,5 @@
-//! Bundles that were cut, changed, or made to mislead: each is refused, and
-//! the store is as it was.
+//! Bundles that are truncated, changed, or crafted to mislead: each is refused, and the
+//! store is unchanged.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -11,8 +11,8 @@ use snap_core::{
         observe::Silent,
     },
     format::{
-        bundle::Head,
-        chunk_list::{Piece, Pieces},
+        bundle::BundleHead,
+        chunk_list::{BlobRef, ChunkListEntries},
         pack::ObjectKind,
     },
     ops::bundle::Error,
@@ -25,14 +25,14 @@ use crate::{
     scratch::{Scratch, open, temporary},
 };
 
-/// A head and the packs after it.
+/// The head of a bundle and its packs.
 pub(crate) struct Parts {
-    pub(crate) head: Head,
+    pub(crate) head: BundleHead,
     pub(crate) packs: Vec<Vec<u8>>,
 }
 
 impl Parts {
-    /// Takes a sound bundle apart.
+    /// Takes a valid bundle apart.
     pub(crate) fn of(bundle: &[u8]) -> Self {
         let extension = snap_core::format::bundle::decode_header(&bundle[..16]).unwrap();
         let (head, mut rest) = bundle.split_at(16 + extension as usize);
@@ -42,15 +42,15 @@ impl Parts {
             packs.extend((!pack.is_empty()).then(|| pack.to_vec()));
             rest = after;
         }
-        Self { head: Head::decode(head).unwrap(), packs }
+        Self { head: BundleHead::decode(head).unwrap(), packs }
     }
 
-    /// A bundle of crafted objects, which claims what they are.
+    /// Makes a bundle of crafted objects, with the right totals in its head.
     fn crafted(id: CommitId, objects: &[Claim]) -> Self {
         let crafted = Crafted::of(objects);
         let raw_bytes = objects.iter().map(|(_, _, bytes)| bytes.len() as u64).sum();
         let (objects, prerequisites) = (objects.len() as u64, Vec::new());
-        let head = Head { commit: id, objects, raw_bytes, prerequisites };
+        let head = BundleHead { commit: id, objects, raw_bytes, prerequisites };
         let packs = fs_err::read_dir(crafted.store().join("objects")).unwrap();
         let packs = packs.map(|entry| fs_err::read(entry.unwrap().path()).unwrap()).collect();
         Self { head, packs }
@@ -67,7 +67,7 @@ impl Parts {
     }
 }
 
-/// Every file of a store with its content, but for the index and empty folders.
+/// Returns the content of every file of a store, except the index and empty folders.
 fn state(store: &Path) -> BTreeMap<String, Vec<u8>> {
     let files = walkdir::WalkDir::new(store).into_iter().map(Result::unwrap);
     let files = files.filter(|entry| entry.file_type().is_file());
@@ -78,7 +78,7 @@ fn state(store: &Path) -> BTreeMap<String, Vec<u8>> {
     files.map(read).collect()
 }
 
-/// A store to unpack into, and what it was like.
+/// A store to unpack into, and its files before that.
 struct Target {
     scratch: Scratch,
     before: BTreeMap<String, Vec<u8>>,
@@ -93,7 +93,7 @@ impl Target {
         Self { scratch, before }
     }
 
-    /// Unpacks what must be refused, and gives the reason.
+    /// Unpacks a bundle that must be refused. Returns the error.
     #[track_caller]
     fn refuses(&self, bundle: &[u8]) -> Error {
         let repo = self.scratch.repo();
@@ -103,7 +103,7 @@ impl Target {
     }
 }
 
-/// A small sound bundle of two commits.
+/// Makes a small valid bundle of two commits.
 fn sound() -> (Vec<u8>, Vec<CommitId>) {
     let from = Scratch::new();
     from.write("a", "some text");
@@ -147,7 +147,7 @@ fn a_head_that_lies_is_refused() {
     let target = Target::new();
     let parts = || Parts::of(&bundle);
     assert_eq!(parts().bytes(), bundle);
-    let with = |change: &dyn Fn(&mut Head)| {
+    let with = |change: &dyn Fn(&mut BundleHead)| {
         let mut parts = parts();
         change(&mut parts.head);
         target.refuses(&parts.bytes())
@@ -163,7 +163,7 @@ fn a_head_that_lies_is_refused() {
     assert!(matches!(error, Error::Broken { .. }), "{error}");
     let error = with(&|head| head.prerequisites = vec![nowhere]);
     assert!(error.to_string().contains(&nowhere.to_string()), "{error}");
-    // It is about the first commit, and the second is a stray.
+    // The head names the first commit, so the second one is a stray.
     let error = with(&|head| head.commit = commits[0]);
     assert!(matches!(error, Error::Bundle(BundleError::Stray { .. })), "{error}");
 }
@@ -216,7 +216,7 @@ fn lengths_that_lie_are_refused_before_anything_is_made_for_them() {
     bytes.extend_from_slice(&[0; 9]);
     let error = target.refuses(&bytes);
     assert!(matches!(error, Error::Bundle(BundleError::Pack { .. })), "{error}");
-    // A head that announces 4 GiB of prerequisites.
+    // A head that claims 4 GiB of prerequisites.
     let mut bytes = parts.head.encode();
     bytes[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
     assert!(matches!(target.refuses(&bytes), Error::Bundle(BundleError::Head(_))));
@@ -236,13 +236,13 @@ fn objects_that_are_not_what_their_ids_say_are_refused() {
     let Error::Bundle(BundleError::Pack { source, .. }) = &error else { panic!("{error}") };
     assert!(matches!(source, StoreError::Damaged { .. }), "{source}");
 
-    // A size that is not that of the content.
+    // The size in the tree is not that of the content.
     let error = target.refuses(&claims(blob(b"right"), 6).bytes());
     assert!(matches!(error, Error::Broken { .. }), "{error}");
 
-    // A chunk list for a content that its chunks do not amount to.
+    // A chunk list whose chunks do not hash to its id.
     let whole = BlobId::of(b"another content");
-    let list = chunk_list(whole, 8, Pieces::Chunks(vec![piece(b"some"), piece(b"data")]));
+    let list = chunk_list(whole, 8, ChunkListEntries::Chunks(vec![piece(b"some"), piece(b"data")]));
     let (root, tree) = file(whole, 8);
     let (id, commit) = commit(root);
     let objects = [blob(b"some"), blob(b"data"), list, tree, commit];
@@ -261,21 +261,22 @@ fn what_the_commit_refers_to_must_be_there() {
     let error = target.refuses(&Parts::crafted(id, std::slice::from_ref(&commit)).bytes());
     assert!(matches!(error, Error::Broken { .. }), "{error}");
 
-    // A chunk that is shorter than the list says.
+    // A chunk that is shorter than the list states.
     let whole = BlobId::of(b"abc");
-    let short = Piece { bytes: 4, ..piece(b"abc") };
-    let list = chunk_list(whole, 4, Pieces::Chunks(vec![short]));
+    let short = BlobRef { bytes: 4, ..piece(b"abc") };
+    let list = chunk_list(whole, 4, ChunkListEntries::Chunks(vec![short]));
     let (root, tree) = crate::crafted::tree(leaf(&[(b"f", Body::File(whole, 4))]));
     let (id, commit) = crate::crafted::commit(root);
     let mut objects = vec![tree, commit, list];
-    // Under the id of the list there can be no blob, so another file has it.
+    // The list has the id of the content, so the blob cannot be stored under it;
+    // another object has the bytes.
     objects.push(blob(b"abcd"));
     target.refuses(&Parts::crafted(id, &objects).bytes());
 }
 
 #[test]
 fn trees_that_a_killed_commit_left_do_not_count_as_complete() {
-    // The store has the tree, but not what it holds.
+    // The store has the tree, but not the file in it.
     let missing = BlobId::of(b"never stored");
     let (root, tree) = tree(leaf(&[(b"f", Body::File(missing, 12))]));
     let (id, commit) = commit(root);
@@ -287,11 +288,11 @@ fn trees_that_a_killed_commit_left_do_not_count_as_complete() {
 
 #[test]
 fn a_commit_that_lacks_something_is_no_prerequisite() {
-    // As after a power cut between two packs of an earlier bundle.
+    // The state after a power cut between two packs of an earlier bundle.
     let (root, tree) = tree(leaf(&[(b"f", Body::File(BlobId::of(b"lost"), 4))]));
     let (first, claim) = commit(root);
     let store = Crafted::of(&[tree, claim]);
-    let head = Head { commit: first, objects: 0, raw_bytes: 0, prerequisites: vec![first] };
+    let head = BundleHead { commit: first, objects: 0, raw_bytes: 0, prerequisites: vec![first] };
     let bundle = Parts { head, packs: Vec::new() }.bytes();
     let error = taken(store.repo().store(), &bundle).unwrap_err();
     assert!(matches!(error, Error::Broken { .. }), "{error}");
@@ -323,7 +324,7 @@ fn a_damaged_store_packs_nothing_that_is_damaged() {
         damaged[at] ^= 0x10;
         fs_err::write(&path, damaged).unwrap();
         let scratch = temporary();
-        let options = snap_core::ops::bundle::pack::Options {
+        let options = snap_core::ops::bundle::pack::PackOptions {
             since: Vec::new(),
             scratch: scratch.path(),
             level: 3,

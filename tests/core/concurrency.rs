@@ -1,4 +1,4 @@
-//! Several who use one store at once, and what a store is like as it ages.
+//! Several processes that use one store at the same time, and stores that grow old.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -8,22 +8,26 @@ use std::{
 use snap_core::{
     base::{
         id::{ObjectId, TreeId},
-        observe::Silent,
+        observe::{Note, Observer, Silent},
+        time::Time,
     },
     format::pack::ObjectKind,
-    ops::{commit, tidy, verify},
+    ops::{
+        commit::{self, CommitSource},
+        tidy, verify,
+    },
     repo::{Repo, history::History},
-    store::Writer,
+    store::ObjectWriter,
 };
 use snap_testkit::rng::Rng;
 
-use crate::scratch::{Scratch, check, on_branch, open, options, refs};
+use crate::scratch::{START, Scratch, check, on_branch, open, options, refs};
 
 fn files(repo: &Repo) -> usize {
     fs_err::read_dir(repo.dir().join("objects")).unwrap().count()
 }
 
-/// Every pack can be read by itself, without the index that is there.
+/// Asserts that every pack can be read without the existing index.
 #[track_caller]
 fn assert_packs_stand_alone(scratch: &Scratch, commits: usize) {
     fs_err::remove_dir_all(scratch.store().join("index")).unwrap();
@@ -65,11 +69,11 @@ fn an_object_that_two_packs_hold_is_found_when_one_of_them_goes() {
     let scratch = Scratch::new();
     scratch.write("file", "content");
     let (one, two) = (scratch.repo(), scratch.repo());
-    // Neither knows of the other, so both store the content.
+    // Neither store knows of the other one's commit, so both store the content.
     crate::scratch::commit(&one, &scratch.source(), &on_branch("one"));
     scratch.write("more", "other content");
     crate::scratch::commit(&two, &scratch.source(), &on_branch("two"));
-    // A third one merges what is in the index.
+    // A third commit merges the segments of the index.
     scratch.write("third", "3");
     crate::scratch::commit(&scratch.repo(), &scratch.source(), &on_branch("three"));
     let repo = scratch.repo();
@@ -84,7 +88,7 @@ fn an_object_that_two_packs_hold_is_found_when_one_of_them_goes() {
     }
 }
 
-/// How many packs hold an object, by their own footers.
+/// Counts the packs that hold an object, according to their footers.
 fn holders(repo: &Repo, id: ObjectId) -> usize {
     let packs = repo.store().packs();
     let holds = |pack: &&snap_core::base::id::PackId| {
@@ -94,7 +98,7 @@ fn holders(repo: &Repo, id: ObjectId) -> usize {
     packs.iter().filter(holds).count()
 }
 
-/// A copy of the store in which one pack was deleted.
+/// Opens a copy of the store without one pack.
 fn open_without(scratch: &Scratch, pack: &str) -> Repo {
     let copy = scratch.path(&format!("without-{pack:.8}"));
     crate::scratch::copy(&scratch.store(), &copy);
@@ -106,7 +110,7 @@ fn open_without(scratch: &Scratch, pack: &str) -> Repo {
 fn no_pack_gets_more_objects_than_a_reader_takes() {
     let scratch = Scratch::new();
     let repo = scratch.repo();
-    let writer = Writer::new(repo.store(), 3, 1).unwrap();
+    let writer = ObjectWriter::new(repo.store(), 3, 1).unwrap();
     let last = add_trees(&writer, 0, (1 << 20) + 1000);
     writer.finish().unwrap();
     let repo = scratch.repo();
@@ -115,8 +119,8 @@ fn no_pack_gets_more_objects_than_a_reader_takes() {
     assert!(repo.store().object(&last, ObjectKind::Tree).is_ok());
 }
 
-/// Adds so many small objects as trees and returns the last one's id.
-fn add_trees(writer: &Writer<'_>, first: u32, count: u32) -> ObjectId {
+/// Adds `count` small objects as trees. Returns the id of the last one.
+fn add_trees(writer: &ObjectWriter<'_>, first: u32, count: u32) -> ObjectId {
     let mut last = None;
     for n in first..first + count {
         let bytes = n.to_le_bytes();
@@ -133,7 +137,7 @@ fn merging_packs_of_many_objects_gives_packs_that_can_be_read() {
     let repo = scratch.repo();
     let mut last = Vec::new();
     for n in 0..8 {
-        let writer = Writer::new(repo.store(), 3, 1).unwrap();
+        let writer = ObjectWriter::new(repo.store(), 3, 1).unwrap();
         last.push(add_trees(&writer, n * 140_000, 140_000));
         writer.finish().unwrap();
     }
@@ -163,9 +167,10 @@ fn eight_who_commit_to_one_branch_at_once_all_end_up_in_its_history() {
                     fs_err::write(source.join("same"), "the same everywhere").unwrap();
                     let message = format!("{thread} {n}");
                     let own = format!("own-{thread}");
-                    let options = commit::Options { message, ..options() };
+                    let options = commit::CommitOptions { message, ..options() };
                     assert!(crate::scratch::commit(&repo, &source, &options).created);
-                    let options = commit::Options { message: "own".into(), ..on_branch(&own) };
+                    let options =
+                        commit::CommitOptions { message: "own".into(), ..on_branch(&own) };
                     assert!(crate::scratch::commit(&repo, &source, &options).created);
                     tidy::run(&repo, &Silent).unwrap();
                 }
@@ -207,7 +212,7 @@ fn readers_go_on_while_packs_are_merged_and_removed() {
             });
         }
         scope.spawn(|| {
-            let whole = verify::Options::default();
+            let whole = verify::VerifyOptions::default();
             while !done.load(Ordering::Relaxed) {
                 let found = verify::run(&scratch.repo(), &whole, &Silent).unwrap();
                 assert!(found.problems.is_empty(), "{:?}", found.problems);
@@ -228,4 +233,38 @@ fn readers_go_on_while_packs_are_merged_and_removed() {
         result.unwrap();
     });
     assert_eq!(check(&scratch.repo()), Ok(121));
+}
+
+/// Collects the number of seconds by which parent commits are dated in the future.
+#[derive(Default)]
+struct Ahead(std::sync::Mutex<Vec<i64>>);
+
+impl Observer for Ahead {
+    fn note(&self, note: Note<'_>) {
+        if let Note::ParentInFuture { ahead_secs } = note {
+            self.0.lock().unwrap().push(ahead_secs);
+        }
+    }
+}
+
+#[test]
+fn a_commit_that_overlaps_with_another_blames_no_clock() {
+    let scratch = Scratch::new();
+    let repo = scratch.repo();
+    let at = |secs| Time { secs: START.secs + secs, nanos: 0 };
+    let commit_at = |began: Time, present: Time| {
+        let options =
+            commit::CommitOptions { now: Some(began), present: Some(present), ..options() };
+        let ahead = Ahead::default();
+        let source = CommitSource::Folder(scratch.source());
+        let made = commit::run(&repo, source, &options, &ahead).unwrap().id.unwrap();
+        repo.store().refresh().unwrap();
+        (repo.store().commit(&made).unwrap().time, ahead.0.into_inner().unwrap())
+    };
+    scratch.write("a", "1");
+    assert_eq!(commit_at(at(21), at(22)), (at(21), vec![]));
+    scratch.write("a", "2");
+    assert_eq!(commit_at(at(0), at(30)), (at(30), vec![]));
+    scratch.write("a", "3");
+    assert_eq!(commit_at(at(10), at(25)), (at(10), vec![5]));
 }

@@ -1,4 +1,4 @@
-//! Stores made byte by byte, for what no writer of ours would write.
+//! Stores that are crafted byte by byte, with contents that snap never writes.
 
 use std::path::PathBuf;
 
@@ -6,27 +6,27 @@ use snap_core::{
     base::id::{BlobId, CommitId, ObjectId, PackId, TreeId},
     disk::Disk,
     format::{
-        chunk_list::{ChunkList, Piece, Pieces},
+        chunk_list::{BlobRef, ChunkList, ChunkListEntries},
         commit::Commit,
-        pack::{self, Class, Codec, Frame, HEADER_BYTES, Object, ObjectKind},
+        pack::{self, Codec, Frame, HEADER_BYTES, ObjectClass, ObjectKind, PackedObject},
         tree::Totals,
-        wire::Writer,
+        wire::WireWriter,
     },
     repo::{Config, Repo},
 };
 
 use crate::scratch::{START, open, temporary};
 
-/// An object as a crafted pack claims it: under any id, with any bytes.
+/// An object of a crafted pack: any id with any bytes.
 pub(crate) type Claim = (ObjectId, ObjectKind, Vec<u8>);
 
-/// A store to put crafted packs into.
+/// A store for crafted packs.
 pub(crate) struct Crafted {
     pub(crate) dir: tempfile::TempDir,
 }
 
 impl Crafted {
-    /// A store with these objects.
+    /// Makes a store with these objects.
     pub(crate) fn of(objects: &[Claim]) -> Self {
         let crafted = Self::empty();
         crafted.add(objects);
@@ -51,7 +51,7 @@ impl Crafted {
         open(&self.store())
     }
 
-    /// Adds a pack with these objects, compressed where that helps.
+    /// Adds a pack with these objects, compressed where that saves space.
     pub(crate) fn add(&self, objects: &[Claim]) {
         let mut bytes = pack::encode_header().to_vec();
         let (mut frames, mut table) = (Vec::new(), Vec::new());
@@ -59,7 +59,7 @@ impl Crafted {
         sorted.sort_by_key(|(_, kind, _)| *kind != ObjectKind::Blob);
         let same = |a: &&Claim, b: &&Claim| (a.1 == ObjectKind::Blob) == (b.1 == ObjectKind::Blob);
         for class in sorted.chunk_by(same) {
-            // So many that no frame grows too large.
+            // The groups are so small that no frame becomes too large.
             for group in class.chunks(4_000) {
                 let raw: Vec<u8> = group.iter().flat_map(|(_, _, bytes)| bytes).copied().collect();
                 let packed = zstd::bulk::compress(&raw, 1).unwrap();
@@ -73,14 +73,14 @@ impl Crafted {
                     objects: group.len() as u32,
                     codec,
                     class: if group[0].1 == ObjectKind::Blob {
-                        Class::Data
+                        ObjectClass::Data
                     } else {
-                        Class::Metadata
+                        ObjectClass::Metadata
                     },
                     checksum: pack::checksum(stored),
                 });
                 bytes.extend_from_slice(stored);
-                table.extend(group.iter().map(|(id, kind, bytes)| Object {
+                table.extend(group.iter().map(|(id, kind, bytes)| PackedObject {
                     id: *id,
                     kind: *kind,
                     bytes: bytes.len() as u32,
@@ -91,19 +91,19 @@ impl Crafted {
         self.add_pack(&bytes);
     }
 
-    /// Adds any bytes under their own name.
+    /// Adds a file with any bytes, named by their hash.
     pub(crate) fn add_pack(&self, bytes: &[u8]) -> PackId {
         let id = PackId::from_bytes(*blake3::hash(bytes).as_bytes());
         fs_err::write(self.store().join("objects").join(id.to_string()), bytes).unwrap();
         id
     }
 
-    /// Lets the branch stand at a commit of this tree.
+    /// Adds a commit of this tree and updates the branch to it.
     pub(crate) fn commit(&self, tree: TreeId) -> CommitId {
         self.commit_after(tree, Vec::new())
     }
 
-    /// The same of a commit with parents.
+    /// Does the same as [`Crafted::commit`] with parents.
     pub(crate) fn commit_after(&self, tree: TreeId, parents: Vec<CommitId>) -> CommitId {
         let (id, claim) = commit_after(tree, parents);
         self.add(&[claim]);
@@ -143,24 +143,24 @@ fn commit_after(tree: TreeId, parents: Vec<CommitId>) -> (CommitId, Claim) {
     (id, (id.object(), ObjectKind::Commit, bytes))
 }
 
-pub(crate) fn chunk_list(id: BlobId, total_bytes: u64, pieces: Pieces) -> Claim {
+pub(crate) fn chunk_list(id: BlobId, total_bytes: u64, pieces: ChunkListEntries) -> Claim {
     (id.object(), ObjectKind::ChunkList, ChunkList { total_bytes, pieces }.encode())
 }
 
-pub(crate) fn piece(content: &[u8]) -> Piece {
-    Piece { id: BlobId::of(content), bytes: content.len() as u32 }
+pub(crate) fn piece(content: &[u8]) -> BlobRef {
+    BlobRef { id: BlobId::of(content), bytes: content.len() as u32 }
 }
 
-/// What an entry of a crafted leaf says.
+/// The kind of an entry of a crafted leaf.
 pub(crate) enum Body {
     File(BlobId, u64),
     Folder(TreeId),
     Symlink(&'static [u8]),
 }
 
-/// A leaf of entries that nobody checked.
+/// Encodes a leaf with unchecked entries.
 pub(crate) fn leaf(entries: &[(&[u8], Body)]) -> Vec<u8> {
-    let mut w = Writer::new();
+    let mut w = WireWriter::new();
     w.u8(1);
     w.u8(0);
     (0..4).for_each(|_| w.varint(0));
@@ -187,9 +187,9 @@ pub(crate) fn leaf(entries: &[(&[u8], Body)]) -> Vec<u8> {
     w.finish()
 }
 
-/// A node above others.
+/// Encodes a node above leaves or other nodes.
 pub(crate) fn node(level: u8, children: &[(Vec<u8>, TreeId)]) -> Vec<u8> {
-    let mut w = Writer::new();
+    let mut w = WireWriter::new();
     w.u8(1);
     w.u8(level);
     (0..4).for_each(|_| w.varint(0));

@@ -1,12 +1,12 @@
-//! Packs that are shorter or longer than they were, before anybody verified
-//! them: a commit looks at their lengths and stores again what they held.
+//! Packs that became shorter or longer and were not verified yet: a commit compares
+//! their lengths, and stores their objects again.
 
 use std::os::unix::fs::symlink;
 
 use snap_core::{
     base::observe::Silent,
-    ops::commit::{self, Options, Run, Source},
-    store::Reliance,
+    ops::commit::{self, CommitOptions, CommitRun, CommitSource},
+    store::CacheTrust,
 };
 
 use crate::{
@@ -28,7 +28,7 @@ fn a_pack_that_was_cut_short_is_noticed_by_the_next_commit() {
         assert!(victim.repo().store().is_damaged(&victim.first), "{told}");
         assert_restores(&victim.scratch, victim.tip, &told);
         settled(&victim.scratch);
-        assert_eq!(victim.repo().store().reliance(), Reliance::Holds, "{told}");
+        assert_eq!(victim.repo().store().cache_trust(), CacheTrust::Holds, "{told}");
     }
 }
 
@@ -66,9 +66,9 @@ fn a_cut_pack_stays_distrusted_when_the_shadow_table_is_deleted() {
 fn a_dry_run_finds_a_cut_pack_and_writes_nothing() {
     let victim = Victim::with_tree_elsewhere();
     fs_err::write(&victim.path, &victim.whole[..100]).unwrap();
-    let dry = Options { run: Run::Dry, ..options() };
+    let dry = CommitOptions { run: CommitRun::Dry, ..options() };
     let repo = victim.repo();
-    let source = Source::Folder(victim.scratch.source());
+    let source = CommitSource::Folder(victim.scratch.source());
     let would = commit::run(&repo, source, &dry, &Silent).unwrap();
     assert!(would.bytes_read > 4 << 20, "{would:?}");
     assert!(!victim.store().join("shadow").exists());
@@ -80,12 +80,12 @@ fn a_link_to_a_pack_on_a_disk_that_is_away_is_a_lost_pack() {
     let (elsewhere, away) = (victim.scratch.path("elsewhere"), victim.scratch.path("away"));
     fs_err::rename(&victim.path, &elsewhere).unwrap();
     symlink(&elsewhere, &victim.path).unwrap();
-    // A pack may lie behind a link.
+    // A pack may be a symbolic link.
     assert_restores(&victim.scratch, victim.tip, "through the link");
     assert_eq!(settled(&victim.scratch).added.objects, 0);
     fs_err::rename(&elsewhere, &away).unwrap();
     let repo = open(&victim.store());
-    assert_eq!(repo.store().reliance(), Reliance::Lost { packs: 1, first: victim.first });
+    assert_eq!(repo.store().cache_trust(), CacheTrust::Lost { packs: 1, first: victim.first });
     assert!(victim.commit_again("away").added.objects > 10);
     assert_restores(&victim.scratch, victim.tip, "away");
 }

@@ -1,5 +1,5 @@
-//! Damage: wherever a store is hurt, nothing wrong comes out, what is hurt is
-//! named, what is not hurt is still there, and nothing panics or hangs.
+//! Damage anywhere in a store: no wrong data is returned, the damage is reported,
+//! everything else stays readable, and nothing panics or hangs.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,7 +15,7 @@ use snap_core::{
     disk::Disk,
     format::pack::ObjectKind,
     ops::{
-        commit::{self, Source},
+        commit::{self, CommitSource},
         tidy, verify,
     },
     repo::{Repo, RepoError},
@@ -25,7 +25,7 @@ use snap_testkit::bytes::Corpus;
 
 use crate::scratch::{Scratch, check, on_branch, open, options, refs};
 
-/// A store of two packs, with index, and the objects of each.
+/// A store with two packs, their paths and their objects, and an index.
 struct Victim {
     scratch: Scratch,
     packs: Vec<(PathBuf, Vec<(ObjectId, ObjectKind)>)>,
@@ -61,7 +61,7 @@ impl Victim {
         self.scratch.store()
     }
 
-    /// Reads every object of the second pack, which is whole.
+    /// Asserts that every object of the second pack, which is undamaged, can be read.
     #[track_caller]
     fn assert_other_pack_reads(&self, repo: &Repo, told: &str) {
         for (id, kind) in &self.packs[1].1 {
@@ -70,7 +70,7 @@ impl Victim {
         }
     }
 
-    /// What is wrong with the first pack, as its objects are read.
+    /// Reads the objects of the first pack and returns the errors.
     fn errors(&self, repo: &Repo) -> Vec<StoreError> {
         let read = |(id, kind): &(ObjectId, ObjectKind)| repo.store().object(id, *kind).err();
         self.packs[0].1.iter().filter_map(read).collect()
@@ -85,7 +85,7 @@ fn name(path: &Path) -> &str {
     path.file_name().unwrap().to_str().unwrap()
 }
 
-/// Whether an error, with its causes, names the pack.
+/// Returns true if an error or one of its causes names the pack.
 fn names(error: &dyn std::error::Error, pack: &str) -> bool {
     let mut next = Some(error);
     std::iter::from_fn(|| {
@@ -112,7 +112,8 @@ fn a_flipped_bit_anywhere_in_a_pack_is_found_and_the_pack_named() {
         fs_err::write(path, &bytes).unwrap();
         let told = format!("byte {at} of {}", whole.len());
 
-        // With the index that was there: right bytes, or an error with a name.
+        // With the old index: every read returns the right bytes, or an error that
+        // names the pack.
         drop_index(&store);
         crate::scratch::copy(&index, &store.join("index"));
         let repo = open(&store);
@@ -125,7 +126,7 @@ fn a_flipped_bit_anywhere_in_a_pack_is_found_and_the_pack_named() {
         }
         victim.assert_other_pack_reads(&repo, &told);
 
-        // Without one: the footer is read, too, so it must be found.
+        // Without an index: the footer is read, too, so the damage must be found.
         drop_index(&store);
         let repo = open(&store);
         let noticed = repo.store().unreadable_packs();
@@ -136,7 +137,7 @@ fn a_flipped_bit_anywhere_in_a_pack_is_found_and_the_pack_named() {
         assert!(named || !noticed.is_empty(), "{told} was not found");
         victim.assert_other_pack_reads(&repo, &told);
 
-        let all = verify::Options { data: verify::Data::All };
+        let all = verify::VerifyOptions { data: verify::Data::All };
         let problems = verify::run(&repo, &all, &Silent).unwrap().problems;
         assert!(problems.iter().any(|problem| names(problem, name(path))), "{told}: {problems:?}");
     }
@@ -179,7 +180,7 @@ fn packs_whose_contents_are_swapped_give_nothing_wrong() {
     fs_err::write(two, first).unwrap();
     for _ in 0..2 {
         let repo = open(&victim.store());
-        let all = verify::Options { data: verify::Data::All };
+        let all = verify::VerifyOptions { data: verify::Data::All };
         let problems = verify::run(&repo, &all, &Silent).unwrap().problems;
         for pack in [one, two] {
             assert!(problems.iter().any(|problem| names(problem, name(pack))), "{problems:?}");
@@ -227,7 +228,7 @@ fn a_damaged_pack_is_replaced_when_its_very_bytes_are_stored_again() {
     fs_err::remove_dir_all(scratch.store().join("cache")).unwrap();
     fs_err::create_dir(scratch.store().join("cache")).unwrap();
 
-    // Nothing of it is found, so all is stored again: in a pack of that name.
+    // No object is found, so all are stored again, in a pack of the same name.
     let again = crate::scratch::commit(&scratch.repo(), &scratch.source(), &on_branch("again"));
     assert_eq!(again.id, Some(id));
     assert_eq!(scratch.repo().store().packs().len(), 1);
@@ -236,7 +237,7 @@ fn a_damaged_pack_is_replaced_when_its_very_bytes_are_stored_again() {
     assert_eq!(check(&scratch.repo()), Ok(1));
 }
 
-/// What is done to the bytes of a file.
+/// Damages the bytes of a file.
 type Damage = Box<dyn Fn(&mut Vec<u8>)>;
 
 fn segments(store: &Path) -> Vec<PathBuf> {
@@ -266,14 +267,14 @@ fn a_damaged_index_is_made_again_and_never_answers_wrongly() {
         for segment in segments(&store) {
             let mut bytes = fs_err::read(&segment).unwrap();
             damage(&mut bytes);
-            // A new file: the old one may be mapped.
+            // Write a new file: the old one may be mapped into memory.
             fs_err::remove_file(&segment).unwrap();
             fs_err::write(&segment, bytes).unwrap();
         }
         let repo = open(&store);
         assert_eq!(victim.errors(&repo).len(), 0, "damage {number}");
         victim.assert_other_pack_reads(&repo, "the index was damaged");
-        made_again += usize::from(repo.store().repaired().damaged);
+        made_again += usize::from(repo.store().index_repairs().damaged);
         assert_eq!(check(&repo), Ok(2), "damage {number}");
         assert_eq!(check(&open(&store)), Ok(2), "damage {number}, opened again");
     }
@@ -310,10 +311,10 @@ fn a_damaged_stat_cache_is_not_trusted() {
     for n in 0..60 {
         scratch.write(&format!("folder/{n}"), format!("content {n}"));
     }
-    // Older than the cache's caution.
+    // Wait until the stat cache trusts the files' times.
     std::thread::sleep(std::time::Duration::from_millis(60));
     let first = scratch.commit().id;
-    // Beside the list of packs, which has tests of its own.
+    // The list of packs has its own tests.
     let tables = || {
         let entries = fs_err::read_dir(scratch.store().join("cache")).unwrap();
         entries.filter(|entry| entry.as_ref().unwrap().file_name() != "packs")
@@ -337,10 +338,10 @@ fn a_damaged_stat_cache_is_not_trusted() {
         let notes = Notes::default();
         let repo = scratch.repo();
         let again =
-            commit::run(&repo, Source::Folder(scratch.source()), &options(), &notes).unwrap();
+            commit::run(&repo, CommitSource::Folder(scratch.source()), &options(), &notes).unwrap();
         assert_eq!((again.created, again.id), (false, first), "byte {at}");
     }
-    // Damage that only merging comes across does not stay for good.
+    // Damage that only a merge finds is repaired at some time.
     for round in 0..12 {
         scratch.write(&format!("folder/more {round}"), format!("{round}"));
         std::thread::sleep(std::time::Duration::from_millis(30));
@@ -355,7 +356,7 @@ fn a_damaged_stat_cache_is_not_trusted() {
         }
         let notes = Notes::default();
         let repo = scratch.repo();
-        commit::run(&repo, Source::Folder(scratch.source()), &options(), &notes).unwrap();
+        commit::run(&repo, CommitSource::Folder(scratch.source()), &options(), &notes).unwrap();
         let notes = notes.0.into_inner().unwrap();
         assert!(round <= 5 || notes.is_empty(), "round {round}: {notes:?}");
     }
@@ -372,11 +373,11 @@ fn damaged_refs_head_and_settings_are_named() {
     for bad in ["", "\n", "0123", "not a commit", &long, "ref: refs/heads/main\n"] {
         fs_err::write(&main, bad).unwrap();
         let repo = scratch.repo();
-        let error =
-            commit::run(&repo, Source::Folder(scratch.source()), &options(), &Silent).unwrap_err();
+        let error = commit::run(&repo, CommitSource::Folder(scratch.source()), &options(), &Silent)
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Damaged, "{bad:?}: {error}");
         assert!(error.to_string().contains("refs/heads/main"), "{error}");
-        assert_eq!(fs_err::read_to_string(&main).unwrap(), bad, "it was not touched");
+        assert_eq!(fs_err::read_to_string(&main).unwrap(), bad, "the damaged file was changed");
     }
     fs_err::write(&main, [0xff, 0xfe]).unwrap();
     assert!(scratch.repo().refs().list(snap_core::repo::ref_name::RefKind::Branch).is_err());
@@ -419,7 +420,7 @@ fn damaged_refs_head_and_settings_are_named() {
     }
     fs_err::remove_file(&config).unwrap();
     let gone = Repo::open(&scratch.store(), Disk::default(), &Silent);
-    assert!(matches!(gone, Err(RepoError::NotAStore { .. })));
+    assert!(matches!(gone, Err(RepoError::SettingsLost { .. })));
     fs_err::write(&config, whole).unwrap();
     assert_eq!(check(&scratch.repo()), Ok(1));
     assert_eq!(refs(&scratch.repo()).len(), 1);

@@ -1,5 +1,5 @@
-//! Whatever two trees hold, what differs between them leads from one to the
-//! other; and what cannot be compared is told.
+//! The differences between two trees, applied to the first one, give the second one.
+//! What cannot be compared is reported.
 
 use std::{collections::BTreeMap, os::unix::fs::PermissionsExt as _, path::PathBuf, sync::Mutex};
 
@@ -13,17 +13,18 @@ use snap_core::{
         observe::{Note, Observer, Silent},
     },
     format::{
-        tree::{Entry, Kind, Metadata, split::FolderEncoder},
+        tree::{Entry, EntryKind, Metadata, split::FolderEncoder},
         wire::FormatError,
     },
     ops::{
         diff::{
-            self, Change, Detail, DiffError, Folder, Item, Limit, New, Options, Outcome, Renames,
-            Status, What,
+            self, Change, ChangeSide, ComparedFolder, ComparedKind, Detail, DiffError, DiffOptions,
+            DiffOutcome, Limit, New, RenameDetection, Status,
         },
-        list::{self, Depth},
+        list::{self, ListDepth},
     },
     repo::Repo,
+    store::StoreError,
 };
 
 use crate::{
@@ -32,11 +33,11 @@ use crate::{
     trees::{Named, made, make, mode, name},
 };
 
-type Tree = BTreeMap<Vec<u8>, Item>;
+type Tree = BTreeMap<Vec<u8>, ChangeSide>;
 
-/// Without what only one of two ways to look at an entry knows.
-fn plain(mut item: Item) -> Item {
-    if let What::Folder { id } = &mut item.what {
+/// Removes what only one of two ways to read an entry knows.
+fn plain(mut item: ChangeSide) -> ChangeSide {
+    if let ComparedKind::Folder { id } = &mut item.what {
         *id = None;
     }
     item
@@ -52,16 +53,16 @@ fn items(repo: &Repo, tree: TreeId) -> Tree {
         items.insert(path.to_vec(), plain(entry.clone().into()));
         Ok(())
     };
-    list::run(repo.store(), (tree, b""), Depth::All, &Silent, &mut each).unwrap();
+    list::run(repo.store(), (tree, b""), ListDepth::All, &Silent, &mut each).unwrap();
     items
 }
 
 fn run(
     repo: &Repo,
     (old, new): (Option<TreeId>, &New),
-    options: &Options,
+    options: &DiffOptions,
     observer: &dyn Observer,
-) -> Result<(Vec<Change>, Outcome), DiffError> {
+) -> Result<(Vec<Change>, DiffOutcome), DiffError> {
     let mut changes = Vec::new();
     let mut each = |change| {
         changes.push(change);
@@ -71,20 +72,21 @@ fn run(
     Ok((changes, outcome))
 }
 
-fn all() -> Options {
-    Options { detail: Detail::All, ..Options::default() }
+fn all() -> DiffOptions {
+    DiffOptions { detail: Detail::All, ..DiffOptions::default() }
 }
 
-fn trees(repo: &Repo, old: TreeId, new: TreeId, options: &Options) -> Vec<Change> {
+fn trees(repo: &Repo, old: TreeId, new: TreeId, options: &DiffOptions) -> Vec<Change> {
     run(repo, (Some(old), &New::Tree(Some(new))), options, &Silent).unwrap().0
 }
 
 fn folder(path: PathBuf) -> New {
-    New::Folder(Folder { path, ignore: Default::default(), reproducible: false })
+    let (ignore, scope) = Default::default();
+    New::Folder(ComparedFolder { path, ignore, scope, reproducible: false })
 }
 
 fn apply(mut tree: Tree, changes: &[Change]) -> Tree {
-    // What is gone first: a rename may take the place of what was renamed.
+    // Remove old paths first: a file may be renamed to the old path of another one.
     for change in changes {
         let gone = change.old_path.as_ref().unwrap_or(&change.path);
         if let Some(old) = &change.old {
@@ -99,7 +101,7 @@ fn apply(mut tree: Tree, changes: &[Change]) -> Tree {
     tree
 }
 
-/// A name with what it is before and after.
+/// A name, and its entry before and after.
 type Twice = (Vec<u8>, Option<(u32, crate::trees::Made)>, Option<(u32, crate::trees::Made)>);
 
 fn twice() -> impl Strategy<Value = Twice> {
@@ -121,8 +123,8 @@ fn side(all: &[Twice], which: impl Fn(&Twice) -> &Option<(u32, crate::trees::Mad
     named.collect()
 }
 
-/// Makes the second tree of what is left of the first, so that some files stay
-/// what they are.
+/// Turns the first tree into the second one, and keeps the files that both have, so
+/// that they stay unchanged.
 fn turn(scratch: &Scratch, old: &[Named], new: &[Named]) {
     let kept = scratch.path("kept");
     for (at, (name, mode, made)) in old.iter().enumerate() {
@@ -132,7 +134,7 @@ fn turn(scratch: &Scratch, old: &[Named], new: &[Named]) {
         if fs_err::symlink_metadata(&path).is_err() || stays {
             continue;
         }
-        // Some come back under another name.
+        // Some files come back under another name.
         fs_err::create_dir_all(&kept).unwrap();
         if at % 3 == 0 && path.is_file() && !path.is_symlink() {
             let moved = scratch.source().join(format!("moved {at}"));
@@ -159,16 +161,16 @@ fn remove(path: &std::path::Path) {
     }
 }
 
-/// Without what a folder of the user's is not asked for: the ids of contents
-/// that surely differ, and their holes.
+/// Removes what is not read from the user's folder: the ids of contents that certainly
+/// differ, and their holes.
 fn as_seen_in_folder(mut changes: Vec<Change>, seen: &[Change]) -> Vec<Change> {
     for (change, seen) in changes.iter_mut().zip(seen) {
         for (side, seen) in [(&mut change.old, &seen.old), (&mut change.new, &seen.new)] {
             let (Some(side), Some(seen)) = (side, seen) else { continue };
-            if let What::Folder { id } = &mut side.what {
+            if let ComparedKind::Folder { id } = &mut side.what {
                 *id = None;
             }
-            if let (What::File { id, .. }, What::File { id: None, .. }) =
+            if let (ComparedKind::File { id, .. }, ComparedKind::File { id: None, .. }) =
                 (&mut side.what, &seen.what)
             {
                 *id = None;
@@ -197,8 +199,8 @@ fn what_differs_leads_from_one_tree_to_the_other() {
 
         let new = tree_of(&repo, scratch.commit().id.unwrap());
         let repo = scratch.repo();
-        for renames in [Renames::Find, Renames::Ignore] {
-            let options = Options { renames, ..all() };
+        for renames in [RenameDetection::Find, RenameDetection::Ignore] {
+            let options = DiffOptions { renames, ..all() };
             let changes = trees(&repo, old, new, &options);
             prop_assert_eq!(apply(items(&repo, old), &changes), items(&repo, new));
             let back = trees(&repo, new, old, &options);
@@ -261,7 +263,7 @@ fn a_limit_leaves_everything_else_alone() {
         (&["nothing"], &[]),
     ] {
         let limit = Limit::to(limit.iter().map(|path| path.as_bytes().to_vec()).collect());
-        let options = Options { limit, ..Options::default() };
+        let options = DiffOptions { limit, ..DiffOptions::default() };
         for new in [New::Tree(Some(new)), folder(scratch.source())] {
             let (changes, _) = run(&repo, (Some(old), &new), &options, &Silent).unwrap();
             let paths: Vec<_> = changes.iter().map(|c| String::from_utf8_lossy(&c.path)).collect();
@@ -270,8 +272,8 @@ fn a_limit_leaves_everything_else_alone() {
     }
 }
 
-/// A folder of so many files, with other content for some; only what `keep`
-/// says of its nodes is stored.
+/// Makes a folder of 50,000 files. The files in `changed` have another content. Only
+/// nodes for which `keep` returns true are stored.
 fn large(changed: &[usize], keep: &mut dyn FnMut(TreeId) -> bool) -> (TreeId, Vec<Claim>) {
     let mut claims = Vec::new();
     let mut encoder = FolderEncoder::new();
@@ -286,7 +288,7 @@ fn large(changed: &[usize], keep: &mut dyn FnMut(TreeId) -> bool) -> (TreeId, Ve
         let id = snap_core::base::id::BlobId::from_object(content.0);
         let entry = Entry {
             name: EntryName::new(format!("{number:06}").as_bytes()).unwrap(),
-            kind: Kind::File { size: 7, id },
+            kind: EntryKind::File { size: 7, id },
             metadata: Metadata { mode: 0o644, ..Metadata::default() },
         };
         encoder.push(entry, &Default::default(), &mut put).unwrap();
@@ -308,12 +310,12 @@ fn equal_nodes_of_a_large_directory_are_not_opened() {
     let (_, kept) = large(&[], &mut |id| !common.contains(&id));
     let crafted = Crafted::of(&[changed, kept].concat());
     let repo = crafted.repo();
-    let changes = trees(&repo, old, new, &Options::default());
+    let changes = trees(&repo, old, new, &DiffOptions::default());
     let paths: Vec<_> = changes.iter().map(|c| String::from_utf8_lossy(&c.path)).collect();
     assert_eq!(paths, ["000000", "030000"]);
-    // All is read where all is different: some of it is not there.
+    // A comparison with nothing reads the whole tree, and some of it is missing.
     let error =
-        run(&repo, (None, &New::Tree(Some(new))), &Options::default(), &Silent).unwrap_err();
+        run(&repo, (None, &New::Tree(Some(new))), &DiffOptions::default(), &Silent).unwrap_err();
     assert!(matches!(&error, DiffError::Tree { path, .. } if path == "."), "{error}");
 }
 
@@ -325,10 +327,13 @@ fn trees_that_no_writer_makes_are_refused() {
     let (top, top_claim) = tree(leaf(&[(b"folder", Body::Folder(wrong))]));
     let crafted = Crafted::of(&[inner_claim, wrong_claim, top_claim]);
     let error = run(&crafted.repo(), (None, &New::Tree(Some(top))), &all(), &Silent).unwrap_err();
-    assert!(matches!(&error, DiffError::Levels { path } if path == "folder"), "{error}");
+    let DiffError::Tree { path, source } = &error else { panic!("{error}") };
+    assert_eq!(path, "folder");
+    let StoreError::Object { id, .. } = &**source else { panic!("{source}") };
+    assert_eq!(*id, inner.object());
     assert_eq!(error.kind(), ErrorKind::Damaged);
 
-    // One folder in another, and so on without end, if nobody counts.
+    // Nested folders, deeper than the limit.
     let mut claims = Vec::new();
     let (mut below, claim) = tree(leaf(&[]));
     claims.push(claim);
@@ -342,7 +347,7 @@ fn trees_that_no_writer_makes_are_refused() {
     assert!(matches!(deep, DiffError::TooDeep { .. }), "{deep}");
 }
 
-/// Keeps what it is told.
+/// An observer that collects all notes.
 #[derive(Default)]
 struct Told(Mutex<Vec<String>>);
 
@@ -366,7 +371,7 @@ fn too_many_files_that_come_and_go_are_not_paired() {
         for number in from..from + many {
             let entry = Entry {
                 name: EntryName::new(format!("{number:06}").as_bytes()).unwrap(),
-                kind: Kind::File { size: 7, id },
+                kind: EntryKind::File { size: 7, id },
                 metadata: Metadata { mode: 0o644, ..Metadata::default() },
             };
             encoder.push(entry, &Default::default(), &mut put).unwrap();
@@ -378,10 +383,13 @@ fn too_many_files_that_come_and_go_are_not_paired() {
     let crafted = Crafted::of(&[old.1, new.1].concat());
     let told = Told::default();
     let sides = (Some(old.0), &New::Tree(Some(new.0)));
-    let (changes, outcome) = run(&crafted.repo(), sides, &Options::default(), &told).unwrap();
+    let (changes, outcome) = run(&crafted.repo(), sides, &DiffOptions::default(), &told).unwrap();
     assert_eq!((changes.len(), outcome.renamed), (2 * many, 0));
     let told = told.0.into_inner().unwrap();
-    assert_eq!(told, [format!("RenamesGivenUp {{ limit: {} }}", limits::RENAME_CANDIDATES)]);
+    assert_eq!(
+        told,
+        [format!("RenameDetectionSkipped {{ limit: {} }}", limits::RENAME_CANDIDATES)]
+    );
 }
 
 #[test]
@@ -399,7 +407,8 @@ fn a_large_folder_is_compared_as_it_is_handed_out() {
     scratch.write("large/0007", "seven");
     scratch.write("large/2000.d/file", "other");
     let (changes, _) =
-        run(&repo, (Some(old), &folder(scratch.source())), &Options::default(), &Silent).unwrap();
+        run(&repo, (Some(old), &folder(scratch.source())), &DiffOptions::default(), &Silent)
+            .unwrap();
     let paths: Vec<_> = changes.iter().map(|c| String::from_utf8_lossy(&c.path)).collect();
     assert_eq!(paths, ["large/0007", "large/2000.d/file"]);
 }
@@ -418,7 +427,7 @@ fn an_error_of_the_receiver_and_a_wish_to_stop_end_it() {
     };
     let result =
         diff::run(repo.store(), (None, &folder(scratch.source())), &all(), &Silent, &mut each);
-    // Changes that may be renames are held back to the end.
+    // Changes that may be renames are held back until the end.
     assert!(matches!(result, Err(DiffError::Output(_))));
     assert_eq!(seen, 10);
 
@@ -442,7 +451,7 @@ fn however_many_threads_compare_small_folders_none_is_lost() {
     scratch.write("030/new", "new");
     let repo = scratch.repo();
     let sides = (Some(tree_of(&repo, id)), &folder(scratch.source()));
-    let options = Options { jobs: Some(3), ..all() };
+    let options = DiffOptions { jobs: Some(3), ..all() };
     for _ in 0..100 {
         let (changes, _) = run(&repo, sides, &options, &Silent).unwrap();
         let new = changes.iter().filter(|change| change.path == b"030/new").count();

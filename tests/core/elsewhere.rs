@@ -1,5 +1,5 @@
-//! Packs that lie elsewhere, for tests: what is asked of them is written down,
-//! and they may be out of reach or come back wrong.
+//! A mock of packs that lie elsewhere. It records all requests, and can be offline or
+//! return wrong bytes.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,9 +14,9 @@ use snap_core::{
         observe::Silent,
     },
     disk::Disk,
-    format::pack::{Class, Frame},
-    repo::{Change, RefName, Repo},
-    store::{Distant, DistantError, Store},
+    format::pack::{Frame, ObjectClass},
+    repo::{RefLogMessage, RefName, Repo},
+    store::{ChunkListCheck, RemoteFrameError, RemoteFrames, Store},
 };
 use snap_testkit::bytes::Corpus;
 
@@ -25,7 +25,7 @@ use crate::{
     scratch::{START, Scratch, open},
 };
 
-/// How the place elsewhere behaves.
+/// The behaviour of the mock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Mood {
     #[default]
@@ -35,14 +35,14 @@ pub(crate) enum Mood {
     Wrong,
 }
 
-/// What it was asked.
+/// A request to the mock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Need(PackId, Range<u64>),
     Read(PackId, Range<u64>),
 }
 
-/// A place elsewhere.
+/// The mock, with the packs that it has.
 #[derive(Debug, Default)]
 pub(crate) struct Elsewhere {
     packs: HashMap<PackId, Vec<u8>>,
@@ -50,15 +50,15 @@ pub(crate) struct Elsewhere {
     events: Mutex<Vec<Event>>,
 }
 
-impl Distant for Elsewhere {
-    fn read(&self, pack: PackId, range: Range<u64>) -> Result<Vec<u8>, DistantError> {
+impl RemoteFrames for Elsewhere {
+    fn read(&self, pack: PackId, range: Range<u64>) -> Result<Vec<u8>, RemoteFrameError> {
         self.events.lock().unwrap().push(Event::Read(pack, range.clone()));
         let mut bytes = self.packs[&pack][range.start as usize..range.end as usize].to_vec();
         match *self.mood.lock().unwrap() {
             Mood::Well => {}
             Mood::Offline => {
-                let source = "nobody answers".into();
-                return Err(DistantError { kind: ErrorKind::Unavailable, source });
+                let source = "the server does not respond".into();
+                return Err(RemoteFrameError { kind: ErrorKind::Unavailable, source });
             }
             Mood::Short => drop(bytes.pop()),
             Mood::Wrong => bytes[0] ^= 1,
@@ -66,18 +66,18 @@ impl Distant for Elsewhere {
         Ok(bytes)
     }
 
-    fn place(&self, _: PackId) -> Option<String> {
+    fn location(&self, _: PackId) -> Option<String> {
         Some("the pack elsewhere".to_owned())
     }
 
-    fn will_need(&self, ranges: &[(PackId, Range<u64>)]) {
+    fn prefetch(&self, ranges: &[(PackId, Range<u64>)]) {
         let needs = ranges.iter().map(|(pack, range)| Event::Need(*pack, range.clone()));
         self.events.lock().unwrap().extend(needs);
     }
 }
 
 impl Elsewhere {
-    /// A place that has the packs of a store.
+    /// Makes a mock with the packs of a store.
     pub(crate) fn of(store: &Store) -> Arc<Self> {
         let read = |id: PackId| (id, fs_err::read(store.pack_path(&id)).unwrap());
         let packs = store.packs().into_iter().map(read).collect();
@@ -88,12 +88,12 @@ impl Elsewhere {
         *self.mood.lock().unwrap() = mood;
     }
 
-    /// What was asked since this was last called.
+    /// Returns the requests since the last call.
     pub(crate) fn take(&self) -> Vec<Event> {
         std::mem::take(&mut *self.events.lock().unwrap())
     }
 
-    /// How often each range was read since anybody asked.
+    /// Returns how often each range was read since the last call.
     pub(crate) fn reads(&self) -> BTreeMap<(PackId, u64), usize> {
         let mut reads = BTreeMap::new();
         for event in self.take() {
@@ -109,8 +109,8 @@ impl Elsewhere {
     }
 }
 
-/// Three commits: data of several frames in several packs, and a file that is
-/// cut. Returns the newest.
+/// Makes three commits, with several data frames in several packs and a chunked file.
+/// Returns the newest one.
 pub(crate) fn history() -> (Scratch, CommitId) {
     let scratch = Scratch::new();
     for n in 0..5 {
@@ -128,15 +128,15 @@ pub(crate) fn history() -> (Scratch, CommitId) {
     (scratch, id)
 }
 
-/// Makes stubs of all packs of `from` in `to`, whose branch then stands at
-/// `id`.
+/// Makes stubs of all packs of `from` in `to`, and updates the branch of `to` to `id`.
 pub(crate) fn stub(from: &Store, to: &Repo, id: CommitId) {
     let outlines: Vec<_> = from.packs().iter().map(|pack| from.outline(pack).unwrap()).collect();
     to.store().add_stubs(&outlines).unwrap();
     point(to, id);
 }
 
-/// A store in which everything of another lies elsewhere, and where that is.
+/// Makes a store in which everything of another one lies elsewhere. Returns it with its
+/// mock.
 pub(crate) fn stubs(from: &Scratch, id: CommitId) -> (Scratch, Arc<Elsewhere>) {
     let to = Scratch::new();
     let repo = from.repo();
@@ -144,12 +144,12 @@ pub(crate) fn stubs(from: &Scratch, id: CommitId) -> (Scratch, Arc<Elsewhere>) {
     (to, Elsewhere::of(repo.store()))
 }
 
-/// Opens a store that takes from elsewhere what it lacks.
+/// Opens a store that fetches absent frames from `elsewhere`.
 pub(crate) fn reaching(scratch: &Scratch, elsewhere: &Arc<Elsewhere>) -> Repo {
-    open(&scratch.store()).with_distant(Arc::clone(elsewhere) as Arc<dyn Distant>)
+    open(&scratch.store()).with_distant(Arc::clone(elsewhere) as Arc<dyn RemoteFrames>)
 }
 
-/// All frames of all packs that are partial, in order.
+/// Returns all frames of all partial packs, in order.
 pub(crate) fn frames(store: &Store) -> Vec<(PackId, Frame)> {
     let of = |id: PackId| {
         let pack = store.open_pack(&id).unwrap();
@@ -158,20 +158,20 @@ pub(crate) fn frames(store: &Store) -> Vec<(PackId, Frame)> {
     store.partial_packs().into_iter().flat_map(of).collect()
 }
 
-/// Those of a class.
-pub(crate) fn of_class(store: &Store, class: Class) -> Vec<(PackId, Range<u64>)> {
+/// Returns the ranges of those frames that have this class.
+pub(crate) fn of_class(store: &Store, class: ObjectClass) -> Vec<(PackId, Range<u64>)> {
     let frames = frames(store).into_iter().filter(|(_, frame)| frame.class == class);
     frames.map(|(pack, frame)| (pack, frame.range())).collect()
 }
 
-/// Puts a frame where it belongs.
+/// Writes a frame into its stub.
 pub(crate) fn put(store: &Store, elsewhere: &Elsewhere, pack: &PackId, range: &Range<u64>) {
     let bytes = &elsewhere.bytes(pack)[range.start as usize..range.end as usize];
     store.fill(pack, range.start, bytes).unwrap();
 }
 
-/// Takes in a history from elsewhere, pack by pack, and lets the branch
-/// `pulled` stand at its newest commit.
+/// Receives a history pack by pack, and updates the branch `pulled` to its newest
+/// commit.
 pub(crate) fn pull(from: &Scratch, id: CommitId, to: &Repo) -> Result<(), String> {
     let (source, store) = (from.repo(), to.store());
     let outlines: Vec<_> =
@@ -183,14 +183,14 @@ pub(crate) fn pull(from: &Scratch, id: CommitId, to: &Repo) -> Result<(), String
         let half = bytes.len() / 2;
         store.fill(&outline.id, half as u64, &bytes[half..]).map_err(told)?;
         store.fill(&outline.id, 0, &bytes[..half]).map_err(told)?;
-        store.complete(&outline.id, &Silent).map_err(told)?;
+        store.complete(&outline.id, ChunkListCheck::Later, &Silent).map_err(told)?;
     }
     let name = RefName::branch("pulled").unwrap();
-    let change = Change { time: START, who: "Ann", reason: "test" };
+    let change = RefLogMessage { time: START, who: "Ann", reason: "test" };
     to.refs().update(&name, None, Some(id), &change).map_err(|error| error.to_string())
 }
 
-/// Makes every partial pack whole and looks at what that came to.
+/// Asserts that all packs are whole and that the store is undamaged.
 #[track_caller]
 pub(crate) fn assert_whole(scratch: &Scratch, elsewhere: &Elsewhere) {
     let repo = Repo::open(&scratch.store(), Disk::default(), &Silent).unwrap();
@@ -200,7 +200,7 @@ pub(crate) fn assert_whole(scratch: &Scratch, elsewhere: &Elsewhere) {
         let path = scratch.store().join("objects").join(id.to_string());
         assert!(fs_err::read(path).unwrap() == *bytes, "{id}");
     }
-    let options = snap_core::ops::verify::Options { data: snap_core::ops::verify::Data::All };
+    let options = snap_core::ops::verify::VerifyOptions { data: snap_core::ops::verify::Data::All };
     let outcome = snap_core::ops::verify::run(&repo, &options, &Silent).unwrap();
     assert!(outcome.problems.is_empty(), "{:?}", outcome.problems);
     assert_eq!((outcome.partial_packs, outcome.absent_objects), (0, 0));

@@ -1,6 +1,5 @@
-//! Export of what only a store can hold: trees that lie, and what a commit
-//! leaves out when it is to be reproducible. What tools make of archives is
-//! tested with the command.
+//! Exports of contents that no folder can have: invalid trees, and what a reproducible
+//! commit omits. The tests of the command check archives with other tools.
 
 #![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
@@ -13,23 +12,26 @@ use snap_core::{
         observe::{Observer, Silent},
         time::Time,
     },
-    format::tree::{Kind, Metadata},
-    ops::export::{self, ExportError, Format, Options, Outcome, Prefix},
+    format::tree::{EntryKind, Metadata},
+    ops::export::{self, ArchiveFormat, ExportError, ExportOptions, ExportOutcome, PathPrefix},
 };
 use snap_testkit::bytes::Corpus;
 
 use crate::restore_fixture::{Snapshot, add_folder, content, file, plain};
 
-const FORMATS: [Format; 3] = [Format::Tar, Format::TarZst, Format::Zip];
+const FORMATS: [ArchiveFormat; 3] = [ArchiveFormat::Tar, ArchiveFormat::TarZst, ArchiveFormat::Zip];
 
-fn export(snapshot: &Snapshot, format: Format) -> Result<(Vec<u8>, Outcome), ExportError> {
+fn export(
+    snapshot: &Snapshot,
+    format: ArchiveFormat,
+) -> Result<(Vec<u8>, ExportOutcome), ExportError> {
     let mut archive = Vec::new();
-    let options = Options { format, ..Options::default() };
+    let options = ExportOptions { format, ..ExportOptions::default() };
     let outcome = export::run(&snapshot.store, &snapshot.what(), &mut archive, &options, &Silent)?;
     Ok((archive, outcome))
 }
 
-/// Name, kind and time of each header of a tar archive with short names.
+/// Returns name, kind and time of each header of a tar archive with short names.
 fn headers(archive: &[u8]) -> Vec<(String, u8, u64)> {
     let octal = |bytes: &[u8]| u64::from_str_radix(std::str::from_utf8(bytes).unwrap(), 8).unwrap();
     let mut found = Vec::new();
@@ -47,11 +49,11 @@ fn headers(archive: &[u8]) -> Vec<(String, u8, u64)> {
 
 #[test]
 fn a_tree_that_lies_about_a_content_is_damage() {
-    let lies: [fn(BlobId, u64) -> Kind; 4] = [
-        |id, size| Kind::File { size: size + 1, id },
-        |id, _| Kind::File { size: 0, id },
-        |id, _| Kind::File { size: 5 << 20, id },
-        |_, size| Kind::File { size, id: BlobId::of(b"not there") },
+    let lies: [fn(BlobId, u64) -> EntryKind; 4] = [
+        |id, size| EntryKind::File { size: size + 1, id },
+        |id, _| EntryKind::File { size: 0, id },
+        |id, _| EntryKind::File { size: 5 << 20, id },
+        |_, size| EntryKind::File { size, id: BlobId::of(b"not there") },
     ];
     for bytes in [b"small".to_vec(), Corpus::Random.make(3 << 20)] {
         for lie in lies {
@@ -74,11 +76,11 @@ fn a_tree_for_a_content_and_a_missing_folder_are_damage() {
     let snapshot = Snapshot::made(None, |writer| {
         let (folder, _) = add_folder(writer, Vec::new());
         let id = BlobId::from_bytes(*folder.as_bytes());
-        add_folder(writer, vec![plain("lying", Kind::File { size: 5, id })]).0
+        add_folder(writer, vec![plain("lying", EntryKind::File { size: 5, id })]).0
     });
-    assert_eq!(export(&snapshot, Format::Tar).unwrap_err().kind(), ErrorKind::Damaged);
-    let missing = plain("missing", Kind::Folder { id: TreeId::of(b"not there") });
-    let error = export(&Snapshot::of_entries(vec![missing]), Format::Zip).unwrap_err();
+    assert_eq!(export(&snapshot, ArchiveFormat::Tar).unwrap_err().kind(), ErrorKind::Damaged);
+    let missing = plain("missing", EntryKind::Folder { id: TreeId::of(b"not there") });
+    let error = export(&Snapshot::of_entries(vec![missing]), ArchiveFormat::Zip).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
     assert_eq!(error.to_string(), "cannot list `missing`");
 }
@@ -91,13 +93,15 @@ fn names_are_one_file_only_if_they_are_the_same() {
             entry.metadata.link = Some(7);
             entry
         };
-        let entries = vec![linked("a", b"one"), linked("b", b"two"), linked("c", b"one")];
+        let mut private = linked("d", b"one");
+        private.metadata.mode = 0o600;
+        let entries = vec![linked("a", b"one"), linked("b", b"two"), linked("c", b"one"), private];
         add_folder(writer, entries).0
     });
-    let (archive, outcome) = export(&snapshot, Format::Tar).unwrap();
+    let (archive, outcome) = export(&snapshot, ArchiveFormat::Tar).unwrap();
     let kinds: Vec<u8> = headers(&archive).iter().map(|(_, kind, _)| *kind).collect();
-    assert_eq!(kinds, b"001");
-    assert_eq!((outcome.files, outcome.bytes), (3, 6));
+    assert_eq!(kinds, b"0010");
+    assert_eq!((outcome.files, outcome.bytes), (4, 9));
     assert_eq!(outcome.archive_bytes, archive.len() as u64);
 }
 
@@ -108,10 +112,10 @@ fn what_a_tree_does_not_say_comes_from_the_options() {
         dated.metadata.mtime = Some(Time { secs: 5, nanos: 0 });
         add_folder(writer, vec![dated, file(writer, "plain", b"")]).0
     });
-    let options = Options {
+    let options = ExportOptions {
         mtime: Time { secs: 9, nanos: 0 },
-        prefix: Prefix::new(b"a/b").unwrap(),
-        ..Options::default()
+        prefix: PathPrefix::new(b"a/b").unwrap(),
+        ..ExportOptions::default()
     };
     let mut archive = Vec::new();
     export::run(&snapshot.store, &snapshot.what(), &mut archive, &options, &Silent).unwrap();
@@ -122,7 +126,8 @@ fn what_a_tree_does_not_say_comes_from_the_options() {
 
 #[test]
 fn many_small_files_of_few_contents_come_in_order() {
-    // More than one batch, and contents that lie anywhere in their frames.
+    // The files need more than one batch, and their contents are spread over the
+    // frames.
     let contents: Vec<Vec<u8>> =
         (0..97).map(|seed| Corpus::Text.make_seeded(1_000 + 50 * seed, seed as u64)).collect();
     let name = |number: usize| format!("file-{number:05}");
@@ -131,13 +136,13 @@ fn many_small_files_of_few_contents_come_in_order() {
             let bytes = &contents[number * 31 % contents.len()];
             let kind = match number < contents.len() {
                 true => content(writer, bytes),
-                false => Kind::File { size: bytes.len() as u64, id: BlobId::of(bytes) },
+                false => EntryKind::File { size: bytes.len() as u64, id: BlobId::of(bytes) },
             };
             plain(name(number), kind)
         });
         add_folder(writer, entries.collect()).0
     });
-    let (archive, outcome) = export(&snapshot, Format::Tar).unwrap();
+    let (archive, outcome) = export(&snapshot, ArchiveFormat::Tar).unwrap();
     assert_eq!(outcome.files, 9_000);
     let mut at = 0;
     for number in 0..9_000 {
@@ -148,7 +153,7 @@ fn many_small_files_of_few_contents_come_in_order() {
     }
 }
 
-/// Asks to stop from the start.
+/// An observer that cancels from the start.
 struct Stopped;
 
 impl Observer for Stopped {
@@ -157,7 +162,7 @@ impl Observer for Stopped {
     }
 }
 
-/// Takes so many bytes.
+/// A writer that accepts only this number of bytes.
 struct Full(usize);
 
 impl io::Write for Full {
@@ -182,7 +187,7 @@ fn an_export_ends_when_it_is_told_to_and_when_nobody_takes_it() {
     });
     let what = snapshot.what();
     for format in FORMATS {
-        let options = Options { format, ..Options::default() };
+        let options = ExportOptions { format, ..ExportOptions::default() };
         let mut sink = Vec::new();
         let stopped = export::run(&snapshot.store, &what, &mut sink, &options, &Stopped);
         assert!(matches!(stopped, Err(ExportError::Interrupted)));
@@ -199,12 +204,12 @@ fn a_path_that_zip_cannot_say_is_refused() {
         let mut entries = vec![file(writer, "bottom", b"")];
         for _ in 0..300 {
             let (id, _) = add_folder(writer, entries);
-            entries = vec![plain("d".repeat(250), Kind::Folder { id })];
+            entries = vec![plain("d".repeat(250), EntryKind::Folder { id })];
         }
         add_folder(writer, entries).0
     });
-    assert!(export(&snapshot, Format::Tar).is_ok());
-    let error = export(&snapshot, Format::Zip).unwrap_err();
+    assert!(export(&snapshot, ArchiveFormat::Tar).is_ok());
+    let error = export(&snapshot, ArchiveFormat::Zip).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
 }
 
@@ -215,14 +220,14 @@ fn a_file_of_nothing_but_a_hole_is_a_map_of_one() {
         entry.metadata = Metadata { sparse: true, mode: 0o644, ..Metadata::default() };
         add_folder(writer, vec![entry]).0
     });
-    let (archive, outcome) = export(&snapshot, Format::Tar).unwrap();
+    let (archive, outcome) = export(&snapshot, ArchiveFormat::Tar).unwrap();
     assert_eq!(outcome.bytes, 40 << 20);
     assert_eq!(archive.len(), 10_240);
     let kinds: Vec<u8> = headers(&archive).iter().map(|(_, kind, _)| *kind).collect();
     assert_eq!(kinds, b"x0");
 }
 
-/// Name and Unix mode of each entry in the directory of a zip archive.
+/// Returns name and Unix mode of each entry in the directory of a zip archive.
 fn zip_entries(archive: &[u8]) -> Vec<(String, u32)> {
     let number = |at: usize, bytes: usize| {
         let field = archive[at..at + bytes].iter().rev();
@@ -248,18 +253,22 @@ fn names_that_windows_would_resolve_are_rewritten_in_zip_archives() {
         let mut names = ["..\\..\\evil.txt", "C%3A%5Cx", "C:\\x", "CON.txt", "end.", "plain"];
         names.sort_unstable();
         let mut entries: Vec<_> = names.iter().map(|name| file(writer, name, b"2")).collect();
-        let folder = plain("a:b", Kind::Folder { id: inside });
+        let folder = plain("a:b", EntryKind::Folder { id: inside });
         let at = entries.partition_point(|entry| entry.name < folder.name);
         entries.insert(at, folder);
         let _ = below;
         add_folder(writer, entries).0
     });
     let told = std::sync::Mutex::new(Vec::new());
-    let on_loss = |path: &std::path::Path, loss: export::Loss| {
+    let on_loss = |path: &std::path::Path, loss: export::MetadataLoss| {
         told.lock().unwrap().push((path.to_str().unwrap().to_owned(), loss));
     };
     let mut archive = Vec::new();
-    let options = Options { format: Format::Zip, on_loss: Some(&on_loss), ..Options::default() };
+    let options = ExportOptions {
+        format: ArchiveFormat::Zip,
+        on_loss: Some(&on_loss),
+        ..ExportOptions::default()
+    };
     let outcome =
         export::run(&snapshot.store, &snapshot.what(), &mut archive, &options, &Silent).unwrap();
     let names: Vec<String> = zip_entries(&archive).into_iter().map(|(name, _)| name).collect();
@@ -276,12 +285,12 @@ fn names_that_windows_would_resolve_are_rewritten_in_zip_archives() {
         "plain",
     ];
     assert_eq!(sorted, wanted);
-    assert_eq!(outcome.lost[&export::Loss::Name], 7);
+    assert_eq!(outcome.lost[&export::MetadataLoss::Name], 7);
     let told = told.into_inner().unwrap();
     assert_eq!(told.len(), 7);
-    assert!(told.contains(&("a:b/x:stream".to_owned(), export::Loss::Name)), "{told:?}");
-    // Tar keeps names as they are.
-    let (archive, outcome) = export(&snapshot, Format::Tar).unwrap();
+    assert!(told.contains(&("a:b/x:stream".to_owned(), export::MetadataLoss::Name)), "{told:?}");
+    // Tar keeps names unchanged.
+    let (archive, outcome) = export(&snapshot, ArchiveFormat::Tar).unwrap();
     assert!(headers(&archive).iter().any(|(name, ..)| name == "C:\\x"));
     assert!(outcome.lost.is_empty());
 }
@@ -302,7 +311,7 @@ fn a_zip_archive_gives_nobody_more_than_the_access_control_list_did() {
         listed.metadata.xattrs = vec![Xattr { name: acl::ACCESS.into(), value: value.into() }];
         add_folder(writer, vec![listed]).0
     });
-    let (archive, outcome) = export(&snapshot, Format::Zip).unwrap();
+    let (archive, outcome) = export(&snapshot, ArchiveFormat::Zip).unwrap();
     assert_eq!(zip_entries(&archive), [("listed".to_owned(), 0o100_600)]);
-    assert_eq!(outcome.lost[&export::Loss::Attributes], 1);
+    assert_eq!(outcome.lost[&export::MetadataLoss::Attributes], 1);
 }

@@ -1,5 +1,5 @@
-//! The lock on a project's files, and files that change hands in the middle of a
-//! commit all the same.
+//! The lock on a project's files, and files that are restored in the middle of a commit
+//! in spite of it.
 
 use std::{
     path::Path,
@@ -14,10 +14,10 @@ use snap_core::{
         id::CommitId,
         observe::{Note, Observer, Silent},
     },
-    disk::{Disk, Gate, Step, Verdict},
-    ops::commit::{self, Source, Unseen},
+    disk::{Disk, DiskStep, FaultDecision, FaultInjector},
+    ops::commit::{self, BehindPolicy, CommitSource},
     repo::{
-        Change, Config, RefError, RefName, Repo,
+        Config, RefError, RefLogMessage, RefName, Repo,
         files_lock::FilesUse,
         refs::{Head, Refs},
     },
@@ -25,7 +25,7 @@ use snap_core::{
 
 use crate::scratch::{START, open, open_gated, options, temporary};
 
-/// Gives up once it was told that it waits.
+/// An observer that cancels once it is notified that it waits.
 #[derive(Default)]
 struct Impatient(AtomicBool);
 
@@ -56,15 +56,20 @@ fn a_restore_waits_for_commits_and_a_commit_waits_for_a_restore() {
     drop(reads);
     let write = repo.lock_files(FilesUse::Write, &Silent).unwrap();
     fs_err::write(dir.path().join("a"), "1").unwrap();
-    let with = commit::Options { unseen: Unseen::Refuse, ..options() };
-    let made =
-        commit::run(&repo, Source::Folder(dir.path().to_owned()), &with, &Impatient::default());
+    let with = commit::CommitOptions { unseen: BehindPolicy::Refuse, ..options() };
+    let made = commit::run(
+        &repo,
+        CommitSource::Folder(dir.path().to_owned()),
+        &with,
+        &Impatient::default(),
+    );
     assert!(made.is_err(), "the files are being written");
     drop(write);
-    commit::run(&repo, Source::Folder(dir.path().to_owned()), &with, &Silent).unwrap();
+    commit::run(&repo, CommitSource::Folder(dir.path().to_owned()), &with, &Silent).unwrap();
 }
 
-/// Does something once, in the middle of a commit: after files were read.
+/// An observer that runs a function once, in the middle of a commit: after files were
+/// read.
 struct Meanwhile<F>(Mutex<Option<F>>);
 
 impl<F: FnOnce() + Send> Observer for Meanwhile<F> {
@@ -80,24 +85,24 @@ fn files_that_were_restored_in_the_middle_of_a_commit_are_read_again() {
     let dir = temporary();
     let repo = project(dir.path());
     let file = |name: &str| dir.path().join(name);
-    let source = || Source::Folder(dir.path().to_owned());
-    let with = || commit::Options { unseen: Unseen::Refuse, ..options() };
+    let source = || CommitSource::Folder(dir.path().to_owned());
+    let with = || commit::CommitOptions { unseen: BehindPolicy::Refuse, ..options() };
     let main = RefName::branch("main").unwrap();
     fs_err::write(file("a"), "1").unwrap();
     let first = commit::run(&repo, source(), &with(), &Silent).unwrap().id.unwrap();
     // A commit of another folder.
     fs_err::write(file("theirs"), "1").unwrap();
     let theirs = commit::run(&repo, source(), &with(), &Silent).unwrap().id.unwrap();
-    let change = Change { time: START, who: "Ann", reason: "undo" };
+    let change = RefLogMessage { time: START, who: "Ann", reason: "undo" };
     repo.refs().update(&main, Some(theirs), Some(first), &change).unwrap();
     fs_err::remove_file(file("theirs")).unwrap();
     fs_err::remove_dir_all(file(".snap/logs")).unwrap();
     repo.set_base(&[first]).unwrap();
     fs_err::write(file("mine"), "1").unwrap();
-    // The file system of this project has no locks on folders, say.
+    // The restore ignores the lock, as on a file system without locks on folders.
     let meanwhile = Meanwhile(Mutex::new(Some(|| {
         let repo = open(&file(".snap"));
-        let change = Change { time: START, who: "Ann", reason: "pull: elsewhere" };
+        let change = RefLogMessage { time: START, who: "Ann", reason: "pull: elsewhere" };
         repo.refs().update(&main, Some(first), Some(theirs), &change).unwrap();
         fs_err::write(file("theirs"), "1").unwrap();
         repo.set_base(&[theirs]).unwrap();
@@ -105,22 +110,22 @@ fn files_that_were_restored_in_the_middle_of_a_commit_are_read_again() {
     let made = commit::run(&repo, source(), &with(), &meanwhile).unwrap().id.unwrap();
     let made = open(&file(".snap")).store().commit(&made).unwrap();
     assert_eq!(made.parents, [theirs]);
-    assert_eq!(made.totals.files, 3, "theirs is in it");
+    assert_eq!(made.totals.files, 3, "the other commit's file is included");
 }
 
-/// Lets no file get the name of a ref.
+/// A gate that refuses to rename files to refs.
 #[derive(Debug)]
 struct NoRefs;
 
-impl Gate for NoRefs {
-    fn pass(&self, step: Step, path: &Path) -> Verdict {
+impl FaultInjector for NoRefs {
+    fn decide(&self, step: DiskStep, path: &Path) -> FaultDecision {
         let is_ref = path.to_string_lossy().contains("/refs/") || path.ends_with("HEAD");
         let is_log = path.to_string_lossy().contains("/logs/");
         match step {
-            Step::Rename if is_ref && !is_log => {
-                Verdict::Fail(std::io::ErrorKind::StorageFull.into())
+            DiskStep::Rename if is_ref && !is_log => {
+                FaultDecision::Fail(std::io::ErrorKind::StorageFull.into())
             }
-            _ => Verdict::Go,
+            _ => FaultDecision::Go,
         }
     }
 }
@@ -130,7 +135,7 @@ fn a_ref_that_could_not_be_written_leaves_no_line_in_its_log() {
     let dir = temporary();
     let repo = project(dir.path());
     fs_err::write(dir.path().join("a"), "1").unwrap();
-    let id = commit::run(&repo, Source::Folder(dir.path().to_owned()), &options(), &Silent);
+    let id = commit::run(&repo, CommitSource::Folder(dir.path().to_owned()), &options(), &Silent);
     let id: CommitId = id.unwrap().id.unwrap();
     let main = RefName::branch("main").unwrap();
     let tag = RefName::parse_full("refs/tags/v1").unwrap();
@@ -143,7 +148,7 @@ fn a_ref_that_could_not_be_written_leaves_no_line_in_its_log() {
     };
     let before = lines(repo.refs());
     let gated = open_gated(&dir.path().join(".snap"), Arc::new(NoRefs));
-    let change = Change { time: START, who: "Ann", reason: "tag" };
+    let change = RefLogMessage { time: START, who: "Ann", reason: "tag" };
     assert!(gated.refs().update(&tag, None, Some(id), &change).is_err());
     assert!(gated.refs().update(&main, Some(id), Some(CommitId::of(b"x")), &change).is_err());
     let head = gated.refs().head().unwrap();

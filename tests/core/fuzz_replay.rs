@@ -1,7 +1,7 @@
-//! What fuzzing found, replayed; and valid encodings with one bit flipped.
+//! Replays of inputs that fuzzing found, and of valid encodings with one bit flipped.
 //!
-//! The checks are those of the fuzz targets, see `fuzz/src/lib.rs`. A find is
-//! kept under `fixtures/fuzz/TARGET/`, with a name that says what it broke.
+//! The checks are those of the fuzz targets, see `fuzz/src/lib.rs`. Inputs are kept
+//! under `fixtures/fuzz/TARGET/`. Their names say what they broke.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use std::path::Path;
 )]
 mod checks;
 
-/// Inputs above this many bytes get only every so many bits flipped.
+/// In a longer seed, only about this many bytes are flipped, at equal distances.
 const FLIPPED_BYTES: usize = 1 << 10;
 
 #[test]
@@ -54,7 +54,8 @@ fn each_decoder_survives_every_flipped_bit_and_every_cut() {
     }
 }
 
-/// The seeds decode, so that a mutation of one begins behind the first check.
+/// Asserts that the seeds are valid, so that mutations of them get past the first
+/// check.
 #[test]
 fn the_seeds_are_valid() {
     use snap_core::format::{chunk_list::ChunkList, commit::Commit, pack, tree::Node};

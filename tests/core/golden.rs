@@ -1,5 +1,5 @@
-//! Golden bytes: each format is what it was. The files were made by another
-//! program from the byte tables (see `fixtures/README.md`), not by this code.
+//! Golden bytes: the encodings never change. Another program made the files from the
+//! byte tables (see `fixtures/README.md`).
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -15,19 +15,20 @@ use snap_core::{
         table::{Table, TableWriter},
     },
     format::{
-        bundle::Head,
-        chunk_list::{ChunkList, Piece, Pieces},
+        bundle::BundleHead,
+        chunk_list::{BlobRef, ChunkList, ChunkListEntries},
         commit::Commit,
         pack::{
-            self, Class, Codec, Frame, HEADER_BYTES, Object, ObjectKind, TRAILER_BYTES, Trailer,
+            self, Codec, Frame, HEADER_BYTES, ObjectClass, ObjectKind, PackedObject, TRAILER_BYTES,
+            Trailer,
         },
         selection::{IgnoreOptions, Selection, UnreadPaths},
-        table::{Purpose, Shape},
-        tree::{Child, Device, Entry, Kind, Metadata, Node, Owner, Totals, Xattr},
+        table::{Shape, TablePurpose},
+        tree::{Child, Device, Entry, EntryKind, Metadata, Node, Owner, Totals, Xattr},
     },
     repo::{
-        Change, RefName,
-        ref_log::{self, Target},
+        RefLogMessage, RefName,
+        ref_log::{self, RefValue},
     },
 };
 
@@ -37,7 +38,7 @@ fn fixtures() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fixtures")
 }
 
-/// The bytes of an annotated file: `#` starts a comment.
+/// Reads the bytes of an annotated file, in which `#` starts a comment.
 fn golden(name: &str) -> Vec<u8> {
     let text = fs_err::read_to_string(fixtures().join("golden").join(name)).unwrap();
     let code = text.lines().map(|line| line.split('#').next().unwrap_or_default());
@@ -82,22 +83,26 @@ fn leaf() -> Node {
     };
     let before_1970 = Some(Time { secs: -1, nanos: 999_999_999 });
     let device = |major, minor| Device { major, minor };
-    let rows: Vec<(&[u8], Kind, Metadata)> = vec![
-        (b"block", Kind::BlockDevice { device: device(250, 65_537) }, plain(0o660)),
+    let rows: Vec<(&[u8], EntryKind, Metadata)> = vec![
+        (b"block", EntryKind::BlockDevice { device: device(250, 65_537) }, plain(0o660)),
         (
             b"char",
-            Kind::CharDevice { device: device(1, 3) },
+            EntryKind::CharDevice { device: device(1, 3) },
             Metadata { owner: owner(0, 0, b"root", b"root"), ..plain(0o600) },
         ),
-        (b"fifo", Kind::Fifo, Metadata { mtime: before_1970, ..plain(0o644) }),
-        (b"file", Kind::File { size: 5, id: blob_id(0x11) }, full),
-        (b"file2", Kind::File { size: 0, id: BlobId::of(b"") }, plain(0)),
-        (b"folder", Kind::Folder { id: tree_id(0x22) }, Metadata { owner: ann(), ..plain(0o1755) }),
-        (b"link", Kind::Symlink { target: (*b"../x\xff").into() }, plain(0o777)),
-        (b"socket", Kind::Socket, plain(0o755)),
+        (b"fifo", EntryKind::Fifo, Metadata { mtime: before_1970, ..plain(0o644) }),
+        (b"file", EntryKind::File { size: 5, id: blob_id(0x11) }, full),
+        (b"file2", EntryKind::File { size: 0, id: BlobId::of(b"") }, plain(0)),
+        (
+            b"folder",
+            EntryKind::Folder { id: tree_id(0x22) },
+            Metadata { owner: ann(), ..plain(0o1755) },
+        ),
+        (b"link", EntryKind::Symlink { target: (*b"../x\xff").into() }, plain(0o777)),
+        (b"socket", EntryKind::Socket, plain(0o755)),
         (
             b"\xff\n",
-            Kind::File { size: 1 << 60, id: blob_id(0x33) },
+            EntryKind::File { size: 1 << 60, id: blob_id(0x33) },
             Metadata { sparse: true, ..plain(0o644) },
         ),
     ];
@@ -169,13 +174,15 @@ fn commits_have_their_golden_bytes() {
 
 #[test]
 fn chunk_lists_have_their_golden_bytes() {
-    let piece = |byte, bytes| Piece { id: blob_id(byte), bytes };
+    let piece = |byte, bytes| BlobRef { id: blob_id(byte), bytes };
     let direct = ChunkList {
         total_bytes: (1 << 20) + 300,
-        pieces: Pieces::Chunks(vec![piece(0x88, 1 << 20), piece(0x99, 300)]),
+        pieces: ChunkListEntries::Chunks(vec![piece(0x88, 1 << 20), piece(0x99, 300)]),
     };
-    let parts =
-        ChunkList { total_bytes: 1 << 40, pieces: Pieces::Parts(vec![piece(0xaa, 589_824)]) };
+    let parts = ChunkList {
+        total_bytes: 1 << 40,
+        pieces: ChunkListEntries::Parts(vec![piece(0xaa, 589_824)]),
+    };
     for (file, value) in [("chunk-list.hex", direct), ("chunk-list-parts.hex", parts)] {
         assert_golden(file, &value.encode());
         assert_eq!(ChunkList::decode(&golden(file)), Ok(value));
@@ -193,8 +200,11 @@ fn packs_have_their_golden_bytes() {
         class,
         checksum: pack::checksum(stored),
     };
-    let frames = [frame(16, b"hello", 2, Class::Data), frame(21, b"metadata", 1, Class::Metadata)];
-    let object = |id, kind, bytes| Object { id, kind, bytes };
+    let frames = [
+        frame(16, b"hello", 2, ObjectClass::Data),
+        frame(21, b"metadata", 1, ObjectClass::Metadata),
+    ];
+    let object = |id, kind, bytes| PackedObject { id, kind, bytes };
     let objects = [
         object(BlobId::of(b"hello").object(), ObjectKind::Blob, 5),
         object(BlobId::of(b"").object(), ObjectKind::Blob, 0),
@@ -219,15 +229,15 @@ fn packs_have_their_golden_bytes() {
 fn bundle_heads_have_their_golden_bytes() {
     let id = |byte| CommitId::from_bytes([byte; 32]);
     let prerequisites = vec![id(0x22), id(0x33)];
-    let head = Head { commit: id(0x11), objects: 3, raw_bytes: 4096, prerequisites };
+    let head = BundleHead { commit: id(0x11), objects: 3, raw_bytes: 4096, prerequisites };
     assert_golden("bundle-head.hex", &head.encode());
-    assert_eq!(Head::decode(&golden("bundle-head.hex")), Ok(head));
+    assert_eq!(BundleHead::decode(&golden("bundle-head.hex")), Ok(head));
 }
 
 #[test]
 fn tables_have_their_golden_bytes() {
     let dir = tempfile::tempdir().unwrap();
-    let shape = Shape { purpose: Purpose::Index, key_bytes: 32, record_bytes: 48 };
+    let shape = Shape { purpose: TablePurpose::Index, key_bytes: 32, record_bytes: 48 };
     let record = |id: u8, numbers: [u32; 4]| {
         let numbers = numbers.iter().flat_map(|number| number.to_le_bytes());
         [id; 32].into_iter().chain(numbers).collect::<Vec<u8>>()
@@ -252,13 +262,16 @@ fn logs_of_refs_have_their_golden_bytes() {
     let name = RefName::tag("v1").unwrap();
     let id = CommitId::from_bytes([0x66; 32]);
     let time = Time { nanos: 7, ..START };
-    let change = Change { time, who: "Ann\tB", reason: "commit: a\\b\n" };
+    let change = RefLogMessage { time, who: "Ann\tB", reason: "commit: a\\b\n" };
     scratch.repo().refs().update(&name, None, Some(id), &change).unwrap();
     let path = name.log_file(&scratch.store());
     assert_golden("ref-log.hex", &fs_err::read(&path).unwrap());
 
     fs_err::write(&path, golden("ref-log.hex")).unwrap();
     let [line] = &ref_log::read(&path).unwrap()[..] else { panic!("one line") };
-    assert_eq!((line.time, &line.old, &line.new), (time, &Target::Nothing, &Target::Commit(id)));
+    assert_eq!(
+        (line.time, &line.old, &line.new),
+        (time, &RefValue::Nothing, &RefValue::Commit(id))
+    );
     assert_eq!((&*line.who, &*line.reason), (change.who, change.reason));
 }

@@ -1,5 +1,5 @@
-//! A store as version 1 wrote it: it must open, verify, log and restore for
-//! ever. Made once by the ignored test below; never made again.
+//! A store that version 1 wrote. It must open, verify, log and restore in every later
+//! version. The ignored test below made it once; it is never made again.
 
 use std::{
     fs::Permissions,
@@ -9,20 +9,20 @@ use std::{
 
 use snap_core::{
     base::{id::CommitId, observe::Silent, time::Time},
-    format::tree::Kind,
+    format::tree::EntryKind,
     ops::{
-        commit::{self, Content, Options, Source},
-        list::{self, Depth},
+        commit::{self, CommitOptions, CommitSource, MetadataLevel},
+        list::{self, ListDepth},
         log,
         verify::{self, Data},
     },
-    repo::{Change, RefName},
+    repo::{RefLogMessage, RefName},
 };
 use snap_testkit::bytes::Corpus;
 
 use crate::scratch::{START, Scratch, copy, open, options, refs, temporary};
 
-/// Commits of `main`, oldest first.
+/// The commits of `main`, oldest first.
 const COMMITS: [&str; 3] = [
     "6599f9a95ce2d26366f5ae42e789b1af711634de086093104e928166387b1c72",
     "858492e46e8a11c49675550fcf811ac2b51898983d62c1bf85bbed8f10674bcb",
@@ -33,7 +33,7 @@ fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/store-v1")
 }
 
-/// Empty folders cannot be kept in git, so they are made in the copy.
+/// Copies the store and creates its empty folders, which git does not keep.
 fn copied() -> tempfile::TempDir {
     let dir = temporary();
     copy(&golden(), &dir.path().join("store"));
@@ -43,7 +43,7 @@ fn copied() -> tempfile::TempDir {
     dir
 }
 
-/// What each of the commits holds, by number.
+/// Writes the contents of the commit with this number.
 fn fill(source: &Path, number: usize) {
     let write = |name: &str, content: &[u8]| {
         let path = source.join(name);
@@ -55,7 +55,7 @@ fn fill(source: &Path, number: usize) {
     write("folder/text", &Corpus::Text.make_seeded(20_000, number as u64));
     write("folder/deep/er/noise", &Corpus::Random.make(3_000));
     if number > 0 {
-        // Cut, but of few bytes when compressed.
+        // Chunked, but only a few bytes when compressed.
         let mut large = Corpus::Zeros.make(5 << 20);
         large[..6_000].copy_from_slice(&Corpus::Source.make_seeded(6_000, number as u64));
         write("large", &large);
@@ -67,7 +67,7 @@ fn fill(source: &Path, number: usize) {
             write(&format!("many/{n:04}"), b"");
         }
     }
-    // Whatever the umask is.
+    // Independent of the umask.
     for entry in walkdir::WalkDir::new(source).into_iter().map(Result::unwrap) {
         let kind = entry.file_type();
         if !kind.is_symlink() {
@@ -77,9 +77,9 @@ fn fill(source: &Path, number: usize) {
     }
 }
 
-fn reproducible(number: usize) -> Options {
-    Options {
-        content: Content::Reproducible,
+fn reproducible(number: usize) -> CommitOptions {
+    CommitOptions {
+        content: MetadataLevel::Reproducible,
         message: format!("commit {number}"),
         now: Some(Time { secs: START.secs + number as i64, ..START }),
         labels: [("number".to_owned(), number.to_string())].into(),
@@ -87,17 +87,17 @@ fn reproducible(number: usize) -> Options {
     }
 }
 
-/// `cargo test -p snap-core --test core make_the_golden_store -- --ignored`
+/// Run: `cargo test -p snap-core --test core make_the_golden_store -- --ignored`
 #[test]
 #[ignore = "writes fixtures/store-v1, which must never change"]
 fn make_the_golden_store() {
     let scratch = Scratch::new();
     for number in 0..3 {
         fill(&scratch.source(), number);
-        let source = Source::Folder(scratch.source());
+        let source = CommitSource::Folder(scratch.source());
         let made = commit::run(&scratch.repo(), source, &reproducible(number), &Silent).unwrap();
         if number == 0 {
-            let change = Change { time: START, who: "Ann", reason: "tag" };
+            let change = RefLogMessage { time: START, who: "Ann", reason: "tag" };
             let tag = RefName::tag("first").unwrap();
             scratch.repo().refs().update(&tag, None, made.id, &change).unwrap();
         }
@@ -125,12 +125,12 @@ fn a_store_of_version_1_opens_verifies_and_lists_its_history() {
     let ids: Vec<CommitId> = COMMITS.iter().map(|id| id.parse().unwrap()).collect();
     let names = [("refs/heads/main".to_owned(), ids[2]), ("refs/tags/first".to_owned(), ids[0])];
     assert_eq!(refs(&repo), names);
-    let logged: Vec<CommitId> = log::run(repo.store(), &ids[2..], &log::Options::default())
+    let logged: Vec<CommitId> = log::run(repo.store(), &ids[2..], &log::LogOptions::default())
         .unwrap()
         .map(|item| item.unwrap().0)
         .collect();
     assert_eq!(logged, [ids[2], ids[1], ids[0]]);
-    let all = verify::Options { data: Data::All };
+    let all = verify::VerifyOptions { data: Data::All };
     let verified = verify::run(&repo, &all, &Silent).unwrap();
     assert_eq!(verified.problems.len(), 0, "{:?}", verified.problems);
     assert_eq!(verified.commits, 3);
@@ -151,8 +151,8 @@ fn a_store_of_version_1_restores_and_takes_new_commits() {
         });
         let repo = open(&store);
         let commit = repo.store().commit(&id.parse().unwrap()).unwrap();
-        let what = snap_core::ops::restore::What::Folder { tree: commit.tree, root: None };
-        let options = snap_core::ops::restore::Options::default();
+        let what = snap_core::ops::restore::RestoreSource::Folder { tree: commit.tree, root: None };
+        let options = snap_core::ops::restore::RestoreOptions::default();
         snap_core::ops::restore::run(repo.store(), &what, &target, &options, &Silent).unwrap();
         let options = snap_testkit::compare::Options {
             times: false,
@@ -164,19 +164,19 @@ fn a_store_of_version_1_restores_and_takes_new_commits() {
         assert_eq!(differences, Vec::<String>::new());
         let mut files = 0;
         let mut each = |_: &[u8], entry: &snap_core::format::tree::Entry| {
-            files += u64::from(matches!(entry.kind, Kind::File { .. }));
+            files += u64::from(matches!(entry.kind, EntryKind::File { .. }));
             Ok(())
         };
-        list::run(repo.store(), (commit.tree, b""), Depth::All, &Silent, &mut each).unwrap();
+        list::run(repo.store(), (commit.tree, b""), ListDepth::All, &Silent, &mut each).unwrap();
         assert_eq!(files, commit.totals.files);
     }
     let source = dir.path().join("source-2");
-    let same = Source::Folder(source.clone());
+    let same = CommitSource::Folder(source.clone());
     let same = commit::run(&open(&store), same, &reproducible(3), &Silent).unwrap();
-    assert!(!same.created, "cutting, ids and trees are what they were");
+    assert!(!same.created, "chunking, ids or trees have changed");
     fs_err::write(source.join("hello.txt"), "hello again\n").unwrap();
-    let more =
-        commit::run(&open(&store), Source::Folder(source), &reproducible(3), &Silent).unwrap();
+    let more = commit::run(&open(&store), CommitSource::Folder(source), &reproducible(3), &Silent)
+        .unwrap();
     assert!(more.created);
     assert_eq!(more.added.objects, 3, "a blob, a tree and a commit");
     let main = open(&store).refs().text(&RefName::branch("main").unwrap()).unwrap().unwrap();
@@ -192,18 +192,18 @@ fn the_first_ref_that_is_written_makes_a_store_of_version_1_one_of_version_2() {
     assert!(before.contains("\nversion = 1\n"), "{before}");
     let tag = RefName::tag("new").unwrap();
     let (time, id) = (snap_core::base::time::Time::now(), COMMITS[0].parse().unwrap());
-    let change = snap_core::repo::Change { time, who: "ann", reason: "tag" };
-    // Reading changes nothing.
+    let change = snap_core::repo::RefLogMessage { time, who: "ann", reason: "tag" };
+    // Reading does not upgrade the store.
     assert_eq!(open(&store).config().version, 1);
     assert_eq!(config(), before);
     open(&store).refs().update(&tag, None, Some(id), &change).unwrap();
     assert_eq!(config(), before.replace("version = 1", "version = 2"));
     let file = fs_err::read_to_string(store.join("refs/tags/new")).unwrap();
     assert_eq!(file.lines().count(), 3, "{file}");
-    // Others stay as they were until they move.
+    // Other refs keep their form until they are updated.
     let main = fs_err::read_to_string(store.join("refs/heads/main")).unwrap();
     assert_eq!(main.lines().count(), 1, "{main}");
-    // A program that has had it open since before a newer one upgraded it stops.
+    // A program must stop if a newer program has upgraded the store while it was open.
     let repo = open(&store);
     fs_err::write(store.join("config.toml"), before.replace("version = 1", "version = 3")).unwrap();
     let refused = repo.refs().update(&tag, Some(id), None, &change).unwrap_err();

@@ -1,5 +1,5 @@
-//! Crafted stores: whatever they claim is refused, and quickly, and nothing
-//! outside the target of a restore is ever touched.
+//! Crafted stores: every invalid claim is refused quickly, and a restore never touches
+//! anything outside its target.
 
 use std::{
     path::Path,
@@ -13,22 +13,28 @@ use snap_core::{
         observe::Silent,
     },
     format::{
-        chunk_list::{self, Piece, Pieces},
+        chunk_list::{self, BlobRef, ChunkListEntries},
         pack::ObjectKind,
     },
     ops::{
-        accept, cat, find,
-        list::{self, Depth},
-        restore::{self, Existing, Extras, RestoreError, What},
+        accept, cat, diff, find,
+        list::{self, ListDepth},
+        missing_objects::{self, FetchRequest, HistoryDepth},
+        reach::{self, ReachError},
+        recoverable::{Candidates, find_recoverable},
+        restore::{self, Existing, Extras, RestoreError, RestoreSource},
         verify,
     },
-    repo::{PastError, Repo, path::resolve_path},
-    store::{Entries, StoreError},
+    repo::{
+        PastError, Repo,
+        path::{PathInTreeError, resolve_path},
+    },
+    store::{Entries, Marks, StoreError},
 };
 
 use crate::crafted::{Body, Claim, Crafted, blob, chunk_list, leaf, node, piece, tree};
 
-/// Refusing must not take longer.
+/// Upper bound for the time of a refusal.
 const SOON: Duration = Duration::from_secs(20);
 
 fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
@@ -38,32 +44,32 @@ fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
     done
 }
 
-fn restore(crafted: &Crafted, tree: TreeId) -> Result<restore::Outcome, RestoreError> {
+fn restore(crafted: &Crafted, tree: TreeId) -> Result<restore::RestoreOutcome, RestoreError> {
     fs_err::create_dir_all(crafted.target()).unwrap();
-    let what = What::Folder { tree, root: None };
-    let options = restore::Options {
+    let what = RestoreSource::Folder { tree, root: None };
+    let options = restore::RestoreOptions {
         existing: Existing::Overwrite,
         extras: Extras::Delete,
-        ..restore::Options::default()
+        ..restore::RestoreOptions::default()
     };
     in_time("restore", || {
         restore::run(crafted.repo().store(), &what, &crafted.target(), &options, &Silent)
     })
 }
 
-fn list(repo: &Repo, tree: TreeId) -> Result<list::Outcome, list::ListError> {
+fn list(repo: &Repo, tree: TreeId) -> Result<list::ListOutcome, list::ListError> {
     in_time("list", || {
-        list::run(repo.store(), (tree, b""), Depth::All, &Silent, &mut |_, _| Ok(()))
+        list::run(repo.store(), (tree, b""), ListDepth::All, &Silent, &mut |_, _| Ok(()))
     })
 }
 
 fn problems(repo: &Repo) -> Vec<String> {
-    let all = verify::Options { data: verify::Data::All };
+    let all = verify::VerifyOptions { data: verify::Data::All };
     let found = in_time("verify", || verify::run(repo, &all, &Silent).unwrap());
     found.problems.iter().map(|problem| format!("{problem:?}")).collect()
 }
 
-/// Everything outside the target, as a text.
+/// Returns the paths of everything outside the target.
 fn surroundings(crafted: &Crafted) -> Vec<String> {
     let walk = walkdir::WalkDir::new(crafted.dir.path().join("outside")).sort_by_file_name();
     walk.into_iter()
@@ -146,7 +152,7 @@ fn a_symlink_of_one_snapshot_leads_no_other_one_outside() {
     assert!(!fs_err::symlink_metadata(crafted.target().join("a")).unwrap().is_symlink());
 }
 
-/// Folders inside each other; the outermost one and all of them.
+/// Makes nested folders. Returns the outermost one and all objects.
 fn nested(depth: usize) -> (TreeId, Vec<Claim>) {
     let (mut id, claim) = tree(leaf(&[]));
     let mut claims = vec![claim];
@@ -176,7 +182,7 @@ fn folders_nested_too_deep_are_refused() {
     }
 }
 
-/// `remove_dir_all` itself takes deep trees, but paths must be short.
+/// Removes a deep tree with `rm`, because the paths are too long for the system.
 pub(crate) fn remove_deep(path: &Path) {
     let removed = std::process::Command::new("rm").arg("-rf").arg(path).status().unwrap();
     assert!(removed.success());
@@ -228,8 +234,75 @@ fn nodes_whose_children_start_elsewhere_are_refused() {
 }
 
 #[test]
+fn leaves_that_overlap_are_refused_by_every_walk() {
+    let file = || Body::File(BlobId::of(b"x"), 1);
+    let (one, one_claim) = tree(leaf(&[(b"a", file()), (b"c", file())]));
+    let (two, two_claim) = tree(leaf(&[(b"b", file()), (b"d", file())]));
+    let (split, claim) = tree(node(1, &[(b"a".to_vec(), one), (b"b".to_vec(), two)]));
+    let (root, root_claim) = tree(leaf(&[(b"folder", Body::Folder(split))]));
+    let crafted = Crafted::of(&[blob(b"x"), one_claim, two_claim, claim, root_claim]);
+    let commit = crafted.commit(root);
+    let (repo, id) = (crafted.repo(), one.object());
+    let store = repo.store();
+    let names_it =
+        |error: &StoreError| matches!(error, StoreError::Object { id: at, .. } if *at == id);
+
+    let error = list(&repo, root).unwrap_err();
+    assert!(
+        matches!(&error, list::ListError::Tree { path, source } if path == "folder" && names_it(source)),
+        "{error}"
+    );
+    let error = diff::run(
+        store,
+        (None, &diff::New::Tree(Some(root))),
+        &diff::DiffOptions::default(),
+        &Silent,
+        &mut |_| Ok(()),
+    )
+    .unwrap_err();
+    assert!(
+        matches!(&error, diff::DiffError::Tree { path, source } if path == "folder" && names_it(source)),
+        "{error}"
+    );
+    let error = resolve_path(store, root, b"folder/a").unwrap_err();
+    assert!(matches!(&error, PathInTreeError::Store(source) if names_it(source)), "{error}");
+    let marks = Marks::new(store);
+    let error = reach::visit(store, &[commit], &mut |id, _| marks.mark(id), &Silent).unwrap_err();
+    assert!(matches!(&error, ReachError::Store(source) if names_it(source)), "{error}");
+    for paths in [Vec::new(), vec![b"folder/a".to_vec()]] {
+        let wanted = [FetchRequest { commit, paths }];
+        let error = missing_objects::find(store, &wanted, HistoryDepth::All, &Silent).unwrap_err();
+        assert!(matches!(&error, ReachError::Store(source) if names_it(source)), "{error}");
+    }
+    let mut wanted = Candidates { contents: [BlobId::of(b"x")].into(), ..Candidates::default() };
+    find_recoverable(store, &[commit], &mut wanted, &Silent).unwrap();
+    assert!(wanted.contents.is_empty(), "the second leaf is in order");
+    assert!(matches!(restore(&crafted, root), Err(RestoreError::Damaged { .. })));
+    let all = verify::VerifyOptions { data: verify::Data::All };
+    let found = verify::run(&repo, &all, &Silent).unwrap();
+    let affected: Vec<_> =
+        found.touched.paths.iter().map(|touched| (&touched.path[..], touched.object)).collect();
+    assert_eq!((found.problems.len(), affected), (1, vec![(&b"folder"[..], id)]));
+}
+
+#[test]
+fn a_chunk_list_with_other_chunks_makes_no_content_recoverable() {
+    for (last, is_recoverable) in [(b"est", true), (b"own", false)] {
+        let pieces = ChunkListEntries::Chunks(vec![piece(b"hon"), piece(last)]);
+        let list = chunk_list(BlobId::of(b"honest"), 6, pieces);
+        let (root, claim) = tree(leaf(&[(b"file", Body::File(BlobId::of(b"honest"), 6))]));
+        let crafted = Crafted::of(&[blob(b"hon"), blob(last), list, claim]);
+        let commit = crafted.commit(root);
+        let mut wanted =
+            Candidates { contents: [BlobId::of(b"honest")].into(), ..Candidates::default() };
+        find_recoverable(crafted.repo().store(), &[commit], &mut wanted, &Silent).unwrap();
+        assert_eq!(wanted.contents.is_empty(), is_recoverable, "{last:?}");
+    }
+}
+
+#[test]
 fn a_folder_of_ten_to_the_sixteenth_entries_is_refused_at_once() {
-    // Few objects: each node names the one below 16,000 times.
+    // There are only a few objects: each node names the one below 16,000 times.
     let names: Vec<Vec<u8>> = (0..16_000).map(|n| format!("{n:05}").into_bytes()).collect();
     for entries in [Vec::new(), vec![(&b"00000"[..], Body::File(BlobId::of(b"x"), 1))]] {
         let (mut id, claim) = tree(leaf(&entries));
@@ -237,7 +310,7 @@ fn a_folder_of_ten_to_the_sixteenth_entries_is_refused_at_once() {
         for level in 1..=4 {
             let children: Vec<_> = names.iter().map(|name| (name.clone(), id)).collect();
             let (next, claim) = tree(node(level, &children));
-            // Frames hold 16 MiB at most.
+            // All nodes together fit in one frame, which holds at most 16 MiB.
             claims.push(claim);
             id = next;
         }
@@ -263,8 +336,8 @@ fn objects_of_another_kind_or_under_another_id_are_refused() {
     assert!(list(&repo, as_tree).is_err() && restore(&crafted, as_tree).is_err());
     assert!(!problems(&repo).is_empty());
 
-    // A pack that gives other bytes for an id: a tree that would name itself,
-    // a commit that would be its own parent.
+    // A pack that has other bytes under an id: a tree that names itself, and a commit
+    // that is its own parent.
     let wanted = ObjectId::from_bytes([7; 32]);
     let own = TreeId::from_object(wanted);
     let lies = [
@@ -292,7 +365,8 @@ fn an_index_that_points_elsewhere_is_not_believed() {
     let path =
         fs_err::read_dir(crafted.store().join("index")).unwrap().next().unwrap().unwrap().path();
     let whole = fs_err::read(&path).unwrap();
-    // Each record's pack, kind, frame, offset and length, with right sums.
+    // Change the pack, kind, frame, offset and length of each record, and fix the
+    // checksums.
     for record in [0, 48] {
         for (at, value) in [
             (32, 5),
@@ -331,34 +405,34 @@ fn chunk_lists_that_lie_are_refused() {
     let (a, b) = (vec![1; 5_000], vec![2; 6_000]);
     let whole = BlobId::of(&[&a[..], &b[..]].concat());
     let (pa, pb) = (piece(&a), piece(&b));
-    let longer = |by: i64, p: Piece| Piece { bytes: (i64::from(p.bytes) + by) as u32, ..p };
-    let part = |pieces: &[Piece]| blob(&chunk_list::encode_part(pieces));
+    let longer = |by: i64, p: BlobRef| BlobRef { bytes: (i64::from(p.bytes) + by) as u32, ..p };
+    let part = |pieces: &[BlobRef]| blob(&chunk_list::encode_part(pieces));
     let named =
-        |claim: &Claim| Piece { id: BlobId::from_object(claim.0), bytes: claim.2.len() as u32 };
+        |claim: &Claim| BlobRef { id: BlobId::from_object(claim.0), bytes: claim.2.len() as u32 };
     let both = part(&[pa, pb]);
-    let itself = Piece { id: whole, bytes: 11_000 };
-    let missing = Piece { id: BlobId::of(b"nowhere"), bytes: 6_000 };
-    let lists: Vec<(&str, u64, Pieces)> = vec![
-        ("a total too large", 11_001, Pieces::Chunks(vec![pa, pb])),
-        ("a total too small", 0, Pieces::Chunks(vec![pa, pb])),
-        ("a missing chunk", 11_000, Pieces::Chunks(vec![pa, missing])),
-        ("the wrong order", 11_000, Pieces::Chunks(vec![pb, pa])),
-        ("a chunk too many", 16_000, Pieces::Chunks(vec![pa, pb, pa])),
-        ("a chunk too few", 5_000, Pieces::Chunks(vec![pa])),
-        ("itself", 11_000, Pieces::Chunks(vec![itself])),
-        ("itself as a part", 11_000, Pieces::Parts(vec![itself])),
-        ("nothing", 0, Pieces::Chunks(vec![])),
-        ("no parts", 0, Pieces::Parts(vec![])),
-        ("lengths that lie", 11_000, Pieces::Chunks(vec![longer(1, pa), longer(-1, pb)])),
+    let itself = BlobRef { id: whole, bytes: 11_000 };
+    let missing = BlobRef { id: BlobId::of(b"nowhere"), bytes: 6_000 };
+    let lists: Vec<(&str, u64, ChunkListEntries)> = vec![
+        ("a total too large", 11_001, ChunkListEntries::Chunks(vec![pa, pb])),
+        ("a total too small", 0, ChunkListEntries::Chunks(vec![pa, pb])),
+        ("a missing chunk", 11_000, ChunkListEntries::Chunks(vec![pa, missing])),
+        ("the wrong order", 11_000, ChunkListEntries::Chunks(vec![pb, pa])),
+        ("a chunk too many", 16_000, ChunkListEntries::Chunks(vec![pa, pb, pa])),
+        ("a chunk too few", 5_000, ChunkListEntries::Chunks(vec![pa])),
+        ("itself", 11_000, ChunkListEntries::Chunks(vec![itself])),
+        ("itself as a part", 11_000, ChunkListEntries::Parts(vec![itself])),
+        ("nothing", 0, ChunkListEntries::Chunks(vec![])),
+        ("no parts", 0, ChunkListEntries::Parts(vec![])),
+        ("wrong lengths", 11_000, ChunkListEntries::Chunks(vec![longer(1, pa), longer(-1, pb)])),
         (
             "a length of 4 GiB",
             5_000 + u64::from(u32::MAX),
-            Pieces::Chunks(vec![pa, Piece { bytes: u32::MAX, ..pb }]),
+            ChunkListEntries::Chunks(vec![pa, BlobRef { bytes: u32::MAX, ..pb }]),
         ),
-        ("a part that is no part", 11_000, Pieces::Parts(vec![pa])),
-        ("a part that is missing", 11_000, Pieces::Parts(vec![missing])),
-        ("parts with another total", 12_000, Pieces::Parts(vec![named(&both)])),
-        ("parts twice", 22_000, Pieces::Parts(vec![named(&both), named(&both)])),
+        ("a part that is not a part", 11_000, ChunkListEntries::Parts(vec![pa])),
+        ("a part that is missing", 11_000, ChunkListEntries::Parts(vec![missing])),
+        ("parts with another total", 12_000, ChunkListEntries::Parts(vec![named(&both)])),
+        ("parts twice", 22_000, ChunkListEntries::Parts(vec![named(&both), named(&both)])),
     ];
     for (told, total, pieces) in lists {
         let (root, claim) = tree(leaf(&[(b"file", Body::File(whole, 11_000))]));
@@ -378,9 +452,9 @@ fn chunk_lists_that_lie_are_refused() {
                 assert!(!file.exists(), "{told}");
             }
         }
-        let expected = told == "lengths that lie" || told == "a length of 4 GiB";
-        assert!(expected || restored.is_err() && read.is_err(), "{told} was believed");
-        assert!(expected || !problems(&repo).is_empty(), "{told} was not found");
+        let expected = told == "wrong lengths" || told == "a length of 4 GiB";
+        assert!(expected || restored.is_err() && read.is_err(), "{told} was accepted");
+        assert!(expected || !problems(&repo).is_empty(), "{told} was not reported");
     }
 }
 
@@ -400,7 +474,7 @@ fn a_size_in_a_tree_that_lies_is_noticed() {
 #[test]
 fn a_second_entry_that_lies_of_a_cut_content_is_noticed() {
     let id = BlobId::of(b"onetwo");
-    let pieces = Pieces::Chunks(vec![piece(b"one"), piece(b"two")]);
+    let pieces = ChunkListEntries::Chunks(vec![piece(b"one"), piece(b"two")]);
     let list = chunk_list::ChunkList { total_bytes: 6, pieces };
     let list = (id.object(), ObjectKind::ChunkList, list.encode());
     let check = |second: u64| {
@@ -415,7 +489,7 @@ fn a_second_entry_that_lies_of_a_cut_content_is_noticed() {
     for lie in [0, 5, 7, u64::MAX] {
         let error = check(lie).unwrap_err();
         let why = std::error::Error::source(&error).unwrap().to_string();
-        assert!(why.contains(&format!("has 6 bytes, but its entry says {lie}")), "{why}");
+        assert!(why.contains(&format!("has 6 bytes instead of {lie}")), "{why}");
     }
 }
 
@@ -423,9 +497,9 @@ fn a_second_entry_that_lies_of_a_cut_content_is_noticed() {
 fn a_chunk_list_of_a_billion_chunks_in_few_bytes_does_not_fill_the_memory() {
     let chunk = piece(b"x");
     let part = chunk_list::encode_part(&vec![chunk; 16_384]);
-    let named = Piece { id: BlobId::of(&part), bytes: part.len() as u32 };
+    let named = BlobRef { id: BlobId::of(&part), bytes: part.len() as u32 };
     let whole = BlobId::of(b"whatever");
-    let list = chunk_list(whole, 5, Pieces::Parts(vec![named; 16_384]));
+    let list = chunk_list(whole, 5, ChunkListEntries::Parts(vec![named; 16_384]));
     let crafted = Crafted::of(&[blob(b"x"), blob(&part), list]);
     let repo = crafted.repo();
     let before = peak_bytes();
@@ -433,10 +507,10 @@ fn a_chunk_list_of_a_billion_chunks_in_few_bytes_does_not_fill_the_memory() {
         in_time("a long list", || cat::run(repo.store(), &whole, &mut std::io::sink(), &Silent));
     assert!(read.is_err());
     let grown = peak_bytes() - before;
-    assert!(grown < 200 << 20, "{} MiB for a list that lies", grown >> 20);
+    assert!(grown < 200 << 20, "{} MiB for a list with wrong lengths", grown >> 20);
 }
 
-/// A tree of 16^levels files in a few kilobytes: each folder names the next one
+/// Makes a tree of 16^`levels` files in a few kilobytes: each folder names the next one
 /// sixteen times.
 fn expanding(levels: usize) -> (TreeId, Vec<Claim>) {
     let names: Vec<Vec<u8>> = (0..16).map(|at| format!("d{at:02}").into_bytes()).collect();
@@ -462,11 +536,12 @@ fn a_search_in_a_tree_that_expands_without_end_holds_little() {
     let before = peak_bytes();
     for (pattern, most) in [("*", 60_000), ("f", 20_000), ("**/d1?/f", 20_000)] {
         let limit_bytes = 8 << 20;
-        let options = find::Options { limit_bytes, ..find::Options::new(pattern.as_bytes()) };
+        let options =
+            find::FindOptions { limit_bytes, ..find::FindOptions::new(pattern.as_bytes()) };
         let (mut count, mut last) = (0, Vec::new());
-        let mut each = |found: &find::Found| {
+        let mut each = |found: &find::FoundPath| {
             let path: Vec<Vec<u8>> = found.path.split(|b| *b == b'/').map(<[u8]>::to_vec).collect();
-            assert!(path > last, "{pattern} is handed out in order, and each path once");
+            assert!(path > last, "{pattern}: a path is out of order or repeated");
             (count, last) = (count + 1, path);
             if count < most { Ok(()) } else { Err(PastError::Interrupted) }
         };
@@ -474,9 +549,9 @@ fn a_search_in_a_tree_that_expands_without_end_holds_little() {
             in_time(pattern, || find::run(repo.store(), &[commit], &options, &Silent, &mut each));
         assert!(matches!(found, Err(PastError::Interrupted)), "{pattern}: {found:?}");
     }
-    // What is nowhere is known soon.
-    let options = find::Options::new(b"nothing");
-    let mut each = |_: &find::Found| Ok::<_, PastError>(());
+    // A search for a name that does not occur ends quickly.
+    let options = find::FindOptions::new(b"nothing");
+    let mut each = |_: &find::FoundPath| Ok::<_, PastError>(());
     let found = in_time("nothing", || {
         find::run(repo.store(), &[commit], &options, &Silent, &mut each).unwrap()
     });
@@ -485,7 +560,7 @@ fn a_search_in_a_tree_that_expands_without_end_holds_little() {
     assert!(grown < 200 << 20, "{} MiB", grown >> 20);
 }
 
-/// Most memory that this process has had.
+/// Returns the peak memory of this process in bytes.
 fn peak_bytes() -> u64 {
     let status = fs_err::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();

@@ -1,11 +1,13 @@
-//! Crafted packs: bombs and lengths that lie.
+//! Crafted packs: decompression bombs and wrong lengths.
 
 use snap_core::{
     base::{
         id::{BlobId, ObjectId, PackId},
         kind::ErrorKind,
     },
-    format::pack::{self, Class, Codec, Frame, HEADER_BYTES, Object, ObjectKind, TRAILER_BYTES},
+    format::pack::{
+        self, Codec, Frame, HEADER_BYTES, ObjectClass, ObjectKind, PackedObject, TRAILER_BYTES,
+    },
     store::{PackFile, StoreError},
 };
 
@@ -13,15 +15,15 @@ use crate::crafted::{Crafted, blob};
 
 const MIB: usize = 1 << 20;
 
-/// A pack of one frame with one blob, its table as given.
-fn one_frame(stored: &[u8], frame: impl FnOnce(&mut Frame), object: Object) -> Vec<u8> {
+/// Makes a pack with one frame and one blob. `frame` changes the frame table entry.
+fn one_frame(stored: &[u8], frame: impl FnOnce(&mut Frame), object: PackedObject) -> Vec<u8> {
     let mut entry = Frame {
         offset: HEADER_BYTES as u64,
         stored_bytes: stored.len() as u32,
         raw_bytes: object.bytes,
         objects: 1,
         codec: Codec::Zstd,
-        class: Class::Data,
+        class: ObjectClass::Data,
         checksum: pack::checksum(stored),
     };
     frame(&mut entry);
@@ -31,8 +33,8 @@ fn one_frame(stored: &[u8], frame: impl FnOnce(&mut Frame), object: Object) -> V
     bytes
 }
 
-fn blob_of(content: &[u8], bytes: usize) -> Object {
-    Object { id: BlobId::of(content).object(), kind: ObjectKind::Blob, bytes: bytes as u32 }
+fn blob_of(content: &[u8], bytes: usize) -> PackedObject {
+    PackedObject { id: BlobId::of(content).object(), kind: ObjectKind::Blob, bytes: bytes as u32 }
 }
 
 #[test]
@@ -40,7 +42,7 @@ fn a_frame_that_expands_to_more_than_it_says_is_refused() {
     let zeros = vec![0; 256 * MIB];
     let bomb = zstd::bulk::compress(&zeros, 1).unwrap();
     assert!(bomb.len() < 64 << 10);
-    // With and without the length that zstd itself writes into its header.
+    // With and without the content size in the zstd header.
     let mut encoder = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
     encoder.include_contentsize(false).unwrap();
     std::io::Write::write_all(&mut encoder, &zeros).unwrap();
@@ -104,7 +106,7 @@ fn every_number_in_a_pack_can_be_the_largest_there_is() {
         for value in [u32::MAX, u32::MAX / 2, 0] {
             let mut bytes = whole.clone();
             bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
-            // With sums that are right, so that the numbers are looked at.
+            // Fix the checksums, so that the numbers themselves are checked.
             resum(&mut bytes, end, stored.len());
             if bytes == whole {
                 continue;
@@ -120,7 +122,7 @@ fn every_number_in_a_pack_can_be_the_largest_there_is() {
                     "{error}"
                 ),
             }
-            // Only an id or a frame's checksum can be anything.
+            // Only an id or the checksum of a frame may have any value.
             let ids = end - 37..end - 5;
             let checksum = end - 37 - 8..end - 37;
             assert!(
@@ -131,7 +133,7 @@ fn every_number_in_a_pack_can_be_the_largest_there_is() {
     }
 }
 
-/// Makes the checksums of footer and trailer right again.
+/// Fixes the checksums of footer and trailer.
 fn resum(bytes: &mut [u8], trailer: usize, stored: usize) {
     let table = HEADER_BYTES + stored;
     let objects = table + pack::FRAME_ENTRY_BYTES;
@@ -147,7 +149,7 @@ fn data_frames_hold_nothing_but_blobs_and_come_first() {
     let content = b"content of a blob";
     let kinds = [ObjectKind::Tree, ObjectKind::Commit, ObjectKind::ChunkList];
     for kind in kinds {
-        let object = Object { kind, ..blob_of(content, content.len()) };
+        let object = PackedObject { kind, ..blob_of(content, content.len()) };
         let crafted = Crafted::empty();
         crafted.add_pack(&one_frame(content, |frame| frame.codec = Codec::Raw, object));
         assert_eq!(crafted.repo().store().unreadable_packs().len(), 1, "{kind:?}");
@@ -162,9 +164,10 @@ fn data_frames_hold_nothing_but_blobs_and_come_first() {
         checksum: pack::checksum(content),
     };
     let second = (HEADER_BYTES + content.len()) as u64;
-    for (classes, fine) in
-        [([Class::Data, Class::Metadata], true), ([Class::Metadata, Class::Data], false)]
-    {
+    for (classes, fine) in [
+        ([ObjectClass::Data, ObjectClass::Metadata], true),
+        ([ObjectClass::Metadata, ObjectClass::Data], false),
+    ] {
         let frames = [frame(classes[0], HEADER_BYTES as u64), frame(classes[1], second)];
         let objects = [blob_of(content, content.len()); 2];
         let mut bytes = pack::encode_header().to_vec();

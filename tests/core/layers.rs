@@ -1,13 +1,14 @@
-//! The shape of the source: layers import downwards only, each file says what
-//! it is for, and core knows nothing of the outside.
+//! The structure of the source: layers import only from lower layers, each file has a
+//! header, and core does not know the outside world.
 
 use std::path::{Path, PathBuf};
 
-/// Layers of core from the bottom; neighbours on one layer stay strangers.
+/// The layers of core, lowest first. Modules on the same layer do not import each
+/// other.
 const LAYERS: [&[&str]; 6] =
     [&["base"], &["format"], &["chunk", "codec", "disk"], &["store", "local"], &["repo"], &["ops"]];
 
-/// What core must not know: terminal, environment, network, async runtimes.
+/// What core must not use: terminal, environment, network, async runtimes.
 const OUTSIDE: [&str; 14] = [
     "tokio",
     "async fn",
@@ -50,22 +51,22 @@ fn layer(module: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| layer.contains(&module))
 }
 
-/// Modules of a package, as the table that it opens with has them: each imports
-/// from those above it.
+/// Returns the modules in the table at the top of a package's `lib.rs`. Each imports
+/// only from those above it.
 fn modules_of(package: &str) -> Vec<String> {
     let root = text_of(&format!("{package}/src/lib.rs"));
     let named = root.lines().filter_map(|line| line.strip_prefix("//! | [`")?.split_once("`] |"));
     named.map(|(module, _)| module.to_owned()).collect()
 }
 
-/// The text of a file, by its path in the repository.
+/// Reads a file, by its path in the repository.
 fn text_of(name: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     fs_err::read_to_string(root.join(name)).unwrap()
 }
 
-/// Text without comments, doc comments, string contents that could mislead,
-/// and without what is compiled for tests only.
+/// Removes comments, everything after `//` inside a string, and code that is compiled
+/// only for tests.
 fn code(text: &str) -> String {
     let mut out = String::new();
     let mut skip_item = false;
@@ -88,7 +89,7 @@ fn code(text: &str) -> String {
     out
 }
 
-/// The modules right below `crate` that a text names.
+/// Returns the modules directly below `crate` that a text names.
 fn imports(text: &str) -> Vec<String> {
     let code = code(text);
     let mut found = Vec::new();
@@ -110,7 +111,7 @@ fn word(text: &str) -> String {
     text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
 }
 
-/// First words of the members of `a::b, c::{d, e}, f}`.
+/// Returns the first words of the members of `a::b, c::{d, e}, f}`.
 fn group_heads(group: &str) -> Vec<String> {
     let (mut heads, mut depth, mut expected) = (Vec::new(), 0, true);
     for (at, c) in group.char_indices() {
@@ -136,7 +137,8 @@ fn wrong_imports(name: &str, text: &str) -> Vec<String> {
     }
 }
 
-/// Imports that do not go downwards; `layer` says how high a module lies.
+/// Returns imports from the same or a higher layer. `layer` returns the layer of a
+/// module.
 fn wrong_by(
     name: &str,
     inside: &str,

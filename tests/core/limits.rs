@@ -1,5 +1,5 @@
-//! What lies at a limit is committed and read again; what lies past it is left
-//! out by name, and everything else stays readable.
+//! Entries at a limit are committed and read again. Entries beyond a limit are skipped
+//! and reported by name, and everything else stays readable.
 
 use std::{
     os::fd::OwnedFd,
@@ -17,21 +17,22 @@ use snap_core::{
     format::tree::Entry,
     local::ignore,
     ops::{
-        commit::{self, NamedPath, Outcome, Source},
-        diff::{self, Folder, New},
-        list::{self, Depth},
-        restore::{self, What},
+        commit::{self, CommitOutcome, CommitSource, NamedPath},
+        diff::{self, ComparedFolder, New},
+        list::{self, ListDepth},
+        restore::{self, RestoreSource},
         verify,
     },
 };
+use snap_testkit::skip::skip;
 
 use crate::{
     hostile::remove_deep,
     scratch::{Scratch, options},
 };
 
-/// Makes folders in each other, and a file in the last one. The path as a whole
-/// may be longer than the system takes.
+/// Makes nested folders with a file in the innermost one. The whole path may be too
+/// long for the system.
 fn nest(top: &Path, folders: usize) -> OwnedFd {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut at = openat(CWD, top, flags, Mode::empty()).unwrap();
@@ -45,7 +46,7 @@ fn nest(top: &Path, folders: usize) -> OwnedFd {
     at
 }
 
-/// Collects what is left out.
+/// Collects what was skipped.
 #[derive(Default)]
 struct Skipped(Mutex<Vec<(PathBuf, String)>>);
 
@@ -63,15 +64,14 @@ impl Observer for Skipped {
     }
 }
 
-fn commit(scratch: &Scratch, source: Source<'_>) -> (Outcome, Vec<(PathBuf, String)>) {
+fn commit(scratch: &Scratch, source: CommitSource<'_>) -> (CommitOutcome, Vec<(PathBuf, String)>) {
     let skipped = Skipped::default();
     let outcome = commit::run(&scratch.repo(), source, &options(), &skipped).unwrap();
     (outcome, skipped.0.into_inner().unwrap())
 }
 
-/// Everything that walks trees walks those of a commit to the end; returns how
-/// many entries there are.
-fn entries(scratch: &Scratch, outcome: &Outcome) -> usize {
+/// Runs every tree walk on a commit to its end. Returns the number of entries.
+fn entries(scratch: &Scratch, outcome: &CommitOutcome) -> usize {
     let repo = scratch.repo();
     let tree = repo.store().commit(&outcome.id.unwrap()).unwrap().tree;
     let mut count = 0;
@@ -79,8 +79,8 @@ fn entries(scratch: &Scratch, outcome: &Outcome) -> usize {
         count += 1;
         Ok(())
     };
-    list::run(repo.store(), (tree, b""), Depth::All, &Silent, &mut each).unwrap();
-    let verified = verify::run(&repo, &verify::Options::default(), &Silent).unwrap();
+    list::run(repo.store(), (tree, b""), ListDepth::All, &Silent, &mut each).unwrap();
+    let verified = verify::run(&repo, &verify::VerifyOptions::default(), &Silent).unwrap();
     assert!(verified.problems.is_empty(), "{:?}", verified.problems);
     count
 }
@@ -89,13 +89,13 @@ fn entries(scratch: &Scratch, outcome: &Outcome) -> usize {
 fn folders_at_the_limit_of_depth_are_read_again_and_deeper_ones_skipped() {
     let scratch = Scratch::new();
     nest(&scratch.source(), limits::DEPTH);
-    let (outcome, skipped) = commit(&scratch, Source::Folder(scratch.source()));
+    let (outcome, skipped) = commit(&scratch, CommitSource::Folder(scratch.source()));
     assert_eq!((outcome.skipped, skipped.len()), (0, 0), "{skipped:?}");
     assert_eq!(entries(&scratch, &outcome), limits::DEPTH + 1);
     let repo = scratch.repo();
     let tree = repo.store().commit(&outcome.id.unwrap()).unwrap().tree;
-    let (what, target) = (What::Folder { tree, root: None }, scratch.path("target"));
-    let options = restore::Options::default();
+    let (what, target) = (RestoreSource::Folder { tree, root: None }, scratch.path("target"));
+    let options = restore::RestoreOptions::default();
     let restored = restore::run(repo.store(), &what, &target, &options, &Silent).unwrap();
     assert_eq!((restored.folders, restored.files_written), (limits::DEPTH as u64, 1));
     remove_deep(&target);
@@ -103,7 +103,7 @@ fn folders_at_the_limit_of_depth_are_read_again_and_deeper_ones_skipped() {
 
     let deeper = Scratch::new();
     nest(&deeper.source(), limits::DEPTH + 1);
-    let (outcome, skipped) = commit(&deeper, Source::Folder(deeper.source()));
+    let (outcome, skipped) = commit(&deeper, CommitSource::Folder(deeper.source()));
     assert_eq!((outcome.skipped, skipped.len()), (1, 1), "{skipped:?}");
     assert!(skipped[0].1.contains("nested deeper than 2048 folders"), "{skipped:?}");
     assert_eq!(entries(&deeper, &outcome), limits::DEPTH);
@@ -125,7 +125,7 @@ fn with_several_paths_the_depth_counts_from_the_root_of_the_snapshot() {
             inside: vec![EntryName::new(b"other").unwrap()],
         };
         let paths = vec![NamedPath { path, inside }, other];
-        let (outcome, skipped) = commit(&scratch, Source::Paths(paths));
+        let (outcome, skipped) = commit(&scratch, CommitSource::Paths(paths));
         assert_eq!(outcome.skipped, left_out, "{skipped:?}");
         let all = limits::DEPTH + 1 + usize::from(left_out == 0);
         assert_eq!(entries(&scratch, &outcome), all);
@@ -156,28 +156,33 @@ fn files_behind_paths_that_are_too_long_for_the_system_are_compared() {
 
     let repo = scratch.repo();
     let old = repo.store().commit(&id).unwrap().tree;
-    let folder =
-        Folder { path: scratch.source(), ignore: ignore::Options::default(), reproducible: false };
+    let folder = ComparedFolder {
+        path: scratch.source(),
+        ignore: ignore::Options::default(),
+        scope: Vec::new(),
+        reproducible: false,
+    };
     let new = New::Folder(folder);
     let mut changes = Vec::new();
     let mut each = |change| {
         changes.push(change);
         Ok(())
     };
-    let options = diff::Options { renames: diff::Renames::Find, ..diff::Options::default() };
+    let options =
+        diff::DiffOptions { renames: diff::RenameDetection::Find, ..diff::DiffOptions::default() };
     let outcome = diff::run(repo.store(), (Some(old), &new), &options, &Silent, &mut each);
     assert_eq!(outcome.unwrap().skipped, 0);
-    let reader = diff::Reader::new(repo.store(), &new, 1 << 20).unwrap();
+    let reader = diff::ContentReader::new(repo.store(), &new, 1 << 20).unwrap();
     let changed = changes.iter().find(|change| change.path.ends_with(b"/changed")).unwrap();
     assert!(changed.path.len() > 4095);
     let content = reader.new_side(&changed.path, changed.new.as_ref(), &Silent).unwrap();
-    assert_eq!(content, diff::Content::Bytes(b"after!".to_vec()));
+    assert_eq!(content, diff::SideContent::Bytes(b"after!".to_vec()));
     let moved = changes.iter().find(|change| change.path.ends_with(b"/new name")).unwrap();
     assert!(moved.old_path.as_ref().is_some_and(|path| path.ends_with(b"/old name")), "{moved:?}");
 }
 
-/// Gives an entry attributes with values of so many bytes; says whether the file
-/// system takes them all.
+/// Adds attributes with values of this length to an entry. Returns true if the file
+/// system accepts all of them.
 fn add_attributes(path: &Path, count: usize, value_bytes: usize) -> bool {
     let value = vec![b'v'; value_bytes];
     (0..count).all(|number| {
@@ -199,16 +204,17 @@ fn more_attributes_than_a_tree_holds_are_left_out_by_name() {
         && add_attributes(&path("folder"), limits::XATTRS + 1, 0)
         && add_attributes(&scratch.source(), 6, 60_000);
     if !made {
-        return eprintln!("skipped: no file system here takes so many attributes");
+        let reason = "no file system here takes as many attributes";
+        return skip("attributes past the limit", reason);
     }
-    let (outcome, mut told) = commit(&scratch, Source::Folder(scratch.source()));
+    let (outcome, mut told) = commit(&scratch, CommitSource::Folder(scratch.source()));
     told.sort();
     assert_eq!((outcome.skipped, outcome.without_attributes), (0, 4), "{told:?}");
     let rules = [
-        "a root folder may have",
-        "number of extended attributes is 4097, more than 4096",
+        "bytes of extended attributes on the root folder; the limit is ",
+        "number of extended attributes is 4097; the limit is 4096",
         "size of extended attributes is ",
-        "number of extended attributes is 4097, more than 4096",
+        "number of extended attributes is 4097; the limit is 4096",
     ];
     for ((path, error), (name, rule)) in
         told.iter().zip(["source", "folder", "large", "past"].iter().zip(rules))
@@ -219,9 +225,9 @@ fn more_attributes_than_a_tree_holds_are_left_out_by_name() {
     let repo = scratch.repo();
     let root = repo.store().commit(&outcome.id.unwrap()).unwrap().tree;
     let entry = snap_core::repo::path::resolve_path(repo.store(), root, b"folder/within");
-    let Ok(snap_core::repo::path::Found::Entry(entry)) = entry else { panic!("{entry:?}") };
+    let Ok(snap_core::repo::path::ResolvedPath::Entry(entry)) = entry else { panic!("{entry:?}") };
     assert_eq!(entry.metadata.xattrs.len(), limits::XATTRS);
-    // What was left out is told again the next time.
-    let (again, told) = commit(&scratch, Source::Folder(scratch.source()));
+    // The next commit reports the skipped attributes again.
+    let (again, told) = commit(&scratch, CommitSource::Folder(scratch.source()));
     assert_eq!((again.without_attributes, told.len()), (4, 4), "{told:?}");
 }

@@ -1,6 +1,6 @@
 //! Tests of the core.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 mod accept;
 mod ahead;
@@ -35,6 +35,7 @@ mod restore_hostile;
 mod restore_in_place;
 mod restore_saved;
 mod restore_speed;
+mod rolling;
 mod round_trip;
 mod scratch;
 mod selection;

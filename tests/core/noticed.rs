@@ -1,5 +1,4 @@
-//! Changes that a commit must notice although size, mtime or inode say that
-//! nothing changed.
+//! Changes that a commit must detect although size, mtime or inode are unchanged.
 
 use std::{
     os::unix::fs::{FileExt as _, MetadataExt as _},
@@ -21,24 +20,24 @@ use snap_core::{
     chunk::{Cutter, Params},
     disk::Disk,
     local::{
-        read::Reading,
+        read::ReadMode,
         scan::FileStat,
-        stat_cache::{KnownFile, Place, StatCache},
+        stat_cache::{KnownFile, NameHash, StatCache},
     },
     ops::{
-        commit::{self, Outcome, Run, Source},
+        commit::{self, CommitOutcome, CommitRun, CommitSource},
         verify,
     },
 };
-use snap_testkit::bytes::Corpus;
+use snap_testkit::{bytes::Corpus, skip::skip};
 
 use crate::scratch::{Scratch, options};
 
-/// Commits until nothing is read, so that the stat cache knows every file.
+/// Commits until no file is read, so that the stat cache has every file.
 fn settle(scratch: &Scratch) {
     let start = std::time::Instant::now();
     while scratch.commit().bytes_read > 0 {
-        assert!(start.elapsed() < Duration::from_secs(20), "the stat cache learns nothing");
+        assert!(start.elapsed() < Duration::from_secs(20), "the stat cache does not get the files");
     }
 }
 
@@ -51,7 +50,7 @@ fn set_mtime(scratch: &Scratch, name: &str, time: SystemTime) {
     file.file().set_modified(time).unwrap();
 }
 
-/// Writes over a file in place and puts its mtime back.
+/// Overwrites a file in place and restores its mtime.
 fn rewrite_unseen(scratch: &Scratch, name: &str, content: &[u8]) {
     let before = mtime(scratch, name);
     let path = scratch.source().join(name);
@@ -65,8 +64,8 @@ fn rename(scratch: &Scratch, from: &str, to: &str) {
     fs_err::rename(scratch.source().join(from), scratch.source().join(to)).unwrap();
 }
 
-/// Commits twice, and each commit holds what the folder does: what the first
-/// remembered must not lead the second astray.
+/// Commits twice and compares each commit with the folder: the stat cache of the first
+/// one must not mislead the second one.
 #[track_caller]
 fn assert_noticed(scratch: &Scratch) {
     for _ in 0..2 {
@@ -134,7 +133,8 @@ fn a_record_that_a_commit_did_not_confirm_is_not_believed_after_a_rename() {
     scratch.write("file", "first");
     settle(&scratch);
     rewrite_unseen(&scratch, "file", b"other");
-    // Its times are too recent to be remembered, as with a clock that is behind.
+    // The times of the file are too recent for the stat cache, as with a clock that is
+    // behind.
     let stored = scratch.commit().id.unwrap();
     scratch.assert_restores(stored);
     rename(&scratch, "file", "renamed");
@@ -168,7 +168,7 @@ fn a_large_file_that_was_only_moved_is_read_once_and_not_stored_again() {
     rename(&scratch, "a/large", "a/renamed");
     let moved = scratch.commit();
     assert_eq!(moved.bytes_read, 5 << 20);
-    // A tree for each folder and the commit.
+    // One tree for each folder, and the commit.
     assert_eq!(moved.added.objects, 3);
     scratch.assert_restores(moved.id.unwrap());
     settle(&scratch);
@@ -182,7 +182,7 @@ fn a_file_of_another_inode_and_the_same_size_and_mtime_is_noticed() {
         set_mtime(&scratch, &format!("{n}"), SystemTime::UNIX_EPOCH);
     }
     settle(&scratch);
-    // Freed inodes are given out again on many file systems.
+    // Many file systems reuse freed inode numbers.
     for n in 0..50 {
         fs_err::remove_file(scratch.source().join(format!("{n}"))).unwrap();
     }
@@ -207,7 +207,7 @@ fn changes_of_attributes_alone_are_noticed() {
     assert_noticed(&scratch);
     for path in [&file, &folder] {
         if setxattr(path.as_path(), "user.snap", b"value", XattrFlags::empty()).is_err() {
-            eprintln!("skipped: no extended attributes here");
+            skip("changes of attributes", "the file system has no extended attributes");
             continue;
         }
         assert_noticed(&scratch);
@@ -247,14 +247,14 @@ fn a_dry_run_leaves_no_trace_in_the_stat_cache() {
     scratch.write("file", "first");
     settle(&scratch);
     rewrite_unseen(&scratch, "file", b"other");
-    let dry = commit::Options { run: Run::Dry, ..options() };
-    let source = || Source::Folder(scratch.source());
+    let dry = commit::CommitOptions { run: CommitRun::Dry, ..options() };
+    let source = || CommitSource::Folder(scratch.source());
     let would = commit::run(&scratch.repo(), source(), &dry, &Notes::default()).unwrap();
     assert_eq!((would.created, would.files_changed), (true, 1));
     assert_noticed(&scratch);
 }
 
-/// Adds to a file whenever a part of it was read, a few times.
+/// Appends to a file after a part of it was read, at most `times` times.
 struct Meddler {
     path: PathBuf,
     times: AtomicUsize,
@@ -279,7 +279,7 @@ fn a_file_that_changes_while_it_is_read_is_read_again_and_then_told() {
             scratch.write("folder/file", &content);
             let path = scratch.source().join("folder/file");
             let meddler = Meddler { path, times: AtomicUsize::new(times) };
-            let source = Source::Folder(scratch.source());
+            let source = CommitSource::Folder(scratch.source());
             let made = commit::run(&scratch.repo(), source, &options(), &meddler).unwrap();
             assert_eq!((made.changing, made.skipped), (changing, 0));
             if changing == 0 {
@@ -290,8 +290,8 @@ fn a_file_that_changes_while_it_is_read_is_read_again_and_then_told() {
     }
 }
 
-/// As if a program had written through a memory map, or the disk had damaged
-/// the file: size and times are the recorded ones, the content is not.
+/// As if a program had written through a memory map, or the disk had damaged the file:
+/// the size and times are unchanged, the content is not.
 #[test]
 fn a_change_that_no_time_shows_is_noticed_when_all_files_are_read() {
     let scratch = Scratch::new();
@@ -303,18 +303,18 @@ fn a_change_that_no_time_shows_is_noticed_when_all_files_are_read() {
     let folder = FileStat::of_path(&scratch.source().join("folder")).unwrap();
     let known = KnownFile { id: BlobId::of(b"first"), xattrs: false, sparse: false };
     let later = Time { secs: stat.ctime.secs + 60, nanos: 0 };
-    cache.add_file(&stat, Place::new(&folder, b"file"), &known, later);
+    cache.add_file(&stat, NameHash::new(&folder, b"file"), &known, later);
     cache.save().unwrap();
     let misled = scratch.commit();
-    assert_eq!(misled.bytes_read, 0, "the stat cache is believed");
+    assert_eq!(misled.bytes_read, 0, "the stat cache is trusted");
     assert_ne!(misled.id, Some(first), "the mtime differs");
 
-    let all = commit::Options { reading: Reading::All, ..options() };
-    let source = || Source::Folder(scratch.source());
+    let all = commit::CommitOptions { reading: ReadMode::All, ..options() };
+    let source = || CommitSource::Folder(scratch.source());
     let made = commit::run(&scratch.repo(), source(), &all, &Notes::default()).unwrap();
     assert_eq!((made.bytes_read, made.files_changed), (5, 1));
     scratch.assert_restores(made.id.unwrap());
-    // What misled is gone for good.
+    // The wrong cache entry is gone.
     assert_noticed(&scratch);
 }
 
@@ -325,16 +325,16 @@ fn reading_all_files_leaves_a_stat_cache_that_proves_them_unchanged() {
         scratch.write(&format!("{}/{n}", n % 3), format!("content {n}"));
     }
     settle(&scratch);
-    let all = commit::Options { reading: Reading::All, ..options() };
-    let source = Source::Folder(scratch.source());
+    let all = commit::CommitOptions { reading: ReadMode::All, ..options() };
+    let source = CommitSource::Folder(scratch.source());
     let made = commit::run(&scratch.repo(), source, &all, &Notes::default()).unwrap();
     assert_eq!((made.created, made.files_unmodified), (false, 40));
     assert!(made.bytes_read > 0);
     assert_eq!(scratch.commit().bytes_read, 0);
 }
 
-/// Runs of zeros are neither searched for cuts nor hashed chunk by chunk, and
-/// end up in the very chunks that plain cutting gives.
+/// Runs of zeros are neither searched for cut points nor hashed chunk by chunk. They
+/// must still give the same chunks as plain cutting.
 #[test]
 fn holes_and_zeros_are_stored_in_the_chunks_of_plain_cutting() {
     let scratch = Scratch::new();
@@ -361,7 +361,7 @@ fn holes_and_zeros_are_stored_in_the_chunks_of_plain_cutting() {
         assert!(place.is_some(), "{} bytes left", rest.len());
         rest = &rest[len..];
     }
-    let all = verify::Options { data: verify::Data::All };
+    let all = verify::VerifyOptions { data: verify::Data::All };
     let verified = verify::run(&repo, &all, &Notes::default()).unwrap();
     assert!(verified.problems.is_empty(), "{:?}", verified.problems);
 }
@@ -380,14 +380,14 @@ impl Observer for Notes {
     }
 }
 
-/// More names than the system lists: reading them fails with `E2BIG`.
+/// More attribute names than the system can list: reading them fails with `E2BIG`.
 fn attribute_names() -> impl Iterator<Item = String> {
     (0..300).map(|n| format!("trusted.{n:0>240}"))
 }
 
-fn commit_telling(scratch: &Scratch) -> (Outcome, Vec<String>) {
+fn commit_telling(scratch: &Scratch) -> (CommitOutcome, Vec<String>) {
     let notes = Notes::default();
-    let source = Source::Folder(scratch.source());
+    let source = CommitSource::Folder(scratch.source());
     let made = commit::run(&scratch.repo(), source, &options(), &notes).unwrap();
     (made, notes.0.into_inner().unwrap())
 }
@@ -401,8 +401,8 @@ fn attributes_that_cannot_be_read_are_told_each_time_and_kept_once_they_can() {
         let path = scratch.source().join(name);
         for name in attribute_names() {
             if setxattr(path.as_path(), &*name, b"value", XattrFlags::empty()).is_err() {
-                eprintln!("skipped: needs root and a file system with many attributes");
-                return;
+                let reason = "needs root and a file system with many attributes";
+                return skip("attributes that cannot be read", reason);
             }
         }
     }

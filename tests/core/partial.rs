@@ -1,38 +1,49 @@
-//! A store of which some packs lie elsewhere: how its packs fill up and become
-//! whole, and that everything else goes on beside them.
+//! Stores with packs that lie elsewhere: how stubs are filled and become whole, and
+//! that all other operations work meanwhile.
 
-use std::{os::unix::fs::FileExt, sync::Arc};
+use std::{
+    os::unix::fs::{FileExt, MetadataExt},
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use snap_core::{
-    base::{id::PackId, kind::ErrorKind, observe::Silent},
+    base::{
+        id::{BlobId, PackId},
+        kind::ErrorKind,
+        observe::Silent,
+    },
     disk::Disk,
-    format::pack::{Class, ObjectKind},
-    ops::{commit, commit::Source, tidy, verify},
+    format::{
+        chunk_list::ChunkListEntries,
+        pack::{ObjectClass, ObjectKind},
+    },
+    ops::{commit, commit::CommitSource, tidy, verify},
     repo::Repo,
-    store::{Distant, Store, StoreError},
+    store::{ChunkListCheck, RemoteFrames, Store, StoreError},
 };
 use snap_testkit::rng::Rng;
 
 use crate::{
     bundle::{packed, taken},
-    crafted::{Crafted, blob},
+    crafted::{Crafted, blob, chunk_list, piece},
     elsewhere::{
         Elsewhere, Event, Mood, assert_whole, frames, history, of_class, put, reaching, stub, stubs,
     },
     scratch::{Scratch, assert_restores, check, copy, open, options, temporary},
 };
 
-fn verified(repo: &Repo, data: verify::Data) -> verify::Outcome {
-    verify::run(repo, &verify::Options { data }, &Silent).unwrap()
+fn verified(repo: &Repo, data: verify::Data) -> verify::VerifyOutcome {
+    verify::run(repo, &verify::VerifyOptions { data }, &Silent).unwrap()
 }
 
-/// Fetches the rest and compares everything.
+/// Fetches all absent frames and checks the result.
 #[track_caller]
 fn make_whole(scratch: &Scratch, elsewhere: &Arc<Elsewhere>) {
     let repo = reaching(scratch, elsewhere);
     for id in repo.store().partial_packs() {
-        repo.store().fetch_pack(&id).unwrap();
+        repo.store().fetch_pack(&id, ChunkListCheck::Now).unwrap();
     }
     assert_whole(scratch, elsewhere);
 }
@@ -62,7 +73,7 @@ fn whatever_is_here_the_rest_comes_once_and_packs_become_whole() {
             assert!(read <= usize::from(!here), "{read} reads of a frame, here: {here}");
         }
         drop(repo);
-        // What came is kept: now nobody need be reached.
+        // Fetched frames are kept, so the source is not needed any more.
         elsewhere.set(Mood::Offline);
         fs_err::remove_dir_all(&target).unwrap();
         assert_restores(&scratch.repo(), id, &from.source(), &target);
@@ -88,6 +99,40 @@ fn many_threads_that_want_a_frame_fetch_it_once() {
 }
 
 #[test]
+fn a_pack_with_a_wrong_chunk_list_does_not_become_whole() {
+    for (last, is_right) in [(b"est", true), (b"own", false)] {
+        let pieces = ChunkListEntries::Chunks(vec![piece(b"hon"), piece(last)]);
+        let list = chunk_list(BlobId::of(b"honest"), 6, pieces);
+        let from = Crafted::of(&[blob(b"hon"), blob(last), list]);
+        let (scratch, source) = (Scratch::new(), from.repo());
+        let source = source.store();
+        let outlines: Vec<_> =
+            source.packs().iter().map(|id| source.outline(id).unwrap()).collect();
+        scratch.repo().store().add_stubs(&outlines).unwrap();
+        let elsewhere = Elsewhere::of(source);
+        let repo = reaching(&scratch, &elsewhere);
+        let store = repo.store();
+        for id in store.partial_packs() {
+            put(store, &elsewhere, &id, &(0..elsewhere.bytes(&id).len() as u64));
+        }
+        let completed: Vec<_> = store
+            .partial_packs()
+            .iter()
+            .map(|id| store.complete(id, ChunkListCheck::Now, &Silent))
+            .collect();
+        let is_wrong = |done: &Result<bool, StoreError>| {
+            matches!(done, Err(StoreError::Damaged { wanted, .. })
+                if *wanted == BlobId::of(b"honest").object())
+        };
+        let is_stored = store.is_stored(&BlobId::of(b"honest").object()).unwrap();
+        assert_eq!((completed.iter().any(is_wrong), is_stored), (!is_right, is_right));
+        // A list in another store is checked later.
+        let later = |id: &PackId| store.complete(id, ChunkListCheck::Later, &Silent).unwrap();
+        assert!(store.partial_packs().iter().all(later));
+    }
+}
+
+#[test]
 fn pieces_in_any_order_from_several_threads_fill_a_pack() {
     let (from, id) = history();
     let (scratch, elsewhere) = stubs(&from, id);
@@ -95,7 +140,7 @@ fn pieces_in_any_order_from_several_threads_fill_a_pack() {
     let store = repo.store();
     for pack in store.partial_packs() {
         let first = store.absent_frames(&pack).unwrap()[0];
-        let error = store.complete(&pack, &Silent).unwrap_err();
+        let error = store.complete(&pack, ChunkListCheck::Now, &Silent).unwrap_err();
         assert!(
             matches!(error, StoreError::Absent { offset_bytes, .. } if offset_bytes == first.offset),
             "{error}"
@@ -121,8 +166,8 @@ fn pieces_in_any_order_from_several_threads_fill_a_pack() {
             }
         });
         assert_eq!(store.absent_frames(&pack).unwrap(), []);
-        assert!(store.complete(&pack, &Silent).unwrap());
-        assert!(store.complete(&pack, &Silent).unwrap());
+        assert!(store.complete(&pack, ChunkListCheck::Now, &Silent).unwrap());
+        assert!(store.complete(&pack, ChunkListCheck::Now, &Silent).unwrap());
         store.fill(&pack, 0, &[0; 1000]).unwrap();
         assert_eq!(store.absent_frames(&pack).unwrap(), []);
     }
@@ -143,15 +188,21 @@ fn what_is_not_the_pack_of_its_name_stays_where_it_is() {
     assert!(matches!(store.fill(&pack, u64::MAX, &[1]), Err(StoreError::Format { .. })));
     let nobody = PackId::from_bytes([9; 32]);
     assert!(matches!(store.fill(&nobody, 0, &[1]), Err(StoreError::Gone { .. })));
-    assert!(matches!(store.complete(&nobody, &Silent), Err(StoreError::Gone { .. })));
+    assert!(matches!(
+        store.complete(&nobody, ChunkListCheck::Now, &Silent),
+        Err(StoreError::Gone { .. })
+    ));
 
-    // All frames of another pack, under a name that is not its own.
-    let lie =
-        snap_core::format::outline::Outline { id: nobody, ..from.store().outline(&pack).unwrap() };
+    // All frames of another pack, under a wrong id. Chunk lists of the pack may name chunks of
+    // packs that are not here, so they are checked later.
+    let lie = snap_core::format::outline::PackOutline {
+        id: nobody,
+        ..from.store().outline(&pack).unwrap()
+    };
     store.add_stub(&lie).unwrap();
     store.fill(&nobody, 0, elsewhere.bytes(&pack)).unwrap();
     assert_eq!(store.absent_frames(&nobody).unwrap(), []);
-    let error = store.complete(&nobody, &Silent).unwrap_err();
+    let error = store.complete(&nobody, ChunkListCheck::Later, &Silent).unwrap_err();
     assert!(matches!(error, StoreError::PackHash { actual, .. } if actual == pack), "{error}");
     assert_eq!(error.kind(), ErrorKind::Damaged);
     assert!(store.is_partial(&nobody));
@@ -160,7 +211,8 @@ fn what_is_not_the_pack_of_its_name_stays_where_it_is() {
 
 #[test]
 fn a_pack_with_an_object_that_is_not_what_its_id_says_does_not_become_whole() {
-    // Its frames and its name are right: only who looks at each object knows.
+    // The frames and the id of the pack are right. Only the check of each object finds
+    // the error.
     let liar = Crafted::of(&[(blob(b"said").0, ObjectKind::Blob, b"else".to_vec())]);
     let from = liar.repo();
     let [pack] = from.store().packs()[..] else { panic!("one pack") };
@@ -171,7 +223,7 @@ fn a_pack_with_an_object_that_is_not_what_its_id_says_does_not_become_whole() {
     store.add_stub(&from.store().outline(&pack).unwrap()).unwrap();
     store.fill(&pack, 0, &bytes).unwrap();
     assert_eq!(store.absent_frames(&pack).unwrap(), []);
-    let error = store.complete(&pack, &Silent).unwrap_err();
+    let error = store.complete(&pack, ChunkListCheck::Now, &Silent).unwrap_err();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
     assert_eq!(error.kind(), ErrorKind::Damaged);
     assert!(store.is_partial(&pack));
@@ -221,14 +273,14 @@ fn damage_to_what_was_put_here_is_found_before_the_pack_is_taken_for_whole() {
     let last = *all.last().unwrap();
     let path = store.pack_path(&pack);
     Disk::default().fill(&path, last.offset, &vec![7; last.stored_bytes as usize]).unwrap();
-    let error = store.complete(&pack, &Silent).unwrap_err();
+    let error = store.complete(&pack, ChunkListCheck::Now, &Silent).unwrap_err();
     assert!(
         matches!(error, StoreError::Absent { offset_bytes, .. } if offset_bytes == last.offset),
         "{error}"
     );
-    // Now it is known, and comes again.
+    // The store knows the damaged frame now and fetches it again.
     assert_eq!(store.absent_frames(&pack).unwrap(), [last]);
-    store.fetch_pack(&pack).unwrap();
+    store.fetch_pack(&pack, ChunkListCheck::Now).unwrap();
     assert!(!store.is_partial(&pack));
 }
 
@@ -237,12 +289,12 @@ fn a_stub_does_not_take_the_place_of_what_is_here() {
     let (from, id) = history();
     let (scratch, elsewhere) = stubs(&from, id);
     let repo = scratch.repo();
-    let (pack, range) = of_class(repo.store(), Class::Data)[0].clone();
+    let (pack, range) = of_class(repo.store(), ObjectClass::Data)[0].clone();
     put(repo.store(), &elsewhere, &pack, &range);
     let before = repo.store().absent_frames(&pack).unwrap();
     stub(from.repo().store(), &open(&scratch.store()), id);
     assert_eq!(open(&scratch.store()).store().absent_frames(&pack).unwrap(), before);
-    // Nor does one beside packs that are whole.
+    // Whole packs are not replaced with stubs either.
     stub(from.repo().store(), &from.repo(), id);
     assert_eq!(from.repo().store().partial_packs(), []);
     assert_eq!(fs_err::read_dir(from.store().join("partial")).unwrap().count(), 0);
@@ -254,9 +306,9 @@ fn another_process_may_complete_a_pack() {
     let (scratch, elsewhere) = stubs(&from, id);
     let (ours, theirs) = (scratch.repo(), reaching(&scratch, &elsewhere));
     let packs = ours.store().packs();
-    packs.iter().for_each(|pack| theirs.store().fetch_pack(pack).unwrap());
+    packs.iter().for_each(|pack| theirs.store().fetch_pack(pack, ChunkListCheck::Now).unwrap());
     assert_whole(&scratch, &elsewhere);
-    // This one has not looked since.
+    // This store has not listed its packs since.
     assert_eq!(ours.store().partial_packs(), packs);
     assert_restores(&ours, id, &from.source(), &scratch.path("target"));
     packs.iter().for_each(|pack| drop(ours.store().open_pack(pack).unwrap()));
@@ -275,7 +327,7 @@ fn whole_packs_come_before_partial_ones_and_stubs_of_them_go() {
     assert_eq!(repo.store().partial_packs(), []);
     assert_restores(&repo, id, &from.source(), &scratch.path("target"));
     scratch.write("new", "new");
-    commit::run(&repo, Source::Folder(scratch.source()), &options(), &Silent).unwrap();
+    commit::run(&repo, CommitSource::Folder(scratch.source()), &options(), &Silent).unwrap();
     assert_eq!(fs_err::read_dir(scratch.store().join("partial")).unwrap().count(), 0);
     assert_eq!(check(&scratch.repo()), Ok(4));
 }
@@ -287,7 +339,7 @@ fn a_bundle_makes_packs_whole_of_which_a_part_was_here() {
     let bundle = packed(from.repo().store(), id, &[]);
     let repo = reaching(&scratch, &elsewhere);
     assert_eq!(taken(repo.store(), &bundle).unwrap().commit, id);
-    assert_eq!(elsewhere.reads().len(), 0, "all of it came with the bundle");
+    assert_eq!(elsewhere.reads().len(), 0, "the bundle contains everything");
     assert_whole(&scratch, &elsewhere);
 }
 
@@ -305,13 +357,13 @@ fn packs_that_lie_elsewhere_are_not_merged() {
     copy(&from.source().join("b"), &scratch.source().join("b"));
     for n in 0..9 {
         scratch.write("new", format!("{n}"));
-        commit::run(&repo, Source::Folder(scratch.source()), &options(), &Silent).unwrap();
+        commit::run(&repo, CommitSource::Folder(scratch.source()), &options(), &Silent).unwrap();
     }
     elsewhere.take();
     let outcome = tidy::run(&repo, &Silent).unwrap();
     assert!(outcome.merged >= 8, "{outcome:?}");
     assert_eq!(repo.store().partial_packs(), partial);
-    assert_eq!(elsewhere.take(), [], "nothing of them is read");
+    assert_eq!(elsewhere.take(), [], "partial packs are not read");
     assert_eq!(check(&repo), Ok(12));
     make_whole(&scratch, &elsewhere);
 }
@@ -320,7 +372,10 @@ fn packs_that_lie_elsewhere_are_not_merged() {
 fn the_index_is_made_again_from_both_folders() {
     let (from, id) = history();
     let (scratch, elsewhere) = stubs(&from, id);
-    reaching(&scratch, &elsewhere).store().fetch_pack(&from.repo().store().packs()[0]).unwrap();
+    reaching(&scratch, &elsewhere)
+        .store()
+        .fetch_pack(&from.repo().store().packs()[0], ChunkListCheck::Now)
+        .unwrap();
     assert_eq!(scratch.repo().store().partial_packs().len(), 2);
     let ids = |store: &Store| store.ids_between(&[0; 32], &[255; 32], usize::MAX).unwrap();
     let all = ids(from.repo().store());
@@ -340,19 +395,19 @@ fn a_commit_onto_what_lies_elsewhere_reads_structure_only_and_stores_files_here(
     let (scratch, elsewhere) = stubs(&from, id);
     let repo = reaching(&scratch, &elsewhere);
     fs_err::write(from.source().join("b/deep/new"), "new").unwrap();
-    let source = Source::Folder(from.source());
+    let source = CommitSource::Folder(from.source());
     let made = commit::run(&repo, source, &options(), &Silent).unwrap();
     assert!(made.created);
-    // A stub of the user's files is not enough: they are stored whole.
+    // Stubs of the user's files do not count as stored: the files are stored again.
     assert!(made.added.raw_bytes > 1 << 20, "{:?}", made.added);
-    let data = of_class(repo.store(), Class::Data);
+    let data = of_class(repo.store(), ObjectClass::Data);
     for event in elsewhere.take() {
         let (Event::Need(pack, range) | Event::Read(pack, range)) = event;
-        assert!(!data.contains(&(pack, range)), "data was asked for");
+        assert!(!data.contains(&(pack, range)), "data was requested");
     }
     let commit = repo.store().commit(&made.id.unwrap()).unwrap();
     assert_eq!(commit.parents, [id]);
-    // Nothing of it has to come from elsewhere.
+    // All objects of the commit are in whole packs.
     let alone = open(&scratch.store());
     assert_restores(&alone, made.id.unwrap(), &from.source(), &scratch.path("target"));
 }
@@ -368,12 +423,14 @@ fn verify_tells_what_lies_elsewhere_from_damage() {
     assert_eq!((none.packs, none.partial_packs, none.problems.len()), (3, 3, 0));
     assert_eq!((none.objects, none.absent_objects, none.commits), (total, total, 0));
 
-    for class in [Class::Metadata, Class::Data] {
-        for (pack, range) in of_class(store, class).iter().skip(usize::from(class == Class::Data)) {
+    for class in [ObjectClass::Metadata, ObjectClass::Data] {
+        for (pack, range) in
+            of_class(store, class).iter().skip(usize::from(class == ObjectClass::Data))
+        {
             put(store, &elsewhere, pack, range);
         }
     }
-    let (pack, first) = of_class(store, Class::Data)[0].clone();
+    let (pack, first) = of_class(store, ObjectClass::Data)[0].clone();
     let some = verified(&repo, verify::Data::All);
     assert!(some.problems.is_empty(), "{:?}", some.problems);
     let frame = store.absent_frames(&pack).unwrap()[0];
@@ -381,14 +438,14 @@ fn verify_tells_what_lies_elsewhere_from_damage() {
     assert_eq!(some.absent_objects, u64::from(frame.objects));
     assert_eq!(some.commits, 3);
     assert!(some.bytes_read > 5 << 20);
-    // Bytes that are not what their checksum says are as good as none.
+    // Frames that do not match their checksum count as absent.
     store.fill(&pack, first.start, &[7; 5000]).unwrap();
     let garbage = verified(&open(&scratch.store()), verify::Data::All);
     assert!(garbage.problems.is_empty(), "{:?}", garbage.problems);
     assert_eq!(garbage.absent_objects, some.absent_objects);
-    assert_eq!(elsewhere.take(), [], "nothing is fetched to be verified");
+    assert_eq!(elsewhere.take(), [], "verification fetches nothing");
 
-    // A whole pack that is damaged is that, whoever else has it.
+    // Damage in a whole pack is reported as damage, even if the pack exists elsewhere.
     make_whole(&scratch, &elsewhere);
     let path = open(&scratch.store()).store().pack_path(&pack);
     let mut bytes = fs_err::read(&path).unwrap();
@@ -413,7 +470,9 @@ fn what_comes_damaged_is_not_kept() {
         assert!(matches!(error, StoreError::Garbled { .. }), "{error}");
         let said = error.to_string();
         assert!(
-            said.starts_with("the pack elsewhere came damaged in the frame at byte "),
+            said.starts_with(
+                "the pack elsewhere arrived damaged: the checksum of the frame at byte "
+            ),
             "{said}"
         );
         assert_eq!((error.kind(), error.damaged_pack()), (ErrorKind::Damaged, None));
@@ -425,7 +484,8 @@ fn what_comes_damaged_is_not_kept() {
 
 #[test]
 fn a_store_that_cannot_be_written_is_read_from_elsewhere() {
-    // Whoever runs this may write everywhere, so the stub's file goes instead.
+    // The test may run as root, who can write everywhere. So a gate refuses all writes
+    // to a copy of the store.
     let (from, id) = history();
     let (scratch, elsewhere) = stubs(&from, id);
     let repo = reaching(&scratch, &elsewhere);
@@ -433,9 +493,9 @@ fn a_store_that_cannot_be_written_is_read_from_elsewhere() {
     packs.iter().for_each(|pack| drop(repo.store().open_pack(pack).unwrap()));
     let frozen = temporary();
     copy(&scratch.store(), &frozen.path().join("store"));
-    let disk = Disk::with_gate(Arc::new(Refusing));
+    let disk = Disk::with_fault_injector(Arc::new(Refusing));
     let store = Store::open(&frozen.path().join("store"), disk, &Silent).unwrap();
-    let store = store.with_distant(Arc::clone(&elsewhere) as Arc<dyn Distant>);
+    let store = store.with_remote_frames(Arc::clone(&elsewhere) as Arc<dyn RemoteFrames>);
     for _ in 0..2 {
         let bytes = store.object(&id.object(), ObjectKind::Commit).unwrap();
         assert!(!bytes.is_empty());
@@ -444,13 +504,31 @@ fn a_store_that_cannot_be_written_is_read_from_elsewhere() {
     assert!(elsewhere.reads().len() == 1);
 }
 
-/// Lets nothing be written.
+/// A gate that refuses every step.
 #[derive(Debug)]
 struct Refusing;
 
-impl snap_core::disk::Gate for Refusing {
-    fn pass(&self, _: snap_core::disk::Step, _: &std::path::Path) -> snap_core::disk::Verdict {
-        snap_core::disk::Verdict::Fail(std::io::ErrorKind::ReadOnlyFilesystem.into())
+impl snap_core::disk::FaultInjector for Refusing {
+    fn decide(
+        &self,
+        _: snap_core::disk::DiskStep,
+        _: &std::path::Path,
+    ) -> snap_core::disk::FaultDecision {
+        snap_core::disk::FaultDecision::Fail(std::io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+}
+
+/// Waits until another thread waits for a lock on the file.
+fn until_waited_for(file: &fs_err::File) {
+    let inode = format!(":{} ", file.metadata().unwrap().ino());
+    let start = Instant::now();
+    loop {
+        let locks = fs_err::read_to_string("/proc/locks").unwrap();
+        if locks.lines().any(|line| line.contains("-> ") && line.contains(&inode)) {
+            return;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "nothing waits for the lock");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -472,21 +550,21 @@ fn a_stub_that_takes_the_place_of_one_that_is_completed_is_not_taken_for_whole()
     file.file().write_all_at(&outline.tail, tail).unwrap();
     let locked = fs_err::File::open(&path).unwrap();
     locked.file().lock().unwrap();
-    // Nobody sheds what somebody completes.
-    assert!(!repo.store().shed(&pack, &|| true).unwrap());
+    // A pack that another process completes is not shed.
+    assert!(!repo.store().evict_pack(&pack, &|| true).unwrap());
     std::thread::scope(|scope| {
-        let completing = scope.spawn(|| repo.store().complete(&pack, &Silent));
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        let completing = scope.spawn(|| repo.store().complete(&pack, ChunkListCheck::Now, &Silent));
+        until_waited_for(&locked);
         fs_err::rename(&other, &path).unwrap();
         drop(locked);
         let done = completing.join().unwrap();
         assert!(matches!(done, Err(StoreError::Absent { .. })), "{done:?}");
     });
     let repo = reaching(&scratch, &elsewhere);
-    repo.store().fetch_pack(&pack).unwrap();
-    assert!(!repo.store().shed(&pack, &|| false).unwrap());
+    repo.store().fetch_pack(&pack, ChunkListCheck::Now).unwrap();
+    assert!(!repo.store().evict_pack(&pack, &|| false).unwrap());
     assert!(!repo.store().is_partial(&pack));
-    assert!(repo.store().shed(&pack, &|| true).unwrap());
+    assert!(repo.store().evict_pack(&pack, &|| true).unwrap());
     assert!(repo.store().is_partial(&pack));
     make_whole(&scratch, &elsewhere);
 }

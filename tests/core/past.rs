@@ -1,5 +1,5 @@
-//! Walks through history: what `find`, `path_log` and `stats` tell, compared
-//! with what a plain look at every commit tells.
+//! Walks through history: the results of `find`, `path_log` and `stats` are compared
+//! with a plain walk over every commit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,17 +12,17 @@ use snap_core::{
     },
     format::{
         commit::Commit,
-        tree::{Entry, Kind, Totals},
+        tree::{Entry, EntryKind, Totals},
     },
     ops::{
-        find::{self, Case, Found, Options, Wanted},
-        list::{self, Depth},
+        find::{self, Case, FindOptions, FoundPath, KindFilter},
+        list::{self, ListDepth},
         log,
-        path_log::{self, Renames},
+        path_log::{self, FollowRenames},
         stats,
     },
     repo::{PastError, Repo, path::resolve_path},
-    store::Writer,
+    store::ObjectWriter,
 };
 use snap_testkit::rng::Rng;
 
@@ -31,14 +31,14 @@ use crate::{
     scratch::{START, Scratch},
 };
 
-/// Adds a commit of a tree that is there.
+/// Adds a commit of an existing tree.
 fn commit(repo: &Repo, tree: TreeId, parents: &[CommitId], at: i64) -> CommitId {
     let mut totals = Totals::default();
     let mut count = |_: &[u8], entry: &Entry| {
         totals.count(&entry.kind);
         Ok(())
     };
-    list::run(repo.store(), (tree, b""), Depth::All, &Silent, &mut count).unwrap();
+    list::run(repo.store(), (tree, b""), ListDepth::All, &Silent, &mut count).unwrap();
     let commit = Commit {
         tree,
         parents: parents.to_vec(),
@@ -53,7 +53,7 @@ fn commit(repo: &Repo, tree: TreeId, parents: &[CommitId], at: i64) -> CommitId 
     };
     let bytes = commit.encode();
     let id = CommitId::of(&bytes);
-    let writer = Writer::new(repo.store(), 3, 1).unwrap();
+    let writer = ObjectWriter::new(repo.store(), 3, 1).unwrap();
     writer.add_commit(id, &bytes).unwrap();
     writer.finish().unwrap();
     id
@@ -63,7 +63,7 @@ fn tree_of(repo: &Repo, id: CommitId) -> TreeId {
     repo.store().commit(&id).unwrap().tree
 }
 
-/// Trees that differ here and there, out of a few names and contents.
+/// Makes trees that differ in some places, from a few names and contents.
 fn some_trees(scratch: &Scratch, rng: &mut Rng, count: usize) -> Vec<TreeId> {
     let names = ["a", "b.rs", "c.rs", "d/x.rs", "d/y", "d/e/x.rs", "f/x.rs", "f/g/h/b.rs", "f/a"];
     let repo = scratch.repo();
@@ -83,7 +83,7 @@ fn some_trees(scratch: &Scratch, rng: &mut Rng, count: usize) -> Vec<TreeId> {
         .collect()
 }
 
-/// All commits that start from these.
+/// Returns all commits that are reachable from `starts`.
 fn reached(repo: &Repo, starts: &[CommitId]) -> BTreeMap<CommitId, Commit> {
     let mut found = BTreeMap::new();
     let mut waiting = starts.to_vec();
@@ -97,15 +97,16 @@ fn reached(repo: &Repo, starts: &[CommitId]) -> BTreeMap<CommitId, Commit> {
 
 type Lives = BTreeMap<(String, String), BTreeSet<CommitId>>;
 
-fn shown(kind: &Kind) -> String {
+fn shown(kind: &EntryKind) -> String {
     match kind {
-        Kind::Folder { .. } => "folder".to_owned(),
+        EntryKind::Folder { .. } => "folder".to_owned(),
         kind => format!("{kind:?}"),
     }
 }
 
-/// In which commits each version of each path lives that `wanted` takes.
-fn lives(repo: &Repo, starts: &[CommitId], wanted: &dyn Fn(&str, &Kind) -> bool) -> Lives {
+/// Returns, for each version of each path that `wanted` accepts, the commits that have
+/// it.
+fn lives(repo: &Repo, starts: &[CommitId], wanted: &dyn Fn(&str, &EntryKind) -> bool) -> Lives {
     let mut lives = Lives::new();
     for (id, commit) in reached(repo, starts) {
         let mut each = |path: &[u8], entry: &Entry| {
@@ -115,14 +116,18 @@ fn lives(repo: &Repo, starts: &[CommitId], wanted: &dyn Fn(&str, &Kind) -> bool)
             }
             Ok(())
         };
-        list::run(repo.store(), (commit.tree, b""), Depth::All, &Silent, &mut each).unwrap();
+        list::run(repo.store(), (commit.tree, b""), ListDepth::All, &Silent, &mut each).unwrap();
     }
     lives
 }
 
-fn search(repo: &Repo, starts: &[CommitId], options: &Options<'_>) -> (Vec<Found>, find::Outcome) {
+fn search(
+    repo: &Repo,
+    starts: &[CommitId],
+    options: &FindOptions<'_>,
+) -> (Vec<FoundPath>, find::FindOutcome) {
     let mut all = Vec::new();
-    let mut each = |found: &Found| {
+    let mut each = |found: &FoundPath| {
         all.push(found.clone());
         Ok::<_, PastError>(())
     };
@@ -130,10 +135,10 @@ fn search(repo: &Repo, starts: &[CommitId], options: &Options<'_>) -> (Vec<Found
     (all, outcome)
 }
 
-/// What a search tells, in the form of [`lives`]: each range is walked.
-fn lives_found(repo: &Repo, found: &[Found]) -> Lives {
+/// Converts the results of a search to the form of [`lives`], by walking each range.
+fn lives_found(repo: &Repo, found: &[FoundPath]) -> Lives {
     let mut lives = Lives::new();
-    for Found { path, versions } in found {
+    for FoundPath { path, versions } in found {
         let path = String::from_utf8(path.clone()).unwrap();
         for version in versions {
             let mut commits = BTreeSet::new();
@@ -177,15 +182,15 @@ fn a_search_tells_what_a_look_at_every_commit_tells() {
         }
         let starts = &commits[commits.len() - 3..];
         let name = |path: &str| path.rsplit('/').next().unwrap().to_owned();
-        let file = |kind: &Kind| matches!(kind, Kind::File { .. });
-        let folder = |kind: &Kind| matches!(kind, Kind::Folder { .. });
+        let file = |kind: &EntryKind| matches!(kind, EntryKind::File { .. });
+        let folder = |kind: &EntryKind| matches!(kind, EntryKind::Folder { .. });
         #[expect(clippy::type_complexity, reason = "a table of cases")]
-        let cases: [(&str, Option<Wanted>, &dyn Fn(&str, &Kind) -> bool); 9] = [
+        let cases: [(&str, Option<KindFilter>, &dyn Fn(&str, &EntryKind) -> bool); 9] = [
             ("*.rs", None, &|path, _| path.ends_with(".rs")),
             ("x.rs", None, &|path, _| name(path) == "x.rs"),
             ("**", None, &|_, _| true),
             ("d/**", None, &|path, _| path.starts_with("d/")),
-            ("**/[ab]*", Some(Wanted::File), &|path, kind| {
+            ("**/[ab]*", Some(KindFilter::File), &|path, kind| {
                 file(kind) && name(path).starts_with(['a', 'b'])
             }),
             ("*/", None, &|path, kind| folder(kind) && !path.is_empty()),
@@ -194,11 +199,12 @@ fn a_search_tells_what_a_look_at_every_commit_tells() {
             ("nothing", None, &|_, _| false),
         ];
         for (pattern, wanted, takes) in cases {
-            let options = Options { wanted, ..Options::new(pattern.as_bytes()) };
+            let options = FindOptions { wanted, ..FindOptions::new(pattern.as_bytes()) };
             let (found, outcome) = search(&repo, starts, &options);
-            // However little is held at a time.
+            // The results do not depend on the memory limit.
             for limit_bytes in [0, 2_000, 6_000, 20_000] {
-                let (again, counted) = search(&repo, starts, &Options { limit_bytes, ..options });
+                let (again, counted) =
+                    search(&repo, starts, &FindOptions { limit_bytes, ..options });
                 assert_eq!(again, found, "{pattern}, {limit_bytes} bytes, seed {seed}");
                 assert_eq!((counted.commits, counted.paths), (outcome.commits, outcome.paths));
             }
@@ -213,7 +219,7 @@ fn a_search_tells_what_a_look_at_every_commit_tells() {
     }
 }
 
-/// A line of commits; in each, `change` is asked to change the source.
+/// Makes a line of commits. `change` changes the source before each.
 fn line(scratch: &Scratch, commits: usize, change: impl Fn(usize)) -> CommitId {
     let mut last = None;
     for number in 0..commits {
@@ -232,11 +238,12 @@ fn a_tree_that_many_commits_have_is_read_once() {
     let tip = line(&scratch, 30, |number| scratch.write("d0/changing", format!("{number}")));
     let repo = scratch.repo();
     for pattern in ["f*", "nothing", "d3/f1", "**"] {
-        let (_, outcome) = search(&repo, &[tip], &Options::new(pattern.as_bytes()));
-        // The top and one folder for each commit, and the other folders once.
+        let (_, outcome) = search(&repo, &[tip], &FindOptions::new(pattern.as_bytes()));
+        // Two trees for each commit, the root and one folder, and the other folders
+        // once.
         assert!(outcome.trees <= 30 * 2 + 20, "{pattern}: {} trees", outcome.trees);
     }
-    let (_, outcome) = search(&repo, &[tip], &Options::new(b"d3/f1"));
+    let (_, outcome) = search(&repo, &[tip], &FindOptions::new(b"d3/f1"));
     assert!(outcome.trees <= 31, "{} trees", outcome.trees);
 }
 
@@ -252,19 +259,20 @@ fn of_a_large_folder_only_the_leaves_that_changed_are_read() {
         number => scratch.write(&format!("large/f{:05}", number * 7), "new"),
     });
     let repo = scratch.repo();
-    let (found, outcome) = search(&repo, &[tip], &Options::new(b"f0*"));
-    let takes = |path: &str, _: &Kind| path.contains("/f0");
+    let (found, outcome) = search(&repo, &[tip], &FindOptions::new(b"f0*"));
+    let takes = |path: &str, _: &EntryKind| path.contains("/f0");
     assert_eq!(lives_found(&repo, &found), lives(&repo, &[tip], &takes));
     let (_, first) = search(
         &repo,
         &[reached(&repo, &[tip]).into_iter().find(|(_, c)| c.parents.is_empty()).unwrap().0],
-        &Options::new(b"f0*"),
+        &FindOptions::new(b"f0*"),
     );
-    // A top, a node and one leaf for each further commit, two where cuts moved.
+    // For each further commit: a root, a node and one leaf, or two leaves where a split
+    // point moved.
     assert!(first.trees > 4, "the folder is split: {}", first.trees);
     assert!(outcome.trees <= first.trees + 5 * 4, "{} after {}", outcome.trees, first.trees);
 
-    let all = stats::Options { commits: 9, files: 3 };
+    let all = stats::StatsOptions { commits: 9, files: 3 };
     let outcome = stats::run(repo.store(), &[tip], &all, &Silent).unwrap();
     let changed: Vec<u64> =
         outcome.commits.iter().map(|commit| commit.added.changed_files).collect();
@@ -280,12 +288,12 @@ fn names_need_not_be_utf_8() {
     let tip = scratch.commit().id.unwrap();
     let repo = scratch.repo();
     for pattern in [&b"caf\xe9"[..], b"caf?", b"c*", b"*\xe9"] {
-        let (found, _) = search(&repo, &[tip], &Options::new(pattern));
+        let (found, _) = search(&repo, &[tip], &FindOptions::new(pattern));
         assert_eq!(found[0].path, b"caf\xe9", "{pattern:?}");
     }
-    let options = Options { case: Case::Ignored, ..Options::new(b"CAF\xe9") };
+    let options = FindOptions { case: Case::Ignored, ..FindOptions::new(b"CAF\xe9") };
     assert_eq!(search(&repo, &[tip], &options).0.len(), 1);
-    let steps = steps(&repo, &[tip], &[b"caf\xe9"], Renames::Ignore);
+    let steps = steps(&repo, &[tip], &[b"caf\xe9"], FollowRenames::Ignore);
     assert_eq!(steps.unwrap().len(), 1);
 }
 
@@ -293,9 +301,9 @@ fn steps(
     repo: &Repo,
     starts: &[CommitId],
     paths: &[&[u8]],
-    renames: Renames,
-) -> Result<Vec<path_log::Step>, PastError> {
-    let options = log::Options::default();
+    renames: FollowRenames,
+) -> Result<Vec<path_log::PathChange>, PastError> {
+    let options = log::LogOptions::default();
     path_log::run(repo.store(), starts, paths, (&options, renames), &Silent)?.collect()
 }
 
@@ -315,8 +323,10 @@ fn a_path_is_listed_where_it_changed() {
             let there = |id: &CommitId| {
                 resolve_path(repo.store(), commits[id].tree, path.as_bytes()).ok().map(|found| {
                     match found {
-                        snap_core::repo::path::Found::Entry(entry) => format!("{:?}", entry.kind),
-                        snap_core::repo::path::Found::Root(_) => String::new(),
+                        snap_core::repo::path::ResolvedPath::Entry(entry) => {
+                            format!("{:?}", entry.kind)
+                        }
+                        snap_core::repo::path::ResolvedPath::Root(_) => String::new(),
                     }
                 })
             };
@@ -326,7 +336,7 @@ fn a_path_is_listed_where_it_changed() {
             };
             let mut expected: Vec<&CommitId> = commits.keys().filter(changed).collect();
             expected.sort_by_key(|id| std::cmp::Reverse(commits[id].time));
-            match steps(&repo, tip.as_slice(), &[path.as_bytes()], Renames::Ignore) {
+            match steps(&repo, tip.as_slice(), &[path.as_bytes()], FollowRenames::Ignore) {
                 Ok(steps) => {
                     let found: Vec<&CommitId> = steps.iter().map(|step| &step.id).collect();
                     assert_eq!(found, expected, "{path}, seed {seed}");
@@ -355,22 +365,24 @@ fn a_merge_is_left_out_when_it_has_the_path_as_a_parent_has_it() {
     let base = commit(&repo, base, &[], 1);
     let side = commit(&repo, ours, &[base], 2);
     let main = commit(&repo, theirs, &[base], 3);
-    let ids = |steps: Vec<path_log::Step>| steps.iter().map(|step| step.id).collect::<Vec<_>>();
-    let log = |tip| ids(steps(&repo, &[tip], &[b"file"], Renames::Ignore).unwrap());
+    let ids =
+        |steps: Vec<path_log::PathChange>| steps.iter().map(|step| step.id).collect::<Vec<_>>();
+    let log = |tip| ids(steps(&repo, &[tip], &[b"file"], FollowRenames::Ignore).unwrap());
 
-    // As one parent has it: only that one is followed.
+    // The merge has the version of one parent: only that parent is followed.
     let merge = commit(&repo, theirs, &[side, main], 4);
     assert_eq!(log(merge), [main, base]);
-    // As none has it: listed, and all are followed.
+    // The merge has the version of no parent: it is listed, and all parents are
+    // followed.
     let merge = commit(&repo, both, &[side, main], 5);
     assert_eq!(log(merge), [merge, main, base]);
 
-    let first = log::Options {
+    let first = log::LogOptions {
         parents: snap_core::repo::history::Parents::First,
-        ..log::Options::default()
+        ..log::LogOptions::default()
     };
     let merge = commit(&repo, theirs, &[side, main], 6);
-    let renames = (&first, Renames::Ignore);
+    let renames = (&first, FollowRenames::Ignore);
     let log = path_log::run(repo.store(), &[merge], &[b"file"], renames, &Silent).unwrap();
     assert_eq!(ids(log.map(Result::unwrap).collect()), [merge, base]);
 }
@@ -391,13 +403,13 @@ fn a_renamed_file_and_a_renamed_folder_are_followed() {
     let log = |path: &str, renames| {
         let steps = steps(&repo, &[third], &[path.as_bytes()], renames).unwrap();
         let text = |path: &[u8]| String::from_utf8(path.to_vec()).unwrap();
-        let from = |step: &path_log::Step| step.moved.iter().map(|m| text(&m.from)).collect();
+        let from = |step: &path_log::PathChange| step.moved.iter().map(|m| text(&m.from)).collect();
         steps.iter().map(|step| (step.id, from(step))).collect::<Vec<(CommitId, Vec<String>)>>()
     };
     let none = Vec::new;
-    assert_eq!(log("renamed", Renames::Ignore), [(third, none())]);
+    assert_eq!(log("renamed", FollowRenames::Ignore), [(third, none())]);
     assert_eq!(
-        log("renamed", Renames::Follow),
+        log("renamed", FollowRenames::Follow),
         [
             (third, vec!["new/deep/file".to_owned()]),
             (second, vec!["old/deep/file".to_owned()]),
@@ -405,11 +417,11 @@ fn a_renamed_file_and_a_renamed_folder_are_followed() {
         ]
     );
     assert_eq!(
-        log("new/other", Renames::Follow),
+        log("new/other", FollowRenames::Follow),
         [(second, vec!["old/other".to_owned()]), (first, none())]
     );
-    // Nothing was it before: it is empty.
-    assert_eq!(log("new/deep/file2", Renames::Follow), [(third, none())]);
+    // It is empty, so no earlier file counts as its origin.
+    assert_eq!(log("new/deep/file2", FollowRenames::Follow), [(third, none())]);
 }
 
 #[test]
@@ -429,7 +441,7 @@ fn what_commits_add_amounts_to_what_is_stored() {
     let tip = scratch.commit().id.unwrap();
     let repo = scratch.repo();
 
-    let options = stats::Options { commits: 2, files: 2 };
+    let options = stats::StatsOptions { commits: 2, files: 2 };
     let outcome = stats::run(repo.store(), &[tip], &options, &Silent).unwrap();
     let store = &outcome.store;
     let all = &outcome.added;
@@ -450,7 +462,7 @@ fn what_commits_add_amounts_to_what_is_stored() {
     assert_eq!(newest.id, tip);
     assert_eq!((newest.added.changed_files, newest.added.changed_bytes), (1, 16_000));
     assert_eq!(newest.added.data.objects, 0);
-    // Of the large file only the last chunk is new.
+    // Only the last chunk of the large file is new.
     assert!(second.added.data.raw_bytes < 1000 + (8 << 20), "{:?}", second.added);
     assert!(second.added.data.raw_bytes < second.added.changed_bytes);
     let files: Vec<(u64, &[u8])> =
@@ -466,19 +478,19 @@ fn a_missing_tree_is_named_with_its_commit() {
     crafted.add(&[claim]);
     let id = crafted.commit(root);
     let repo = crafted.repo();
-    let mut each = |_: &Found| Ok::<_, PastError>(());
-    let options = stats::Options { commits: 1, files: 1 };
+    let mut each = |_: &FoundPath| Ok::<_, PastError>(());
+    let options = stats::StatsOptions { commits: 1, files: 1 };
     let errors = [
-        find::run(repo.store(), &[id], &Options::new(b"x"), &Silent, &mut each).unwrap_err(),
+        find::run(repo.store(), &[id], &FindOptions::new(b"x"), &Silent, &mut each).unwrap_err(),
         stats::run(repo.store(), &[id], &options, &Silent).unwrap_err(),
-        steps(&repo, &[id], &[b"dir/x"], Renames::Ignore).unwrap_err(),
+        steps(&repo, &[id], &[b"dir/x"], FollowRenames::Ignore).unwrap_err(),
     ];
     for error in errors {
         assert_eq!(error.to_string(), format!("cannot read `dir` in commit {id:.12}"));
         assert_eq!(error.kind(), ErrorKind::NotFound);
     }
-    // A path that leads elsewhere does not need it.
-    find::run(repo.store(), &[id], &Options::new(b"other/x"), &Silent, &mut each).unwrap();
+    // A search for a path elsewhere does not need the missing tree.
+    find::run(repo.store(), &[id], &FindOptions::new(b"other/x"), &Silent, &mut each).unwrap();
 }
 
 #[test]
@@ -497,15 +509,20 @@ fn a_tree_of_more_paths_than_anybody_can_walk_is_searched_quickly() {
     crafted.add(&claims);
     let tip = crafted.commit(id);
     let repo = crafted.repo();
-    let (found, outcome) = search(&repo, &[tip], &Options::new(b"nothing"));
+    let (found, outcome) = search(&repo, &[tip], &FindOptions::new(b"nothing"));
     assert_eq!((found.len(), outcome.trees), (0, 61));
-    let options = stats::Options { commits: 1, files: 1 };
+    let options = stats::StatsOptions { commits: 1, files: 1 };
     stats::run(repo.store(), &[tip], &options, &Silent).unwrap();
 }
 
-/// A tree with `levels` folders below each other, each of which is in the one above
-/// under `names`, and with a file of this content in the lowest.
-fn expanding(crafted: &Crafted, levels: usize, names: &[&[u8]], content: &[u8]) -> TreeId {
+/// Makes a tree with `levels` nested folders. Each contains the next one under all of
+/// `names`, and the innermost one has a file with this content.
+pub(crate) fn expanding(
+    crafted: &Crafted,
+    levels: usize,
+    names: &[&[u8]],
+    content: &[u8],
+) -> TreeId {
     let file = Body::File(snap_core::base::id::BlobId::of(content), content.len() as u64);
     let (mut id, claim) = tree(leaf(&[(b"file", file)]));
     let mut claims = vec![blob(content), claim];
@@ -528,7 +545,7 @@ fn changes_in_more_paths_than_anybody_can_walk_are_counted_quickly() {
         let tree = expanding(&crafted, levels, &names, b"two, longer");
         let second = crafted.commit_after(tree, vec![first]);
         let repo = crafted.repo();
-        let options = stats::Options { commits: 2, files: 2 };
+        let options = stats::StatsOptions { commits: 2, files: 2 };
         let outcome = stats::run(repo.store(), &[second], &options, &Silent).unwrap();
         let added = &outcome.commits[0].added;
         assert_eq!(added.changed_files, files);

@@ -1,9 +1,9 @@
 //! A simulated power cut before each step that changes a store.
 //!
-//! What survives: of a file what its last sync covered, of a folder the names
-//! at its last sync. What was done since is lost as a whole, or the names
-//! survive and the contents do not, or each by chance: file systems do all of
-//! these. The same is tested on a real file system in `tests/cli`.
+//! The content of a file survives as of its last sync, and the names in a folder as of
+//! its last sync. Later changes are all lost, or the names survive without the
+//! contents, or each survives by chance: file systems do all of these. `tests/cli`
+//! tests the same on a real file system.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -15,12 +15,12 @@ use std::{
 
 use snap_core::{
     base::{id::CommitId, observe::Silent, time::Time},
-    disk::{Disk, Gate, Step, Verdict},
+    disk::{Disk, DiskStep, FaultDecision, FaultInjector},
     ops::{
-        commit::{self, Source},
+        commit::{self, CommitSource},
         tidy,
     },
-    repo::{Change, RefName, Repo},
+    repo::{RefLogMessage, RefName, Repo},
 };
 use snap_testkit::{bytes::Corpus, rng::Rng};
 
@@ -29,7 +29,7 @@ use crate::{
     scratch::{Scratch, check, on_branch, open_gated, options, refs, temporary},
 };
 
-/// What becomes of something that was not synced.
+/// The fate of changes that were not synced.
 #[derive(Clone, Copy, Debug)]
 enum Unsynced {
     Lost,
@@ -49,7 +49,7 @@ struct Recorder {
 
 #[derive(Debug, Default)]
 struct State {
-    last: Option<(Step, PathBuf)>,
+    last: Option<(DiskStep, PathBuf)>,
     /// Durable contents by inode.
     contents: HashMap<u64, Vec<u8>>,
     /// Durable names of folders by inode.
@@ -59,25 +59,25 @@ struct State {
     steps: usize,
 }
 
-impl Gate for Recorder {
-    fn pass(&self, step: Step, path: &Path) -> Verdict {
+impl FaultInjector for Recorder {
+    fn decide(&self, step: DiskStep, path: &Path) -> FaultDecision {
         let mut state = self.state.lock().unwrap();
         state.settle();
         self.cut(&mut state, &format!("before {step:?} of {}", path.display()));
         state.last = Some((step, path.to_owned()));
-        Verdict::Go
+        FaultDecision::Go
     }
 }
 
 impl State {
-    /// Takes in what the last step made durable.
+    /// Records what the last step made durable.
     fn settle(&mut self) {
         match self.last.take() {
-            Some((Step::Sync, path)) => {
+            Some((DiskStep::Sync, path)) => {
                 let inode = fs_err::metadata(&path).unwrap().ino();
                 self.contents.insert(inode, fs_err::read(&path).unwrap());
             }
-            Some((Step::SyncFolder, path)) => self.sync_folder(&path),
+            Some((DiskStep::SyncFolder, path)) => self.sync_folder(&path),
             _ => {}
         }
     }
@@ -122,7 +122,7 @@ impl Recorder {
         Arc::new(Self { root, cuts, state: Mutex::new(state) })
     }
 
-    /// Writes down what would be left if the power went now, in each way.
+    /// Writes the state after a power cut at this point, in each variant.
     fn cut(&self, state: &mut State, told: &str) {
         state.steps += 1;
         let mut now = HashMap::new();
@@ -143,7 +143,7 @@ impl Recorder {
         }
     }
 
-    /// Ends the recording with a cut after the last step.
+    /// Ends the recording with a power cut after the last step.
     fn finish(&self) -> Vec<(String, PathBuf)> {
         let mut state = self.state.lock().unwrap();
         state.settle();
@@ -152,8 +152,8 @@ impl Recorder {
     }
 }
 
-/// Makes the folder with this inode as it would be found; `keep` says whether
-/// something that was not synced survives, a name (`true`) or a content.
+/// Writes the folder with this inode as it is after the power cut. `keep` returns true
+/// if an unsynced change survives: of a name (`true`) or a content (`false`).
 fn write_cut(
     state: &mut State,
     now: &HashMap<u64, PathBuf>,
@@ -185,14 +185,14 @@ fn write_cut(
     }
 }
 
-/// Does `act` and cuts the power before each of its steps.
+/// Runs `act` with a power cut before each of its steps.
 #[track_caller]
 fn cut_each_step(scratch: &Scratch, act: &dyn Fn(&Repo) -> Result<(), String>) {
     let before = refs(&scratch.repo());
     let commits = check(&scratch.repo()).unwrap();
     let cuts = temporary();
     let recorder = Recorder::new(&scratch.store(), cuts.path());
-    let repo = open_gated(&scratch.store(), Arc::clone(&recorder) as Arc<dyn Gate>);
+    let repo = open_gated(&scratch.store(), Arc::clone(&recorder) as Arc<dyn FaultInjector>);
     act(&repo).unwrap();
     let made = recorder.finish();
     let after = refs(&scratch.repo());
@@ -201,25 +201,25 @@ fn cut_each_step(scratch: &Scratch, act: &dyn Fn(&Repo) -> Result<(), String>) {
     for (number, (told, dir)) in made.iter().enumerate() {
         let (refs, have) = after_power(dir).unwrap_or_else(|error| panic!("{told}: {error}"));
         if number >= last {
-            assert_eq!(refs, after, "{told}: acknowledged, but not there");
+            assert_eq!(refs, after, "{told}: an acknowledged commit is missing");
         }
         for (name, id) in &before {
             let stands = refs.iter().find(|(have, _)| have == name).map(|(_, id)| *id);
             let new = after.iter().find(|(have, _)| have == name).map(|(_, id)| *id);
-            assert!(stands == Some(*id) || stands == new, "{told}: {name} stands at {stands:?}");
+            assert!(stands == Some(*id) || stands == new, "{told}: {name} is at {stands:?}");
         }
         assert!(have >= commits, "{told}");
     }
 }
 
-/// Opens what a power cut left, reads all of it, and commits to it.
+/// Opens a store after a power cut, reads all of it, and commits to it.
 fn after_power(dir: &Path) -> Result<(Vec<(String, CommitId)>, usize), String> {
     let open = || Repo::open(dir, Disk::default(), &Silent).map_err(|error| format!("{error:?}"));
     let repo = open()?;
     let found = (refs(&repo), check(&repo)?);
     let source = temporary();
     fs_err::write(source.path().join("next"), "next").unwrap();
-    let next = Source::Folder(source.path().to_owned());
+    let next = CommitSource::Folder(source.path().to_owned());
     commit::run(&repo, next, &on_branch("next"), &Silent).map_err(|error| format!("{error:?}"))?;
     check(&open()?)?;
     Ok(found)
@@ -228,7 +228,7 @@ fn after_power(dir: &Path) -> Result<(Vec<(String, CommitId)>, usize), String> {
 fn commit_source(scratch: &Scratch) -> impl Fn(&Repo) -> Result<(), String> {
     let source = scratch.source();
     move |repo| {
-        let done = commit::run(repo, Source::Folder(source.clone()), &options(), &Silent);
+        let done = commit::run(repo, CommitSource::Folder(source.clone()), &options(), &Silent);
         done.map(drop).map_err(|error| error.to_string())
     }
 }
@@ -271,7 +271,7 @@ fn a_stub_that_was_acknowledged_survives_a_power_cut() {
     let (from, commits) = bundle::history();
     let (scratch, cuts) = (Scratch::new(), temporary());
     let recorder = Recorder::new(&scratch.store(), cuts.path());
-    let repo = open_gated(&scratch.store(), Arc::clone(&recorder) as Arc<dyn Gate>);
+    let repo = open_gated(&scratch.store(), Arc::clone(&recorder) as Arc<dyn FaultInjector>);
     elsewhere::stub(from.repo().store(), &repo, commits[2]);
     let made = recorder.finish();
     let packs = from.repo().store().packs();
@@ -281,7 +281,7 @@ fn a_stub_that_was_acknowledged_survives_a_power_cut() {
         if number >= made.len() - WAYS.len() {
             assert_eq!(repo.store().partial_packs(), packs, "{told}");
         }
-        // A ref stands for what is known, be it elsewhere.
+        // The commit of a ref is known, although it lies elsewhere.
         for (name, id) in refs(&repo) {
             assert!(repo.store().locate(&id.object()).unwrap().is_some(), "{told}: {name}");
         }
@@ -293,7 +293,7 @@ fn refs_survive_a_power_cut_at_each_step() {
     let scratch = Scratch::new();
     scratch.write("a", "a");
     let id = scratch.commit().id.unwrap();
-    let change = Change { time: Time { secs: 1, nanos: 0 }, who: "Ann", reason: "test" };
+    let change = RefLogMessage { time: Time { secs: 1, nanos: 0 }, who: "Ann", reason: "test" };
     cut_each_step(&scratch, &|repo| {
         let refs = repo.refs();
         let names = [RefName::branch("a/b/c").unwrap(), RefName::tag("v1").unwrap()];
@@ -308,7 +308,7 @@ fn the_simulation_loses_what_is_not_synced() {
     let (root, cuts) = (dir.path().join("root"), temporary());
     fs_err::create_dir(&root).unwrap();
     let recorder = Recorder::new(&root, cuts.path());
-    let disk = Disk::with_gate(Arc::clone(&recorder) as Arc<dyn Gate>);
+    let disk = Disk::with_fault_injector(Arc::clone(&recorder) as Arc<dyn FaultInjector>);
     let mut file = disk.create(&root.join("t")).unwrap();
     file.write(b"content").unwrap();
     disk.replace(&root.join("t"), &root.join("unsynced content")).unwrap();

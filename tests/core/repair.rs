@@ -1,33 +1,41 @@
-//! Repair: what is damaged or lost comes back from wherever it still is, and
+//! Repair: damaged or lost objects are recovered from all sources that have them, and
 //! nothing else changes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    time::{Duration, Instant},
 };
 
 use snap_core::{
     base::{
         id::{BlobId, CommitId, ObjectId, PackId, TreeId},
-        observe::Silent,
+        observe::{Note, Observer, Phase, Silent},
     },
-    disk::{Disk, Gate},
+    disk::{Disk, FaultInjector},
     format::{
         pack::{ObjectKind, checksum},
-        tree::Kind,
+        tree::EntryKind,
     },
     ops::{
         cat,
-        repair::{self, Options, Origin, Outcome, Repaired, Run, Source, SourceKind},
+        repair::{
+            self, RepairOptions, RepairOutcome, RepairRun, RepairSource, Repaired, RepairedFrom,
+            SourceKind,
+        },
         verify::{self, Data},
     },
     repo::{
         Config, Repo,
-        path::{Found, resolve_path},
+        path::{ResolvedPath, resolve_path},
     },
-    store::{BundleStore, Content, PackFile, Store, Writer},
+    store::{BundleStore, ContentLayout, ObjectWriter, PackFile, Store},
 };
 use snap_testkit::{bytes::Corpus, rng::Rng};
 
@@ -38,28 +46,28 @@ use crate::{
     shadow::Victim,
 };
 
-/// Repairs a store from others.
-fn repair_from(repo: &Repo, others: &[&Store], data: Data, run: Run) -> Outcome {
+/// Repairs a store from other stores.
+fn repair_from(repo: &Repo, others: &[&Store], data: Data, run: RepairRun) -> RepairOutcome {
     let dir = temporary();
-    let sources: Vec<Source<'_>> = others
+    let sources: Vec<RepairSource<'_>> = others
         .iter()
         .enumerate()
-        .map(|(number, store)| Source::new(format!("{number}"), store, SourceKind::Store))
+        .map(|(number, store)| RepairSource::new(format!("{number}"), store, SourceKind::Store))
         .collect();
-    let options = Options { data, run, scratch: dir.path() };
+    let options = RepairOptions { data, run, scratch: dir.path() };
     repair::run(repo, &|| &sources, &options, &Silent).unwrap()
 }
 
-fn repair(repo: &Repo, others: &[&Store]) -> Outcome {
-    repair_from(repo, others, Data::All, Run::Real)
+fn repair(repo: &Repo, others: &[&Store]) -> RepairOutcome {
+    repair_from(repo, others, Data::All, RepairRun::Real)
 }
 
-/// Whether all is whole after a repair.
-fn is_whole(outcome: &Outcome) -> bool {
+/// Returns true if the store is whole after a repair.
+fn is_whole(outcome: &RepairOutcome) -> bool {
     outcome.lost.is_empty() && outcome.left.problems.is_empty()
 }
 
-/// A second copy of a store.
+/// A copy of a store.
 struct Twin {
     dir: tempfile::TempDir,
 }
@@ -80,13 +88,13 @@ impl Twin {
     }
 }
 
-/// A store with all objects of another one, in packs of other names.
+/// Makes a store with all objects of another one, in packs with other names.
 fn repacked(store: &Store) -> (tempfile::TempDir, Store) {
     let dir = temporary();
     let path = dir.path().join("repacked");
     Store::create(&path, &Disk::default()).unwrap();
     let other = Store::open(&path, Disk::default(), &Silent).unwrap();
-    let writer = Writer::new(&other, 1, 1).unwrap();
+    let writer = ObjectWriter::new(&other, 1, 1).unwrap();
     for pack in store.packs() {
         for object in store.open_pack(&pack).unwrap().objects().unwrap() {
             let bytes = store.object(&object.id, object.kind).unwrap();
@@ -110,18 +118,18 @@ fn repacked(store: &Store) -> (tempfile::TempDir, Store) {
 
 #[track_caller]
 fn assert_clean(repo: &Repo, told: &str) {
-    let found = verify::run(repo, &verify::Options { data: Data::All }, &Silent).unwrap();
+    let found = verify::run(repo, &verify::VerifyOptions { data: Data::All }, &Silent).unwrap();
     assert!(found.problems.is_empty(), "{told}: {:?}", found.problems);
 }
 
-/// Permission bits of all packs of a store.
+/// Returns the permission bits of all packs of a store.
 fn modes(store: &Path) -> BTreeSet<u32> {
     let entries = fs_err::read_dir(store.join("objects")).unwrap();
     entries.map(|entry| entry.unwrap().metadata().unwrap().permissions().mode()).collect()
 }
 
 #[track_caller]
-fn assert_repaired(victim: &Victim, outcome: &Outcome, told: &str) {
+fn assert_repaired(victim: &Victim, outcome: &RepairOutcome, told: &str) {
     assert_eq!(modes(&victim.store()).len(), 1, "{told}: {:?}", modes(&victim.store()));
     assert!(is_whole(outcome), "{told}: {outcome:?}");
     assert_clean(&victim.repo(), told);
@@ -133,7 +141,8 @@ fn quarantine(store: &Path) -> Vec<Vec<u8>> {
     entries.map(|entry| fs_err::read(entry.unwrap().path()).unwrap()).collect()
 }
 
-/// Ways to damage a pack.
+/// A way to damage a pack. Its arguments are the bytes, the offsets of the frames and
+/// the length.
 type Damage = fn(&mut Vec<u8>, &[usize], usize);
 
 const DAMAGES: [(&str, Damage); 8] = [
@@ -165,7 +174,8 @@ fn what_is_stored_elsewhere_here_is_not_fetched_and_the_damaged_pack_goes() {
     let twin = Twin::of(&victim.store());
     let damaged = damage(&victim, DAMAGES[1].1);
     victim.verify(Data::All);
-    // Stores again what the tip needs; the first commit itself is only in the pack.
+    // The commit stores again what the tip needs. The first commit itself is only in
+    // the damaged pack.
     victim.commit_again("damaged");
     let outcome = repair(&victim.repo(), &[]);
     assert_repaired(&victim, &outcome, "no source");
@@ -184,14 +194,43 @@ fn a_damaged_pack_comes_back_under_its_name_from_the_same_pack_elsewhere() {
         let outcome = repair(&victim.repo(), &[twin.repo().store()]);
         assert_repaired(&victim, &outcome, told);
         let from = vec![match told {
-            // All frames are here: only what says where they are came from there.
-            "header" | "footer" | "trailer" => Origin::Here,
-            _ => Origin::Source("0".to_owned()),
+            // All frames are here. Only the tables came from the source.
+            "header" | "footer" | "trailer" => RepairedFrom::Here,
+            _ => RepairedFrom::Source("0".to_owned()),
         }];
         assert_eq!(outcome.repaired, [Repaired::Pack { id: victim.first, from }], "{told}");
         assert_eq!(fs_err::read(&victim.path).unwrap(), victim.whole, "{told}");
         assert_eq!(quarantine(&victim.store()), [damaged], "{told}");
         assert!(!victim.store().join("shadow").exists(), "{told}");
+    }
+}
+
+/// A server keeps packs open as long as it runs.
+#[test]
+fn an_open_store_reads_what_another_process_repaired() {
+    for is_listed_again in [false, true] {
+        let told = format!("listed again: {is_listed_again}");
+        let victim = Victim::new();
+        let twin = Twin::of(&victim.store());
+        let pack = PackFile::open(&victim.path, victim.first).unwrap();
+        let objects = pack.objects().unwrap();
+        let (first, last) = (&objects[0], &objects[objects.len() - 1]);
+        let server = victim.repo();
+        let store = server.store();
+        // Opens the pack, and caches only its last frame.
+        store.object(&last.id, last.kind).unwrap();
+        damage(&victim, DAMAGES[1].1);
+        store.object(&first.id, first.kind).unwrap_err();
+        repair(&victim.repo(), &[twin.repo().store()]);
+        match is_listed_again {
+            false => drop(store.object(&first.id, first.kind).expect(&told)),
+            true => {
+                store.refresh().unwrap();
+                let place = store.locate(&first.id).unwrap().unwrap();
+                assert_eq!(store.pack_id(place.pack), Some(victim.first));
+                store.pack(place.pack).unwrap().stored(&pack.frames()[0]).expect(&told);
+            }
+        }
     }
 }
 
@@ -202,7 +241,7 @@ fn a_lost_pack_comes_back_under_its_name() {
     fs_err::remove_file(&victim.path).unwrap();
     let outcome = repair(&victim.repo(), &[twin.repo().store()]);
     assert_repaired(&victim, &outcome, "lost");
-    let from = vec![Origin::Source("0".to_owned())];
+    let from = vec![RepairedFrom::Source("0".to_owned())];
     assert_eq!(outcome.repaired, [Repaired::Pack { id: victim.first, from }]);
     assert_eq!(fs_err::read(&victim.path).unwrap(), victim.whole);
 }
@@ -214,7 +253,7 @@ fn a_pack_is_put_together_of_what_is_sound_here_and_there() {
     let frames = frame_starts(&victim.path, victim.first);
     assert!(frames.len() > 2);
     damage(&victim, |bytes, frames, _| bytes[frames[0] + 1] ^= 4);
-    // Every other frame is damaged there.
+    // In the source, all frames except the first are damaged.
     let there = twin.repo().store().pack_path(&victim.first);
     let mut bytes = victim.whole.clone();
     frames[1..].iter().for_each(|at| bytes[at + 1] ^= 4);
@@ -235,7 +274,7 @@ fn what_lies_in_other_packs_elsewhere_is_stored_again() {
         }
         let outcome = repair(&victim.repo(), &[&other]);
         assert_repaired(&victim, &outcome, "repacked");
-        let is_object = |repaired: &Repaired| matches!(repaired, Repaired::Object { from: Origin::Source(name), .. } if name == "0");
+        let is_object = |repaired: &Repaired| matches!(repaired, Repaired::Object { from: RepairedFrom::Source(name), .. } if name == "0");
         assert!(outcome.repaired.iter().all(is_object), "{:?}", outcome.repaired);
         let kinds: BTreeSet<ObjectKind> = outcome
             .repaired
@@ -250,7 +289,7 @@ fn what_lies_in_other_packs_elsewhere_is_stored_again() {
     }
 }
 
-/// A project with its store in it.
+/// Makes a project with its store.
 fn project() -> (tempfile::TempDir, Repo, CommitId) {
     let dir = temporary();
     let root = dir.path().join("project");
@@ -264,7 +303,7 @@ fn project() -> (tempfile::TempDir, Repo, CommitId) {
     (dir, open(&store), id)
 }
 
-/// Flips a byte in each data frame of the only pack.
+/// Flips a bit in each data frame of the only pack.
 fn lose_contents(repo: &Repo) {
     let [id] = repo.store().packs()[..] else { panic!("one pack") };
     let path = repo.store().pack_path(&id);
@@ -290,7 +329,8 @@ fn live_files_give_back_what_they_still_have() {
     fs_err::write(&path, &changed).unwrap();
     let repo = open(repo.dir());
     let outcome = repair(&repo, &[]);
-    // The chunk that changed, and the list, which nothing proves without the chunk.
+    // The changed chunk is lost, and so is the chunk list, which cannot be verified
+    // without it.
     let mut kinds: Vec<ObjectKind> = outcome.lost.iter().map(|lost| lost.kind).collect();
     kinds.sort_unstable();
     assert_eq!(kinds, [ObjectKind::Blob, ObjectKind::ChunkList], "{outcome:?}");
@@ -298,7 +338,7 @@ fn live_files_give_back_what_they_still_have() {
     let touched: BTreeSet<&[u8]> =
         outcome.left.touched.paths.iter().map(|path| &*path.path).collect();
     assert_eq!(touched, [&b"changed"[..]].into());
-    let from: Vec<&Origin> = outcome
+    let from: Vec<&RepairedFrom> = outcome
         .repaired
         .iter()
         .filter_map(|repaired| match repaired {
@@ -306,11 +346,11 @@ fn live_files_give_back_what_they_still_have() {
             _ => None,
         })
         .collect();
-    let file = |name: &str| Origin::File(name.into());
+    let file = |name: &str| RepairedFrom::File(name.into());
     for name in ["sub/small", "large", "changed"] {
         assert!(from.contains(&&file(name)), "{name}: {from:?}");
     }
-    // The file as it was brings the rest.
+    // The original file provides the rest.
     changed[11 << 20] ^= 1;
     fs_err::write(&path, &changed).unwrap();
     let repo = open(repo.dir());
@@ -320,8 +360,8 @@ fn live_files_give_back_what_they_still_have() {
     let tree = repo.store().commit(&id).unwrap().tree;
     for name in ["sub/small", "large", "changed"] {
         let found = resolve_path(repo.store(), tree, name.as_bytes()).unwrap();
-        let Found::Entry(entry) = found else { panic!("{name}") };
-        let Kind::File { id, .. } = entry.kind else { panic!("{name}") };
+        let ResolvedPath::Entry(entry) = found else { panic!("{name}") };
+        let EntryKind::File { id, .. } = entry.kind else { panic!("{name}") };
         let mut content = Vec::new();
         cat::run(repo.store(), &id, &mut content, &Silent).unwrap();
         assert_eq!(content, fs_err::read(repo.project().unwrap().join(name)).unwrap(), "{name}");
@@ -331,7 +371,7 @@ fn live_files_give_back_what_they_still_have() {
 #[test]
 fn a_lost_list_of_chunks_is_made_again_of_the_file() {
     let (dir, repo, _) = project();
-    // Another snapshot of the same files, without the list in its pack.
+    // Another snapshot of the same files, whose pack lacks the chunk list.
     let [id] = repo.store().packs()[..] else { panic!("one pack") };
     let path = repo.store().pack_path(&id);
     let (_repacked, other) = repacked(repo.store());
@@ -346,7 +386,7 @@ fn a_lost_list_of_chunks_is_made_again_of_the_file() {
         .filter_map(|object| keep(&object.id, object.kind))
         .collect();
     let repo = open(repo.dir());
-    let writer = Writer::new(repo.store(), 1, 1).unwrap();
+    let writer = ObjectWriter::new(repo.store(), 1, 1).unwrap();
     for (id, kind) in structure {
         let bytes = other.object(&id, kind).unwrap();
         match kind {
@@ -375,8 +415,8 @@ fn a_bundle_gives_back_what_nobody_else_has() {
     fs_err::write(&file, bundle).unwrap();
     fs_err::remove_file(&victim.path).unwrap();
     let bundle = BundleStore::open_incomplete(&file, dir.path(), &Silent).unwrap();
-    let source = [Source::new("all.snap".to_owned(), bundle.store(), SourceKind::Bundle)];
-    let options = Options { data: Data::None, run: Run::Real, scratch: dir.path() };
+    let source = [RepairSource::new("all.snap".to_owned(), bundle.store(), SourceKind::Bundle)];
+    let options = RepairOptions { data: Data::None, run: RepairRun::Real, scratch: dir.path() };
     let outcome = repair::run(&victim.repo(), &|| &source, &options, &Silent).unwrap();
     assert_repaired(&victim, &outcome, "bundle");
     assert!(outcome.repaired.len() > 10);
@@ -395,21 +435,21 @@ fn what_is_sound_in_a_damaged_pack_is_rescued_and_the_rest_stays_lost() {
         outcome.repaired
     );
     assert!(victim.path.exists(), "a pack stays while something in it is lost");
-    // Each object is either there or lost.
+    // Each object is either readable or reported as lost.
     let (all, store) = (whole.repo(), victim.repo());
     let lost: BTreeSet<ObjectId> = outcome.lost.iter().map(|lost| lost.id).collect();
     for object in all.store().open_pack(&victim.first).unwrap().objects().unwrap() {
         let is_there = store.store().is_stored(&object.id).unwrap();
         assert_ne!(is_there, lost.contains(&object.id), "{object:?}");
     }
-    // Again, nothing changes; with the other copy, all comes back.
+    // A second repair changes nothing. With the other copy, everything is recovered.
     let again = repair(&victim.repo(), &[]);
     assert_eq!((again.repaired.len(), again.lost), (0, outcome.lost));
     let outcome = repair(&victim.repo(), &[whole.repo().store()]);
     assert_repaired(&victim, &outcome, "with a copy");
 }
 
-/// Every file of a store, but for what is derived.
+/// Returns the content of every file of a store, except derived files.
 fn files(store: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let entries = walkdir::WalkDir::new(store).into_iter().map(Result::unwrap);
     let files = entries.filter(|entry| entry.file_type().is_file());
@@ -419,9 +459,9 @@ fn files(store: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 #[derive(Debug)]
 struct Refusing;
 
-impl Gate for Refusing {
-    fn pass(&self, _: snap_core::disk::Step, _: &Path) -> snap_core::disk::Verdict {
-        snap_core::disk::Verdict::Fail(std::io::Error::other("a dry run"))
+impl FaultInjector for Refusing {
+    fn decide(&self, _: snap_core::disk::DiskStep, _: &Path) -> snap_core::disk::FaultDecision {
+        snap_core::disk::FaultDecision::Fail(std::io::Error::other("a dry run"))
     }
 }
 
@@ -433,11 +473,11 @@ fn a_dry_run_tells_the_same_and_writes_nothing() {
         damage(&victim, how);
         let before = files(&victim.store());
         let repo = open_gated(&victim.store(), Arc::new(Refusing));
-        let plan = repair_from(&repo, &[twin.repo().store()], Data::All, Run::Dry);
+        let plan = repair_from(&repo, &[twin.repo().store()], Data::All, RepairRun::Dry);
         assert!(plan.lost.is_empty(), "{told}: {plan:?}");
         assert_eq!(plan.repaired.len(), 1, "{told}: {plan:?}");
-        let lost = repair_from(&repo, &[], Data::All, Run::Dry);
-        // Where the list of objects is damaged, the index still knows them.
+        let lost = repair_from(&repo, &[], Data::All, RepairRun::Dry);
+        // If the object table is damaged, the index still has the objects.
         assert_eq!(lost.lost.is_empty(), told == "footer", "{told}");
         assert_eq!(files(&victim.store()), before, "{told}");
         assert_repaired(&victim, &repair(&victim.repo(), &[twin.repo().store()]), told);
@@ -449,7 +489,7 @@ fn a_pack_whose_list_of_objects_is_damaged_gives_what_the_index_knows() {
     let victim = Victim::new();
     let pack = PackFile::open(&victim.path, victim.first).unwrap();
     let objects = pack.objects().unwrap().len();
-    // The last kind of an object, before the trailer.
+    // Damage the kind of the last object, just before the trailer.
     damage(&victim, |bytes, _, end| bytes[end - 49] ^= 1);
     assert!(PackFile::open(&victim.path, victim.first).is_ok());
     let outcome = repair(&victim.repo(), &[]);
@@ -478,10 +518,11 @@ fn a_repair_survives_each_step_failing_and_the_next_one_finishes_it() {
         let others = if in_other_packs { [&other] } else { [there.store()] };
         damage(&victim, DAMAGES[1].1);
         let try_repair = |store: &Path, fault: &Arc<Fault>| {
-            let repo = open_gated(store, Arc::clone(fault) as Arc<dyn Gate>);
+            let repo = open_gated(store, Arc::clone(fault) as Arc<dyn FaultInjector>);
             let dir = temporary();
-            let source = [Source::new("other".to_owned(), others[0], SourceKind::Store)];
-            let options = Options { data: Data::All, run: Run::Real, scratch: dir.path() };
+            let source = [RepairSource::new("other".to_owned(), others[0], SourceKind::Store)];
+            let options =
+                RepairOptions { data: Data::All, run: RepairRun::Real, scratch: dir.path() };
             repair::run(&repo, &|| &source, &options, &Silent)
         };
         let fault = Fault::new(Plan::Nothing, 0);
@@ -504,7 +545,7 @@ fn a_repair_survives_each_step_failing_and_the_next_one_finishes_it() {
     }
 }
 
-/// Objects that can be read.
+/// Returns the objects that can be read.
 fn readable(repo: &Repo) -> BTreeSet<ObjectId> {
     let store = repo.store();
     let mut all = BTreeSet::new();
@@ -515,7 +556,7 @@ fn readable(repo: &Repo) -> BTreeSet<ObjectId> {
     all
 }
 
-/// Removes, cuts or flips packs at random. Says what was done.
+/// Removes, truncates or changes packs at random. Returns what was done.
 fn damage_at_random(store: &Path, rng: &mut Rng, most: usize) -> Vec<String> {
     let mut packs: Vec<PathBuf> = fs_err::read_dir(store.join("objects"))
         .unwrap()
@@ -551,7 +592,7 @@ fn damage_at_random(store: &Path, rng: &mut Rng, most: usize) -> Vec<String> {
     done
 }
 
-/// A small history at random, and its commits with what they held.
+/// Makes a small random history. Returns its commits with their contents.
 fn history_at_random(rng: &mut Rng) -> (Scratch, Vec<(CommitId, tempfile::TempDir)>) {
     let scratch = Scratch::new();
     let mut commits = Vec::new();
@@ -572,9 +613,10 @@ fn history_at_random(rng: &mut Rng) -> (Scratch, Vec<(CommitId, tempfile::TempDi
     (scratch, commits)
 }
 
-/// Objects of all packs that two copies together have: a frame counts if one copy has
-/// its bytes and something says where it is. That is a footer of either copy, or the
-/// frame table and the index of the copy itself.
+/// Returns the objects that two copies together have. An object counts if one copy has
+/// the bytes of its frame, and the location of the frame is known. The location comes
+/// from a footer of either copy, or from the frame table and the index of the copy
+/// itself.
 fn reachable_in(original: &Store, copies: [&Path; 2]) -> BTreeSet<ObjectId> {
     let mut found = BTreeSet::new();
     for id in original.packs() {
@@ -603,21 +645,22 @@ fn reachable_in(original: &Store, copies: [&Path; 2]) -> BTreeSet<ObjectId> {
     found
 }
 
-/// Whether an object is a list of chunks of which one is lost: nothing proves it.
+/// Returns true if an object is a chunk list with a lost chunk, which cannot be
+/// verified.
 fn is_unproven(original: &Store, id: &ObjectId, known: &BTreeSet<ObjectId>) -> bool {
     match original.content(&BlobId::from_object(*id)) {
-        Ok(Content::Chunks(chunks)) => {
+        Ok(ContentLayout::Chunks(chunks)) => {
             chunks.iter().any(|chunk| !known.contains(&chunk.id.object()))
         }
         _ => false,
     }
 }
 
-/// All objects that the refs reach, from a whole copy.
+/// Returns all objects that the refs reach, according to an undamaged copy.
 fn reached(repo: &Repo) -> BTreeSet<ObjectId> {
     let tips: Vec<CommitId> = refs(repo).into_iter().map(|(_, id)| id).collect();
     let mut met = BTreeSet::new();
-    let mut enter = |id: &ObjectId, _: &snap_core::store::Place| Ok(met.insert(*id));
+    let mut enter = |id: &ObjectId, _: &snap_core::store::ObjectLocation| Ok(met.insert(*id));
     snap_core::ops::reach::visit(repo.store(), &tips, &mut enter, &Silent).unwrap();
     met
 }
@@ -626,7 +669,7 @@ fn reached(repo: &Repo) -> BTreeSet<ObjectId> {
 fn random_damage_is_repaired_from_a_whole_copy_and_told_where_both_are_damaged() {
     let seeds: std::ops::Range<u64> = match std::env::var("SNAP_REPAIR_SEED") {
         Ok(seed) => seed.parse().map(|seed| seed..seed + 1).unwrap(),
-        // For longer runs by hand.
+        // Set the variable for longer runs by hand.
         Err(_) => 0..std::env::var("SNAP_REPAIR_SEEDS").map_or(24, |seeds| seeds.parse().unwrap()),
     };
     let mut lost_both = 0;
@@ -650,7 +693,7 @@ fn random_damage_is_repaired_from_a_whole_copy_and_told_where_both_are_damaged()
         let outcome = repair(&scratch.repo(), &[source.repo().store()]);
         let stays: BTreeSet<ObjectId> = outcome.lost.iter().map(|lost| lost.id).collect();
         lost_both += usize::from(!lost.is_empty());
-        // Below a lost tree nobody knows what is lost.
+        // Lost objects below a lost tree are not known.
         let extra: Vec<_> = stays.difference(&lost).collect();
         assert!(extra.is_empty(), "{told}: {extra:?} {:?}", outcome.lost);
         assert_eq!(stays.is_empty(), lost.is_empty(), "{told}");
@@ -673,12 +716,13 @@ fn random_damage_is_repaired_from_a_whole_copy_and_told_where_both_are_damaged()
     assert!(lost_both > 2 || std::env::var("SNAP_REPAIR_SEED").is_ok(), "{lost_both}");
 }
 
-/// Whether only objects that are lost lead to an object.
+/// Returns true if an object is reachable only through lost objects.
 fn hangs_below(repo: &Repo, lost: &BTreeSet<ObjectId>, id: &ObjectId) -> bool {
     let tips: Vec<CommitId> = refs(repo).into_iter().map(|(_, id)| id).collect();
     let mut met = BTreeSet::new();
-    let mut enter =
-        |id: &ObjectId, _: &snap_core::store::Place| Ok(met.insert(*id) && !lost.contains(id));
+    let mut enter = |id: &ObjectId, _: &snap_core::store::ObjectLocation| {
+        Ok(met.insert(*id) && !lost.contains(id))
+    };
     snap_core::ops::reach::visit(repo.store(), &tips, &mut enter, &Silent).unwrap();
     !met.contains(id)
 }
@@ -688,9 +732,91 @@ fn nothing_is_asked_of_a_whole_store() {
     let victim = Victim::new();
     let dir = temporary();
     let before = files(&victim.store().join("objects"));
-    let options = Options { data: Data::All, run: Run::Real, scratch: dir.path() };
-    let nobody = || -> &[Source<'_>] { panic!("a source was asked") };
+    let options = RepairOptions { data: Data::All, run: RepairRun::Real, scratch: dir.path() };
+    let nobody = || -> &[RepairSource<'_>] { panic!("a source was requested") };
     let outcome = repair::run(&victim.repo(), &nobody, &options, &Silent).unwrap();
     assert!(is_whole(&outcome) && outcome.repaired.is_empty());
     assert_eq!(files(&victim.store().join("objects")), before);
+}
+
+#[test]
+fn a_pipe_under_the_name_of_a_lost_pack_is_not_waited_for() {
+    let (done, wait) = mpsc::channel();
+    std::thread::spawn(move || {
+        let victim = Victim::new();
+        let twin = Twin::of(&victim.store());
+        fs_err::remove_file(&victim.path).unwrap();
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &victim.path, fifo, 0o600.into(), 0).unwrap();
+        let outcome = repair(&victim.repo(), &[twin.repo().store()]);
+        assert_repaired(&victim, &outcome, "a pipe");
+        assert_eq!(fs_err::read(&victim.path).unwrap(), victim.whole);
+        done.send(()).unwrap();
+    });
+    wait.recv_timeout(Duration::from_secs(60)).unwrap();
+}
+
+/// Restores the right bytes of a pack after the search for damage.
+struct PutsBack<'v>(&'v Victim);
+
+impl Observer for PutsBack<'_> {
+    fn phase(&self, phase: Phase, _: Option<u64>) {
+        if phase == Phase::Receive {
+            fs_err::write(&self.0.path, &self.0.whole).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_pack_that_is_read_right_after_all_is_relied_on_again() {
+    for run in [RepairRun::Dry, RepairRun::Real] {
+        let victim = Victim::new();
+        damage(&victim, DAMAGES[1].1);
+        let dir = temporary();
+        let options = RepairOptions { data: Data::All, run, scratch: dir.path() };
+        let outcome = repair::run(&victim.repo(), &|| &[], &options, &PutsBack(&victim)).unwrap();
+        assert_eq!(outcome.lost, [], "{run:?}");
+        if run == RepairRun::Real {
+            assert_repaired(&victim, &outcome, "put back");
+            assert!(!victim.store().join("shadow").exists());
+            assert_eq!(quarantine(&victim.store()), Vec::<Vec<u8>>::new());
+        }
+    }
+}
+
+/// Cancels after it was notified of the wait, or after ten seconds.
+struct Impatient {
+    is_told: AtomicBool,
+    start: Instant,
+}
+
+impl Observer for Impatient {
+    fn note(&self, note: Note<'_>) {
+        if matches!(note, Note::PacksHeld { .. }) {
+            self.is_told.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn cancelled(&self) -> bool {
+        self.is_told.load(Ordering::Relaxed) || self.start.elapsed() > Duration::from_secs(10)
+    }
+}
+
+#[test]
+fn those_who_wait_for_others_to_let_go_of_packs_are_told() {
+    let victim = Victim::new();
+    damage(&victim, DAMAGES[1].1);
+    victim.verify(Data::All);
+    victim.commit_again("damaged");
+    let repo = victim.repo();
+    let other = victim.repo();
+    let hold = other.store().pin_packs().unwrap();
+    let observer = Impatient { is_told: AtomicBool::new(false), start: Instant::now() };
+    let damaged = [victim.first];
+    let moved = repo.store().move_to_quarantine(&damaged, &|_| Ok(true), &observer).unwrap();
+    assert!(observer.is_told.into_inner());
+    assert_eq!(moved, Some(Vec::new()));
+    drop(hold);
+    let moved = repo.store().move_to_quarantine(&damaged, &|_| Ok(true), &Silent).unwrap();
+    assert_eq!(moved, Some(damaged.to_vec()));
 }

@@ -1,8 +1,9 @@
-//! Restore: what comes back is what was there, and nothing else is touched.
+//! Restore: the original content is restored, and nothing else is changed.
 
 #![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::{
+    collections::BTreeSet,
     os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     path::{Path, PathBuf},
     sync::{
@@ -18,7 +19,10 @@ use snap_core::{
         observe::{Note, Observer, Silent},
     },
     format::tree::Metadata,
-    ops::restore::{self, Change, Loss, Mode, Options, RestoreError, What},
+    local::unfinished::{UNFINISHED_MODE, UNFINISHED_XATTR},
+    ops::restore::{
+        self, ContentLoss, Mode, RestoreAction, RestoreError, RestoreOptions, RestoreSource,
+    },
 };
 use snap_testkit::{bytes::Corpus, trees};
 
@@ -63,7 +67,7 @@ fn a_file_that_differs_stops_the_restore_before_anything_is_written() {
     assert!(error.to_string().ends_with("and 5 more differ from the snapshot"), "{error}");
     assert_eq!(fs_err::read_dir(&target).unwrap().count(), 15);
 
-    let dry = Options { mode: Mode::DryRun, ..overwrite() };
+    let dry = RestoreOptions { mode: Mode::DryRun, ..overwrite() };
     let planned = snapshot.restore_with(&target, &dry).unwrap();
     assert_eq!((planned.files_written, planned.bytes_written), (40, 200));
     assert_eq!(fs_err::read_dir(&target).unwrap().count(), 15, "a dry run writes nothing");
@@ -103,7 +107,7 @@ fn what_the_cache_knows_is_not_read() {
         asked.fetch_add(1, Ordering::Relaxed);
         (stat.st_size == 5).then(|| BlobId::of(b"right"))
     };
-    let options = Options { known: Some(&known), ..overwrite() };
+    let options = RestoreOptions { known: Some(&known), ..overwrite() };
     fs_err::write(target.join("f"), "wrong").unwrap();
     let outcome = snapshot.restore_with(&target, &options).unwrap();
     assert_eq!((outcome.files_kept, asked.into_inner()), (1, 1));
@@ -121,10 +125,144 @@ fn attributes_are_repaired_without_writing_content() {
     rustix::fs::setxattr(&path, "user.extra", b"x", rustix::fs::XattrFlags::empty()).unwrap();
     rustix::fs::setxattr(&path, "user.comment", b"changed", rustix::fs::XattrFlags::empty())
         .unwrap();
-    let outcome = snapshot.restore(&target).unwrap();
+    let stat = || fs_err::metadata(&path).map(|meta| (meta.mode(), meta.ctime_nsec())).unwrap();
+    let before = stat();
+    let kept = snapshot.restore(&target).unwrap();
+    assert_eq!((kept.repaired, kept.files_own_attributes, stat()), (0, 1, before));
+    let outcome = snapshot.restore_with(&target, &overwrite()).unwrap();
     assert_eq!((outcome.repaired, outcome.files_written), (1, 0));
     assert_eq!(fs_err::metadata(&path).unwrap().ino(), inode);
     assert_same(&source, &target);
+}
+
+#[test]
+fn a_folder_that_was_there_keeps_all_its_attributes() {
+    let (_dir, source, target) = dirs();
+    fs_err::create_dir_all(source.join("d/new")).unwrap();
+    fs_err::write(source.join("d/f"), "x").unwrap();
+    let modes = |mode| std::fs::Permissions::from_mode(mode);
+    fs_err::set_permissions(source.join("d"), modes(0o755)).unwrap();
+    fs_err::set_permissions(source.join("d/new"), modes(0o750)).unwrap();
+    let snapshot = Snapshot::of(&source);
+    fs_err::create_dir_all(target.join("d")).unwrap();
+    fs_err::set_permissions(target.join("d"), modes(0o700)).unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(target.join("d"), "user.mine", b"x", flags).unwrap();
+    let outcome = snapshot.restore(&target).unwrap();
+    assert_eq!((outcome.folders_own_attributes, outcome.folders), (1, 1));
+    let mode = |path: &str| fs_err::metadata(target.join(path)).unwrap().mode() & 0o7777;
+    assert_eq!((mode("d"), mode("d/new")), (0o700, 0o750));
+    assert!(rustix::fs::getxattr(target.join("d"), "user.mine", &mut [0_u8; 8][..]).is_ok());
+    // A difference only in the times is not reported.
+    rustix::fs::removexattr(target.join("d"), "user.mine").unwrap();
+    fs_err::set_permissions(target.join("d"), modes(0o755)).unwrap();
+    assert_eq!(snapshot.restore(&target).unwrap().folders_own_attributes, 0);
+    let done = snapshot.restore_with(&target, &overwrite()).unwrap();
+    assert_eq!(done.repaired, 0, "{done:?}");
+    assert_same(&source, &target);
+}
+
+/// Gives a folder the state in which a restore leaves it if it is killed before its
+/// last pass.
+fn set_unfinished(folder: &Path) {
+    let mode = u32::from(UNFINISHED_MODE);
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(folder, UNFINISHED_XATTR, b"", flags).unwrap();
+    fs_err::set_permissions(folder, PermissionsExt::from_mode(mode)).unwrap();
+}
+
+/// The mode of an unfinished folder alone is not enough to recognise one.
+#[test]
+fn a_folder_that_its_owner_has_closed_stays_closed_whatever_its_mode() {
+    let (_dir, source, target) = dirs();
+    fs_err::create_dir_all(source.join("box/below")).unwrap();
+    fs_err::write(source.join("box/below/file"), "x").unwrap();
+    let snapshot = Snapshot::of(&source);
+    let closed = [target.clone(), target.join("box"), target.join("box/below")];
+    for folder in &closed {
+        fs_err::create_dir_all(folder).unwrap();
+        fs_err::write(folder.join("key"), "secret").unwrap();
+    }
+    for folder in closed.iter().rev() {
+        let mode = PermissionsExt::from_mode(u32::from(UNFINISHED_MODE));
+        fs_err::set_permissions(folder, mode).unwrap();
+    }
+    let mode = |path: &Path| fs_err::metadata(path).unwrap().mode() & 0o7777;
+    let outcome = snapshot.restore(&target).unwrap();
+    assert_eq!(outcome.folders_own_attributes, 2, "{outcome:?}");
+    assert_eq!(closed.each_ref().map(|folder| mode(folder)), [0o1700; 3]);
+    // A marked folder whose owner has changed its mode since.
+    set_unfinished(&closed[1]);
+    fs_err::set_permissions(&closed[1], PermissionsExt::from_mode(0o700)).unwrap();
+    snapshot.restore(&target).unwrap();
+    assert_eq!(mode(&closed[1]), 0o700);
+    let left = rustix::fs::getxattr(&closed[1], UNFINISHED_XATTR, &mut [0_u8; 8][..]);
+    assert!(left.is_err(), "the mark is gone");
+}
+
+#[test]
+fn a_folder_that_a_killed_restore_has_just_made_is_finished() {
+    let (_dir, source, target) = dirs();
+    fs_err::create_dir_all(source.join("box")).unwrap();
+    fs_err::write(source.join("box/file"), "x").unwrap();
+    let snapshot = Snapshot::of(&source);
+    fs_err::create_dir_all(target.join("box")).unwrap();
+    let mode = PermissionsExt::from_mode(u32::from(UNFINISHED_MODE));
+    fs_err::set_permissions(target.join("box"), mode).unwrap();
+    snapshot.restore(&target).unwrap();
+    assert_same(&source.join("box"), &target.join("box"));
+}
+
+#[test]
+fn folders_that_a_killed_restore_has_made_are_finished() {
+    let (_dir, source, target) = dirs();
+    odd(&source);
+    let snapshot = Snapshot::of(&source);
+    snapshot.restore(&target).unwrap();
+    // The state after a restore that was killed before its last pass, just after it
+    // made a link.
+    let folders = walkdir::WalkDir::new(&target).into_iter().flatten();
+    for folder in folders.filter(|entry| entry.file_type().is_dir()) {
+        for xattr in ["user.comment", "system.posix_acl_access", "system.posix_acl_default"] {
+            let _ = rustix::fs::removexattr(folder.path(), xattr);
+        }
+        set_unfinished(folder.path());
+    }
+    let link = walkdir::WalkDir::new(&target).into_iter().flatten();
+    let link = link.into_iter().find(|entry| entry.path_is_symlink()).unwrap();
+    let to = fs_err::read_link(link.path()).unwrap();
+    fs_err::remove_file(link.path()).unwrap();
+    symlink(to, link.path()).unwrap();
+    let outcome = snapshot.restore(&target).unwrap();
+    assert_eq!((outcome.files_own_attributes, outcome.folders_own_attributes), (0, 0));
+    assert_eq!(outcome.files_written, 0);
+    assert_same(&source, &target);
+}
+
+#[test]
+fn nothing_stays_marked_as_unfinished() {
+    let (dir, source, _) = dirs();
+    fs_err::create_dir(source.join("d")).unwrap();
+    fs_err::write(source.join("d/f"), "x").unwrap();
+    let snapshot = Snapshot::of(&source);
+    let whats = [
+        RestoreSource::Folder { tree: snapshot.tree, root: None },
+        RestoreSource::Entry(Box::new(crate::restore_fixture::plain(
+            "e",
+            snap_core::format::tree::EntryKind::Folder { id: snapshot.tree },
+        ))),
+    ];
+    for (number, what) in whats.iter().enumerate() {
+        for include in [vec![], vec!["nothing".into()]] {
+            let target = dir.path().join(format!("t{number}{}", include.len()));
+            let options = RestoreOptions { include, ..RestoreOptions::default() };
+            restore::run(&snapshot.store, what, &target, &options, &Silent).unwrap();
+            for entry in walkdir::WalkDir::new(&target) {
+                let mode = entry.unwrap().metadata().unwrap().mode();
+                assert_eq!(mode & 0o1000, 0, "{mode:o}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -145,19 +283,19 @@ fn delete_removes_what_the_snapshot_lacks_and_no_store() {
     symlink(&outside, target.join("link")).unwrap();
 
     let seen = Mutex::new(Vec::new());
-    let on_change = |path: &Path, change: Change, _: Loss| {
+    let on_change = |path: &Path, change: RestoreAction, _: ContentLoss| {
         seen.lock().unwrap().push((path.to_owned(), change));
     };
-    let dry = Options { mode: Mode::DryRun, on_change: Some(&on_change), ..mirror() };
+    let dry = RestoreOptions { mode: Mode::DryRun, on_change: Some(&on_change), ..mirror() };
     assert_eq!(snapshot.restore_with(&target, &dry).unwrap().removed, 7);
     let planned = std::mem::take(&mut *seen.lock().unwrap());
     let paths = ["extra", "extra/deep", "extra/deep/deeper", "extra/deep/deeper/f", "extra/link"];
     let expected = paths.iter().chain(&["extra-file", "link"]);
-    let expected: Vec<_> = expected.map(|p| (PathBuf::from(p), Change::Remove)).collect();
+    let expected: Vec<_> = expected.map(|p| (PathBuf::from(p), RestoreAction::Remove)).collect();
     assert_eq!(planned, expected);
     assert!(target.join("extra-file").exists());
 
-    let options = Options { on_change: Some(&on_change), ..mirror() };
+    let options = RestoreOptions { on_change: Some(&on_change), ..mirror() };
     let outcome = snapshot.restore_with(&target, &options).unwrap();
     assert_eq!((outcome.removed, outcome.files_kept), (7, 250));
     assert!(target.join(".snap/objects").is_dir());
@@ -182,7 +320,8 @@ fn a_folder_in_the_way_of_a_file_goes_only_when_told() {
     let error = snapshot.restore_with(&target, &overwrite()).unwrap_err();
     assert!(matches!(error, RestoreError::Blocked { count: 2, .. }), "{error}");
     assert_eq!(error.to_string(), "`a`, `c` are folders that are not empty");
-    // What could have made way has not: nothing is written before that is known.
+    // Removable entries are still there: nothing is written before all conflicts are
+    // known.
     assert!(target.join("a/precious").exists() && target.join("b").is_dir());
     snapshot.restore_with(&target, &mirror()).unwrap();
     assert_same(&source, &target);
@@ -197,7 +336,7 @@ fn patterns_choose_what_is_restored_and_what_is_removed() {
     }
     fs_err::create_dir(source.join("empty")).unwrap();
     let snapshot = Snapshot::of(&source);
-    let options = Options {
+    let options = RestoreOptions {
         include: vec!["src/".into(), "*.md".into()],
         exclude: vec!["*.o".into()],
         ..mirror()
@@ -240,7 +379,7 @@ fn one_entry_is_restored_under_its_name() {
     };
     fs_err::create_dir(&target).unwrap();
     fs_err::write(target.join("bystander"), "x").unwrap();
-    let what = What::Entry(Box::new(entries[0].clone()));
+    let what = RestoreSource::Entry(Box::new(entries[0].clone()));
     restore::run(&snapshot.store, &what, &target, &mirror(), &Silent).unwrap();
     assert_same(&source.join("a"), &target.join("a"));
     assert!(target.join("bystander").exists());
@@ -274,19 +413,94 @@ fn hard_links_are_made_again_also_over_what_is_there() {
     let snapshot = Snapshot::of(&source);
     assert_eq!(snapshot.restore(&target).unwrap().links, 2);
     assert_same(&source, &target);
-    // One of them becomes a file of its own, one is gone.
+    // One name becomes a separate file, one is removed.
     fs_err::remove_file(target.join("b")).unwrap();
     fs_err::write(target.join("b"), "shared").unwrap();
     fs_err::remove_file(target.join("d/c")).unwrap();
     let outcome = snapshot.restore(&target).unwrap();
-    assert_eq!((outcome.links, outcome.files_written), (2, 0));
+    assert_eq!((outcome.links, outcome.files_own_attributes), (1, 1), "b is left alone");
+    let outcome = snapshot.restore_with(&target, &overwrite()).unwrap();
+    assert_eq!((outcome.links, outcome.files_written), (1, 0));
     assert_same_below(&source, &target);
-    // The first one changes, and with it all.
+    // The first name is changed, and so all of them.
     fs_err::write(target.join("a"), "changed").unwrap();
     assert!(matches!(snapshot.restore(&target), Err(RestoreError::Differs { count: 3, .. })));
     snapshot.restore_with(&target, &overwrite()).unwrap();
     assert_same(&source, &target);
     assert_no_drafts(&target);
+}
+
+#[test]
+fn names_of_one_file_with_different_attributes_become_separate_files() {
+    let snapshot = Snapshot::made(None, |writer| {
+        let linked = |called: &str, mode: u16, link: u64| {
+            let mut entry = crate::restore_fixture::file(writer, called, b"shared");
+            (entry.metadata.mode, entry.metadata.link) = (mode, Some(link));
+            entry
+        };
+        let entries = vec![
+            linked("a", 0o644, 7),
+            linked("b", 0o600, 7),
+            linked("c", 0o644, 8),
+            linked("d", 0o644, 8),
+        ];
+        crate::restore_fixture::add_folder(writer, entries).0
+    });
+    let (_dir, _, target) = dirs();
+    let stat = |called: &str| fs_err::metadata(target.join(called)).unwrap();
+    let assert_restored = || {
+        assert_eq!(["a", "b"].map(|name| stat(name).mode() & 0o7777), [0o644, 0o600]);
+        assert_ne!(stat("a").ino(), stat("b").ino());
+        assert_eq!(stat("c").ino(), stat("d").ino());
+    };
+    let outcome = snapshot.restore(&target).unwrap();
+    assert_eq!((outcome.files_written, outcome.links), (3, 1));
+    assert_restored();
+    // The names belong to one file in the target.
+    fs_err::remove_file(target.join("b")).unwrap();
+    fs_err::hard_link(target.join("a"), target.join("b")).unwrap();
+    for written in [1, 0] {
+        let outcome = snapshot.restore_with(&target, &overwrite()).unwrap();
+        assert_eq!(outcome.files_written, written);
+        assert_restored();
+    }
+}
+
+#[test]
+fn names_that_share_attributes_stay_one_file_whatever_lies_between() {
+    let modes = [("a", 0o644), ("b", 0o600), ("c", 0o640), ("d", 0o600), ("e", 0o644)];
+    let snapshot = Snapshot::made(None, |writer| {
+        let entries = modes.map(|(called, mode)| {
+            let mut entry = crate::restore_fixture::file(writer, called, b"shared");
+            (entry.metadata.mode, entry.metadata.link) = (mode, Some(7));
+            entry
+        });
+        crate::restore_fixture::add_folder(writer, entries.to_vec()).0
+    });
+    let (_dir, _, target) = dirs();
+    let stat = |called: &str| fs_err::metadata(target.join(called)).unwrap();
+    let assert_restored = || {
+        for (called, mode) in modes {
+            assert_eq!(stat(called).mode() & 0o7777, u32::from(mode), "{called}");
+        }
+        let inodes = modes.map(|(called, _)| stat(called).ino());
+        assert_eq!((inodes[0], inodes[1]), (inodes[4], inodes[3]));
+        assert_eq!(BTreeSet::from(inodes).len(), 3);
+    };
+    snapshot.restore(&target).unwrap();
+    assert_restored();
+    // All names belong to one file in the target, which has the attributes of one of them.
+    for mode in [0o644, 0o600, 0o640, 0o777] {
+        for (called, _) in &modes[1..] {
+            fs_err::remove_file(target.join(called)).unwrap();
+            fs_err::hard_link(target.join("a"), target.join(called)).unwrap();
+        }
+        fs_err::set_permissions(target.join("a"), PermissionsExt::from_mode(mode)).unwrap();
+        snapshot.restore_with(&target, &overwrite()).unwrap();
+        assert_restored();
+        let again = snapshot.restore_with(&target, &overwrite()).unwrap();
+        assert_eq!((again.files_written, again.links), (0, 0), "{mode:o}");
+    }
 }
 
 #[test]
@@ -308,7 +522,7 @@ fn a_folder_in_the_way_of_one_name_of_a_file_is_told_first() {
     }
 }
 
-/// Cancels after so many files, and collects notes.
+/// Cancels after a number of files, and collects notes.
 #[derive(Default)]
 struct Watcher {
     cancel_after: Option<u64>,
@@ -336,7 +550,7 @@ fn an_interrupted_restore_goes_on_where_it_stopped() {
     trees::text_files(&source, 3000, 60).unwrap();
     let snapshot = Snapshot::of(&source);
     let watcher = Watcher { cancel_after: Some(1500), ..Watcher::default() };
-    let options = Options::default();
+    let options = RestoreOptions::default();
     let error =
         restore::run(&snapshot.store, &snapshot.what(), &target, &options, &watcher).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Interrupted);
@@ -367,7 +581,7 @@ fn what_cannot_be_applied_is_told_once_and_counted() {
     });
     let target = snapshot.dir.path().join("target");
     let watcher = Watcher::default();
-    let options = Options::default();
+    let options = RestoreOptions::default();
     let outcome =
         restore::run(&snapshot.store, &snapshot.what(), &target, &options, &watcher).unwrap();
     assert_eq!(outcome.not_applied, [("extended attribute", 5)]);
@@ -381,7 +595,7 @@ fn a_dry_run_into_nothing_makes_nothing() {
     let (_dir, source, target) = dirs();
     trees::text_files(&source, 120, 10).unwrap();
     let snapshot = Snapshot::of(&source);
-    let dry = Options { mode: Mode::DryRun, ..Options::default() };
+    let dry = RestoreOptions { mode: Mode::DryRun, ..RestoreOptions::default() };
     let outcome = snapshot.restore_with(&target, &dry).unwrap();
     assert_eq!((outcome.files_written, outcome.bytes_written), (120, 1200));
     assert!(!target.exists());

@@ -1,4 +1,4 @@
-//! Which extras a restore removes, and which it leaves alone.
+//! Which extra files a restore removes, and which it keeps.
 
 #![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
@@ -14,13 +14,15 @@ use std::{
 use snap_core::{
     base::observe::{Note, Observer, Silent},
     disk::Disk,
-    ops::restore::{self, Change, Loss, Mode, Options, Outcome, RestoreError},
+    ops::restore::{
+        self, ContentLoss, Mode, RestoreAction, RestoreError, RestoreOptions, RestoreOutcome,
+    },
     repo::{Config, Repo},
 };
 
 use crate::restore_fixture::{Snapshot, dirs, mirror};
 
-/// Collects what a restore keeps and could not remove.
+/// Collects what a restore kept and what it could not remove.
 #[derive(Default)]
 struct Kept(Mutex<Vec<String>>);
 
@@ -52,11 +54,11 @@ fn write(path: &Path, text: &str) {
     fs_err::write(path, text).unwrap();
 }
 
-/// Restores with `--overwrite --delete`; first as a dry run, which must tell
-/// the same.
-fn restore_twice(snapshot: &Snapshot, target: &Path) -> (Outcome, Vec<String>) {
+/// Restores with `--overwrite --delete`, first as a dry run, which must report the
+/// same.
+fn restore_twice(snapshot: &Snapshot, target: &Path) -> (RestoreOutcome, Vec<String>) {
     let dry = Kept::default();
-    let options = Options { mode: Mode::DryRun, ..mirror() };
+    let options = RestoreOptions { mode: Mode::DryRun, ..mirror() };
     let planned = restore::run(&snapshot.store, &snapshot.what(), target, &options, &dry).unwrap();
     let real = Kept::default();
     let done = restore::run(&snapshot.store, &snapshot.what(), target, &mirror(), &real).unwrap();
@@ -83,7 +85,7 @@ fn stores_at_any_depth_and_under_any_name_stay() {
     }
     let (outcome, notes) = restore_twice(&snapshot, &target);
     let stay = ["begun/.snap", "lib/.snap", "lib/bare", "lost/.snap"];
-    assert!(target.join(".snap/HEAD").exists(), "the project's own store stays in silence");
+    assert!(target.join(".snap/HEAD").exists(), "the project's own store is kept without a report");
     assert_eq!(notes, stay.map(|path| format!("{path}: it is a store")));
     assert!(stay.iter().all(|path| target.join(path).is_dir()));
     assert!(
@@ -135,12 +137,12 @@ fn a_bare_store_that_a_snapshot_has_is_made_anew_and_not_written_into() {
     write(&source.join("backup/refs/heads/main"), "old");
     let snapshot = Snapshot::of(&source);
     let outcome = snapshot.restore_with(&target, &mirror()).unwrap();
-    assert_eq!(outcome.skipped, 0, "where there is none it is restored");
+    assert_eq!(outcome.skipped, 0, "a store is restored if the target has none");
     write(&target.join("backup/refs/heads/main"), "new");
     write(&target.join("backup/objects/pack"), "new");
     write(&target.join("a"), "changed");
     for mode in [Mode::DryRun, Mode::Write] {
-        let outcome = snapshot.restore_with(&target, &Options { mode, ..mirror() }).unwrap();
+        let outcome = snapshot.restore_with(&target, &RestoreOptions { mode, ..mirror() }).unwrap();
         assert_eq!((outcome.skipped, outcome.removed, outcome.files_written), (1, 0, 1));
     }
     assert_eq!(fs_err::read_to_string(target.join("a")).unwrap(), "a");
@@ -154,15 +156,15 @@ fn what_lies_above_the_target_and_cannot_be_read_has_all_extras_stay() {
     write(&source.join("sub/a"), "a");
     let snapshot = Snapshot::of(&source);
     write(&target.join("sub/extra"), "x");
-    let above = |above: &str| restore::Protection {
+    let above = |above: &str| restore::ExtraProtection {
         rules: vec![snap_core::local::ignore::Options::default()],
         place: b"sub".to_vec(),
         above: Some(dir.path().join(above)),
-        ..restore::Protection::default()
+        ..restore::ExtraProtection::default()
     };
     for (path, removed) in [("not there", 0), (target.to_str().unwrap(), 1)] {
         let protection = above(path);
-        let options = Options { protection: Some(&protection), ..mirror() };
+        let options = RestoreOptions { protection: Some(&protection), ..mirror() };
         let outcome = snapshot.restore_with(&target.join("sub"), &options).unwrap();
         assert_eq!(outcome.removed, removed);
     }
@@ -176,7 +178,8 @@ fn a_store_in_the_way_of_a_file_blocks_it_and_nothing_beside_it_goes() {
     store(&target.join("a/.snap"));
     write(&target.join("a/work"), "x");
     for mode in [Mode::DryRun, Mode::Write] {
-        let error = snapshot.restore_with(&target, &Options { mode, ..mirror() }).unwrap_err();
+        let error =
+            snapshot.restore_with(&target, &RestoreOptions { mode, ..mirror() }).unwrap_err();
         assert!(matches!(error, RestoreError::Blocked { count: 1, .. }), "{error}");
         assert!(target.join("a/.snap/HEAD").exists() && target.join("a/work").exists());
     }
@@ -190,7 +193,7 @@ fn a_dry_run_finds_the_folder_that_blocks_the_real_run() {
     write(&target.join("a/work"), "x");
     let overwrite = crate::restore_fixture::overwrite();
     for mode in [Mode::DryRun, Mode::Write] {
-        let options = Options { mode, ..overwrite.clone() };
+        let options = RestoreOptions { mode, ..overwrite.clone() };
         let error = snapshot.restore_with(&target, &options).unwrap_err();
         assert!(matches!(error, RestoreError::Blocked { count: 1, .. }), "{mode:?}: {error}");
     }
@@ -203,20 +206,23 @@ fn what_changes_after_it_was_planned_stays() {
     let snapshot = Snapshot::of(&source);
     write(&target.join("extra/old"), "x");
     write(&target.join("written"), "x");
-    // The snapshot's own file is written between planning and removing.
+    // `first` is written after the plan is made and before extras are removed.
     let begun = AtomicBool::new(false);
-    let on_change = |path: &Path, _: Change, _: Loss| {
+    let on_change = |path: &Path, _: RestoreAction, _: ContentLoss| {
         if path == Path::new("first") && !begun.swap(true, Ordering::Relaxed) {
             fs_err::write(target.join("extra/new"), "came meanwhile").unwrap();
             fs_err::write(target.join("written"), "other").unwrap();
         }
     };
-    let options = Options { on_change: Some(&on_change), ..mirror() };
+    let options = RestoreOptions { on_change: Some(&on_change), ..mirror() };
     let kept = Kept::default();
     let outcome =
         restore::run(&snapshot.store, &snapshot.what(), &target, &options, &kept).unwrap();
     assert_eq!((outcome.removed, outcome.kept), (1, 2));
-    assert_eq!(kept.notes(), ["extra: something in it stays", "written: it has changed meanwhile"]);
+    assert_eq!(
+        kept.notes(),
+        ["extra: it contains entries that are kept", "written: it changed during the restore"]
+    );
     assert!(target.join("extra/new").exists() && !target.join("extra/old").exists());
     assert_eq!(fs_err::read_to_string(target.join("written")).unwrap(), "other");
 }
@@ -240,7 +246,7 @@ fn an_empty_folder_that_no_pattern_includes_stays() {
     let snapshot = Snapshot::of(&source);
     fs_err::create_dir_all(target.join("empty")).unwrap();
     write(&target.join("docs/old.md"), "x");
-    let options = Options { include: vec!["*.md".into()], ..mirror() };
+    let options = RestoreOptions { include: vec!["*.md".into()], ..mirror() };
     let outcome = snapshot.restore_with(&target, &options).unwrap();
     assert_eq!((outcome.removed, outcome.kept), (1, 0));
     assert!(target.join("empty").exists() && target.join("docs").exists());
@@ -260,11 +266,11 @@ fn a_removal_that_is_interrupted_tells_what_it_removed() {
     for n in 0..5 {
         write(&target.join(format!("extra-{n}")), "x");
     }
-    let (stops, so_far) = (Stops(AtomicBool::new(false)), Mutex::new(Outcome::default()));
-    let on_change = |_: &Path, change: Change, _: Loss| {
-        stops.0.fetch_or(change == Change::Remove, Ordering::Relaxed);
+    let (stops, so_far) = (Stops(AtomicBool::new(false)), Mutex::new(RestoreOutcome::default()));
+    let on_change = |_: &Path, change: RestoreAction, _: ContentLoss| {
+        stops.0.fetch_or(change == RestoreAction::Remove, Ordering::Relaxed);
     };
-    let options = Options { on_change: Some(&on_change), so_far: Some(&so_far), ..mirror() };
+    let options = RestoreOptions { on_change: Some(&on_change), so_far: Some(&so_far), ..mirror() };
     let error = restore::run(&snapshot.store, &snapshot.what(), &target, &options, &stops);
     assert!(matches!(error, Err(RestoreError::Interrupted)), "{error:?}");
     assert_eq!(so_far.into_inner().unwrap().removed, 1);

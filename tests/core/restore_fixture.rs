@@ -1,5 +1,5 @@
-//! Stores made from folders, for the tests of restore: a plain, serial import,
-//! so that these tests do not rest on commit.
+//! Stores that are made from folders, for the tests of restore. The import is simple
+//! and serial, so that these tests do not depend on commit.
 
 #![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
@@ -17,22 +17,24 @@ use snap_core::{
     },
     disk::Disk,
     format::{
-        chunk_list::{ChunkList, Piece, Pieces},
-        tree::{Device, Entry, Kind, Metadata, Totals, split::FolderEncoder},
+        chunk_list::{BlobRef, ChunkList, ChunkListEntries},
+        tree::{Device, Entry, EntryKind, Metadata, Totals, split::FolderEncoder},
     },
     local::{
         attributes::{XattrTarget, read_xattrs},
         owners::Owners,
     },
-    ops::restore::{self, Existing, Extras, Options, Outcome, RestoreError, What},
-    store::{Store, StoreError, Writer},
+    ops::restore::{
+        self, Existing, Extras, RestoreError, RestoreOptions, RestoreOutcome, RestoreSource,
+    },
+    store::{ObjectWriter, Store, StoreError},
 };
 use snap_testkit::compare::{self, compare};
 
-/// Contents from here on are cut.
+/// Contents of at least this length are chunked.
 const LARGE_BYTES: usize = 2 << 20;
 
-/// A store with one tree in it, in a folder of its own.
+/// A store with one tree, in a temporary folder.
 pub(crate) struct Snapshot {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) store: Store,
@@ -41,46 +43,49 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// A store that holds what is in `source`.
+    /// Makes a store with the content of `source`.
     pub(crate) fn of(source: &Path) -> Self {
         let root = Some(metadata(source, &Owners::default()));
         Self::made(root, |writer| import(writer, &Owners::default(), source).0)
     }
 
-    /// A store that holds these entries.
+    /// Makes a store with these entries.
     pub(crate) fn of_entries(entries: Vec<Entry>) -> Self {
         Self::made(None, |writer| add_folder(writer, entries).0)
     }
 
-    /// A store with the tree that `fill` adds.
-    pub(crate) fn made(root: Option<Metadata>, fill: impl FnOnce(&Writer<'_>) -> TreeId) -> Self {
+    /// Makes a store with the tree that `fill` adds.
+    pub(crate) fn made(
+        root: Option<Metadata>,
+        fill: impl FnOnce(&ObjectWriter<'_>) -> TreeId,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let own = dir.path().join("store");
         Store::create(&own, &Disk::default()).unwrap();
         let store = Store::open(&own, Disk::default(), &Silent).unwrap();
-        let writer = Writer::new(&store, 3, 1).unwrap();
+        let writer = ObjectWriter::new(&store, 3, 1).unwrap();
         let tree = fill(&writer);
         writer.finish().unwrap();
         Self { dir, store, tree, root }
     }
 
-    pub(crate) fn what(&self) -> What {
-        What::Folder { tree: self.tree, root: self.root.clone() }
+    pub(crate) fn what(&self) -> RestoreSource {
+        RestoreSource::Folder { tree: self.tree, root: self.root.clone() }
     }
 
-    pub(crate) fn restore(&self, target: &Path) -> Result<Outcome, RestoreError> {
-        self.restore_with(target, &Options::default())
+    pub(crate) fn restore(&self, target: &Path) -> Result<RestoreOutcome, RestoreError> {
+        self.restore_with(target, &RestoreOptions::default())
     }
 
     pub(crate) fn restore_with(
         &self,
         target: &Path,
-        options: &Options<'_>,
-    ) -> Result<Outcome, RestoreError> {
+        options: &RestoreOptions<'_>,
+    ) -> Result<RestoreOutcome, RestoreError> {
         restore::run(&self.store, &self.what(), target, options, &Silent)
     }
 
-    /// The only pack there is.
+    /// Returns the path of the only pack.
     pub(crate) fn pack_path(&self) -> PathBuf {
         let packs = self.store.packs();
         assert_eq!(packs.len(), 1);
@@ -92,18 +97,18 @@ pub(crate) fn name(bytes: impl AsRef<[u8]>) -> EntryName {
     EntryName::new(bytes.as_ref()).unwrap()
 }
 
-/// A small file, whose content is added to the store.
-pub(crate) fn file(writer: &Writer<'_>, called: impl AsRef<[u8]>, content: &[u8]) -> Entry {
+/// Makes the entry of a small file, and adds its content to the store.
+pub(crate) fn file(writer: &ObjectWriter<'_>, called: impl AsRef<[u8]>, content: &[u8]) -> Entry {
     let id = BlobId::of(content);
     writer.add_blob(0, id, content).unwrap();
-    plain(called, Kind::File { size: content.len() as u64, id })
+    plain(called, EntryKind::File { size: content.len() as u64, id })
 }
 
-pub(crate) fn plain(called: impl AsRef<[u8]>, kind: Kind) -> Entry {
+pub(crate) fn plain(called: impl AsRef<[u8]>, kind: EntryKind) -> Entry {
     Entry { name: name(called), kind, metadata: Metadata { mode: 0o755, ..Metadata::default() } }
 }
 
-pub(crate) fn add_folder(writer: &Writer<'_>, entries: Vec<Entry>) -> (TreeId, Totals) {
+pub(crate) fn add_folder(writer: &ObjectWriter<'_>, entries: Vec<Entry>) -> (TreeId, Totals) {
     let mut put = |id: TreeId, bytes: Vec<u8>| writer.add_tree(id, &bytes);
     let mut encoder = FolderEncoder::new();
     for entry in entries {
@@ -113,7 +118,7 @@ pub(crate) fn add_folder(writer: &Writer<'_>, entries: Vec<Entry>) -> (TreeId, T
     (folder.id, folder.totals)
 }
 
-fn import(writer: &Writer<'_>, owners: &Owners, dir: &Path) -> (TreeId, Totals) {
+fn import(writer: &ObjectWriter<'_>, owners: &Owners, dir: &Path) -> (TreeId, Totals) {
     let mut paths: Vec<_> =
         fs_err::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort_by(|a, b| a.file_name().unwrap().as_bytes().cmp(b.file_name().unwrap().as_bytes()));
@@ -130,7 +135,7 @@ fn import(writer: &Writer<'_>, owners: &Owners, dir: &Path) -> (TreeId, Totals) 
     (folder.id, folder.totals)
 }
 
-fn kind(writer: &Writer<'_>, owners: &Owners, path: &Path, below: &mut Totals) -> Kind {
+fn kind(writer: &ObjectWriter<'_>, owners: &Owners, path: &Path, below: &mut Totals) -> EntryKind {
     use std::os::unix::fs::FileTypeExt;
     let meta = fs_err::symlink_metadata(path).unwrap();
     let device =
@@ -139,21 +144,21 @@ fn kind(writer: &Writer<'_>, owners: &Owners, path: &Path, below: &mut Totals) -
         t if t.is_dir() => {
             let (id, totals) = import(writer, owners, path);
             *below = totals;
-            Kind::Folder { id }
+            EntryKind::Folder { id }
         }
-        t if t.is_symlink() => {
-            Kind::Symlink { target: fs_err::read_link(path).unwrap().as_os_str().as_bytes().into() }
-        }
-        t if t.is_fifo() => Kind::Fifo,
-        t if t.is_socket() => Kind::Socket,
-        t if t.is_char_device() => Kind::CharDevice { device },
-        t if t.is_block_device() => Kind::BlockDevice { device },
+        t if t.is_symlink() => EntryKind::Symlink {
+            target: fs_err::read_link(path).unwrap().as_os_str().as_bytes().into(),
+        },
+        t if t.is_fifo() => EntryKind::Fifo,
+        t if t.is_socket() => EntryKind::Socket,
+        t if t.is_char_device() => EntryKind::CharDevice { device },
+        t if t.is_block_device() => EntryKind::BlockDevice { device },
         _ => content(writer, &fs_err::read(path).unwrap()),
     }
 }
 
 /// Adds a content of any length.
-pub(crate) fn content(writer: &Writer<'_>, bytes: &[u8]) -> Kind {
+pub(crate) fn content(writer: &ObjectWriter<'_>, bytes: &[u8]) -> EntryKind {
     let id = BlobId::of(bytes);
     if bytes.len() < LARGE_BYTES {
         writer.add_blob(0, id, bytes).unwrap();
@@ -165,14 +170,14 @@ pub(crate) fn content(writer: &Writer<'_>, bytes: &[u8]) -> Kind {
             let (ids, _) = writer.add_chunks(group, &cuts).unwrap();
             let starts = std::iter::once(0).chain(cuts.iter().copied());
             for ((id, start), end) in ids.into_iter().zip(starts).zip(&cuts) {
-                pieces.push(Piece { id, bytes: (end - start) as u32 });
+                pieces.push(BlobRef { id, bytes: (end - start) as u32 });
             }
         }
         let total_bytes = bytes.len() as u64;
-        let list = ChunkList { total_bytes, pieces: Pieces::Chunks(pieces) };
+        let list = ChunkList { total_bytes, pieces: ChunkListEntries::Chunks(pieces) };
         writer.add_chunk_list(id, &list.encode()).unwrap();
     }
-    Kind::File { size: bytes.len() as u64, id }
+    EntryKind::File { size: bytes.len() as u64, id }
 }
 
 fn metadata(path: &Path, owners: &Owners) -> Metadata {
@@ -188,12 +193,12 @@ fn metadata(path: &Path, owners: &Owners) -> Metadata {
     }
 }
 
-pub(crate) fn overwrite() -> Options<'static> {
-    Options { existing: Existing::Overwrite, ..Options::default() }
+pub(crate) fn overwrite() -> RestoreOptions<'static> {
+    RestoreOptions { existing: Existing::Overwrite, ..RestoreOptions::default() }
 }
 
-pub(crate) fn mirror() -> Options<'static> {
-    Options { extras: Extras::Delete, ..overwrite() }
+pub(crate) fn mirror() -> RestoreOptions<'static> {
+    RestoreOptions { extras: Extras::Delete, ..overwrite() }
 }
 
 pub(crate) fn dirs() -> (tempfile::TempDir, PathBuf, PathBuf) {
@@ -209,14 +214,14 @@ pub(crate) fn assert_same(source: &Path, target: &Path) {
     assert_eq!(differences, Vec::<String>::new());
 }
 
-/// A target that was there keeps its own attributes.
+/// Compares everything below two folders: an existing target keeps its own attributes.
 #[track_caller]
 pub(crate) fn assert_same_below(source: &Path, target: &Path) {
     let options = compare::Options { root: false, ..compare::Options::default() };
     assert_eq!(compare(source, target, &options), Vec::<String>::new());
 }
 
-/// No file with a temporary name anywhere below.
+/// Asserts that no file below has a temporary name.
 #[track_caller]
 pub(crate) fn assert_no_drafts(target: &Path) {
     for entry in walkdir::WalkDir::new(target).into_iter().flatten() {
@@ -224,7 +229,7 @@ pub(crate) fn assert_no_drafts(target: &Path) {
     }
 }
 
-/// The odd tree, as far as whoever runs the tests can read it.
+/// Makes the odd tree, with all files readable by the user who runs the tests.
 pub(crate) fn odd(source: &Path) {
     snap_testkit::trees::odd(source).unwrap();
     let closed = source.join("modes/file-0000");

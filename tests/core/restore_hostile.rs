@@ -1,18 +1,21 @@
-//! Restore where somebody means harm: links and folders planted in the target,
-//! trees that lie, damaged packs, stores in the way.
+//! Restore against attacks: links and folders planted in the target, invalid trees,
+//! damaged packs, and stores in the way.
 
 #![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 use std::{
     os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     path::Path,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use snap_core::{
     base::{id::BlobId, kind::ErrorKind, observe::Silent},
-    format::tree::Kind,
-    ops::restore::{self, Options, Ownership, RestoreError, What},
+    format::tree::{EntryKind, Owner, Xattr},
+    ops::restore::{self, Ownership, RestoreError, RestoreOptions, RestoreSource},
 };
 use snap_testkit::{bytes::Corpus, trees};
 
@@ -37,24 +40,24 @@ fn a_store_below_the_target_is_neither_removed_nor_written_into() {
         snapshot.restore_with(&target, &mirror()).unwrap();
         assert!(store_path.join("objects").is_dir());
         assert_eq!(fs_err::read(target.join("f")).unwrap(), b"x");
-        // A tree that would write into it.
-        let writer = snap_core::store::Writer::new(&snapshot.store, 3, 1).unwrap();
+        // A tree that would overwrite files of the store.
+        let writer = snap_core::store::ObjectWriter::new(&snapshot.store, 3, 1).unwrap();
         let (inner, _) = add_folder(&writer, vec![file(&writer, "config.toml", b"evil")]);
-        let (deep, _) = add_folder(&writer, vec![plain("backup", Kind::Folder { id: inner })]);
+        let (deep, _) = add_folder(&writer, vec![plain("backup", EntryKind::Folder { id: inner })]);
         let (empty, _) = add_folder(&writer, Vec::new());
         let store = vec![
             file(&writer, "HEAD", b"main"),
             file(&writer, "config.toml", b"evil"),
-            plain("objects", Kind::Folder { id: empty }),
+            plain("objects", EntryKind::Folder { id: empty }),
         ];
         let (planted, _) = add_folder(&writer, store);
         let snap = vec![
-            plain(".snap", Kind::Folder { id: planted }),
-            plain("deep", Kind::Folder { id: deep }),
+            plain(".snap", EntryKind::Folder { id: planted }),
+            plain("deep", EntryKind::Folder { id: deep }),
         ];
         let (tree, _) = add_folder(&writer, snap);
         writer.finish().unwrap();
-        let what = What::Folder { tree, root: None };
+        let what = RestoreSource::Folder { tree, root: None };
         let outcome = restore::run(&snapshot.store, &what, &target, &mirror(), &Silent).unwrap();
         assert_eq!(outcome.skipped, 2);
         assert!(!store_path.join("config.toml").exists() && !target.join(".snap").exists());
@@ -139,7 +142,7 @@ fn damage_is_named_and_everything_else_restored() {
         assert_eq!(entry.pack, Some(snapshot.store.packs()[0]));
     }
     let [first, other] = [&entries[0], &entries[1]].map(|entry| entry.source.to_string());
-    assert_eq!(first, other, "a further name tells why the first is missing");
+    assert_eq!(first, other, "a further name has the error of the first name");
     assert_eq!(outcome.files_written, 1);
     assert_eq!(fs_err::read(target.join("good")).unwrap(), b"good");
     assert!(!target.join("large").exists() && !target.join("linked").exists());
@@ -148,7 +151,7 @@ fn damage_is_named_and_everything_else_restored() {
 
 #[test]
 fn a_folder_in_the_way_is_told_before_damage() {
-    let missing = Kind::File { size: 3, id: BlobId::of(b"abc") };
+    let missing = EntryKind::File { size: 3, id: BlobId::of(b"abc") };
     let snapshot = Snapshot::made(None, |writer| {
         add_folder(writer, vec![file(writer, "f", b"x"), plain("gone", missing)]).0
     });
@@ -164,7 +167,7 @@ fn a_folder_in_the_way_is_told_before_damage() {
 
 #[test]
 fn a_missing_content_is_named() {
-    let kind = Kind::File { size: 3, id: BlobId::of(b"abc") };
+    let kind = EntryKind::File { size: 3, id: BlobId::of(b"abc") };
     let snapshot = Snapshot::of_entries(vec![plain("f", kind)]);
     let target = snapshot.dir.path().join("target");
     let error = snapshot.restore(&target).unwrap_err();
@@ -176,9 +179,9 @@ fn a_missing_content_is_named() {
 fn a_tree_that_lies_about_a_size_writes_nothing() {
     let snapshot = Snapshot::made(None, |writer| {
         let mut small = file(writer, "a", b"abc");
-        small.kind = Kind::File { size: 4, id: BlobId::of(b"abc") };
-        let Kind::File { id, .. } = content(writer, &vec![7; 5 << 20]) else { panic!() };
-        let large = plain("b", Kind::File { size: 1, id });
+        small.kind = EntryKind::File { size: 4, id: BlobId::of(b"abc") };
+        let EntryKind::File { id, .. } = content(writer, &vec![7; 5 << 20]) else { panic!() };
+        let large = plain("b", EntryKind::File { size: 1, id });
         add_folder(writer, vec![small, large]).0
     });
     let target = snapshot.dir.path().join("target");
@@ -192,14 +195,14 @@ fn a_depth_bomb_is_refused() {
     let snapshot = Snapshot::made(None, |writer| {
         let (mut id, _) = add_folder(writer, Vec::new());
         for _ in 0..2100 {
-            id = add_folder(writer, vec![plain("d", Kind::Folder { id })]).0;
+            id = add_folder(writer, vec![plain("d", EntryKind::Folder { id })]).0;
         }
         id
     });
     let target = snapshot.dir.path().join("target");
     let error = snapshot.restore(&target).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().ends_with("lies more than 2048 folders deep"), "{error}");
+    assert!(error.to_string().ends_with("is nested deeper than 2048 folders"), "{error}");
 }
 
 #[test]
@@ -208,7 +211,7 @@ fn a_deep_tree_is_restored_compared_and_removed() {
     let snapshot = Snapshot::made(None, |writer| {
         let (mut id, _) = add_folder(writer, vec![file(writer, "bottom", b"x")]);
         for _ in 0..200 {
-            id = add_folder(writer, vec![plain(&long, Kind::Folder { id })]).0;
+            id = add_folder(writer, vec![plain(&long, EntryKind::Folder { id })]).0;
         }
         id
     });
@@ -216,10 +219,10 @@ fn a_deep_tree_is_restored_compared_and_removed() {
     let outcome = snapshot.restore(&target).unwrap();
     assert_eq!((outcome.folders, outcome.files_written), (200, 1));
     assert_eq!(snapshot.restore(&target).unwrap().files_kept, 1);
-    let writer = snap_core::store::Writer::new(&snapshot.store, 3, 1).unwrap();
+    let writer = snap_core::store::ObjectWriter::new(&snapshot.store, 3, 1).unwrap();
     let (tree, _) = add_folder(&writer, Vec::new());
     writer.finish().unwrap();
-    let what = What::Folder { tree, root: None };
+    let what = RestoreSource::Folder { tree, root: None };
     restore::run(&snapshot.store, &what, &target, &mirror(), &Silent).unwrap();
     assert_eq!(fs_err::read_dir(&target).unwrap().count(), 0);
 }
@@ -263,12 +266,110 @@ fn an_owner_that_is_left_out_takes_setuid_with_it() {
     }
     fs_err::set_permissions(source.join("f"), PermissionsExt::from_mode(0o4755)).unwrap();
     let snapshot = Snapshot::of(&source);
-    let options = Options { ownership: Ownership::Leave, ..Options::default() };
+    let options = RestoreOptions { ownership: Ownership::Leave, ..RestoreOptions::default() };
     snapshot.restore_with(&target, &options).unwrap();
     let meta = fs_err::metadata(target.join("f")).unwrap();
     assert_eq!((meta.uid(), meta.mode() & 0o7777), (0, 0o755));
-    snapshot.restore(&target).unwrap();
+    snapshot.restore_with(&target, &overwrite()).unwrap();
     assert_same(&source, &target);
+}
+
+#[test]
+fn a_file_of_another_user_does_not_become_setuid_without_its_recorded_owner() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can give a file to another user");
+        return;
+    }
+    let (_dir, source, target) = dirs();
+    fs_err::write(source.join("s"), "x").unwrap();
+    fs_err::set_permissions(source.join("s"), PermissionsExt::from_mode(0o4755)).unwrap();
+    let snapshot = Snapshot::of(&source);
+    snapshot.restore(&target).unwrap();
+    let at = target.join("s");
+    std::os::unix::fs::chown(&at, Some(1001), Some(1001)).unwrap();
+    let options = RestoreOptions { ownership: Ownership::Leave, ..overwrite() };
+    for mode in [0o4755, 0o755] {
+        fs_err::set_permissions(&at, PermissionsExt::from_mode(mode)).unwrap();
+        snapshot.restore_with(&target, &options).unwrap();
+        let meta = fs_err::metadata(&at).unwrap();
+        assert_eq!((meta.uid(), meta.mode() & 0o7777), (1001, 0o755));
+    }
+}
+
+#[test]
+fn a_file_without_its_owner_gives_no_capabilities_away() {
+    let (_dir, source, target) = dirs();
+    let path = source.join("tool");
+    fs_err::write(&path, "x").unwrap();
+    let foreign = 12_345;
+    let (uid, gid) = (rustix::fs::Uid::from_raw(foreign), rustix::fs::Gid::from_raw(foreign));
+    // `CAP_NET_BIND_SERVICE`, permitted and effective.
+    let mut capability = [0_u8; 20];
+    capability[..8].copy_from_slice(&[1, 0, 0, 2, 0, 4, 0, 0]);
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::chown(&path, Some(uid), Some(gid)).is_err()
+        || rustix::fs::setxattr(&path, "security.capability", &capability, flags).is_err()
+    {
+        return; // Only root can make this file, and not on every file system.
+    }
+    let has_capability =
+        |path: &Path| rustix::fs::getxattr(path, "security.capability", &mut [0_u8; 64]).is_ok();
+    let restored = target.join("tool");
+    let snapshot = Snapshot::of(&source);
+    let unowned = |existing| RestoreOptions { ownership: Ownership::Leave, ..existing };
+    snapshot.restore_with(&target, &unowned(RestoreOptions::default())).unwrap();
+    assert!(!has_capability(&restored));
+    // With the owner, the file gets it; a restore in place without the owner removes it.
+    snapshot.restore_with(&target, &overwrite()).unwrap();
+    assert!(has_capability(&restored));
+    let outcome = snapshot.restore_with(&target, &unowned(overwrite())).unwrap();
+    assert_eq!((outcome.repaired, outcome.files_written), (1, 0));
+    assert!(!has_capability(&restored));
+    let outcome = snapshot.restore_with(&target, &unowned(overwrite())).unwrap();
+    assert_eq!(outcome.repaired, 0);
+
+    // The same file without a recorded owner.
+    let writer = snap_core::store::ObjectWriter::new(&snapshot.store, 3, 1).unwrap();
+    let mut entry = file(&writer, "tool", b"x");
+    entry.metadata.xattrs = vec![Xattr {
+        name: b"security.capability".as_slice().into(),
+        value: capability.as_slice().into(),
+    }];
+    let (tree, _) = add_folder(&writer, vec![entry]);
+    writer.finish().unwrap();
+    let what = RestoreSource::Folder { tree, root: None };
+    rustix::fs::setxattr(&restored, "security.capability", &capability, flags).unwrap();
+    for target in [&target, &target.join("new")] {
+        restore::run(&snapshot.store, &what, target, &overwrite(), &Silent).unwrap();
+        assert!(!has_capability(&target.join("tool")));
+    }
+}
+
+#[test]
+fn an_owner_that_no_file_can_have_takes_setuid_with_it() {
+    let (_dir, source, target) = dirs();
+    let snapshot = Snapshot::of(&source);
+    let writer = snap_core::store::ObjectWriter::new(&snapshot.store, 3, 1).unwrap();
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let owners = [("both", u32::MAX, u32::MAX), ("group", uid, u32::MAX), ("user", u32::MAX, gid)];
+    let entries = owners.map(|(name, uid, gid)| {
+        let mut entry = file(&writer, name, b"x");
+        let owner = Owner { uid, gid, user: Default::default(), group: Default::default() };
+        (entry.metadata.owner, entry.metadata.mode) = (Some(Arc::new(owner)), 0o6755);
+        entry
+    });
+    let (tree, _) = add_folder(&writer, entries.to_vec());
+    writer.finish().unwrap();
+    let what = RestoreSource::Folder { tree, root: None };
+    let options = RestoreOptions { ownership: Ownership::Apply, ..overwrite() };
+    // The second restore compares the files that the first one made.
+    for _ in 0..2 {
+        restore::run(&snapshot.store, &what, &target, &options, &Silent).unwrap();
+        for (name, ..) in owners {
+            let meta = fs_err::metadata(target.join(name)).unwrap();
+            assert_eq!((meta.uid(), meta.mode() & 0o7777), (uid, 0o755), "{name}");
+        }
+    }
 }
 
 #[test]
@@ -279,7 +380,7 @@ fn access_control_lists_of_the_target_are_not_inherited() {
     fs_err::write(source.join("g"), "x").unwrap();
     let snapshot = Snapshot::of(&source);
     fs_err::create_dir(&target).unwrap();
-    // Version 2, then tag, rights and id of: owner, user 1, group, mask, others.
+    // Version 2, then tag, permissions and id of: owner, user 1, group, mask, others.
     let mut acl = vec![2, 0, 0, 0];
     for (tag, rights, id) in [
         (1_u16, 7_u16, u32::MAX),
@@ -294,7 +395,7 @@ fn access_control_lists_of_the_target_are_not_inherited() {
     }
     let flags = rustix::fs::XattrFlags::empty();
     if rustix::fs::setxattr(&target, "system.posix_acl_default", &acl, flags).is_err() {
-        return; // Not on this file system.
+        return; // This file system has no access control lists.
     }
     snapshot.restore(&target).unwrap();
     assert_same_below(&source, &target);

@@ -1,4 +1,4 @@
-//! A restore over what is there gives files back all that the snapshot records.
+//! A restore over existing files restores everything that the snapshot records.
 
 #![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use snap_core::ops::restore::{Mode, Options, RestoreError};
+use snap_core::ops::restore::{Mode, RestoreError, RestoreOptions};
 
 use crate::restore_fixture::{Snapshot, assert_same, dirs, overwrite};
 
@@ -17,16 +17,17 @@ fn a_capability_that_the_snapshot_lacks_is_removed() {
     fs_err::write(source.join("tool"), "x").unwrap();
     let snapshot = Snapshot::of(&source);
     snapshot.restore(&target).unwrap();
-    // CAP_NET_BIND_SERVICE, permitted and effective.
+    // `CAP_NET_BIND_SERVICE`, permitted and effective.
     let mut capability = [0_u8; 20];
     capability[..8].copy_from_slice(&[1, 0, 0, 2, 0, 4, 0, 0]);
     let path = target.join("tool");
     let flags = rustix::fs::XattrFlags::empty();
     if rustix::fs::setxattr(&path, "security.capability", &capability, flags).is_err() {
-        return; // Only root may, and not everywhere.
+        return; // Only root may set it, and not on every file system.
     }
     let inode = fs_err::metadata(&path).unwrap().ino();
-    let outcome = snapshot.restore(&target).unwrap();
+    assert_eq!(snapshot.restore(&target).unwrap().files_own_attributes, 1);
+    let outcome = snapshot.restore_with(&target, &overwrite()).unwrap();
     assert_eq!((outcome.repaired, outcome.files_written), (1, 0));
     assert_eq!(fs_err::metadata(&path).unwrap().ino(), inode);
     let mut value = [0_u8; 64];
@@ -48,7 +49,7 @@ fn a_file_whose_holes_were_filled_gets_them_back_in_place() {
     drop(file);
     let bytes = fs_err::read(source.join("sparse")).unwrap();
     if blocks(&source.join("sparse")) * 512 >= bytes.len() as u64 {
-        return; // A file system without holes.
+        return; // This file system has no holes.
     }
     let snapshot = Snapshot::of(&source);
     fs_err::create_dir(&target).unwrap();
@@ -60,7 +61,7 @@ fn a_file_whose_holes_were_filled_gets_them_back_in_place() {
     assert_eq!(fs_err::metadata(&path).unwrap().ino(), inode);
     assert!(blocks(&path) < 100, "{}", blocks(&path));
     assert_same(&source, &target);
-    // And one that is written anew.
+    // The same for a file that is written again.
     fs_err::write(&path, vec![1; bytes.len()]).unwrap();
     snapshot.restore_with(&target, &overwrite()).unwrap();
     assert!(blocks(&path) < 100, "{}", blocks(&path));
@@ -73,7 +74,7 @@ fn a_dry_run_finds_a_content_that_the_store_lacks() {
     fs_err::write(source.join("here"), "here").unwrap();
     let lost = snap_core::base::id::BlobId::of(b"lost");
     let snapshot = Snapshot::made(None, |writer| {
-        let kind = snap_core::format::tree::Kind::File { size: 4, id: lost };
+        let kind = snap_core::format::tree::EntryKind::File { size: 4, id: lost };
         let entries = vec![
             crate::restore_fixture::file(writer, "here", b"here"),
             crate::restore_fixture::plain("lost", kind),
@@ -81,7 +82,8 @@ fn a_dry_run_finds_a_content_that_the_store_lacks() {
         crate::restore_fixture::add_folder(writer, entries).0
     });
     for mode in [Mode::DryRun, Mode::Write] {
-        let error = snapshot.restore_with(&target, &Options { mode, ..overwrite() }).unwrap_err();
+        let error =
+            snapshot.restore_with(&target, &RestoreOptions { mode, ..overwrite() }).unwrap_err();
         assert!(matches!(error, RestoreError::Damaged { count: 1, .. }), "{mode:?}: {error}");
     }
 }

@@ -1,4 +1,4 @@
-//! A restore that deletes keeps what no commit could have contained.
+//! A restore with deletion keeps files that no commit could have contained.
 
 #![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
@@ -8,7 +8,7 @@ use snap_core::{
     base::observe::{Note, Observer},
     format::selection::UnreadPaths,
     local::ignore,
-    ops::restore::{self, Mode, Options, Outcome, Protection, What},
+    ops::restore::{self, ExtraProtection, Mode, RestoreOptions, RestoreOutcome, RestoreSource},
     repo::path::entry_named,
 };
 
@@ -35,19 +35,19 @@ fn patterns(patterns: &[&str]) -> ignore::Options {
     ignore::Options { patterns, ..ignore::Options::default() }
 }
 
-/// Restores dry, which must plan the same, and then really.
+/// Restores as a dry run and then for real. Both must plan the same.
 fn restore(
     snapshot: &Snapshot,
-    what: &What,
+    what: &RestoreSource,
     target: &Path,
-    protection: &Protection,
-) -> (Outcome, Vec<String>) {
-    let options = Options { protection: Some(protection), ..mirror() };
-    let dry = Options { mode: Mode::DryRun, ..options.clone() };
+    protection: &ExtraProtection,
+) -> (RestoreOutcome, Vec<String>) {
+    let options = RestoreOptions { protection: Some(protection), ..mirror() };
+    let dry = RestoreOptions { mode: Mode::DryRun, ..options.clone() };
     let notes = [Notes::default(), Notes::default()];
     let planned = restore::run(&snapshot.store, what, target, &dry, &notes[0]).unwrap();
     let done = restore::run(&snapshot.store, what, target, &options, &notes[1]).unwrap();
-    let counts = |outcome: &Outcome| (outcome.removed, outcome.kept, outcome.excluded);
+    let counts = |outcome: &RestoreOutcome| (outcome.removed, outcome.kept, outcome.excluded);
     assert_eq!(counts(&planned), counts(&done));
     let [dry, real] = notes.map(|notes| notes.0.into_inner().unwrap());
     assert_eq!(dry, real);
@@ -74,10 +74,10 @@ fn ignore_files_before_and_after_the_restore_keep_what_they_exclude() {
     {
         write(&target.join(path), "x");
     }
-    let protection = Protection {
+    let protection = ExtraProtection {
         rules: vec![ignore::Options::default()],
         root: Some(snapshot.tree),
-        ..Protection::default()
+        ..ExtraProtection::default()
     };
     let (outcome, notes) = restore(&snapshot, &snapshot.what(), &target, &protection);
     let stay =
@@ -86,7 +86,58 @@ fn ignore_files_before_and_after_the_restore_keep_what_they_exclude() {
     expected.push("sub/late");
     assert_eq!(left(&target), expected);
     assert_eq!((outcome.removed, outcome.excluded), (3, 5));
-    assert_eq!(notes, ["extra: commits leave out something in it"]);
+    assert_eq!(notes, ["extra: it contains entries that commits exclude"]);
+}
+
+#[test]
+fn extras_stay_if_an_ignore_file_is_one_that_commits_do_not_read() {
+    let (_dir, source, target) = dirs();
+    write(&source.join("file"), "x");
+    write(&source.join("sub/file"), "x");
+    let snapshot = Snapshot::of(&source);
+    fs_err::create_dir_all(target.join("sub")).unwrap();
+    let ignore = target.join("sub/.snapignore");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    let link = |to: &str| std::os::unix::fs::symlink(to, &ignore).unwrap();
+    let kinds: [(&str, &dyn Fn()); 4] = [
+        ("link", &|| link("../rules")),
+        ("loop", &|| link(".snapignore")),
+        ("pipe", &|| rustix::fs::mkfifoat(rustix::fs::CWD, &ignore, mode).unwrap()),
+        ("costly line", &|| write(&ignore, &format!("{}\n", "*a".repeat(2000)))),
+    ];
+    let protection = |gitignore| ExtraProtection {
+        rules: vec![ignore::Options { gitignore, ..ignore::Options::default() }],
+        root: Some(snapshot.tree),
+        ..ExtraProtection::default()
+    };
+    for (kind, make) in kinds {
+        write(&target.join("extra"), "x");
+        write(&target.join("sub/precious"), "x");
+        make();
+        let (outcome, notes) = restore(&snapshot, &snapshot.what(), &target, &protection(false));
+        assert!(target.join("sub/precious").exists() && ignore.symlink_metadata().is_ok());
+        assert!(!target.join("extra").exists(), "{kind}: the file is in another folder");
+        assert_eq!((outcome.not_removed, outcome.excluded), (2, 0), "{kind}");
+        assert!(!outcome.is_complete(), "{kind}");
+        let why = "the rules of the ignore file `sub/.snapignore` are unknown";
+        let expected = [".snapignore", "precious"].map(|name| format!("sub/{name}: {why}"));
+        assert_eq!(notes, expected, "{kind}");
+        fs_err::remove_file(&ignore).unwrap();
+    }
+    // A link `.gitignore` counts only if commits read such files, also one of the snapshot.
+    std::os::unix::fs::symlink("rules", source.join("sub/.gitignore")).unwrap();
+    let snapshot = Snapshot::of(&source);
+    let (kept, _) = restore(&snapshot, &snapshot.what(), &target, &{
+        let root = Some(snapshot.tree);
+        ExtraProtection { root, ..protection(true) }
+    });
+    assert_eq!((kept.removed, kept.not_removed), (0, 1));
+    let (gone, _) = restore(&snapshot, &snapshot.what(), &target, &{
+        let root = Some(snapshot.tree);
+        ExtraProtection { root, ..protection(false) }
+    });
+    assert_eq!((gone.removed, gone.not_removed), (1, 0));
+    assert!(gone.is_complete());
 }
 
 #[test]
@@ -106,10 +157,12 @@ fn each_recorded_rule_set_and_each_one_in_force_keeps_what_it_excludes() {
         gitignore: true,
         ..patterns(&["recorded", "/kept/deep"])
     };
-    let protection =
-        Protection { rules: vec![patterns(&["in-force"]), recorded], ..Protection::default() };
+    let protection = ExtraProtection {
+        rules: vec![patterns(&["in-force"]), recorded],
+        ..ExtraProtection::default()
+    };
     restore(&snapshot, &snapshot.what(), &target, &protection);
-    // The tag and `.gitignore` are larger than the limit.
+    // The tag and `.gitignore` are longer than the limit.
     let expected = [
         ".gitignore",
         "cache/CACHEDIR.TAG",
@@ -122,7 +175,7 @@ fn each_recorded_rule_set_and_each_one_in_force_keeps_what_it_excludes() {
         "recorded",
     ];
     assert_eq!(left(&target), expected);
-    let everything = Options { ..mirror() };
+    let everything = RestoreOptions { ..mirror() };
     snapshot.restore_with(&target, &everything).unwrap();
     assert_eq!(left(&target), ["file"], "without protection");
 }
@@ -133,7 +186,8 @@ fn a_folder_that_is_excluded_now_keeps_what_came_after_it_was_committed() {
     write(&source.join("build/committed"), "x");
     let snapshot = Snapshot::of(&source);
     write(&target.join("build/new"), "x");
-    let protection = Protection { rules: vec![patterns(&["/build"])], ..Protection::default() };
+    let protection =
+        ExtraProtection { rules: vec![patterns(&["/build"])], ..ExtraProtection::default() };
     restore(&snapshot, &snapshot.what(), &target, &protection);
     assert_eq!(left(&target), ["build/committed", "build/new"]);
 }
@@ -149,7 +203,7 @@ fn what_the_commit_could_not_read_stays() {
     let mut unread = UnreadPaths::default();
     unread.insert(b"folder");
     unread.insert(b"secret");
-    let protection = Protection { unread, ..Protection::default() };
+    let protection = ExtraProtection { unread, ..ExtraProtection::default() };
     restore(&snapshot, &snapshot.what(), &target, &protection);
     assert_eq!(left(&target), ["file", "folder/in/it", "secret"]);
 }
@@ -167,7 +221,7 @@ fn what_comes_after_the_last_recorded_path_stays_when_not_all_were_recorded() {
     for path in ["a", "z"] {
         write(&target.join(path), "x");
     }
-    let protection = Protection { unread, ..Protection::default() };
+    let protection = ExtraProtection { unread, ..ExtraProtection::default() };
     restore(&snapshot, &snapshot.what(), &target, &protection);
     assert_eq!(left(&target), ["file", "z"]);
 }
@@ -183,14 +237,14 @@ fn ignore_files_above_a_folder_that_is_restored_count() {
         write(&target.join(path), "x");
     }
     let src = entry_named(&snapshot.store, snapshot.tree, b"src").unwrap().unwrap();
-    let snap_core::format::tree::Kind::Folder { id } = src.kind else { panic!("a folder") };
-    let what = What::Folder { tree: id, root: None };
-    let protection = Protection {
+    let snap_core::format::tree::EntryKind::Folder { id } = src.kind else { panic!("a folder") };
+    let what = RestoreSource::Folder { tree: id, root: None };
+    let protection = ExtraProtection {
         rules: vec![ignore::Options::default()],
         place: b"src".to_vec(),
         root: Some(snapshot.tree),
         above: Some(target.clone()),
-        ..Protection::default()
+        ..ExtraProtection::default()
     };
     restore(&snapshot, &what, &target.join("src"), &protection);
     assert_eq!(left(&target.join("src")), ["file", "stored", "there"]);

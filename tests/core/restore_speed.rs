@@ -1,5 +1,5 @@
-//! How long a restore takes beside `cp -a`, in the same run; figures, no
-//! assertion. Run in release, with `SPEED_DIR` on the file system in question:
+//! Measures a restore against `cp -a` in the same run. Prints figures and asserts
+//! nothing. Run it in release mode, with `SPEED_DIR` on the file system to measure:
 //! `cargo test --release -p snap-core --test core speed -- --ignored --nocapture`.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "figures for a person to read")]
@@ -64,7 +64,7 @@ fn speed_of_a_large_file() {
     measure("one of 700 MiB", &source, dir.path());
 }
 
-/// Peak memory of this process since it was last asked to start anew, in KiB.
+/// Returns the peak memory of this process in KiB, since the counter was last reset.
 fn peak_kib() -> u64 {
     let status = fs_err::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();

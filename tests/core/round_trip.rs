@@ -1,5 +1,5 @@
-//! Whatever is encoded comes back, whatever decodes has no other form, and no
-//! bytes at all make a decoder panic.
+//! Encoded values decode to the same values, accepted bytes have only one encoding, and
+//! no bytes make a decoder panic.
 
 use std::sync::Arc;
 
@@ -20,17 +20,19 @@ use snap_core::{
         table::{Table, TableWriter},
     },
     format::{
-        chunk_list::{self, ChunkList, Piece, Pieces},
+        chunk_list::{self, BlobRef, ChunkList, ChunkListEntries},
         commit::Commit,
         pack::{
-            self, Class, Codec, Frame, HEADER_BYTES, Object, ObjectKind, TRAILER_BYTES, Trailer,
+            self, Codec, Frame, HEADER_BYTES, ObjectClass, ObjectKind, PackedObject, TRAILER_BYTES,
+            Trailer,
         },
         selection::{IgnoreOptions, Selection},
-        table::{Header, Purpose, Shape},
+        table::{Shape, TableHeader, TablePurpose},
         tree::{
-            Child, Device, Entry, Kind, Metadata, Node, Owner, Totals, Xattr, split::FolderEncoder,
+            Child, Device, Entry, EntryKind, Metadata, Node, Owner, Totals, Xattr,
+            split::FolderEncoder,
         },
-        wire::{FormatError, Reader, Writer},
+        wire::{FormatError, WireReader, WireWriter},
     },
 };
 
@@ -49,7 +51,7 @@ fn time() -> impl Strategy<Value = Time> {
 
 fn owner() -> impl Strategy<Value = Arc<Owner>> {
     let text = || vec(any::<u8>(), 0..20).prop_map(Vec::into_boxed_slice);
-    // Few numbers, so that several entries have one owner.
+    // Few numbers, so that several entries have the same owner.
     let parts = (0..3_u32, prop_oneof![0..3_u32, any::<u32>()], text(), text());
     parts.prop_map(|(uid, gid, user, group)| Arc::new(Owner { uid, gid, user, group }))
 }
@@ -76,17 +78,17 @@ fn metadata() -> impl Strategy<Value = Metadata> {
     )
 }
 
-fn kind() -> impl Strategy<Value = Kind> {
+fn kind() -> impl Strategy<Value = EntryKind> {
     let device = || any::<(u32, u32)>().prop_map(|(major, minor)| Device { major, minor });
     prop_oneof![
         (any::<u64>(), digest())
-            .prop_map(|(size, id)| Kind::File { size, id: BlobId::from_bytes(id) }),
-        digest().prop_map(|id| Kind::Folder { id: TreeId::from_bytes(id) }),
-        vec(1..=255_u8, 1..100).prop_map(|target| Kind::Symlink { target: target.into() }),
-        Just(Kind::Fifo),
-        Just(Kind::Socket),
-        device().prop_map(|device| Kind::CharDevice { device }),
-        device().prop_map(|device| Kind::BlockDevice { device }),
+            .prop_map(|(size, id)| EntryKind::File { size, id: BlobId::from_bytes(id) }),
+        digest().prop_map(|id| EntryKind::Folder { id: TreeId::from_bytes(id) }),
+        vec(1..=255_u8, 1..100).prop_map(|target| EntryKind::Symlink { target: target.into() }),
+        Just(EntryKind::Fifo),
+        Just(EntryKind::Socket),
+        device().prop_map(|device| EntryKind::CharDevice { device }),
+        device().prop_map(|device| EntryKind::BlockDevice { device }),
     ]
 }
 
@@ -164,15 +166,15 @@ fn selection() -> impl Strategy<Value = Selection> {
     )
 }
 
-fn pieces() -> impl Strategy<Value = Vec<Piece>> {
+fn pieces() -> impl Strategy<Value = Vec<BlobRef>> {
     vec((digest(), 1..=u32::MAX), 0..20).prop_map(|pieces| {
-        let piece = |(id, bytes)| Piece { id: BlobId::from_bytes(id), bytes };
+        let piece = |(id, bytes)| BlobRef { id: BlobId::from_bytes(id), bytes };
         pieces.into_iter().map(piece).collect()
     })
 }
 
-/// Frames and their objects as a footer has them, data before metadata.
-fn frames() -> impl Strategy<Value = (Vec<Frame>, Vec<Object>)> {
+/// Makes frames and their objects in the order of a footer, data before metadata.
+fn frames() -> impl Strategy<Value = (Vec<Frame>, Vec<PackedObject>)> {
     let object = (digest(), 0..4_u8, 0..5_000_u32);
     let frame = (vec(object, 1..6), any::<bool>(), any::<bool>(), any::<u64>(), 1..9_000_u32);
     vec(frame, 0..6).prop_map(|mut made| {
@@ -183,7 +185,7 @@ fn frames() -> impl Strategy<Value = (Vec<Frame>, Vec<Object>)> {
             let raw_bytes = inside.iter().map(|(_, _, bytes)| bytes).sum();
             let stored_bytes = if is_raw { raw_bytes } else { packed_bytes };
             let codec = if is_raw { Codec::Raw } else { Codec::Zstd };
-            let class = if is_metadata { Class::Metadata } else { Class::Data };
+            let class = if is_metadata { ObjectClass::Metadata } else { ObjectClass::Data };
             let count = inside.len() as u32;
             frames.push(Frame {
                 offset,
@@ -195,7 +197,7 @@ fn frames() -> impl Strategy<Value = (Vec<Frame>, Vec<Object>)> {
                 checksum,
             });
             offset += u64::from(stored_bytes);
-            objects.extend(inside.into_iter().map(|(id, kind, bytes)| Object {
+            objects.extend(inside.into_iter().map(|(id, kind, bytes)| PackedObject {
                 id: ObjectId::from_bytes(id),
                 kind: ObjectKind::from_code(if is_metadata { kind } else { 0 }).unwrap(),
                 bytes,
@@ -205,7 +207,7 @@ fn frames() -> impl Strategy<Value = (Vec<Frame>, Vec<Object>)> {
     })
 }
 
-/// Valid bytes of one format, changed a little.
+/// Changes valid bytes of a format in a few places.
 fn hurt(
     bytes: Vec<u8>,
     changes: &[(prop::sample::Index, u8)],
@@ -229,7 +231,7 @@ fn changes() -> impl Strategy<Value = Changes> {
     (vec(change, 0..4), proptest::option::weighted(0.2, any::<prop::sample::Index>()))
 }
 
-/// Runs each decoder over bytes; what it takes must have this form only.
+/// Runs each decoder on the bytes. Accepted bytes must encode to the same bytes.
 fn decode_everything(bytes: &[u8]) {
     if let Ok(node) = Node::decode(bytes) {
         assert_eq!(node.encode(), bytes);
@@ -243,14 +245,14 @@ fn decode_everything(bytes: &[u8]) {
     if let Ok(part) = chunk_list::decode_part(bytes) {
         assert_eq!(chunk_list::encode_part(&part), bytes);
     }
-    let mut r = Reader::new(bytes);
+    let mut r = WireReader::new(bytes);
     if let Ok(value) = r.varint("varint") {
-        let mut w = Writer::new();
+        let mut w = WireWriter::new();
         w.varint(value);
         assert_eq!(w.finish(), bytes[..r.at()]);
     }
     let _ = pack::decode_header(bytes);
-    let _ = Header::decode(bytes, SHAPE, bytes.len() as u64);
+    let _ = TableHeader::decode(bytes, SHAPE, bytes.len() as u64);
     for raw in [0, 1, 1000, 1 << 20] {
         let _ = Decoder::new().unwrap().decode(Codec::Zstd, bytes, raw);
     }
@@ -265,7 +267,7 @@ fn decode_everything(bytes: &[u8]) {
     assert_eq!(pack::encode_footer(&frames, &objects, HEADER_BYTES as u64), bytes[table..]);
 }
 
-const SHAPE: Shape = Shape { purpose: Purpose::StatFiles, key_bytes: 16, record_bytes: 80 };
+const SHAPE: Shape = Shape { purpose: TablePurpose::StatFiles, key_bytes: 16, record_bytes: 80 };
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
@@ -273,11 +275,11 @@ proptest! {
     #[test]
     fn numbers_come_back(value in any::<u64>(), shift in 0..64_u32, signed in any::<i64>()) {
         let value = value >> shift;
-        let mut w = Writer::new();
+        let mut w = WireWriter::new();
         w.varint(value);
         w.zigzag(signed >> shift);
         let bytes = w.finish();
-        let mut r = Reader::new(&bytes);
+        let mut r = WireReader::new(&bytes);
         prop_assert_eq!(r.varint("v"), Ok(value));
         prop_assert_eq!(r.zigzag("z"), Ok(signed >> shift));
         prop_assert_eq!(r.finish(), Ok(()));
@@ -298,8 +300,8 @@ proptest! {
         prop_assert_eq!(chunk_list::decode_part(&chunk_list::encode_part(&pieces)), Ok(pieces.clone()));
         let sum = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
         let list = match is_direct {
-            true => ChunkList { total_bytes: sum, pieces: Pieces::Chunks(pieces) },
-            false => ChunkList { total_bytes: total, pieces: Pieces::Parts(pieces) },
+            true => ChunkList { total_bytes: sum, pieces: ChunkListEntries::Chunks(pieces) },
+            false => ChunkList { total_bytes: total, pieces: ChunkListEntries::Parts(pieces) },
         };
         prop_assert_eq!(ChunkList::decode(&list.encode()), Ok(list));
     }
@@ -387,7 +389,7 @@ proptest! {
     fn chunk_lists_that_were_changed_are_refused_or_have_one_form(
         pieces in pieces(), (changes, cut) in changes(),
     ) {
-        let list = ChunkList { total_bytes: 5, pieces: Pieces::Parts(pieces) };
+        let list = ChunkList { total_bytes: 5, pieces: ChunkListEntries::Parts(pieces) };
         decode_everything(&hurt(list.encode(), &changes, cut));
     }
 
@@ -403,7 +405,7 @@ proptest! {
     }
 }
 
-/// Lengths of the chunks of `data` when it arrives in such pieces.
+/// Returns the chunk lengths of `data` that arrives in pieces of these lengths.
 fn cut(data: &[u8], params: Params, steps: &[usize]) -> Vec<usize> {
     let (mut cutter, mut start, mut have, mut lengths) = (Cutter::new(params), 0, 0, Vec::new());
     let mut steps = steps.iter().cycle();
@@ -421,11 +423,11 @@ fn cut(data: &[u8], params: Params, steps: &[usize]) -> Vec<usize> {
 
 #[test]
 fn counts_that_lie_allocate_nothing() {
-    // A leaf, a node, a commit, a list: each claims as much as it can.
+    // A leaf, a node, a commit and a list that claim the largest possible counts.
     let claims = [&[1, 0, 0, 0, 0, 0, 0][..], &[1, 1, 0, 0, 0, 0], &[1, 0, 0], &[1, 1, 0]];
     for claim in claims {
         for count in [16_383, 16_384, 16_385, u64::from(u32::MAX), u64::MAX] {
-            let mut w = Writer::on(claim.to_vec());
+            let mut w = WireWriter::on(claim.to_vec());
             w.varint(count);
             w.raw(&[0; 50]);
             let bytes = w.finish();
@@ -436,7 +438,7 @@ fn counts_that_lie_allocate_nothing() {
     }
 }
 
-/// Entries of a directory, however it was split.
+/// Collects the entries of a directory, however it was split.
 fn entries_below(
     nodes: &std::collections::HashMap<TreeId, Vec<u8>>,
     id: TreeId,

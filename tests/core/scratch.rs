@@ -1,5 +1,5 @@
-//! A folder to commit from and a store to commit to, for tests of the whole
-//! core; in memory where the machine has a folder for that.
+//! A source folder and a store for tests of the whole core, in memory where the machine
+//! has `/dev/shm`.
 
 use std::{
     collections::HashSet,
@@ -14,11 +14,11 @@ use snap_core::{
         observe::Silent,
         time::Time,
     },
-    disk::{Disk, Gate},
-    format::tree::{Kind, Node},
+    disk::{Disk, FaultInjector},
+    format::tree::{EntryKind, Node},
     ops::{
         cat,
-        commit::{self, Outcome, Source},
+        commit::{self, CommitOutcome, CommitSource},
         restore,
     },
     repo::{Config, Repo, history::History, ref_name::RefKind},
@@ -26,7 +26,7 @@ use snap_core::{
 };
 use snap_testkit::compare::{self, compare};
 
-/// Time of the first commit.
+/// The time of the first commit.
 pub(crate) const START: Time = Time { secs: 1_800_000_000, nanos: 0 };
 
 /// A source folder and a store, both empty at first.
@@ -34,7 +34,7 @@ pub(crate) struct Scratch {
     dir: tempfile::TempDir,
 }
 
-/// A temporary folder, in memory if there is such a place.
+/// Creates a temporary folder, in memory if possible.
 pub(crate) fn temporary() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() {
@@ -64,7 +64,7 @@ impl Scratch {
         self.path("store")
     }
 
-    /// Writes a file of the source, with the folders above it.
+    /// Writes a file of the source, and the folders above it.
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         let path = self.source().join(name);
         fs_err::create_dir_all(path.parent().unwrap()).unwrap();
@@ -76,7 +76,7 @@ impl Scratch {
     }
 
     /// Commits the source to the branch of `HEAD`.
-    pub(crate) fn commit(&self) -> Outcome {
+    pub(crate) fn commit(&self) -> CommitOutcome {
         commit(&self.repo(), &self.source(), &options())
     }
 
@@ -93,30 +93,30 @@ pub(crate) fn open(store: &Path) -> Repo {
     Repo::open(store, Disk::default(), &Silent).unwrap()
 }
 
-pub(crate) fn open_gated(store: &Path, gate: Arc<dyn Gate>) -> Repo {
-    Repo::open(store, Disk::with_gate(gate), &Silent).unwrap()
+pub(crate) fn open_gated(store: &Path, gate: Arc<dyn FaultInjector>) -> Repo {
+    Repo::open(store, Disk::with_fault_injector(gate), &Silent).unwrap()
 }
 
-/// Author, host and time are the same each time, and one thread works, so
-/// what is stored is the same as well.
-pub(crate) fn options() -> commit::Options {
-    commit::Options {
+/// Returns options with fixed author, host and time and a single thread, so that the
+/// stored bytes are always the same.
+pub(crate) fn options() -> commit::CommitOptions {
+    commit::CommitOptions {
         author: "Ann".into(),
         host: "box".into(),
         now: Some(START),
         jobs: Some(1),
-        ..commit::Options::default()
+        ..commit::CommitOptions::default()
     }
 }
 
-pub(crate) fn on_branch(name: &str) -> commit::Options {
+pub(crate) fn on_branch(name: &str) -> commit::CommitOptions {
     let branch = Some(snap_core::repo::RefName::branch(name).unwrap());
-    commit::Options { branch, ..options() }
+    commit::CommitOptions { branch, ..options() }
 }
 
 #[track_caller]
-pub(crate) fn commit(repo: &Repo, source: &Path, options: &commit::Options) -> Outcome {
-    commit::run(repo, Source::Folder(source.to_owned()), options, &Silent).unwrap()
+pub(crate) fn commit(repo: &Repo, source: &Path, options: &commit::CommitOptions) -> CommitOutcome {
+    commit::run(repo, CommitSource::Folder(source.to_owned()), options, &Silent).unwrap()
 }
 
 #[track_caller]
@@ -127,13 +127,13 @@ pub(crate) fn assert_restores(repo: &Repo, id: CommitId, source: &Path, target: 
 #[track_caller]
 pub(crate) fn assert_restores_from(store: &Store, id: CommitId, source: &Path, target: &Path) {
     let commit = store.commit(&id).unwrap();
-    let what = restore::What::Folder { tree: commit.tree, root: commit.root };
-    restore::run(store, &what, target, &restore::Options::default(), &Silent).unwrap();
+    let what = restore::RestoreSource::Folder { tree: commit.tree, root: commit.root };
+    restore::run(store, &what, target, &restore::RestoreOptions::default(), &Silent).unwrap();
     let differences = compare(source, target, &compare::Options::default());
     assert_eq!(differences, Vec::<String>::new());
 }
 
-/// Copies a folder as it is.
+/// Copies a folder.
 pub(crate) fn copy(from: &Path, to: &Path) {
     for entry in walkdir::WalkDir::new(from) {
         let entry = entry.unwrap();
@@ -146,15 +146,15 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Where all branches and tags stand, by full name.
+/// Returns the commits of all branches and tags, by full name.
 pub(crate) fn refs(repo: &Repo) -> Vec<(String, CommitId)> {
     let kinds = [RefKind::Branch, RefKind::Tag];
     let listed = kinds.into_iter().flat_map(|kind| repo.refs().list(kind).unwrap());
     listed.map(|(name, id)| (name.to_string(), id)).collect()
 }
 
-/// Reads everything that refs lead to and checks it against its ids.
-/// Returns how many commits there are, or what is wrong first.
+/// Reads everything that is reachable from the refs and checks it against its ids.
+/// Returns the number of commits, or the first error.
 pub(crate) fn check(repo: &Repo) -> Result<usize, String> {
     let starts: Vec<CommitId> = refs(repo).into_iter().map(|(_, id)| id).collect();
     let history = History::new(repo.store(), &starts, Default::default());
@@ -179,8 +179,8 @@ fn check_tree(repo: &Repo, tree: TreeId, seen: &mut HashSet<ObjectId>) -> Result
         Node::Leaf { entries, .. } => entries.into_iter().try_for_each(|entry| {
             let name = String::from_utf8_lossy(entry.name.as_os_str().as_bytes()).into_owned();
             match entry.kind {
-                Kind::Folder { id } => check_tree(repo, id, seen),
-                Kind::File { id, size } if seen.insert(id.object()) => {
+                EntryKind::Folder { id } => check_tree(repo, id, seen),
+                EntryKind::File { id, size } if seen.insert(id.object()) => {
                     check_content(repo, id, size).map_err(|error| format!("{name}: {error}"))
                 }
                 _ => Ok(()),

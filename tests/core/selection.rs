@@ -1,4 +1,4 @@
-//! What a commit records of the files that it could have contained.
+//! What a commit records about the files that it could have contained.
 
 use snap_core::{local::ignore, ops::commit};
 
@@ -14,7 +14,7 @@ fn a_commit_records_the_rules_that_left_paths_out() {
         larger_than_bytes: Some(5),
         ..ignore::Options::default()
     };
-    let with_rules = commit::Options { ignore: rules.clone(), ..options() };
+    let with_rules = commit::CommitOptions { ignore: rules.clone(), ..options() };
     let made = commit(&scratch.repo(), &scratch.source(), &with_rules);
     let repo = scratch.repo();
     let read = repo.store().commit(&made.id.unwrap()).unwrap();
@@ -34,8 +34,8 @@ fn a_commit_that_no_reader_would_accept_is_refused() {
     scratch.write("file", "1");
     let patterns = vec![String::from("x"); snap_core::base::limits::PATTERNS + 1];
     let ignore = ignore::Options { patterns, ..ignore::Options::default() };
-    let options = commit::Options { ignore, ..options() };
-    let source = commit::Source::Folder(scratch.source());
+    let options = commit::CommitOptions { ignore, ..options() };
+    let source = commit::CommitSource::Folder(scratch.source());
     let observer = snap_core::base::observe::Silent;
     let error = commit::run(&scratch.repo(), source, &options, &observer).unwrap_err();
     assert_eq!(error.to_string(), "the commit cannot be stored");

@@ -1,29 +1,32 @@
-//! Objects that must not be relied on: what is lost or damaged is stored again
-//! by the next commit, and nothing is acknowledged without it.
+//! Objects that must not be relied on: the next commit stores lost or damaged objects
+//! again, and no commit is acknowledged without them.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Once,
+};
 
 use snap_core::{
     base::{
         id::{BlobId, CommitId, PackId},
-        observe::{Observer, Phase, Silent},
+        observe::{Observer, Silent},
     },
-    disk::{Gate, Step, Verdict},
+    disk::{DiskStep, FaultDecision, FaultInjector},
     format::shadow::Reason,
     ops::{
-        commit::{self, Outcome, Source},
+        commit::{self, CommitOutcome, CommitSource},
         tidy,
         verify::{self, Data},
     },
     repo::Repo,
-    store::{PackFile, Reliance},
+    store::{CacheTrust, PackFile},
 };
 use snap_testkit::bytes::Corpus;
 
 use crate::scratch::{Scratch, commit, on_branch, open, open_gated, options};
 
-/// A store whose first pack has small and cut files, chunk lists and trees; the
-/// tip is in the second one.
+/// A store with two packs. The first has small and chunked files, chunk lists and
+/// trees; the second has the tip.
 pub(crate) struct Victim {
     pub(crate) scratch: Scratch,
     pub(crate) tip: CommitId,
@@ -49,7 +52,8 @@ impl Victim {
         Self { scratch, tip, first, path, whole }
     }
 
-    /// The same, with the tree of the large folder in another pack than its files.
+    /// Makes the same store, but with the tree of the large folder in another pack than
+    /// its files.
     pub(crate) fn with_tree_elsewhere() -> Self {
         let victim = Self::new();
         victim.scratch.write("sub/more", "a later file");
@@ -65,19 +69,21 @@ impl Victim {
         self.scratch.store()
     }
 
-    pub(crate) fn verify(&self, data: Data) -> verify::Outcome {
-        verify::run(&self.repo(), &verify::Options { data }, &Silent).unwrap()
+    pub(crate) fn verify(&self, data: Data) -> verify::VerifyOutcome {
+        verify::run(&self.repo(), &verify::VerifyOptions { data }, &Silent).unwrap()
     }
 
-    /// An unchanged commit: the tree is the same, and all of it is stored.
+    /// Commits unchanged files: the tree is the same, and all of it is stored
+    /// afterwards.
     #[track_caller]
-    pub(crate) fn commit_again(&self, told: &str) -> Outcome {
+    pub(crate) fn commit_again(&self, told: &str) -> CommitOutcome {
         let again = self.scratch.commit();
         assert_eq!((again.created, again.id), (false, Some(self.tip)), "{told}");
         again
     }
 
-    /// All of the tip is stored in packs other than the first.
+    /// Asserts that everything that the tip needs is stored in packs other than the
+    /// first.
     #[track_caller]
     pub(crate) fn assert_needs_no_first_pack(&self, told: &str) {
         let bytes = fs_err::read(&self.path).ok();
@@ -96,8 +102,8 @@ pub(crate) fn assert_restores(scratch: &Scratch, id: CommitId, told: &str) {
     assert!(restored.is_ok(), "{told}");
 }
 
-/// Commits until the stat cache knows every file.
-pub(crate) fn settled(scratch: &Scratch) -> Outcome {
+/// Commits until the stat cache has every file.
+pub(crate) fn settled(scratch: &Scratch) -> CommitOutcome {
     loop {
         let outcome = scratch.commit();
         if outcome.bytes_read == 0 {
@@ -110,7 +116,7 @@ fn drop_index(store: &Path) {
     fs_err::remove_dir_all(store.join("index")).unwrap();
 }
 
-/// Where each frame of a pack starts.
+/// Returns the offset of each frame of a pack.
 fn frame_starts(path: &Path, id: PackId) -> Vec<usize> {
     let pack = PackFile::open(path, id).unwrap();
     pack.frames().iter().map(|frame| frame.offset as usize).collect()
@@ -124,8 +130,8 @@ fn a_lost_pack_is_noticed_by_an_unchanged_commit_that_stores_it_again() {
         if verified {
             assert!(!victim.verify(Data::None).problems.is_empty());
         } else {
-            let reliance = victim.repo().store().reliance();
-            assert_eq!(reliance, Reliance::Lost { packs: 1, first: victim.first });
+            let reliance = victim.repo().store().cache_trust();
+            assert_eq!(reliance, CacheTrust::Lost { packs: 1, first: victim.first });
         }
         let again = victim.commit_again("lost");
         assert!(again.bytes_read > 4 << 20, "all files are read");
@@ -135,18 +141,17 @@ fn a_lost_pack_is_noticed_by_an_unchanged_commit_that_stores_it_again() {
         drop_index(&victim.store());
         assert_restores(&victim.scratch, victim.tip, "without an index");
         assert_eq!(settled(&victim.scratch).added.objects, 0);
-        assert_eq!(victim.repo().store().reliance(), Reliance::Holds);
+        assert_eq!(victim.repo().store().cache_trust(), CacheTrust::Holds);
     }
 }
 
-/// Commits the same files when another commit begins.
-struct Rival<'s>(&'s Scratch);
+/// Commits the same files when another commit has read the first of them and not yet
+/// stored it.
+struct Rival<'s>(&'s Scratch, Once);
 
 impl Observer for Rival<'_> {
-    fn phase(&self, phase: Phase, _: Option<u64>) {
-        if phase == Phase::Commit {
-            assert!(self.0.commit().created);
-        }
+    fn advance(&self, _: u64, _: u64) {
+        self.1.call_once(|| assert!(self.0.commit().created));
     }
 }
 
@@ -154,10 +159,38 @@ impl Observer for Rival<'_> {
 fn what_another_process_commits_meanwhile_does_not_count_as_lost() {
     let scratch = Scratch::new();
     scratch.write("file", Corpus::Text.make(3_000));
-    let source = Source::Folder(scratch.source());
-    let late = commit::run(&scratch.repo(), source, &options(), &Rival(&scratch)).unwrap();
+    let source = CommitSource::Folder(scratch.source());
+    let late =
+        commit::run(&scratch.repo(), source, &options(), &Rival(&scratch, Once::new())).unwrap();
     assert!(!late.created && late.added.objects > 0, "{late:?}");
     assert_eq!(late.stored_again, 0);
+}
+
+/// Restores a file while another content is read at its path.
+struct PutsBack {
+    from: PathBuf,
+    to: PathBuf,
+}
+
+impl Observer for PutsBack {
+    fn advance(&self, _: u64, _: u64) {
+        let _ = fs_err::rename(&self.from, &self.to);
+    }
+}
+
+#[test]
+fn what_was_read_of_a_replaced_file_does_not_count_as_lost() {
+    let scratch = Scratch::new();
+    scratch.write("file", Corpus::Text.make(3 << 20));
+    settled(&scratch);
+    let (file, aside) = (scratch.source().join("file"), scratch.source().with_file_name("aside"));
+    fs_err::rename(&file, &aside).unwrap();
+    scratch.write("file", Corpus::Random.make(48 << 20));
+    let source = CommitSource::Folder(scratch.source());
+    let observer = PutsBack { from: aside, to: file };
+    let again = commit::run(&scratch.repo(), source, &options(), &observer).unwrap();
+    assert!(!again.created && again.added.objects > 0, "{again:?}");
+    assert_eq!(again.stored_again, 0);
 }
 
 #[test]
@@ -216,7 +249,10 @@ fn objects_of_a_damaged_frame_are_shadowed_alone() {
             for object in rest.drain(..frame.objects as usize) {
                 let stored = repo.store().is_stored(&object.id).unwrap();
                 assert_eq!(stored, other != number, "{told}, {:?}", object.kind);
-                assert!(repo.store().locate(&object.id).unwrap().is_some(), "readers still try");
+                assert!(
+                    repo.store().locate(&object.id).unwrap().is_some(),
+                    "readers can still find the object"
+                );
             }
         }
         let again = victim.commit_again(&told);
@@ -228,7 +264,7 @@ fn objects_of_a_damaged_frame_are_shadowed_alone() {
 #[test]
 fn a_pack_that_holds_other_bytes_of_the_same_length_is_not_relied_on() {
     let victim = Victim::new();
-    // A pack of the same shape with other contents.
+    // A pack of the same layout with other contents.
     let other = Scratch::new();
     other.write("sub/small", Corpus::Text.make_seeded(3_000, 9));
     other.write("sub/below/empty", "");
@@ -251,12 +287,13 @@ fn a_pack_that_is_put_back_is_relied_on_again_and_not_before() {
     fs_err::write(&victim.path, &bytes).unwrap();
     victim.verify(Data::All);
     assert!(victim.store().join("shadow").exists());
-    // Still damaged: a look at the structure reads a shadowed pack as a whole.
+    // The pack is still damaged: the check of the structure reads all of a shadowed
+    // pack.
     let again = victim.verify(Data::None);
     assert_eq!((again.shadowed.packs, again.shadowed.withdrawn), (0, 0));
     assert!(!again.problems.is_empty() && victim.repo().store().is_damaged(&victim.first));
     fs_err::write(&victim.path, &victim.whole).unwrap();
-    assert!(victim.repo().store().is_damaged(&victim.first), "nobody has looked");
+    assert!(victim.repo().store().is_damaged(&victim.first), "the repaired pack was not read yet");
     let healed = victim.verify(Data::None);
     assert_eq!((healed.problems.len(), healed.shadowed.withdrawn), (0, 1));
     assert!(!victim.repo().store().is_damaged(&victim.first));
@@ -275,7 +312,7 @@ fn a_damaged_pack_whose_very_bytes_are_stored_again_is_relied_on() {
     let mut bytes = whole.clone();
     bytes[20] ^= 1;
     fs_err::write(&path, &bytes).unwrap();
-    let all = verify::Options { data: Data::All };
+    let all = verify::VerifyOptions { data: Data::All };
     assert!(!verify::run(&scratch.repo(), &all, &Silent).unwrap().problems.is_empty());
     let again = scratch.commit();
     assert_eq!((again.id, again.created), (Some(id), false));
@@ -298,7 +335,7 @@ fn a_healthy_copy_is_preferred_to_the_shadowed_place() {
         let small = BlobId::of(&Corpus::Text.make(3_000)).object();
         let place = repo.store().locate(&small).unwrap().unwrap();
         assert_ne!(repo.store().pack_id(place.pack), Some(victim.first));
-        // The damage is still there, and touches nothing that is reached.
+        // The damage is still there, but affects no reachable object.
         let found = victim.verify(Data::All);
         assert!(!found.problems.is_empty());
         let touched: Vec<_> = found.touched.paths.iter().map(|path| path.commit).collect();
@@ -319,7 +356,7 @@ fn where_one_place_of_an_object_cannot_be_read_its_others_are_tried() {
     ];
     for (told, damage) in damages {
         let victim = Victim::new();
-        // The frames stay readable; only the table of objects is damaged.
+        // The frames stay readable. Only the object table is damaged.
         let mut bytes = victim.whole.clone();
         let end = bytes.len();
         bytes[end - 100] ^= 4;
@@ -327,7 +364,7 @@ fn where_one_place_of_an_object_cannot_be_read_its_others_are_tried() {
         let before = victim.repo().store().packs();
         assert_eq!(victim.verify(Data::All).shadowed.packs, 1, "{told}");
         victim.commit_again(told);
-        // Nobody knows yet that what was stored again is damaged, too.
+        // The damage of the objects that were stored again is not known yet.
         let repo = victim.repo();
         for pack in repo.store().packs().iter().filter(|pack| !before.contains(pack)) {
             let path = repo.store().pack_path(pack);
@@ -355,7 +392,7 @@ fn merging_leaves_shadowed_packs_where_they_are() {
     let mut bytes = fs_err::read(&path).unwrap();
     bytes[16] ^= 1;
     fs_err::write(&path, bytes).unwrap();
-    // Merging finds the damage, and shadows it.
+    // A merge finds the damage and shadows it.
     let error = tidy::run(&repo, &Silent).unwrap_err();
     assert_eq!(error.damaged_pack(), Some(first), "{error}");
     let repo = scratch.repo();
@@ -377,7 +414,7 @@ fn merging_packs_leaves_the_stat_cache_believed() {
     let repo = scratch.repo();
     let outcome = tidy::run(&repo, &Silent).unwrap();
     assert!(outcome.merged >= 8, "{outcome:?}");
-    assert_eq!(scratch.repo().store().reliance(), Reliance::Holds);
+    assert_eq!(scratch.repo().store().cache_trust(), CacheTrust::Holds);
     assert_eq!(scratch.commit().bytes_read, 0);
 }
 
@@ -385,7 +422,7 @@ fn merging_packs_leaves_the_stat_cache_believed() {
 fn a_damaged_shadow_table_has_nothing_relied_on_until_verify_has_looked() {
     let victim = Victim::new();
     let table = victim.store().join("shadow");
-    fs_err::write(&table, "SNAPSHAD, but nothing that makes sense").unwrap();
+    fs_err::write(&table, "SNAPSHAD, followed by invalid data").unwrap();
     assert!(victim.repo().store().is_shadow_table_lost());
     let repo = victim.repo();
     assert!(repo.store().packs().iter().all(|pack| repo.store().is_shadowed(pack)));
@@ -408,13 +445,13 @@ fn a_newer_shadow_table_is_refused() {
     assert_eq!(error.kind(), snap_core::base::kind::ErrorKind::Unsupported, "{error}");
 }
 
-/// Lets nothing be written.
+/// A gate that refuses every step.
 #[derive(Debug)]
 struct Refusing;
 
-impl Gate for Refusing {
-    fn pass(&self, _: Step, _: &Path) -> Verdict {
-        Verdict::Fail(std::io::ErrorKind::ReadOnlyFilesystem.into())
+impl FaultInjector for Refusing {
+    fn decide(&self, _: DiskStep, _: &Path) -> FaultDecision {
+        FaultDecision::Fail(std::io::ErrorKind::ReadOnlyFilesystem.into())
     }
 }
 
@@ -425,7 +462,7 @@ fn damage_in_a_store_that_cannot_be_written_is_said_to_be_relied_on() {
     bytes[100] ^= 1;
     fs_err::write(&victim.path, bytes).unwrap();
     let repo = open_gated(&victim.store(), std::sync::Arc::new(Refusing));
-    let all = verify::Options { data: Data::All };
+    let all = verify::VerifyOptions { data: Data::All };
     let found = verify::run(&repo, &all, &Silent).unwrap();
     assert!(found.shadowed.failed.is_some());
     assert!(!victim.store().join("shadow").exists());
@@ -440,7 +477,7 @@ fn dead_objects_are_stored_again_and_verify_leaves_them_dead() {
     let first = victim.first;
     repo.store()
         .change_shadows(&|table| {
-            let ids = snap_core::format::shadow::Extent::Objects([small].into());
+            let ids = snap_core::format::shadow::ShadowedPart::Objects([small].into());
             table.add(first, Reason::Dead, ids);
         })
         .unwrap();
@@ -465,9 +502,10 @@ fn a_commit_that_comes_upon_damage_stores_it_again() {
     let made = victim.scratch.commit();
     assert!(made.created);
     assert!(victim.repo().store().is_damaged(&victim.first));
-    // That was found while others were done: the next one stores all of it.
+    // The commit found the damage while other folders were already done, so the next
+    // one stores all of it.
     commit(&victim.repo(), &victim.scratch.source(), &options());
-    assert_restores(&victim.scratch, made.id.unwrap(), "damage on the way");
+    assert_restores(&victim.scratch, made.id.unwrap(), "damage found during the commit");
 }
 
 #[test]
@@ -477,7 +515,7 @@ fn a_commit_that_comes_upon_damage_leaves_no_stat_cache_that_relies_on_it() {
     let mut bytes = victim.whole.clone();
     bytes[start + 2] ^= 1;
     fs_err::write(&victim.path, bytes).unwrap();
-    // The tree of this folder is damaged, that of the large one is not.
+    // The tree of this folder is damaged; the tree of the large folder is not.
     victim.scratch.write("other/more", "a folder whose tree before is read");
     victim.scratch.commit();
     assert!(victim.repo().store().is_damaged(&victim.first));
@@ -491,7 +529,7 @@ fn a_wrong_chunk_list_stays_shadowed_although_its_pack_hashes_to_its_name() {
     let victim = Victim::new();
     let large = BlobId::of(&Corpus::Random.make(4 << 20)).object();
     let first = victim.first;
-    let ids = snap_core::format::shadow::Extent::Objects([large].into());
+    let ids = snap_core::format::shadow::ShadowedPart::Objects([large].into());
     let repo = victim.repo();
     repo.store().change_shadows(&|table| table.add(first, Reason::Damaged, ids.clone())).unwrap();
     assert_eq!(victim.verify(Data::None).shadowed.withdrawn, 0);
@@ -504,16 +542,16 @@ fn a_list_whose_chunks_are_gone_does_not_make_a_file_known() {
     let large = victim.scratch.source().join("sub/large");
     let away = victim.scratch.path("away");
     fs_err::rename(&large, &away).unwrap();
-    // The chunks are lost, the list is not; no commit needs them now.
+    // The chunks are lost, the list is not. No commit needs the chunks now.
     let repo = victim.repo();
     let list = fs_err::read(&away).map(|bytes| BlobId::of(&bytes)).unwrap();
     let bytes = repo.store().object(&list.object(), snap_core::format::pack::ObjectKind::ChunkList);
-    let writer = snap_core::store::Writer::new(repo.store(), 3, 1).unwrap();
+    let writer = snap_core::store::ObjectWriter::new(repo.store(), 3, 1).unwrap();
     fs_err::remove_file(&victim.path).unwrap();
     repo.store().refresh().unwrap();
     writer.add_chunk_list(list, &bytes.unwrap()).unwrap();
     writer.finish().unwrap();
-    let writer = snap_core::store::Writer::new(repo.store(), 3, 1).unwrap();
+    let writer = snap_core::store::ObjectWriter::new(repo.store(), 3, 1).unwrap();
     assert!(writer.contains(&list.object()).unwrap());
     assert!(!writer.contains_content(&list).unwrap());
     drop(writer);

@@ -1,9 +1,10 @@
-//! Packs that wait to become part of a store: all of them do, or what is there is
-//! enough for what relies on it.
+//! Staged packs that wait to become part of a store: either all of them do, or those
+//! that do are complete in themselves.
 
 use std::{
     collections::BTreeSet,
     io,
+    os::unix::fs::FileExt,
     path::Path,
     sync::{
         Arc,
@@ -17,18 +18,21 @@ use snap_core::{
         id::{CommitId, ObjectId, PackId},
         observe::Silent,
     },
-    disk::{Gate, Step, Verdict},
-    format::pack::ObjectKind,
-    ops::staged::{Staged, StagedError},
+    disk::{DiskStep, FaultDecision, FaultInjector},
+    format::{
+        outline,
+        pack::{ObjectClass, ObjectKind},
+    },
+    ops::staging_area::{GROUP, IndexUpload, PART, Received, StagedError, StagingArea},
     repo::Repo,
-    store::{Met, walk_chunks},
+    store::{ChunkVisit, PackFile, walk_chunks},
 };
 use snap_testkit::bytes::Corpus;
 
 use crate::scratch::{Scratch, open_gated};
 
-/// Three commits of a large file that grows, so that later lists name earlier chunks.
-/// Returns the last one.
+/// Makes three commits of a large file that grows, so that later chunk lists name
+/// earlier chunks. Returns the last one.
 fn grown() -> (Scratch, CommitId) {
     let scratch = Scratch::new();
     let mut content = Vec::new();
@@ -43,7 +47,7 @@ fn grown() -> (Scratch, CommitId) {
 }
 
 /// Stages all packs of a store for another one.
-fn stage(from: &Repo, staged: &Staged) -> BTreeSet<PackId> {
+fn stage(from: &Repo, staged: &StagingArea) -> BTreeSet<PackId> {
     let ids: BTreeSet<PackId> = from.store().packs().into_iter().collect();
     for id in &ids {
         let bytes = fs_err::read(from.store().pack_path(id)).unwrap();
@@ -54,7 +58,7 @@ fn stage(from: &Repo, staged: &Staged) -> BTreeSet<PackId> {
     ids
 }
 
-/// Each chunk list in a store has all of its chunks there.
+/// Asserts that a store has all chunks of each of its chunk lists.
 fn assert_lists_are_whole(repo: &Repo) {
     let store = repo.store();
     for id in store.packs() {
@@ -62,37 +66,38 @@ fn assert_lists_are_whole(repo: &Repo) {
         let objects = pack.objects().unwrap();
         for list in objects.iter().filter(|object| object.kind == ObjectKind::ChunkList) {
             let read = |id: &ObjectId, kind| store.object(id, kind);
-            let check = &mut |met: Met<'_>| {
-                if let Met::Chunks(chunks) = met {
+            let check = &mut |met: ChunkVisit<'_>| {
+                if let ChunkVisit::Chunks(chunks) = met {
                     let is_there = |id: &ObjectId| store.locate(id).unwrap().is_some();
                     assert!(chunks.iter().all(|chunk| is_there(&chunk.id.object())));
                 }
                 Ok::<_, snap_core::store::StoreError>(())
             };
-            // A list whose parts are chunks, not objects of their own, is checked above.
+            // A part of a long list is visited as its chunks, which are checked above.
             walk_chunks(list.id, &read, check).unwrap();
         }
     }
 }
 
-/// Fails when so many packs have got their names in `objects/`, for good.
+/// A gate that fails permanently after this number of packs got their names in
+/// `objects/`.
 #[derive(Debug)]
 struct Dies {
     after: usize,
     named: AtomicUsize,
 }
 
-impl Gate for Dies {
-    fn pass(&self, step: Step, path: &Path) -> Verdict {
-        let is_pack = step == Step::Rename
+impl FaultInjector for Dies {
+    fn decide(&self, step: DiskStep, path: &Path) -> FaultDecision {
+        let is_pack = step == DiskStep::Rename
             && path.parent().is_some_and(|folder| folder.ends_with("store/objects"));
         let named = match is_pack {
             true => self.named.fetch_add(1, Ordering::SeqCst),
             false => self.named.load(Ordering::SeqCst),
         };
         match named > self.after || (is_pack && named == self.after) {
-            true => Verdict::Fail(io::Error::from_raw_os_error(5)),
-            false => Verdict::Go,
+            true => FaultDecision::Fail(io::Error::from_raw_os_error(5)),
+            false => FaultDecision::Go,
         }
     }
 }
@@ -104,17 +109,17 @@ fn packs_of_which_only_some_became_part_of_a_store_are_gone_on_with() {
         let there = Scratch::new();
         let gate = Dies { after, named: AtomicUsize::new(0) };
         let repo = open_gated(&there.store(), Arc::new(gate));
-        let staged = Staged::new(repo.store());
+        let staged = StagingArea::new(repo.store());
         let ids = stage(&here.repo(), &staged);
         staged.publish(&repo, &ids, u64::MAX, &Silent).unwrap_err();
         drop((staged, repo));
 
         let repo = there.repo();
         assert_eq!(repo.store().packs().len(), after);
-        // Whatever came, a commit may rely on it.
+        // A commit may rely on all packs that are there.
         assert_lists_are_whole(&repo);
-        let staged = Staged::new(repo.store());
-        staged.go_on(&repo).unwrap();
+        let staged = StagingArea::new(repo.store());
+        staged.resume_publication(&repo).unwrap();
         let packs: BTreeSet<PackId> = repo.store().packs().into_iter().collect();
         assert_eq!(packs, ids);
         staged.check_whole(&repo, &last).unwrap();
@@ -128,13 +133,13 @@ fn what_refers_to_something_that_is_not_there_does_not_count() {
     let (here, last) = grown();
     let there = Scratch::new();
     let repo = there.repo();
-    let staged = Staged::new(repo.store());
+    let staged = StagingArea::new(repo.store());
     let ids = stage(&here.repo(), &staged);
-    // The last pack without those before it.
+    // Publish the last pack without the packs before it.
     let place = here.repo().store().locate(&last.object()).unwrap().unwrap();
     let alone = here.repo().store().pack_id(place.pack).unwrap();
     let error = staged.publish(&repo, &[alone].into(), u64::MAX, &Silent).unwrap_err();
-    assert!(error.is_theirs(), "{error}");
+    assert!(error.is_client_error(), "{error}");
     assert_eq!(repo.store().packs(), []);
     assert!(matches!(staged.check_whole(&repo, &last), Err(StagedError::NoCommit { .. })));
     assert_eq!(staged.publish(&repo, &ids, u64::MAX, &Silent).unwrap(), ids);
@@ -145,7 +150,7 @@ fn what_refers_to_something_that_is_not_there_does_not_count() {
 fn what_killed_processes_left_goes_with_the_next_pack() {
     let (here, _) = grown();
     let there = Scratch::new();
-    let staged = Staged::new(there.repo().store());
+    let staged = StagingArea::new(there.repo().store());
     fs_err::create_dir_all(staged.dir()).unwrap();
     let [left, coming, young] = ["left", "coming", "young"].map(|who| {
         let path = staged.dir().join(format!("pack-{who}"));
@@ -159,7 +164,144 @@ fn what_killed_processes_left_goes_with_the_next_pack() {
         fs_err::File::open(path).unwrap().file().set_modified(before).unwrap();
     }
     let ids = stage(&here.repo(), &staged);
-    assert!(!left.exists(), "its writer is dead");
+    assert!(!left.exists(), "the writer no longer runs");
     assert!(coming.exists() && young.exists());
     assert_eq!(staged.list().unwrap().len(), ids.len());
+}
+
+/// Stages one pack.
+fn receive(from: &Repo, staged: &StagingArea, id: &PackId) -> Received {
+    let bytes = fs_err::read(from.store().pack_path(id)).unwrap();
+    staged.receive(*id, std::iter::once(Ok::<_, StagedError>(bytes)), &Silent).unwrap()
+}
+
+/// Flips a bit in each frame of a class. With `is_quiet`, the file keeps its
+/// modification time.
+fn damage(path: &Path, id: PackId, class: ObjectClass, is_quiet: bool) {
+    let pack = PackFile::open(path, id).unwrap();
+    let modified = fs_err::metadata(path).unwrap().modified().unwrap();
+    let mut permissions = fs_err::metadata(path).unwrap().permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o644);
+    fs_err::set_permissions(path, permissions).unwrap();
+    let file = fs_err::File::options().read(true).write(true).open(path).unwrap();
+    for frame in pack.frames().iter().filter(|frame| frame.class == class) {
+        let mut byte = [0];
+        file.file().read_exact_at(&mut byte, frame.offset + 1).unwrap();
+        file.file().write_all_at(&[byte[0] ^ 4], frame.offset + 1).unwrap();
+    }
+    if is_quiet {
+        file.file().set_modified(modified).unwrap();
+    }
+}
+
+#[test]
+fn packs_of_a_push_under_way_are_not_gone_on_with() {
+    let (here, _) = grown();
+    let there = Scratch::new();
+    let repo = there.repo();
+    let staged = StagingArea::new(repo.store());
+    let ids = stage(&here.repo(), &staged);
+    staged.publish(&repo, &ids, u64::MAX, &Silent).unwrap();
+    stage(&here.repo(), &staged);
+    let lock = staged.publishing().unwrap();
+    staged.journal_begin(&ids).unwrap();
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let repo = there.repo();
+            StagingArea::new(repo.store()).resume_publication(&repo).unwrap();
+        });
+        let start = std::time::Instant::now();
+        while !other.is_finished() && start.elapsed() < Duration::from_millis(500) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(staged.journaled().unwrap(), ids, "the journal changed while it was locked");
+        drop(lock);
+        other.join().unwrap();
+    });
+    assert_eq!(staged.journaled().unwrap(), BTreeSet::new());
+}
+
+#[test]
+fn a_pack_that_was_damaged_after_its_check_is_not_relied_on_and_can_be_sent_again() {
+    for (class, is_quiet) in
+        [(ObjectClass::Data, false), (ObjectClass::Metadata, false), (ObjectClass::Metadata, true)]
+    {
+        let told = format!("{class:?}, time stays: {is_quiet}");
+        let (here, last) = grown();
+        let there = Scratch::new();
+        let repo = there.repo();
+        let staged = StagingArea::new(repo.store());
+        let ids = stage(&here.repo(), &staged);
+        let place = here.repo().store().locate(&last.object()).unwrap().unwrap();
+        let id = here.repo().store().pack_id(place.pack).unwrap();
+        damage(&staged.dir().join(id.to_string()), id, class, is_quiet);
+        let error = staged.publish(&repo, &ids, u64::MAX, &Silent).expect_err(&told);
+        assert!(error.is_client_error(), "{told}: {error}");
+        assert_eq!(repo.store().packs(), [], "{told}");
+        assert_eq!(receive(&here.repo(), &staged, &id), Received::Added, "{told}");
+        assert_eq!(staged.publish(&repo, &ids, u64::MAX, &Silent).unwrap(), ids, "{told}");
+        // Published packs do not wait any more.
+        assert_eq!(staged.list().unwrap(), [], "{told}");
+    }
+}
+
+#[test]
+fn a_damaged_commit_of_the_store_is_not_the_senders_fault() {
+    let (here, last) = grown();
+    let there = Scratch::new();
+    let repo = there.repo();
+    let staged = StagingArea::new(repo.store());
+    let ids = stage(&here.repo(), &staged);
+    staged.publish(&repo, &ids, u64::MAX, &Silent).unwrap();
+    let place = repo.store().locate(&last.object()).unwrap().unwrap();
+    let id = repo.store().pack_id(place.pack).unwrap();
+    damage(&repo.store().pack_path(&id), id, ObjectClass::Metadata, false);
+    let repo = there.repo();
+    let error = StagingArea::new(repo.store()).check_whole(&repo, &last).unwrap_err();
+    assert!(matches!(error, StagedError::Store(_)) && !error.is_client_error(), "{error:?}");
+}
+
+#[test]
+fn a_damaged_ref_of_the_store_does_not_refuse_packs() {
+    for name in ["bad", "bad name?"] {
+        let (here, last) = grown();
+        let there = Scratch::new();
+        let repo = there.repo();
+        fs_err::create_dir_all(there.store().join("refs/heads")).unwrap();
+        fs_err::write(there.store().join("refs/heads").join(name), "garbage").unwrap();
+        let staged = StagingArea::new(repo.store());
+        let ids = stage(&here.repo(), &staged);
+        assert_eq!(staged.publish(&repo, &ids, u64::MAX, &Silent).unwrap(), ids);
+        StagingArea::new(repo.store()).check_whole(&repo, &last).unwrap();
+    }
+}
+
+#[test]
+fn a_part_of_a_group_that_cannot_be_read_is_told_from_one_that_was_not_sent() {
+    let (here, _) = grown();
+    let there = Scratch::new();
+    let staged = StagingArea::new(there.repo().store());
+    let packs = here.repo().store().packs();
+    let outlines: Vec<_> =
+        packs.iter().map(|id| here.repo().store().outline(id).unwrap()).collect();
+    let part = outline::encode(&outlines);
+    let hash = blake3::hash(&part);
+    let group = outline::encode_group(&[outline::Name::from_bytes(*hash.as_bytes())]);
+    let name = format!("{}{PART}", hash.to_hex());
+    let group_name = format!("{}{GROUP}", blake3::hash(&group).to_hex());
+    let path = staged.dir().join(&name);
+    staged.read_index_file(&name, &part).unwrap();
+    let told = staged.read_index_file(&group_name, &group).unwrap();
+    assert!(matches!(told, IndexUpload::Packs(ids) if ids.iter().eq(&packs)));
+    // The states after a power cut: zeros, or a part of another group.
+    for damaged in [vec![0; part.len()], outline::encode(&outlines[..1])] {
+        staged.read_index_file(&name, &part).unwrap();
+        fs_err::write(&path, damaged).unwrap();
+        let error = staged.read_index_file(&group_name, &group).unwrap_err();
+        assert!(matches!(error, StagedError::NotSent { .. }), "{error:?}");
+        assert!(!path.exists(), "it can be sent again");
+    }
+    fs_err::create_dir(&path).unwrap();
+    let error = staged.read_index_file(&group_name, &group).unwrap_err();
+    assert!(!error.is_client_error(), "{error:?}");
 }

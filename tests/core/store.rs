@@ -1,4 +1,4 @@
-//! What a commit reads, keeps and leaves out.
+//! What a commit reads, stores and skips.
 
 use std::{
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
@@ -10,32 +10,32 @@ use snap_core::{
     base::{id::TreeId, observe::Silent},
     local::ignore,
     ops::{
-        commit::{self, Content, Options, Outcome, Source},
-        list::{self, Depth},
+        commit::{self, CommitOptions, CommitOutcome, CommitSource, MetadataLevel},
+        list::{self, ListDepth},
     },
     repo::Repo,
 };
-use snap_testkit::{bytes::Corpus, trees};
+use snap_testkit::{bytes::Corpus, skip::skip, trees};
 
 use crate::scratch::{Scratch, check, commit, on_branch, options};
 
-/// Longer than the stat cache's caution.
+/// Waits until the stat cache trusts the times of new files.
 fn wait() {
     std::thread::sleep(Duration::from_millis(60));
 }
 
-fn tree(repo: &Repo, outcome: &Outcome) -> TreeId {
+fn tree(repo: &Repo, outcome: &CommitOutcome) -> TreeId {
     repo.store().commit(&outcome.id.unwrap()).unwrap().tree
 }
 
-fn paths(repo: &Repo, outcome: &Outcome) -> Vec<String> {
+fn paths(repo: &Repo, outcome: &CommitOutcome) -> Vec<String> {
     let mut paths = Vec::new();
     let mut each = |path: &[u8], _: &_| {
         paths.push(String::from_utf8_lossy(path).into_owned());
         Ok(())
     };
     let root = (tree(repo, outcome), &b""[..]);
-    list::run(repo.store(), root, Depth::All, &Silent, &mut each).unwrap();
+    list::run(repo.store(), root, ListDepth::All, &Silent, &mut each).unwrap();
     paths
 }
 
@@ -48,7 +48,7 @@ fn nothing_changed_makes_no_commit_unless_asked_for() {
     let again = scratch.commit();
     assert_eq!((again.created, again.id), (false, first.id));
     assert_eq!(scratch.repo().store().packs(), packs);
-    let wanted = Options { unchanged: commit::Unchanged::Commit, ..options() };
+    let wanted = CommitOptions { unchanged: commit::Unchanged::Commit, ..options() };
     let made = commit(&scratch.repo(), &scratch.source(), &wanted);
     assert!(made.created && made.id != first.id);
     assert_eq!(check(&scratch.repo()), Ok(2));
@@ -103,8 +103,9 @@ fn a_file_that_was_just_written_is_read_again() {
         assert_eq!(outcome.bytes_read, 10);
         scratch.assert_restores(outcome.id.unwrap());
     }
-    // Also when it did not change: so soon, nothing proves that. On a machine
-    // that is slow at times, some rounds come too late to show it.
+    // An unchanged file is also read again: after such a short time, its times prove
+    // nothing. On a machine that is slow at times, some rounds are too late to show
+    // this.
     let read_again = (0..50).filter(|round| {
         scratch.write("file", format!("content {round:02}"));
         scratch.commit();
@@ -143,7 +144,8 @@ fn cache_and_index_can_be_deleted() {
         fs_err::remove_dir_all(scratch.store().join(part)).unwrap();
     }
     scratch.write("more", "more");
-    let more = commit::run(&scratch.repo(), Source::Folder(scratch.source()), &options(), &Silent);
+    let more =
+        commit::run(&scratch.repo(), CommitSource::Folder(scratch.source()), &options(), &Silent);
     assert!(more.is_ok_and(|more| more.created), "without both of them");
     assert_eq!(check(&scratch.repo()), Ok(2));
 }
@@ -181,10 +183,11 @@ fn the_same_content_gives_the_same_tree_on_every_machine_if_so_wished() {
         fs_err::set_permissions(dir.join("twin"), permissions).unwrap();
         wait();
     }
-    // Hard links and times are of one machine only.
+    // Reproducible commits ignore hard links and times.
     fs_err::hard_link(other.join("twin"), scratch.path("another name")).unwrap();
     let repo = scratch.repo();
-    let same = |branch: &str| Options { content: Content::Reproducible, ..on_branch(branch) };
+    let same =
+        |branch: &str| CommitOptions { content: MetadataLevel::Reproducible, ..on_branch(branch) };
     let one = commit(&repo, &scratch.source(), &same("one"));
     let two = commit(&repo, &other, &same("two"));
     assert_eq!(tree(&repo, &one), tree(&repo, &two));
@@ -248,7 +251,8 @@ fn what_is_to_be_left_out_is_left_out() {
         ("pattern", ignore::Options { patterns, ..default() }, &["sub"]),
         ("device", ignore::Options { one_file_system: true, ..default() }, &[]),
     ] {
-        let outcome = commit(&repo, &scratch.source(), &Options { ignore, ..on_branch(name) });
+        let outcome =
+            commit(&repo, &scratch.source(), &CommitOptions { ignore, ..on_branch(name) });
         let mut found = paths(&repo, &outcome);
         let mut wanted = without(gone);
         found.sort_unstable();
@@ -262,17 +266,16 @@ fn other_file_systems_are_not_looked_into_if_so_wished() {
     let shm = Path::new("/dev/shm");
     let device = |path: &Path| fs_err::metadata(path).ok().map(|meta| meta.dev());
     if device(shm).is_none() || device(shm) == device(Path::new("/dev")) {
-        eprintln!("skipped: /dev/shm is no file system of its own");
-        return;
+        return skip("a mount point in a folder", "/dev/shm is not a mount point");
     }
     let marker = tempfile::tempdir_in(shm).unwrap();
     fs_err::write(marker.path().join("inside"), "1").unwrap();
     let scratch = Scratch::new();
     let repo = scratch.repo();
-    // Only this one folder of it, and what mounts are in it.
+    // Commit only `shm` of `/dev`. It is a mount point, so its content is left out.
     let patterns = vec!["/*".to_owned(), "!/shm".to_owned()];
     let ignore = ignore::Options { one_file_system: true, patterns, ..ignore::Options::default() };
-    let outcome = commit(&repo, Path::new("/dev"), &Options { ignore, ..options() });
+    let outcome = commit(&repo, Path::new("/dev"), &CommitOptions { ignore, ..options() });
     assert_eq!(paths(&repo, &outcome), ["shm"], "a mount point is an empty folder");
 }
 
@@ -310,7 +313,8 @@ fn a_folder_of_forty_thousand_entries_comes_back_and_changes_cost_little() {
     fs_err::write(folder.join("20000x"), "one more").unwrap();
     let more = scratch.commit();
     assert_eq!((more.files_new, more.files_unmodified), (1, 40_000));
-    // Content, commit, root, and of the folder a node and one or two leaves.
+    // The content, the commit, the root, and of the folder a node and one or two
+    // leaves.
     assert!(more.added.objects <= 7, "{:?}", more.added);
     scratch.assert_restores(more.id.unwrap());
 }
@@ -322,8 +326,8 @@ fn as_many_labels_as_are_written_can_be_read() {
     let labels = (0..1_025).map(|n| (n.to_string(), String::new())).collect();
     let made = commit::run(
         &scratch.repo(),
-        Source::Folder(scratch.source()),
-        &Options { labels, ..options() },
+        CommitSource::Folder(scratch.source()),
+        &CommitOptions { labels, ..options() },
         &Silent,
     );
     assert!(made.is_err(), "more than a reader takes");

@@ -1,4 +1,4 @@
-//! Whatever a folder holds, committing and restoring it gives it back.
+//! For any content of a folder, a commit and a restore give the same content.
 
 use std::{
     ffi::OsStr,
@@ -11,7 +11,7 @@ use snap_testkit::trees;
 
 use crate::scratch::{Scratch, check};
 
-/// What is made of one name.
+/// A kind of entry to create.
 #[derive(Clone, Debug)]
 pub(crate) enum Made {
     File(Vec<u8>, usize),
@@ -49,7 +49,7 @@ pub(crate) fn mode() -> impl Strategy<Value = u32> {
     0..=0o7777_u32
 }
 
-/// Makes it; of names that are taken already, nothing.
+/// Creates the entries. Skips names that exist already.
 pub(crate) fn make(dir: &Path, named: &[Named], first_file: &mut Option<std::path::PathBuf>) {
     for (name, mode, made) in named {
         let path = dir.join(OsStr::from_bytes(name));
@@ -93,12 +93,12 @@ pub(crate) fn make(dir: &Path, named: &[Named], first_file: &mut Option<std::pat
     }
 }
 
-/// What a folder holds.
+/// Generates the content of a folder.
 pub(crate) fn any_tree() -> impl Strategy<Value = Vec<Named>> {
     vec((name(), mode(), made()), 0..10)
 }
 
-/// Writes it.
+/// Writes the content to a folder.
 pub(crate) fn write_tree(dir: &Path, tree: &[Named]) {
     make(dir, tree, &mut None);
 }

@@ -1,5 +1,5 @@
-//! A disk that is full: the command says so, nothing is half-done, and with
-//! room again the next run works.
+//! Full disks: the command reports the error, leaves nothing half-done, and succeeds once there is
+//! free space again.
 
 use std::path::{Path, PathBuf};
 
@@ -15,10 +15,10 @@ use crate::{
     versions,
 };
 
-/// Room on the small disk, KiB.
+/// Size of the small disk in KiB.
 const DISK: u64 = 3 << 10;
 
-/// Something that takes all room of a disk but `spare` KiB.
+/// A file that fills a disk except for `spare` KiB.
 struct Filler(PathBuf);
 
 impl Filler {
@@ -54,11 +54,11 @@ fn a_commit_onto_a_full_disk_says_so_and_the_next_one_works() {
         fs_err::write(&small, "first").unwrap();
         well(snap(&store).args(["commit", "-m", "first"]).arg(&work));
 
-        // More than the disk could ever hold.
+        // Larger than the whole disk.
         let large = work.join("large");
         fs_err::write(&large, Corpus::Random.make(8 << 20)).unwrap();
         says_so(&fails(snap(&store).arg("commit").arg(&work), 1));
-        assert_eq!(left_over(&store), [""; 0], "takes room that is needed");
+        assert_eq!(left_over(&store), [""; 0], "temporary files take up space");
         assert_eq!(log(&store, "main").len(), 1);
         fs_err::remove_file(&large).unwrap();
 
@@ -76,8 +76,8 @@ fn wherever_a_commit_runs_out_of_room_nothing_is_lost_and_room_is_given_back() {
         let place = folder();
         let work = place.path().join("work");
         let mut failed = 0;
-        // From no room at all to more than enough, so that each step of a
-        // commit is once the one that fails.
+        // Starts without any free space and ends with more than enough, so that each step of a
+        // commit fails once.
         for spare in (0..=40).step_by(4).chain([80, 200, 1000, 1480, 1520, 1560, 1600, 2000]) {
             let disk = place.path().join(format!("disk{spare}"));
             mount_memory(&disk, 2 * DISK);
@@ -124,7 +124,8 @@ fn a_restore_onto_a_full_disk_says_so_and_goes_on_when_there_is_room() {
         well(snap(&store).args(["commit", "-m", "main 1"]).arg(&work));
         let disk = place.path().join("disk");
         mount_memory(&disk, DISK);
-        // The target itself is left alone when it was there before.
+        // Attributes of the target are not compared, because they stay unchanged if it existed
+        // before.
         let options = Options { root: false, ..Options::default() };
         for spare in [0, 8, 40, 100, 600, 1400] {
             let filler = Filler::new(&disk, spare);
@@ -165,10 +166,10 @@ fn a_push_into_a_store_whose_disk_is_full_says_so_and_works_when_there_is_room()
             if !output.status.success() {
                 failed += 1;
                 let said = stderr(&output);
-                assert!(said.contains("no room is left"), "with {spare} KiB: {said}");
+                assert!(said.contains("has no space left"), "with {spare} KiB: {said}");
                 let staged = there.join("tmp/staged");
                 let left = if staged.exists() { names(&staged) } else { Vec::new() };
-                // What came whole waits to be asked for; nothing else does.
+                // Packs that arrived complete wait in the staging area; nothing else is left.
                 assert!(left.iter().all(|name| name.len() == 64), "with {spare} KiB: {left:?}");
                 assert!(!there.join("refs/heads/main").exists());
             }
@@ -194,7 +195,7 @@ fn a_push_to_a_server_whose_disk_is_full_says_so_and_works_when_there_is_room() 
         versions::write(&work, "main 1");
         well(snap(&store).args(["commit", "-m", "main 1"]).arg(&work));
         let mut failed = 0;
-        // While a pack comes, while it becomes part of the store, and later.
+        // The disk gets full while a pack is received, while packs are published, and later.
         for spare in [0, 8, 40, 100, 600, 1400, 1480, 1520, 1560, 1600, 1640, 2000] {
             let disk = place.path().join(format!("disk{spare}"));
             mount_memory(&disk, 2 * DISK);
@@ -208,10 +209,10 @@ fn a_push_to_a_server_whose_disk_is_full_says_so_and_works_when_there_is_room() 
             if !output.status.success() {
                 failed += 1;
                 let said = stderr(&output);
-                assert!(said.contains("no room is left"), "with {spare} KiB: {said}");
+                assert!(said.contains("has no space left"), "with {spare} KiB: {said}");
                 let staged = served.join("tmp/staged");
                 let there = if staged.exists() { names(&staged) } else { Vec::new() };
-                // What came whole waits to be asked for; nothing else does.
+                // Packs that arrived complete wait in the staging area; nothing else is left.
                 assert!(there.iter().all(|name| name.len() == 64), "with {spare} KiB: {there:?}");
                 assert!(!served.join("refs/heads/main").exists());
             }

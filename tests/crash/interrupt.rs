@@ -1,5 +1,5 @@
-//! Ctrl-C at random moments: exit code 130, nothing left over, and the next
-//! run does what this one did not.
+//! Ctrl-C at random moments: the exit code is 130, nothing is left over, and the next run completes
+//! the work.
 
 use std::{
     io::Write,
@@ -19,13 +19,13 @@ use snap_testkit::{
 
 use crate::place::{drafts, folder, left_over, log, snap, stderr, well};
 
-/// Runs that are interrupted in each test.
+/// Number of interrupted runs in each test.
 const ROUNDS: usize = 15;
 
-/// The longest that a run may go on after Ctrl-C, generous for busy machines.
+/// Longest time that a process may take to end after Ctrl-C, generous for busy machines.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A tree that takes long enough to be interrupted in.
+/// Makes a tree that is large enough for an interruption.
 fn tree(folder: &Path) {
     trees::text_files(folder, 700, 4096).unwrap();
     let content = Corpus::Random.make_seeded(16 << 20, 3);
@@ -34,15 +34,15 @@ fn tree(folder: &Path) {
 
 fn interrupt(child: Child) -> Output {
     let id = i32::try_from(child.id()).unwrap();
-    // One that has ended already cannot be interrupted, which is fine.
+    // A process that has already ended cannot be interrupted, which is not an error.
     let _ = kill_process(Pid::from_raw(id).unwrap(), Signal::INT);
     let start = Instant::now();
     let output = child.wait_with_output().unwrap();
-    assert!(start.elapsed() < PATIENCE, "went on for {:?}", start.elapsed());
+    assert!(start.elapsed() < PATIENCE, "did not end within {:?}", start.elapsed());
     output
 }
 
-/// Whether it was interrupted; the exit code must say so.
+/// Returns true if the process was interrupted; its exit code must show that.
 fn was_interrupted(output: &Output) -> bool {
     use std::os::unix::process::ExitStatusExt;
     match (output.status.code(), output.status.signal()) {
@@ -51,7 +51,7 @@ fn was_interrupted(output: &Output) -> bool {
             assert!(stderr(output).contains("interrupted"), "{}", stderr(output));
             true
         }
-        // Before the program had come as far as to catch it.
+        // The signal came before the program installed its handler.
         (None, Some(2)) => true,
         other => panic!("{other:?}: {}", stderr(output)),
     }
@@ -108,7 +108,7 @@ fn an_interrupted_restore_leaves_whole_files_and_the_next_one_completes_them() {
         command
     };
     let longest = how_long(&mut restore(&place.path().join("first")));
-    // The target itself is left alone when it was there before.
+    // Attributes of the target are not compared, because they stay unchanged if it existed before.
     let options = Options { root: false, ..Options::default() };
     let mut rng = Rng::new(2030);
     let mut interrupted = 0;

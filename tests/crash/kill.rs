@@ -1,5 +1,5 @@
-//! SIGKILL at random moments of commits and of merging packs, while another
-//! process commits to another branch of the same store.
+//! SIGKILL at random moments of commits and of merging packs, while another process commits to
+//! another branch of the same store.
 
 use std::{
     collections::BTreeSet,
@@ -20,16 +20,16 @@ use crate::{
     versions,
 };
 
-/// Commits that are killed in each of the two tests.
+/// Number of killed commits in each of the two tests.
 const KILLS: u64 = 150;
 
-/// Commits before the first kill, to see how long one takes.
+/// Number of commits before the first kill, to measure their duration.
 const WARM_UP: u64 = 10;
 
-/// Every so many kills all that is listed is restored, not only the newest.
+/// After every 50 kills, all listed commits are restored, not only the newest one.
 const THOROUGH_EVERY: u64 = 50;
 
-/// A store, a line of versions committed to it, and what was acknowledged.
+/// A store, a line of versions committed to it, and the acknowledged commits.
 struct Scene<'s> {
     store: &'s Path,
     work: PathBuf,
@@ -51,7 +51,7 @@ impl<'s> Scene<'s> {
         command.args(["commit", "-b", "main", "-m", &message]).arg(&self.work).spawn().unwrap()
     }
 
-    /// Commits in peace; how long it took until the id, and from then on.
+    /// Commits without a kill. Returns the time until the id, and the time from then to the end.
     fn commit(&mut self) -> (Duration, Duration) {
         let start = Instant::now();
         let mut child = self.start();
@@ -63,7 +63,7 @@ impl<'s> Scene<'s> {
         (until_id, start.elapsed() - until_id)
     }
 
-    /// What must hold after each kill.
+    /// Checks the invariants after a kill.
     fn check(&self, kills: u64) {
         let listed = log(self.store, "main");
         let ids: BTreeSet<String> = listed.iter().map(|commit| commit.id.clone()).collect();
@@ -73,7 +73,7 @@ impl<'s> Scene<'s> {
         listed.iter().take(looked_at).for_each(|commit| restores(self.store, commit));
     }
 
-    /// What must hold in the end: everything is there, whole, and tidy.
+    /// Checks the invariants at the end: no commit is lost, all restore, and nothing is left over.
     fn finish(&mut self, beside: &BTreeSet<String>) {
         age_left_over(self.store);
         self.commit();
@@ -90,8 +90,8 @@ impl<'s> Scene<'s> {
     }
 }
 
-/// Commits to the branch `side` until told to stop; returns what it was
-/// told is safe. None of these commits may fail, whoever dies beside it.
+/// Commits to the branch `side` until `stop` is set; returns the acknowledged commits. None of
+/// these commits may fail, even if the other process is killed.
 fn commit_beside(store: &Path, work: &Path, stop: &AtomicBool) -> BTreeSet<String> {
     let mut acknowledged = BTreeSet::new();
     for number in 1.. {
@@ -103,7 +103,7 @@ fn commit_beside(store: &Path, work: &Path, stop: &AtomicBool) -> BTreeSet<Strin
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        // Not so fast that the killed one never gets anywhere.
+        // Slow enough that the killed process makes progress.
         thread::sleep(Duration::from_millis(150));
     }
     acknowledged
@@ -121,7 +121,7 @@ fn with_company(rounds: impl FnOnce(&mut Scene<'_>)) {
         let side = place.path().join("side");
         let (store, stop) = (&store, &stop);
         let company = scope.spawn(move || commit_beside(store, &side, stop));
-        // The other one must stop also when this one panics.
+        // The other process must stop even if this thread panics.
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| rounds(&mut scene)));
         stop.store(true, Ordering::Relaxed);
         let beside = company.join();
@@ -150,16 +150,16 @@ fn a_commit_killed_at_any_moment_loses_nothing_that_was_acknowledged() {
             }
             scene.check(kills);
         }
-        // Else the moments were not spread over the whole commit.
-        assert!((1..KILLS).contains(&acknowledged), "{acknowledged} of {KILLS} got through");
+        // Otherwise the kills were not spread over the whole commit.
+        assert!((1..KILLS).contains(&acknowledged), "{acknowledged} of {KILLS} commits succeeded");
     });
 }
 
 #[test]
 fn merging_packs_killed_at_any_moment_loses_nothing() {
     with_company(|scene| {
-        // Nobody is killed in a commit here: packs are merged after the id
-        // is printed, and a merge that was killed is due again the next time.
+        // These kills come after the commit: packs are merged after the id is printed. If a merge
+        // is killed, the next commit merges again.
         let times = (0..WARM_UP).map(|_| scene.commit());
         let longest = times.map(|(_, rest)| rest).max().unwrap();
         let mut rng = Rng::new(2027);

@@ -1,8 +1,8 @@
-//! SIGKILL at random moments of `push`, `pull` and `clone`, over S3: the remote
-//! always opens and has all that its refs stand for, the store here has all
-//! that it lists, and the next run finishes without sending anything again.
+//! SIGKILL at random moments of `push`, `pull` and `clone`, over S3. The remote always opens and
+//! has everything that its refs reach. The local store has everything that it lists. The next run
+//! completes the transfer without sending anything again.
 //!
-//! `SNAP_TEST_KILLS` says how often each of them is killed; docs/safety.md.
+//! `SNAP_TEST_KILLS` sets the number of kills for each command; see docs/safety.md.
 
 use std::{
     collections::BTreeSet,
@@ -13,23 +13,23 @@ use std::{
 };
 
 use snap_nettest::{Kind, Proxy, S3Options, S3Server};
-use snap_testkit::rng::Rng;
+use snap_testkit::{bytes::Corpus, rng::Rng};
 
 use crate::{
     place::{Listed, bare, folder, log, names, printed_id, restores, snap, stderr, well},
     versions,
 };
 
-/// How often each command is killed, unless it is said.
+/// Default number of kills for each command.
 const KILLS: u64 = 50;
 
-/// So often a push begins at a place with nothing there.
+/// Every seventh push goes to an empty location.
 const FRESH_EVERY: u64 = 7;
 
-/// So often all that was cloned is restored, too.
+/// After every 10 kills, everything that was cloned is restored too.
 const THOROUGH_EVERY: u64 = 10;
 
-/// Each request takes that long, so that moments between them are hit, too.
+/// Latency of each request, so that kills also hit the moments between requests.
 const LATENCY: Duration = Duration::from_millis(2);
 
 pub(crate) fn kills() -> u64 {
@@ -37,7 +37,7 @@ pub(crate) fn kills() -> u64 {
     said.map_or(KILLS, |text| text.parse().expect("SNAP_TEST_KILLS is a number"))
 }
 
-/// A store, versions committed to it, and a bucket behind a proxy.
+/// A store, the versions committed to it, and a bucket behind a proxy.
 struct Scene {
     place: tempfile::TempDir,
     server: S3Server,
@@ -64,7 +64,7 @@ impl Scene {
         self.path("store")
     }
 
-    /// A command that reaches the bucket.
+    /// Adds the environment to reach the bucket.
     fn reach(&self, mut command: Command) -> Command {
         command.envs(self.server.environment(&self.proxy.endpoint()));
         command.env("XDG_CACHE_HOME", self.path("cache"));
@@ -93,8 +93,8 @@ impl Scene {
         command
     }
 
-    /// What stands at the bucket, all of which is there: a clone that ends
-    /// well has walked and hashed it. `None` while nothing does.
+    /// Returns the tip in the bucket; `None` if there is none. Clones it, which reads and hashes
+    /// everything that it reaches.
     fn stands(&self, is_thorough: bool) -> Option<String> {
         let folder = folder();
         let clone = folder.path().join("clone");
@@ -112,13 +112,13 @@ impl Scene {
         Some(listed[0].id.clone())
     }
 
-    /// Keys of packs and of files of the index that are there.
+    /// Returns the keys of the packs and index files in the bucket.
     fn arrived(&self) -> BTreeSet<String> {
         let is_content = |key: &String| key.contains("/objects/") || key.contains("/index/");
         self.server.keys().into_iter().filter(is_content).collect()
     }
 
-    /// Keys that were written since it was last asked.
+    /// Returns the keys that were written since the last call.
     fn written(&self) -> BTreeSet<String> {
         let seen = self.proxy.requests();
         self.proxy.take_counts();
@@ -131,21 +131,22 @@ impl Scene {
     }
 }
 
-/// How long a command takes that must end well.
+/// Runs a command, which must succeed, and returns its duration.
 fn time(mut command: Command) -> Duration {
     let start = Instant::now();
     well(&mut command);
     start.elapsed()
 }
 
-/// Kills a process at a random moment of so long; says whether it was over.
+/// Kills a process at a random moment up to `longest`; returns true if it had already succeeded.
 fn kill_within(mut child: Child, longest: Duration, rng: &mut Rng) -> bool {
     thread::sleep(longest.mul_f64(rng.unit()));
     child.kill().unwrap();
     child.wait().unwrap().success()
 }
 
-/// Else the moments were not spread over the whole of it.
+/// Checks that enough kills hit a running process, so that they were spread over its whole
+/// duration.
 fn were_spread(cut_short: u64, kills: u64) {
     assert!(cut_short * 4 > kills, "only {cut_short} of {kills} were cut short");
 }
@@ -183,7 +184,79 @@ fn a_push_killed_at_any_moment_leaves_a_whole_remote_and_is_gone_on_with() {
     were_spread(cut_short, kills);
 }
 
-/// Names of packs in a store.
+/// Length of a file whose pack is sent as a multipart upload.
+const LARGE_BYTES: usize = 56 << 20;
+
+/// Waits until the server has `count` unfinished uploads, and a part of each is in progress.
+fn await_uploads(scene: &Scene, count: usize) {
+    let start = Instant::now();
+    let id = |path: &str| path.split_once("uploadId=").map(|(_, id)| id.to_owned());
+    let begun = || {
+        let seen = scene.proxy.requests();
+        let parts = seen.iter().filter(|seen| seen.kind == Kind::UploadPart);
+        parts.filter_map(|seen| id(&seen.path)).collect::<BTreeSet<_>>().len()
+    };
+    while begun() < count {
+        assert!(start.elapsed() < Duration::from_secs(120), "{} uploads", begun());
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(scene.server.unfinished_uploads().len(), count);
+}
+
+#[test]
+fn an_upload_in_parts_that_was_killed_is_aborted_by_the_next_push_and_no_other_is() {
+    let mut scene = Scene::new();
+    scene.commit();
+    well(&mut scene.push());
+    let large = |name: &str, seed: u64| {
+        let folder = scene.path(name);
+        fs_err::create_dir_all(&folder).unwrap();
+        let bytes = Corpus::Random.make_seeded(LARGE_BYTES, seed);
+        fs_err::write(folder.join("large"), bytes).unwrap();
+        folder
+    };
+    well(snap(&scene.store()).args(["commit", "-m", "large"]).arg(large("work", 1)));
+    // Another client, with its own store and cache.
+    let other = scene.path("other");
+    well(snap(&other).arg("init"));
+    well(snap(&other).args(["commit", "-m", "large", "-b", "theirs"]).arg(large("theirs", 2)));
+    let mut push_other = scene.reach(snap(&other));
+    push_other.env("XDG_CACHE_HOME", scene.path("other-cache"));
+    push_other.args(["push", &scene.url, "theirs"]);
+
+    // Slow, so that parts are in progress when the test checks them.
+    scene.proxy.take_counts();
+    scene.proxy.set_rate(Some(2 << 20));
+    let mut killed = scene.push().spawn().unwrap();
+    await_uploads(&scene, 1);
+    let [left] = &scene.server.unfinished_uploads()[..] else { panic!("one upload") };
+    let running = push_other.spawn().unwrap();
+    await_uploads(&scene, 2);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let aborted = |scene: &Scene| scene.proxy.counts().of(Kind::AbortUpload);
+    assert_eq!((aborted(&scene), scene.server.unfinished_uploads().len()), (0, 2));
+
+    // A push that sends almost nothing aborts the leftover upload before it sends a pack.
+    let unrelated = scene.path("unrelated");
+    fs_err::create_dir_all(&unrelated).unwrap();
+    well(snap(&scene.store()).args(["commit", "-m", "small", "-b", "small"]).arg(&unrelated));
+    well(scene.push().arg("small"));
+    assert_eq!(aborted(&scene), 1);
+    let [kept] = &scene.server.unfinished_uploads()[..] else {
+        panic!("the upload of the other client is missing")
+    };
+    assert_ne!(left, kept);
+
+    scene.proxy.set_rate(None);
+    let output = running.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    well(&mut scene.push());
+    assert_eq!((aborted(&scene), scene.server.unfinished_uploads()), (1, Vec::new()));
+    assert_eq!(scene.stands(false).as_ref(), Some(&log(&scene.store(), "main")[0].id));
+}
+
+/// Returns the names of the packs in a store.
 fn packs(store: &Path) -> BTreeSet<String> {
     names(&store.join("objects")).into_iter().collect()
 }
@@ -201,7 +274,7 @@ fn a_push_into_a_store_killed_at_any_moment_leaves_it_whole_and_is_gone_on_with(
     let mut rng = Rng::new(2033);
     let (mut longest, mut cut_short, kills) = (Duration::ZERO, 0, kills());
     for number in 0..kills {
-        // Some pushes bring one pack, some several.
+        // Some pushes send one pack, others several.
         for _ in 0..=number % 3 {
             scene.commit();
         }
@@ -211,10 +284,10 @@ fn a_push_into_a_store_killed_at_any_moment_leaves_it_whole_and_is_gone_on_with(
             cut_short += u64::from(!done);
             let listed = log(&there, "main");
             assert!(listed.ends_with(&old), "{number}: {listed:?}, before: {old:?}");
-            assert!(!done || listed.len() > old.len(), "{number}: it said that it was done");
+            assert!(!done || listed.len() > old.len(), "{number}: the command reported success");
             assert!(packs(&there).is_superset(&before), "{number}");
             well(snap(&there).args(["verify", "--data"]));
-            // What is there already is not in the way of a commit there.
+            // Leftover packs in the store do not disturb a commit there.
             let (message, copy) = (format!("main {}", scene.number), scene.path("copy"));
             well(Command::new("cp").arg("-a").arg(&there).arg(&copy));
             let mut commit = snap(&copy);
@@ -227,7 +300,7 @@ fn a_push_into_a_store_killed_at_any_moment_leaves_it_whole_and_is_gone_on_with(
         let listed = log(&there, "main");
         assert_eq!(listed[0].message, format!("main {}", scene.number));
         restores(&there, &listed[0]);
-        // A pack that came in part goes a minute later.
+        // Partly received packs may remain; they are removed a minute later.
         let mut left = names(&there.join("tmp/staged"));
         left.retain(|name| !name.starts_with("pack-"));
         assert_eq!(left, [""; 0], "{number}");
@@ -253,7 +326,7 @@ fn a_pull_killed_at_any_moment_leaves_a_whole_store_and_is_gone_on_with() {
     let (mut longest, mut cut_short, kills) = (Duration::ZERO, 0, kills());
     for number in 0..kills {
         let old = log(&here, "main");
-        // Some pulls bring one commit, some several.
+        // Some pulls fetch one commit, others several.
         for _ in 0..=number % 3 {
             scene.commit();
         }
@@ -263,7 +336,7 @@ fn a_pull_killed_at_any_moment_leaves_a_whole_store_and_is_gone_on_with() {
             cut_short += u64::from(!done);
             let listed = log(&here, "main");
             assert!(listed.ends_with(&old), "{number}: {listed:?}, before: {old:?}");
-            assert!(!done || listed.len() > old.len(), "{number}: it said that it was done");
+            assert!(!done || listed.len() > old.len(), "{number}: the command reported success");
             well(snap(&here).args(["verify", "--data"]));
         }
         longest = longest.max(time(pull(&scene)));
@@ -291,7 +364,7 @@ fn a_clone_killed_at_any_moment_has_what_it_lists_and_can_be_completed() {
         let done = kill_within(scene.clone(&into).spawn().unwrap(), longest, &mut rng);
         cut_short += u64::from(!done);
         let store = into.join(".snap");
-        // Before a branch stands here there is nothing that it lists.
+        // Until the branch exists here, the store lists nothing.
         if store.join("refs/heads/main").exists() {
             assert_eq!(log(&store, "main"), wanted, "{number}");
             well(scene.reach(snap(&store)).arg("fetch"));
@@ -299,13 +372,13 @@ fn a_clone_killed_at_any_moment_has_what_it_lists_and_can_be_completed() {
             restores(&store, &wanted[0]);
             completed += u64::from(!done);
         } else {
-            assert!(!done, "{number}: it said that it was done");
+            assert!(!done, "{number}: the command reported success");
         }
         if into.exists() {
             fs_err::remove_dir_all(&into).unwrap();
         }
     }
-    assert!(completed > 0, "none was killed with the rest still to come");
+    assert!(completed > 0, "no clone was killed before it fetched the rest");
     were_spread(cut_short, kills);
     assert_eq!(names(&scene.path("")).iter().filter(|name| name.starts_with("again")).count(), 0);
 }

@@ -1,7 +1,7 @@
-//! SIGKILL of the server at random moments of pushes: what it serves is whole,
-//! what was acknowledged is there, and once it runs again pushes go on.
+//! SIGKILL of the server at random moments of pushes: its stores are complete, acknowledged pushes
+//! are stored, and pushes succeed after a restart.
 //!
-//! `SNAP_TEST_KILLS` says how often it is killed; docs/safety.md.
+//! `SNAP_TEST_KILLS` sets the number of kills; see docs/safety.md.
 
 use std::{
     path::Path,
@@ -20,11 +20,11 @@ use crate::{
     versions,
 };
 
-/// So often all that the server lists is restored.
+/// After every 10 kills, everything that the server lists is restored.
 const THOROUGH_EVERY: u64 = 10;
 
-/// How long pushes take, as well as it is known: a machine has other work to do,
-/// so it follows what is seen, and some break off wherever that leads.
+/// An estimate of the duration of a push. On a machine with other load it adapts to the results, so
+/// that some kills hit a running push.
 struct Span(Duration);
 
 impl Span {
@@ -32,19 +32,19 @@ impl Span {
         Self(Duration::ZERO)
     }
 
-    /// Takes the time of a push that nobody disturbs.
+    /// Measures a push that is not killed.
     fn measure(&mut self, push: &mut Command) {
         let start = Instant::now();
         well(push);
         self.0 = start.elapsed();
     }
 
-    /// Waits for a moment of it.
+    /// Waits for a random part of the duration.
     fn wait(&self, rng: &mut Rng) {
         thread::sleep(self.0.mul_f64(rng.unit()));
     }
 
-    /// Takes in whether a push came to its end before that moment.
+    /// Adjusts the estimate: shorter if the push had ended before the kill, longer otherwise.
     fn learn(&mut self, had_ended: bool) {
         self.0 = self.0.mul_f64(if had_ended { 0.85 } else { 1.15 });
     }
@@ -76,7 +76,7 @@ fn a_server_killed_at_any_moment_of_a_push_has_what_it_acknowledged() {
     let (mut span, mut rng) = (Span::new(), Rng::new(2033));
     let (mut waited, mut before, kills) = (0, None, kills());
     for number in 0..kills {
-        // A push that nobody disturbs says how long one takes.
+        // A push without a kill measures the duration.
         if number % THOROUGH_EVERY == 0 {
             before = Some(commit(&store, &work, 2 * number));
             span.measure(&mut push(&serving));
@@ -85,7 +85,7 @@ fn a_server_killed_at_any_moment_of_a_push_has_what_it_acknowledged() {
         let child = push(&serving).spawn().unwrap();
         span.wait(&mut rng);
         let address = serving.kill();
-        // Nobody looks after it: what is there is what is served.
+        // No repair runs before the check.
         let stands = log(&served, "main").first().map(|listed| listed.id.clone());
         assert!(stands == before || stands == after, "{stands:?} at {number}");
         well(snap(&served).args(["verify", "--data"]));
@@ -98,7 +98,7 @@ fn a_server_killed_at_any_moment_of_a_push_has_what_it_acknowledged() {
         if output.status.success() {
             assert_eq!(Some(&stands), after.as_ref(), "acknowledged and lost at {number}");
         }
-        // What broke off can be done again at once.
+        // An interrupted push can be repeated immediately.
         well(&mut push(&serving));
         let listed = log(&served, "main");
         assert_eq!(Some(&listed[0].id), after.as_ref(), "{}", stderr(&output));
@@ -107,8 +107,8 @@ fn a_server_killed_at_any_moment_of_a_push_has_what_it_acknowledged() {
         before = after;
     }
     well(snap(&served).args(["verify", "--data"]));
-    // Else the moments were not spread over the whole of it.
-    assert!(waited * 4 > kills, "only {waited} of {kills} had not come to their end");
+    // Otherwise the kills were not spread over the whole push.
+    assert!(waited * 4 > kills, "only {waited} of {kills} kills hit a running push");
 }
 
 #[test]
@@ -124,8 +124,7 @@ fn a_server_before_a_bucket_killed_at_any_moment_leaves_a_whole_bucket() {
     };
     let serve =
         |address: Option<&str>| Serving::start(reaching(bare()), address, &["s3://bucket/all"]);
-    // Where the branch stands in the bucket: a clone of it that ends well has
-    // walked and hashed all.
+    // Returns the tip in the bucket. Clones it, which reads and hashes everything that it reaches.
     let stands = || {
         let folder = folder();
         let clone = folder.path().join("clone");
@@ -158,7 +157,7 @@ fn a_server_before_a_bucket_killed_at_any_moment_leaves_a_whole_bucket() {
         assert!(now == before || now == after, "{now} at {number}");
         span.learn(now == after);
         waited += u64::from(now != after);
-        // What is kept may be lost at any time.
+        // The cache may be lost at any time.
         if number % 3 == 0 {
             fs_err::remove_dir_all(path("cache")).unwrap();
         }
@@ -168,7 +167,7 @@ fn a_server_before_a_bucket_killed_at_any_moment_leaves_a_whole_bucket() {
         well(&mut push(&serving));
         assert_eq!(stands(), after, "{}", stderr(&output));
     }
-    assert!(waited * 4 > kills, "only {waited} of {kills} had not come to their end");
+    assert!(waited * 4 > kills, "only {waited} of {kills} kills hit a running push");
 }
 
 #[test]
@@ -198,7 +197,7 @@ fn what_came_of_a_pack_before_the_server_was_killed_is_not_sent_again() {
     }
     let address = serving.kill();
     let parts = fs_err::read_dir(served.join("tmp/staged")).unwrap().count();
-    assert_eq!(parts, 1, "what came is there");
+    assert_eq!(parts, 1, "the received part is kept");
     well(snap(&served).args(["verify", "--data"]));
     let _serving = serve(Some(&address));
     let output = child.wait_with_output().unwrap();

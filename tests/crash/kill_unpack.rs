@@ -1,5 +1,5 @@
-//! SIGKILL at random moments of taking a bundle in: the store has all of it or
-//! nothing that anybody sees, and running it again completes it.
+//! SIGKILL at random moments of unpacking a bundle: the store shows all of it or nothing, and
+//! another run completes it.
 
 use std::{
     thread,
@@ -10,10 +10,10 @@ use snap_testkit::{bytes::Corpus, rng::Rng, trees};
 
 use crate::place::{age_left_over, folder, left_over, snap, well};
 
-/// Stores that a bundle is unpacked into.
+/// Number of stores that a bundle is unpacked into.
 const STORES: usize = 10;
 
-/// How often it is killed in each before it may finish.
+/// Number of kills for each store, before an unpack may finish.
 const KILLS_EACH: usize = 4;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Folders of its own that a killed process leaves in the `tmp/` of a store.
+//! Scratch folders that a killed process leaves in the `tmp/` of a store.
 
 use std::{
     collections::BTreeSet,
@@ -13,7 +13,7 @@ use snap_testkit::rng::Rng;
 
 use crate::place::{bare, folder, kill, snap, well};
 
-/// Folders of processes below a folder.
+/// Lists the scratch folders of processes below a folder.
 fn scratches(below: &Path) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     for entry in fs_err::read_dir(below).into_iter().flatten().flatten() {
@@ -27,14 +27,14 @@ fn scratches(below: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
-/// The next one that is there beside `before`.
+/// Waits for a scratch folder that is not in `before`.
 fn next(below: &Path, before: &BTreeSet<PathBuf>) -> PathBuf {
     let start = Instant::now();
     loop {
         if let Some(new) = scratches(below).difference(before).next() {
             return new.clone();
         }
-        assert!(start.elapsed() < Duration::from_secs(60), "nobody has a folder");
+        assert!(start.elapsed() < Duration::from_secs(60), "no process has created a folder");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -49,7 +49,7 @@ fn what_a_killed_reader_left_goes_with_the_next_one() {
         command.env("XDG_CACHE_HOME", &cache);
         command
     };
-    // More than a pipe holds.
+    // Larger than the buffer of a pipe.
     let mut bytes = vec![0; 4 << 20];
     Rng::new(2036).fill(&mut bytes);
     fs_err::create_dir(&work).unwrap();
@@ -58,7 +58,7 @@ fn what_a_killed_reader_left_goes_with_the_next_one() {
     well(snap(&store).args(["commit", "-m", "large"]).arg(&work));
     well(reaching(snap(&store)).args(["push", "s3://bucket/one"]));
 
-    // Nobody takes what it reads, so it does not end.
+    // The output is not read, so the process does not end.
     let read = || -> Child {
         let mut command = reaching(bare());
         command.args(["cat", "s3://bucket/one#main:large"]).spawn().unwrap()
@@ -66,7 +66,7 @@ fn what_a_killed_reader_left_goes_with_the_next_one() {
     let killed = read();
     let left = next(&cache, &BTreeSet::new());
     kill(killed);
-    assert!(left.exists(), "it was killed too late");
+    assert!(left.exists(), "the process had removed the folder before the kill");
     let reading = read();
     let used = next(&cache, &[left.clone()].into());
     for folder in [&left, &used] {
@@ -74,7 +74,7 @@ fn what_a_killed_reader_left_goes_with_the_next_one() {
         folder.file().set_modified(SystemTime::now() - Duration::from_secs(90)).unwrap();
     }
     well(reaching(bare()).args(["ls", "s3://bucket/one#main"]));
-    assert!(!left.exists(), "nobody has it any more");
-    assert!(used.exists(), "somebody has it");
+    assert!(!left.exists(), "an abandoned folder was kept");
+    assert!(used.exists(), "a folder in use was removed");
     kill(reading);
 }

@@ -1,11 +1,10 @@
-//! Tests of the real binary against what is not its fault: being killed, a
-//! power cut, a full disk, a read-only disk, Ctrl-C.
+//! Tests of the real binary under external failures: kills, power cuts, a full disk, a read-only
+//! disk, Ctrl-C.
 //!
-//! What must hold each time: the store opens, everything that is listed
-//! restores, and every commit whose id was printed is listed. Moments are
-//! random, but from a seed, and counted in parts of the time that the work was
-//! measured to take. What needs root or loop devices says so and passes where
-//! it has neither.
+//! Each time, these must hold: the store opens, every listed commit restores, and every commit
+//! whose id was printed is listed. The moments are random numbers from a seed, scaled by the
+//! measured duration of the work. Tests that need root or loop devices are skipped without them,
+//! with a message.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 

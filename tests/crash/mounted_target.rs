@@ -1,5 +1,4 @@
-//! A restore into a folder in which something is mounted: nothing behind a
-//! mount point is removed.
+//! Restores into folders with mount points: nothing behind a mount point is removed.
 
 use std::{ffi::OsStr, path::Path};
 
@@ -44,7 +43,8 @@ fn nothing_behind_a_mount_point_is_removed() {
         write(&project.join("disk/data"), "x");
         well(bare().current_dir(&project).args(["commit", "--one-file-system"]));
 
-        // Saved as an empty folder, extra, extra and bound, deep in an extra.
+        // Mounts on a folder that is empty in the snapshot, on an extra folder, a bind mount, and
+        // one deep in an extra folder.
         mount_memory(&project.join("extra-disk"), 512);
         write(&project.join("extra-disk/data"), "x");
         for bound in ["bound", "extra/deep/bound", "in-the-way"] {
@@ -117,7 +117,7 @@ fn a_name_that_cannot_be_a_link_across_mounts_becomes_a_copy() {
             let output = bare().current_dir(&project).args(args).output().unwrap();
             let said = stderr(&output);
             assert_eq!(output.status.code(), Some(3), "{said}");
-            assert!(said.contains("could not set the hard link of 2 entries"), "{said}");
+            assert!(said.contains("hard link of 2 entries could not be set"), "{said}");
             for name in ["small", "large"] {
                 let of = |path: &Path| fs_err::read(path.join(name)).unwrap();
                 assert!(of(&project).starts_with(b"saved"), "{name}");
@@ -140,8 +140,8 @@ fn a_part_of_the_store_is_no_target_under_any_path() {
         let output = bare().current_dir(&project).args(args).output().unwrap();
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains("a store is not restored into"), "{said}");
-        // One that is met on the way is left alone, too.
+        assert!(said.contains("it lies in the store"), "{said}");
+        // A store inside the target is not changed either.
         let target = place.path().join("target");
         fs_err::create_dir_all(target.join("inner")).unwrap();
         bind(&project.join(".snap/objects"), &target.join("inner"));

@@ -1,4 +1,4 @@
-//! A folder for one test, and the binary that works in it.
+//! The folder of a test, and helpers to run the binary in it.
 
 use std::{
     collections::BTreeMap,
@@ -10,11 +10,10 @@ use std::{
 
 use crate::versions;
 
-/// Longer than any temporary file is left alone.
+/// Longer than the age at which temporary files are removed.
 const AGES: Duration = Duration::from_secs(7 * 3600);
 
-/// A folder of its own, in memory where there is such a place: being killed
-/// is about moments, not about disks.
+/// Makes a folder, in memory if possible: kills depend on moments, not on disks.
 pub(crate) fn folder() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     match tempfile::tempdir_in(memory) {
@@ -23,14 +22,14 @@ pub(crate) fn folder() -> tempfile::TempDir {
     }
 }
 
-/// The binary on the store `store`, with its output piped.
+/// Returns the binary as a command for the store `store`, with piped output.
 pub(crate) fn snap(store: &Path) -> Command {
     let mut command = bare();
     command.arg("--store").arg(store);
     command
 }
 
-/// The binary on no store yet, with its output piped.
+/// Returns the binary as a command without a store, with piped output.
 pub(crate) fn bare() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_snap"));
     let vars = [("SNAP_AUTHOR", "ann"), ("SNAP_HOST", "box"), ("TZ", "UTC"), ("TERM", "dumb")];
@@ -39,7 +38,7 @@ pub(crate) fn bare() -> Command {
     command
 }
 
-/// Runs a command that must end well and returns its stdout.
+/// Runs a command that must succeed, and returns its stdout.
 #[track_caller]
 pub(crate) fn well(command: &mut Command) -> String {
     let output = command.output().unwrap();
@@ -47,7 +46,7 @@ pub(crate) fn well(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Runs a command that must fail with `code` and returns its stderr.
+/// Runs a command that must fail with `code`, and returns its stderr.
 #[track_caller]
 pub(crate) fn fails(command: &mut Command, code: i32) -> String {
     let output = command.output().unwrap();
@@ -55,19 +54,19 @@ pub(crate) fn fails(command: &mut Command, code: i32) -> String {
     stderr(&output)
 }
 
-/// What was said on stderr.
+/// Returns stderr as text.
 pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The id that a commit printed, if it got that far.
+/// Returns the id that a commit printed, if it printed one.
 pub(crate) fn printed_id(stdout: &[u8]) -> Option<String> {
     let line = std::str::from_utf8(stdout).unwrap().strip_suffix('\n')?;
     assert!(line.len() == 64 && line.bytes().all(|b| b.is_ascii_hexdigit()), "{line}");
     Some(line.to_owned())
 }
 
-/// Waits until a commit prints its id; `None` when it ends without.
+/// Waits until a commit prints its id; returns `None` if it ends without one.
 pub(crate) fn await_id(child: &mut Child) -> Option<String> {
     let mut line = Vec::new();
     let mut out: BufReader<ChildStdout> = BufReader::new(child.stdout.take().unwrap());
@@ -75,7 +74,7 @@ pub(crate) fn await_id(child: &mut Child) -> Option<String> {
     printed_id(&line)
 }
 
-/// Ends a process without asking and returns what it said on stderr.
+/// Kills a process, and returns its stderr.
 pub(crate) fn kill(mut child: Child) -> String {
     child.kill().unwrap();
     child.wait().unwrap();
@@ -87,13 +86,11 @@ pub(crate) fn kill(mut child: Child) -> String {
 /// A listed commit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Listed {
-    /// Its id.
     pub(crate) id: String,
-    /// Its message.
     pub(crate) message: String,
 }
 
-/// The commits of a branch, newest first.
+/// Lists the commits of a branch, newest first.
 #[track_caller]
 pub(crate) fn log(store: &Path, branch: &str) -> Vec<Listed> {
     let text = well(snap(store).args(["--json", "log", branch]));
@@ -106,7 +103,7 @@ pub(crate) fn log(store: &Path, branch: &str) -> Vec<Listed> {
         .collect()
 }
 
-/// Restores a commit that [`versions`] made and checks it.
+/// Restores a commit of a version from [`versions`], and checks it.
 #[track_caller]
 pub(crate) fn restores(store: &Path, commit: &Listed) {
     let target = folder();
@@ -114,18 +111,18 @@ pub(crate) fn restores(store: &Path, commit: &Listed) {
     versions::check(target.path(), &commit.message);
 }
 
-/// Names of what lies in the store's folder for temporary files.
+/// Lists the files in the store's folder for temporary files.
 pub(crate) fn left_over(store: &Path) -> Vec<String> {
     names(&store.join("tmp"))
 }
 
-/// Names in a folder.
+/// Lists the names in a folder.
 pub(crate) fn names(folder: &Path) -> Vec<String> {
     let names = fs_err::read_dir(folder).unwrap();
     names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// Makes temporary files look as if their owners had been gone for long.
+/// Makes temporary files look old, as if their processes had ended long ago.
 pub(crate) fn age_left_over(store: &Path) {
     let long_ago = SystemTime::now() - AGES;
     for name in left_over(store) {
@@ -135,7 +132,7 @@ pub(crate) fn age_left_over(store: &Path) {
     }
 }
 
-/// Files below a folder that a restore has not given their names yet.
+/// Lists files below a folder that a restore has not yet renamed to their final names.
 pub(crate) fn drafts(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];

@@ -1,12 +1,12 @@
-//! Power cuts: a file system is shut down without flushing its journal, right
-//! after an id was printed or at any other moment, and mounted again.
+//! Power cuts: the file system is shut down without flushing its journal, right after an id was
+//! printed or at any other moment, and mounted again.
 //!
-//! This loses the page cache and what the journal has not committed. It does
-//! not model torn sectors or disks that lie about their caches.
+//! This loses the page cache and everything that is not committed to the journal. It does not model
+//! torn sectors, or disks that report a flush too early.
 //!
-//! One of the few places with `unsafe`: the shutdown is an ioctl of ext4 that
-//! no safe wrapper has. It takes a pointer to a u32 that outlives the call,
-//! and touches no memory of this process.
+//! This is one of the few modules with `unsafe`: the shutdown is an ioctl of ext4 without a safe
+//! wrapper. It takes a pointer to a u32 that outlives the call, and does not write to the memory of
+//! this process.
 #![expect(unsafe_code, reason = "an ioctl without a wrapper; see the header")]
 
 use std::{
@@ -19,8 +19,9 @@ use std::{
 
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 use snap_testkit::{
-    mounts::{in_own_mounts, skip, tool, tool_says},
+    mounts::{in_own_mounts, tool, tool_says},
     rng::Rng,
+    skip::skip,
 };
 
 use crate::{
@@ -31,28 +32,28 @@ use crate::{
 /// `EXT4_IOC_SHUTDOWN`.
 const SHUTDOWN: Opcode = opcode::read::<u32>(b'X', 125);
 
-/// `EXT4_GOING_FLAGS_NOLOGFLUSH`: what is not in the journal is lost.
+/// `EXT4_GOING_FLAGS_NOLOGFLUSH`: everything that is not in the journal is lost.
 const WITHOUT_JOURNAL: u32 = 2;
 
 const IMAGE_BYTES: u64 = 96 << 20;
 
-/// Cuts right after an id was printed.
+/// Number of power cuts right after an id was printed.
 const CUTS_AFTER_IDS: u64 = 24;
 
-/// Cuts at any moment of a commit or of merging packs.
+/// Number of power cuts at any moment of a commit or of merging packs.
 const CUTS_ANYWHERE: u64 = 30;
 
-/// Every so many cuts a new store is begun, so that making one is tested, too.
+/// A new store is created after this number of cuts, so that creating one is tested too.
 const STORE_EVERY: u64 = 10;
 
-/// An ext4 file system in a file.
+/// An ext4 file system in an image file.
 struct Disk {
     image: PathBuf,
     point: PathBuf,
 }
 
 impl Disk {
-    /// Makes and mounts one; `None` where loop devices do not work.
+    /// Creates and mounts a file system; returns `None` if loop devices do not work.
     fn new(place: &Path) -> Option<Self> {
         let disk = Self { image: place.join("image"), point: place.join("disk") };
         fs_err::create_dir(&disk.point).unwrap();
@@ -66,19 +67,19 @@ impl Disk {
         tool("mount", options.into_iter().chain([self.image.as_os_str(), self.point.as_os_str()]))
     }
 
-    /// Cuts the power.
+    /// Simulates a power cut.
     fn cut(&self) {
         let folder = fs_err::File::open(&self.point).unwrap();
-        // SAFETY: the opcode takes a pointer to a u32, which is what it gets.
+        // SAFETY: the opcode takes a pointer to a u32, and gets one.
         let cut = unsafe { ioctl(&folder, Setter::<SHUTDOWN, u32>::new(WITHOUT_JOURNAL)) };
         cut.unwrap();
     }
 
-    /// What happens when the machine starts again.
+    /// Simulates the restart of the machine.
     fn start_again(&self) {
         assert!(tool("umount", [&self.point]));
-        // Replays the journal. 1 means that files without a name were cleared
-        // up, 4 and more that the file system is damaged.
+        // Replays the journal. Exit code 1 means that files without a name were removed, 4 and
+        // higher that the file system is damaged.
         let check = ["-f", "-p"].map(OsStr::new).into_iter().chain([self.image.as_os_str()]);
         let (code, said) = tool_says("e2fsck", check);
         assert!(matches!(code, Some(0 | 1)), "e2fsck: {code:?}\n{said}");
@@ -86,7 +87,7 @@ impl Disk {
     }
 }
 
-/// A disk with a store, a line of versions, and what was acknowledged.
+/// A disk with a store, a line of versions, and the acknowledged commits.
 struct Scene {
     disk: Disk,
     work: PathBuf,
@@ -136,7 +137,7 @@ impl Scene {
     }
 }
 
-/// Calls `work` with a disk whose power can be cut.
+/// Runs `work` with a disk whose power can be cut.
 fn with_disk(test: &str, work: impl FnOnce(Scene)) {
     let test = format!("power_cut::{test}");
     in_own_mounts(&test, || {
@@ -148,7 +149,7 @@ fn with_disk(test: &str, work: impl FnOnce(Scene)) {
     });
 }
 
-/// Without this the tests below would prove nothing.
+/// This test proves that a cut loses data; without it the tests below would prove nothing.
 #[test]
 fn a_cut_loses_what_was_not_synced() {
     with_disk("a_cut_loses_what_was_not_synced", |scene| {
@@ -188,7 +189,7 @@ fn a_power_cut_at_any_moment_leaves_a_store_that_restores_all_it_lists() {
         for cuts in 0..CUTS_ANYWHERE {
             if cuts % STORE_EVERY == 0 {
                 scene.begin_another_store();
-                // Enough packs that merging them is due again and again.
+                // Enough packs to make merging necessary several times.
                 for _ in 0..7 {
                     let start = Instant::now();
                     let id = printed_id(well(&mut scene.commit()).as_bytes());

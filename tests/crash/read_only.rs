@@ -1,4 +1,4 @@
-//! A store on a disk that cannot be written: everything but writing works.
+//! A store on a read-only disk: everything except writing works.
 
 use std::{ffi::OsStr, path::Path};
 
@@ -63,13 +63,16 @@ fn a_read_only_store_or_remote_is_read_and_a_push_says_why_not() {
         seal(&there);
         let said = fails(snap(&store).arg("push"), 1);
         assert!(said.contains("Read-only file system"), "{said}");
-        assert!(said.contains("hint: check whom that folder belongs to"), "{said}");
-        // What is known of a remote is kept in the store, if it can be.
+        assert!(said.contains("hint: check the owner and mode of the folder"), "{said}");
+        // The cache of a remote is in the store, unless that is read-only.
         seal(&store);
         let pushed = snap(&store).args(["push", "spare"]).output().unwrap();
         let said = stderr(&pushed);
         assert!(pushed.status.success() && said.contains("main -> main  new branch"), "{said}");
-        assert!(said.contains("warning: where main stands at spare is not noted here"), "{said}");
+        assert!(
+            said.contains("warning: the tracking branch of main at spare was not updated"),
+            "{said}"
+        );
         let listed = well(snap(&store).args(["ls", "-R", "origin#main"]));
         assert!(listed.contains("large"), "{listed}");
         well(snap(&store).args(["log", &format!("{url}#main")]));
@@ -79,7 +82,7 @@ fn a_read_only_store_or_remote_is_read_and_a_push_says_why_not() {
     });
 }
 
-/// Makes a folder read-only in a way that root cannot pass over.
+/// Makes a folder read-only, even for root.
 fn seal(store: &Path) {
     let path = store.as_os_str();
     assert!(tool("mount", [OsStr::new("--bind"), path, path]));

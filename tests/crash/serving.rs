@@ -1,11 +1,11 @@
-//! A server that is started, killed and started again at the same address.
+//! A server that is started, killed and restarted at the same address.
 
 use std::{
     io::{BufRead, BufReader},
     process::{Child, Command, Stdio},
 };
 
-/// A server that is killed when this is dropped.
+/// A server, killed on drop.
 pub(crate) struct Serving {
     child: Child,
     /// `127.0.0.1:PORT`
@@ -13,8 +13,8 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Starts `command`, which has all but what to do and where to listen:
-    /// `rest` follows that. Without an address it takes a free port.
+    /// Starts a server from `command`, with `rest` as further arguments. Without an address it
+    /// takes a free port.
     pub(crate) fn start(mut command: Command, address: Option<&str>, rest: &[&str]) -> Self {
         let listen = address.unwrap_or("127.0.0.1:0");
         command.args(["--json", "serve", "--listen", listen]).args(rest);
@@ -26,13 +26,13 @@ impl Serving {
         Self { child, address: url.trim_start_matches("http://").to_owned() }
     }
 
-    /// A location at it; that of its only store without a name.
+    /// Returns the location of a repository; an empty name means the only store.
     pub(crate) fn url(&self, name: &str) -> String {
         let separator = if name.is_empty() { "" } else { "/" };
         format!("http://{}{separator}{name}", self.address)
     }
 
-    /// Ends it without asking; its address is free then.
+    /// Kills the server, and returns its address, which is then free.
     pub(crate) fn kill(mut self) -> String {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

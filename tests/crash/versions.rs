@@ -1,8 +1,8 @@
-//! Trees that follow from a text: what a commit's message says is what a
-//! restore of it must give.
+//! Trees that are derived from a text: the message of a commit determines its content, so that a
+//! restore can be checked.
 //!
-//! The message `main 17` stands for version 17 of the line `main`. From one
-//! version to the next a few files of many change.
+//! The message `main 17` means version 17 of the line `main`. From one version to the next, a few
+//! of many files change.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -11,19 +11,19 @@ use snap_testkit::{
     rng::{Rng, mix},
 };
 
-/// Small files of a version.
+/// Number of small files in a version.
 const SMALL_FILES: u64 = 24;
 
-/// A small file changes every so many versions.
+/// Number of versions after which a small file changes.
 const SMALL_EVERY: u64 = 7;
 
-/// The large file changes every so many versions.
+/// Number of versions after which the large file changes.
 const LARGE_EVERY: u64 = 12;
 
-/// More than one chunk.
+/// Larger than one chunk.
 const LARGE_BYTES: usize = 1_500_000;
 
-/// The files of a version, by path.
+/// Returns the files of a version, by path.
 pub(crate) fn files(message: &str) -> BTreeMap<String, Vec<u8>> {
     let (line, number) = message.split_once(' ').expect("LINE NUMBER");
     let number: u64 = number.parse().expect("a number");
@@ -40,7 +40,7 @@ pub(crate) fn files(message: &str) -> BTreeMap<String, Vec<u8>> {
     files
 }
 
-/// Makes `folder` that version; touches only what differs.
+/// Updates `folder` to a version; writes only the files that differ.
 pub(crate) fn write(folder: &Path, message: &str) {
     for (path, content) in files(message) {
         let path = folder.join(path);
@@ -52,7 +52,7 @@ pub(crate) fn write(folder: &Path, message: &str) {
     }
 }
 
-/// Checks that `folder` is that version and nothing else.
+/// Checks that `folder` contains that version and nothing else.
 #[track_caller]
 pub(crate) fn check(folder: &Path, message: &str) {
     let mut expected = files(message);

@@ -1,4 +1,4 @@
-//! Compares the remote with the journal, over a sound network.
+//! Compares the remote with the journal, over a network without faults.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +11,7 @@ use crate::{
     service::Service,
 };
 
-/// Returns everything that is wrong.
+/// Returns all faults that were found.
 pub(crate) fn all(service: &Service, journal: &Journal) -> Vec<String> {
     let mut faults = journal.faults();
     let events = journal.events();
@@ -20,16 +20,12 @@ pub(crate) fn all(service: &Service, journal: &Journal) -> Vec<String> {
         .filter(|event| event.name == "heads/main" && event.is_acknowledged)
         .filter_map(|event| event.commit.as_ref())
         .collect();
-    if events.iter().all(|event| !event.is_acknowledged) {
-        faults.push("no push was acknowledged: the run shows nothing".to_owned());
-        return faults;
-    }
-    // Each way to the remote shows the same.
+    // Every address of the remote must show the same state.
     for client in 0..CLIENTS {
         let copy = service.folder("check").join(format!("copy{client}"));
         let location = service.location(client);
         let mut clone = service.command("check");
-        // Whichever of them exists: a clone needs one to begin with.
+        // A clone must start from a branch or tag that exists.
         let begin = match shared.first() {
             Some(_) => "main".to_owned(),
             None => match standing(&events).into_iter().find(|(_, allowed)| allowed.is_certain()) {
@@ -38,6 +34,7 @@ pub(crate) fn all(service: &Service, journal: &Journal) -> Vec<String> {
             },
         };
         clone.args(["clone", "--no-restore", "--ref", &begin, &location]).arg(&copy);
+        clone.args(service.options());
         let cloned = run(&mut clone, None, journal);
         if !cloned.status.success() {
             faults.push(format!("the remote cannot be cloned: {}", cloned.stderr));
@@ -64,28 +61,27 @@ pub(crate) fn all(service: &Service, journal: &Journal) -> Vec<String> {
                 let allowed: Vec<_> =
                     allowed.places.iter().map(|place| shown(place.as_ref())).collect();
                 let found = shown(found.as_ref());
-                faults
-                    .push(format!("{name} stands at {found}, and not at {}", allowed.join(" or ")));
+                faults.push(format!("{name} is at {found} instead of {}", allowed.join(" or ")));
             }
         }
     }
     faults
 }
 
-/// Where a ref may stand.
+/// The states that a ref may have.
 struct Allowed {
     places: BTreeSet<Option<String>>,
 }
 
 impl Allowed {
-    /// Whether the ref is certainly there.
+    /// Returns true if the ref must exist.
     fn is_certain(&self) -> bool {
         !self.places.contains(&None)
     }
 }
 
-/// Where each ref that one client alone moves may stand: where its last
-/// acknowledged push put it, or where a later one tried to.
+/// Returns the allowed states of each ref that only one client moves: the state after its last
+/// acknowledged push, or a state that a later push tried to reach.
 fn standing(events: &[crate::client::Event]) -> BTreeMap<String, Allowed> {
     let mut found: BTreeMap<String, Allowed> = BTreeMap::new();
     for event in events.iter().filter(|event| event.name != "heads/main") {
@@ -108,7 +104,7 @@ fn id(line: &str) -> Option<String> {
     record["id"].as_str().map(str::to_owned)
 }
 
-/// Stdout of a command that goes well, else its stderr.
+/// Returns the stdout of a successful command, or else its stderr.
 fn snap(
     service: &Service,
     journal: &Journal,

@@ -1,10 +1,13 @@
-//! A client: what it does at random, and the journal of what it was told.
+//! A client with random steps, and the journal of the results that it got.
 
 use std::{
     io::Read as _,
     path::{Path, PathBuf},
     process::{Command, ExitStatus},
-    sync::Mutex,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -13,25 +16,27 @@ use snap_testkit::rng::Rng;
 
 use crate::service::Service;
 
-/// No command may run longer, whatever the network does.
+/// Time limit of a command, whatever the network does.
 pub(crate) const LONGEST: Duration = Duration::from_secs(240);
 
 /// The branch that all clients push to.
 pub(crate) const SHARED: &str = "main";
 
-/// What happened, in the order of each client.
+/// The events of all clients, in the order of each client.
 #[derive(Default)]
 pub(crate) struct Journal {
     events: Mutex<Vec<Event>>,
     faults: Mutex<Vec<String>>,
+    /// Number of commands that failed because the remote was full.
+    full: AtomicU64,
 }
 
-/// What a client tried, and whether it was told that it went well.
+/// What a client tried, and whether it got a success.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     /// Full name of the branch or tag.
     pub(crate) name: String,
-    /// Where it was to stand; `None` when it was to be removed.
+    /// The requested commit; `None` for a deletion.
     pub(crate) commit: Option<String>,
     pub(crate) is_acknowledged: bool,
 }
@@ -45,6 +50,11 @@ impl Journal {
         self.faults.lock().unwrap().clone()
     }
 
+    /// Returns the number of commands that failed because the remote was full.
+    pub(crate) fn full(&self) -> u64 {
+        self.full.load(SeqCst)
+    }
+
     fn tried(&self, name: &str, commit: Option<&str>, is_acknowledged: bool) {
         let (name, commit) = (name.to_owned(), commit.map(str::to_owned));
         self.events.lock().unwrap().push(Event { name, commit, is_acknowledged });
@@ -55,15 +65,15 @@ impl Journal {
     }
 }
 
-/// What a command came to.
+/// The result of a command.
 pub(crate) struct Ran {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-/// Runs a command to its end, or kills it at a moment. A command that panics or
-/// runs too long is a fault.
+/// Runs a command to its end, or kills it after `kill`. A command that panics or exceeds the time
+/// limit is a fault.
 pub(crate) fn run(command: &mut Command, kill: Option<Duration>, journal: &Journal) -> Ran {
     let mut child = command.spawn().unwrap();
     let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
@@ -94,6 +104,10 @@ pub(crate) fn run(command: &mut Command, kill: Option<Duration>, journal: &Journ
         thread::sleep(Duration::from_millis(5));
     };
     let ran = Ran { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() };
+    // The words of remotes, servers and the system for a full disk.
+    if ran.stderr.to_lowercase().contains("no space left") {
+        journal.full.fetch_add(1, SeqCst);
+    }
     if ran.stderr.contains("panicked") {
         journal.fault(format!("{command:?} panicked: {}", ran.stderr));
     }
@@ -126,7 +140,10 @@ impl<'s> Client<'s> {
             let made = client.snap(&folder, &["commit", "-q", "-b", &branch]);
             assert!(made.status.success(), "{}", made.stderr);
             let location = service.location(number);
-            let made = client.snap(&folder, &["remote", "add", "origin", &location]);
+            let options = service.options();
+            let mut add = vec!["remote", "add", "origin", &*location];
+            add.extend(options.iter().map(String::as_str));
+            let made = client.snap(&folder, &add);
             assert!(made.status.success(), "{}", made.stderr);
         }
         client
@@ -155,14 +172,14 @@ impl<'s> Client<'s> {
         run(command.current_dir(folder).args(args), None, self.journal)
     }
 
-    /// The same, killed at some moment one time in eight.
+    /// As [`Self::snap`], but kills one command in eight at a random moment.
     fn snap_or_kill(&mut self, folder: &Path, args: &[&str]) -> Ran {
         let kill = (self.rng.below(8) == 0).then(|| Duration::from_millis(self.rng.below(600)));
         let mut command = self.service.command(&self.home());
         run(command.current_dir(folder).args(args), kill, self.journal)
     }
 
-    /// Writes a file of a name that no other client uses.
+    /// Writes a file whose name no other client uses.
     fn write(&mut self, folder: &Path) {
         self.count += 1;
         let mut bytes = vec![0; self.rng.below(60_000) as usize];
@@ -177,7 +194,7 @@ impl<'s> Client<'s> {
         made.status.success().then(|| made.stdout.trim().to_owned())
     }
 
-    /// Does one thing.
+    /// Runs one random step.
     pub(crate) fn step(&mut self) {
         match self.rng.below(10) {
             0..=3 => self.push_shared(),
@@ -189,10 +206,10 @@ impl<'s> Client<'s> {
         }
     }
 
-    /// Follows the shared branch, adds a commit and pushes it.
+    /// Pulls the shared branch, adds a commit and pushes it.
     fn push_shared(&mut self) {
         let folder = self.shared();
-        // Unless there is nothing yet, what was not pushed is given up.
+        // Drops commits that were not pushed. The pull fails if the branch does not exist yet.
         let pulled = self.snap_or_kill(&folder, &["pull", "--force", "origin", SHARED]);
         if pulled.status.success() {
             let args = ["restore", SHARED, "--overwrite", "--delete", "--yes"];
@@ -203,7 +220,7 @@ impl<'s> Client<'s> {
             }
         }
         let Some(id) = self.commit(&folder) else {
-            // A pull that was killed may have moved the branch, and then it is refused.
+            // A killed pull may have moved the branch, and then the commit is refused.
             if pulled.status.success() {
                 self.journal.fault("a commit after a pull fails".to_owned());
             }
@@ -216,7 +233,7 @@ impl<'s> Client<'s> {
     fn push_own(&mut self, options: &[&str]) {
         let (folder, branch) = (self.own(), self.branch());
         let Some(id) = self.commit(&folder) else {
-            self.journal.fault("a commit to a branch of one's own fails".to_owned());
+            self.journal.fault("a commit to the client's own branch fails".to_owned());
             return;
         };
         let args: Vec<&str> =
@@ -225,7 +242,7 @@ impl<'s> Client<'s> {
         self.journal.tried(&format!("heads/{branch}"), Some(&id), pushed.status.success());
     }
 
-    /// Goes back by a commit, adds another one and pushes that.
+    /// Moves the branch back by one commit, adds another commit and force-pushes it.
     fn force_own(&mut self) {
         let (folder, branch) = (self.own(), self.branch());
         let moved = self.snap(&folder, &["branch", "--force", &branch, &format!("{branch}~1")]);
@@ -256,12 +273,14 @@ impl<'s> Client<'s> {
         }
     }
 
-    /// Clones in one of three ways. A clone that went well is whole.
+    /// Clones in one of three ways. A successful full clone must verify.
     fn clone_all(&mut self) {
         self.count += 1;
         let into = self.service.folder(&self.home()).join(format!("clone{}", self.count));
         let (location, dir) = (self.service.location(self.number), into.display().to_string());
         let mut args = vec!["clone", &*location, &*dir];
+        let options = self.service.options();
+        args.extend(options.iter().map(String::as_str));
         args.extend(match self.rng.below(3) {
             0 => &["--depth", "1"][..],
             1 => &["--no-restore"][..],
@@ -272,7 +291,7 @@ impl<'s> Client<'s> {
         if cloned.status.success() && !args.contains(&"--depth") {
             let verified = self.snap(&into, &["verify", "--data"]);
             if !verified.status.success() {
-                self.journal.fault(format!("a clone that went well: {}", verified.stderr));
+                self.journal.fault(format!("a successful clone is damaged: {}", verified.stderr));
             }
         }
         let _gone = fs_err::remove_dir_all(&into);

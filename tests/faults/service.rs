@@ -1,45 +1,74 @@
-//! A remote of some kind, behind proxies that do harm.
+//! A remote of some kind, behind faulty proxies.
 
 use std::{
     io::{BufRead as _, BufReader},
     path::PathBuf,
     process::{Child, Command, Stdio},
-    sync::Mutex,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use snap_nettest::{Conditions, DavOptions, DavServer, Fault, Proxy, Rule, S3Options, S3Server};
-use snap_testkit::rng::{Rng, mix};
+use snap_nettest::{
+    Conditions, CutProxy, DavOptions, DavServer, Fault, Kind as Request, Proxy, Rule, S3Options,
+    S3Server, SshServer,
+};
+use snap_testkit::{
+    mounts::{self, mount_memory},
+    rng::{Rng, mix},
+};
 
-/// Share of the requests that each rule strikes.
+use crate::client::Journal;
+
+/// Share of the requests to which each rule applies.
 const CHANCE: f64 = 0.02;
 
-/// What clients push to.
+/// Share of the SFTP connections that are cut.
+const CUT: f64 = 0.2;
+
+/// Share of the reads of refs and listings that are stale while stale reads are on.
+const STALE_CHANCE: f64 = 0.5;
+
+/// Size in KiB of the disk that may become full: more than a run fills.
+const DISK: u64 = 64 << 10;
+
+/// Most space that is left on a full disk, in KiB.
+const SPARE: u64 = 64;
+
+/// Folder of the disk that may become full. It has the stores and folders that are pushed to, the
+/// folder of a server, and the caches of servers.
+const DISK_NAME: &str = "disk";
+
+/// The kinds of remotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A bucket that keeps conditions of writes.
+    /// A bucket that honours conditional writes.
     Bucket,
-    /// A bucket that takes no notice of conditions.
+    /// A bucket that ignores conditions.
     LaxBucket,
     /// `snap serve` over a folder.
     Server,
-    /// `snap serve` before a bucket.
+    /// `snap serve` in front of a bucket.
     Gateway,
-    /// Two `snap serve` before one bucket.
+    /// Two `snap serve` in front of one bucket.
     Replicas,
-    /// `snap serve` before another `snap serve`.
+    /// `snap serve` in front of another `snap serve`.
     Relay,
     /// A WebDAV server.
     Dav,
+    /// An SFTP server.
+    Sftp,
     /// A folder.
     Folder,
-    /// A store that commits go to.
+    /// A local store that commits go to.
     Store,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Bucket,
         Self::LaxBucket,
         Self::Server,
@@ -47,6 +76,7 @@ impl Kind {
         Self::Replicas,
         Self::Relay,
         Self::Dav,
+        Self::Sftp,
         Self::Folder,
         Self::Store,
     ];
@@ -60,19 +90,68 @@ impl Kind {
             Self::Replicas => "replicas",
             Self::Relay => "relay",
             Self::Dav => "dav",
+            Self::Sftp => "sftp",
             Self::Folder => "folder",
             Self::Store => "store",
         }
     }
 
-    /// Whether refs move by a compare-and-swap of the service, and not under
-    /// claims. A claim cannot protect from answers that are invented.
+    /// Returns true if the programs that it needs are installed.
+    pub(crate) fn is_possible(self) -> bool {
+        let is_possible = self != Self::Sftp || SshServer::is_installed();
+        assert!(is_possible || std::env::var_os("CI").is_none(), "sshd is missing");
+        is_possible
+    }
+
+    /// Returns true if refs move by a compare-and-swap of the service, not under claims. Claims
+    /// cannot protect against faked answers.
     fn swaps(self) -> bool {
-        !matches!(self, Self::LaxBucket | Self::Dav)
+        !matches!(self, Self::LaxBucket | Self::Dav | Self::Sftp)
+    }
+
+    /// Returns true if refs and listings may be read stale. Claims cannot protect against that
+    /// either.
+    fn reads_may_be_stale(self) -> bool {
+        matches!(self, Self::Bucket | Self::Server | Self::Gateway | Self::Replicas | Self::Relay)
     }
 }
 
-/// A process of `snap serve`, started again at the same address.
+/// How often the faults occurred that are not drawn for each request. Each is a pair: runs in
+/// which the fault was possible, and its occurrences.
+#[derive(Debug, Default)]
+pub(crate) struct Struck {
+    /// Commands of clients that failed because the disk was full.
+    pub(crate) full: (u64, u64),
+    /// Stale reads.
+    pub(crate) stale: (u64, u64),
+}
+
+impl Struck {
+    /// Adds the faults of a run.
+    pub(crate) fn add(&mut self, service: &Service, journal: &Journal) {
+        let proxies = service.front.iter().chain(&service.back);
+        let stale: u64 = proxies.map(|proxy| proxy.counts().stale).sum();
+        self.full.0 += u64::from(service.can_be_full());
+        self.full.1 += journal.full();
+        self.stale.0 += u64::from(service.kind.reads_may_be_stale());
+        self.stale.1 += stale;
+    }
+}
+
+/// A temporary fault of a service.
+#[derive(Clone, Copy, Debug)]
+enum Trouble {
+    /// A server is killed and restarted.
+    Restart,
+    /// The disk or the bucket is full.
+    Full,
+    /// Reads of refs and listings are stale.
+    Stale,
+    /// A connection of a client is cut.
+    Cut,
+}
+
+/// A `snap serve` process. It is restarted at the same address.
 struct Served {
     child: Child,
     address: String,
@@ -85,18 +164,30 @@ impl Drop for Served {
     }
 }
 
-/// A remote that runs, with its proxies.
+/// A running remote with its proxies.
 pub(crate) struct Service {
     pub(crate) kind: Kind,
     seed: u64,
     dir: tempfile::TempDir,
     bucket: Option<S3Server>,
     dav: Option<DavServer>,
+    ssh: Option<(SshServer, CutProxy)>,
     served: Vec<Mutex<Option<Served>>>,
-    /// Before the service, one for each way to it.
+    /// In front of the service, one for each address.
     front: Vec<Proxy>,
-    /// Between a server and what is behind it.
+    /// Between a server and the service behind it.
     back: Option<Proxy>,
+    /// Set while reads are stale.
+    is_stale: Arc<AtomicBool>,
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.served.clear();
+        if mounts::are_own() {
+            mounts::tool("umount", ["--lazy".as_ref(), self.disk().as_os_str()]);
+        }
+    }
 }
 
 impl Service {
@@ -109,10 +200,16 @@ impl Service {
             dir: dir.unwrap(),
             bucket: None,
             dav: None,
+            ssh: None,
             served: Vec::new(),
             front: Vec::new(),
             back: None,
+            is_stale: Arc::default(),
         };
+        fs_err::create_dir(service.disk()).unwrap();
+        if mounts::are_own() {
+            mount_memory(&service.disk(), DISK);
+        }
         match kind {
             Kind::Bucket | Kind::LaxBucket | Kind::Gateway | Kind::Replicas => {
                 let bucket = S3Server::start(S3Options::default());
@@ -127,12 +224,20 @@ impl Service {
                 service.bucket = Some(bucket);
             }
             Kind::Dav => {
-                let dav = DavServer::start(DavOptions::default());
+                let inside = Some(service.disk());
+                let dav = DavServer::start(DavOptions { inside, ..DavOptions::default() });
                 service.front.push(Proxy::start(&dav.endpoint()));
                 service.dav = Some(dav);
             }
+            Kind::Sftp => {
+                let server = SshServer::start().unwrap();
+                let proxy = CutProxy::start(server.port());
+                server.is_known_at(proxy.port());
+                proxy.cut(CUT, seed);
+                service.ssh = Some((server, proxy));
+            }
             Kind::Store => {
-                let mut init = service.bare("remote");
+                let mut init = service.bare("disk/remote");
                 assert!(init.args(["--store", "store", "init", "-q"]).status().unwrap().success());
             }
             Kind::Server | Kind::Relay | Kind::Folder => {}
@@ -152,18 +257,25 @@ impl Service {
             }
         }
         for (number, proxy) in service.front.iter().chain(&service.back).enumerate() {
-            harm(proxy, kind, mix(seed, number as u64));
+            harm(proxy, (kind, &service.is_stale), mix(seed, number as u64));
         }
         service
+    }
+
+    fn disk(&self) -> PathBuf {
+        self.path(DISK_NAME)
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// A command with an environment of its own that reaches the service.
+    /// Returns a command with its own environment that reaches the service.
     pub(crate) fn command(&self, home: &str) -> Command {
         let mut command = self.bare(home);
+        if let Some((server, _)) = &self.ssh {
+            command.env("PATH", server.path());
+        }
         if let (Some(bucket), Some(proxy)) = (&self.bucket, self.front.first()) {
             command.envs(bucket.environment(&proxy.endpoint()));
         }
@@ -180,14 +292,14 @@ impl Service {
         command
     }
 
-    /// A folder of a client, which is there.
+    /// Creates and returns a folder of a client.
     pub(crate) fn folder(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         fs_err::create_dir_all(&path).unwrap();
         path
     }
 
-    /// The location that the client of this number is given.
+    /// Returns the location for the client with this number.
     pub(crate) fn location(&self, client: usize) -> String {
         let front = || self.front[client % self.front.len()].endpoint();
         match self.kind {
@@ -196,14 +308,24 @@ impl Service {
                 format!("{}/one", front())
             }
             Kind::Dav => format!("{}/first", front().replacen("http", "webdav", 1)),
-            Kind::Folder => format!("file://{}", self.path("remote").display()),
-            Kind::Store => format!("file://{}", self.path("remote/store").display()),
+            Kind::Sftp => {
+                let port = self.ssh.as_ref().unwrap().1.port();
+                format!("sftp://127.0.0.1:{port}{}", self.path("disk/remote").display())
+            }
+            Kind::Folder => format!("file://{}", self.path("disk/remote").display()),
+            Kind::Store => format!("file://{}", self.path("disk/remote/store").display()),
         }
     }
 
-    /// Starts the server of this number.
+    /// Returns the options for the location.
+    pub(crate) fn options(&self) -> Vec<String> {
+        let key = self.ssh.as_ref().map(|(server, _)| format!("key={}", server.key().display()));
+        key.into_iter().flat_map(|key| ["--option".to_owned(), key]).collect()
+    }
+
+    /// Starts the server with this number.
     fn serve(&self, number: usize, address: Option<&str>) -> Served {
-        let mut command = self.bare(&format!("server{number}"));
+        let mut command = self.bare(&format!("disk/server{number}"));
         command.args(["--json", "serve", "--listen", address.unwrap_or("127.0.0.1:0")]);
         match (self.kind, number) {
             (Kind::Relay, 1) => {
@@ -211,7 +333,7 @@ impl Service {
                 command.args(["--upstream", &back]);
             }
             (Kind::Server | Kind::Relay, _) => {
-                command.arg(self.folder("served"));
+                command.arg(self.folder("disk/served"));
             }
             _ => {
                 let (bucket, back) = (self.bucket.as_ref().unwrap(), self.back.as_ref().unwrap());
@@ -226,39 +348,128 @@ impl Service {
         Served { child, address: url.trim_start_matches("http://").to_owned() }
     }
 
-    /// Kills servers, removes their caches and starts them again, until it is over.
+    fn can_be_full(&self) -> bool {
+        self.bucket.is_some() || mounts::are_own()
+    }
+
+    /// Causes random temporary faults until `is_over`.
     pub(crate) fn disturb_until(&self, is_over: impl Fn() -> bool) {
         let mut rng = Rng::new(mix(self.seed, 77));
-        while !is_over() {
-            let pause = Duration::from_millis(1000 + rng.below(4000));
-            let began = std::time::Instant::now();
-            while began.elapsed() < pause && !is_over() {
+        let mut troubles = Vec::new();
+        if !self.served.is_empty() {
+            troubles.push(Trouble::Restart);
+        }
+        if self.can_be_full() {
+            troubles.push(Trouble::Full);
+        }
+        if self.kind.reads_may_be_stale() {
+            troubles.push(Trouble::Stale);
+        }
+        if self.ssh.is_some() {
+            troubles.push(Trouble::Cut);
+        }
+        let wait = |longest: Duration| {
+            let began = Instant::now();
+            while began.elapsed() < longest && !is_over() {
                 thread::sleep(Duration::from_millis(20));
             }
-            if self.served.is_empty() || is_over() {
+        };
+        while !is_over() {
+            wait(Duration::from_millis(500 + rng.below(2500)));
+            if troubles.is_empty() || is_over() {
                 continue;
             }
-            let number = rng.index(self.served.len());
-            let mut served = self.served[number].lock().unwrap();
-            let address = served.take().map(|served| served.address.clone()).unwrap();
-            if rng.below(2) == 0 {
-                // What a server keeps for itself may be lost at any time.
-                let _none = fs_err::remove_dir_all(self.path(&format!("server{number}/.cache")));
+            let trouble = troubles[rng.index(troubles.len())];
+            let time = Duration::from_millis(500 + rng.below(3000));
+            match trouble {
+                Trouble::Restart => self.restart(&mut rng),
+                Trouble::Full => {
+                    self.fill(rng.below(SPARE));
+                    wait(time);
+                    self.empty();
+                }
+                Trouble::Cut => {
+                    let (server, _) = self.ssh.as_ref().unwrap();
+                    self.kill_client(server, &mut rng);
+                }
+                Trouble::Stale => {
+                    self.is_stale.store(true, SeqCst);
+                    wait(time);
+                    self.is_stale.store(false, SeqCst);
+                }
             }
-            *served = Some(self.serve(number, Some(&address)));
         }
     }
 
-    /// Ends all harm.
+    /// Kills one of the running `ssh` processes.
+    fn kill_client(&self, server: &SshServer, rng: &mut Rng) {
+        let clients = server.clients();
+        if clients.is_empty() {
+            return;
+        }
+        let client = i32::try_from(clients[rng.index(clients.len())]).unwrap();
+        let client = rustix::process::Pid::from_raw(client).unwrap();
+        let _ended = rustix::process::kill_process(client, rustix::process::Signal::KILL);
+    }
+
+    /// Kills and restarts a server, at random without its cache.
+    fn restart(&self, rng: &mut Rng) {
+        let number = rng.index(self.served.len());
+        let mut served = self.served[number].lock().unwrap();
+        let address = served.take().map(|served| served.address.clone()).unwrap();
+        if rng.below(2) == 0 {
+            // A server may lose its cache at any time.
+            let _none = fs_err::remove_dir_all(self.path(&format!("disk/server{number}/.cache")));
+        }
+        *served = Some(self.serve(number, Some(&address)));
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.disk().join("filler")
+    }
+
+    /// Leaves `spare` KiB of free space on the disk and in the bucket.
+    fn fill(&self, spare: u64) {
+        if let Some(bucket) = &self.bucket {
+            let stored: usize = bucket.dump().values().map(bytes::Bytes::len).sum();
+            bucket.set_capacity(Some(stored as u64 + (spare << 10)));
+        }
+        if mounts::are_own() {
+            let stat = rustix::fs::statvfs(self.disk()).unwrap();
+            let free = (stat.f_bavail * stat.f_frsize).saturating_sub(spare << 10);
+            // Other processes write at the same time, so the disk may be full earlier.
+            let _full = fs_err::write(self.filler(), vec![0; free as usize]);
+        }
+    }
+
+    fn empty(&self) {
+        if let Some(bucket) = &self.bucket {
+            bucket.set_capacity(None);
+        }
+        let _none = fs_err::remove_file(self.filler());
+    }
+
+    /// Ends all faults.
     pub(crate) fn become_sound(&self) {
+        if let Some((_, proxy)) = &self.ssh {
+            proxy.become_sound();
+        }
         for proxy in self.front.iter().chain(&self.back) {
             proxy.clear_rules();
         }
     }
 }
 
-/// Has a proxy do some kinds of harm, drawn from the seed.
-fn harm(proxy: &Proxy, kind: Kind, seed: u64) {
+/// Adds random faults to a proxy, drawn from the seed.
+fn harm(proxy: &Proxy, (kind, is_stale): (Kind, &Arc<AtomicBool>), seed: u64) {
+    if kind.reads_may_be_stale() {
+        let is_changing = |path: &str| path.contains("/refs") || path.contains("/index");
+        let rule = Rule::new(Fault::Stale).during(Arc::clone(is_stale));
+        let rule = rule.test(move |seen| {
+            seen.kind == Request::List || seen.kind == Request::Get && is_changing(&seen.path)
+        });
+        proxy.add(rule.chance(STALE_CHANCE, mix(seed, 1000)));
+    }
     let mut faults = vec![
         Fault::Delay(Duration::from_millis(300)),
         Fault::Reset,

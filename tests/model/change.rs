@@ -1,5 +1,5 @@
-//! Changes from outside of the program: files that a user edits, mounts, and
-//! packs that a disk loses or damages.
+//! Changes from outside the program: edits of files, mounts, and packs that a disk loses or
+//! damages.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Execution {
-    /// Changes a file; an error means that the files do not allow it.
+    /// Changes a file. Returns an error if the present files do not allow the change.
     pub(crate) fn change_file(&mut self, place: Place, op: &FileOp) -> std::io::Result<()> {
         let folder = self.world.folder(place);
         let at = |path: &str| folder.join(path);
@@ -57,7 +57,7 @@ impl Execution {
                     fs::write(path, Rules::text(patterns))
                 }
             }
-            // A folder of the store's name that is none hides no store above.
+            // A folder called `.snap` that is not a store does not hide a store above it.
             FileOp::Nest(path) if at(path).join(".snap/notes").exists() => Ok(()),
             FileOp::Nest(path) => {
                 fs::create_dir_all(at(path))?;
@@ -73,7 +73,7 @@ impl Execution {
         }
     }
 
-    /// Mounts something on `m`, or unmounts it.
+    /// Mounts a file system on `m`, or unmounts it.
     pub(crate) fn mount(&mut self, place: Place, kind: Option<MountKind>) {
         let has_mount = self.mounted.iter().any(|(mounted, _)| *mounted == place);
         match kind {
@@ -105,7 +105,7 @@ impl Execution {
         }
     }
 
-    /// Hurts a pack.
+    /// Damages a pack.
     pub(crate) fn damage(&mut self, place: Place, which: u64, kind: DamageKind) {
         let packs = packs(&self.world, place);
         if packs.is_empty() {
@@ -127,7 +127,7 @@ impl Execution {
             DamageKind::Truncate => {
                 let bytes = fs::read(pack).unwrap();
                 replace(pack, &bytes[..bytes.len() * 2 / 3]);
-                // The next command that relies on it looks at its length.
+                // The next command that needs the pack checks its length.
                 Damage::Lost
             }
         };
@@ -137,7 +137,7 @@ impl Execution {
     }
 }
 
-/// Replaces a pack, as a disk that changes it would: its times stay.
+/// Replaces a pack and keeps its modification time, as damage on a disk would.
 fn replace(pack: &Path, bytes: &[u8]) {
     let modified = fs::metadata(pack).unwrap().modified().unwrap();
     let mut permissions = fs::metadata(pack).unwrap().permissions();

@@ -1,4 +1,4 @@
-//! What must hold after each step.
+//! Checks the invariants after each step.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,14 @@ use crate::{
     world::World,
 };
 
-/// The files of all working folders, and those that bind mounts show.
+/// The files of all working folders, and the files that bind mounts show.
 pub(crate) struct Before {
     folders: BTreeMap<Place, Tree>,
     outside: Tree,
 }
 
 impl Before {
-    /// Reads them.
+    /// Reads the present state.
     pub(crate) fn read(world: &World) -> Self {
         let read = |place| (place, observe(&world.folder(place)).unwrap());
         Self {
@@ -28,12 +28,12 @@ impl Before {
         }
     }
 
-    /// The files of one folder.
+    /// Returns the files of one folder.
     pub(crate) fn of(&self, place: Place) -> &Tree {
         &self.folders[&place]
     }
 
-    /// Fails when a file changed, except in the folder of `except`.
+    /// Fails if a file changed, except in the folder of `except`.
     pub(crate) fn check_unchanged(
         &self,
         world: &World,
@@ -47,7 +47,7 @@ impl Before {
             if *before != after {
                 let detail = differences(before, &after).join("\n");
                 return Err(Fault::new(
-                    "a command changes files that it may not change",
+                    "a command changes files that it must not change",
                     format!("in {}:\n{detail}", place.folder()),
                 ));
             }
@@ -63,16 +63,14 @@ impl Before {
 
 /// A commit that was just acknowledged.
 pub(crate) struct Fresh<'a> {
-    /// Its id.
     pub(crate) id: &'a Id,
-    /// The paths that it takes from the disk; empty for all of them. The rest
-    /// comes from the commit before.
+    /// The paths that come from the disk; empty for all of them. The other paths come from the
+    /// parent.
     pub(crate) paths: Vec<&'a str>,
 }
 
-/// Reads every acknowledged commit of a store and compares it with what the
-/// model says. `fresh` must be whole even if the store is damaged, unless
-/// nothing has told the program of the damage.
+/// Reads every acknowledged commit of a store, and compares it with the model. `fresh` must be
+/// complete even if the store is damaged, unless the program could not know of the damage.
 pub(crate) fn check_store(
     world: &World,
     model: &mut Model,
@@ -96,7 +94,7 @@ pub(crate) fn check_store(
         let fresh = fresh.filter(|fresh| *fresh.id == id);
         let mut lost = BTreeSet::new();
         if let Some(part) = reader.commit(&id) {
-            // Above the scope of a partial clone an object may be elsewhere.
+            // Objects outside the scope of a partial clone may be missing locally.
             let unreadable = part.unreadable.iter().filter(|path| is_within(path, scope));
             lost.extend(unreadable.map(|path| Some(path.clone())));
             let is_known =
@@ -115,18 +113,18 @@ pub(crate) fn check_store(
                 let detail = differences(&expected, &found).join("\n");
                 let kind = match fresh {
                     Some(fresh) if fresh.paths.is_empty() => {
-                        "a commit holds other files than the folder"
+                        "a commit and its folder have different files"
                     }
                     Some(_) if place == Place::Partial => {
-                        "a commit in a partial clone holds other files than it should"
+                        "a commit in a partial clone has wrong files"
                     }
-                    Some(_) => "a commit of paths holds other files than it should",
+                    Some(_) => "a commit of paths has wrong files",
                     None => "an acknowledged commit changed",
                 };
                 return Err(Fault::new(kind, format!("{id:.12} in {}:\n{detail}", place.folder())));
             }
             if fresh.is_some_and(|fresh| !fresh.paths.is_empty()) {
-                // From here on it must stay as it is, with the folders above.
+                // From here on this tree must stay the same, including the parent folders.
                 let tree = part.tree.clone();
                 let kept = commit.tree.iter().filter(|(path, _)| !tree.contains_key(*path));
                 let whole =
@@ -159,7 +157,7 @@ pub(crate) fn check_store(
                 (Some(_), _) => "a commit is acknowledged without its content",
                 (None, _) if place == Place::Hub => "a push leaves a commit incomplete",
                 (None, Damage::None) => "an acknowledged commit is lost",
-                (None, _) => "damage spreads to a commit that was whole",
+                (None, _) => "damage affects a commit that was intact",
             };
             let detail = format!("{id:.12} in {}: `{path}` cannot be read", place.folder());
             return Err(Fault::new(kind, detail));
@@ -176,7 +174,7 @@ pub(crate) fn check_store(
     Ok(())
 }
 
-/// Notes what damage, which the test just did, took from each commit.
+/// Records what the damage, which the test just caused, took from each commit.
 pub(crate) fn note_damage(world: &World, model: &mut Model, place: Place) {
     let store = model.stores.entry(place).or_default();
     let reader = Reader::open_with(&world.store(place), Index::MadeAgain);
@@ -193,20 +191,19 @@ pub(crate) fn note_damage(world: &World, model: &mut Model, place: Place) {
     }
 }
 
-/// Whether damage to `lost` explains that `path` cannot be read.
+/// Returns true if damage to `lost` explains that `path` cannot be read.
 fn covers(lost: &BTreeSet<Option<String>>, path: Option<&str>) -> bool {
     let is_lost = |path: &str| lost.contains(&Some(path.to_owned()));
     lost.contains(&None) || path.is_some_and(|path| prefixes(path).chain([""]).any(is_lost))
 }
 
-/// Takes over where the branches of a store stand. Each must be a commit that
-/// the model knows.
+/// Adopts the branches of a store into the model. Each tip must be a commit that the model knows.
 pub(crate) fn adopt_tips(world: &World, model: &mut Model, place: Place) -> Result<(), Fault> {
     let told = |message: String| Fault::new("a store cannot be read", message);
     let tips = Reader::open(&world.store(place)).and_then(|reader| reader.tips()).map_err(told)?;
     if let Some((branch, id)) = tips.iter().find(|(_, id)| !model.commits.contains_key(*id)) {
-        let detail = format!("{branch} of {} stands on {id:.12}", place.folder());
-        return Err(Fault::new("a branch stands on an unknown commit", detail));
+        let detail = format!("{branch} of {} is at {id:.12}", place.folder());
+        return Err(Fault::new("a branch is at an unknown commit", detail));
     }
     let store = model.store(place);
     store.tips = tips;
@@ -221,7 +218,7 @@ pub(crate) fn adopt_tips(world: &World, model: &mut Model, place: Place) -> Resu
     Ok(())
 }
 
-/// The packs of a store, sorted by name.
+/// Lists the packs of a store, sorted by name.
 pub(crate) fn packs(world: &World, place: Place) -> Vec<std::path::PathBuf> {
     let Ok(entries) = fs::read_dir(world.store(place).join("objects")) else { return Vec::new() };
     let mut packs: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();

@@ -1,4 +1,4 @@
-//! Runs the operations of a sequence and compares what happens with the model.
+//! Runs the operations of a sequence and compares the results with the model.
 
 use std::{collections::BTreeSet, path::Path, rc::Rc, thread, time::Duration};
 
@@ -12,28 +12,27 @@ use crate::{
 };
 use fs_err as fs;
 
-/// Longer than the time for which snap does not trust the times of a file.
+/// Longer than the period in which snap does not trust the times of a file.
 const SETTLE: Duration = Duration::from_millis(25);
 
-/// How far the time of a commit may be from what the test takes for the present.
+/// Maximum difference between the time of a commit and the clock of the test.
 const DAY_SECS: i64 = 86_400;
 
-/// One sequence under way.
+/// A sequence that is being executed.
 pub(crate) struct Execution {
     /// The folders.
     pub(crate) world: World,
-    /// What must be true of them.
+    /// The expected state.
     pub(crate) model: Model,
-    /// Working folders with a mount on `m`.
+    /// The working folders with a mount on `m`.
     pub(crate) mounted: Vec<(Place, MountKind)>,
-    /// Whether this process may mount.
+    /// True if this process may mount.
     pub(crate) may_mount: bool,
-    /// Whether the program wants consent before it removes what no commit
-    /// holds.
+    /// True if the program asks before it removes files that no commit contains.
     pub(crate) asks: bool,
 }
 
-/// Runs a sequence; the number of the failing step comes with the fault.
+/// Runs a sequence. An error has the number of the failing step.
 pub(crate) fn run(
     program: &Path,
     may_mount: bool,
@@ -52,9 +51,9 @@ pub(crate) fn run(
 /// How a run of `commit` ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// By itself.
+    /// It exits normally.
     Exit,
-    /// It is killed after so long.
+    /// It is killed after this duration.
     Kill(Duration),
 }
 
@@ -70,7 +69,7 @@ impl Execution {
         }
         match op {
             Op::File(place, op) => {
-                // An operation that the files do not allow does nothing.
+                // An operation that the present files do not allow does nothing.
                 let _ = self.change_file(*place, op);
                 Ok(())
             }
@@ -104,6 +103,8 @@ impl Execution {
                 Ok(())
             }
             Op::Verify(place, data) => self.verify(*place, *data),
+            Op::Repair(place, data) => self.repair(*place, *data),
+            Op::LoseFile(place, file) => self.lose_file(*place, *file),
             Op::Status(place) => self.status(*place),
             Op::Clone(place) => self.clone_remote(*place),
             Op::Push(place) => self.push(*place),
@@ -111,20 +112,26 @@ impl Execution {
         }
     }
 
-    /// Whether the folder has a store, finished and not only begun.
+    /// Returns true if the folder has a store that is completely created.
     pub(crate) fn has_store(&self, place: Place) -> bool {
         self.world.has_store(place)
     }
 
-    /// What is mounted on `m` of a folder.
+    /// Returns what is mounted on `m` of a folder.
     pub(crate) fn mounted_on(&self, place: Place) -> Option<MountKind> {
         self.mounted.iter().find(|(mounted, _)| *mounted == place).map(|(_, kind)| *kind)
     }
 
-    /// The rules of a folder's `.snapignore`.
-    pub(crate) fn rules(&self, place: Place) -> Rules {
+    /// Returns the rules of a folder's `.snapignore`; for a partial clone that did not fetch it,
+    /// the rules of the tip's.
+    pub(crate) fn rules(&mut self, place: Place) -> Rules {
         let text = fs::read_to_string(self.world.folder(place).join(".snapignore"));
-        Rules::parse(&text.unwrap_or_default())
+        let is_partial = self.world.store(place).join("scope").exists();
+        match (text, self.model.store(place).tip().cloned()) {
+            (Ok(text), _) => Rules::parse(&text),
+            (Err(_), Some(tip)) if is_partial => Rules::of(&self.model.commits[&tip].tree),
+            _ => Rules::default(),
+        }
     }
 
     fn commit(&mut self, place: Place, args: &CommitArgs, end: End) -> Result<(), Fault> {
@@ -134,7 +141,7 @@ impl Execution {
         rules.tmp |= args.exclude;
         let behind = args.one_file_system && self.mounted_on(place) == Some(MountKind::Memory);
         let disk = selected(files, rules, behind);
-        // The branch of the first commit is the current one, so that is `main`.
+        // The first commit goes to the current branch, which is `main`.
         let may_branch = place != Place::Partial && self.model.store(place).tip().is_some();
         let branch = if args.side && may_branch { "side" } else { "main" };
         let tip_before = self.model.store(place).tips.get(branch).cloned();
@@ -148,7 +155,7 @@ impl Execution {
         if !args.paths.is_empty() && paths.is_empty() {
             return Ok(());
         }
-        // After an undone clone the base says what is outside the scope.
+        // After an undone clone, the base determines the files outside the scope.
         if place == Place::Partial && tip_before.is_none() {
             return Ok(());
         }
@@ -189,7 +196,7 @@ impl Execution {
             },
             (_, Some(0)) => match printed {
                 Some(id) => id,
-                None => return Err(Fault::new("a commit ends well without an id", ran.told())),
+                None => return Err(Fault::new("a commit succeeds without an id", ran.told())),
             },
             _ => {
                 let is_hurt = self.model.store(place).damage == Damage::Hidden
@@ -210,8 +217,12 @@ impl Execution {
             }
         };
         let is_new = Some(&id) != tip_before.as_ref();
-        let takes_back =
-            args.paths.is_empty() || foreign.iter().any(|id| self.model.changes(id, &own));
+        // Files that equal the tip's contain everything in its history.
+        let equals_tip = args.paths.is_empty() && expected == *parent;
+        let takes_back = match args.paths.is_empty() {
+            true => !equals_tip,
+            false => foreign.iter().any(|id| self.model.changes(id, &own)),
+        };
         if is_new && !foreign.is_empty() && !args.onto_tip && takes_back {
             let reverted: Vec<_> = foreign.iter().map(|id| format!("{id:.12}")).collect();
             let detail = format!("{id:.12} follows {}, which the files lack", reverted.join(", "));
@@ -220,7 +231,7 @@ impl Execution {
         if !own.is_empty()
             && let Some(tip) = &tip_before
         {
-            // What is kept was left out by the rules of that time.
+            // Files that are kept were excluded by the rules of that commit.
             rules = rules.or(self.model.commits[tip].rules);
         }
         let time_secs = self.acknowledge(place, branch, &id, expected, rules);
@@ -236,7 +247,9 @@ impl Execution {
             let detail = format!("{id:.12} was made at {time_secs:?}");
             return Err(Fault::new("a commit has another time than the clock", detail));
         }
-        if args.onto_tip
+        // Files that this commit excludes may be old ones.
+        let contains_tip = equals_tip && !args.exclude && !args.one_file_system;
+        if (args.onto_tip || contains_tip)
             && args.paths.is_empty()
             && let Some(tip) = &tip_before
         {
@@ -256,8 +269,7 @@ impl Execution {
         Ok(())
     }
 
-    /// Notes that a commit was acknowledged. Returns when it was made, if that
-    /// can be read.
+    /// Records an acknowledged commit. Returns the time of the commit, if it can be read.
     fn acknowledge(
         &mut self,
         place: Place,
@@ -277,7 +289,7 @@ impl Execution {
         time_secs
     }
 
-    /// Whether the program cannot read the commits that a new one follows.
+    /// Returns true if the program cannot read an ancestor of a new commit.
     fn is_history_lost(&mut self, place: Place) -> bool {
         let lost = &self.model.store(place).lost;
         lost.values().any(|paths| paths.contains(&None))
@@ -292,7 +304,7 @@ impl Execution {
         Ok(reader.tips().map_err(told)?.get("main").cloned())
     }
 
-    /// Fails when a branch does not stand where it stood, and checks the store.
+    /// Fails if a branch is not at the expected commit; also checks the store.
     fn check_tip(
         &mut self,
         place: Place,
@@ -307,15 +319,12 @@ impl Execution {
         let reader = Reader::open(&self.world.store(place)).map_err(told)?;
         let found = reader.tips().map_err(told)?.get(branch).cloned();
         if found.as_ref() != expected {
-            return Err(Fault::new(
-                kind,
-                format!("{branch} stood on {expected:?}, is on {found:?}"),
-            ));
+            return Err(Fault::new(kind, format!("{branch} was at {expected:?}, is at {found:?}")));
         }
         check_store(&self.world, &mut self.model, place, None)
     }
 
-    /// Right after a commit of everything nothing has changed.
+    /// Checks that `status` shows no changes right after a commit of everything.
     fn check_clean(&mut self, place: Place) -> Result<(), Fault> {
         let ran = self.world.run(&self.world.folder(place), ["status", "-s"]);
         if ran.code != Some(0) || !ran.stdout.is_empty() {

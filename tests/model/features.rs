@@ -1,9 +1,9 @@
-//! What the program under test can do, as far as the generator must know.
+//! The features of the program under test that the generator must know.
 
 use std::{collections::BTreeSet, io::Write as _, path::Path, process::Command};
 
-/// Options that a program may lack: an older one, which the model is run
-/// against to see that it finds its faults.
+/// Options that an older program may lack. The model is run against older programs to check that it
+/// finds their faults.
 const OPTIONS: [(&str, &str); 4] = [
     ("commit", "--checksum"),
     ("commit", "--onto-tip"),
@@ -11,14 +11,14 @@ const OPTIONS: [(&str, &str); 4] = [
     ("restore", "--yes"),
 ];
 
-/// What there is.
+/// The features of the program.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Features {
     names: BTreeSet<String>,
 }
 
 impl Features {
-    /// Asks the program, and says what is missing.
+    /// Detects the features from the help texts, and reports missing ones.
     pub(crate) fn detect(program: &Path) -> Self {
         let mut names = BTreeSet::new();
         for (command, option) in OPTIONS {
@@ -27,23 +27,23 @@ impl Features {
             if String::from_utf8_lossy(&help.stdout).contains(option) {
                 names.insert(name);
             } else {
-                say(&format!("model: `snap {name}` does not exist; sequences do without it"));
+                say(&format!("model: `snap {name}` does not exist; no sequence uses it"));
             }
         }
-        // Not an option, but newer than `--yes`, so they come together.
+        // This is not an option. It is newer than `--yes`, so `--yes` indicates it.
         if names.contains("restore --yes") {
             names.insert("lookalike folders".to_owned());
         }
         Self { names }
     }
 
-    /// Whether the program has this.
+    /// Returns true if the program has this feature.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.names.contains(name)
     }
 }
 
-/// Writes a line to stderr, past the harness that would keep it to itself.
+/// Writes a line directly to stderr, because the test harness would capture `eprintln!`.
 pub(crate) fn say(line: &str) {
     std::io::stderr().write_all(format!("{line}\n").as_bytes()).unwrap();
 }

@@ -1,5 +1,5 @@
-//! What a folder holds, read by plain system calls and without any of snap's
-//! own readers, so that a fault in those cannot hide itself.
+//! Reads the content of a folder by plain system calls, without snap's own readers, so that a fault
+//! in those cannot hide itself.
 
 use std::{
     collections::BTreeMap,
@@ -14,62 +14,61 @@ use fs_err as fs;
 use snap_core::base::id::BlobId;
 use snap_testkit::{bytes::Corpus, rng::mix};
 
-/// Entries by their path below a folder, with `/` between names.
+/// Entries by their path below a folder, with `/` as the separator.
 pub(crate) type Tree = BTreeMap<String, Node>;
 
-/// One entry of a folder.
+/// An entry of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
-    /// What it is.
+    /// The kind and content.
     pub(crate) kind: Kind,
-    /// Permission bits; 0 for a symlink, whose mode means nothing.
+    /// Permission bits; 0 for a symlink, whose mode has no meaning.
     pub(crate) mode: u32,
-    /// Seconds and nanoseconds; 0 for a folder, whose time each change moves.
+    /// Seconds and nanoseconds; 0 for a folder, because each change of an entry sets it.
     pub(crate) mtime: (i64, i64),
     /// The value of the attribute `user.model`.
     pub(crate) attribute: Option<Vec<u8>>,
 }
 
-/// What an entry is.
+/// The kind and content of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A file, by its length and the hash of its content.
+    /// A file with the length and the hash of its content.
     File(u64, BlobId),
     /// A folder.
     Folder,
-    /// A link to this target.
+    /// A symlink with this target.
     Symlink(String),
 }
 
-/// The attribute that the test sets.
+/// The extended attribute that the test sets.
 const ATTRIBUTE: &str = "user.model";
 
-/// Length of an ordinary file: each has the same, so that a rewrite in place
-/// changes no size.
+/// Length of a small file. All have the same length, so that a rewrite in place does not change the
+/// size.
 const SMALL_BYTES: usize = 600;
 
-/// Length of a large file: above the size from which snap cuts files.
+/// Length of a large file: more than the size from which snap cuts files into chunks.
 const LARGE_BYTES: usize = (1 << 20) + 200_000;
 
-/// What a file is filled with.
+/// The content of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Filling {
-    /// Which of many contents.
+    /// The number of the content.
     pub(crate) number: u64,
-    /// Whether the file is large enough to be cut into chunks.
+    /// True if the file is large enough to be cut into chunks.
     pub(crate) large: bool,
 }
 
 impl Filling {
-    /// The bytes.
+    /// Returns the bytes.
     pub(crate) fn bytes(self) -> Vec<u8> {
         let len = if self.large { LARGE_BYTES } else { SMALL_BYTES };
         Corpus::Random.make_seeded(len, mix(2026, self.number))
     }
 }
 
-/// Reads all that is below `dir`, except what the folder itself has under the
-/// name `.snap`. A folder that does not exist holds nothing.
+/// Reads everything below `dir`, except the `.snap` directly in it. A missing folder is empty.
 pub(crate) fn observe(dir: &Path) -> io::Result<Tree> {
     let mut tree = Tree::new();
     if dir.is_dir() {
@@ -114,7 +113,7 @@ fn read(path: &Path) -> io::Result<Node> {
     Ok(Node { kind, mode, mtime, attribute: attribute(path) })
 }
 
-/// The value of the attribute, if there is one.
+/// Returns the value of the attribute, if it is set.
 fn attribute(path: &Path) -> Option<Vec<u8>> {
     let mut value = vec![0; 64];
     let len = rustix::fs::lgetxattr(path, ATTRIBUTE, value.as_mut_slice()).ok()?;
@@ -122,20 +121,19 @@ fn attribute(path: &Path) -> Option<Vec<u8>> {
     Some(value)
 }
 
-/// The attribute's value as a store's metadata says it.
+/// Returns the value of the attribute in the metadata of a store.
 pub(crate) fn stored_attribute(metadata: &snap_core::format::tree::Metadata) -> Option<Vec<u8>> {
     let found = metadata.xattrs.iter().find(|xattr| *xattr.name == *ATTRIBUTE.as_bytes());
     found.map(|xattr| xattr.value.to_vec())
 }
 
-/// Sets the attribute; a file system without attributes leaves it out.
+/// Sets the attribute; does nothing on a file system without extended attributes.
 pub(crate) fn set_attribute(path: &Path, value: u8) {
     let flags = rustix::fs::XattrFlags::empty();
     let _ = rustix::fs::lsetxattr(path, ATTRIBUTE, &[value], flags);
 }
 
-/// Writes a new file, with the folders above it. A folder that stands in its
-/// place stays.
+/// Writes a new file and its parent folders. An existing folder at the path is left alone.
 pub(crate) fn write(path: &Path, filling: Filling) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -148,8 +146,8 @@ pub(crate) fn write(path: &Path, filling: Filling) -> io::Result<()> {
     fs::write(path, filling.bytes())
 }
 
-/// Writes over the bytes of a file that exists, and puts its modification time
-/// back if `keep_mtime`.
+/// Overwrites the bytes of an existing file in place; with `keep_mtime`, restores its modification
+/// time.
 pub(crate) fn rewrite(path: &Path, filling: Filling, keep_mtime: bool) -> io::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).open(path)?;
     let modified = file.metadata()?.modified()?;
@@ -160,7 +158,7 @@ pub(crate) fn rewrite(path: &Path, filling: Filling, keep_mtime: bool) -> io::Re
     Ok(())
 }
 
-/// Sets the modification time of a file: so many seconds after 2020 began.
+/// Sets the modification time of a file to `secs` seconds after the start of 2020.
 pub(crate) fn touch(path: &Path, secs: u64) -> io::Result<()> {
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_577_836_800 + secs);
     let file = fs::OpenOptions::new().write(true).open(path)?;
@@ -172,7 +170,7 @@ pub(crate) fn chmod(path: &Path, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
 }
 
-/// Removes a file, or a folder with all that is below it.
+/// Removes a file, or a folder with everything below it.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     if fs::symlink_metadata(path)?.is_dir() {
         fs::remove_dir_all(path)
@@ -181,13 +179,13 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether `path` is `folder` or lies below it. Everything lies below "".
+/// Returns true if `path` is `folder` or lies below it. Everything lies below "".
 pub(crate) fn is_within(path: &str, folder: &str) -> bool {
     folder.is_empty()
         || path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The first few differences between two trees, for messages.
+/// Lists the first few differences between two trees, for messages.
 pub(crate) fn differences(expected: &Tree, found: &Tree) -> Vec<String> {
     let mut lines = Vec::new();
     for (path, node) in expected {

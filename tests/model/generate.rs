@@ -1,50 +1,48 @@
-//! Random sequences of operations.
+//! Generates random sequences of operations.
 //!
-//! There are few paths and few contents, so that operations meet; a path that
-//! was used lately is used again more often than others, because most faults
-//! need several steps on one file.
+//! There are few paths and few contents, so that operations affect each other. Recently used paths
+//! are more likely than others, because most faults need several steps on one file.
 
 use snap_testkit::rng::Rng;
 
 use crate::{
     features::Features,
     files::Filling,
-    operation::{CommitArgs, DamageKind, FileOp, MountKind, Op, Place, RestoreArgs},
+    operation::{CommitArgs, DamageKind, FileOp, MountKind, Op, OwnFile, Place, RestoreArgs},
 };
 
-/// Paths of ordinary files. `*.tmp` and `ign/` are what ignore rules name.
+/// Paths of small files. Ignore rules name `*.tmp` and `ign/`.
 const FILES: [&str; 12] =
     ["a", "b", "c", "d/a", "d/b", "d/e/c", "d/e/k", "x.tmp", "d/y.tmp", "ign/z", "m/f", "inner/h"];
 
 /// Paths of folders, for renames, removals and commits of a path.
 const FOLDERS: [&str; 5] = ["d", "d/e", "ign", "inner", "m"];
 
-/// What a `.snapignore` says.
+/// Contents of `.snapignore`.
 const IGNORE: [&[&str]; 4] = [&[], &["*.tmp"], &["ign/"], &["*.tmp", "ign/"]];
 
-/// Contents of ordinary files.
+/// Number of contents of small files.
 const CONTENTS: u64 = 16;
 
-/// Steps of a sequence, at least and at most.
+/// Minimum and maximum number of steps in a sequence.
 const STEPS: (usize, usize) = (12, 40);
 
-/// What a sequence is mostly about, so that rare operations meet others of
-/// their kind.
+/// The main subject of a sequence, so that rare operations of one subject occur together.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Theme {
-    /// Files that change in ways that are hard to notice.
+    /// Changes of files that are hard to detect.
     Changes,
-    /// Restores over files that exist.
+    /// Restores over existing files.
     Restores,
-    /// Packs that are lost or damaged.
+    /// Lost or damaged packs.
     Damage,
     /// Clones, pushes and pulls.
     Remotes,
-    /// A clone of one path.
+    /// A partial clone of one path.
     Partial,
 }
 
-/// Every theme.
+/// All themes.
 const THEMES: [Theme; 5] =
     [Theme::Changes, Theme::Restores, Theme::Damage, Theme::Remotes, Theme::Partial];
 
@@ -55,14 +53,14 @@ struct Generator<'f> {
     recent: Vec<String>,
 }
 
-/// Makes the sequence that belongs to `seed`.
+/// Generates the sequence for `seed`.
 pub(crate) fn sequence(seed: u64, features: &Features) -> Vec<Op> {
     let mut rng = Rng::new(seed);
     let theme = THEMES[rng.index(THEMES.len())];
     let steps = STEPS.0 + rng.index(STEPS.1 - STEPS.0 + 1);
     let mut generator = Generator { rng, theme, features, recent: Vec::new() };
     let mut ops = Vec::new();
-    // Most operations need files, and most of those a commit of them.
+    // Most operations need files, and many need a commit of them.
     for path in ["a", "d/a"] {
         let filling = generator.filling();
         ops.push(Op::File(Place::Project, FileOp::Write(path.to_owned(), filling)));
@@ -80,13 +78,12 @@ pub(crate) fn sequence(seed: u64, features: &Features) -> Vec<Op> {
 }
 
 impl Generator<'_> {
-    /// Whether something happens that happens once in `times`.
+    /// Returns true with a probability of 1 in `times`.
     fn chance(&mut self, times: u64) -> bool {
         self.rng.below(times) == 0
     }
 
-    /// Whether an option is given that is given once in `times`, if the
-    /// program has it.
+    /// Returns true with a probability of 1 in `times`, if the program has the option.
     fn option(&mut self, name: &'static str, times: u64) -> bool {
         let wanted = self.chance(times);
         wanted && self.features.has(name)
@@ -104,7 +101,7 @@ impl Generator<'_> {
         Filling { number: self.rng.below(CONTENTS), large: self.chance(25) }
     }
 
-    /// A path of a file below the scope of the place.
+    /// Returns a path of a file in the scope of the place.
     fn file(&mut self, place: Place) -> String {
         let recent = (!self.recent.is_empty() && !self.chance(3)).then(|| {
             let last = self.recent.len().min(3);
@@ -128,7 +125,7 @@ impl Generator<'_> {
         FOLDERS[self.rng.index(FOLDERS.len())].to_owned()
     }
 
-    /// A path of a file or a folder.
+    /// Returns a path of a file or a folder.
     fn path(&mut self, place: Place) -> String {
         if self.chance(4) { self.folder(place) } else { self.file(place) }
     }
@@ -147,7 +144,7 @@ impl Generator<'_> {
         }
     }
 
-    /// A commit of everything, after a rest or not, and sometimes twice.
+    /// Adds a commit of everything, sometimes after waiting for the times to settle.
     fn commit_plainly(&mut self, place: Place, ops: &mut Vec<Op>) {
         if self.chance(2) {
             ops.push(Op::Settle);
@@ -216,7 +213,7 @@ impl Generator<'_> {
         }
     }
 
-    /// An operation of the sequence's theme.
+    /// Adds an operation of the sequence's theme.
     fn themed(&mut self, place: Place, ops: &mut Vec<Op>) {
         let theme = if self.chance(4) { THEMES[self.rng.index(THEMES.len())] } else { self.theme };
         match theme {
@@ -252,8 +249,8 @@ impl Generator<'_> {
             3 => ops.push(Op::Kill(place, 500 + self.rng.below(15_000))),
             4 => ops.push(Op::Verify(place, true)),
             _ => {
-                // A file that was committed, then moved or linked and changed
-                // behind the back of its times.
+                // Moves or links a committed file and changes it without a visible change of its
+                // times.
                 let path = self.file(place);
                 let filling = Filling { large: false, ..self.filling() };
                 if self.chance(2) {
@@ -299,7 +296,7 @@ impl Generator<'_> {
 
     fn damage(&mut self, place: Place, ops: &mut Vec<Op>) {
         let place = if place == Place::Partial { Place::Project } else { place };
-        match self.rng.below(8) {
+        match self.rng.below(11) {
             0 => ops.push(Op::Drop(place, if self.chance(2) { "cache" } else { "index" })),
             1..4 => {
                 let kind = match self.rng.below(4) {
@@ -317,6 +314,12 @@ impl Generator<'_> {
             }
             4..6 => ops.push(Op::Verify(place, !self.chance(3))),
             6 => ops.push(Op::Burst(place, self.rng.below(CONTENTS))),
+            7 => ops.push(Op::Push(place)),
+            8 => ops.push(Op::Repair(place, !self.chance(3))),
+            9 => {
+                let file = OwnFile::ALL[self.rng.index(OwnFile::ALL.len())];
+                ops.push(Op::LoseFile(place, file));
+            }
             _ => {
                 let args = self.restore(place);
                 ops.push(Op::Restore(place, args));

@@ -1,20 +1,19 @@
-//! The random test: a model of files, commits, stores, remotes and damage on
-//! one side, the real program and the real library on the other.
+//! The random test: compares a model of files, commits, stores, remotes and damage with the real
+//! program and the real library.
 //!
-//! A sequence of operations follows from a seed (`generate`). It runs in a
-//! world of its own (`world`, `execute`). After each step every acknowledged
-//! commit must hold what the model says (`check`, `stored`), no file may have
-//! changed that the operation had no right to change (`check`, `restore`), and
-//! exit codes must be true. A sequence that fails is made minimal (`shrink`)
-//! and printed as a script with its seed.
+//! A seed determines a sequence of operations (`generate`). The sequence runs in its own folders
+//! (`world`, `execute`). After each step, three things are checked. Every acknowledged commit must
+//! contain what the model says (`check`, `stored`). An operation must not change files that it has
+//! no right to change (`check`, `restore`). Exit codes must be correct. A failing sequence is
+//! minimised (`shrink`) and printed as a script with its seed.
 //!
 //! | variable               | meaning                                        |
 //! |------------------------|------------------------------------------------|
-//! | `SNAP_MODEL_SEED`      | seed of the first sequence; 1 if not set       |
-//! | `SNAP_MODEL_SEQUENCES` | how many sequences; 400 if not set             |
-//! | `SNAP_MODEL_SECONDS`   | when to stop, however many are left            |
+//! | `SNAP_MODEL_SEED`      | seed of the first sequence; default 1          |
+//! | `SNAP_MODEL_SEQUENCES` | number of sequences; default 400               |
+//! | `SNAP_MODEL_SECONDS`   | time limit for all sequences                   |
 //! | `SNAP_MODEL_BINARY`    | another program to test, such as an older one  |
-//! | `SNAP_MODEL_FAULTS`    | different faults to find before it stops; 1    |
+//! | `SNAP_MODEL_FAULTS`    | number of different faults to find; default 1  |
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -27,6 +26,7 @@ mod generate;
 mod model;
 mod operation;
 mod remotes;
+mod repair;
 mod restore;
 mod shrink;
 mod stored;
@@ -48,8 +48,8 @@ use snap_testkit::{mounts, rng::mix};
 
 use features::{Features, say};
 
-/// Sequences that run at once, for each core: most of their time they wait
-/// until files have settled.
+/// Number of parallel sequences for each core: most of the time they wait until the times of files
+/// have settled.
 const THREADS_PER_CORE: usize = 3;
 
 /// Parameters of a run, from the environment.
@@ -82,14 +82,13 @@ impl Plan {
     }
 }
 
-/// What sets one fault apart from another: its kind and the kinds of operation
-/// in the minimal sequence.
+/// The identity of a fault: its kind, and the kinds of operations in the minimal sequence.
 type Signature = (&'static str, BTreeSet<String>);
 
-/// Every fault that was found, with its report.
+/// All faults found, with their reports.
 type Found = BTreeMap<Signature, String>;
 
-/// Faults of one kind after which further ones are not made minimal.
+/// Number of faults of one kind that are minimised.
 const PER_KIND: usize = 8;
 
 #[test]
@@ -107,7 +106,7 @@ fn what_was_acknowledged_restores_and_nothing_else_changes() {
     });
 }
 
-/// Runs sequences until enough faults are found or the plan is over.
+/// Runs sequences until enough faults are found or the limits are reached.
 fn search(plan: &Plan, features: &Features) -> (u64, Found) {
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
@@ -142,7 +141,7 @@ fn search(plan: &Plan, features: &Features) -> (u64, Found) {
     (next.into_inner(), found.into_inner().unwrap())
 }
 
-/// Runs the sequence of one seed; a fault of a kind that `is_wanted` comes back
+/// Runs the sequence of one seed. If it finds a fault of a kind that `is_wanted`, returns the fault
 /// with a report.
 fn try_one(
     plan: &Plan,

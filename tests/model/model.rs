@@ -1,5 +1,5 @@
-//! What must be true: which commits were acknowledged, what each holds, and
-//! what each working folder and store knows.
+//! The model: which commits were acknowledged, what each contains, and what each working folder and
+//! store knows.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,47 +13,47 @@ use crate::{
     operation::Place,
 };
 
-/// A commit id in hex.
+/// The hex form of a commit id.
 pub(crate) type Id = String;
 
-/// A sequence found a fault of the program.
+/// A fault of the program that a sequence found.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
-    /// What kind of fault, in a few words that do not depend on the sequence.
+    /// A short description that does not depend on the sequence.
     pub(crate) kind: &'static str,
-    /// Paths, ids and messages.
+    /// The paths, ids and messages.
     pub(crate) detail: String,
 }
 
 impl Fault {
-    /// A fault of this kind.
+    /// Makes a fault of this kind.
     pub(crate) fn new(kind: &'static str, detail: impl Into<String>) -> Self {
         Self { kind, detail: detail.into() }
     }
 }
 
-/// Which paths a commit leaves out.
+/// The exclude rules of a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rules {
-    /// Everything called `*.tmp`.
+    /// Excludes everything that matches `*.tmp`.
     pub(crate) tmp: bool,
-    /// Folders called `ign`.
+    /// Excludes folders called `ign`.
     pub(crate) ign: bool,
 }
 
 impl Rules {
-    /// The rules that a `.snapignore` of this text sets.
+    /// Parses the rules of a `.snapignore`.
     pub(crate) fn parse(text: &str) -> Self {
         let has = |pattern| text.lines().any(|line| line == pattern);
         Self { tmp: has("*.tmp"), ign: has("ign/") }
     }
 
-    /// The text of a `.snapignore` with these patterns.
+    /// Returns the text of a `.snapignore` with these patterns.
     pub(crate) fn text(patterns: &[&str]) -> String {
         patterns.iter().map(|pattern| format!("{pattern}\n")).collect()
     }
 
-    /// The rules of the `.snapignore` among `files`, if there is one.
+    /// Returns the rules of the `.snapignore` among `files`, if there is one.
     pub(crate) fn of(files: &Tree) -> Self {
         let Some(node) = files.get(".snapignore") else { return Self::default() };
         let texts = [&["*.tmp"][..], &["ign/"], &["*.tmp", "ign/"]].map(Self::text);
@@ -61,12 +61,12 @@ impl Rules {
         texts.iter().find(is_it).map(|text| Self::parse(text)).unwrap_or_default()
     }
 
-    /// What either leaves out.
+    /// Returns the union of two sets of rules.
     pub(crate) fn or(self, other: Self) -> Self {
         Self { tmp: self.tmp || other.tmp, ign: self.ign || other.ign }
     }
 
-    /// Whether a path of `tree` is left out.
+    /// Returns true if a path of `tree` is excluded.
     pub(crate) fn exclude(self, path: &str, tree: &Tree) -> bool {
         prefixes(path).any(|prefix| {
             let name = prefix.rsplit('/').next().unwrap_or(prefix);
@@ -76,7 +76,7 @@ impl Rules {
     }
 }
 
-/// `a`, `a/b` and `a/b/c` for `a/b/c`.
+/// Returns `a`, `a/b` and `a/b/c` for `a/b/c`.
 pub(crate) fn prefixes(path: &str) -> impl Iterator<Item = &str> {
     let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
     ends.map(|end| &path[..end])
@@ -85,79 +85,78 @@ pub(crate) fn prefixes(path: &str) -> impl Iterator<Item = &str> {
 /// An acknowledged commit.
 #[derive(Clone, Debug)]
 pub(crate) struct Commit {
-    /// What it holds.
+    /// Its files.
     pub(crate) tree: Rc<Tree>,
-    /// What it follows.
     pub(crate) parents: Vec<Id>,
-    /// Where it was made.
+    /// The place where it was made.
     pub(crate) by: Place,
-    /// What was left out by rules when it was made.
+    /// The exclude rules when it was made.
     pub(crate) rules: Rules,
 }
 
-/// How much may be wrong with a store because the test hurt it.
+/// The damage that the test has done to a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Damage {
-    /// It was never hurt.
+    /// The store is not damaged.
     #[default]
     None,
-    /// Packs are gone or damaged, and the program knows.
+    /// Packs are missing or damaged, and the program knows.
     Known,
-    /// Packs are gone or cut short, which each commit can see.
+    /// Packs are missing or truncated, which each commit can detect.
     Lost,
-    /// Packs are damaged in place, which only a verify of the data finds.
+    /// Packs are damaged in place, which only a verification of the data detects.
     Hidden,
 }
 
-/// What a store must hold.
+/// The expected state of a store.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
     /// Acknowledged commits, oldest first.
     pub(crate) commits: Vec<Id>,
-    /// Where branches stand.
+    /// The tips of the branches.
     pub(crate) tips: BTreeMap<String, Id>,
-    /// What the test did to it.
+    /// The damage that the test has done to it.
     pub(crate) damage: Damage,
-    /// Paths of commits that damage took; `None` stands for the commit itself.
+    /// Paths in commits that the damage took; `None` means the commit itself.
     pub(crate) lost: BTreeMap<Id, BTreeSet<Option<String>>>,
-    /// Commits that the working folder has taken in: what it may follow.
+    /// Commits that the working folder contains, so that new commits may follow them.
     pub(crate) seen: BTreeSet<Id>,
-    /// Commits that the files contain since a whole commit was last restored; `None`
-    /// before that. Commits made here before may be refused to be built upon.
+    /// Commits that the files contain since the last restore of a whole commit; `None` before that.
+    /// The program may refuse to commit on top of earlier local commits.
     pub(crate) contained: Option<BTreeSet<Id>>,
-    /// Whether a remote is set up.
+    /// True if a remote is configured.
     pub(crate) has_remote: bool,
 }
 
 impl Store {
-    /// The commit on which the current branch stands.
+    /// Returns the tip of the current branch.
     pub(crate) fn tip(&self) -> Option<&Id> {
         self.tips.get("main")
     }
 
-    /// Notes an acknowledged commit.
+    /// Records an acknowledged commit.
     pub(crate) fn hold(&mut self, id: &Id) {
         self.commits.retain(|held| held != id);
         self.commits.push(id.clone());
     }
 }
 
-/// Everything that the model knows.
+/// The whole model.
 #[derive(Default)]
 pub(crate) struct Model {
-    /// Commits of all stores: an id means the same everywhere.
+    /// Commits of all stores; an id means the same commit everywhere.
     pub(crate) commits: BTreeMap<Id, Commit>,
-    /// Stores that exist.
+    /// The existing stores.
     pub(crate) stores: BTreeMap<Place, Store>,
 }
 
 impl Model {
-    /// The store of a place.
+    /// Returns the store of a place.
     pub(crate) fn store(&mut self, place: Place) -> &mut Store {
         self.stores.entry(place).or_default()
     }
 
-    /// A commit and all that it follows.
+    /// Returns a commit and all its ancestors.
     pub(crate) fn ancestors(&self, id: &Id) -> BTreeSet<Id> {
         let mut found = BTreeSet::new();
         let mut open = vec![id.clone()];
@@ -171,9 +170,8 @@ impl Model {
         found
     }
 
-    /// Commits on the branch `main` of a place that were made elsewhere and
-    /// that its working folder has not taken in: a commit on top of them would
-    /// revert them.
+    /// Returns the commits on the branch `main` of a place that were made elsewhere and that its
+    /// working folder does not contain. A commit on top of them would revert them.
     pub(crate) fn foreign(&self, place: Place) -> BTreeSet<Id> {
         let Some(store) = self.stores.get(&place) else { return BTreeSet::new() };
         let Some(tip) = store.tip() else { return BTreeSet::new() };
@@ -184,13 +182,13 @@ impl Model {
         self.ancestors(tip).into_iter().filter(is_foreign).collect()
     }
 
-    /// Whether a restore took a commit that `tip` stands on out of the files.
+    /// Returns true if a restore took an ancestor of `tip` out of the files.
     pub(crate) fn is_restored_away(&self, place: Place, tip: &Id) -> bool {
         let contained = self.stores.get(&place).and_then(|store| store.contained.as_ref());
         contained.is_some_and(|contained| !self.ancestors(tip).is_subset(contained))
     }
 
-    /// Whether a commit changed what is at or below one of `paths`.
+    /// Returns true if a commit changed something at or below one of `paths`.
     pub(crate) fn changes(&self, id: &Id, paths: &[&str]) -> bool {
         let Some(commit) = self.commits.get(id) else { return true };
         let parent = commit.parents.first().and_then(|parent| self.commits.get(parent));
@@ -207,15 +205,15 @@ impl Model {
         })
     }
 
-    /// Commits that a branch of a place reaches.
+    /// Returns the commits that any branch of a place reaches.
     pub(crate) fn reachable(&self, place: Place) -> BTreeSet<Id> {
         let Some(store) = self.stores.get(&place) else { return BTreeSet::new() };
         store.tips.values().flat_map(|tip| self.ancestors(tip)).collect()
     }
 }
 
-/// What a commit of a working folder must hold: the entries of `files`, read
-/// before the commit, that no rule and no mount leaves out.
+/// Returns the expected content of a commit of a working folder: the entries of `files`, read
+/// before the commit, that no rule and no mount excludes.
 pub(crate) fn selected(files: &Tree, rules: Rules, unfollowed_mount: bool) -> Tree {
     let is_in = |path: &str| {
         let in_store = is_in_nested_store(path, files);
@@ -229,7 +227,7 @@ pub(crate) fn selected(files: &Tree, rules: Rules, unfollowed_mount: bool) -> Tr
         .collect()
 }
 
-/// Whether a path is a store in a folder of `files`, or lies in one.
+/// Returns true if a path is a store in a folder of `files`, or lies in one.
 pub(crate) fn is_in_nested_store(path: &str, files: &Tree) -> bool {
     prefixes(path).any(|prefix| {
         let is_named = prefix == ".snap" || prefix.ends_with("/.snap");
@@ -237,14 +235,14 @@ pub(crate) fn is_in_nested_store(path: &str, files: &Tree) -> bool {
     })
 }
 
-/// `parent` with what is at `paths` replaced by what `files` has there.
+/// Returns `parent` with the entries at `paths` replaced by those of `files`.
 pub(crate) fn grafted(parent: &Tree, files: &Tree, paths: &[&str]) -> Tree {
     let is_named = |path: &str| paths.iter().any(|folder| is_within(path, folder));
     let kept = parent.iter().filter(|(path, _)| !is_named(path));
     let mut tree: Tree = kept.map(|(path, node)| (path.clone(), node.clone())).collect();
     for (path, node) in files.iter().filter(|(path, _)| is_named(path)) {
         for prefix in prefixes(path) {
-            // A file of the parent that is a folder now makes room.
+            // A file in the parent is replaced by a folder.
             let is_folder = tree.get(prefix).is_some_and(|node| node.kind == Kind::Folder);
             if prefix != path
                 && !is_folder
@@ -255,7 +253,7 @@ pub(crate) fn grafted(parent: &Tree, files: &Tree, paths: &[&str]) -> Tree {
         }
         tree.insert(path.clone(), node.clone());
     }
-    // A folder that is gone goes with its last entry.
+    // A folder that no longer exists is removed with its last entry.
     for prefix in paths.iter().flat_map(|path| prefixes(path).collect::<Vec<_>>().into_iter().rev())
     {
         let is_empty = !tree.keys().any(|path| path != prefix && is_within(path, prefix));
@@ -266,8 +264,8 @@ pub(crate) fn grafted(parent: &Tree, files: &Tree, paths: &[&str]) -> Tree {
     tree
 }
 
-/// `tree` without the attributes of the folders above `paths`, of which the
-/// model does not say whether they come from the parent or from the disk.
+/// Returns `tree` without the attributes of the folders above `paths`. The model does not predict
+/// whether these come from the parent or from the disk.
 pub(crate) fn without_folders_above(tree: &Tree, paths: &[&str]) -> Tree {
     let above: BTreeSet<&str> =
         paths.iter().flat_map(|path| prefixes(path).filter(move |prefix| prefix != path)).collect();
@@ -282,9 +280,9 @@ pub(crate) fn without_folders_above(tree: &Tree, paths: &[&str]) -> Tree {
     tree.iter().map(plain).collect()
 }
 
-/// Of `paths` those that a commit can update and the model can predict: none
-/// through a symlink, into a store, left out by a rule, or in another. A path
-/// in a project of its own would be committed to that one's store.
+/// Returns those of `paths` that a commit can update and the model can predict. Leaves out paths
+/// through a symlink, in a store, excluded by a rule, or inside another path. A path in a nested
+/// project would be committed to that project's store.
 pub(crate) fn nameable(
     paths: &[String],
     files: &Tree,
@@ -316,7 +314,7 @@ pub(crate) fn nameable(
     found
 }
 
-/// Whether no file stands where a path needs a folder.
+/// Returns true if no file is at a path where `path` needs a folder.
 fn parents_are_folders(path: &str, tree: &Tree) -> bool {
     prefixes(path)
         .filter(|prefix| *prefix != path)

@@ -1,9 +1,9 @@
-//! The operations of a sequence, and how each is shown as a line of a script.
+//! The operations of a sequence, and their form as lines of a script.
 //!
-//! An operation names everything that it needs, and does nothing where that is
-//! missing, such as a rename of a file that does not exist. So each part of a
-//! sequence is a sequence, which is what the minimiser relies on. For the same
-//! reason a commit leaves out paths that do not exist or lie in each other.
+//! An operation names everything that it needs, and does nothing if that is missing; for example,
+//! if it renames a file that does not exist. Every subset of a sequence is therefore a valid
+//! sequence, which the minimiser relies on. For the same reason a commit skips paths that do not
+//! exist or lie inside each other.
 
 use std::fmt;
 
@@ -16,19 +16,19 @@ use crate::files::Filling;
 pub(crate) enum Place {
     /// The project that exists from the start.
     Project,
-    /// A clone of the remote, whole.
+    /// A full clone of the remote.
     Clone,
-    /// A clone of the remote with the path `d` only.
+    /// A partial clone of the remote with the path `d`.
     Partial,
     /// The remote: a bare store in a folder, without working files.
     Hub,
 }
 
 impl Place {
-    /// Every working folder.
+    /// All working folders.
     pub(crate) const WORKING: [Self; 3] = [Self::Project, Self::Clone, Self::Partial];
 
-    /// Name of the folder.
+    /// Returns the name of the folder.
     pub(crate) fn folder(self) -> &'static str {
         match self {
             Self::Project => "project",
@@ -38,58 +38,62 @@ impl Place {
         }
     }
 
-    /// The path to which a clone is limited.
+    /// Returns the path that the clone is limited to.
     pub(crate) fn scope(self) -> &'static str {
         if self == Self::Partial { "d" } else { "" }
     }
 }
 
-/// One step.
+/// One step of a sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Op {
     /// Changes files, as a user would.
     File(Place, FileOp),
     /// Waits until the times of all files count as settled.
     Settle,
-    /// Mounts something on the folder `m`, or unmounts it.
+    /// Mounts a file system on the folder `m`, or unmounts it.
     Mount(Place, Option<MountKind>),
     /// Commits.
     Commit(Place, CommitArgs),
-    /// Commits several times, each with another content of `n`, so that packs
-    /// are merged.
+    /// Commits several times, each time with another content of `n`, so that packs are merged.
     Burst(Place, u64),
     /// Restores.
     Restore(Place, RestoreArgs),
-    /// Takes back the last change of a ref, or makes it again.
+    /// Undoes the last change of a ref, or redoes it.
     Undo(Place, bool),
-    /// Hurts or removes a pack: which one, and how.
+    /// Damages or removes a pack: its number, and the kind of damage.
     Damage(Place, u64, DamageKind),
     /// Removes a derived folder of the store.
     Drop(Place, &'static str),
-    /// Verifies the store, with its data or only its structure.
+    /// Verifies the store: with `true` its data, otherwise only its structure.
     Verify(Place, bool),
+    /// Repairs the store from the remote and the files, after reading its data (`true`) or only its
+    /// structure.
+    Repair(Place, bool),
+    /// Removes a file of the store other than a pack, and restores it by the command in the hint.
+    LoseFile(Place, OwnFile),
     /// Compares the working folder with the last commit.
     Status(Place),
     /// Clones the remote.
     Clone(Place),
-    /// Brings the commits here to the remote.
+    /// Pushes the local commits to the remote.
     Push(Place),
-    /// Brings the commits of the remote here.
+    /// Pulls the commits of the remote.
     Pull(Place),
-    /// Starts a commit and kills it after so many microseconds.
+    /// Starts a commit and kills it after this number of microseconds.
     Kill(Place, u64),
 }
 
 /// A change to files of a working folder.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum FileOp {
-    /// Writes a new file or replaces the content of one.
+    /// Writes a new file, or replaces the content of one.
     Write(String, Filling),
-    /// Writes over a file in place; `true` puts the mtime back.
+    /// Overwrites a file in place; `true` restores the mtime.
     Rewrite(String, Filling, bool),
     /// Renames a file or folder.
     Rename(String, String),
-    /// Gives a file a second name.
+    /// Creates a hard link to a file.
     Link(String, String),
     /// Makes a symlink.
     Symlink(String, String),
@@ -99,13 +103,13 @@ pub(crate) enum FileOp {
     Chmod(String, u32),
     /// Sets the modification time.
     Touch(String, u64),
-    /// Sets the attribute.
+    /// Sets the extended attribute.
     Attribute(String, u8),
     /// Writes `.snapignore` with these patterns, or removes it.
     Ignore(&'static [&'static str]),
-    /// Makes a store with one commit in this folder.
+    /// Creates a store with one commit in this folder.
     Nest(String),
-    /// Makes a folder called `.snap` that is not a store, with one file.
+    /// Creates a folder called `.snap` that is not a store, with one file.
     Lookalike(String),
 }
 
@@ -114,71 +118,96 @@ pub(crate) enum FileOp {
 pub(crate) enum MountKind {
     /// An empty file system in memory, which then gets a file.
     Memory,
-    /// A folder outside of the project.
+    /// A folder outside the project.
     Bind,
 }
 
-/// How a pack is hurt.
+/// The kind of damage to a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DamageKind {
-    /// It is removed.
+    /// The pack is removed.
     Lose,
-    /// One bit at this thousandth of its length changes.
+    /// One bit at this thousandth of its length is flipped.
     Flip(u64),
     /// Its last third is cut off.
     Truncate,
 }
 
-/// Choices of a commit.
+/// A file of a store that is neither a pack nor derived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OwnFile {
+    /// The branch `main`.
+    Branch,
+    /// `HEAD`.
+    Head,
+    /// The settings.
+    Settings,
+}
+
+impl OwnFile {
+    /// All of them.
+    pub(crate) const ALL: [Self; 3] = [Self::Branch, Self::Head, Self::Settings];
+
+    /// Returns its path in the store.
+    pub(crate) fn path(self) -> &'static str {
+        match self {
+            Self::Branch => "refs/heads/main",
+            Self::Head => "HEAD",
+            Self::Settings => "config.toml",
+        }
+    }
+}
+
+/// The options of a commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CommitArgs {
     /// Paths to update; empty for all.
     pub(crate) paths: Vec<String>,
-    /// Reads everything.
+    /// Reads all files.
     pub(crate) checksum: bool,
     /// Commits to the branch `side`.
     pub(crate) side: bool,
-    /// Accepts commits that the working folder does not have.
+    /// Accepts commits that the working folder does not contain.
     pub(crate) onto_tip: bool,
-    /// Leaves `*.tmp` out.
+    /// Excludes `*.tmp`.
     pub(crate) exclude: bool,
     /// Does not follow mounts.
     pub(crate) one_file_system: bool,
-    /// Makes a commit also when nothing changed.
+    /// Makes a commit even if nothing changed.
     pub(crate) allow_empty: bool,
     /// Writes nothing.
     pub(crate) dry_run: bool,
-    /// The year that the clock shows.
+    /// The year of the clock.
     pub(crate) year: Option<u32>,
 }
 
-/// Choices of a restore.
+/// The options of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RestoreArgs {
-    /// Which of the acknowledged commits, counted from the latest.
+    /// The number of the acknowledged commit, counted from the latest.
     pub(crate) back: u64,
     /// A path in the commit.
     pub(crate) path: Option<String>,
-    /// Writes into a folder of its own instead of the working folder.
+    /// Restores into another folder instead of the working folder.
     pub(crate) elsewhere: bool,
-    /// Replaces what differs.
+    /// Replaces files that differ.
     pub(crate) overwrite: bool,
-    /// Removes what the commit lacks.
+    /// Removes entries that the commit lacks.
     pub(crate) delete: bool,
-    /// Removes also what was never saved.
+    /// Also removes entries that were excluded from the commit.
     pub(crate) delete_excluded: bool,
     /// Writes nothing.
     pub(crate) dry_run: bool,
-    /// Agrees to lose what cannot be brought back.
+    /// Confirms that files in no commit are lost.
     pub(crate) yes: bool,
-    /// Trusts nothing that is known of files.
+    /// Ignores the stat cache.
     pub(crate) checksum: bool,
-    /// Leaves `*.tmp` alone.
+    /// Leaves `*.tmp` unchanged.
     pub(crate) exclude: bool,
 }
 
 impl CommitArgs {
-    /// What the clock shows, in seconds since 1970.
+    /// Returns the time of the clock, in seconds since 1970.
     pub(crate) fn clock_secs(&self) -> i64 {
         match self.year {
             None => Time::now().secs,
@@ -188,7 +217,7 @@ impl CommitArgs {
         }
     }
 
-    /// The arguments of the program, without the paths.
+    /// Returns the arguments of the program, without the paths.
     pub(crate) fn options(&self) -> Vec<&'static str> {
         let mut options = vec!["commit"];
         let mut add = |is_given: bool, words: &[&'static str]| {
@@ -206,7 +235,7 @@ impl CommitArgs {
 }
 
 impl RestoreArgs {
-    /// The options of the program, without revision and folder.
+    /// Returns the options of the program, without revision and folder.
     pub(crate) fn options(&self) -> Vec<&'static str> {
         let mut options = vec!["restore"];
         let mut add = |is_given: bool, words: &[&'static str]| {
@@ -224,7 +253,7 @@ impl RestoreArgs {
 }
 
 impl Op {
-    /// What kind of operation it is.
+    /// Returns the kind of operation.
     pub(crate) fn label(&self) -> String {
         let text = match self {
             Self::File(_, op) => format!("{op:?}"),
@@ -234,7 +263,7 @@ impl Op {
         text.split(['(', ' ']).next().unwrap_or_default().to_owned()
     }
 
-    /// The working folder that it is about, if it is about one.
+    /// Returns the working folder of the operation, if it has one.
     pub(crate) fn place(&self) -> Option<Place> {
         match self {
             Self::Settle => None,
@@ -247,6 +276,8 @@ impl Op {
             | Self::Damage(place, ..)
             | Self::Drop(place, _)
             | Self::Verify(place, _)
+            | Self::Repair(place, _)
+            | Self::LoseFile(place, _)
             | Self::Status(place)
             | Self::Clone(place)
             | Self::Push(place)
@@ -256,7 +287,7 @@ impl Op {
     }
 }
 
-/// A sequence as a script that a reader can follow, and mostly run.
+/// Formats a sequence as a script that a reader can follow and, for the most part, run.
 pub(crate) fn script(ops: &[Op]) -> String {
     ops.iter().map(|op| format!("{op}\n")).collect()
 }
@@ -315,6 +346,18 @@ impl fmt::Display for Op {
             Self::Verify(place, data) => {
                 let data = if *data { " --data" } else { "" };
                 write!(f, "(cd {} && snap verify{data})", place.folder())
+            }
+            Self::Repair(place, data) => {
+                let data = if *data { " --data" } else { "" };
+                write!(f, "(cd {} && snap repair{data})", place.folder())
+            }
+            Self::LoseFile(place, file) => {
+                write!(
+                    f,
+                    "rm {}/.snap/{}  # and restored by the command in the hint",
+                    place.folder(),
+                    file.path()
+                )
             }
             Self::Status(place) => write!(f, "(cd {} && snap status)", place.folder()),
             Self::Clone(place) => {

@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl Execution {
-    /// Clones the remote, whole or in part.
+    /// Clones the remote, in full or in part.
     pub(crate) fn clone_remote(&mut self, place: Place) -> Result<(), Fault> {
         let Some(tip) = self.model.store(Place::Hub).tip().cloned() else { return Ok(()) };
         let tree = self.model.commits[&tip].tree.clone();
@@ -38,7 +38,7 @@ impl Execution {
         let (expected, found) = (within(&tree), observe(&folder).unwrap());
         if expected != found {
             let detail = differences(&expected, &found).join("\n");
-            return Err(Fault::new("a clone writes other files than the commit holds", detail));
+            return Err(Fault::new("a clone writes files that differ from the commit", detail));
         }
         let seen = self.model.ancestors(&tip);
         let store = self.model.store(place);
@@ -49,7 +49,7 @@ impl Execution {
         check_store(&self.world, &mut self.model, place, None)
     }
 
-    /// Brings the current branch to the remote.
+    /// Pushes the current branch to the remote.
     pub(crate) fn push(&mut self, place: Place) -> Result<(), Fault> {
         let Some(tip) = self.model.store(place).tip().cloned() else { return Ok(()) };
         let (folder, location) = (self.world.folder(place), self.world.location());
@@ -80,7 +80,7 @@ impl Execution {
         check_store(&self.world, &mut self.model, place, None)
     }
 
-    /// Brings the current branch of the remote here.
+    /// Pulls the current branch of the remote.
     pub(crate) fn pull(&mut self, place: Place) -> Result<(), Fault> {
         let Some(hub_tip) = self.model.store(Place::Hub).tip().cloned() else { return Ok(()) };
         if !self.model.store(place).has_remote {
@@ -98,7 +98,7 @@ impl Execution {
         match ran.code {
             Some(0) if is_forward && after.as_ref() != Some(&hub_tip) => {
                 let detail = format!("{after:?} instead of {hub_tip:.12}");
-                return Err(Fault::new("a pull ends well without the commits", detail));
+                return Err(Fault::new("a pull succeeds without the commits", detail));
             }
             Some(0) => {}
             _ if after != tip => {
@@ -110,7 +110,7 @@ impl Execution {
             _ => {}
         }
         if damage != Damage::None {
-            // What a damaged store took for present may be missing.
+            // Objects that the damaged store was assumed to have may be missing.
             note_damage(&self.world, &mut self.model, place);
         }
         check_store(&self.world, &mut self.model, place, None)

@@ -8,36 +8,36 @@ use snap_core::base::id::BlobId;
 use crate::{
     check::{Before, check_store},
     execute::Execution,
-    files::{Kind, Node, Tree, is_within, observe},
+    files::{Kind, Tree, is_within, observe},
     model::{Damage, Fault, Id, Rules, is_in_nested_store, prefixes},
     operation::{Place, RestoreArgs},
     world::Ran,
 };
 
-/// One restore into a working folder.
+/// The expectations for one restore into a working folder.
 struct Contract<'a> {
     args: &'a RestoreArgs,
-    /// The commit, as far as it is restored.
+    /// The entries of the commit that are restored.
     wanted: Tree,
-    /// Paths of it that damage took.
+    /// Paths of the commit that damage took.
     lost: BTreeSet<Option<String>>,
-    /// The files before.
+    /// The files before the restore.
     before: &'a Tree,
-    /// The path that is restored.
+    /// The restored path.
     scope: &'a str,
-    /// Rules that surely protect what they leave out.
+    /// Rules whose excluded files are certainly protected.
     surely: Rules,
-    /// Rules that may protect it.
+    /// Rules whose excluded files may be protected.
     perhaps: Rules,
     has_mount: bool,
-    /// Whether the store was damaged: then the program may know less.
+    /// True if the store was damaged, so that the program may know less.
     is_hurt: bool,
-    /// Contents that a commit holds.
+    /// Contents that a commit contains.
     stored: BTreeSet<BlobId>,
 }
 
 impl Execution {
-    /// Restores a commit and checks what became of the files.
+    /// Restores a commit and checks the files.
     pub(crate) fn restore(&mut self, place: Place, args: &RestoreArgs) -> Result<(), Fault> {
         let commits = &self.model.store(place).commits;
         if commits.is_empty() {
@@ -96,7 +96,7 @@ impl Execution {
             scope,
             surely: if scope.is_empty() { surely.or(saved) } else { surely },
             perhaps: surely.or(saved),
-            // A restore of the mount point itself is meant for what is mounted.
+            // A restore of the mount point itself is meant for the mounted files.
             has_mount: self.mounted_on(place).is_some() && scope != "m",
             stored: self.stored_contents(place),
             is_hurt: self.model.store(place).damage != Damage::None,
@@ -105,18 +105,18 @@ impl Execution {
         contract.check(&after, &ran, self.asks)?;
         if self.is_whole(args, &ran) {
             self.take_in(place, &id);
-        } else if args.path.is_none() && !args.dry_run && !args.exclude {
-            // One that left something out may have taken commits out of the files.
-            self.model.store(place).contained = Some(BTreeSet::new());
         }
         check_store(&self.world, &mut self.model, place, None)
     }
 
+    /// Returns true if the files are then those of the commit.
     fn is_whole(&self, args: &RestoreArgs, ran: &Ran) -> bool {
-        ran.code == Some(0) && args.path.is_none() && !args.dry_run && !args.exclude
+        // Kept attributes may be old ones.
+        let keeps_old = ran.told().contains("would revert those of the branch");
+        ran.code == Some(0) && args.path.is_none() && !args.dry_run && !args.exclude && !keeps_old
     }
 
-    /// After a restore of a whole commit the next one follows the tip.
+    /// Updates the model: after a restore of a whole commit, the next commit may follow the tip.
     fn take_in(&mut self, place: Place, id: &Id) {
         let tip = self.model.store(place).tip().cloned();
         let seen = [Some(id.clone()), tip].into_iter().flatten();
@@ -126,8 +126,7 @@ impl Execution {
         store.contained = Some(seen);
     }
 
-    /// Contents of files in commits that a branch reaches, without what damage
-    /// took.
+    /// Returns the contents of files in reachable commits, without those that damage took.
     fn stored_contents(&mut self, place: Place) -> BTreeSet<BlobId> {
         let reachable = self.model.reachable(place);
         let store = self.model.store(place).clone();
@@ -164,9 +163,10 @@ impl Execution {
         let place = |path: &str| {
             path.strip_prefix(prefix).unwrap_or(path).trim_start_matches('/').to_owned()
         };
-        // What looks like a store is not listed at the top of a folder.
+        // An entry called `.snap` at the top of a folder is not listed.
         let is_unlisted = |below: &str| below.is_empty() || is_within(below, ".snap");
-        // What is lost without the index may be read as long as that is there.
+        // Data that can only be found through the index counts as lost, but can be read while the
+        // index exists.
         let is_whole = wanted.iter().all(|(path, node)| {
             let below = place(path);
             is_unlisted(&below) || found.get(&below) == Some(node)
@@ -177,7 +177,7 @@ impl Execution {
             Some(1) if lost.contains(&None) => {}
             _ => {
                 let kind = if is_hurt {
-                    "a restore does not tell of damage"
+                    "a restore does not report damage"
                 } else {
                     "a restore fails without a reason"
                 };
@@ -189,7 +189,7 @@ impl Execution {
             if !is_unlisted(&below) && found.get(&below) != Some(node) {
                 let detail = format!("{path}: expected {node:?}, found {:?}", found.get(&below));
                 return Err(Fault::new(
-                    "a restore writes something else than the commit holds",
+                    "a restore writes a file that differs from the commit",
                     detail,
                 ));
             }
@@ -198,7 +198,7 @@ impl Execution {
     }
 }
 
-/// Whether damage took a path.
+/// Returns true if damage took a path.
 fn is_lost(lost: &BTreeSet<Option<String>>, path: &str) -> bool {
     let has = |path: &str| lost.contains(&Some(path.to_owned()));
     lost.contains(&None) || prefixes(path).chain([""]).any(has)
@@ -236,7 +236,7 @@ impl Contract<'_> {
         Ok(())
     }
 
-    /// Entries that must stay as they were.
+    /// Checks the entries that must stay unchanged.
     fn check_kept(&self, after: &Tree, ran: &Ran, asks: bool) -> Result<(), Fault> {
         for (path, node) in self.before {
             let is_same = after.get(path) == Some(node);
@@ -244,13 +244,13 @@ impl Contract<'_> {
                 continue;
             }
             if self.wanted.contains_key(path) {
-                // Behind a mount or in a store: written, but never removed.
+                // An entry behind a mount or in a store may be written, but never removed.
                 if after.contains_key(path) {
                     continue;
                 }
-                return Err(self.fault("a restore removes what it must protect", path, ran));
+                return Err(self.fault("a restore removes a protected file", path, ran));
             }
-            // Attributes are those of all names of a file.
+            // All names of a file share its attributes.
             let is_linked = |other: &String| {
                 self.before.get(other) == Some(node) && after.get(other) == after.get(path)
             };
@@ -279,12 +279,12 @@ impl Contract<'_> {
             let is_folder = node.kind == Kind::Folder;
             let stays_a_folder = is_folder && after.contains_key(path);
             if !(may_go || stays_a_folder) {
-                return Err(self.fault("a restore changes a file that it need not", path, ran));
+                return Err(self.fault("a restore changes a file unnecessarily", path, ran));
             }
             let needs_consent = asks && !self.args.yes && !self.is_recoverable(path);
             if needs_consent && !after.contains_key(path) {
                 return Err(self.fault(
-                    "a restore removes what no commit holds without --yes",
+                    "a restore without --yes removes a file that is in no commit",
                     path,
                     ran,
                 ));
@@ -293,7 +293,7 @@ impl Contract<'_> {
         Ok(())
     }
 
-    /// Entries of the commit that must be there.
+    /// Checks that the entries of the commit exist.
     fn check_written(&self, after: &Tree, ran: &Ran) -> Result<(), Fault> {
         for (path, node) in &self.wanted {
             let is_blocked = self.holds_protected(path, self.perhaps)
@@ -301,16 +301,21 @@ impl Contract<'_> {
             if is_lost(&self.lost, path) || is_blocked {
                 continue;
             }
-            // A target that exists keeps its own attributes.
+            // An existing target folder keeps its own attributes.
             let is_kept_target = path == self.scope
                 && node.kind == Kind::Folder
                 && !self.args.overwrite
                 && self.before.get(path).is_some_and(|node| node.kind == Kind::Folder);
-            if after.get(path) != Some(node) && !is_kept_target {
+            // The same holds for existing entries with the same content.
+            let is_kept = !self.args.overwrite
+                && self.before.get(path).is_some_and(|before| {
+                    before.kind == node.kind && after.get(path) == Some(before)
+                });
+            if after.get(path) != Some(node) && !is_kept_target && !is_kept {
                 let found = after.get(path);
                 let detail = format!("{path}: expected {node:?}, found {found:?}");
                 return Err(self.fault(
-                    "a restore writes something else than the commit holds",
+                    "a restore writes a file that differs from the commit",
                     &detail,
                     ran,
                 ));
@@ -321,7 +326,7 @@ impl Contract<'_> {
             !self.before.contains_key(*path) && !self.wanted.contains_key(*path) && !is_above
         });
         match foreign {
-            Some(path) => Err(self.fault("a restore leaves a file of its own", path, ran)),
+            Some(path) => Err(self.fault("a restore leaves a temporary file", path, ran)),
             None => Ok(()),
         }
     }
@@ -330,18 +335,12 @@ impl Contract<'_> {
         if changed {
             return Err(self.fault("a refused restore changes files", "", ran));
         }
-        // Names of one file have the same attributes; those of a file that is
-        // linked only here are not set.
-        let is_linked = |path: &str, found: &Node| {
-            self.before.iter().any(|(other, node)| other != path && node == found)
-        };
         let differs = self.wanted.iter().any(|(path, node)| {
-            self.before.get(path).is_some_and(|found| {
-                found.kind != node.kind || (found != node && is_linked(path, found))
-            }) || prefixes(path).any(|prefix| {
-                prefix != path
-                    && self.before.get(prefix).is_some_and(|node| node.kind != Kind::Folder)
-            })
+            self.before.get(path).is_some_and(|found| found.kind != node.kind)
+                || prefixes(path).any(|prefix| {
+                    prefix != path
+                        && self.before.get(prefix).is_some_and(|node| node.kind != Kind::Folder)
+                })
         });
         let stops = !self.args.overwrite && differs;
         let asks = asks
@@ -363,7 +362,7 @@ impl Contract<'_> {
         Err(self.fault("a restore fails without a reason", "", ran))
     }
 
-    /// Paths that the commit lacks, as far as the restore is about them.
+    /// Returns the paths in the scope of the restore that the commit lacks.
     fn extras(&self) -> impl Iterator<Item = &String> {
         let is_extra =
             |path: &&String| is_within(path, self.scope) && !self.wanted.contains_key(*path);
@@ -374,7 +373,7 @@ impl Contract<'_> {
         self.before.keys().filter(is_extra).filter(move |path| !is_excluded(path))
     }
 
-    /// Whether an entry must survive `--delete` by itself.
+    /// Returns true if an entry itself must survive `--delete`.
     fn protects(&self, path: &str, rules: Rules) -> bool {
         let rules = if self.args.delete_excluded { Rules::default() } else { rules };
         let rules = Rules { tmp: rules.tmp || self.args.exclude, ..rules };
@@ -383,7 +382,7 @@ impl Contract<'_> {
             || rules.exclude(path, self.before)
     }
 
-    /// Whether something below must survive.
+    /// Returns true if an entry below must survive.
     fn holds_protected(&self, path: &str, rules: Rules) -> bool {
         let below = self.before.keys().filter(|other| is_within(other, path) && *other != path);
         below.into_iter().any(|other| self.protects(other, rules))
@@ -396,8 +395,8 @@ impl Contract<'_> {
         }
     }
 
-    /// Whether an entry is a symlink, of which the model does not say whether a
-    /// commit holds it.
+    /// Returns true if an entry is a symlink. The model does not record whether a commit contains
+    /// its target.
     fn is_symlink(&self, path: &str) -> bool {
         self.before.get(path).is_some_and(|node| matches!(node.kind, Kind::Symlink(_)))
     }

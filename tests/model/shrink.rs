@@ -1,13 +1,13 @@
-//! Makes a failing sequence minimal: delta debugging over its operations.
+//! Minimises a failing sequence by delta debugging over its operations.
 
 use crate::{model::Fault, operation::Op};
 
-/// Runs of a candidate before it counts as one that does not fail: kills and
-/// settled times are not the same in each run.
+/// Runs of a candidate before it counts as not failing: kills and settled times differ from run to
+/// run.
 const TRIES: usize = 2;
 
-/// Removes operations as long as the sequence fails with the same kind of
-/// fault (Zeller's ddmin). Returns the rest and the fault that it leads to.
+/// Removes operations while the sequence still fails with the same kind of fault (Zeller's ddmin
+/// algorithm). Returns the remaining operations and their fault.
 pub(crate) fn minimal(
     ops: &[Op],
     fault: Fault,

@@ -1,8 +1,7 @@
-//! What a store holds, read without changing it.
+//! Reads the content of a store without changing it.
 //!
-//! The store is opened as a copy whose packs are those of the original: opening
-//! one may mend its index, and the next operation of a sequence must find the
-//! store as the program left it.
+//! The store is opened as a copy that shares the packs of the original. Opening a store may repair
+//! its index, and the next operation of a sequence must find the store as the program left it.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -18,7 +17,7 @@ use snap_core::{
         observe::Silent,
     },
     disk::Disk,
-    format::tree::{Entry, Kind as StoredKind, Node as Stored},
+    format::tree::{Entry, EntryKind as StoredKind, Node as Stored},
     ops::cat,
     repo::{Repo, ref_name::RefKind},
 };
@@ -28,13 +27,13 @@ use crate::{
     model::Id,
 };
 
-/// Whether a copy has the index of the original.
+/// Selects whether a copy has the index of the original.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Index {
-    /// It has.
+    /// It has the index.
     Kept,
-    /// The library makes it again from the packs. What only a kept index can
-    /// find counts as lost, because the index may vanish at any time.
+    /// The library rebuilds the index from the packs. Data that only the kept index can find counts
+    /// as lost, because the index may be deleted at any time.
     MadeAgain,
 }
 
@@ -46,19 +45,19 @@ pub(crate) struct Reader {
     _copy: tempfile::TempDir,
 }
 
-/// A commit, or what can still be read of it.
+/// A commit, or the readable part of it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Part {
-    /// Entries that could be read.
+    /// The entries that could be read.
     pub(crate) tree: Tree,
-    /// Paths that could not; "" for the root.
+    /// The paths that could not be read; "" for the root.
     pub(crate) unreadable: BTreeSet<String>,
 }
 
-/// Packs, which are only read.
+/// Folders of packs, which are only read.
 const PACKS: [&str; 2] = ["objects", "partial"];
 
-/// What a reader does not need.
+/// Folders that a reader does not need.
 const UNUSED: [&str; 2] = ["cache", "tmp"];
 
 impl Reader {
@@ -67,7 +66,7 @@ impl Reader {
         Self::open_with(dir, Index::Kept)
     }
 
-    /// Opens the store in `dir`, with its index or without.
+    /// Opens the store in `dir`, with or without its index.
     pub(crate) fn open_with(dir: &Path, index: Index) -> Result<Self, String> {
         let copy = copy(dir, index).map_err(|error| error.to_string())?;
         let repo = Repo::open(copy.path(), Disk::default(), &Silent);
@@ -75,21 +74,21 @@ impl Reader {
         Ok(Self { repo, folders: HashMap::new(), contents: HashMap::new(), _copy: copy })
     }
 
-    /// Where branches stand.
+    /// Returns the tips of the branches.
     pub(crate) fn tips(&self) -> Result<BTreeMap<String, Id>, String> {
         let listed = self.repo.refs().list(RefKind::Branch);
         let listed = listed.map_err(|error| format!("branches cannot be listed: {error}"))?;
         Ok(listed.into_iter().map(|(name, id)| (name.short().to_owned(), id.to_string())).collect())
     }
 
-    /// The parents of a commit and when it was made, in seconds; `None` when
-    /// the commit cannot be read.
+    /// Returns the parents and the time of a commit in seconds; `None` if the commit cannot be
+    /// read.
     pub(crate) fn parents_and_time(&self, id: &Id) -> Option<(Vec<Id>, i64)> {
         let commit = self.repo.store().commit(&parse(id)).ok()?;
         Some((commit.parents.iter().map(ToString::to_string).collect(), commit.time.secs))
     }
 
-    /// Paths of a commit that cannot be read; `None` for the commit itself.
+    /// Returns the paths of a commit that cannot be read; `None` means the commit itself.
     pub(crate) fn unreadable(&mut self, id: &Id) -> BTreeSet<Option<String>> {
         match self.commit(id) {
             None => [None].into(),
@@ -97,7 +96,7 @@ impl Reader {
         }
     }
 
-    /// What a commit holds; `None` when the commit itself cannot be read.
+    /// Returns the content of a commit; `None` if the commit itself cannot be read.
     pub(crate) fn commit(&mut self, id: &Id) -> Option<Rc<Part>> {
         let commit = self.repo.store().commit(&parse(id)).ok()?;
         Some(self.folder(commit.tree))
@@ -163,7 +162,7 @@ impl Reader {
         part.tree.insert(name, node);
     }
 
-    /// Whether a content can be read; reading compares it with its id.
+    /// Returns true if a blob can be read; reading checks its hash.
     fn is_readable(&mut self, id: BlobId) -> bool {
         let store = self.repo.store();
         let read = || cat::run(store, &id, &mut io::sink(), &Silent).is_ok();
@@ -185,7 +184,12 @@ fn copy(dir: &Path, index: Index) -> io::Result<tempfile::TempDir> {
         let name = entry.file_name();
         let to = copy.path().join(&name);
         if PACKS.iter().any(|packs| name == *packs) {
-            fs::os::unix::fs::symlink(entry.path(), to)?;
+            // The library refuses a link to the packs of another store.
+            fs::create_dir(&to)?;
+            for pack in fs::read_dir(entry.path())? {
+                let pack = pack?;
+                fs::hard_link(pack.path(), to.join(pack.file_name()))?;
+            }
         } else if UNUSED.iter().any(|unused| name == *unused)
             || (index == Index::MadeAgain && name == "index")
         {

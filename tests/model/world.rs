@@ -1,4 +1,4 @@
-//! The folders of one sequence, and the program that works in them.
+//! The folders of one sequence, and the program that runs in them.
 
 use std::{
     io,
@@ -10,20 +10,20 @@ use fs_err as fs;
 
 use crate::operation::Place;
 
-/// The folders of one sequence. They vanish with it.
+/// The folders of one sequence, removed on drop.
 pub(crate) struct World {
     dir: tempfile::TempDir,
     program: PathBuf,
     mounted: Vec<PathBuf>,
 }
 
-/// What a run of the program came to.
+/// The result of a run of the program.
 pub(crate) struct Ran {
-    /// Its exit code; `None` when it was killed.
+    /// The exit code; `None` if it was killed.
     pub(crate) code: Option<i32>,
-    /// What it said on stdout.
+    /// Its stdout.
     pub(crate) stdout: String,
-    /// What it said on stderr.
+    /// Its stderr.
     pub(crate) stderr: String,
 }
 
@@ -39,20 +39,20 @@ impl From<Output> for Ran {
 }
 
 impl Ran {
-    /// The commit id that it printed.
+    /// Returns the commit id that it printed.
     pub(crate) fn id(&self) -> Option<String> {
         let is_id = |line: &&str| line.len() == 64 && line.bytes().all(|b| b.is_ascii_hexdigit());
         self.stdout.lines().find(is_id).map(str::to_owned)
     }
 
-    /// Exit code and stderr, for messages.
+    /// Formats exit code and stderr, for messages.
     pub(crate) fn told(&self) -> String {
         format!("exit code {:?}, stderr: {}", self.code, self.stderr.trim_end())
     }
 }
 
 impl World {
-    /// Makes the folders, in memory where the machine has a folder for that.
+    /// Creates the folders, in memory if possible.
     pub(crate) fn new(program: &Path) -> io::Result<Self> {
         let memory = Path::new("/dev/shm");
         let dir =
@@ -65,39 +65,39 @@ impl World {
         Ok(world)
     }
 
-    /// The folder of a place.
+    /// Returns the folder of a place.
     pub(crate) fn folder(&self, place: Place) -> PathBuf {
         self.dir.path().join(place.folder())
     }
 
-    /// The store of a place.
+    /// Returns the store of a place.
     pub(crate) fn store(&self, place: Place) -> PathBuf {
         let folder = self.folder(place);
         if place == Place::Hub { folder } else { folder.join(".snap") }
     }
 
-    /// Whether a place has a store, finished and not only begun.
+    /// Returns true if a place has a store that is completely created.
     pub(crate) fn has_store(&self, place: Place) -> bool {
         let store = self.store(place);
         ["config.toml", "HEAD", "objects"].iter().all(|name| store.join(name).exists())
     }
 
-    /// The folder that bind mounts show.
+    /// Returns the folder that bind mounts show.
     pub(crate) fn outside(&self) -> PathBuf {
         self.dir.path().join("outside")
     }
 
-    /// A folder for restores elsewhere.
+    /// Returns the folder for restores elsewhere.
     pub(crate) fn elsewhere(&self) -> PathBuf {
         self.dir.path().join("elsewhere")
     }
 
-    /// The location of the remote.
+    /// Returns the location of the remote.
     pub(crate) fn location(&self) -> String {
         format!("file://{}", self.folder(Place::Hub).display())
     }
 
-    /// The program in a folder, with an environment of its own.
+    /// Returns the program as a command in a folder, with a cleared environment.
     pub(crate) fn command(&self, folder: &Path) -> Command {
         let mut command = Command::new(&self.program);
         let home = self.dir.path().join("home");
@@ -116,7 +116,7 @@ impl World {
         self.command(folder).args(args).output().unwrap().into()
     }
 
-    /// Mounts something; `false` when the system does not let this process.
+    /// Mounts a file system; returns `false` if the system does not allow it.
     pub(crate) fn mount<'a>(&mut self, args: &[&'a str], point: &'a Path) -> bool {
         let point_text = point.to_str().expect("a plain path");
         let done = snap_testkit::mounts::tool("mount", args.iter().copied().chain([point_text]));
@@ -126,10 +126,11 @@ impl World {
         done
     }
 
-    /// Unmounts the latest mount.
+    /// Unmounts the latest mount, lazily. A child process of another thread has copies of this
+    /// process's open files until its `exec`, so the mount may be busy.
     pub(crate) fn unmount(&mut self) {
         if let Some(point) = self.mounted.pop() {
-            assert!(snap_testkit::mounts::tool("umount", [point]));
+            assert!(snap_testkit::mounts::tool("umount", [Path::new("-l"), &point]));
         }
     }
 }

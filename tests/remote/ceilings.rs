@@ -1,4 +1,4 @@
-//! Whoever replies without end, or says that it will, is not listened to.
+//! Limits for replies that are endless or announce an endless body.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -13,16 +13,17 @@ use std::{
 use snap_core::base::{kind::ErrorKind, limits};
 use snap_nettest::{S3Options, S3Server};
 use snap_remote::{
-    service::{ServiceError, What, folder::Folder},
+    service::{FailureReason, ServiceError, folder::FolderService},
     store::RemoteError,
 };
 
 use crate::place::{Place, branch, bucket, keyed_bucket, s3};
 
-/// What is sent beyond a ceiling before it is noticed that nobody listens.
+/// Bytes that may be sent beyond a limit before the sender notices that the client has stopped
+/// reading.
 const IN_BETWEEN: u64 = 16 << 20;
 
-/// A service of which each reply has this head, and a body without end.
+/// A service whose replies have this head and an endless body.
 struct Endless {
     endpoint: String,
     sent: Arc<AtomicU64>,
@@ -34,7 +35,7 @@ impl Endless {
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let sent = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&sent);
-        // It ends with the process, like the connections that it waits for.
+        // The thread ends with the process, and so do the connections that it waits for.
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let count = Arc::clone(&count);
@@ -62,8 +63,8 @@ fn pour(mut stream: TcpStream, head: &str, sent: &AtomicU64) {
 fn is_too_long(error: RemoteError, key: &str) {
     let said = error.to_string();
     assert_eq!(error.kind(), ErrorKind::Damaged, "{said}");
-    let RemoteError::Service(ServiceError { what, .. }) = error else { panic!("{said}") };
-    assert_eq!(what, What::TooLong, "{said}");
+    let RemoteError::Service(ServiceError { reason: what, .. }) = error else { panic!("{said}") };
+    assert_eq!(what, FailureReason::TooLong, "{said}");
     assert!(said.contains(&format!("{key} at test://place")), "{said}");
 }
 
@@ -74,7 +75,7 @@ fn what_is_announced_as_too_long_is_not_read() {
     let service = keyed_bucket(&endless.endpoint, ("a", "b"), "bucket", &Arc::default());
     let remote = place.remote(service, "remote");
     let wait = &place.runtime;
-    is_too_long(wait.block_on(remote.look()).unwrap_err(), "config.toml");
+    is_too_long(wait.block_on(remote.find_store()).unwrap_err(), "config.toml");
     is_too_long(wait.block_on(remote.default_branch()).unwrap_err(), "HEAD");
     is_too_long(wait.block_on(remote.slot(&branch("main"))).unwrap_err(), "refs/heads/main");
     let client = remote.client();
@@ -92,8 +93,8 @@ fn a_reply_without_end_is_not_read_to_its_end() {
     let wait = &place.runtime;
     is_too_long(wait.block_on(remote.client().list("refs/")).unwrap_err().into(), "refs/");
     assert!(endless.sent() <= limits::REPLY_BYTES + IN_BETWEEN);
-    // Objects have a length, so what has none is no object; each is tried again.
-    wait.block_on(remote.look()).unwrap_err();
+    // An object has a length, so a reply without one is not an object. Each request is retried.
+    wait.block_on(remote.find_store()).unwrap_err();
     wait.block_on(remote.slot(&branch("main"))).unwrap_err();
     assert!(endless.sent() <= 8 * IN_BETWEEN);
 }
@@ -104,7 +105,7 @@ fn a_refusal_without_end_is_told_as_one() {
     let place = Place::new();
     let service = keyed_bucket(&endless.endpoint, ("a", "b"), "bucket", &Arc::default());
     let remote = place.remote(service, "remote");
-    is_too_long(place.runtime.block_on(remote.look()).unwrap_err(), "config.toml");
+    is_too_long(place.runtime.block_on(remote.find_store()).unwrap_err(), "config.toml");
     assert!(endless.sent() <= limits::CONFIG_BYTES + IN_BETWEEN);
 }
 
@@ -118,8 +119,9 @@ fn a_file_of_the_index_is_no_longer_than_it_can_be() {
     let mut remote = place.remote(bucket(&server.endpoint(), &server, &Arc::default()), "remote");
     let error = place.runtime.block_on(remote.refresh()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged);
-    let expected =
-        format!("index/{name} at test://place is damaged: it cannot be as long as {bytes} B");
+    let expected = format!(
+        "index/{name} at test://place is damaged: its length of {bytes} B exceeds the limit"
+    );
     assert_eq!(error.to_string(), expected);
 }
 
@@ -131,14 +133,14 @@ fn a_file_in_a_folder_may_be_as_long_as_the_disk_allows() {
     for key in ["config.toml", "HEAD", "refs/heads/main"] {
         fs_err::File::create(there.join(key)).unwrap().set_len(1 << 40).unwrap();
     }
-    let remote = place.remote(Arc::new(Folder::new(there, Arc::default())), "remote");
+    let remote = place.remote(Arc::new(FolderService::new(there, Arc::default())), "remote");
     let wait = &place.runtime;
-    is_too_long(wait.block_on(remote.look()).unwrap_err(), "config.toml");
+    is_too_long(wait.block_on(remote.find_store()).unwrap_err(), "config.toml");
     is_too_long(wait.block_on(remote.default_branch()).unwrap_err(), "HEAD");
     is_too_long(wait.block_on(remote.slot(&branch("main"))).unwrap_err(), "refs/heads/main");
 }
 
-/// Answers each request with a page of a listing after which there is another one.
+/// Answers each request with a page of a listing that announces another page.
 fn list_without_end(stream: TcpStream, pages: &AtomicU64) {
     let mut answer = stream.try_clone().unwrap();
     let mut lines = BufReader::new(stream).lines();
@@ -183,4 +185,92 @@ fn a_listing_without_end_is_given_up() {
     assert!(error.to_string().ends_with("more than 5500 objects"), "{error}");
     is_too_long(error.into(), "index/");
     assert!((6..=8).contains(&pages.load(Ordering::Relaxed)), "{pages:?}");
+}
+
+/// Answers each request with a page that announces another page, and lists nothing or the same
+/// object again. The continuation token is new each time, or always the same. `pages` counts the
+/// pages over all connections: a client may open another one for any request.
+fn list_without_progress(
+    stream: TcpStream,
+    (has_object, is_token_new): (bool, bool),
+    pages: &AtomicU64,
+) {
+    let mut answer = stream.try_clone().unwrap();
+    let mut lines = BufReader::new(stream).lines();
+    let contents = "<Contents><Key>some/prefix/index/x</Key><ETag>\"x\"</ETag><Size>1</Size>\
+                    <LastModified>2026-11-01T00:00:00.000Z</LastModified></Contents>";
+    let contents = if has_object { contents } else { "" };
+    while let Some(Ok(line)) = lines.next() {
+        if !line.is_empty() {
+            continue;
+        }
+        let page = if is_token_new { pages.fetch_add(1, Ordering::Relaxed) } else { 0 };
+        let body = format!(
+            "<ListBucketResult><IsTruncated>true</IsTruncated>\
+             <NextContinuationToken>t{page}</NextContinuationToken>{contents}</ListBucketResult>"
+        );
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+        if answer.write_all(format!("{head}{body}").as_bytes()).is_err() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_listing_that_makes_no_progress_is_given_up_and_names_the_service() {
+    let cases = [
+        ((false, false), "the same continuation token twice"),
+        ((true, false), "the same continuation token twice"),
+        ((false, true), "pages without new names"),
+        ((true, true), "pages without new names"),
+    ];
+    for (case, why) in cases {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let pages = Arc::new(AtomicU64::new(0));
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let pages = Arc::clone(&pages);
+                thread::spawn(move || list_without_progress(stream, case, &pages));
+            }
+        });
+        let place = Place::new();
+        let service = keyed_bucket(&endpoint, ("a", "b"), "bucket/some/prefix", &Arc::default());
+        let remote = place.remote(service, "remote");
+        let error = place.runtime.block_on(remote.client().list("index/")).unwrap_err();
+        let said = error.to_string();
+        let begin = "cannot list index/ at test://place: the listing does not end";
+        assert!(said.starts_with(begin) && said.ends_with(why), "{case:?}: {said}");
+        // A peek stops after the objects that it asked for.
+        let peeked = place.runtime.block_on(remote.client().list_some("index/", 2));
+        match case {
+            (true, _) => assert_eq!(peeked.unwrap().len(), 2),
+            _ => assert!(peeked.unwrap_err().to_string().ends_with(why), "{case:?}"),
+        }
+    }
+}
+
+/// Sends the same reply to every request.
+fn reply_always(stream: TcpStream, reply: &[u8]) {
+    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+    let _ = (&stream).write_all(reply);
+}
+
+#[test]
+fn a_listing_with_other_keys_than_were_asked_for_is_an_error() {
+    let body = "<ListBucketResult><Contents><Key>x</Key><Size>1</Size>\
+                <LastModified>2026-01-01T00:00:00Z</LastModified></Contents></ListBucketResult>";
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+    let reply = head + body;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        listener.incoming().flatten().for_each(|stream| reply_always(stream, reply.as_bytes()));
+    });
+    let place = Place::new();
+    let service = keyed_bucket(&endpoint, ("a", "b"), "bucket/some/prefix", &Arc::default());
+    let remote = place.remote(service, "remote");
+    let error = place.runtime.block_on(remote.client().list("refs/")).unwrap_err();
+    assert!(error.to_string().contains("a key outside of the requested prefix"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Clone, partial clone and fetch, over each kind of service.
+//! Clone, partial clone and fetch, with each kind of service.
 
 use std::{path::Path, sync::Arc};
 
@@ -6,18 +6,18 @@ use snap_core::{
     base::{id::CommitId, observe::Silent},
     disk::Disk,
     ops::{
-        absent::{Depth, Wanted},
-        restore::{self, What as Restored},
+        missing_objects::{FetchRequest, HistoryDepth},
+        restore::{self, RestoreSource as Restored},
     },
     repo::Repo,
-    store::StoreError,
+    store::{ChunkListCheck, StoreError},
 };
 use snap_nettest::{Proxy, S3Options, S3Server};
 use snap_remote::{
-    distant::{LazyDistant, RemotePacks, Waiting},
+    remote_packs::{BlockingContext, LazyRemotePacks, RemotePacks},
     service::traffic::Traffic,
     store::{RemoteError, RemoteStore},
-    transfer::{clone, fetch, partly::Part},
+    transfer::{clone, fetch, partial::PartialScope},
 };
 use snap_testkit::{
     bytes::Corpus,
@@ -30,21 +30,22 @@ use super::transfer::{MakeService, Place, bucket, main_branch, with_each_service
 pub(super) fn restore(repo: &Repo, commit: CommitId, folder: &Path) -> Result<(), RemoteError> {
     let tree = repo.store().commit(&commit)?.tree;
     let what = Restored::Folder { tree, root: None };
-    let outcome = restore::run(repo.store(), &what, folder, &restore::Options::default(), &Silent);
+    let outcome =
+        restore::run(repo.store(), &what, folder, &restore::RestoreOptions::default(), &Silent);
     outcome.map(drop).map_err(|error| panic!("{error}: {:?}", std::error::Error::source(&error)))
 }
 
-/// Clones into `place`, which fetches from `remote` then.
+/// Clones into `place`, which then fetches from `remote`.
 pub(super) fn clone_into(
     place: Place,
     remote: &mut RemoteStore,
-    part: Part,
-) -> Result<(Place, clone::Outcome), RemoteError> {
+    part: PartialScope,
+) -> Result<(Place, clone::CloneOutcome), RemoteError> {
     let Place { folder, repo, runtime } = place;
-    let packs = RemotePacks::new(remote, Waiting::patiently(runtime.handle()));
+    let packs = RemotePacks::new(remote, BlockingContext::without_stop(runtime.handle()));
     let repo = repo.with_distant(Arc::new(packs.clone()));
-    let options = clone::Options { name: None, part: part.clone() };
-    let from = clone::From { remote, packs: &packs };
+    let options = clone::CloneOptions { name: None, part: part.clone() };
+    let from = clone::CloneSource { remote, packs: &packs };
     let files = folder.path().join("files");
     let outcome = clone::run(
         repo.store(),
@@ -86,47 +87,55 @@ fn contract(service: &MakeService<'_>) {
     let traffic = Arc::new(Traffic::default());
     let there = Place::new();
     let mut remote = there.remote(service(&traffic), Arc::clone(&traffic));
-    let (there, outcome) = clone_into(there, &mut remote, Part::default()).unwrap();
+    let (there, outcome) = clone_into(there, &mut remote, PartialScope::default()).unwrap();
     assert_eq!((outcome.commit, &outcome.default_branch), (commits[2], &main_branch()));
     assert_eq!(outcome.refs, [(main_branch(), commits[2])]);
     same_files(&here, &there);
     assert_eq!(there.repo.store().partial_packs(), []);
-    // Nothing lies elsewhere.
+    // The clone is complete: it needs no remote store.
     let repo = Repo::open(there.repo.dir(), Disk::default(), &Silent).unwrap();
     for commit in &commits {
         restore(&repo, *commit, &there.folder.path().join(commit.to_string())).unwrap();
     }
 
-    // The last commit only, and only some paths of it.
+    // Clones only the last commit, and only some of its paths.
     let there = Place::new();
     let mut remote = there.remote(service(&traffic), Arc::clone(&traffic));
-    let part = Part { depth: Some(1), paths: vec![b"only".to_vec()] };
+    let part = PartialScope { depth: Some(1), paths: vec![b"only".to_vec()] };
     let (there, _) = clone_into(there, &mut remote, part).unwrap();
     let alone = Repo::open(there.repo.dir(), Disk::default(), &Silent).unwrap();
-    let wanted = |paths: &[&[u8]], commit: CommitId| Wanted {
+    let wanted = |paths: &[&[u8]], commit: CommitId| FetchRequest {
         commit,
         paths: paths.iter().map(|path| path.to_vec()).collect(),
     };
     let find = |repo: &Repo, wanted| {
-        snap_core::ops::absent::find(repo.store(), &[wanted], Depth::Commits(1), &Silent)
+        snap_core::ops::missing_objects::find(
+            repo.store(),
+            &[wanted],
+            HistoryDepth::Commits(1),
+            &Silent,
+        )
     };
     assert_eq!(find(&alone, wanted(&[b"only"], commits[2])).unwrap(), []);
     assert_ne!(find(&alone, wanted(&[b"large"], commits[2])).unwrap(), []);
-    let error = alone.store().fetch_pack(&alone.store().partial_packs()[0]).unwrap_err();
+    let error = alone
+        .store()
+        .fetch_pack(&alone.store().partial_packs()[0], ChunkListCheck::Now)
+        .unwrap_err();
     assert!(matches!(error, StoreError::Absent { .. }), "{error}");
 
-    // What is needed comes, what was asked for comes, then everything.
+    // A restore fetches on demand, a fetch gets one more commit, and then everything.
     restore(&there.repo, commits[2], &there.folder.path().join("needed")).unwrap();
-    let of = fetch::What::Of(wanted(&[], commits[1]), Depth::Commits(1));
-    let mut run = |what: &fetch::What| {
+    let of = fetch::FetchScope::Commits(wanted(&[], commits[1]), HistoryDepth::Commits(1));
+    let mut run = |what: &fetch::FetchScope| {
         fetch::run(there.repo.store(), &mut remote, what, (there.runtime.handle(), &Silent))
             .unwrap()
     };
     assert!(run(&of).received_bytes > 5 << 20);
     assert_eq!(find(&there.repo, wanted(&[], commits[1])).unwrap(), []);
-    let all = run(&fetch::What::Everything);
+    let all = run(&fetch::FetchScope::Everything);
     assert_eq!(all.partial, 0, "{all:?}");
-    assert_eq!(run(&fetch::What::Everything), fetch::Outcome::default());
+    assert_eq!(run(&fetch::FetchScope::Everything), fetch::FetchOutcome::default());
     let repo = Repo::open(there.repo.dir(), Disk::default(), &Silent).unwrap();
     for commit in &commits {
         restore(&repo, *commit, &there.folder.path().join(commit.to_string())).unwrap();
@@ -147,21 +156,21 @@ fn what_is_absent_comes_when_it_is_needed_and_nobody_is_asked_before() {
     let traffic = Arc::new(Traffic::default());
     let there = Place::new();
     let mut remote = there.remote(bucket(&endpoint, &server, &traffic), Arc::clone(&traffic));
-    let part = Part { depth: Some(1), paths: vec![b"only".to_vec()] };
+    let part = PartialScope { depth: Some(1), paths: vec![b"only".to_vec()] };
     let (there, _) = clone_into(there, &mut remote, part).unwrap();
     let cache = there.folder.path().join("store/cache/remote");
     let location = format!("test://{}", proxy.endpoint());
-    let waiting = Waiting::patiently(there.runtime.handle());
+    let waiting = BlockingContext::without_stop(there.runtime.handle());
     let service = bucket(&endpoint, &server, &traffic);
     let connect = move || {
         let (policy, traffic) =
-            (snap_remote::service::client::Policy::default(), Arc::clone(&traffic));
+            (snap_remote::service::client::RequestPolicy::default(), Arc::clone(&traffic));
         let client =
             snap_remote::service::client::Client::new(Arc::clone(&service), policy, traffic);
         RemoteStore::new(client, location.clone(), &cache)
     };
     let repo = Repo::open(there.repo.dir(), Disk::default(), &Silent).unwrap();
-    let repo = repo.with_distant(Arc::new(LazyDistant::new(connect, waiting)));
+    let repo = repo.with_distant(Arc::new(LazyRemotePacks::new(connect, waiting)));
     proxy.take_counts();
     let tree = repo.store().commit(&commits[2]).unwrap().tree;
     repo.store().tree(&tree).unwrap();
@@ -180,7 +189,7 @@ fn a_pull_into_a_part_fetches_nothing_of_what_was_left_out() {
     let traffic = Arc::new(Traffic::default());
     let there = Place::new();
     let mut remote = there.remote(service(&traffic), Arc::clone(&traffic));
-    let part = Part { depth: Some(1), paths: vec![b"only".to_vec()] };
+    let part = PartialScope { depth: Some(1), paths: vec![b"only".to_vec()] };
     let (there, _) = clone_into(there, &mut remote, part).unwrap();
     let left_out = there.repo.store().partial_packs();
     assert!(left_out.len() > 2, "{left_out:?}");
@@ -191,7 +200,7 @@ fn a_pull_into_a_part_fetches_nothing_of_what_was_left_out() {
     proxy.take_counts();
     assert_eq!(there.pull(&mut remote).unwrap().commit, newest);
     let paths: Vec<String> = proxy.requests().into_iter().map(|seen| seen.path).collect();
-    // The ref, the list of the index, its new file, the new pack.
+    // The ref, the listing of the index, the new index file, the new pack.
     assert_eq!(paths.len(), 4, "{paths:?}");
     assert_eq!(paths.iter().filter(|path| path.contains("/objects/")).count(), 1, "{paths:?}");
     assert_eq!(there.repo.store().partial_packs(), left_out);
@@ -214,7 +223,7 @@ fn a_clone_of_ten_thousand_files_takes_ten_requests() {
     proxy.take_counts();
     let there = Place::new();
     let mut remote = there.remote(service(), Arc::clone(&traffic));
-    let (there, _) = clone_into(there, &mut remote, Part::default()).unwrap();
+    let (there, _) = clone_into(there, &mut remote, PartialScope::default()).unwrap();
     let counts = proxy.take_counts();
     assert!(counts.total <= 10, "{counts:?}");
     same_files(&here, &there);

@@ -1,27 +1,35 @@
-//! What every service keeps to, whatever is behind it.
+//! The contract of every service.
 
-use std::{collections::BTreeMap, io::Write as _, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use snap_nettest::{
     DavOptions, DavServer, Fault, Kind, Proxy, Rule, S3Options, S3Server, SshServer,
 };
-use snap_remote::service::{
-    Progress, Service, Version, What, When,
-    client::{Client, PART_BYTES, WHOLE_BYTES},
-    folder::Folder,
-    memory::Memory,
-    open::{Secrets, open},
+use snap_remote::{
+    location::Location,
+    service::{
+        FailureReason, ObjectVersion, Service, UploadProgress, WriteCondition,
+        client::{Client, PART_BYTES, WHOLE_BYTES},
+        folder::FolderService,
+        memory::MemoryService,
+        open::{RemoteCredentials, open},
+        sftp::{SftpService, SshHost},
+    },
 };
+use snap_testkit::skip::skip_without_program;
 
-use crate::place::{Draw, bucket, hasty};
+use crate::place::{Draw, Place, branch, bucket, hasty};
 
-/// Keys such as refs may have.
-const ODD: [&str; 6] = [
+/// Unusual keys that refs may have.
+const ODD: [&str; 9] = [
     "refs/heads/with space",
     "refs/heads/ümläut-日本",
     "refs/heads/a+b&c=d",
     "refs/heads/100%25",
+    "refs/heads/p%41q",
+    "refs/heads/fix",
+    "refs/heads/fix#12",
     "refs/heads/deep/er/still",
     "refs/tags/v1.0~x'(y)",
 ];
@@ -34,29 +42,32 @@ async fn keys(service: &Arc<dyn Service>, prefix: &str) -> Vec<String> {
 }
 
 async fn reads_and_writes(service: &Arc<dyn Service>) {
-    assert_eq!(service.read_whole("nothing", 9).await.unwrap_err().what, What::NotFound);
-    assert_eq!(service.read("no/thing", 0..4).await.unwrap_err().what, What::NotFound);
+    assert_eq!(service.read_whole("nothing", 9).await.unwrap_err().reason, FailureReason::NotFound);
+    assert_eq!(service.read("no/thing", 0..4).await.unwrap_err().reason, FailureReason::NotFound);
     assert_eq!(service.length("nothing").await.unwrap(), None);
     assert_eq!(keys(service, "objects/").await, Vec::<String>::new());
-    assert_eq!(service.peek("", 8).await.unwrap(), Vec::<String>::new());
+    assert_eq!(service.list_some("", 8).await.unwrap(), Vec::<String>::new());
     service.remove("nothing").await.unwrap();
     let bytes = Bytes::from_static(b"0123456789");
-    service.write("objects/one", bytes.clone(), When::Always).await.unwrap();
+    service.write("objects/one", bytes.clone(), WriteCondition::Always).await.unwrap();
     assert_eq!(service.read_whole("objects/one", 99).await.unwrap().bytes, bytes);
     assert_eq!(service.read_whole("objects/one", 10).await.unwrap().bytes, bytes);
-    assert_eq!(service.read_whole("objects/one", 9).await.unwrap_err().what, What::TooLong);
+    assert_eq!(
+        service.read_whole("objects/one", 9).await.unwrap_err().reason,
+        FailureReason::TooLong
+    );
     assert_eq!(service.read("objects/one", 3..7).await.unwrap().bytes, "3456");
     assert_eq!(service.read("objects/one", 0..1).await.unwrap().bytes, "0");
-    assert_eq!(service.read("objects/one", 8..12).await.unwrap_err().what, What::Short);
+    assert_eq!(service.read("objects/one", 8..12).await.unwrap_err().reason, FailureReason::Short);
     assert_eq!(service.length("objects/one").await.unwrap(), Some(10));
-    service.write("objects/one", "other".into(), When::Always).await.unwrap();
+    service.write("objects/one", "other".into(), WriteCondition::Always).await.unwrap();
     assert_eq!(service.read_whole("objects/one", 99).await.unwrap().bytes, "other");
-    service.write("objects/two", "2".into(), When::Always).await.unwrap();
-    service.write("config.toml", "3".into(), When::Always).await.unwrap();
+    service.write("objects/two", "2".into(), WriteCondition::Always).await.unwrap();
+    service.write("config.toml", "3".into(), WriteCondition::Always).await.unwrap();
     assert_eq!(keys(service, "objects/").await, ["objects/one", "objects/two"]);
     let listed = service.list("objects/").await.unwrap();
     assert_eq!(listed.iter().map(|object| object.bytes).sum::<u64>(), 6);
-    let some = service.peek("", 8).await.unwrap();
+    let some = service.list_some("", 8).await.unwrap();
     assert!(some.iter().any(|key| key.starts_with("objects/")), "{some:?}");
     let many = ["objects/one", "objects/two", "objects/three"].map(str::to_owned);
     service.remove_many(&many).await.unwrap();
@@ -66,7 +77,7 @@ async fn reads_and_writes(service: &Arc<dyn Service>) {
 
 async fn odd_keys(service: &Arc<dyn Service>) {
     for (number, key) in ODD.iter().enumerate() {
-        service.write(key, number.to_string().into(), When::Always).await.unwrap();
+        service.write(key, number.to_string().into(), WriteCondition::Always).await.unwrap();
     }
     let mut odd: Vec<String> = ODD.map(str::to_owned).into();
     odd.sort();
@@ -85,20 +96,29 @@ async fn keeps_conditions(service: &Arc<dyn Service>) {
     }
     let write = |text: &'static str, when| service.write("refs/x", text.into(), when);
     let version = || async { service.read_whole("refs/x", 99).await.unwrap().version.unwrap() };
-    write("1", When::Absent).await.unwrap();
-    assert_eq!(write("2", When::Absent).await.unwrap_err().what, What::Conflict);
-    let first: Version = version().await;
-    write("2", When::Unchanged(first.clone())).await.unwrap();
-    assert_eq!(write("3", When::Unchanged(first)).await.unwrap_err().what, What::Conflict);
+    write("1", WriteCondition::Absent).await.unwrap();
+    assert_eq!(
+        write("2", WriteCondition::Absent).await.unwrap_err().reason,
+        FailureReason::Conflict
+    );
+    let first: ObjectVersion = version().await;
+    write("2", WriteCondition::Unchanged(first.clone())).await.unwrap();
+    assert_eq!(
+        write("3", WriteCondition::Unchanged(first)).await.unwrap_err().reason,
+        FailureReason::Conflict
+    );
     assert_eq!(service.read_whole("refs/x", 99).await.unwrap().bytes, "2");
     let second = version().await;
     service.remove("refs/x").await.unwrap();
-    assert_eq!(write("3", When::Unchanged(second)).await.unwrap_err().what, What::Conflict);
-    // Of many, one wins.
+    assert_eq!(
+        write("3", WriteCondition::Unchanged(second)).await.unwrap_err().reason,
+        FailureReason::Conflict
+    );
+    // Of many concurrent writers, one wins.
     let writes = (0..16).map(|number: u32| {
         let service = Arc::clone(service);
         tokio::spawn(async move {
-            let write = service.write("refs/y", number.to_string().into(), When::Absent);
+            let write = service.write("refs/y", number.to_string().into(), WriteCondition::Absent);
             write.await.is_ok()
         })
     });
@@ -111,7 +131,7 @@ async fn large_files(service: &Arc<dyn Service>, length: u64) {
     let path = folder.path().join("large");
     fs_err::write(&path, Draw(7).bytes(length as usize)).unwrap();
     let client = Client::new(Arc::clone(service), hasty(), Arc::default());
-    let progress = Progress::default();
+    let progress = UploadProgress::default();
     client.write_file("objects/large", (&path, length), &progress).await.unwrap();
     assert_eq!(progress.bytes(), length);
     assert_eq!(service.length("objects/large").await.unwrap(), Some(length));
@@ -120,12 +140,12 @@ async fn large_files(service: &Arc<dyn Service>, length: u64) {
     assert_eq!(hash(&found), hash(&fs_err::read(&path).unwrap()));
     progress.stop();
     let error = client.write_file("objects/other", (&path, length), &progress).await.unwrap_err();
-    assert_eq!(error.what, What::Stopped);
+    assert_eq!(error.reason, FailureReason::Stopped);
     assert_eq!(service.length("objects/other").await.unwrap(), None);
 }
 
-/// A pack of which the bytes are not those that its name says, as when it is damaged
-/// while it is sent, never lies under its name.
+/// A pack whose bytes do not hash to its name, as when it is damaged while it is sent, never
+/// becomes visible under its name.
 async fn packs_are_hashed_as_they_go(service: &Arc<dyn Service>, lengths: [u64; 2]) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pack");
@@ -133,11 +153,12 @@ async fn packs_are_hashed_as_they_go(service: &Arc<dyn Service>, lengths: [u64; 
     for length in lengths {
         let mut bytes = Draw(length).bytes(length as usize);
         let key = format!("objects/{}", blake3::hash(&bytes).to_hex());
-        // Behind the first part.
+        // The damage is after the first part.
         *bytes.last_mut().unwrap() ^= 1;
         fs_err::write(&path, &bytes).unwrap();
-        let write = async || client.write_file(&key, (&path, length), &Progress::default()).await;
-        assert_eq!(write().await.unwrap_err().what, What::Damaged, "{length}");
+        let write =
+            async || client.write_file(&key, (&path, length), &UploadProgress::default()).await;
+        assert_eq!(write().await.unwrap_err().reason, FailureReason::Damaged, "{length}");
         assert_eq!(service.length(&key).await.unwrap(), None, "{length}");
         *bytes.last_mut().unwrap() ^= 1;
         fs_err::write(&path, &bytes).unwrap();
@@ -159,7 +180,7 @@ fn keeps_to_it(service: &Arc<dyn Service>) {
 
 #[test]
 fn memory_keeps_to_the_contract() {
-    let service: Arc<dyn Service> = Arc::new(Memory::named("contract", Arc::default()));
+    let service: Arc<dyn Service> = Arc::new(MemoryService::named("contract", Arc::default()));
     keeps_to_it(&service);
 }
 
@@ -167,7 +188,7 @@ fn memory_keeps_to_the_contract() {
 fn a_folder_keeps_to_the_contract() {
     let folder = tempfile::tempdir().unwrap();
     let service: Arc<dyn Service> =
-        Arc::new(Folder::new(folder.path().join("store"), Arc::default()));
+        Arc::new(FolderService::new(folder.path().join("store"), Arc::default()));
     keeps_to_it(&service);
 }
 
@@ -178,11 +199,36 @@ fn a_bucket_keeps_to_the_contract() {
     assert_eq!(server.unfinished_uploads(), Vec::<String>::new());
 }
 
-/// The variable that says where, in the process that has an `ssh` of its own.
+/// The variable with the server, in the child process whose `PATH` has a special `ssh`.
 const SFTP: &str = "SNAP_TEST_SFTP";
 
-/// `ssh` is found by the `PATH`, which a test cannot change for itself: so it
-/// runs once more, as another process.
+/// On a file server a folder is not an object, and a listing has a limit.
+async fn folders_are_no_objects(host: SftpService) {
+    for key in ["many/a", "many/b/c", "refs/heads/x/y"] {
+        host.write(key, "x".into(), WriteCondition::Always).await.unwrap();
+    }
+    assert_eq!(host.length("many/b").await.unwrap(), None);
+    let read = async |key| host.read_whole(key, 99).await.unwrap_err().reason;
+    assert_eq!(read("many/b").await, FailureReason::NotAFile);
+    assert_eq!(read("refs/heads/x").await, FailureReason::NotFound);
+    let write =
+        async |key| host.write(key, "x".into(), WriteCondition::Always).await.unwrap_err().reason;
+    assert_eq!(write("refs/heads/x").await, FailureReason::Refused, "a folder has this name");
+    assert_eq!(
+        write("many/a/below").await,
+        FailureReason::Refused,
+        "a file has the name of its folder"
+    );
+    assert_eq!(host.list("many/").await.unwrap().len(), 2);
+    // Two objects and a folder.
+    let host = host.listing_at_most(3);
+    assert_eq!(host.list("many/").await.unwrap().len(), 2);
+    let host = host.listing_at_most(2);
+    assert_eq!(host.list("many/").await.unwrap_err().reason, FailureReason::TooLong);
+}
+
+/// `ssh` is found through the `PATH`, which a test cannot change for itself. So the test runs
+/// once more in a child process.
 #[test]
 fn a_host_keeps_to_the_contract() {
     if let Ok(location) = std::env::var(SFTP) {
@@ -190,14 +236,16 @@ fn a_host_keeps_to_the_contract() {
         let options = BTreeMap::from([("key".to_owned(), options)]);
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let _entered = runtime.enter();
-        let service =
-            open(&location.parse().unwrap(), &options, &Secrets::default(), &Arc::default());
-        return keeps_to_it(&service.unwrap());
+        let location: Location = location.parse().unwrap();
+        let service = open(&location, &options, &RemoteCredentials::default(), &Arc::default());
+        keeps_to_it(&service.unwrap());
+        let host =
+            SshHost { key: options.get("key").cloned(), ..SshHost::parse(&location.authority) };
+        let host = SftpService::new(host, &format!("/{}", location.path), Arc::default());
+        return runtime.block_on(folders_are_no_objects(host));
     }
     let Some(server) = SshServer::start() else {
-        assert!(std::env::var_os("CI").is_none(), "sshd is missing; .ci/run installs it");
-        // Past the harness, which would keep it to itself.
-        std::io::stderr().write_all(b"skipped: OpenSSH is not here\n").unwrap();
+        skip_without_program("a test of SFTP", "sshd");
         return;
     };
     let folder = tempfile::tempdir().unwrap();
@@ -211,22 +259,23 @@ fn a_host_keeps_to_the_contract() {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     let left = fs_err::read_dir(folder.path().join("store/tmp")).unwrap().count();
-    assert_eq!(left, 0, "what was written aside has its name, or is cleared away");
+    assert_eq!(left, 0, "temporary objects remain");
 }
 
-/// A server of files empties a file before the first byte comes. A ref that was
-/// cut would never move again, and a pack that was cut counts for its readers.
+/// A file server truncates a file before the first byte arrives. A truncated ref could never move
+/// again, and a truncated pack would count for its readers.
 #[test]
 fn of_a_write_that_is_cut_nothing_is_seen() {
     let server = DavServer::start(DavOptions::default());
     let proxy = Proxy::start(&server.endpoint());
     let location = proxy.endpoint().replacen("http", "webdav", 1).parse().unwrap();
-    let open = || open(&location, &BTreeMap::new(), &Secrets::default(), &Arc::default());
+    let open = || open(&location, &BTreeMap::new(), &RemoteCredentials::default(), &Arc::default());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let service = open().unwrap();
-        let write =
-            |text: &'static str| service.write("refs/heads/main", text.into(), When::Always);
+        let write = |text: &'static str| {
+            service.write("refs/heads/main", text.into(), WriteCondition::Always)
+        };
         write("0123456789").await.unwrap();
         let kind = Kind::Put;
         proxy.add(Rule::new(Fault::CutRequest).kind(kind).times(1));
@@ -244,11 +293,117 @@ fn of_a_write_that_is_cut_nothing_is_seen() {
     });
 }
 
+/// A proxy that answers with 200 in place of the server has renamed nothing.
+#[test]
+fn an_answer_of_something_else_is_not_taken_for_a_rename() {
+    let server = DavServer::start(DavOptions::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let location = proxy.endpoint().replacen("http", "webdav", 1).parse().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let service =
+            open(&location, &BTreeMap::new(), &RemoteCredentials::default(), &Arc::default());
+        let service = service.unwrap();
+        let write = || service.write("objects/pack", "0123456789".into(), WriteCondition::Always);
+        proxy.add(Rule::new(Fault::Pretend).test(|seen| seen.method == "MOVE").times(1));
+        let error = write().await.unwrap_err();
+        assert!(error.reason.is_temporary(), "{error}");
+        assert_eq!(service.length("objects/pack").await.unwrap(), None);
+        write().await.unwrap();
+        assert_eq!(service.length("objects/pack").await.unwrap(), Some(10));
+        assert_eq!(proxy.counts().faults, 1);
+    });
+}
+
+/// A server or a proxy that confirms a rename as a server should may have renamed nothing, too.
+#[test]
+fn a_rename_that_was_confirmed_and_not_done_fails() {
+    let server = DavServer::start(DavOptions::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let location = proxy.endpoint().replacen("http", "webdav", 1).parse().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let file = server.folder().join("file");
+    fs_err::write(&file, "0123456789").unwrap();
+    runtime.block_on(async {
+        let service =
+            open(&location, &BTreeMap::new(), &RemoteCredentials::default(), &Arc::default());
+        let service = service.unwrap();
+        for (status, key) in [(201, "objects/pack"), (204, "index/file"), (201, "config.toml")] {
+            let confirmed = Fault::Refuse { status, code: "", retry_after_secs: None };
+            proxy.add(Rule::new(confirmed).test(|seen| seen.method == "MOVE").times(2));
+            let write = || service.write(key, "0123456789".into(), WriteCondition::Always);
+            for written in [write().await.map(drop), service.write_file(key, &file, 10).await] {
+                let error = written.unwrap_err();
+                assert!(error.reason.is_temporary(), "{key}: {error}");
+                assert_eq!(service.length(key).await.unwrap(), None);
+            }
+            write().await.unwrap();
+            assert_eq!(service.length(key).await.unwrap(), Some(10));
+        }
+        assert_eq!(keys(&service, "tmp/").await, Vec::<String>::new());
+    });
+}
+
+/// Redirects are not followed. A redirected rename would rename another object, and a redirected
+/// read would find no object.
+#[test]
+fn what_is_redirected_is_neither_done_nor_absent() {
+    let server = DavServer::start(DavOptions::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let location = proxy.endpoint().replacen("http", "webdav", 1).parse().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let service =
+            open(&location, &BTreeMap::new(), &RemoteCredentials::default(), &Arc::default());
+        let service = service.unwrap();
+        service
+            .write("refs/heads/main", "0123456789".into(), WriteCondition::Always)
+            .await
+            .unwrap();
+        fs_err::create_dir(server.folder().join("login")).unwrap();
+        // The second key needs a folder that does not exist.
+        for (method, key) in [("MOVE", "refs/heads/main"), ("MKCOL", "index/new")] {
+            proxy.add(Rule::new(Fault::Redirect).test(move |seen| seen.method == method).times(1));
+            let write = service.write(key, "abcdefghij".into(), WriteCondition::Always);
+            assert!(write.await.unwrap_err().to_string().contains("redirects to "), "{method}");
+        }
+        fs_err::remove_dir(server.folder().join("login")).unwrap();
+        proxy.add(Rule::new(Fault::Redirect).kind(Kind::Get).times(1));
+        let error = service.read_whole("refs/heads/main", 99).await.unwrap_err();
+        assert!(
+            error.reason != FailureReason::NotFound && error.to_string().contains("redirects to ")
+        );
+        assert_eq!(proxy.counts().faults, 3);
+        assert_eq!(service.read_whole("refs/heads/main", 99).await.unwrap().bytes, "0123456789");
+    });
+}
+
+/// A server may list a file as the content of a folder with its name, and send a page in place of
+/// a ref. Then the ref is unreadable, not absent.
+#[test]
+fn a_page_in_place_of_a_ref_does_not_make_it_absent() {
+    let server = DavServer::start(DavOptions::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let location = proxy.endpoint().replacen("http", "webdav", 1).parse().unwrap();
+    let here = Place::new();
+    let _entered = here.runtime.enter();
+    let service =
+        || open(&location, &BTreeMap::new(), &RemoteCredentials::default(), &Arc::default());
+    let commit = here.change("a", "first");
+    here.push(&mut here.remote(service().unwrap(), "remote"), commit).unwrap();
+    proxy.add(Rule::new(Fault::Pretend).kind(Kind::Get).path("refs/heads/main").times(1));
+    let remote = here.remote(service().unwrap(), "remote");
+    let read = || here.runtime.block_on(remote.read_ref(&branch("main")));
+    let error = read().unwrap_err();
+    assert!(error.to_string().contains("refs/heads/main"), "{error}");
+    assert!(read().is_ok());
+}
+
 #[test]
 fn a_share_keeps_to_the_contract() {
     let server = DavServer::start(DavOptions::default());
     let location = format!("{}/some/folder", server.endpoint().replacen("http", "webdav", 1));
     let location = location.parse().unwrap();
-    let service = open(&location, &BTreeMap::new(), &Secrets::default(), &Arc::default());
+    let service = open(&location, &BTreeMap::new(), &RemoteCredentials::default(), &Arc::default());
     keeps_to_it(&service.unwrap());
 }

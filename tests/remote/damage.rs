@@ -1,4 +1,4 @@
-//! Pull and clone over bad networks, and from buckets that lie.
+//! Pull and clone over faulty networks, and from buckets with wrong data.
 
 use std::{
     sync::{
@@ -17,7 +17,7 @@ use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
     service::traffic::Traffic,
     store::{RemoteError, RemoteStore},
-    transfer::{partly::Part, pull},
+    transfer::{partial::PartialScope, pull},
 };
 use snap_testkit::bytes::Corpus;
 
@@ -33,7 +33,7 @@ struct There {
 }
 
 impl There {
-    /// Five packs of 400 KB.
+    /// Creates five packs of 400 KB.
     fn new() -> Self {
         let server = S3Server::start(S3Options::default());
         let proxy = Proxy::start(&server.endpoint());
@@ -74,6 +74,8 @@ fn a_bad_network_is_no_reason_to_end_up_with_less() {
         Rule::new(Fault::LoseReply).chance(0.3, 2).times(6),
         Rule::new(Fault::Truncate).path("objects/").times(2),
         Rule::new(Fault::FlipReply).path("objects/").times(1),
+        Rule::new(Fault::LengthenReply).path("objects/").times(2),
+        Rule::new(Fault::FlipReply).path("index/").times(1),
         Rule::new(Fault::retry_after(503, 1)).path("objects/").times(2),
         Rule::new(Fault::status(500)).kind(Kind::List).times(1),
         Rule::new(Fault::Delay(Duration::from_millis(20))),
@@ -89,13 +91,16 @@ fn a_bad_network_is_no_reason_to_end_up_with_less() {
     let rules = [
         Rule::new(Fault::Reset).chance(0.3, 3).times(6),
         Rule::new(Fault::Truncate).path("objects/").times(2),
+        Rule::new(Fault::FlipReply).path("objects/").times(1),
+        Rule::new(Fault::LengthenReply).path("objects/").times(2),
+        Rule::new(Fault::FlipReply).path("index/").times(1),
         Rule::new(Fault::retry_after(503, 1)).path("objects/").times(2),
     ];
     for rule in rules {
         there.proxy.add(rule);
         let place = Place::new();
         let mut remote = there.remote(&place);
-        let (place, _) = clone_into(place, &mut remote, Part::default()).unwrap();
+        let (place, _) = clone_into(place, &mut remote, PartialScope::default()).unwrap();
         assert_eq!(place.repo.store().partial_packs(), []);
         there.proxy.clear_rules();
     }
@@ -125,14 +130,14 @@ fn a_bucket_that_lies_is_found_out_and_nothing_here_is_changed() {
 
         let clone = Place::new();
         let mut remote = there.remote(&clone);
-        let packs = snap_remote::distant::RemotePacks::new(
+        let packs = snap_remote::remote_packs::RemotePacks::new(
             &remote,
-            snap_remote::distant::Waiting::patiently(clone.runtime.handle()),
+            snap_remote::remote_packs::BlockingContext::without_stop(clone.runtime.handle()),
         );
         let Place { folder, repo, runtime } = clone;
         let repo = repo.with_distant(Arc::new(packs.clone()));
-        let from = snap_remote::transfer::clone::From { remote: &mut remote, packs: &packs };
-        let options = snap_remote::transfer::clone::Options::default();
+        let from = snap_remote::transfer::clone::CloneSource { remote: &mut remote, packs: &packs };
+        let options = snap_remote::transfer::clone::CloneOptions::default();
         let cloned: Result<_, RemoteError> = snap_remote::transfer::clone::run(
             repo.store(),
             from,
@@ -145,13 +150,13 @@ fn a_bucket_that_lies_is_found_out_and_nothing_here_is_changed() {
         assert!(error.to_string().contains(&name), "{what}: {error}");
         drop(folder);
 
-        // Once it is right again, so is what is pulled.
+        // Once the bucket is intact again, a pull succeeds.
         there.server.load(whole.clone());
         assert_eq!(place.pull(&mut there.remote(&place)).unwrap().added.packs, 5);
     }
 }
 
-/// Stops after the first part that came.
+/// An observer that cancels after the first received part.
 #[derive(Default)]
 struct StopsEarly {
     received: AtomicU64,
@@ -171,7 +176,8 @@ impl Observer for StopsEarly {
 fn what_an_interrupted_pull_received_is_not_fetched_again() {
     let there = There::new();
     let place = Place::new();
-    let options = pull::Options { name: main_branch(), level: 3, part: Part::default() };
+    let options =
+        pull::PullOptions { name: main_branch(), level: 3, part: PartialScope::default() };
     let early = StopsEarly::default();
     let runtime = place.runtime.handle();
     let mut remote = there.remote(&place);
@@ -193,7 +199,7 @@ fn of_a_pack_of_which_little_is_missing_little_comes() {
     let server = S3Server::start(S3Options::default());
     let traffic = Arc::new(Traffic::default());
     let service = || bucket(&server.endpoint(), &server, &traffic);
-    // Both have the same contents, in packs of their own.
+    // Both stores have the same contents, in different packs.
     let (here, there) = (Place::new(), Place::new());
     for place in [&here, &there] {
         for number in 0..8_u64 {

@@ -1,5 +1,5 @@
-//! Packs elsewhere read by threads: what is asked for, how much is held, and
-//! that nobody waits for ever.
+//! Blocking reads of remote packs: which requests are sent, how much is held, and that no thread
+//! waits for ever.
 
 use std::{
     ops::Range,
@@ -15,14 +15,15 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use snap_core::{
     base::{id::PackId, kind::ErrorKind},
-    store::Distant,
+    store::RemoteFrames,
 };
 use snap_remote::{
-    distant::{Budget, RemotePacks, Waiting},
-    ranges::{Fetch, Link, Options, Planner, Wanted},
+    ranges::{FetchRange, JobOptions, LinkEstimate, NeededRange, RangePlanner},
+    remote_packs::{BlockingContext, PrefetchBudget, RemotePacks},
     service::{
-        Conditions, Listed, Object, Service, ServiceError, Version, When,
-        client::{Client, Policy},
+        ConditionalWrites, ListedObject, ObjectVersion, Service, ServiceError, StoredObject,
+        WriteCondition,
+        client::{Client, RequestPolicy},
         traffic::Traffic,
     },
     store::RemoteStore,
@@ -31,16 +32,16 @@ use tokio::{runtime::Runtime, time::Instant};
 
 use super::ranges::{broken, bytes_at};
 
-/// Objects whose bytes follow from their places.
+/// Objects whose bytes are computed from their positions.
 #[derive(Debug, Default)]
 struct Endless {
     latency: Duration,
-    /// Nothing is answered while this is set.
+    /// While set, no request is answered.
     silent: AtomicBool,
     fails: AtomicU64,
     requests: Mutex<Vec<Range<u64>>>,
     under_way: AtomicU64,
-    /// Bytes that were answered.
+    /// Bytes sent in answers.
     answered: AtomicU64,
 }
 
@@ -49,7 +50,7 @@ impl Service for Endless {
         &'a self,
         key: &'a str,
         range: Range<u64>,
-    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
+    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
         Box::pin(async move {
             self.requests.lock().unwrap().push(range.clone());
             self.under_way.fetch_add(1, Ordering::Relaxed);
@@ -61,12 +62,12 @@ impl Service for Endless {
             let fails = |left: u64| left.checked_sub(1);
             if self.fails.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fails).is_ok() {
                 return Err(ServiceError {
-                    what: snap_remote::service::What::Denied,
+                    reason: snap_remote::service::FailureReason::Denied,
                     ..broken(key)
                 });
             }
             self.answered.fetch_add(range.end - range.start, Ordering::Relaxed);
-            Ok(Object { bytes: bytes_at("", &range), version: None })
+            Ok(StoredObject { bytes: bytes_at("", &range), version: None })
         })
     }
 
@@ -74,7 +75,7 @@ impl Service for Endless {
         &'a self,
         key: &'a str,
         _: u64,
-    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
+    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
         Box::pin(async move { Err(broken(key)) })
     }
 
@@ -82,12 +83,12 @@ impl Service for Endless {
         &'a self,
         _: &'a str,
         _: Bytes,
-        _: When,
-    ) -> BoxFuture<'a, Result<Option<Version>, ServiceError>> {
+        _: WriteCondition,
+    ) -> BoxFuture<'a, Result<Option<ObjectVersion>, ServiceError>> {
         Box::pin(async { Ok(None) })
     }
 
-    fn list<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Vec<Listed>, ServiceError>> {
+    fn list<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Vec<ListedObject>, ServiceError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
@@ -99,8 +100,8 @@ impl Service for Endless {
         Box::pin(async { Ok(()) })
     }
 
-    fn conditions(&self) -> Conditions {
-        Conditions { absent: false, unchanged: false }
+    fn conditions(&self) -> ConditionalWrites {
+        ConditionalWrites { absent: false, unchanged: false }
     }
 
     fn must_prove_conditions(&self) -> bool {
@@ -120,13 +121,14 @@ struct Here {
 fn here(service: Endless) -> Here {
     let runtime = Runtime::new().unwrap();
     let service = Arc::new(service);
-    let client = Client::new(Arc::clone(&service) as _, Policy::default(), Arc::default());
+    let client = Client::new(Arc::clone(&service) as _, RequestPolicy::default(), Arc::default());
     let cache = tempfile::tempdir().unwrap();
     let remote = RemoteStore::new(client, "test://endless".to_owned(), cache.path()).unwrap();
     let stopped = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stopped);
     let stop = Arc::new(move || flag.load(Ordering::Relaxed));
-    let packs = RemotePacks::new(&remote, Waiting { runtime: runtime.handle().clone(), stop });
+    let packs =
+        RemotePacks::new(&remote, BlockingContext { runtime: runtime.handle().clone(), stop });
     Here { runtime, service, packs, remote, stopped, _cache: cache }
 }
 
@@ -147,7 +149,7 @@ fn announced(count: u64) -> Vec<(PackId, Range<u64>)> {
 #[test]
 fn many_threads_read_what_was_announced_and_each_byte_comes_once() {
     let here = here(Endless::default());
-    here.packs.will_need(&announced(120));
+    here.packs.prefetch(&announced(120));
     let next = AtomicU64::new(0);
     thread::scope(|scope| {
         for _ in 0..4 {
@@ -183,14 +185,14 @@ fn all_who_want_one_range_share_one_request() {
 #[test]
 fn no_more_is_held_than_may_be_until_it_is_taken() {
     let here = here(Endless::default());
-    here.packs.will_need(&announced(150));
-    // The first of them is there once all that may be under way was asked for.
+    here.packs.prefetch(&announced(150));
+    // The first range has arrived once all requests within the limit were sent.
     here.packs.read(pack(), frame(0)).unwrap();
     let asked = || -> u64 {
         here.service.requests.lock().unwrap().iter().map(|range| range.end - range.start).sum()
     };
     assert!(asked() <= 64 << 20, "{}", asked());
-    // What was announced last is there for who waits for it, all the same.
+    // A range that was announced last is still available to a thread that waits for it.
     let bytes = here.packs.read(pack(), frame(149)).unwrap();
     assert!(bytes == bytes_at("", &frame(149)));
     for number in 1..149 {
@@ -205,24 +207,25 @@ fn no_more_is_held_than_may_be_until_it_is_taken() {
 fn many_stores_that_share_memory_hold_no_more_than_it_is() {
     const ROOM: u64 = 16 << 20;
     let here = here(Endless::default());
-    let budget = Budget::new(ROOM);
-    let waiting = Waiting::patiently(here.runtime.handle());
-    let packs: Vec<RemotePacks> =
-        (0..12).map(|_| RemotePacks::sharing(&here.remote, waiting.clone(), &budget)).collect();
+    let budget = PrefetchBudget::new(ROOM);
+    let waiting = BlockingContext::without_stop(here.runtime.handle());
+    let packs: Vec<RemotePacks> = (0..12)
+        .map(|_| RemotePacks::with_shared_budget(&here.remote, waiting.clone(), &budget))
+        .collect();
     for packs in &packs {
-        packs.will_need(&announced(40));
+        packs.prefetch(&announced(40));
         assert!(budget.held_bytes() <= ROOM, "{}", budget.held_bytes());
     }
     for number in 0..30 {
         for packs in &packs {
             let bytes = packs.read(pack(), frame(number)).unwrap();
             assert!(bytes == bytes_at("", &frame(number)));
-            // With what somebody waited for just now.
+            // The budget may be exceeded by the range that a thread waited for.
             assert!(budget.held_bytes() <= ROOM + FRAME, "{}", budget.held_bytes());
         }
     }
     drop(packs);
-    // Something of the last ones may just arrive.
+    // The last ranges may be arriving just now.
     let begin = Instant::now();
     while budget.held_bytes() > 0 {
         assert!(begin.elapsed() < Duration::from_secs(20), "{}", budget.held_bytes());
@@ -243,7 +246,7 @@ fn a_part_that_failed_is_asked_for_again_alone() {
 #[test]
 fn who_waits_gives_up_when_told_to_stop() {
     let here = here(Endless { silent: AtomicBool::new(true), ..Endless::default() });
-    here.packs.will_need(&announced(4));
+    here.packs.prefetch(&announced(4));
     thread::scope(|scope| {
         let waiting: Vec<_> = (0..6)
             .map(|number| {
@@ -276,10 +279,10 @@ async fn five_hundred_scattered_ranges_take_four_round_trips_with_a_client_as_it
     let latency = Duration::from_millis(100);
     let service = Arc::new(Endless { latency, ..Endless::default() });
     let traffic: Arc<Traffic> = Arc::default();
-    let client = Client::new(Arc::clone(&service) as _, Policy::default(), traffic);
-    let fetch: Arc<dyn Fetch> = Arc::new(client);
-    let planner = Planner::new(fetch, Arc::<Link>::default(), Options::default());
-    let wanted = |number: u64| Wanted {
+    let client = Client::new(Arc::clone(&service) as _, RequestPolicy::default(), traffic);
+    let fetch: Arc<dyn FetchRange> = Arc::new(client);
+    let planner = RangePlanner::new(fetch, Arc::<LinkEstimate>::default(), JobOptions::default());
+    let wanted = |number: u64| NeededRange {
         key: "a".into(),
         range: number * (2 << 20)..number * (2 << 20) + 10_000,
     };

@@ -1,11 +1,12 @@
-//! Tests of stores elsewhere.
+//! Tests of remote stores.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 mod ceilings;
 mod clone;
 mod contract;
 mod damage;
+mod damaged_index;
 mod distant;
 mod outside;
 mod parquet;

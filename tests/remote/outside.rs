@@ -1,42 +1,39 @@
-//! The same over services that others wrote, where the environment names some:
+//! The same tests with independent services, if the environment names some:
 //! `tests/net/versitygw.sh` and `tests/net/emulators.sh` do.
 
 use std::{
     collections::BTreeMap,
-    io::Write,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
 };
 
-use snap_remote::service::open::{Secrets, open};
+use snap_remote::service::open::{RemoteCredentials, open};
+use snap_testkit::skip::skip;
 
 use crate::transfer::there_and_back;
 
-/// Variables of one service: a location without a prefix, an endpoint, a name
-/// and a secret.
+/// The variables of one service: a location without a prefix, an endpoint, a name and a secret.
 struct Outside {
     name: &'static str,
     location: String,
     options: BTreeMap<String, String>,
-    secrets: Secrets,
+    secrets: RemoteCredentials,
 }
 
 impl Outside {
-    /// What the environment says of the service `name`; `None` where it says
-    /// nothing.
+    /// Reads the variables of the service `name`; returns `None` if they are not set.
     fn of(name: &'static str, scheme: &str, more: &[(&str, &str)]) -> Option<Self> {
         let var = |what: &str| std::env::var(format!("SNAP_TEST_{name}_{what}")).ok();
         let Some(endpoint) = var("ENDPOINT") else {
-            // Past the harness, which would keep it to itself.
-            let line = format!("skipped: SNAP_TEST_{name}_ENDPOINT is not set\n");
-            std::io::stderr().write_all(line.as_bytes()).unwrap();
+            let reason = format!("SNAP_TEST_{name}_ENDPOINT is not set");
+            skip("a test against a service of others", &reason);
             return None;
         };
         let mut options = BTreeMap::from([("endpoint".to_owned(), endpoint)]);
         options.extend(more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
-        let secrets = Secrets { name: var("KEY"), secret: var("SECRET"), session: None };
+        let secrets = RemoteCredentials { name: var("KEY"), secret: var("SECRET"), session: None };
         let location = format!("{scheme}://{}", var("BUCKET").unwrap());
         Some(Self { name, location, options, secrets })
     }

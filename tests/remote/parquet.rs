@@ -9,8 +9,8 @@ use parquet::{
 };
 use snap_nettest::{Proxy, S3Options, S3Server};
 use snap_remote::{
-    distant::Waiting,
-    reading::{Reading, Which},
+    reader::{RefSelection, RemoteReader},
+    remote_packs::BlockingContext,
     service::traffic::Traffic,
 };
 
@@ -24,7 +24,7 @@ const GROUPS: usize = 50;
 const COLUMNS: usize = 12;
 const ROWS: usize = 160;
 
-/// About 800 KiB.
+/// Returns a table of about 800 KiB.
 fn table() -> Vec<u8> {
     let columns: String =
         (0..COLUMNS).map(|n| format!("required double column{n};")).collect::<Vec<_>>().join(" ");
@@ -65,9 +65,10 @@ fn all_columns_of_a_small_table_are_read_by_four_requests() {
 
     let there = Place::new();
     let remote = there.remote(service(), Arc::clone(&traffic));
-    let waiting = Waiting::patiently(there.runtime.handle());
+    let waiting = BlockingContext::without_stop(there.runtime.handle());
     let spec = "main:data/table.parquet";
-    let reading = Reading::open(remote, Which::Of(&[spec.as_bytes()]), &waiting).unwrap();
+    let reading =
+        RemoteReader::open(remote, RefSelection::Revisions(&[spec.as_bytes()]), &waiting).unwrap();
     let content = example::open_file(&reading, spec).unwrap();
     proxy.take_counts();
     let scanned = example::scan(example::Parts::of(content, there.runtime.handle())).unwrap();

@@ -1,4 +1,4 @@
-//! How long is waited: under limits, in silence, and once somebody wants to stop.
+//! Waiting: under rate limits, during silence, and until a stop request.
 
 use std::{
     sync::{
@@ -13,10 +13,10 @@ use snap_core::base::observe::{Note, Observer};
 use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
     service::{
-        Conditions, Service, ServiceError, Stop, What, When,
-        client::{Client, Policy},
-        memory::Memory,
-        opendal::Bucket,
+        CancellationToken, ConditionalWrites, FailureReason, Service, ServiceError, WriteCondition,
+        client::{Client, RequestPolicy},
+        memory::MemoryService,
+        opendal::OpendalService,
         transport::Transport,
     },
     store::{RemoteError, claims::LEASE},
@@ -25,17 +25,17 @@ use tokio::time::{Instant, sleep};
 
 use crate::place::{Place, Wrapped, branch, bucket, hasty};
 
-const NONE: Conditions = Conditions { absent: false, unchanged: false };
+const NONE: ConditionalWrites = ConditionalWrites { absent: false, unchanged: false };
 
 fn virtual_time() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
 }
 
-/// A stop, and what asks for it.
-fn stop() -> (Stop, Arc<AtomicBool>) {
+/// Returns a stop flag, and the variable that sets it.
+fn stop() -> (CancellationToken, Arc<AtomicBool>) {
     let asked = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&asked);
-    (Stop::when(move || told.load(SeqCst)), asked)
+    (CancellationToken::from_fn(move || told.load(SeqCst)), asked)
 }
 
 async fn ask_after(asked: Arc<AtomicBool>, seconds: u64) {
@@ -55,15 +55,16 @@ async fn a_body_that_stops_coming_is_given_up() {
         .access_key_id(server.access_key())
         .secret_access_key(server.secret_key())
         .disable_config_load();
-    let transport = Transport::new(Arc::default()).unwrap().bearing(Duration::from_millis(200));
-    let service = Bucket::over_http(Operator::new(builder).unwrap(), transport);
+    let transport =
+        Transport::new(Arc::default()).unwrap().with_silence_timeout(Duration::from_millis(200));
+    let service = OpendalService::over_http(Operator::new(builder).unwrap(), transport);
     proxy.add(Rule::new(Fault::StallBody).kind(Kind::Get).times(2));
-    // Long after: without it, never.
+    // Much longer than the timeout for silence: without that timeout the test would hang.
     let long = Duration::from_secs(60);
     for read in [service.read_whole("x", 100_000), service.read("x", 10..90_000)] {
         let read = tokio::time::timeout(long, read);
-        let error = read.await.expect("it is given up").unwrap_err();
-        assert_eq!(error.what, What::Temporary, "{error}");
+        let error = read.await.expect("the request times out").unwrap_err();
+        assert_eq!(error.reason, FailureReason::Temporary, "{error}");
     }
     assert_eq!(service.read_whole("x", 100_000).await.unwrap().bytes.len(), 100_000);
 }
@@ -74,20 +75,20 @@ async fn a_limit_holds_within_a_request_and_for_each_attempt() {
     let proxy = Proxy::start(&server.endpoint());
     let limited = |limits| {
         let service = bucket(&proxy.endpoint(), &server, &Arc::default());
-        Client::new(service, Policy { limits, ..hasty() }, Arc::default())
+        Client::new(service, RequestPolicy { limits, ..hasty() }, Arc::default())
     };
     let client = limited((Some(400_000), None));
     proxy.add(Rule::new(Fault::status(500)).kind(Kind::Put).times(1));
     let began = Instant::now();
-    client.write("objects/x", vec![7; 100_000].into(), When::Always).await.unwrap();
-    // All but the last piece has been paid for, twice.
+    client.write("objects/x", vec![7; 100_000].into(), WriteCondition::Always).await.unwrap();
+    // All pieces but the last have waited for the rate limit, twice.
     assert!(began.elapsed() >= Duration::from_millis(400), "{:?}", began.elapsed());
     assert_eq!(server.get("some/prefix/objects/x").unwrap(), vec![7; 100_000]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     fs_err::write(&path, vec![8; 200_000]).unwrap();
     let began = Instant::now();
-    let progress = snap_remote::service::Progress::default();
+    let progress = snap_remote::service::UploadProgress::default();
     client.write_file("objects/y", (&path, 200_000), &progress).await.unwrap();
     assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
 
@@ -98,11 +99,11 @@ async fn a_limit_holds_within_a_request_and_for_each_attempt() {
     assert!(began.elapsed() >= Duration::from_millis(200), "{:?}", began.elapsed());
 }
 
-/// A service that is busy, and asks for a minute.
+/// Returns a service that is busy, and asks for a pause of a minute.
 fn busy() -> Arc<dyn Service> {
-    let memory = Arc::new(Memory::named("busy", Arc::default()));
+    let memory = Arc::new(MemoryService::named("busy", Arc::default()));
     Wrapped::failing_with(memory, |operation, key| {
-        let error = ServiceError::new(operation, key, What::Busy, String::new());
+        let error = ServiceError::new(operation, key, FailureReason::Busy, String::new());
         ServiceError { retry_after: Some(Duration::from_secs(60)), ..error }
     })
 }
@@ -111,37 +112,37 @@ fn busy() -> Arc<dyn Service> {
 fn who_wants_to_stop_waits_for_no_pause_and_no_limit() {
     virtual_time().block_on(async {
         let (stop, asked) = stop();
-        let client = Client::new(busy(), hasty(), Arc::default()).until(stop.clone());
+        let client = Client::new(busy(), hasty(), Arc::default()).with_cancellation(stop.clone());
         let began = Instant::now();
         let (read, ()) =
             futures::join!(client.read_whole("x", 1_000_000), ask_after(Arc::clone(&asked), 1));
-        assert_eq!(read.unwrap_err().what, What::Stopped);
+        assert_eq!(read.unwrap_err().reason, FailureReason::Stopped);
         assert!(began.elapsed() < Duration::from_secs(2));
 
         asked.store(false, SeqCst);
-        let memory = Arc::new(Memory::named("limited", Arc::default()));
-        let policy = Policy { limits: (Some(10), None), ..hasty() };
-        let client = Client::new(memory, policy, Arc::default()).until(stop);
-        client.write("x", vec![7; 1000].into(), When::Always).await.unwrap();
+        let memory = Arc::new(MemoryService::named("limited", Arc::default()));
+        let policy = RequestPolicy { limits: (Some(10), None), ..hasty() };
+        let client = Client::new(memory, policy, Arc::default()).with_cancellation(stop);
+        client.write("x", vec![7; 1000].into(), WriteCondition::Always).await.unwrap();
         let began = Instant::now();
-        let write = client.write("x", vec![8; 10].into(), When::Always);
+        let write = client.write("x", vec![8; 10].into(), WriteCondition::Always);
         let (written, ()) = futures::join!(write, ask_after(Arc::clone(&asked), 1));
-        assert_eq!(written.unwrap_err().what, What::Stopped);
+        assert_eq!(written.unwrap_err().reason, FailureReason::Stopped);
         assert!(began.elapsed() < Duration::from_secs(2));
-        // What must not stay behind goes all the same.
-        client.clear_away("x").await.unwrap();
+        // A cleanup is done even after a stop request.
+        client.remove_leftover("x").await.unwrap();
         asked.store(false, SeqCst);
         assert_eq!(client.length("x").await.unwrap(), None);
     });
 }
 
-/// Keeps the names of refs whose claims are waited for.
+/// Records the names of refs whose claims are waited for.
 #[derive(Default)]
 struct Told(Mutex<Vec<String>>);
 
 impl Observer for Told {
     fn note(&self, note: Note<'_>) {
-        if let Note::ClaimHeld { name, location, .. } = note {
+        if let Note::RefClaimedElsewhere { name, location, .. } = note {
             self.0.lock().unwrap().push(format!("{name} at {location}"));
         }
     }
@@ -149,13 +150,14 @@ impl Observer for Told {
 
 #[test]
 fn who_waits_for_a_claim_is_told_and_leaves_none_behind_when_it_stops() {
-    let memory = Arc::new(Memory::named("stopped_claim", Arc::default()).with_conditions(NONE));
+    let memory =
+        Arc::new(MemoryService::named("stopped_claim", Arc::default()).with_conditions(NONE));
     let place = Place::new();
     let (stop, asked) = stop();
     let remote = place.remote_until(memory.clone(), "remote", stop);
     virtual_time().block_on(async {
         let theirs = "claims/heads/main/0123";
-        memory.write(theirs, "\n".into(), When::Always).await.unwrap();
+        memory.write(theirs, "\n".into(), WriteCondition::Always).await.unwrap();
         let slot = remote.slot(&branch("main")).await.unwrap();
         let told = Told::default();
         let began = Instant::now();
@@ -163,7 +165,7 @@ fn who_waits_for_a_claim_is_told_and_leaves_none_behind_when_it_stops() {
         let swap = remote.swap_observed(&name, &slot, (None, &told));
         let (swapped, ()) = futures::join!(swap, ask_after(asked, 20));
         let RemoteError::Service(error) = swapped.unwrap_err() else { panic!("not stopped") };
-        assert_eq!(error.what, What::Stopped);
+        assert_eq!(error.reason, FailureReason::Stopped);
         assert!(began.elapsed() < LEASE);
         assert_eq!(*told.0.lock().unwrap(), ["main at test://place"]);
         let left = memory.list("claims/").await.unwrap();
@@ -173,7 +175,7 @@ fn who_waits_for_a_claim_is_told_and_leaves_none_behind_when_it_stops() {
 
 #[test]
 fn a_ref_whose_write_has_begun_is_seen_to_its_end() {
-    let memory = Arc::new(Memory::named("begun", Arc::default()).with_conditions(NONE));
+    let memory = Arc::new(MemoryService::named("begun", Arc::default()).with_conditions(NONE));
     let place = Place::new();
     let (stop, asked) = stop();
     let service = Wrapped::new(memory.clone(), |_, operation, key| {
@@ -201,15 +203,15 @@ fn a_ref_whose_write_has_begun_is_seen_to_its_end() {
 fn a_service_that_says_when_to_come_again_is_asked_for_minutes_and_no_longer() {
     for (secs, goes_well) in [(200, true), (100_000, false)] {
         virtual_time().block_on(async {
-            let memory = Arc::new(Memory::named(&format!("busy_{secs}"), Arc::default()));
-            memory.write("x", "y".into(), When::Always).await.unwrap();
+            let memory = Arc::new(MemoryService::named(&format!("busy_{secs}"), Arc::default()));
+            memory.write("x", "y".into(), WriteCondition::Always).await.unwrap();
             let began = Instant::now();
             let failing = Wrapped::new(memory, move |_, _, _| {
                 Box::pin(async move { began.elapsed() < Duration::from_secs(secs) })
             });
             let mut failing = Arc::into_inner(failing).unwrap();
             failing.error = |operation, key| {
-                let error = ServiceError::new(operation, key, What::Busy, String::new());
+                let error = ServiceError::new(operation, key, FailureReason::Busy, String::new());
                 ServiceError { retry_after: Some(Duration::from_secs(1)), ..error }
             };
             let client = Client::new(Arc::new(failing), hasty(), Arc::default());

@@ -1,5 +1,5 @@
-//! How long is waited: as long as a service asks for, unless nothing more is
-//! wanted. In virtual time.
+//! Pauses between attempts: as long as a service asks for, or until a stop request. In virtual
+//! time.
 
 use std::{
     ops::Range,
@@ -13,27 +13,28 @@ use std::{
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use snap_remote::service::{
-    Conditions, Listed, Object, Progress, Service, ServiceError, Stop, Upload, Version, What, When,
-    client::{Client, Policy, WHOLE_BYTES},
+    CancellationToken, ConditionalWrites, FailureReason, ListedObject, MultipartUpload,
+    ObjectVersion, Service, ServiceError, StoredObject, UploadNote, UploadProgress, WriteCondition,
+    client::{Client, RequestPolicy, WHOLE_BYTES},
 };
 use tokio::time::{Instant, sleep};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A service that wants to be left alone.
+/// A service that is busy for some requests.
 #[derive(Debug)]
 struct Busy {
-    /// As many requests are refused.
+    /// Number of requests that are still refused.
     refused: Mutex<u32>,
     wait: Duration,
     aborted: Arc<AtomicBool>,
 }
 
-/// An upload of which no part arrives.
+/// An upload whose parts never arrive.
 struct Stuck(Arc<AtomicBool>);
 
-impl Upload for Stuck {
-    fn part(&mut self, _: Bytes) -> Reply<'_, ()> {
+impl MultipartUpload for Stuck {
+    fn send_part(&mut self, _: Bytes) -> Reply<'_, ()> {
         Box::pin(std::future::pending())
     }
 
@@ -56,7 +57,7 @@ impl Busy {
                 return Ok(value);
             }
             *refused -= 1;
-            let error = ServiceError::new("ask", "x", What::Busy, String::new());
+            let error = ServiceError::new("ask", "x", FailureReason::Busy, String::new());
             Err(ServiceError { retry_after: Some(self.wait), ..error })
         })
     }
@@ -64,30 +65,35 @@ impl Busy {
 
 type Reply<'a, T> = BoxFuture<'a, Result<T, ServiceError>>;
 
-fn object(length: u64) -> Object {
-    Object { bytes: vec![0; length as usize].into(), version: None }
+fn object(length: u64) -> StoredObject {
+    StoredObject { bytes: vec![0; length as usize].into(), version: None }
 }
 
-/// Asked for after a while.
-fn stop_after(pause: Duration) -> Stop {
+/// Returns a stop flag that is set after `pause`.
+fn stop_after(pause: Duration) -> CancellationToken {
     let end = Instant::now() + pause;
-    Stop::when(move || Instant::now() >= end)
+    CancellationToken::from_fn(move || Instant::now() >= end)
 }
 
 impl Service for Busy {
-    fn read<'a>(&'a self, _: &'a str, range: Range<u64>) -> Reply<'a, Object> {
+    fn read<'a>(&'a self, _: &'a str, range: Range<u64>) -> Reply<'a, StoredObject> {
         self.reply(object(range.end - range.start))
     }
 
-    fn read_whole<'a>(&'a self, _: &'a str, _: u64) -> Reply<'a, Object> {
+    fn read_whole<'a>(&'a self, _: &'a str, _: u64) -> Reply<'a, StoredObject> {
         self.reply(object(0))
     }
 
-    fn write<'a>(&'a self, _: &'a str, _: Bytes, _: When) -> Reply<'a, Option<Version>> {
+    fn write<'a>(
+        &'a self,
+        _: &'a str,
+        _: Bytes,
+        _: WriteCondition,
+    ) -> Reply<'a, Option<ObjectVersion>> {
         self.reply(None)
     }
 
-    fn list<'a>(&'a self, _: &'a str) -> Reply<'a, Vec<Listed>> {
+    fn list<'a>(&'a self, _: &'a str) -> Reply<'a, Vec<ListedObject>> {
         self.reply(Vec::new())
     }
 
@@ -99,12 +105,12 @@ impl Service for Busy {
         self.reply(())
     }
 
-    fn upload(&self, _: &str) -> Option<Box<dyn Upload>> {
+    fn upload(&self, _: &str, _: Arc<UploadNote>) -> Option<Box<dyn MultipartUpload>> {
         Some(Box::new(Stuck(Arc::clone(&self.aborted))))
     }
 
-    fn conditions(&self) -> Conditions {
-        Conditions { absent: true, unchanged: true }
+    fn conditions(&self) -> ConditionalWrites {
+        ConditionalWrites { absent: true, unchanged: true }
     }
 
     fn must_prove_conditions(&self) -> bool {
@@ -112,15 +118,15 @@ impl Service for Busy {
     }
 }
 
-fn client(refused: u32, wait: Duration, stop: Duration, policy: Policy) -> Client {
+fn client(refused: u32, wait: Duration, stop: Duration, policy: RequestPolicy) -> Client {
     let busy = Busy { refused: Mutex::new(refused), wait, aborted: Arc::default() };
-    Client::new(Arc::new(busy), policy, Arc::default()).until(stop_after(stop))
+    Client::new(Arc::new(busy), policy, Arc::default()).with_cancellation(stop_after(stop))
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_service_is_left_alone_for_as_long_as_it_asks_for() {
     let began = Instant::now();
-    let client = client(2, SECOND * 40, SECOND * 1000, Policy::default());
+    let client = client(2, SECOND * 40, SECOND * 1000, RequestPolicy::default());
     client.list("").await.unwrap();
     assert_eq!(began.elapsed().as_secs(), 1 + 40 + 1 + 40 + 1);
 }
@@ -128,22 +134,23 @@ async fn a_service_is_left_alone_for_as_long_as_it_asks_for() {
 #[tokio::test(start_paused = true)]
 async fn whoever_stops_does_not_wait_to_the_end_of_a_pause() {
     let began = Instant::now();
-    let client = client(9, SECOND * 40, SECOND * 50, Policy::default());
-    let error = client.write("x", Bytes::new(), When::Always).await.unwrap_err();
-    assert_eq!((error.what, began.elapsed().as_secs()), (What::Stopped, 50));
+    let client = client(9, SECOND * 40, SECOND * 50, RequestPolicy::default());
+    let error = client.write("x", Bytes::new(), WriteCondition::Always).await.unwrap_err();
+    assert_eq!((error.reason, began.elapsed().as_secs()), (FailureReason::Stopped, 50));
 }
 
 #[tokio::test(start_paused = true)]
 async fn whoever_stops_does_not_wait_until_bytes_are_paid_for() {
     let began = Instant::now();
     let limits = (Some(10), Some(10));
-    let client = client(0, SECOND, SECOND * 50, Policy { limits, ..Policy::default() });
+    let client =
+        client(0, SECOND, SECOND * 50, RequestPolicy { limits, ..RequestPolicy::default() });
     let error = loop {
         if let Err(error) = client.read("x", 0..1000).await {
             break error;
         }
     };
-    assert_eq!((error.what, began.elapsed().as_secs()), (What::Stopped, 50));
+    assert_eq!((error.reason, began.elapsed().as_secs()), (FailureReason::Stopped, 50));
 }
 
 #[tokio::test]
@@ -154,9 +161,9 @@ async fn whoever_stops_does_not_wait_for_parts_and_has_them_removed() {
     fs_err::File::create(&path).unwrap().set_len(length).unwrap();
     let aborted = Arc::<AtomicBool>::default();
     let busy = Busy { refused: Mutex::default(), wait: SECOND, aborted: aborted.clone() };
-    let client = Client::new(Arc::new(busy), Policy::default(), Arc::default());
-    let client = client.until(stop_after(SECOND / 2));
-    let written = client.write_file("x", (&path, length), &Progress::default()).await;
-    assert_eq!(written.unwrap_err().what, What::Stopped);
+    let client = Client::new(Arc::new(busy), RequestPolicy::default(), Arc::default());
+    let client = client.with_cancellation(stop_after(SECOND / 2));
+    let written = client.write_file("x", (&path, length), &UploadProgress::default()).await;
+    assert_eq!(written.unwrap_err().reason, FailureReason::Stopped);
     assert!(aborted.load(Ordering::Relaxed));
 }

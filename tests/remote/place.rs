@@ -1,4 +1,4 @@
-//! A store here with files to commit, and services to push it to.
+//! A local store with files to commit, and services to push to.
 
 use std::sync::{
     Arc, Mutex,
@@ -13,23 +13,24 @@ use snap_core::{
     base::{id::CommitId, observe::Silent},
     disk::Disk,
     ops::{
-        commit::{self, Options as Commit, Source},
+        commit::{self, CommitOptions as Commit, CommitSource},
         reach,
     },
-    repo::{Change, Config, RefName, Repo},
-    store::{Marks, Place as At},
+    repo::{Config, RefLogMessage, RefName, Repo},
+    store::{Marks, ObjectLocation as At},
 };
 use snap_nettest::S3Server;
 use snap_remote::{
     service::{
-        Conditions, Listed, Object, Service, ServiceError, Stop, Version, What, When,
-        client::{Client, Policy},
-        opendal::Bucket,
+        CancellationToken, ConditionalWrites, FailureReason, ListedObject, ObjectVersion, Service,
+        ServiceError, StoredObject, WriteCondition,
+        client::{Client, RequestPolicy},
+        opendal::OpendalService,
         traffic::Traffic,
         transport::Transport,
     },
     store::{RemoteError, RemoteStore},
-    transfer::{partly::Part, pull, push},
+    transfer::{partial::PartialScope, pull, push},
 };
 use tokio::runtime::Runtime;
 
@@ -37,13 +38,13 @@ pub(crate) fn branch(name: &str) -> RefName {
     RefName::branch(name).unwrap()
 }
 
-/// Retries that cost no time worth mentioning.
-pub(crate) fn hasty() -> Policy {
+/// A policy whose retries take almost no time.
+pub(crate) fn hasty() -> RequestPolicy {
     let pause = Duration::from_millis(1);
-    Policy { pause, longest_pause: pause, attempts: 4, ..Policy::default() }
+    RequestPolicy { pause, longest_pause: pause, attempts: 4, ..RequestPolicy::default() }
 }
 
-/// Numbers that follow from a seed (splitmix64).
+/// Pseudo-random numbers from a seed (SplitMix64).
 pub(crate) struct Draw(pub(crate) u64);
 
 impl Draw {
@@ -61,7 +62,7 @@ impl Draw {
     }
 }
 
-/// A store with a folder to commit.
+/// A local store with a folder to commit.
 pub(crate) struct Place {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) repo: Repo,
@@ -91,7 +92,7 @@ impl Place {
     }
 
     pub(crate) fn commit(&self) -> CommitId {
-        let source = Source::Folder(self.folder.path().join("files"));
+        let source = CommitSource::Folder(self.folder.path().join("files"));
         // With one thread, each object has the same place in the pack in every run.
         let (author, host, jobs) = ("ada".into(), "laptop".into(), Some(1));
         let options = Commit { author, host, jobs, ..Commit::default() };
@@ -104,7 +105,7 @@ impl Place {
         self.commit()
     }
 
-    /// A store elsewhere, of which is known what the cache `cache` holds.
+    /// Opens a remote store with its mirror in `cache`.
     pub(crate) fn remote(&self, service: Arc<dyn Service>, cache: &str) -> RemoteStore {
         self.remote_counting(service, cache, Arc::default())
     }
@@ -120,28 +121,28 @@ impl Place {
         RemoteStore::new(client, "test://place".to_owned(), &cache).unwrap()
     }
 
-    /// The same, of which `stop` is asked whether to go on.
+    /// As [`Self::remote`], with a stop flag.
     pub(crate) fn remote_until(
         &self,
         service: Arc<dyn Service>,
         cache: &str,
-        stop: Stop,
+        stop: CancellationToken,
     ) -> RemoteStore {
-        let client = Client::new(service, hasty(), Arc::default()).until(stop);
+        let client = Client::new(service, hasty(), Arc::default()).with_cancellation(stop);
         let cache = self.folder.path().join("store/cache").join(cache);
         RemoteStore::new(client, "test://place".to_owned(), &cache).unwrap()
     }
 
-    pub(crate) fn update(&self, name: &str, commit: CommitId) -> push::Update {
-        push::Update { name: branch(name), commit, moves: push::Move::Forward }
+    pub(crate) fn update(&self, name: &str, commit: CommitId) -> push::RefUpdate {
+        push::RefUpdate { name: branch(name), commit, moves: push::AllowedMove::Forward }
     }
 
     pub(crate) fn push_all(
         &self,
         remote: &mut RemoteStore,
-        refs: Vec<push::Update>,
-    ) -> Result<push::Outcome, RemoteError> {
-        let options = push::Options { refs, scratch: self.folder.path() };
+        refs: Vec<push::RefUpdate>,
+    ) -> Result<push::PushOutcome, RemoteError> {
+        let options = push::PushOptions { refs, scratch: self.folder.path() };
         push::run(&self.repo, remote, &options, (self.runtime.handle(), &Silent))
     }
 
@@ -149,14 +150,14 @@ impl Place {
         &self,
         remote: &mut RemoteStore,
         commit: CommitId,
-    ) -> Result<push::Outcome, RemoteError> {
-        let update = push::Update { name: self.branch.clone(), ..self.update("main", commit) };
+    ) -> Result<push::PushOutcome, RemoteError> {
+        let update = push::RefUpdate { name: self.branch.clone(), ..self.update("main", commit) };
         self.push_all(remote, vec![update])?.all_moved()
     }
 
-    pub(crate) fn plan(&self, remote: &mut RemoteStore, commit: CommitId) -> push::Plan {
+    pub(crate) fn plan(&self, remote: &mut RemoteStore, commit: CommitId) -> push::PushPlan {
         let refs = vec![self.update("main", commit)];
-        let options = push::Options { refs, scratch: self.folder.path() };
+        let options = push::PushOptions { refs, scratch: self.folder.path() };
         push::plan(&self.repo, remote, &options, (self.runtime.handle(), &Silent)).unwrap()
     }
 
@@ -166,23 +167,24 @@ impl Place {
         name: &RefName,
     ) -> Result<CommitId, RemoteError> {
         let level = self.repo.config().compression.level;
-        let options = pull::Options { name: name.clone(), level, part: Part::default() };
+        let options =
+            pull::PullOptions { name: name.clone(), level, part: PartialScope::default() };
         let outcome =
             pull::run(self.repo.store(), remote, &options, (self.runtime.handle(), &Silent))?;
         let now = snap_core::base::time::Time::now();
-        let change = Change { time: now, who: "ada", reason: "pull" };
+        let change = RefLogMessage { time: now, who: "ada", reason: "pull" };
         let old = self.repo.refs().read(name).unwrap();
         self.repo.refs().update(name, old, Some(outcome.commit), &change).unwrap();
         Ok(outcome.commit)
     }
 }
 
-/// Where a ref stands, of which all that it refers to is known to a client that
-/// knew nothing, and all packs of that are there. `None` when it is not there.
+/// Returns the commit of a ref, after checking with an empty mirror that everything it refers to
+/// is known and that all packs exist. `None` if the ref does not exist.
 pub(crate) fn complete(service: Arc<dyn Service>, name: &str) -> Option<CommitId> {
     let place = Place::new();
     let mut remote = place.remote(Arc::clone(&service), "fresh");
-    let standing = place.runtime.block_on(remote.standing(&branch(name))).unwrap()?;
+    let standing = place.runtime.block_on(remote.read_ref(&branch(name))).unwrap()?;
     place.runtime.block_on(remote.refresh()).unwrap();
     let packs = place.runtime.block_on(service.list("objects/")).unwrap();
     for id in remote.mirror().store().packs() {
@@ -218,25 +220,24 @@ pub(crate) fn s3(
     (access, secret): (&str, &str),
     bucket: &str,
     traffic: &Arc<Traffic>,
-) -> Bucket {
+) -> OpendalService {
     let builder = services::S3::default()
         .bucket(bucket)
         .region(S3Server::REGION)
         .endpoint(endpoint)
         .access_key_id(access)
         .secret_access_key(secret)
-        .root("/some/prefix")
         .checksum_algorithm("crc32c")
         .disable_config_load();
     let transport = Transport::new(Arc::clone(traffic)).unwrap();
-    Bucket::over_http(Operator::new(builder).unwrap(), transport)
+    OpendalService::over_http(Operator::new(builder).unwrap(), transport).below("some/prefix")
 }
 
-/// What is done before a call is passed on.
+/// Called before each call is passed on.
 type Before = Box<dyn Fn(u64, &'static str, &str) -> BoxFuture<'static, bool> + Send + Sync>;
 
-/// A service that is in the way of another: each call is first shown, with its
-/// number from 0, what it does and its key, and fails for good if that says so.
+/// A service that wraps another one. It shows each call to `before`, with its number from 0, its
+/// operation and its key. The call fails permanently if `before` returns true.
 pub(crate) struct Wrapped {
     inner: Arc<dyn Service>,
     calls: AtomicU64,
@@ -257,7 +258,7 @@ impl Wrapped {
         before: impl Fn(u64, &'static str, &str) -> BoxFuture<'static, bool> + Send + Sync + 'static,
     ) -> Arc<Self> {
         let error = |operation, key: &str| {
-            ServiceError::new(operation, key, What::Other, "it broke".to_owned())
+            ServiceError::new(operation, key, FailureReason::Other, "it broke".to_owned())
         };
         Arc::new(Self {
             inner,
@@ -268,7 +269,7 @@ impl Wrapped {
         })
     }
 
-    /// Fails always, and with that.
+    /// Makes every call fail with this error.
     pub(crate) fn failing_with(
         inner: Arc<dyn Service>,
         error: fn(&'static str, &str) -> ServiceError,
@@ -277,13 +278,13 @@ impl Wrapped {
         Arc::new(Self { error, ..failing })
     }
 
-    /// Fails for good from a call on.
+    /// Makes every call from number `first` on fail permanently.
     pub(crate) fn failing_from(inner: Arc<dyn Service>, first: u64) -> Arc<Self> {
         Self::new(inner, move |number, _, _| Box::pin(async move { number >= first }))
     }
 
-    /// A service that has a push happen after the index was listed for the
-    /// first time and before the ref is read.
+    /// Returns a service in which another push happens after the first listing of the index and
+    /// before the ref is read.
     pub(crate) fn pushing_meanwhile(
         inner: Arc<dyn Service>,
         push: impl FnOnce() + Send + 'static,
@@ -328,7 +329,7 @@ impl Service for Wrapped {
         &'a self,
         key: &'a str,
         range: Range<u64>,
-    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
+    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
         Box::pin(async move {
             self.pass("read", key).await?;
             self.inner.read(key, range).await
@@ -339,7 +340,7 @@ impl Service for Wrapped {
         &'a self,
         key: &'a str,
         most: u64,
-    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
+    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
         Box::pin(async move {
             self.pass("read", key).await?;
             self.inner.read_whole(key, most).await
@@ -350,15 +351,18 @@ impl Service for Wrapped {
         &'a self,
         key: &'a str,
         bytes: Bytes,
-        when: When,
-    ) -> BoxFuture<'a, Result<Option<Version>, ServiceError>> {
+        when: WriteCondition,
+    ) -> BoxFuture<'a, Result<Option<ObjectVersion>, ServiceError>> {
         Box::pin(async move {
             self.pass("write", key).await?;
             self.inner.write(key, bytes, when).await
         })
     }
 
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Listed>, ServiceError>> {
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<ListedObject>, ServiceError>> {
         Box::pin(async move {
             self.pass("list", prefix).await?;
             self.inner.list(prefix).await
@@ -379,11 +383,11 @@ impl Service for Wrapped {
         })
     }
 
-    fn conditions(&self) -> Conditions {
+    fn conditions(&self) -> ConditionalWrites {
         self.inner.conditions()
     }
 
-    fn takes_conditions(&self) -> Conditions {
+    fn takes_conditions(&self) -> ConditionalWrites {
         self.inner.takes_conditions()
     }
 

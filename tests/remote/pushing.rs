@@ -1,4 +1,4 @@
-//! Push: what it costs, what it survives, and who wins.
+//! Push: its requests, its behaviour under faults, and races.
 
 mod faults;
 mod index;

@@ -1,5 +1,5 @@
-//! Planned reads and the seekable reader, over a service that counts its
-//! requests and answers after a virtual while.
+//! Planned reads and the seekable reader, on a service that counts requests and answers in
+//! virtual time.
 
 mod planner;
 mod property;
@@ -14,23 +14,23 @@ use std::{
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use snap_remote::{
-    ranges::{Fetch, Wanted},
-    service::{ServiceError, What},
+    ranges::{FetchRange, NeededRange},
+    service::{FailureReason, ServiceError},
 };
 
-/// What was asked of a service.
+/// The requests that a service received.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    /// In the order in which they came.
+    /// In order of arrival.
     pub(crate) requests: Vec<(String, Range<u64>)>,
     pub(crate) answered: Vec<bool>,
     pub(crate) cancelled: usize,
     pub(crate) most_at_once: usize,
-    /// When a request came: how much was held with it, and how many others
-    /// were under way.
+    /// At the arrival of each request: the bytes held, and the number of other requests in
+    /// flight.
     pub(crate) held: Vec<(u64, usize)>,
-    /// What a job needs, and which of it was taken.
-    pub(crate) wanted: Vec<Wanted>,
+    /// The ranges that a job needs, and those that were taken.
+    pub(crate) wanted: Vec<NeededRange>,
     pub(crate) taken: Vec<bool>,
 }
 
@@ -58,7 +58,7 @@ impl Log {
         held.map(|request| self.requests[request].1.end - self.requests[request].1.start).sum()
     }
 
-    /// No byte was asked for twice.
+    /// Returns true if no byte was requested twice.
     pub(crate) fn is_disjoint(&self) -> bool {
         let mut sorted = self.requests.clone();
         sorted.sort_by(|(a, x), (b, y)| (a, x.start).cmp(&(b, y.start)));
@@ -66,14 +66,14 @@ impl Log {
     }
 }
 
-/// Objects far away: each byte follows from its place.
+/// Remote objects whose bytes are computed from their positions.
 #[derive(Debug, Default)]
 pub(crate) struct Far {
     latency: Duration,
-    /// Makes some answers later than others.
+    /// Random extra latency of some answers.
     spread: Duration,
     bytes_per_sec: Option<u64>,
-    /// Requests that have one of these bytes fail.
+    /// Requests that include one of these bytes fail.
     bad: Mutex<Vec<u64>>,
     log: Arc<Mutex<Log>>,
 }
@@ -91,7 +91,7 @@ impl Far {
         self.log().requests.len()
     }
 
-    /// How many are under way, and how many were stopped.
+    /// Returns the number of requests in flight, and of cancelled ones.
     pub(crate) fn unanswered(&self) -> (usize, usize) {
         let log = self.log();
         (log.under_way(), log.cancelled)
@@ -116,7 +116,7 @@ impl Far {
     }
 }
 
-/// A request that is under way.
+/// A request in flight.
 struct Answering {
     log: Arc<Mutex<Log>>,
     request: usize,
@@ -131,7 +131,7 @@ impl Drop for Answering {
     }
 }
 
-impl Fetch for Far {
+impl FetchRange for Far {
     fn fetch<'a>(
         &'a self,
         key: &'a str,
@@ -153,7 +153,7 @@ impl Fetch for Far {
 }
 
 pub(crate) fn broken(key: &str) -> ServiceError {
-    ServiceError::new("read", key, What::Temporary, "the line is dead".to_owned())
+    ServiceError::new("read", key, FailureReason::Temporary, "the line is dead".to_owned())
 }
 
 pub(crate) fn bytes_at(key: &str, range: &Range<u64>) -> Bytes {
@@ -162,6 +162,6 @@ pub(crate) fn bytes_at(key: &str, range: &Range<u64>) -> Bytes {
     range.clone().map(byte).collect()
 }
 
-pub(crate) fn wanted(key: &str, range: Range<u64>) -> Wanted {
-    Wanted { key: key.into(), range }
+pub(crate) fn wanted(key: &str, range: Range<u64>) -> NeededRange {
+    NeededRange { key: key.into(), range }
 }

@@ -1,24 +1,24 @@
-//! A store elsewhere read without a copy of it.
+//! Reading a remote store without a local copy.
 
 use std::sync::Arc;
 
 use snap_core::{
     base::{id::BlobId, observe::Silent},
-    format::tree::{Entry, Kind},
+    format::tree::{Entry, EntryKind},
     ops::cat,
     repo::{
-        path::{Found, resolve_path},
+        path::{ResolvedPath, resolve_path},
         spec::{Resolved, Revisions, SpecError},
     },
 };
-use snap_nettest::{Proxy, S3Options, S3Server};
+use snap_nettest::{Fault, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
-    distant::Waiting,
-    ranges::ContentOptions,
-    reading::{Reading, Which},
-    service::{memory::Memory, traffic::Traffic},
+    ranges::RangeReaderOptions,
+    reader::{RefSelection, RemoteReader},
+    remote_packs::BlockingContext,
+    service::{memory::MemoryService, traffic::Traffic},
     store::{RemoteError, RemoteStore},
-    transfer::partly::Part,
+    transfer::partial::PartialScope,
 };
 use snap_testkit::{bytes::Corpus, rng::Rng};
 
@@ -30,26 +30,30 @@ use crate::place::{self, Wrapped};
 
 const LARGE: usize = 9 << 20;
 
-fn read(place: &Place, remote: RemoteStore, specs: &[&str]) -> Result<Reading, RemoteError> {
+fn read(place: &Place, remote: RemoteStore, specs: &[&str]) -> Result<RemoteReader, RemoteError> {
     let specs: Vec<&[u8]> = specs.iter().map(|spec| spec.as_bytes()).collect();
-    Reading::open(remote, Which::Of(&specs), &Waiting::patiently(place.runtime.handle()))
+    RemoteReader::open(
+        remote,
+        RefSelection::Revisions(&specs),
+        &BlockingContext::without_stop(place.runtime.handle()),
+    )
 }
 
-fn resolve(reading: &Reading, spec: &str) -> Result<Resolved, SpecError> {
+fn resolve(reading: &RemoteReader, spec: &str) -> Result<Resolved, SpecError> {
     Revisions::new(reading.repo(), &|_| None).resolve(spec.as_bytes())
 }
 
-fn content_id(reading: &Reading, spec: &str) -> BlobId {
+fn content_id(reading: &RemoteReader, spec: &str) -> BlobId {
     let resolved = resolve(reading, spec).unwrap();
     let path = resolved.path.unwrap();
     let store = reading.repo().store();
     match resolve_path(store, resolved.commit.tree, &path).unwrap() {
-        Found::Entry(Entry { kind: Kind::File { id, .. }, .. }) => id,
+        ResolvedPath::Entry(Entry { kind: EntryKind::File { id, .. }, .. }) => id,
         other => panic!("{other:?}"),
     }
 }
 
-fn content(reading: &Reading, spec: &str) -> Vec<u8> {
+fn content(reading: &RemoteReader, spec: &str) -> Vec<u8> {
     let id = content_id(reading, spec);
     let mut bytes = Vec::new();
     cat::run(reading.repo().store(), &id, &mut bytes, &Silent).unwrap();
@@ -58,7 +62,7 @@ fn content(reading: &Reading, spec: &str) -> Vec<u8> {
 
 #[test]
 fn what_is_pushed_while_the_index_is_read_is_found() {
-    let memory = |name: &str| Arc::new(Memory::named(name, Arc::default()));
+    let memory = |name: &str| Arc::new(MemoryService::named(name, Arc::default()));
     for name in ["meanwhile_read", "meanwhile_clone"] {
         let pusher = place::Place::new();
         let first = pusher.change("a", "first");
@@ -75,7 +79,8 @@ fn what_is_pushed_while_the_index_is_read_is_found() {
             assert_eq!(resolve(&reading, "main").unwrap().id, second);
             assert_eq!(content(&reading, "main:a"), b"second");
         } else {
-            let (_clone, outcome) = clone_into(reader, &mut remote, Part::default()).unwrap();
+            let (_clone, outcome) =
+                clone_into(reader, &mut remote, PartialScope::default()).unwrap();
             assert_eq!(outcome.commit, second);
         }
     }
@@ -112,14 +117,14 @@ fn contract(service: &MakeService<'_>) {
     let error = resolve(&reading, "mian:3/3").unwrap_err();
     assert!(matches!(error, SpecError::Unknown { ref close, .. } if close == &["main"]), "{error}");
 
-    // A ref is asked for each time; what it stands on is learnt.
+    // A ref is read each time, and its new commit is fetched.
     here.write("3/3", "a third content");
     let third = here.commit();
     here.push(&mut here.remote(service(&traffic), Arc::clone(&traffic)), third).unwrap();
     let reading = read(&there, remote(), &["main:3/3"]).unwrap();
     assert_eq!(content(&reading, "main:3/3"), b"a third content");
-    let all = Waiting::patiently(there.runtime.handle());
-    let reading = Reading::open(remote(), Which::All, &all).unwrap();
+    let all = BlockingContext::without_stop(there.runtime.handle());
+    let reading = RemoteReader::open(remote(), RefSelection::All, &all).unwrap();
     assert_eq!(resolve(&reading, "HEAD").unwrap().id, third);
 }
 
@@ -186,7 +191,7 @@ fn ranges_of_a_large_file_are_read_and_checked() {
     let small: &[u8] = b"a few bytes";
     for (spec, wanted) in specs.into_iter().zip([&large[..], &random[..], small]) {
         let id = content_id(&reading, spec);
-        let content = reading.open_file(&id, ContentOptions::default()).unwrap();
+        let content = reading.open_file(&id, RangeReaderOptions::default()).unwrap();
         assert_eq!(content.len(), wanted.len() as u64);
         let mut rng = Rng::new(7);
         let ranges: Vec<_> = (0..100)
@@ -202,7 +207,7 @@ fn ranges_of_a_large_file_are_read_and_checked() {
         let whole = here.runtime.block_on(async { content.read_at(0, u64::MAX).await }).unwrap();
         assert!(whole == wanted);
     }
-    // No part comes twice, besides those that no longer were kept.
+    // No part is fetched twice, except for evicted ones.
     drop(reading);
     let pack = server.keys().into_iter().find(|key| key.contains("objects/")).unwrap();
     server.damage(&pack, |bytes| {
@@ -213,8 +218,37 @@ fn ranges_of_a_large_file_are_read_and_checked() {
     let other = Place::new();
     let reading = read(&other, other.remote(service(), Arc::clone(&traffic)), &specs).unwrap();
     let id = content_id(&reading, "main:random");
-    let content = reading.open_file(&id, ContentOptions::default()).unwrap();
+    let content = reading.open_file(&id, RangeReaderOptions::default()).unwrap();
     let read = other.runtime.block_on(async { content.read_at(0, u64::MAX).await });
     let error = read.unwrap_err();
     assert!(matches!(error, snap_remote::ranges::ReadError::Content(_)), "{error}");
+}
+
+#[test]
+fn a_bit_that_is_flipped_once_on_the_way_is_no_damage() {
+    let server = S3Server::start(S3Options::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let traffic = Arc::new(Traffic::default());
+    let here = Place::new();
+    let random = Corpus::Random.make(200_000);
+    let text = Corpus::Text.make(200_000);
+    here.write_bytes("random", &random);
+    here.write_bytes("text", &text);
+    let first = here.commit();
+    let direct = bucket(&server.endpoint(), &server, &traffic);
+    here.push(&mut here.remote(direct, Arc::clone(&traffic)), first).unwrap();
+    for (spec, wanted) in [("main:random", &random), ("main:text", &text)] {
+        let there = Place::new();
+        let service = bucket(&proxy.endpoint(), &server, &traffic);
+        let reading = read(&there, there.remote(service, Arc::clone(&traffic)), &[spec]).unwrap();
+        let id = content_id(&reading, spec);
+        let file = reading.open_file(&id, RangeReaderOptions::default()).unwrap();
+        proxy.add(Rule::new(Fault::FlipReply).path("objects/").times(1));
+        let whole = there.runtime.block_on(async { file.read_at(0, u64::MAX).await }).unwrap();
+        assert!(whole == *wanted, "{spec}");
+        proxy.clear_rules();
+        proxy.add(Rule::new(Fault::FlipReply).path("objects/").times(1));
+        assert!(content(&reading, spec) == *wanted, "{spec}");
+        proxy.clear_rules();
+    }
 }

@@ -1,4 +1,4 @@
-//! Packs that the remote merged, and damaged packs here.
+//! Packs that were merged in the remote store, and damaged local packs.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use snap_core::{
     repo::Repo,
 };
 use snap_remote::{
-    service::{Service, folder::Folder, traffic::Traffic},
-    transfer::{fetch, partly::Part},
+    service::{Service, folder::FolderService, traffic::Traffic},
+    transfer::{fetch, partial::PartialScope},
 };
 
 use super::{
@@ -22,7 +22,7 @@ fn folder(place: &Place) -> (Arc<dyn Service>, Arc<Traffic>) {
     let path = place.folder.path().join("remote");
     fs_err::create_dir_all(&path).unwrap();
     let traffic = Arc::new(Traffic::default());
-    (Arc::new(Folder::new(path, Arc::clone(&traffic))), traffic)
+    (Arc::new(FolderService::new(path, Arc::clone(&traffic))), traffic)
 }
 
 fn push(here: &Place, commit: CommitId) {
@@ -45,11 +45,11 @@ fn stubs_of_packs_that_the_remote_merged_are_replaced() {
     let (service, traffic) = folder(&here);
     let there = Place::new();
     let mut remote = there.remote(service, traffic);
-    let part = Part { depth: Some(1), paths: vec![b"docs".to_vec()] };
+    let part = PartialScope { depth: Some(1), paths: vec![b"docs".to_vec()] };
     let (there, _) = clone_into(there, &mut remote, part).unwrap();
     assert!(there.repo.store().partial_packs().len() > 1);
 
-    // The remote now has the same objects in other packs.
+    // The remote store has the same objects in other packs now.
     let merged = tidy::run(&here.repo, &Silent).unwrap().merged;
     assert!(merged >= 8, "{merged}");
     let path = here.folder.path().join("remote");
@@ -59,7 +59,7 @@ fn stubs_of_packs_that_the_remote_merged_are_replaced() {
     fs_err::remove_dir_all(here.folder.path().join("store/cache/remote")).unwrap();
     push(&here, last);
 
-    let what = fetch::What::Everything;
+    let what = fetch::FetchScope::Everything;
     let handle = there.runtime.handle();
     let outcome = fetch::run(there.repo.store(), &mut remote, &what, (handle, &Silent)).unwrap();
     assert_eq!(outcome.partial, 0, "{outcome:?}");

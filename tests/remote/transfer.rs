@@ -1,4 +1,4 @@
-//! Push and pull, over each kind of service.
+//! Push and pull, with each kind of service.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -6,23 +6,23 @@ use opendal::{Operator, services};
 use snap_core::{
     base::{id::CommitId, observe::Silent},
     disk::Disk,
-    ops::commit::{self, Options as Commit, Source},
-    repo::{Change, Config, RefName, Repo},
+    ops::commit::{self, CommitOptions as Commit, CommitSource},
+    repo::{Config, RefLogMessage, RefName, Repo},
 };
 use snap_nettest::{DavOptions, DavServer, Kind, Proxy, S3Options, S3Server};
 use snap_remote::{
     service::{
         Service,
-        client::{Client, Policy},
-        folder::Folder,
-        memory::Memory,
-        open::{Secrets, open},
-        opendal::Bucket,
+        client::{Client, RequestPolicy},
+        folder::FolderService,
+        memory::MemoryService,
+        open::{RemoteCredentials, open},
+        opendal::OpendalService,
         traffic::Traffic,
         transport::Transport,
     },
     store::{RemoteError, RemoteStore},
-    transfer::{partly::Part, pull, push},
+    transfer::{partial::PartialScope, pull, push},
 };
 use tokio::runtime::Runtime;
 
@@ -64,13 +64,13 @@ impl Place {
     }
 
     pub(super) fn commit(&self) -> CommitId {
-        let source = Source::Folder(self.folder.path().join("files"));
+        let source = CommitSource::Folder(self.folder.path().join("files"));
         let options = Commit { author: "ada".into(), host: "laptop".into(), ..Commit::default() };
         commit::run(&self.repo, source, &options, &Silent).unwrap().id.unwrap()
     }
 
     pub(super) fn remote(&self, service: Arc<dyn Service>, traffic: Arc<Traffic>) -> RemoteStore {
-        let client = Client::new(service, Policy::default(), traffic);
+        let client = Client::new(service, RequestPolicy::default(), traffic);
         let cache = self.folder.path().join("store/cache/remote");
         RemoteStore::new(client, "test://place".to_owned(), &cache).unwrap()
     }
@@ -79,30 +79,31 @@ impl Place {
         &self,
         remote: &mut RemoteStore,
         commit: CommitId,
-    ) -> Result<push::Outcome, RemoteError> {
-        let update = push::Update { name: main_branch(), commit, moves: push::Move::Forward };
-        let options = push::Options { refs: vec![update], scratch: self.folder.path() };
+    ) -> Result<push::PushOutcome, RemoteError> {
+        let update =
+            push::RefUpdate { name: main_branch(), commit, moves: push::AllowedMove::Forward };
+        let options = push::PushOptions { refs: vec![update], scratch: self.folder.path() };
         push::run(&self.repo, remote, &options, (self.runtime.handle(), &Silent))?.all_moved()
     }
 
-    pub(super) fn pull(&self, remote: &mut RemoteStore) -> Result<pull::Outcome, RemoteError> {
+    pub(super) fn pull(&self, remote: &mut RemoteStore) -> Result<pull::PullOutcome, RemoteError> {
         let level = self.repo.config().compression.level;
         let outcome = pull::run(
             self.repo.store(),
             remote,
-            &pull::Options { name: main_branch(), level, part: Part::default() },
+            &pull::PullOptions { name: main_branch(), level, part: PartialScope::default() },
             (self.runtime.handle(), &Silent),
         )?;
         let name = main_branch();
         let old = self.repo.refs().read(&name).unwrap();
         let now = snap_core::base::time::Time::now();
-        let change = Change { time: now, who: "ada", reason: "pull" };
+        let change = RefLogMessage { time: now, who: "ada", reason: "pull" };
         self.repo.refs().update(&name, old, Some(outcome.commit), &change).unwrap();
         Ok(outcome)
     }
 }
 
-/// What every service must let happen.
+/// Checks push and pull, for every service.
 pub(crate) fn there_and_back(service: &dyn Fn(&Traffic) -> Arc<dyn Service>) {
     let traffic = Arc::new(Traffic::default());
     let here = Place::new();
@@ -126,7 +127,7 @@ pub(crate) fn there_and_back(service: &dyn Fn(&Traffic) -> Arc<dyn Service>) {
     assert!(sent.objects < 10, "{sent:?}");
     assert_eq!(there.pull(&mut other).unwrap().added.objects, sent.objects);
 
-    // Both go on: one wins, the other is told.
+    // Both stores add a commit: one push wins, the other gets an error.
     here.write("3/new", "one way");
     there.write("3/new", "another way");
     let (one, another) = (here.commit(), there.commit());
@@ -140,31 +141,31 @@ pub(crate) fn there_and_back(service: &dyn Fn(&Traffic) -> Arc<dyn Service>) {
 
 /// Calls `contract` with each kind of service.
 pub(super) fn with_each_service(name: &str, contract: &dyn Fn(&MakeService<'_>)) {
-    contract(&|_| Arc::new(Memory::named(name, Arc::default())));
+    contract(&|_| Arc::new(MemoryService::named(name, Arc::default())));
     let folder = tempfile::tempdir().unwrap();
-    contract(&|_| Arc::new(Folder::new(folder.path().join("x/y"), Arc::default())));
+    contract(&|_| Arc::new(FolderService::new(folder.path().join("x/y"), Arc::default())));
     let server = DavServer::start(DavOptions::default());
     let location = format!("{}/some/folder", server.endpoint().replacen("http", "webdav", 1));
     contract(&|_| {
         let location = location.parse().unwrap();
-        open(&location, &BTreeMap::new(), &Secrets::default(), &Arc::default()).unwrap()
+        open(&location, &BTreeMap::new(), &RemoteCredentials::default(), &Arc::default()).unwrap()
     });
     let server = S3Server::start(S3Options::default());
     contract(&|traffic| bucket(&server.endpoint(), &server, traffic));
 }
 
-/// A service, which counts as far as it does.
+/// A function that creates a service. The service counts its traffic, as far as it can.
 pub(super) type MakeService<'a> = dyn Fn(&Arc<Traffic>) -> Arc<dyn Service> + 'a;
 
 #[test]
 fn memory_holds_a_store() {
-    there_and_back(&|_| Arc::new(Memory::named("there_and_back", Arc::default())));
+    there_and_back(&|_| Arc::new(MemoryService::named("there_and_back", Arc::default())));
 }
 
 #[test]
 fn a_folder_holds_a_store() {
     let folder = tempfile::tempdir().unwrap();
-    there_and_back(&|_| Arc::new(Folder::new(folder.path().join("x/y"), Arc::default())));
+    there_and_back(&|_| Arc::new(FolderService::new(folder.path().join("x/y"), Arc::default())));
 }
 
 #[test]
@@ -173,7 +174,7 @@ fn a_share_holds_a_store() {
     let location = format!("{}/some/folder", server.endpoint().replacen("http", "webdav", 1));
     there_and_back(&|_| {
         let location = location.parse().unwrap();
-        open(&location, &BTreeMap::new(), &Secrets::default(), &Arc::default()).unwrap()
+        open(&location, &BTreeMap::new(), &RemoteCredentials::default(), &Arc::default()).unwrap()
     });
 }
 
@@ -188,11 +189,12 @@ pub(super) fn bucket(
         .endpoint(endpoint)
         .access_key_id(server.access_key())
         .secret_access_key(server.secret_key())
-        .root("/some/prefix")
         .checksum_algorithm("crc32c")
         .disable_config_load();
     let transport = Transport::new(Arc::clone(traffic)).unwrap();
-    Arc::new(Bucket::over_http(Operator::new(builder).unwrap(), transport))
+    Arc::new(
+        OpendalService::over_http(Operator::new(builder).unwrap(), transport).below("some/prefix"),
+    )
 }
 
 #[test]

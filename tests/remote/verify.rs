@@ -1,6 +1,15 @@
-//! A store elsewhere that lost something: it is noticed, and sent again.
+//! A remote store that has lost data: `verify` finds the loss, and a push uploads the data again.
 
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
 use snap_core::{
     base::{
@@ -8,31 +17,33 @@ use snap_core::{
         kind::ErrorKind,
         observe::Silent,
     },
-    ops::verify::{Data, Options, Problem},
+    ops::verify::{Data, RemoteInventory, Rolling, VerifyOptions, VerifyProblem, run_elsewhere},
+    store::{RemoteFrameError, RemoteFrames},
 };
 use snap_nettest::{S3Options, S3Server};
 use snap_remote::{
-    distant::Waiting,
+    remote_packs::BlockingContext,
     service::{
-        Service, ServiceError, What, When, folder::Folder, memory::Memory, traffic::Traffic,
+        FailureReason, Service, ServiceError, WriteCondition, folder::FolderService,
+        memory::MemoryService, traffic::Traffic,
     },
-    store::RemoteError,
+    store::{Mirror, RemoteError},
     transfer::push,
-    verify::{self, Outcome},
+    verify::{self, RemoteVerifyOutcome},
 };
 use snap_testkit::bytes::Corpus;
 
 use crate::place::{Place, Wrapped, bucket, complete};
 
-/// Cache in which the pusher keeps what it knows.
+/// Cache of the client that pushes.
 const CACHE: &str = "remote";
 
-/// A store with two commits, each in a pack of its own, that were pushed.
+/// A remote store with two commits, each in its own pack.
 struct There {
     here: Place,
     service: Arc<dyn Service>,
     commits: [CommitId; 2],
-    /// The pack that came with the first commit.
+    /// The pack of the first commit.
     first: PackId,
 }
 
@@ -64,7 +75,7 @@ impl There {
     }
 
     fn write(&self, key: &str, bytes: Vec<u8>) {
-        let write = self.service.write(key, bytes.into(), When::Always);
+        let write = self.service.write(key, bytes.into(), WriteCondition::Always);
         self.here.runtime.block_on(write).unwrap();
     }
 
@@ -72,63 +83,106 @@ impl There {
         self.here.runtime.block_on(self.service.remove(key)).unwrap();
     }
 
-    fn verify_in(&self, cache: &str, data: Data) -> Result<Outcome, RemoteError> {
+    fn verify_in(&self, cache: &str, data: Data) -> Result<RemoteVerifyOutcome, RemoteError> {
         let remote = self.here.remote(Arc::clone(&self.service), cache);
-        let waiting = Waiting::patiently(self.here.runtime.handle());
-        verify::run(remote, (&Options { data }, &[]), (&waiting, &Silent))
+        let waiting = BlockingContext::without_stop(self.here.runtime.handle());
+        verify::run(remote, (&VerifyOptions { data }, &[]), (&waiting, &Silent))
     }
 
-    fn verify(&self, data: Data) -> Outcome {
+    fn verify(&self, data: Data) -> RemoteVerifyOutcome {
         self.verify_in(CACHE, data).unwrap()
     }
 
-    fn push(&self) -> push::Outcome {
+    fn push(&self) -> push::PushOutcome {
         let mut remote = self.here.remote(Arc::clone(&self.service), CACHE);
         self.here.push(&mut remote, self.commits[1]).unwrap()
     }
 
-    /// The next push sends the pack again, and all is there.
+    /// Checks that the next push uploads the pack again and repairs the store.
     fn is_repaired_by_a_push(&self) {
         let sent = self.push();
         assert!(sent.sent_again > 0 && sent.packs == 1, "{sent:?}");
         let found = self.verify(Data::All);
-        assert!(found.is_whole(), "{found:?}");
+        assert!(found.is_intact(), "{found:?}");
         assert_eq!(complete(Arc::clone(&self.service), "main"), Some(self.commits[1]));
         let nothing = self.push();
         assert_eq!((nothing.objects, nothing.packs), (0, 0));
     }
 }
 
-fn names_path(found: &Outcome, path: &str) -> bool {
+fn names_path(found: &RemoteVerifyOutcome, path: &str) -> bool {
     found.found.touched.paths.iter().any(|touched| touched.path == path.as_bytes())
 }
 
 fn folder() -> (tempfile::TempDir, Arc<dyn Service>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_owned();
-    (folder, Arc::new(Folder::new(path, Arc::default())))
+    (folder, Arc::new(FolderService::new(path, Arc::default())))
+}
+
+#[test]
+fn a_rolling_check_reads_what_was_not_read_lately() {
+    let (_folder, service) = folder();
+    let there = There::new(service);
+    let rolling = |max_age_secs, budget| {
+        let max_age = Duration::from_secs(max_age_secs);
+        there.verify(Data::Due(Rolling { max_age, budget })).found
+    };
+    let some = rolling(3600, Some(Duration::from_nanos(1)));
+    assert_eq!((some.due_packs, some.left_packs), (2, 1));
+    let rest = rolling(3600, None);
+    assert_eq!((rest.due_packs, rest.left_packs), (1, 0));
+    assert!(some.bytes_read + rest.bytes_read > 600_000, "{some:?} {rest:?}");
+    let nothing = rolling(3600, None);
+    assert_eq!((nothing.due_packs, nothing.bytes_read), (0, 0));
+    let mut bytes = there.pack();
+    bytes[1000] ^= 1;
+    there.write(&there.key(), bytes);
+    assert!(rolling(3600, None).problems.is_empty(), "the pack is not due yet");
+    let found = rolling(0, None);
+    assert_eq!((found.due_packs, found.left_packs), (2, 0));
+    assert!(!found.problems.is_empty() && found.shadowed.packs == 1, "{found:?}");
+    for budget in [None, Some(Duration::from_nanos(1))] {
+        let again = rolling(3600, budget);
+        assert_eq!((again.due_packs, again.left_packs), (1, 0), "a damaged pack is always due");
+        assert!(!again.problems.is_empty(), "{again:?}");
+    }
+}
+
+#[test]
+fn of_two_disks_that_are_mounted_in_turn_each_is_read() {
+    let (dir, service) = folder();
+    let there = There::new(service);
+    let rolling = || {
+        let max_age = Duration::from_secs(3600);
+        there.verify(Data::Due(Rolling { max_age, budget: None })).found
+    };
+    assert_eq!((rolling().due_packs, rolling().due_packs), (2, 0));
+    let (one, two) = (dir.path().with_extension("one"), dir.path().with_extension("two"));
+    let copied = Command::new("cp").arg("-a").arg(dir.path()).arg(&two).status();
+    assert!(copied.unwrap().success());
+    fs_err::rename(dir.path(), &one).unwrap();
+    fs_err::rename(&two, dir.path()).unwrap();
+    assert_eq!(rolling().due_packs, 2);
+    fs_err::remove_dir_all(one).unwrap();
 }
 
 fn a_lost_pack_is_noticed(service: Arc<dyn Service>) {
     let there = There::new(service);
-    for data in [Data::None, Data::Sample(0.5), Data::All] {
+    // The sampled frames are random.
+    let (any, all) = (0..=u64::MAX, 600_000..=u64::MAX);
+    for (data, bytes) in [(Data::None, 0..=0), (Data::Sample(0.5), any), (Data::All, all)] {
         let found = there.verify(data);
-        assert!(found.is_whole(), "{found:?}");
+        assert!(found.is_intact(), "{found:?}");
         assert_eq!((found.found.packs, found.found.commits), (2, 2));
-        let is_right = match data {
-            Data::None => found.found.bytes_read == 0,
-            // The frames are chosen by chance.
-            Data::Sample(_) => true,
-            Data::All => found.found.bytes_read > 600_000,
-        };
-        assert!(is_right, "{found:?}");
+        assert!(bytes.contains(&found.found.bytes_read), "{found:?}");
     }
     there.remove(&there.key());
-    assert_eq!(there.push().packs, 0, "nobody has told it yet");
+    assert_eq!(there.push().packs, 0, "the loss is not known yet");
     let found = there.verify(Data::None);
     let problems = &found.found.problems;
     assert!(
-        matches!(problems[..], [Problem::PackLost { pack }] if pack == there.first),
+        matches!(problems[..], [VerifyProblem::PackLost { pack }] if pack == there.first),
         "{found:?}"
     );
     assert!(names_path(&found, "old") && !names_path(&found, "new"), "{found:?}");
@@ -144,7 +198,10 @@ fn a_lost_pack_is_noticed_in_a_folder_and_sent_again() {
 
 #[test]
 fn a_lost_pack_is_noticed_in_memory_and_sent_again() {
-    a_lost_pack_is_noticed(Arc::new(Memory::named("verify_lost", Arc::<Traffic>::default())));
+    a_lost_pack_is_noticed(Arc::new(MemoryService::named(
+        "verify_lost",
+        Arc::<Traffic>::default(),
+    )));
 }
 
 #[test]
@@ -160,8 +217,8 @@ fn a_lost_pack_is_noticed_by_who_knows_nothing_yet() {
     let there = There::new(service);
     there.remove(&there.key());
     let found = there.verify_in("fresh", Data::None).unwrap();
-    assert!(!found.is_whole());
-    // The commit itself is lost, and what came before it is not known.
+    assert!(!found.is_intact());
+    // The commit itself is lost, so its ancestors are unknown.
     assert!(found.found.touched.commits.contains(&there.commits[0]), "{found:?}");
 }
 
@@ -172,13 +229,13 @@ fn a_flipped_byte_is_found_by_reading_the_data_and_sent_again() {
     let mut bytes = there.pack();
     bytes[1000] ^= 1;
     there.write(&there.key(), bytes);
-    assert!(there.verify(Data::None).is_whole());
+    assert!(there.verify(Data::None).is_intact());
     let found = there.verify(Data::All);
-    let is_hash = |problem: &Problem| matches!(problem, Problem::PackHash { pack, .. } if *pack == there.first);
+    let is_hash = |problem: &VerifyProblem| matches!(problem, VerifyProblem::PackHash { pack, .. } if *pack == there.first);
     assert!(found.found.problems.iter().any(is_hash), "{found:?}");
     assert!(names_path(&found, "old"), "{found:?}");
-    // It stays known until the pack was read and found right.
-    assert!(!there.verify(Data::None).is_whole());
+    // The damage stays known until the pack is read again and found intact.
+    assert!(!there.verify(Data::None).is_intact());
     there.is_repaired_by_a_push();
 }
 
@@ -191,7 +248,7 @@ fn a_flipped_byte_behind_the_frames_is_found() {
     bytes[last] ^= 1;
     there.write(&there.key(), bytes);
     let found = there.verify(Data::All);
-    assert!(matches!(found.found.problems[..], [Problem::PackHash { .. }]), "{found:?}");
+    assert!(matches!(found.found.problems[..], [VerifyProblem::PackHash { .. }]), "{found:?}");
     there.is_repaired_by_a_push();
 }
 
@@ -204,7 +261,7 @@ fn a_pack_that_was_cut_short_is_found_by_its_length_and_sent_again() {
     bytes.truncate(bytes.len() / 2);
     there.write(&there.key(), bytes);
     let found = there.verify(Data::None);
-    let length = Problem::PackLength { pack: there.first, expected, found: expected / 2 };
+    let length = VerifyProblem::PackLength { pack: there.first, expected, found: expected / 2 };
     assert_eq!(found.found.problems[0].to_string(), length.to_string());
     there.is_repaired_by_a_push();
 }
@@ -215,10 +272,10 @@ fn a_pack_that_was_put_back_is_relied_on_again() {
     let there = There::new(service);
     let bytes = there.pack();
     there.remove(&there.key());
-    assert!(!there.verify(Data::None).is_whole());
+    assert!(!there.verify(Data::None).is_intact());
     there.write(&there.key(), bytes);
     let found = there.verify(Data::None);
-    assert!(found.is_whole(), "{found:?}");
+    assert!(found.is_intact(), "{found:?}");
     assert_eq!(found.found.shadowed.withdrawn, 1);
     assert_eq!(there.push().packs, 0);
 }
@@ -233,11 +290,11 @@ fn a_lost_file_of_the_index_is_noticed_and_written_again() {
     drop(remote);
     there.remove(&format!("index/{name}"));
     let found = there.verify(Data::None);
-    assert!(!found.is_whole());
+    assert!(!found.is_intact());
     assert!(found.found.touched.commits.contains(&there.commits[0]), "{found:?}");
     let sent = there.push();
     assert!(sent.objects > 0, "{sent:?}");
-    assert!(there.verify(Data::All).is_whole());
+    assert!(there.verify(Data::All).is_intact());
     assert_eq!(complete(Arc::clone(&there.service), "main"), Some(there.commits[1]));
 }
 
@@ -251,12 +308,34 @@ fn a_damaged_file_of_the_index_is_named() {
     let mut bytes = read.bytes.to_vec();
     bytes[20] ^= 1;
     there.write(&key, bytes);
-    // It is known here, and not read again unless that is asked for.
-    assert!(there.verify(Data::None).is_whole());
+    // The index file is known here, and read again only on request.
+    assert!(there.verify(Data::None).is_intact());
     for found in [there.verify(Data::All), there.verify_in("fresh", Data::None).unwrap()] {
         assert_eq!(found.problems.len(), 1, "{found:?}");
         assert!(found.problems[0].to_string().contains(&key), "{found:?}");
     }
+}
+
+#[test]
+fn a_damaged_pack_stays_known_when_a_file_of_the_index_is_lost() {
+    let (_folder, service) = folder();
+    let there = There::new(service);
+    let mut bytes = there.pack();
+    bytes[1000] ^= 1;
+    there.write(&there.key(), bytes);
+    assert!(!there.verify(Data::All).is_intact());
+    let remote = there.here.remote(Arc::clone(&there.service), CACHE);
+    let names = remote.mirror().outlines();
+    let (name, _) = names.iter().find(|(_, packs)| !packs.contains(&there.first)).unwrap();
+    drop(remote);
+    there.remove(&format!("index/{name}"));
+    let found = there.verify(Data::None);
+    let is_of_first = |problem: &VerifyProblem| matches!(problem, VerifyProblem::PackHash { pack, .. } if *pack == there.first);
+    assert!(found.found.problems.iter().any(is_of_first), "{found:?}");
+    there.push();
+    let found = there.verify(Data::All);
+    assert!(found.is_intact(), "{found:?}");
+    assert_eq!(complete(Arc::clone(&there.service), "main"), Some(there.commits[1]));
 }
 
 #[test]
@@ -268,10 +347,10 @@ fn a_ref_that_stands_on_nothing_or_is_garbage_is_named() {
     there.write("refs/heads/garbage", b"garbage".to_vec());
     let found = there.verify(Data::None);
     assert!(found.problems[0].to_string().contains("refs/heads/garbage"), "{found:?}");
-    let is_lost = |problem: &Problem| matches!(problem, Problem::Object { id, .. } if *id == nowhere.object());
+    let is_lost = |problem: &VerifyProblem| matches!(problem, VerifyProblem::Object { id, .. } if *id == nowhere.object());
     assert!(found.found.problems.iter().any(is_lost), "{found:?}");
     assert!(found.found.touched.commits.contains(&nowhere));
-    // The other branch is whole.
+    // The other branch is intact.
     assert!(!found.found.touched.commits.contains(&there.commits[1]));
 }
 
@@ -287,11 +366,104 @@ fn a_service_that_fails_is_not_taken_for_damage() {
     let there = There { service: failing, ..there };
     let error = there.verify_in("fresh", Data::All).unwrap_err();
     assert_ne!(error.kind(), ErrorKind::Damaged, "{error}");
-    let denied =
-        |operation, key: &str| ServiceError::new(operation, key, What::Denied, String::new());
+    let denied = |operation, key: &str| {
+        ServiceError::new(operation, key, FailureReason::Denied, String::new())
+    };
     let there = There { service: Wrapped::failing_with(there.service, denied), ..there };
     let error = there.verify_in("fresh", Data::None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+}
+
+/// Packs of which one is damaged, and cannot be read a second time.
+#[derive(Debug)]
+struct ReadOnce {
+    packs: HashMap<PackId, Vec<u8>>,
+    damaged: PackId,
+    was_read: AtomicBool,
+}
+
+/// The position of a damaged byte of a content in that pack.
+const DAMAGED_AT: u64 = 1000;
+
+impl RemoteFrames for ReadOnce {
+    fn read(&self, pack: PackId, range: Range<u64>) -> Result<Vec<u8>, RemoteFrameError> {
+        let mut bytes = self.packs[&pack][range.start as usize..range.end as usize].to_vec();
+        if pack == self.damaged && range.contains(&DAMAGED_AT) {
+            if self.was_read.swap(true, SeqCst) {
+                let source = "the server does not respond".into();
+                return Err(RemoteFrameError { kind: ErrorKind::Unavailable, source });
+            }
+            bytes[(DAMAGED_AT - range.start) as usize] ^= 1;
+        }
+        Ok(bytes)
+    }
+
+    fn prefetch(&self, _: &[(PackId, Range<u64>)]) {}
+
+    fn keeps_contents(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_service_that_keeps_a_damaged_pack_and_reports_success_is_found_out() {
+    let memory: Arc<dyn Service> =
+        Arc::new(MemoryService::named("keeps a damaged pack", Arc::default()));
+    let there = There::new(Arc::clone(&memory));
+    let (key, mut damaged) = (there.key(), there.pack());
+    damaged[1000] ^= 1;
+    there.write(&key, damaged.clone());
+    let found = there.verify(Data::All);
+    assert!(!found.is_intact(), "{found:?}");
+    // Each read sees the old pack, whatever was written.
+    let keeping = {
+        let (memory, key) = (Arc::clone(&memory), key.clone());
+        Wrapped::new(Arc::clone(&memory), move |_, operation, at| {
+            let is_kept = operation == "read" && at == key;
+            let (memory, key, damaged) = (Arc::clone(&memory), key.clone(), damaged.clone());
+            Box::pin(async move {
+                if is_kept {
+                    memory.write(&key, damaged.into(), WriteCondition::Always).await.unwrap();
+                }
+                false
+            })
+        })
+    };
+    let there = There { service: keeping, ..there };
+    let mut remote = there.here.remote(Arc::clone(&there.service), CACHE);
+    let error = there.here.push(&mut remote, there.commits[1]).unwrap_err();
+    assert!(matches!(&error, RemoteError::Damaged { key: at, .. } if *at == key), "{error}");
+    // It is still known, so a service that keeps to its word gets the pack again.
+    There { service: memory, ..there }.is_repaired_by_a_push();
+}
+
+#[test]
+fn a_connection_that_is_lost_in_a_second_read_is_not_taken_for_damage() {
+    let (_folder, service) = folder();
+    let there = There::new(service);
+    let store = there.here.repo.store();
+    let read = |id: &PackId| fs_err::read(store.pack_path(id)).unwrap();
+    let packs: HashMap<_, _> = store.packs().iter().map(|id| (*id, read(id))).collect();
+    let lengths = packs.iter().map(|(id, bytes)| (*id, bytes.len() as u64)).collect();
+    for data in [Data::All, Data::Sample(1.0)] {
+        let remote = there.here.remote(Arc::clone(&there.service), CACHE);
+        let stubs = Mirror::open(remote.mirror().store().dir()).unwrap().into_store();
+        let packs = packs.clone();
+        let source = ReadOnce { packs, damaged: there.first, was_read: AtomicBool::default() };
+        let tips = [there.commits[1]];
+        let elsewhere = RemoteInventory {
+            tips: &tips,
+            seen: &[],
+            lengths: &lengths,
+            at_origin: &HashSet::new(),
+            source: &source,
+            identity: "-",
+        };
+        let found = run_elsewhere(&stubs, &elsewhere, &VerifyOptions { data }, &Silent);
+        let error = found.map(|found| found.problems).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{data:?}: {error}");
+        assert!(!stubs.has_shadows(), "{data:?}");
+    }
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! What it takes to accept what is sent is bounded, and what cannot be read for a
-//! moment is not taken for wrong.
+//! Tests that checking an upload has limits, and that a temporary read error does not
+//! count as damage.
 
 use std::time::{Duration, SystemTime};
 
 use reqwest::StatusCode;
 use snap_core::base::id::PackId;
-use snap_server::settings::{Limits, Quota, Settings};
+use snap_server::settings::{Quota, ServerLimits, ServerSettings};
 
 use crate::{
     place::{Place, Serving, json, random, refused},
@@ -17,8 +17,8 @@ async fn contents_of_which_too_much_would_be_read_are_refused() {
     let (here, there) = (Place::new(), Place::new());
     let commit = here.change("a", random(1, 6 << 20));
     let packs = here.repo.store().packs();
-    let limits = Limits { content_bytes: 5 << 20, ..Limits::default() };
-    let serving = Serving::start(&there, Settings { limits, ..Settings::default() });
+    let limits = ServerLimits { content_bytes: 5 << 20, ..ServerLimits::default() };
+    let serving = Serving::start(&there, ServerSettings { limits, ..ServerSettings::default() });
     let refusal = serving.send(&here, &packs).await;
     assert_eq!(refusal.status(), StatusCode::PAYLOAD_TOO_LARGE);
     let why = refusal.text().await.unwrap();
@@ -46,18 +46,18 @@ async fn a_staged_pack_that_cannot_be_read_for_a_moment_is_gone_on_with_later() 
         assert_eq!(sent.status(), StatusCode::CREATED);
     }
     drop(serving);
-    // Killed before either had its place.
+    // The server was killed before it had published either pack.
     let journal = there.staged().join("publishing");
     fs_err::write(&journal, format!("{}\n{}\n", packs[0], packs[1])).unwrap();
-    // A file that can be opened, and whose first byte cannot be read.
+    // The file can be opened, but reading its first byte fails.
     let (staged, aside) = (there.staged().join(packs[0].to_string()), there.store().join("aside"));
     fs_err::rename(&staged, &aside).unwrap();
     fs_err::os::unix::fs::symlink("/proc/self/mem", &staged).unwrap();
     let serving = Serving::of(&there);
     refused(serving.get("packs"), 503, "unavailable").await;
     drop(serving);
-    assert!(staged.is_symlink(), "it is not removed");
-    assert!(journal.exists(), "nor is what says to go on");
+    assert!(staged.is_symlink(), "the staged pack is kept");
+    assert!(journal.exists(), "the journal is kept");
     fs_err::rename(&aside, &staged).unwrap();
     let serving = Serving::of(&there);
     let listed = json(serving.get("packs"), StatusCode::OK).await;
@@ -73,7 +73,7 @@ async fn what_was_given_up_keeps_nobody_out_of_a_quota() {
     let id = here.repo.store().packs()[0];
     let bytes = here.pack_bytes(&id);
     let quota = Quota { default_bytes: Some(bytes.len() as u64), ..Quota::default() };
-    let serving = Serving::start(&there, Settings { quota, ..Settings::default() });
+    let serving = Serving::start(&there, ServerSettings { quota, ..ServerSettings::default() });
     let other = "5f".repeat(32);
     let begin = serving.client.patch(format!("{}/uploads/{other}", serving.base));
     let begin = begin.header("upload-offset", 0).header("upload-length", bytes.len());
@@ -100,7 +100,7 @@ async fn what_has_come_in_part_counts_as_if_it_were_whole() {
     let most = (bytes.len() + others.len()) as u64;
     let start = |most: u64| {
         let quota = Quota { default_bytes: Some(most), ..Quota::default() };
-        Serving::start(&there, Settings { quota, ..Settings::default() })
+        Serving::start(&there, ServerSettings { quota, ..ServerSettings::default() })
     };
     let part = |serving: &Serving, id: PackId, from: usize, bytes: &[u8], to: usize| {
         let patch = serving.client.patch(format!("{}/uploads/{id}", serving.base));
@@ -112,7 +112,7 @@ async fn what_has_come_in_part_counts_as_if_it_were_whole() {
     assert_eq!(begun.status(), StatusCode::NO_CONTENT);
     refused(serving.put(&format!("packs/{second}"), others.clone()), 507, "full").await;
     refused(part(&serving, second, 0, &others, 10), 507, "full").await;
-    // It is not in its own way.
+    // The quota does not count the upload itself twice.
     let on = part(&serving, first, 10, &bytes, 20).send().await.unwrap();
     assert_eq!(on.status(), StatusCode::NO_CONTENT);
     let serving = start(most);
@@ -120,4 +120,28 @@ async fn what_has_come_in_part_counts_as_if_it_were_whole() {
     assert_eq!(sent.status(), StatusCode::CREATED);
     let end = part(&serving, first, 20, &bytes, bytes.len()).send().await.unwrap();
     assert_eq!(end.status(), StatusCode::CREATED);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parts_that_come_at_once_do_not_pass_a_quota_together() {
+    let there = Place::new();
+    let length = 50_000u64;
+    let used = snap_core::repo::refs::Refs::new(&there.store(), Default::default());
+    let quota = used.bytes().unwrap() + 3 * length;
+    let quota = Quota { default_bytes: Some(quota), ..Quota::default() };
+    let serving = Serving::start(&there, ServerSettings { quota, ..ServerSettings::default() });
+    let send = |number: usize| {
+        let id = format!("{number:02x}").repeat(32);
+        let patch = serving.client.patch(format!("{}/uploads/{id}", serving.base));
+        let patch = patch.header("upload-offset", 0).header("upload-length", length);
+        patch.body(vec![7; 10]).send()
+    };
+    let answers = futures::future::join_all((0..12).map(send)).await;
+    let taken = answers.into_iter().filter(|answer| {
+        let status = answer.as_ref().unwrap().status();
+        assert!(matches!(status.as_u16(), 204 | 507), "{status}");
+        status == StatusCode::NO_CONTENT
+    });
+    assert_eq!(taken.count(), 3);
+    assert_eq!(fs_err::read_dir(there.staged()).unwrap().count(), 3);
 }

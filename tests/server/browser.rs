@@ -1,4 +1,4 @@
-//! A real browser: Chromium without a window, driven by its own driver.
+//! A real browser for tests: headless Chromium, controlled through chromedriver.
 
 use std::{
     io::{BufRead, BufReader},
@@ -11,8 +11,9 @@ use std::{
 use fantoccini::{Client, ClientBuilder, Locator, wd::WebDriverCompatibleCommand};
 use reqwest::Url;
 use serde_json::{Value, json};
+use snap_testkit::skip::skip_without_program;
 
-/// The driver, which ends with this.
+/// The chromedriver process. Dropping it ends the process.
 struct Driver(Child);
 
 impl Drop for Driver {
@@ -29,26 +30,24 @@ pub(crate) struct Browser {
     _profile: tempfile::TempDir,
 }
 
-/// Whether scripts run in it.
+/// The state of JavaScript in the browser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scripts {
     Run,
     Off,
 }
 
-/// A program in the path.
+/// Searches `PATH` for a program.
 fn find(name: &str) -> Option<PathBuf> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&paths).map(|dir| dir.join(name)).find(|path| path.is_file());
     if found.is_none() {
-        // Past the harness, which would keep it to itself.
-        let note = format!("skipped: {name} is not here\n");
-        std::io::Write::write_all(&mut std::io::stderr(), note.as_bytes()).unwrap();
+        skip_without_program("a test in a browser", name);
     }
     found
 }
 
-/// Starts the driver on a free port, and says which.
+/// Starts the driver on a free port and returns the port.
 fn start(program: &Path) -> (Driver, u16) {
     let mut command = Command::new(program);
     command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -64,7 +63,7 @@ fn start(program: &Path) -> (Driver, u16) {
 }
 
 impl Browser {
-    /// Starts one; `None` where Chromium is not installed.
+    /// Starts a browser, or returns `None` if Chromium is not installed.
     pub(crate) async fn start(scripts: Scripts) -> Option<Self> {
         let (driver, chromium) = (find("chromedriver")?, find("chromium")?);
         let (driver, port) = start(&driver);
@@ -95,7 +94,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// Ends it.
+    /// Closes the browser.
     pub(crate) async fn close(self) {
         self.client.close().await.unwrap();
     }
@@ -104,26 +103,26 @@ impl Browser {
         self.client.goto(url).await.unwrap();
     }
 
-    /// Clicks on what a selector finds, once it is there.
+    /// Clicks the element of a selector, once it exists.
     pub(crate) async fn click(&self, selector: &str) {
         self.wait(selector).await.click().await.unwrap();
     }
 
-    /// Clicks on a link by its text.
+    /// Clicks the link with this text.
     pub(crate) async fn follow(&self, text: &str) {
         let wait = self.client.wait().at_most(Duration::from_secs(10));
         let link = wait.for_element(Locator::LinkText(text)).await.unwrap();
         link.click().await.unwrap();
     }
 
-    /// What a selector finds, once it is there.
+    /// Waits for the element of a selector.
     pub(crate) async fn wait(&self, selector: &str) -> fantoccini::elements::Element {
         let wait = self.client.wait().at_most(Duration::from_secs(10));
         let found = wait.for_element(Locator::Css(selector)).await;
         found.unwrap_or_else(|error| panic!("{selector}: {error}"))
     }
 
-    /// The text of what a selector finds.
+    /// Returns the text of the element.
     pub(crate) async fn text(&self, selector: &str) -> String {
         self.wait(selector).await.text().await.unwrap()
     }
@@ -132,13 +131,13 @@ impl Browser {
         self.client.execute(&format!("return ({script});"), Vec::new()).await.unwrap()
     }
 
-    /// Where it is, without the server.
+    /// Returns the path and query of the current address.
     pub(crate) async fn path(&self) -> String {
         let url = self.client.current_url().await.unwrap();
         url.query().map_or_else(|| url.path().to_owned(), |query| format!("{}?{query}", url.path()))
     }
 
-    /// What the browser had to say since it was asked last.
+    /// Returns the new messages in the browser's console.
     pub(crate) async fn told(&self) -> Vec<String> {
         let told =
             self.client.issue_cmd(Ask("se/log", json!({ "type": "browser" }))).await.unwrap();
@@ -151,13 +150,13 @@ impl Browser {
         self.client.issue_cmd(Ask("goog/cdp/execute", body)).await.unwrap()
     }
 
-    /// Light or dark, as the system would ask for it.
+    /// Emulates the light or dark colour scheme.
     pub(crate) async fn scheme(&self, scheme: &str) {
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.tool("Emulation.setEmulatedMedia", json!({ "features": features })).await;
     }
 
-    /// The window's size; a narrow one is that of a telephone.
+    /// Resizes the window. A narrow one emulates a phone.
     pub(crate) async fn size(&self, (width, height): (u32, u32)) {
         let is_narrow = width < 600;
         let params = json!({
@@ -166,14 +165,13 @@ impl Browser {
         self.tool("Emulation.setDeviceMetricsOverride", params).await;
     }
 
-    /// Downloads go to a folder.
+    /// Makes downloads go to a folder.
     pub(crate) async fn save_to(&self, folder: &Path) {
         let params = json!({ "behavior": "allow", "downloadPath": folder });
         self.tool("Browser.setDownloadBehavior", params).await;
     }
 
-    /// Keeps a picture in the folder that `SNAP_PAGE_PICTURES` names, if it
-    /// does.
+    /// Saves a screenshot in the folder of `SNAP_PAGE_PICTURES`, if that is set.
     pub(crate) async fn picture(&self, name: &str) {
         let Some(folder) = std::env::var_os("SNAP_PAGE_PICTURES") else { return };
         let picture = self.client.screenshot().await.unwrap();
@@ -181,7 +179,7 @@ impl Browser {
     }
 }
 
-/// A command of this browser alone.
+/// A command that only chromedriver knows.
 #[derive(Debug)]
 struct Ask(&'static str, Value);
 

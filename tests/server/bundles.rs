@@ -1,8 +1,8 @@
-//! Bundles: whole, in parts, without what is known; and taken in.
+//! Tests of bundles: downloads, ranges, bundles without known objects, and uploads.
 
 use reqwest::StatusCode;
 use serde_json::json;
-use snap_core::{base::observe::Silent, format::bundle::Head, ops::bundle::pack};
+use snap_core::{base::observe::Silent, format::bundle::BundleHead, ops::bundle::pack};
 
 use crate::place::{Place, Serving, refused};
 
@@ -17,7 +17,7 @@ async fn a_bundle_is_that_of_the_command_line_and_comes_in_parts() {
     let id = place.change("b", "second");
     let serving = Serving::of(&place);
     let path = format!("commits/{id}/bundle");
-    let options = pack::Options { since: Vec::new(), scratch: place.folder.path(), level: 1 };
+    let options = pack::PackOptions { since: Vec::new(), scratch: place.folder.path(), level: 1 };
     let mut wanted = Vec::new();
     pack::run(place.repo.store(), id, &options, &mut wanted, &Silent).unwrap();
     let all = serving.get(&path).send().await.unwrap();
@@ -26,7 +26,7 @@ async fn a_bundle_is_that_of_the_command_line_and_comes_in_parts() {
     assert_eq!(all.headers()["content-type"], "application/vnd.snap.bundle");
     assert_eq!(all.bytes().await.unwrap(), wanted);
     let end = wanted.len();
-    // Across the head, the length of a pack, the pack, and the end.
+    // Ranges across the head, the length of a pack, the pack, and the end.
     for (from, to) in [(0, 9), (5, 200), (90, end - 9), (end - 12, end - 1), (end - 1, end - 1)] {
         let part = serving.get(&path).header("range", format!("bytes={from}-{to}"));
         let part = part.header("if-range", tag.clone()).send().await.unwrap();
@@ -58,12 +58,12 @@ async fn a_bundle_goes_from_server_to_server_as_far_as_it_is_new() {
         to.client.post(path).body(bytes.to_vec()).send().await.unwrap()
     };
     let new = get(json!({ "have": [first.to_string(), "0".repeat(64)] })).await;
-    assert!(new.len() < 110_000, "{} bytes for 80,000 that are new", new.len());
+    assert!(new.len() < 110_000, "{} bytes for 80,000 new bytes", new.len());
     let head = snap_core::store::BundleReader::new(&new[..]).unwrap().1;
     assert!(
-        matches!(head, Head { commit, prerequisites, .. } if commit == second && prerequisites == [first])
+        matches!(head, BundleHead { commit, prerequisites, .. } if commit == second && prerequisites == [first])
     );
-    assert_eq!(put(&new).await.status(), 422, "it builds on what is not there");
+    assert_eq!(put(&new).await.status(), 422, "the prerequisite is missing");
     let whole = get(json!({})).await;
     assert!(whole.len() > 150_000);
     for at in [9, 60, whole.len() / 2, whole.len() - 1] {
@@ -80,11 +80,11 @@ async fn a_bundle_goes_from_server_to_server_as_far_as_it_is_new() {
     let told: serde_json::Value = serde_json::from_slice(&taken.bytes().await.unwrap()).unwrap();
     assert_eq!((&told["commit"], &told["new_commits"]), (&second.to_string().into(), &2.into()));
     assert_eq!(put(&whole).await.status(), StatusCode::OK, "once more");
-    assert_eq!(put(&new).await.status(), StatusCode::OK, "now it is there");
+    assert_eq!(put(&new).await.status(), StatusCode::OK, "the prerequisite exists now");
     let file = to.get(&format!("commits/{second}/files/b")).send().await.unwrap();
     assert_eq!(file.bytes().await.unwrap(), noise(2, 20_000));
     refused(to.get("refs/heads/main"), 404, "not-found").await;
-    // Objects that somebody has are left out, too.
+    // Objects that the client has are left out as well.
     let blob = snap_core::base::id::BlobId::of(&noise(2, 20_000));
     let less =
         get(json!({ "have": [first.to_string()], "have_objects": [blob.to_string()] })).await;

@@ -1,4 +1,4 @@
-//! What a commit says, its tree, archives of it, and what was when.
+//! Tests of commits, trees, archives and history.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -58,7 +58,7 @@ async fn no_length_is_told_that_is_not_known() {
         assert_eq!(known.status(), StatusCode::NOT_MODIFIED, "{what}");
         assert!(!known.headers().contains_key("content-length"), "{what}: {:?}", known.headers());
     }
-    // That of a file is.
+    // The size of a file is known, so its `HEAD` response has a length.
     let told = serving.client.head(format!("{}/commits/{id}/files/a", serving.base));
     assert_eq!(told.send().await.unwrap().headers()["content-length"], "7");
 }
@@ -103,7 +103,7 @@ async fn archives_are_the_same_each_time() {
     refused(serving.get(&format!("commits/{id}/archive.rar")), 404, "no-route").await;
 }
 
-/// All pages of a list, three at a time.
+/// Fetches all pages of a list, with three entries each.
 async fn pages(serving: &Serving, path: &str, list: &str) -> Vec<Value> {
     let (mut all, mut cursor) = (Vec::new(), String::new());
     for _ in 0..100 {

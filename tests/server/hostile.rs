@@ -1,17 +1,17 @@
-//! Names and contents that would run in a browser, or fool whoever looks, if
-//! they were not shown as what they are.
+//! Names and contents that would run as code in a browser, or mislead the reader, if
+//! pages did not escape them.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
 use crate::place::Place;
 
-/// A picture of one pixel.
+/// A PNG image of one pixel.
 pub(crate) const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89\0\0\0\rIDATx\x9cc\xf8\xcf\xc0\xf0\x1f\0\x05\0\x01\xff\x56\xc7\x2f\x0d\0\0\0\0IEND\xaeB`\x82";
 
-/// What would set `window.pwned`.
+/// A script that sets `window.pwned`.
 const RUN: &str = "window.pwned=1";
 
-/// Names of files; none has a slash.
+/// Returns file names, none of which contains a slash.
 pub(crate) fn names() -> Vec<Vec<u8>> {
     let names: [&[u8]; 13] = [
         b"<script>window.pwned=1<script>.html",
@@ -31,10 +31,10 @@ pub(crate) fn names() -> Vec<Vec<u8>> {
     names.iter().map(|name| name.to_vec()).collect()
 }
 
-/// A branch and a tag that look like another one.
+/// A branch and a tag whose names look like other ones.
 pub(crate) const REFS: [&str; 2] = ["refs/heads/main\u{202e}txt", "refs/tags/v1\u{200b}<b>"];
 
-/// Adds files with such names, and HTML and SVG with scripts in them.
+/// Adds files with these names, and HTML and SVG files that contain scripts.
 pub(crate) fn fill(place: &Place) {
     let folder = place.folder.path().join("files/hostile");
     fs_err::create_dir_all(&folder).unwrap();

@@ -1,5 +1,4 @@
-//! The index that clients read: what they send to it, and what is wrong with the
-//! packs that it tells of.
+//! Tests of the index that clients read: files that clients upload, and damaged packs.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +10,7 @@ use crate::{
     tokens::status,
 };
 
-/// Names of the files that are kept, and of those that are told of.
+/// Returns the names of the index files on disk, and of those that the server lists.
 async fn files(place: &Place, serving: &Serving) -> (BTreeSet<String>, BTreeSet<String>) {
     let told = json(serving.get("index"), StatusCode::OK).await;
     let told = told["files"].as_array().unwrap().iter();
@@ -20,7 +19,8 @@ async fn files(place: &Place, serving: &Serving) -> (BTreeSet<String>, BTreeSet<
     (kept.map(|entry| entry.file_name().into_string().unwrap()).collect(), told)
 }
 
-/// A place with three commits, each in a pack of its own, in their order.
+/// Creates a place with three commits, each in its own pack, and the packs in that
+/// order.
 fn three() -> (Place, Vec<PackId>) {
     let place = Place::new();
     let mut packs: Vec<PackId> = Vec::new();
@@ -42,7 +42,7 @@ async fn what_is_told_of_once_cannot_be_told_in_other_ways() {
     }
     let before = files(&there, &serving).await;
     assert_eq!((before.0.len(), &before.0), (3, &before.1));
-    // Again and again, or in another order.
+    // Outline files that repeat a pack, or that are not sorted.
     let outline = |id| here.repo.store().outline(id).unwrap();
     let mut two = [outline(&packs[0]), outline(&packs[1])];
     two.sort_unstable_by_key(|outline| std::cmp::Reverse(outline.id));
@@ -52,7 +52,8 @@ async fn what_is_told_of_once_cannot_be_told_in_other_ways() {
         refused(serving.put(&format!("index/{name}"), bytes.clone()), 422, "rejected").await;
         refused(serving.put(&format!("index/{name}.part"), bytes), 422, "rejected").await;
     }
-    // Others together are known, and no more than that; so is nothing at all.
+    // Files that list published packs in other combinations are accepted but not kept,
+    // and so is an empty file.
     for some in [&packs[..2], &packs[1..], &[packs[0], packs[2]], &packs[..], &[]] {
         let (name, bytes) = here.outlines(some);
         assert_eq!(status(serving.put(&format!("index/{name}"), bytes)).await, 200);
@@ -69,7 +70,7 @@ async fn a_new_pack_told_of_with_old_ones_is_told_of_once() {
     let wanted = [&packs[..2], &packs[2..]].map(|packs| here.outlines(packs).0).into();
     let (kept, told) = files(&there, &serving).await;
     assert_eq!((&kept, &told), (&wanted, &wanted));
-    // A server that starts anew knows them.
+    // A server that restarts finds the same files.
     let again = Serving::of(&there);
     assert_eq!(files(&there, &again).await, (kept, told));
 }
@@ -91,7 +92,7 @@ async fn a_pack_that_cannot_be_read_keeps_nobody_from_the_others() {
     let wanted = [here.outlines(&[good]).0].into();
     assert_eq!(files(&there, &serving).await.1, wanted);
     assert_eq!(files(&there, &serving).await.1, wanted);
-    // Once it is what it should be it is told of, too.
+    // Once the pack is repaired, it is listed as well.
     let path = there.store().join("objects").join(bad_id.to_string());
     fs_err::remove_file(&path).unwrap();
     fs_err::write(&path, bad.pack_bytes(&bad_id)).unwrap();

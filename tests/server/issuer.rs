@@ -1,5 +1,5 @@
-//! An OpenID Connect issuer inside the tests, which counts what it is asked and
-//! can be told to misbehave; and what signs tokens.
+//! An OpenID Connect issuer inside the tests, with signing keys for tokens. It counts
+//! requests and can be made to misbehave.
 
 use std::sync::{
     Arc, Mutex,
@@ -17,24 +17,24 @@ use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED2551
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-/// Where an issuer says where its keys are.
+/// The path of the discovery document.
 pub(crate) const ABOUT: &str = "/.well-known/openid-configuration";
 
-/// How an issuer behaves.
+/// How an issuer answers.
 #[derive(Clone, Debug)]
 pub(crate) enum Mode {
     Well,
-    /// It fails.
+    /// Every request fails.
     Fails,
-    /// This path of it never answers.
+    /// This path never answers.
     Stalls(&'static str),
-    /// This path answers without end.
+    /// The response of this path never ends.
     Endless(&'static str),
-    /// This path answers what makes no sense.
+    /// This path answers with malformed JSON.
     Garbled(&'static str),
-    /// This path sends on to another.
+    /// This path redirects to another one.
     Moved(&'static str),
-    /// It says of itself what is not so.
+    /// The discovery document is this value.
     Says(Value),
 }
 
@@ -46,7 +46,7 @@ struct Shared {
     asked: AtomicUsize,
 }
 
-/// An issuer until it is dropped, with all its connections.
+/// An issuer that runs until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Issuer {
     shared: Arc<Shared>,
@@ -60,12 +60,12 @@ impl Drop for Issuer {
 }
 
 impl Issuer {
-    /// An issuer with these keys.
+    /// Starts an issuer with these keys on a free port.
     pub(crate) fn start(keys: &[&Signer]) -> Self {
         Self::at("127.0.0.1:0", keys)
     }
 
-    /// The same, at an address.
+    /// Starts an issuer at an address.
     pub(crate) fn at(address: &str, keys: &[&Signer]) -> Self {
         let listener = std::net::TcpListener::bind(address).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -89,7 +89,7 @@ impl Issuer {
         &self.shared.base
     }
 
-    /// Publishes these keys in place of those before.
+    /// Replaces the published keys.
     pub(crate) fn publish(&self, keys: &[&Signer]) {
         *self.shared.keys.lock().unwrap() = keys.iter().map(|key| key.jwk.clone()).collect();
     }
@@ -98,12 +98,12 @@ impl Issuer {
         *self.shared.mode.lock().unwrap() = mode;
     }
 
-    /// How often it was asked for its keys: each time in two requests.
+    /// Returns how often the keys were fetched. Each time takes two requests.
     pub(crate) fn asked(&self) -> usize {
         self.shared.asked.load(Ordering::SeqCst).div_ceil(2)
     }
 
-    /// What a good token says, and what is changed of that; `null` is left out.
+    /// Returns valid claims with some changed. A claim that is `null` is left out.
     pub(crate) fn claims(&self, changed: Value) -> Value {
         claims(self.base(), changed)
     }
@@ -135,8 +135,8 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     axum::Json(text).into_response()
 }
 
-/// What a good token of an issuer says, and what is changed of that; `null` is
-/// left out.
+/// Returns valid claims of an issuer with some changed. A claim that is `null` is left
+/// out.
 pub(crate) fn claims(issuer: &str, changed: Value) -> Value {
     let now = snap_core::base::time::Time::now().secs;
     let mut claims = json!({
@@ -153,14 +153,14 @@ pub(crate) fn claims(issuer: &str, changed: Value) -> Value {
 pub(crate) struct Signer {
     pub(crate) algorithm: Algorithm,
     pub(crate) key: EncodingKey,
-    /// As it is published.
+    /// The public key as JWK.
     pub(crate) jwk: Value,
-    /// The same as PEM; empty for RSA.
+    /// The public key as PEM. Empty for RSA.
     pub(crate) pem: String,
 }
 
 impl Signer {
-    /// A new key of that kind and name; for RSA it is always the same one.
+    /// Creates a new key. An RSA key is always the one from the fixtures.
     pub(crate) fn new(algorithm: Algorithm, id: &str) -> Self {
         let made = match algorithm {
             Algorithm::ES256 => Some(&PKCS_ECDSA_P256_SHA256),
@@ -190,7 +190,7 @@ impl Signer {
         Self { algorithm, key, jwk, pem }
     }
 
-    /// What its tokens begin with.
+    /// Returns the header of its tokens.
     pub(crate) fn header(&self) -> Value {
         json!({"alg": self.algorithm, "typ": "JWT", "kid": self.jwk["kid"]})
     }
@@ -199,7 +199,7 @@ impl Signer {
         self.sign_as(&self.header(), claims)
     }
 
-    /// Signs under a header that says what it likes.
+    /// Signs the claims under any header.
     pub(crate) fn sign_as(&self, header: &Value, claims: &Value) -> String {
         let message = message(header, claims);
         let signature = crypto::sign(message.as_bytes(), &self.key, self.algorithm).unwrap();
@@ -207,13 +207,13 @@ impl Signer {
     }
 }
 
-/// What is signed.
+/// Returns the signed part of a token: header and claims.
 pub(crate) fn message(header: &Value, claims: &Value) -> String {
     let part = |value: &Value| base64(value.to_string().as_bytes());
     format!("{}.{}", part(header), part(claims))
 }
 
-/// Base64 as JWTs have it.
+/// Encodes as unpadded URL-safe Base64, as JWTs do.
 pub(crate) fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let group = |piece: &[u8]| {

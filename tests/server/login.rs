@@ -1,11 +1,11 @@
-//! Logging in to the page and out of it.
+//! Tests of logging in to the pages and out.
 
 use fantoccini::key::Key;
 use reqwest::{
     RequestBuilder, Response,
     header::{COOKIE, LOCATION, SET_COOKIE},
 };
-use snap_server::access::who::Right;
+use snap_server::access::principal::Right;
 
 use crate::{
     browser::{Browser, Scripts},
@@ -19,7 +19,7 @@ async fn behind_a_proxy_with_tls_the_cookie_stays_under_it() {
     let place = Place::new();
     let secret = token(&place, "ada", Right::Read, None);
     let proxies = vec!["127.0.0.1".parse().unwrap()];
-    let settings = snap_server::settings::Settings { proxies, ..Default::default() };
+    let settings = snap_server::settings::ServerSettings { proxies, ..Default::default() };
     let serving = Serving::start(&place, settings);
     let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
     let client = client.build().unwrap();
@@ -39,7 +39,8 @@ async fn behind_a_proxy_with_tls_the_cookie_stays_under_it() {
         let get = |own: &str| ask(client.get(at("/r/default"))).header(COOKIE, own);
         let home = get(&token).send().await.unwrap().text().await.unwrap();
         assert!(home.contains(&format!("{scheme}://127.0.0.1:")), "{home}");
-        // Under TLS what anybody could have planted counts for nothing.
+        // Over TLS a cookie without the `__Host-` prefix, which others could set, is
+        // ignored.
         let planted = own.trim_start_matches("__Host-");
         let entered = send(enter(planted), &[("form", &form), ("token", &secret)]).await;
         let planted = token.trim_start_matches("__Host-");
@@ -49,7 +50,7 @@ async fn behind_a_proxy_with_tls_the_cookie_stays_under_it() {
     }
 }
 
-/// A cookie that an answer sets: all of it, and its name and value.
+/// Returns a cookie that a response sets: the whole header, and the name and value.
 pub(crate) fn cookie(response: &Response, name: &str) -> Option<(String, String)> {
     let all = response.headers().get_all(SET_COOKIE).into_iter();
     let mut texts = all.map(|value| value.to_str().unwrap().to_owned());
@@ -58,7 +59,7 @@ pub(crate) fn cookie(response: &Response, name: &str) -> Option<(String, String)
     Some((text, pair))
 }
 
-/// What a hidden field of a page says.
+/// Returns the value of a hidden form field.
 pub(crate) fn hidden(page: &str, name: &str) -> String {
     let field = format!("name=\"{name}\" value=\"");
     let (_, rest) = page.split_once(&field).unwrap();
@@ -74,7 +75,7 @@ pub(crate) async fn send(request: RequestBuilder, fields: &[(&str, &str)]) -> Re
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_becomes_a_cookie_that_only_this_page_uses() {
     let place = Place::new();
-    place.change("a", "what nobody may see");
+    place.change("a", "a confidential content");
     let secret = token(&place, "ada", Right::Read, None);
     let serving = Serving::of(&place);
     let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
@@ -84,7 +85,7 @@ async fn a_token_becomes_a_cookie_that_only_this_page_uses() {
         let refused = ask(&serving, path).await;
         assert_eq!(refused.status, 401, "{path}");
         assert!(refused.text.contains("<h1>Log in</h1>"), "{path}: {}", refused.text);
-        assert!(!refused.text.contains("what nobody may see"), "{path}");
+        assert!(!refused.text.contains("a confidential content"), "{path}");
         assert_eq!(hidden(&refused.text, "to"), path);
     }
     let asked = client.get(at("/r/default")).header("accept", "text/html").send().await.unwrap();
@@ -92,7 +93,7 @@ async fn a_token_becomes_a_cookie_that_only_this_page_uses() {
     assert!(whole.contains("HttpOnly") && whole.contains("SameSite=Strict"), "{whole}");
     let form = hidden(&asked.text().await.unwrap(), "form");
     let enter = |own: &str| client.post(at("/login")).header(COOKIE, own);
-    // Without the cookie, or with another one, the form is not ours.
+    // Without the matching cookie the form is refused.
     for own in ["a=b", "snap_form=00000000000000000000000000000000"] {
         let refused = send(enter(own), &[("form", &form), ("token", &secret)]).await;
         assert_eq!(refused.status(), 401);
@@ -100,7 +101,7 @@ async fn a_token_becomes_a_cookie_that_only_this_page_uses() {
     }
     let wrong = send(enter(&own), &[("form", &form), ("token", "snap_wrong")]).await;
     assert_eq!((wrong.status().as_u16(), cookie(&wrong, "snap_token")), (401, None));
-    assert!(wrong.text().await.unwrap().contains("No token is like that"));
+    assert!(wrong.text().await.unwrap().contains("This token is invalid or has expired"));
     let fields = [("form", form.as_str()), ("token", &secret), ("to", "%2Fr%2Fdefault")];
     let entered = send(enter(&own), &fields).await;
     assert_eq!(
@@ -109,13 +110,13 @@ async fn a_token_becomes_a_cookie_that_only_this_page_uses() {
     );
     let (whole, token) = cookie(&entered, "snap_token").unwrap();
     assert!(whole.contains("HttpOnly; SameSite=Lax") && whole.contains("Path=/"), "{whole}");
-    assert!(!whole.contains("Secure"), "it would not come back: {whole}");
+    assert!(!whole.contains("Secure"), "the browser would not send the cookie back: {whole}");
     let get = client.get(at("/r/default")).header("accept", "text/html").header(COOKIE, &token);
     let shown = get.send().await.unwrap();
     assert_eq!(shown.status(), 200);
     let shown = shown.text().await.unwrap();
     assert!(shown.contains("<span>ada</span>") && !shown.contains(&secret), "{shown}");
-    // Nothing that a browser gets for its cookie stays there when it logs out.
+    // Responses to a cookie must not stay in the browser's cache after logging out.
     for path in ["/r/default", "/", "/v1/repos/default/commits/main/files/a", "/v1/repos"] {
         let answer = client.get(at(path)).header(COOKIE, &token).send().await.unwrap();
         assert_eq!(answer.status(), 200, "{path}");
@@ -124,8 +125,8 @@ async fn a_token_becomes_a_cookie_that_only_this_page_uses() {
     let program = client.get(at("/v1/repos/default/refs")).bearer_auth(&secret);
     let program = program.send().await.unwrap();
     assert_eq!(program.headers()["cache-control"], "private, no-cache");
-    // Nobody else can log anybody out: what another site has a browser send comes
-    // without the cookie, and in another browser with a form that is not of it.
+    // Another site cannot log a person out. A cross-site request comes without the
+    // cookie, and a form from another browser has the wrong value.
     let without = client.post(at("/logout"));
     let refused = send(without, &[("form", &form)]).await;
     assert_eq!((refused.status().as_u16(), cookie(&refused, "snap_token")), (303, None));
@@ -142,7 +143,7 @@ async fn a_token_becomes_a_cookie_that_only_this_page_uses() {
 async fn pages_show_what_a_token_may_read() {
     let show = crate::showcase::make();
     let file = show.path().join(snap_server::access::tokens::FILE);
-    let wanted = snap_server::access::tokens::Wanted {
+    let wanted = snap_server::access::tokens::NewToken {
         name: "ada".into(),
         scope: Right::Read,
         repositories: Some(vec!["team/website".into()]),
@@ -163,7 +164,11 @@ async fn pages_show_what_a_token_may_read() {
     assert_eq!(get("/r/team%2Fwebsite").await.0, 200);
     let (hidden, missing) = (get("/r/datasets%2Fbirds").await, get("/r/datasets%2Fnothing").await);
     assert_eq!((hidden.0, missing.0), (404, 404));
-    assert_eq!(hidden.1.replace("birds", "nothing"), missing.1, "nothing tells that it is there");
+    assert_eq!(
+        hidden.1.replace("birds", "nothing"),
+        missing.1,
+        "the response reveals that the repository exists"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -177,7 +182,7 @@ async fn one_logs_in_and_out_with_a_browser() {
     browser.picture("login").await;
     let field = browser.wait("#token").await;
     field.send_keys(&format!("snap_wrong{}", Key::Enter)).await.unwrap();
-    assert_eq!(browser.text(".wrong").await, "No token is like that.");
+    assert_eq!(browser.text(".wrong").await, "This token is invalid or has expired.");
     let field = browser.wait("#token").await;
     field.send_keys(&format!("{secret}{}", Key::Enter)).await.unwrap();
     assert!(browser.text("pre.text").await.contains("content"));
@@ -197,5 +202,9 @@ async fn without_tokens_there_is_nothing_to_log_in_to() {
     let home = ask(&serving, "/").await;
     assert_eq!(home.status, 200);
     assert!(!home.text.contains("/login") && !home.text.contains("Log"), "{}", home.text);
-    assert_eq!(ask(&serving, "/login").await.text, home.text, "it leads there");
+    assert_eq!(
+        ask(&serving, "/login").await.text,
+        home.text,
+        "`/login` redirects to the home page"
+    );
 }

@@ -1,12 +1,13 @@
-//! The protocol, as clients see it that are not ours: good ones and hostile
-//! ones.
+//! Integration tests of the HTTP API and the pages, with well-behaved and hostile
+//! clients.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a failed step ends the test")]
 
 mod accepting;
 mod browser;
 mod bundles;
 mod commits;
+mod damaged_refs;
 mod files;
 mod hostile;
 mod index;

@@ -1,5 +1,5 @@
-//! Tokens of an OpenID Connect issuer: those that hold, those that do not, and
-//! an issuer that is away or lies.
+//! Tests of tokens from an OpenID Connect issuer: valid ones, invalid ones, and an
+//! issuer that is unavailable or misbehaves.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},
@@ -10,8 +10,8 @@ use jsonwebtoken::{Algorithm, EncodingKey, crypto};
 use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
 use snap_server::{
-    access::who::Right,
-    settings::{Log, Mapping, Oidc, Settings},
+    access::principal::Right,
+    settings::{LogSettings, Mapping, Oidc, ServerSettings},
 };
 
 use crate::{
@@ -21,8 +21,8 @@ use crate::{
     tokens::{status, token},
 };
 
-/// What the settings of these tests say about an issuer.
-pub(crate) fn settings(issuer: &str) -> Settings {
+/// Returns the settings of these tests for an issuer.
+pub(crate) fn settings(issuer: &str) -> ServerSettings {
     let mapping = |claim: &str, value: &str, scope, repository: Option<&str>| Mapping {
         claim: claim.into(),
         value: value.into(),
@@ -36,13 +36,13 @@ pub(crate) fn settings(issuer: &str) -> Settings {
     ];
     let (issuer, audience) = (issuer.to_owned(), "snap".to_owned());
     let oidc = Oidc { issuer, audience, name_claim: "sub".into(), scopes };
-    // Each request may say where it is from, so that those refused do not wait
-    // for each other.
+    // The proxy setting lets each request name its address, so that failed requests do
+    // not delay each other.
     let proxies = vec!["127.0.0.1".parse().unwrap()];
-    Settings { oidc: Some(oidc), proxies, ..Settings::default() }
+    ServerSettings { oidc: Some(oidc), proxies, ..ServerSettings::default() }
 }
 
-/// The same request with a token, from an address of its own.
+/// Adds a token and a unique address to a request.
 fn with(request: RequestBuilder, token: &str) -> RequestBuilder {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -61,7 +61,7 @@ async fn a_token_of_the_issuer_is_good_for_what_its_claims_are_mapped_to() {
     let signer = Signer::new(Algorithm::ES256, "k1");
     let issuer = Issuer::start(&[&signer]);
     let serving = Serving::start(&there, settings(issuer.base()));
-    assert_eq!(issuer.asked(), 0, "nobody needed its keys yet");
+    assert_eq!(issuer.asked(), 0, "no request needed the keys yet");
     assert_eq!(status(serving.get("refs")).await, 401);
     let append = signer.sign(&issuer.claims(json!({})));
     let write = json!({"repository": null, "groups": ["dev", "ops"], "aud": ["else", "snap"]});
@@ -81,24 +81,25 @@ async fn a_token_of_the_issuer_is_good_for_what_its_claims_are_mapped_to() {
         let tag = format!("\"{from}\"");
         serving.put("refs/heads/main", body(to)).header("if-match", tag)
     };
-    // Forward, and not back.
+    // A branch can move forward, but not back.
     assert_eq!(status(with(moved(first, second), &append)).await, 200);
     refused(with(moved(second, first), &append), 403, "forbidden").await;
     assert_eq!(status(with(moved(second, first), &write)).await, 200);
     let log = fs_err::read_to_string(there.store().join("logs/refs/heads/main.log")).unwrap();
     assert!(log.contains("oidc:ci"), "{log}");
-    // What is for another repository is not for this one, what is for none is told so.
+    // A token for another repository gets `404`. A token without any rights gets an
+    // explanation.
     let other = signer.sign(&issuer.claims(json!({"repository": "team/other"})));
     refused(with(serving.get("refs"), &other), 404, "no-repository").await;
     let none = signer.sign(&issuer.claims(json!({"repository": "team/none"})));
     for path in ["refs", "packs", "nothing"] {
         let problem = refused(with(serving.get(path), &none), 403, "forbidden").await;
-        assert!(problem["detail"].as_str().unwrap().contains("this token holds"), "{problem}");
+        assert!(problem["detail"].as_str().unwrap().contains("the token is valid"), "{problem}");
     }
     for _ in 0..50 {
         assert_eq!(read(&serving, &append).await, 200);
     }
-    assert_eq!(issuer.asked(), 1, "its keys are kept");
+    assert_eq!(issuer.asked(), 1, "the keys are cached");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -124,7 +125,7 @@ async fn each_kind_of_key_is_known() {
         let turned: String = signature.chars().rev().collect();
         assert_eq!(read(&serving, &format!("{message}.{turned}")).await, 401, "{algorithm:?}");
     }
-    // A key that does not say what it is for is for what is usual.
+    // A key without `alg` is used with the default algorithm of its type.
     let mut signer = Signer::new(Algorithm::RS256, "k1");
     signer.jwk.as_object_mut().unwrap().remove("alg");
     let issuer = Issuer::start(&[&signer]);
@@ -135,7 +136,7 @@ async fn each_kind_of_key_is_known() {
     assert_eq!(read(&serving, &signer.sign(&issuer.claims(json!({})))).await, 401);
 }
 
-/// Tokens with claims that do not hold.
+/// Returns tokens whose claims are invalid.
 fn wrong_claims(issuer: &Issuer, signer: &Signer) -> Vec<(&'static str, String)> {
     let now = snap_core::base::time::Time::now().secs;
     let base = issuer.base();
@@ -151,17 +152,17 @@ fn wrong_claims(issuer: &Issuer, signer: &Signer) -> Vec<(&'static str, String)>
         ("expired", json!({"exp": now - 120})),
         ("expired long ago", json!({"exp": 0})),
         ("no end", json!({"exp": null})),
-        ("an end in words", json!({"exp": format!("{}", now + 600)})),
+        ("an end that is a text", json!({"exp": format!("{}", now + 600)})),
         ("an end before time", json!({"exp": -5})),
-        ("an end that is none", json!({"exp": 1e300})),
+        ("an end that is out of range", json!({"exp": 1e300})),
         ("not yet", json!({"nbf": now + 120})),
-        ("a beginning in words", json!({"nbf": "now"})),
+        ("a start that is a text", json!({"nbf": "now"})),
     ];
     let sign = |(what, changed)| (what, signer.sign(&issuer.claims(changed)));
     all.into_iter().map(sign).collect()
 }
 
-/// Tokens with good claims that are not signed as they must be.
+/// Returns tokens with valid claims whose signatures are invalid.
 fn wrong_signatures(issuer: &Issuer, signer: &Signer) -> Vec<(&'static str, String)> {
     let claims = issuer.claims(json!({}));
     let good = signer.sign(&claims);
@@ -175,7 +176,7 @@ fn wrong_signatures(issuer: &Issuer, signer: &Signer) -> Vec<(&'static str, Stri
         header
     };
     let none = |alg: &str| message(&header(json!({"alg": alg})), &claims);
-    // What is public must not do as a secret.
+    // Public values must not be accepted as HMAC secrets.
     let secret = |algorithm: Algorithm, secret: &[u8]| {
         let key = EncodingKey::from_secret(secret);
         let message = message(&header(json!({"alg": algorithm})), &claims);
@@ -186,8 +187,8 @@ fn wrong_signatures(issuer: &Issuer, signer: &Signer) -> Vec<(&'static str, Stri
     let brought = header(json!({"jwk": other.jwk, "jku": "http://127.0.0.1:1/keys"}));
     vec![
         ("other claims", format!("{}.{signature}", message(&signer.header(), &admin))),
-        ("another key of that name", other.sign(&claims)),
-        ("a key that it brings", other.sign_as(&brought, &claims)),
+        ("another key with the same name", other.sign(&claims)),
+        ("a key inside the token", other.sign_as(&brought, &claims)),
         ("no algorithm", format!("{}.", none("none"))),
         ("no algorithm, signed", format!("{}.{signature}", none("None"))),
         ("no signature", format!("{}.", message(&signer.header(), &claims))),
@@ -199,10 +200,10 @@ fn wrong_signatures(issuer: &Issuer, signer: &Signer) -> Vec<(&'static str, Stri
         ("its PEM as secret", secret(Algorithm::HS384, signer.pem.as_bytes())),
         ("another algorithm", signer.sign_as(&header(json!({"alg": "ES384"})), &claims)),
         (
-            "what must be understood",
+            "an unknown critical extension",
             signer.sign_as(&header(json!({"crit": ["x"], "x": 1})), &claims),
         ),
-        ("no name of a key", signer.sign_as(&header(json!({"kid": null})), &claims)),
+        ("no name of the key", signer.sign_as(&header(json!({"kid": null})), &claims)),
         ("no JSON", format!("{}.{}.{signature}", base64(b"{"), base64(b"{"))),
         ("no object", format!("{}.{}.{signature}", base64(b"[]"), base64(b"7"))),
         ("no text", "...".to_owned()),
@@ -216,7 +217,7 @@ fn wrong_signatures(issuer: &Issuer, signer: &Signer) -> Vec<(&'static str, Stri
 async fn what_does_not_hold_is_refused() {
     let place = Place::new();
     let signer = Signer::new(Algorithm::ES256, "k1");
-    // There are two, so that a token must say which.
+    // With two keys a token must name its key.
     let issuer = Issuer::start(&[&signer, &Signer::new(Algorithm::ES256, "k2")]);
     let serving = Serving::start(&place, settings(issuer.base()));
     let good = signer.sign(&issuer.claims(json!({})));
@@ -227,11 +228,14 @@ async fn what_does_not_hold_is_refused() {
         let since = Instant::now();
         let answer = with(serving.get("refs"), &token).send().await.unwrap();
         assert_eq!(answer.status(), 401, "{what}");
-        assert!(since.elapsed() >= Duration::from_millis(90), "{what} waits as a guess does");
+        assert!(
+            since.elapsed() >= Duration::from_millis(90),
+            "{what}: the response was not delayed"
+        );
     }
     assert_eq!(read(&serving, &good).await, 200);
-    assert_eq!(issuer.asked(), 1, "none of that was a reason to ask");
-    // Clocks may be a little apart.
+    assert_eq!(issuer.asked(), 1, "an invalid token caused a fetch");
+    // The server tolerates a small clock skew.
     let now = snap_core::base::time::Time::now().secs;
     let early = signer.sign(&issuer.claims(json!({"nbf": now + 20, "exp": now - 20})));
     assert_eq!(read(&serving, &early).await, 200);
@@ -249,7 +253,7 @@ async fn keys_that_are_made_up_neither_drive_the_issuer_nor_hold_up_others() {
         let mut header = signer.header();
         header["kid"] = format!("made-up-{number}").into();
         let wrong = signer.sign_as(&header, &issuer.claims(json!({})));
-        // There is no such key; or there may be one that is not known yet.
+        // `401`: the key does not exist. `503`: the issuer cannot be asked again yet.
         let told = read(&serving, &wrong).await;
         assert_eq!(told, if number < 4 { 401 } else { 503 }, "{number}");
         let since = Instant::now();
@@ -257,7 +261,7 @@ async fn keys_that_are_made_up_neither_drive_the_issuer_nor_hold_up_others() {
         assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
     }
     assert!((2..=5).contains(&issuer.asked()), "{}", issuer.asked());
-    // As many at once as like.
+    // Many simultaneous requests.
     let wrong = |number: u32| {
         let mut header = signer.header();
         header["kid"] = format!("also-{number}").into();
@@ -267,7 +271,7 @@ async fn keys_that_are_made_up_neither_drive_the_issuer_nor_hold_up_others() {
     let all = futures::future::join_all((0..100).map(wrong)).await;
     let told = |status: u16| matches!(status, 401 | 503);
     assert!(all.iter().all(|answer| told(answer.as_ref().unwrap().status().as_u16())));
-    // A right token comes meanwhile: that is nobody's guess.
+    // A valid token with a new key does not count as a failed login.
     let new = Signer::new(Algorithm::ES256, "k2");
     issuer.publish(&[&signer, &new]);
     let right = new.sign(&issuer.claims(json!({})));
@@ -293,11 +297,11 @@ async fn a_new_key_is_known_at_once_and_an_old_one_not_any_more() {
     issuer.publish(&[&third]);
     assert_eq!(read(&serving, &third.sign(&issuer.claims(json!({})))).await, 200);
     assert_eq!(issuer.asked(), 3);
-    // Though it was found good before.
+    // Although the token was accepted before.
     assert_eq!(read(&serving, &after).await, 401);
 }
 
-/// A refusal because the issuer is away.
+/// Returns true if the response says that the issuer is unavailable.
 async fn is_away(answer: Response) -> bool {
     let wait = answer.headers().get("retry-after").cloned();
     let wait: Option<u64> = wait.and_then(|value| value.to_str().ok()?.parse().ok());
@@ -314,7 +318,7 @@ async fn while_the_issuer_is_away_tokens_of_the_file_hold_and_its_own_are_told_t
     let serving = Serving::start(&place, settings(&base));
     let good = signer.sign(&claims(&base, json!({})));
     let since = Instant::now();
-    // From one address: that it is away is nobody's guess.
+    // All from one address: an unavailable issuer does not count as a failed login.
     for _ in 0..20 {
         let answer = serving.get("refs").bearer_auth(&good).send().await.unwrap();
         assert!(is_away(answer).await);
@@ -326,7 +330,7 @@ async fn while_the_issuer_is_away_tokens_of_the_file_hold_and_its_own_are_told_t
     let issuer = Issuer::at(&free.to_string(), &[&signer]);
     let since = Instant::now();
     while read(&serving, &good).await != 200 {
-        assert!(since.elapsed() < Duration::from_secs(40), "it never was asked again");
+        assert!(since.elapsed() < Duration::from_secs(40), "the keys were not fetched again");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     assert_eq!(issuer.asked(), 1);
@@ -372,7 +376,7 @@ async fn an_issuer_that_lies_or_stalls_is_as_good_as_away() {
         assert_eq!(others, 200, "{mode:?}");
         assert!(since.elapsed() < Duration::from_secs(15), "{mode:?} {:?}", since.elapsed());
         issuer.behave(Mode::Well);
-        assert_eq!(read(&serving, &good).await, 200, "{mode:?}: it is well again");
+        assert_eq!(read(&serving, &good).await, 200, "{mode:?}: the issuer works again");
     });
     futures::future::join_all(tries).await;
 }
@@ -383,8 +387,8 @@ async fn a_name_is_one_line_in_the_log_of_writes() {
     let signer = Signer::new(Algorithm::ES256, "k1");
     let issuer = Issuer::start(&[&signer]);
     let audit = place.folder.path().join("audit.jsonl");
-    let log = Log { audit: Some(audit.clone()), ..Log::default() };
-    let serving = Serving::start(&place, Settings { log, ..settings(issuer.base()) });
+    let log = LogSettings { audit: Some(audit.clone()), ..LogSettings::default() };
+    let serving = Serving::start(&place, ServerSettings { log, ..settings(issuer.base()) });
     let names =
         ["repo:team/project:ref:refs/heads/main", "ci\n{\"who\":\"root\"}", "ada\u{202e}\t\0"];
     for name in names {
@@ -401,9 +405,9 @@ async fn a_name_is_one_line_in_the_log_of_writes() {
     assert_eq!(who[0], "oidc:repo:team/project:ref:refs/heads/main");
     assert!(who[1].starts_with("oidc:ci___who_:_root__~"), "{who:?}");
     assert!(who[2].starts_with("oidc:ada___~") && who[2].is_ascii(), "{who:?}");
-    // Of what is not signed nothing is believed, not even the name.
+    // Nothing of a token without a valid signature is logged, not even the name.
     assert!(lines.iter().skip(1).step_by(2).all(|line| line["who"].is_null()));
-    assert!(!text.contains("eyJ"), "no token is in it");
+    assert!(!text.contains("eyJ"), "the log contains a token");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -434,9 +438,12 @@ async fn one_logs_in_to_the_page_with_it_as_long_as_it_holds() {
     assert_eq!(shown.status(), 200);
     assert!(shown.text().await.unwrap().contains("<span>oidc:ada@example.org</span>"));
     for (changed, why) in [
-        (json!({"repository": "none"}), "That token holds, but gives no right here."),
-        (json!({"more": "x".repeat(5_000)}), "That token is too long for a browser."),
-        (json!({"exp": 0}), "No token is like that."),
+        (
+            json!({"repository": "none"}),
+            "This token is valid but grants no permission on this server.",
+        ),
+        (json!({"more": "x".repeat(5_000)}), "This token is too long for a browser cookie."),
+        (json!({"exp": 0}), "This token is invalid or has expired."),
     ] {
         let refused = enter(changed).await;
         assert_eq!((refused.status().as_u16(), cookie(&refused, "snap_token")), (401, None));

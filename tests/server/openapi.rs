@@ -1,19 +1,17 @@
-//! `docs/openapi.json` against the routes and against what is answered.
+//! Compares `docs/openapi.json` with the routes and with real responses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use reqwest::{Method, RequestBuilder, StatusCode};
+use reqwest::{RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use snap_core::{base::id::BlobId, disk::Disk, repo::Repo};
-use snap_server::access::need::{Need, need};
+use snap_server::route_table::RouteAccess;
 use snap_testkit::schema::{sound, valid};
 
 use crate::{
     place::{Place, Serving},
     upstream_steps::bundle_of,
 };
-
-const METHODS: [&str; 6] = ["get", "head", "put", "post", "patch", "delete"];
 
 fn root() -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -24,51 +22,35 @@ fn document() -> Value {
         .unwrap()
 }
 
-/// Paths beside the protocol's own.
-const OF_THE_SERVER: [&str; 3] = ["/health", "/ready", "/metrics"];
-
-/// What `HEAD` may be asked of beside `GET`, as the protocol has it. The router
-/// takes it wherever `GET` is, so nothing there says so.
+/// Returns the paths that support `HEAD`, according to the protocol. The router accepts
+/// `HEAD` wherever it accepts `GET`, so its routes do not tell.
 fn heads() -> Vec<String> {
     let text = fs_err::read_to_string(root().join("docs/protocol.md")).unwrap();
     let rows = text.lines().filter_map(|line| line.strip_prefix("| `GET`, `HEAD "));
     rows.map(|row| row.split_once('`').unwrap().0.to_owned()).collect()
 }
 
-/// Paths and methods, as the router has them.
-fn routes() -> BTreeSet<(String, String)> {
-    let text = fs_err::read_to_string(root().join("server/src/routes/mod.rs")).unwrap();
-    let text: String = text.split_whitespace().collect();
-    let mut found = BTreeSet::new();
-    for route in text.split(".route(").skip(1) {
-        let (path, handlers) = route.strip_prefix('"').unwrap().split_once('"').unwrap();
-        let path = match path {
-            "/" => "/v1/repos/{repo}".to_owned(),
-            path if path.starts_with("/v1") || OF_THE_SERVER.contains(&path) => path.to_owned(),
-            path => format!("/v1/repos/{{repo}}{path}"),
-        };
-        // What stands behind the last route of a router is not its handler.
-        let handlers = handlers.split(';').next().unwrap().split(".nest(").next().unwrap();
-        for method in METHODS {
-            let is = |text: &str| handlers.contains(&format!("{text}{method}("));
-            if is(",") || is(").") {
-                found.insert((path.replace("{*", "{"), method.to_owned()));
-            }
-        }
-    }
+/// Returns the declared routes of the API: their paths and methods, and what they need.
+fn routes() -> BTreeMap<(String, String), RouteAccess> {
+    let declared = snap_server::routes::routes();
+    let declared = declared.declared().iter().map(|route| {
+        let path = route.path.replace("{*", "{");
+        ((path, route.method.as_str().to_lowercase()), route.access)
+    });
+    let mut found: BTreeMap<_, _> = declared.collect();
     for path in heads() {
-        assert!(found.contains(&(path.clone(), "get".to_owned())), "{path}");
-        found.insert((path, "head".to_owned()));
+        let access = found[&(path.clone(), "get".to_owned())];
+        found.insert((path, "head".to_owned()), access);
     }
     found
 }
 
-/// What stands at a place of the document, or where that refers to.
+/// Resolves a reference in the document.
 fn meant<'d>(document: &'d Value, there: &'d Value) -> &'d Value {
     there["$ref"].as_str().map_or(there, |name| document.pointer(&name[1..]).unwrap())
 }
 
-/// Operations of the document: path, method, and what it says.
+/// Returns the operations of the document: path, method, description.
 fn operations(document: &Value) -> Vec<(String, String, Value)> {
     let paths = document["paths"].as_object().unwrap();
     let all = paths.iter().flat_map(|(path, item)| {
@@ -84,7 +66,7 @@ fn the_document_has_the_routes_there_are_and_no_others() {
     let document = document();
     let told: BTreeSet<(String, String)> =
         operations(&document).into_iter().map(|(path, method, _)| (path, method)).collect();
-    let routes = routes();
+    let routes: BTreeSet<_> = routes().into_keys().collect();
     assert!(routes.len() > 30, "{routes:?}");
     assert_eq!(heads().len(), 4);
     assert_eq!(told, routes);
@@ -94,14 +76,77 @@ fn the_document_has_the_routes_there_are_and_no_others() {
 fn what_needs_a_token_is_said() {
     let document = document();
     assert_eq!(document["components"]["securitySchemes"]["bearer"]["scheme"], "bearer");
-    // A server may want none at all.
+    // A server may run without tokens.
     assert_eq!(document["security"], json!([{"bearer": []}, {}]));
+    let routes = routes();
     for (path, method, operation) in operations(&document) {
-        let named = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
-        let needs_none = need(&named, &path) == Need::Nothing;
+        let needs_none = routes[&(path.clone(), method.clone())] == RouteAccess::Nothing;
         let told = needs_none.then(|| json!([]));
         assert_eq!(operation.get("security"), told.as_ref(), "{method} {path}");
     }
+}
+
+/// Every route of the API, and what it needs: a change of this list is a change of who may do what.
+const NEEDS: &str = "\
+AnyRight GET    /v1/repos
+Nothing  GET    /health
+Nothing  GET    /ready
+Nothing  GET    /v1
+Nothing  GET    /v1/openapi.json
+ReadAll  GET    /metrics
+admin    PUT    /v1/repos/{repo}
+append   DELETE /v1/repos/{repo}/bundles/{id}
+append   DELETE /v1/repos/{repo}/uploads/{id}
+append   PATCH  /v1/repos/{repo}/bundles/{id}
+append   PATCH  /v1/repos/{repo}/uploads/{id}
+append   POST   /v1/repos/{repo}/bundles
+append   PUT    /v1/repos/{repo}/index/{name}
+append   PUT    /v1/repos/{repo}/objects/{id}
+append   PUT    /v1/repos/{repo}/packs/{id}
+append   PUT    /v1/repos/{repo}/refs/{*name}
+read     GET    /v1/repos/{repo}/commits/{commit}
+read     GET    /v1/repos/{repo}/commits/{commit}/archive.tar
+read     GET    /v1/repos/{repo}/commits/{commit}/archive.tar.zst
+read     GET    /v1/repos/{repo}/commits/{commit}/archive.zip
+read     GET    /v1/repos/{repo}/commits/{commit}/bundle
+read     GET    /v1/repos/{repo}/commits/{commit}/files/{*path}
+read     GET    /v1/repos/{repo}/commits/{commit}/tree
+read     GET    /v1/repos/{repo}/commits/{commit}/tree/{*path}
+read     GET    /v1/repos/{repo}/config
+read     GET    /v1/repos/{repo}/diff
+read     GET    /v1/repos/{repo}/find
+read     GET    /v1/repos/{repo}/head
+read     GET    /v1/repos/{repo}/index
+read     GET    /v1/repos/{repo}/index/{name}
+read     GET    /v1/repos/{repo}/log
+read     GET    /v1/repos/{repo}/objects/{id}
+read     GET    /v1/repos/{repo}/packs
+read     GET    /v1/repos/{repo}/packs/{id}
+read     GET    /v1/repos/{repo}/refs
+read     GET    /v1/repos/{repo}/refs/{*name}
+read     GET    /v1/repos/{repo}/stats
+read     HEAD   /v1/repos/{repo}/bundles/{id}
+read     HEAD   /v1/repos/{repo}/uploads/{id}
+read     POST   /v1/repos/{repo}/commits/{commit}/bundle
+read     POST   /v1/repos/{repo}/missing
+write    DELETE /v1/repos/{repo}/refs/{*name}
+write    POST   /v1/repos/{repo}/config
+write    POST   /v1/repos/{repo}/head
+";
+
+#[test]
+fn every_route_needs_the_right_that_is_listed() {
+    let declared = snap_server::routes::routes();
+    let lines = declared.declared().iter().map(|route| {
+        let needs = match route.access {
+            RouteAccess::Repository(right) => right.name().to_owned(),
+            other => format!("{other:?}"),
+        };
+        format!("{needs:8} {:6} {}\n", route.method.as_str(), route.path)
+    });
+    let mut lines: Vec<String> = lines.collect();
+    lines.sort_unstable();
+    assert_eq!(lines.concat(), NEEDS);
 }
 
 #[test]
@@ -131,8 +176,8 @@ fn every_schema_can_be_checked() {
     }
 }
 
-/// Where the document has records of the command line, their schemas, and what of
-/// those only the command line has.
+/// For each schema in the document: the schema of a record of the command line that it must equal,
+/// and the properties that only the record has.
 const RECORDS: [(&str, &str, &[&str]); 7] = [
     ("Commit", "commit", &["renames"]),
     ("Entry", "entry", &[]),
@@ -143,8 +188,8 @@ const RECORDS: [(&str, &str, &[&str]); 7] = [
     ("Stats/properties/store", "stats-store", &[]),
 ];
 
-/// A schema as it is told apart from others: without what is said about it, with
-/// what it refers to in place, words in order.
+/// Normalizes a schema for comparison: without descriptions, with references resolved
+/// and lists of words sorted.
 fn plain(document: &Value, schema: &Value) -> Value {
     if let Some(name) = schema["$ref"].as_str() {
         return plain(document, document.pointer(&name[1..]).unwrap());
@@ -172,7 +217,7 @@ fn records_are_those_of_the_command_line() {
         let file = root().join(format!("docs/schema/{name}.json"));
         let record: Value = serde_json::from_str(&fs_err::read_to_string(file).unwrap()).unwrap();
         let mut record = plain(&record, &record);
-        // A line says which record it is; what a server answers has a place.
+        // `version` and `type` belong to the lines of `--json` only.
         let is_left_out = |key: &str| ["version", "type"].contains(&key) || only.contains(&key);
         record["properties"].as_object_mut().unwrap().retain(|key, _| !is_left_out(key));
         let required = record["required"].as_array_mut().unwrap();
@@ -181,7 +226,7 @@ fn records_are_those_of_the_command_line() {
     }
 }
 
-/// A request for each operation that goes well, in an order in which it does.
+/// Returns a successful request for each operation, in an order that works.
 fn requests(
     serving: &Serving,
     place: &Place,
@@ -222,7 +267,9 @@ fn requests(
         ("openapi", of_server("/v1/openapi.json")),
         ("repositories", of_server("/v1/repos")),
         ("config", get("config")),
+        ("mendConfig", post("config", snap_core::repo::Config::default().to_text())),
         ("head", get("head")),
+        ("mendHead", post("head", String::new())),
         ("refs", get("refs")),
         ("ref", get("refs/heads/main")),
         ("moveRef", serving.put("refs/tags/v1", move_to).header("if-none-match", "*")),
@@ -302,7 +349,7 @@ async fn what_is_answered_is_what_the_document_says() {
         .into_iter()
         .map(|(_, _, operation)| (operation["operationId"].as_str().unwrap().to_owned(), operation))
         .collect();
-    // That has tests of its own: a hub of several stores.
+    // It has its own tests, because it needs a hub of several stores.
     let mut left: BTreeSet<&str> = operations.keys().map(String::as_str).collect();
     left.remove("createRepository");
     let other = Place::new();
@@ -340,7 +387,7 @@ async fn what_is_answered_is_what_the_document_says() {
                 .unwrap_or_else(|why| panic!("{name}: {why}"));
         }
     }
-    assert!(left.is_empty(), "nobody asked for {left:?}");
+    assert!(left.is_empty(), "not requested: {left:?}");
     let refusal = serving.get("commits/none").send().await.unwrap();
     assert_eq!(refusal.status(), StatusCode::NOT_FOUND);
     let problem: Value = serde_json::from_slice(&refusal.bytes().await.unwrap()).unwrap();
@@ -371,7 +418,7 @@ async fn one_object_is_taken_if_it_is_what_it_says_and_complete() {
     assert_eq!(put(blob.clone(), "blob", b"content".to_vec()).await, 200, "once more");
     assert_eq!(put(commit.tree.to_string(), "tree", tree).await, 201);
     assert_eq!(put(id.to_string(), "commit", commit.encode()).await, 201);
-    // Longer than a frame of small ones.
+    // Longer than a frame of small objects.
     let long: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
     assert_eq!(put(BlobId::of(&long).to_string(), "blob", long.clone()).await, 201);
     assert_eq!(put(BlobId::of(b"").to_string(), "blob", vec![0; 9 << 20]).await, 413);

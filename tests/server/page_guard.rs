@@ -1,5 +1,4 @@
-//! What is said of each page and each answer: what a browser may do with it, and
-//! refusals as pages.
+//! Tests of the security headers of all responses, and of error pages.
 
 use crate::{
     page::{ask, page},
@@ -91,7 +90,7 @@ async fn each_answer_says_who_may_use_it_and_keep_it() {
         assert_eq!(answer.headers()["cache-control"], kept, "{path}");
         assert_eq!(answer.headers()["cross-origin-resource-policy"], "same-origin", "{path}");
     }
-    // What was pushed is a script for no page, whoever put that there.
+    // A file from a snapshot cannot be used as a script, worker or stylesheet.
     for dest in ["script", "worker", "style"] {
         refused(get(&file).header("sec-fetch-dest", dest), 403, "forbidden").await;
     }

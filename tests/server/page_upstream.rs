@@ -1,4 +1,4 @@
-//! Pages of servers before others: what they ask there, and what they say.
+//! Tests of the pages of a relay: the requests to its upstream, and what the pages say.
 
 use std::time::{Duration, Instant};
 
@@ -9,9 +9,10 @@ use crate::{
     place::{Place, Serving},
     showcase,
     upstream::relay,
+    upstream_away::pause,
 };
 
-/// A server, a proxy before it, and a relay before that.
+/// A server, a proxy in front of it, and a relay that uses the proxy.
 struct Relayed {
     _server: Serving,
     proxy: Proxy,
@@ -27,17 +28,17 @@ impl Relayed {
         Self { _server: server, proxy, relay, _cache: cache }
     }
 
-    /// A page that is there.
+    /// Fetches a page and checks that it exists.
     async fn page(&self, path: &str) -> String {
         let answer = ask(&self.relay, path).await;
         assert_eq!(answer.status, 200, "{path}: {}", answer.text);
         answer.text
     }
 
-    /// How often it is asked where refs stand, for what is done meanwhile.
+    /// Returns how often the relay requests refs from its upstream while it serves
+    /// these paths.
     async fn questions(&self, paths: &[&str]) -> usize {
-        // What is known is too old then.
-        tokio::time::sleep(Duration::from_millis(1100)).await;
+        pause().await;
         self.proxy.take_counts();
         for path in paths {
             ask(&self.relay, path).await;
@@ -53,21 +54,21 @@ async fn a_page_asks_once_how_it_stands() {
     let place = Relayed::new(Serving::over(show.path()));
     let site = "/r/team%2Fwebsite";
     let mut home = place.page("/").await;
-    // To open all of them may take longer than a page has time.
-    while home.contains("Not looked at") {
+    // Opening all repositories may take longer than the time limit of a page.
+    while home.contains("Not loaded: the page took too long.") {
         home = place.page("/").await;
     }
     let listed = home.matches("<li class=\"card\">").count();
     assert!(listed > 1 && home.contains("team/website"), "{home}");
-    // One question may be on its way when the page asks for what is true now.
+    // Another request may be on its way when the page asks for current refs.
     for path in ["", "/refs", "/stats", "/diff", "/search?q=a"] {
         let asked = place.questions(&[&format!("{site}{path}")]).await;
         assert!(asked <= 2, "{path}: {asked}");
     }
     let asked = place.questions(&["/"]).await;
-    assert!(asked <= listed, "one for each repository: {asked} of {listed}");
+    assert!(asked <= listed, "more than one request for each repository: {asked} of {listed}");
     let asked = place.questions(&["/metrics"]).await;
-    assert_eq!(asked, 0, "what is known will do");
+    assert_eq!(asked, 0, "known sizes are reported without a request");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -77,15 +78,18 @@ async fn what_commits_added_is_counted_for_those_who_ask_for_it() {
     let place = Relayed::new(Serving::of(&there));
     let gained = |page: &str| page.contains("<td class=\"number gain\" role=\"cell\">+");
     for _ in 0..3 {
-        assert!(!gained(&place.page("/r/default").await), "all of it would have to be fetched");
+        assert!(
+            !gained(&place.page("/r/default").await),
+            "the page started a computation that fetches all trees"
+        );
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
     let since = Instant::now();
     while !place.page("/r/default/stats").await.contains("How the store grew") {
-        assert!(since.elapsed() < Duration::from_secs(20), "it never was counted");
+        assert!(since.elapsed() < Duration::from_secs(20), "the statistics were not computed");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert!(gained(&place.page("/r/default").await), "now it is known");
+    assert!(gained(&place.page("/r/default").await), "the sizes are known now");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,10 +99,10 @@ async fn a_refusal_says_that_what_lies_behind_is_away() {
     let place = Relayed::new(Serving::of(&there));
     place.page("/r/default").await;
     place.proxy.add(Rule::new(Fault::status(403)));
-    tokio::time::sleep(Duration::from_millis(1100)).await;
+    pause().await;
     let answer = ask(&place.relay, "/r/default/c/nothing").await;
     assert_eq!(answer.status, 404);
     assert!(answer.headers.contains_key("snap-upstream"), "{:?}", answer.headers);
-    assert!(answer.text.contains("what was last seen of it"), "{}", answer.text);
+    assert!(answer.text.contains("This page shows the last known state"), "{}", answer.text);
     place.proxy.clear_rules();
 }

@@ -1,4 +1,4 @@
-//! A store with commits, and a server of it.
+//! Test fixtures: a store with commits, and a server for it.
 
 use std::path::{Path, PathBuf};
 
@@ -10,18 +10,18 @@ use snap_core::{
         observe::Silent,
     },
     disk::Disk,
-    format::outline::{self, Outline},
-    ops::commit::{self, Options as Commit, Source},
+    format::outline::{self, PackOutline},
+    ops::commit::{self, CommitOptions as Commit, CommitSource},
     repo::{Config, Repo},
 };
 use snap_server::{
     hub::Hub,
     routes::Server,
-    run::{Listening, Stop},
-    settings::Settings,
+    run::{Listening, ShutdownHandle},
+    settings::ServerSettings,
 };
 
-/// A store with a folder to commit.
+/// A store, and a folder to commit.
 pub(crate) struct Place {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) repo: Repo,
@@ -45,7 +45,7 @@ impl Place {
         let path = self.folder.path().join("files").join(name);
         fs_err::create_dir_all(path.parent().unwrap()).unwrap();
         fs_err::write(path, bytes).unwrap();
-        let source = Source::Folder(self.folder.path().join("files"));
+        let source = CommitSource::Folder(self.folder.path().join("files"));
         // With one thread, each object has the same place in the pack in every run.
         let (author, host, jobs) = ("ada".into(), "laptop".into(), Some(1));
         let options = Commit { author, host, jobs, ..Commit::default() };
@@ -56,20 +56,20 @@ impl Place {
         fs_err::read(self.repo.store().pack_path(id)).unwrap()
     }
 
-    /// A pack of another place becomes one of this store by itself, as if a server
-    /// was killed before it had the others.
+    /// Copies a single pack of another place into this store, as if a server was killed
+    /// before it had published the others.
     pub(crate) fn steal(&self, from: &Place, id: &PackId) {
         let to = self.repo.store().pack_path(id);
         fs_err::create_dir_all(to.parent().unwrap()).unwrap();
         fs_err::write(to, from.pack_bytes(id)).unwrap();
     }
 
-    /// What waits to count there.
+    /// Returns the staging folder of the store.
     pub(crate) fn staged(&self) -> PathBuf {
         self.store().join("tmp/staged")
     }
 
-    /// A file of the index that tells of these packs, and its name.
+    /// Returns the name and the bytes of an index file that lists these packs.
     pub(crate) fn outlines(&self, packs: &[PackId]) -> (String, Vec<u8>) {
         let store = self.repo.store();
         let mut packs = packs.to_vec();
@@ -79,17 +79,17 @@ impl Place {
     }
 }
 
-/// A file of outlines as they are, and its name.
-pub(crate) fn named(outlines: &[Outline]) -> (String, Vec<u8>) {
+/// Encodes outlines in the given order. Returns the name and the bytes of the file.
+pub(crate) fn named(outlines: &[PackOutline]) -> (String, Vec<u8>) {
     let bytes = outline::encode(outlines);
     (blake3::hash(&bytes).to_hex().to_string(), bytes)
 }
 
-/// A server that is stopped when this is dropped.
+/// A running server that stops when this is dropped.
 pub(crate) struct Serving {
     pub(crate) base: String,
     pub(crate) client: Client,
-    stop: Stop,
+    stop: ShutdownHandle,
 }
 
 impl Drop for Serving {
@@ -101,40 +101,40 @@ impl Drop for Serving {
 impl Serving {
     /// Serves the store of a place.
     pub(crate) fn of(place: &Place) -> Self {
-        Self::start(place, Settings::default())
+        Self::start(place, ServerSettings::default())
     }
 
-    pub(crate) fn start(place: &Place, settings: Settings) -> Self {
+    pub(crate) fn start(place: &Place, settings: ServerSettings) -> Self {
         Self::at(&place.store(), settings)
     }
 
     /// Serves a folder of stores.
     pub(crate) fn over(folder: &Path) -> Self {
-        Self::at(folder, Settings::default())
+        Self::at(folder, ServerSettings::default())
     }
 
     /// Serves a store, or a folder of stores.
-    pub(crate) fn at(path: &Path, settings: Settings) -> Self {
+    pub(crate) fn at(path: &Path, settings: ServerSettings) -> Self {
         Self::of_hub(Hub::open(path).unwrap(), settings)
     }
 
-    pub(crate) fn of_hub(hub: Hub, settings: Settings) -> Self {
-        let settings = Settings { listen: "127.0.0.1:0".parse().unwrap(), ..settings };
+    pub(crate) fn of_hub(hub: Hub, settings: ServerSettings) -> Self {
+        let settings = ServerSettings { listen: "127.0.0.1:0".parse().unwrap(), ..settings };
         Self::of_server(Server::new(hub, settings))
     }
 
-    /// Of a server that listens where there is room.
+    /// Starts a server on a free port.
     pub(crate) fn of_server(server: Server) -> Self {
         let listening = Listening::new(server).unwrap();
         let base = format!("http://{}/v1/repos/default", listening.address().unwrap());
         let stop = listening.stop();
         tokio::spawn(listening.answer());
-        // The client needs to be told which TLS there is, though it uses none.
+        // reqwest needs a TLS provider even for plain HTTP.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Self { base, client: Client::new(), stop }
     }
 
-    /// The server, without a path.
+    /// Returns the base URL of the server.
     pub(crate) fn origin(&self) -> &str {
         self.base.trim_end_matches("/v1/repos/default")
     }
@@ -147,7 +147,7 @@ impl Serving {
         self.client.put(format!("{}/{path}", self.base)).body(body)
     }
 
-    /// Sends packs and has them count; the first refusal ends it.
+    /// Uploads packs and publishes them. Returns the first refusal.
     pub(crate) async fn send(&self, from: &Place, packs: &[PackId]) -> Response {
         for id in packs {
             let sent = self.put(&format!("packs/{id}"), from.pack_bytes(id)).send().await.unwrap();
@@ -160,21 +160,21 @@ impl Serving {
     }
 }
 
-/// So many bytes that cannot be made shorter.
+/// Returns bytes that do not compress.
 pub(crate) fn random(seed: u8, bytes: usize) -> Vec<u8> {
     let mut content = vec![0; bytes];
     blake3::Hasher::new_keyed(&[seed; 32]).finalize_xof().fill(&mut content);
     content
 }
 
-/// What was answered, once the status is what it should be.
+/// Sends a request, checks the status, and returns the JSON response.
 pub(crate) async fn json(request: RequestBuilder, status: StatusCode) -> Value {
     let response = request.send().await.unwrap();
     assert_eq!(response.status(), status);
     serde_json::from_slice(&response.bytes().await.unwrap()).unwrap()
 }
 
-/// A refusal has a code.
+/// Sends a request, and checks the status and the code of the problem response.
 pub(crate) async fn refused(request: RequestBuilder, status: u16, code: &str) -> Value {
     let response = request.send().await.unwrap();
     assert_eq!(response.status().as_u16(), status);

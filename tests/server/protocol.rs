@@ -1,8 +1,8 @@
-//! What the protocol says, done by hand.
+//! Tests of the HTTP API with hand-made requests.
 
 use reqwest::{RequestBuilder, StatusCode};
 use snap_core::base::id::BlobId;
-use snap_server::settings::{Limits, Settings};
+use snap_server::settings::{ServerLimits, ServerSettings};
 
 use crate::place::{Place, Serving, json, refused};
 
@@ -13,23 +13,28 @@ async fn what_is_sent_counts_once_all_of_it_is_there() {
     let serving = Serving::of(&there);
     let packs = here.repo.store().packs();
     let (name, outlines) = here.outlines(&packs);
-    // Before the packs are there nothing can count.
+    // Without its packs an index file is refused.
     refused(serving.put(&format!("index/{name}"), outlines), 422, "rejected").await;
     let set = |commit: &str| {
         let body = format!("{{\"commit\": \"{commit}\"}}");
         serving.put("refs/heads/main", body).header("if-none-match", "*")
     };
+    let (tree, file) = (here.repo.store().commit(&first).unwrap().tree, BlobId::of(b"first"));
     refused(set(&first.to_string()), 422, "rejected").await;
     let path = format!("packs/{}", packs[0]);
     let sent = serving.put(&path, here.pack_bytes(&packs[0])).send().await.unwrap();
     assert_eq!(sent.status(), StatusCode::CREATED);
-    // It is there for those who go on sending, and for nobody else.
+    // The staged pack is listed for the client that uploads it, but cannot be read.
     let listed = json(serving.get("packs"), StatusCode::OK).await;
     assert_eq!(listed["packs"][0]["name"], packs[0].to_string());
     refused(serving.get(&path), 404, "not-found").await;
     refused(set(&first.to_string()), 422, "rejected").await;
     assert_eq!(serving.send(&here, &packs).await.status(), StatusCode::CREATED);
     assert_eq!(serving.send(&here, &packs).await.status(), StatusCode::OK, "once more");
+    // A ref cannot point at an object that is not a commit.
+    for id in [tree.to_string(), file.to_string()] {
+        refused(set(&id), 422, "rejected").await;
+    }
     assert_eq!(set(&first.to_string()).send().await.unwrap().status(), StatusCode::CREATED);
     let read = serving.get("refs/heads/main").send().await.unwrap();
     assert!(tag_of(&read).starts_with(&format!("\"{first}-0-")), "{}", tag_of(&read));
@@ -59,7 +64,7 @@ async fn a_pack_is_read_in_parts() {
     assert_eq!(head.headers()["content-length"], bytes.len().to_string().as_str());
 }
 
-/// Status, `Content-Range` and the length of what comes.
+/// Returns the status, `Content-Range`, and the length of the body.
 async fn told(request: RequestBuilder) -> (u16, Option<String>, usize) {
     let answer = request.send().await.unwrap();
     let range = answer.headers().get("content-range");
@@ -97,7 +102,7 @@ async fn what_is_read_in_parts_has_the_same_conditions_everywhere() {
             assert_eq!((known.status().as_u16(), &known.headers()["etag"]), (304, &tag), "{path}");
             assert!(known.bytes().await.unwrap().is_empty());
         }
-        // Only `GET` has a range.
+        // `Range` applies to `GET` only.
         let head = || serving.client.head(format!("{}/{path}", serving.base));
         for range in ["bytes=1-2", "bytes=99999999-"] {
             let answer = head().header("range", range).send().await.unwrap();
@@ -141,8 +146,8 @@ async fn a_ref_moves_from_any_of_where_it_may_stand() {
     let serving = Serving::of(&place);
     let to = |commit| serving.put("refs/heads/main", format!("{{\"commit\": \"{commit}\"}}"));
     let tag = |commit| format!("\"{commit}\"");
-    let stands = format!("stands at {second}");
-    // None of these is it; a weak tag is none, however it reads.
+    let stands = format!("is at {second}");
+    // None of these matches. A weak ETag never matches in `If-Match`.
     for tags in
         ["\"what\"".to_owned(), format!("{}, \"what\"", tag(first)), format!("W/{}", tag(second))]
     {
@@ -163,7 +168,7 @@ async fn a_ref_moves_from_any_of_where_it_may_stand() {
     assert_eq!(anywhere.status(), StatusCode::OK);
     let full = tag_of(&anywhere);
     assert!(full.starts_with(&format!("\"{first}-0-")), "{full}");
-    // Away and back again: it stands where it stood, and was written since.
+    // The ref moved away and back. Its commit is the same, but its nonce has changed.
     for (to_one, from) in [(second, &full), (first, &tag(second))] {
         let moved = to(to_one).header("if-match", from).send().await.unwrap();
         assert_eq!(moved.status(), StatusCode::OK);
@@ -173,28 +178,28 @@ async fn a_ref_moves_from_any_of_where_it_may_stand() {
     let other_epoch = full.replacen("-0-", "-1-", 1);
     refused(to(second).header("if-match", other_epoch), 412, "conflict").await;
     let known = serving.get("refs/heads/main").header("if-none-match", &full);
-    assert_eq!(known.send().await.unwrap().status(), StatusCode::OK, "another one by now");
+    assert_eq!(known.send().await.unwrap().status(), StatusCode::OK, "the nonce has changed");
     let gone = || {
         let delete = serving.client.delete(format!("{}/refs/heads/main", serving.base));
         delete.header("if-match", "*")
     };
     assert_eq!(gone().send().await.unwrap().status(), StatusCode::NO_CONTENT);
     let problem = refused(gone(), 412, "conflict").await;
-    assert!(problem["detail"].as_str().unwrap().ends_with("is not there"), "{problem}");
+    assert!(problem["detail"].as_str().unwrap().ends_with("does not exist"), "{problem}");
     refused(to(first).header("if-match", "*"), 412, "conflict").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_learn_how_much_may_be_sent() {
     let place = Place::new();
-    let limits = Limits {
+    let limits = ServerLimits {
         upload_bytes: 1,
         bundle_bytes: 2,
         unfinished_bytes: 3,
         missing_ids: 4,
-        ..Limits::default()
+        ..ServerLimits::default()
     };
-    let serving = Serving::start(&place, Settings { limits, ..Settings::default() });
+    let serving = Serving::start(&place, ServerSettings { limits, ..ServerSettings::default() });
     let server = serving.client.get(format!("{}/v1", serving.origin()));
     let told = json(server, StatusCode::OK).await;
     let limits = serde_json::json!({
@@ -273,7 +278,7 @@ async fn refs_that_have_not_moved_cost_little() {
         let (status, moved, _) = ask(Some(tag.clone())).await;
         assert!(status == 200 && moved != tag, "{path}");
     }
-    // Where `HEAD` leads is told with them.
+    // The ETag of the list covers `HEAD` as well.
     let tag = serving.get("refs").send().await.unwrap().headers()["etag"].clone();
     let head = place.store().join("HEAD");
     let text = fs_err::read_to_string(&head).unwrap();

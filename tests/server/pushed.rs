@@ -1,4 +1,4 @@
-//! Pushes of our own client whose connections break: what came before stays.
+//! Tests of `snap push` over connections that break: a push resumes where it stopped.
 
 use std::{
     path::Path,
@@ -17,24 +17,25 @@ use snap_core::{
 use snap_nettest::{Fault, Proxy, Rule};
 use snap_remote::{
     service::{
-        client::{Client, Policy},
+        client::{Client, RequestPolicy},
         snap_server::{ONLY, SnapServer},
-        traffic::{Counts, Kind, Traffic},
+        traffic::{RequestKind, Traffic, TrafficCounts},
     },
     store::{RemoteError, RemoteStore},
     transfer::push,
 };
-use snap_server::settings::{Limits, Settings};
+use snap_server::settings::{ServerLimits, ServerSettings};
 
 use crate::{
     place::{Place, Serving, json, random},
     upstream::relay,
+    watched::{metrics, number},
 };
 
-/// Long enough to be sent in a way that goes on.
+/// Long enough for a resumable upload.
 const LONG: usize = 40 << 20;
 
-/// A server behind a proxy, and a store to push there.
+/// A store to push from, and a server behind a proxy.
 struct Line {
     here: Arc<Place>,
     there: Place,
@@ -44,7 +45,7 @@ struct Line {
 }
 
 impl Line {
-    fn new(settings: Settings, content: &[u8]) -> Self {
+    fn new(settings: ServerSettings, content: &[u8]) -> Self {
         let (here, there) = (Place::new(), Place::new());
         let tip = here.change("large", content);
         let serving = Serving::start(&there, settings);
@@ -52,16 +53,20 @@ impl Line {
         Self { here: Arc::new(here), there, serving, proxy, tip }
     }
 
-    /// Pushes as a run of its own.
-    async fn push(&self) -> (Result<push::Outcome, RemoteError>, Counts) {
+    /// Pushes as a new process would.
+    async fn push(&self) -> (Result<push::PushOutcome, RemoteError>, TrafficCounts) {
         self.push_to(&self.proxy.endpoint()).await
     }
 
-    async fn push_to(&self, origin: &str) -> (Result<push::Outcome, RemoteError>, Counts) {
+    async fn push_to(
+        &self,
+        origin: &str,
+    ) -> (Result<push::PushOutcome, RemoteError>, TrafficCounts) {
         let traffic = Arc::<Traffic>::default();
         let service = SnapServer::new(origin, ONLY, None, Arc::clone(&traffic));
         let pause = std::time::Duration::from_millis(1);
-        let policy = Policy { pause, longest_pause: pause, attempts: 4, ..Policy::default() };
+        let policy =
+            RequestPolicy { pause, longest_pause: pause, attempts: 4, ..RequestPolicy::default() };
         let client = Client::new(Arc::new(service.unwrap()), policy, Arc::clone(&traffic));
         let (here, tip) = (Arc::clone(&self.here), self.tip);
         let runtime = tokio::runtime::Handle::current();
@@ -69,8 +74,9 @@ impl Line {
             let cache = here.folder.path().join("store/cache/there");
             let mut remote = RemoteStore::new(client, "test://there".to_owned(), &cache)?;
             let name = snap_core::repo::RefName::branch("main").unwrap();
-            let refs = vec![push::Update { name, commit: tip, moves: push::Move::Forward }];
-            let options = push::Options { refs, scratch: here.folder.path() };
+            let refs =
+                vec![push::RefUpdate { name, commit: tip, moves: push::AllowedMove::Forward }];
+            let options = push::PushOptions { refs, scratch: here.folder.path() };
             push::run(&here.repo, &mut remote, &options, (&runtime, &Silent))?.all_moved()
         });
         (pushed.await.unwrap(), traffic.counts())
@@ -86,12 +92,12 @@ impl Line {
         requests.iter().filter(|seen| seen.method == method && seen.path.contains(path)).count()
     }
 
-    /// What was pushed is there, all of it.
+    /// Checks that the pushed commit is complete on the server.
     async fn is_there(&self, content: &[u8]) {
         let path = format!("commits/{}/files/large", self.tip);
         let read = self.serving.get(&path).send().await.unwrap();
         assert_eq!(read.status(), StatusCode::OK);
-        assert!(read.bytes().await.unwrap() == content, "it is something else");
+        assert!(read.bytes().await.unwrap() == content, "the content differs");
         let stands = self.serving.get("refs/heads/main").send().await.unwrap();
         let tag = stands.headers()["etag"].to_str().unwrap();
         assert!(tag.starts_with(&format!("\"{}-0-", self.tip)), "{tag}");
@@ -100,7 +106,7 @@ impl Line {
     }
 }
 
-/// A share more than that.
+/// Returns ten percent more.
 fn little_more(bytes: usize) -> u64 {
     (bytes + bytes / 10) as u64
 }
@@ -108,8 +114,8 @@ fn little_more(bytes: usize) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_push_that_is_cut_again_and_again_sends_little_twice() {
     let content = random(1, LONG);
-    let line = Line::new(Settings::default(), &content);
-    // More often than it would be tried if nothing came of it.
+    let line = Line::new(ServerSettings::default(), &content);
+    // More cuts than the client has attempts without progress.
     line.cut(5 << 20, 6);
     let (pushed, counts) = line.push().await;
     assert_eq!(pushed.unwrap().packs, 1);
@@ -121,19 +127,19 @@ async fn a_push_that_is_cut_again_and_again_sends_little_twice() {
     assert!(line.asked("PATCH", "/uploads/") >= 7);
     assert!(line.asked("HEAD", "/uploads/") >= 6);
     assert_eq!(line.asked("PUT", "/packs/"), 0);
-    // What is told is what there was.
+    // The client's statistics agree with the proxy's counts.
     assert_eq!(counts.requests(), seen.total);
     assert!(counts.retries >= 6);
     let puts = line.asked("PATCH", "") + line.asked("PUT", "");
-    assert_eq!(counts.by_kind[Kind::Put as usize], puts as u64);
-    // It cannot know what still lay in buffers when a connection broke.
+    assert_eq!(counts.by_kind[RequestKind::Put as usize], puts as u64);
+    // The client also counts bytes that were still in buffers when a connection broke.
     assert!(counts.bytes_sent >= seen.sent_bytes && counts.bytes_sent < 3 * LONG as u64);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_later_run_goes_on_with_it() {
     let content = random(2, LONG);
-    let line = Line::new(Settings::default(), &content);
+    let line = Line::new(ServerSettings::default(), &content);
     line.cut(LONG as u64 / 2, 1);
     let gone = Rule::new(Fault::Reset).test(|seen| seen.path.contains("/uploads/"));
     line.proxy.add(gone.skip(1));
@@ -153,8 +159,8 @@ async fn a_later_run_goes_on_with_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_somebody_else_left_there_does_no_harm() {
     let content = random(3, 8 << 20);
-    let line = Line::new(Settings::default(), &content);
-    // Other bytes, as many; then of another length.
+    let line = Line::new(ServerSettings::default(), &content);
+    // Other bytes of the same length, then another length.
     let id: PackId = line.here.repo.store().packs()[0];
     let length = line.here.pack_bytes(&id).len();
     let patch = line.serving.client.patch(format!("{}/uploads/{id}", line.serving.base));
@@ -164,10 +170,11 @@ async fn what_somebody_else_left_there_does_no_harm() {
     let (pushed, _) = line.push().await;
     pushed.unwrap();
     line.is_there(&content).await;
-    // Where it goes on, the rest, and all of it.
+    // The first PATCH is refused at its offset, the second sends the rest, the third
+    // all of it.
     assert_eq!(line.asked("PATCH", "/uploads/"), 3);
 
-    let line = Line::new(Settings::default(), &content);
+    let line = Line::new(ServerSettings::default(), &content);
     let id: PackId = line.here.repo.store().packs()[0];
     let patch = line.serving.client.patch(format!("{}/uploads/{id}", line.serving.base));
     let patch = patch.header("upload-offset", "0").header("upload-length", "1000").body("x");
@@ -179,11 +186,12 @@ async fn what_somebody_else_left_there_does_no_harm() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_knows_no_such_thing_gets_whole_packs() {
     let content = random(4, 8 << 20);
-    let limits = Limits { unfinished_uploads: 0, ..Limits::default() };
-    let line = Line::new(Settings { limits, ..Settings::default() }, &content);
+    let limits = ServerLimits { unfinished_uploads: 0, ..ServerLimits::default() };
+    let line = Line::new(ServerSettings { limits, ..ServerSettings::default() }, &content);
     line.push().await.0.unwrap();
     line.is_there(&content).await;
-    // It is found out with the first one, and not tried again.
+    // The first upload shows that the server has no resumable uploads. No other is
+    // tried.
     let asked = |line: &Line| {
         let whole = line.asked("PUT", "/packs/");
         (whole, line.asked("PATCH", ""), line.asked("HEAD", ""))
@@ -195,7 +203,7 @@ async fn a_server_that_knows_no_such_thing_gets_whole_packs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_short_push_asks_for_nothing_more() {
     let content = random(5, 3 << 20);
-    let line = Line::new(Settings::default(), &content);
+    let line = Line::new(ServerSettings::default(), &content);
     line.push().await.0.unwrap();
     line.is_there(&content).await;
     assert_eq!((line.asked("PUT", "/packs/"), line.asked("", "/uploads/")), (1, 0));
@@ -205,9 +213,9 @@ async fn a_short_push_asks_for_nothing_more() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relay_passes_it_on_in_the_same_way() {
     let content = random(6, 8 << 20);
-    let line = Line::new(Settings::default(), &content);
+    let line = Line::new(ServerSettings::default(), &content);
     let cache = tempfile::tempdir().unwrap();
-    // Between the relay and the server the line is cut, too.
+    // The connection between relay and server breaks, too.
     line.cut(5 << 20, 1);
     let before = Arc::new(relay(&line.proxy.endpoint(), cache.path()));
     let id = line.here.repo.store().packs()[0];
@@ -218,11 +226,11 @@ async fn a_relay_passes_it_on_in_the_same_way() {
         patch.body(bytes[from..to].to_vec()).send()
     };
     assert_eq!(patch(0, 1 << 20).await.unwrap().status(), 204);
-    assert_eq!(line.asked("PATCH", ""), 0, "a part stays where it is");
+    assert_eq!(line.asked("PATCH", ""), 0, "a partial upload is not forwarded");
     assert_eq!(patch(1 << 20, bytes.len()).await.unwrap().status(), 201);
     assert!(line.asked("PATCH", "/uploads/") >= 2);
     let head = line.serving.client.head(format!("{}/uploads/{id}", line.serving.base));
-    assert_eq!(head.send().await.unwrap().status(), 200, "it is whole upstream");
+    assert_eq!(head.send().await.unwrap().status(), 200, "the upstream has the whole pack");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -230,7 +238,7 @@ async fn a_server_clears_up_what_one_that_was_killed_has_left() {
     let place = Place::new();
     place.change("a", "content");
     let tmp = place.store().join("tmp");
-    // As a killed process leaves them: whole, and locked by nobody.
+    // A killed process leaves these files whole, and unlocked.
     let left = tmp.join(unique_name(scratch::PREFIX));
     fs_err::create_dir_all(left.join("objects")).unwrap();
     let pack = tmp.join(unique_name("pack"));
@@ -243,7 +251,7 @@ async fn a_server_clears_up_what_one_that_was_killed_has_left() {
     [&left, &pack, used.path()].into_iter().for_each(age);
     let serving = Serving::of(&place);
     assert!(!left.exists() && !pack.exists() && used.path().exists());
-    // One that runs does so when something is sent.
+    // A running server sweeps when something is uploaded.
     let again = tmp.join(unique_name(scratch::PREFIX));
     fs_err::create_dir_all(&again).unwrap();
     age(&again);
@@ -271,7 +279,7 @@ async fn a_clone_begins_with_the_branch_that_was_pushed_first() {
         assert_eq!(head().await, "refs/heads/trunk");
     }
 
-    // So it does where the store lies in a bucket behind the server.
+    // The same holds for a server in front of a bucket.
     let bucket = crate::upstream::Bucket::new();
     let replica = bucket.replica("cache");
     crate::upstream::create(&replica).await;
@@ -285,9 +293,9 @@ async fn a_clone_begins_with_the_branch_that_was_pushed_first() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_was_refused_is_not_sent_whole_before_there_is_room_for_it() {
     let content = random(3, 2 << 20);
-    let limits = Limits { uploads: 1, ..Limits::default() };
-    let line = Line::new(Settings { limits, ..Settings::default() }, &content);
-    // Somebody else has the only place, for some seconds.
+    let limits = ServerLimits { uploads: 1, ..ServerLimits::default() };
+    let line = Line::new(ServerSettings { limits, ..ServerSettings::default() }, &content);
+    // Another client occupies the only upload slot for some seconds.
     let address = line.serving.origin().trim_start_matches("http://").to_owned();
     let other = std::thread::spawn(move || {
         let mut other = std::net::TcpStream::connect(&address).unwrap();
@@ -298,12 +306,14 @@ async fn a_body_that_was_refused_is_not_sent_whole_before_there_is_room_for_it()
         std::io::Write::write_all(&mut other, b"x").unwrap();
         std::thread::sleep(std::time::Duration::from_secs(8));
     });
-    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    let has_slot = |text: &str| number(text, "snap_uploads_in_flight") == Some(1);
+    metrics(&line.serving, "", has_slot).await;
     let (pushed, counts) = line.push_to(line.serving.origin()).await;
     assert_eq!(pushed.unwrap().packs, 1);
     line.is_there(&content).await;
     assert!(counts.retries >= 3, "{counts:?}");
-    // Whole when nobody knew, and when there was room.
+    // The whole pack was sent at most twice: before the refusal, and when there was a
+    // slot.
     assert!(counts.bytes_sent < 5 << 20, "{counts:?}");
     other.join().unwrap();
 }

@@ -1,5 +1,4 @@
-//! Clients that lie, and those who look for what is not theirs: nothing is left
-//! of what they send.
+//! Tests of malicious uploads. The server refuses them and keeps nothing of them.
 
 use std::process::Command;
 
@@ -10,17 +9,17 @@ use snap_core::{
     },
     format::{
         outline,
-        pack::{self, Class, Codec, Frame, HEADER_BYTES, Object, ObjectKind},
+        pack::{self, Codec, Frame, HEADER_BYTES, ObjectClass, ObjectKind, PackedObject},
     },
 };
 use snap_server::{
-    access::who::Right,
-    settings::{Limits, Settings},
+    access::principal::Right,
+    settings::{ServerLimits, ServerSettings},
 };
 
 use crate::place::{Place, Serving, refused};
 
-/// Whether anything waits to count there.
+/// Returns true if nothing is staged.
 fn is_clean(place: &Place) -> bool {
     fs_err::read_dir(place.staged()).map_or(true, |mut entries| entries.next().is_none())
 }
@@ -37,7 +36,8 @@ async fn a_pack_that_is_not_what_it_says_leaves_nothing() {
         let mut flipped = bytes.clone();
         flipped[at] ^= 1;
         refused(put(id, flipped.clone()), 422, "rejected").await;
-        // Under the name of what it is, its insides are found out.
+        // Under the hash of the damaged bytes, the check of the contents finds the
+        // damage.
         let name = PackId::from_bytes(*blake3::hash(&flipped).as_bytes());
         refused(put(name, flipped), 422, "rejected").await;
     }
@@ -51,7 +51,7 @@ async fn a_pack_that_is_not_what_it_says_leaves_nothing() {
     assert!(there.repo.store().packs().is_empty());
 }
 
-/// What zstd expands to so many bytes, all of them zeros; it says so itself or not.
+/// Builds a zstd frame that expands to this many zeros. It declares its size or not.
 fn bomb(bytes: usize, says_so: bool) -> Vec<u8> {
     const BLOCK: usize = 128 << 10;
     let mut made = vec![0x28, 0xb5, 0x2f, 0xfd];
@@ -66,14 +66,15 @@ fn bomb(bytes: usize, says_so: bool) -> Vec<u8> {
     for start in (0..bytes).step_by(BLOCK) {
         let length = BLOCK.min(bytes - start);
         let is_last = u32::from(start + length == bytes);
-        // One byte, so many times.
+        // An RLE block: one byte, repeated `length` times.
         made.extend(&((length as u32) << 3 | 1 << 1 | is_last).to_le_bytes()[..3]);
         made.push(0);
     }
     made
 }
 
-/// A pack of one frame with one blob of zeros, which are said to be so long.
+/// Builds a pack with one frame and one blob of zeros. `raw_bytes` is the declared
+/// length.
 fn pack_of(stored: &[u8], raw_bytes: u32) -> (PackId, Vec<u8>) {
     let frame = Frame {
         offset: HEADER_BYTES as u64,
@@ -81,19 +82,19 @@ fn pack_of(stored: &[u8], raw_bytes: u32) -> (PackId, Vec<u8>) {
         raw_bytes,
         objects: 1,
         codec: Codec::Zstd,
-        class: Class::Data,
+        class: ObjectClass::Data,
         checksum: pack::checksum(stored),
     };
     let zeros = vec![0; (raw_bytes as usize).min(limits::FRAME_RAW_BYTES)];
     let object =
-        Object { id: BlobId::of(&zeros).object(), kind: ObjectKind::Blob, bytes: raw_bytes };
+        PackedObject { id: BlobId::of(&zeros).object(), kind: ObjectKind::Blob, bytes: raw_bytes };
     let mut bytes = pack::encode_header().to_vec();
     bytes.extend_from_slice(stored);
     bytes.extend_from_slice(&pack::encode_footer(&[frame], &[object], HEADER_BYTES as u64));
     (PackId::from_bytes(*blake3::hash(&bytes).as_bytes()), bytes)
 }
 
-/// The most memory that this process ever took.
+/// Returns the peak memory of this process, in bytes.
 fn most_bytes() -> usize {
     let status = fs_err::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
@@ -109,7 +110,7 @@ async fn send_bombs() {
         assert!(bytes.len() < 64 << 10);
         serving.put(&format!("packs/{id}"), bytes)
     };
-    // As much as a frame may be, and says it is.
+    // The largest allowed frame, with a true declaration.
     for says_so in [false, true] {
         let sent = put(&other, pack_of(&bomb(frame, says_so), frame as u32)).send().await.unwrap();
         assert_eq!(sent.status(), 201);
@@ -117,7 +118,7 @@ async fn send_bombs() {
     let before = most_bytes();
     for says_so in [false, true] {
         let stored = bomb(HUGE, says_so);
-        // It lies, or says what no frame may be.
+        // The declared length is false, or exceeds the limit for a frame.
         for raw_bytes in [0, 1000, frame, frame + 1, HUGE, u32::MAX as usize] {
             let bomb = pack_of(&stored, raw_bytes as u32);
             refused(put(&serving, bomb.clone()), 422, "rejected").await;
@@ -138,7 +139,7 @@ async fn send_bombs() {
 #[test]
 fn bombs_take_no_memory_and_leave_nothing() {
     const ALONE: &str = "SNAP_TEST_ALONE";
-    // In a process of its own, in which no other test takes memory.
+    // Run in a child process, so that no other test allocates memory.
     if std::env::var_os(ALONE).is_none() {
         let name = "refused::bombs_take_no_memory_and_leave_nothing";
         let mut alone = Command::new(std::env::current_exe().unwrap());
@@ -160,27 +161,27 @@ async fn what_is_not_complete_does_not_count() {
     let new: Vec<PackId> = packs.iter().filter(|id| !before.contains(id)).copied().collect();
     let serving = Serving::of(&there);
     let refusal = serving.send(&here, &new).await;
-    assert_eq!(refusal.status(), 422, "its parent is not there");
+    assert_eq!(refusal.status(), 422, "its parent is missing");
     assert!(there.repo.store().packs().is_empty());
     let body = format!("{{\"commit\": \"{second}\"}}");
     let set = || serving.put("refs/heads/main", body.clone()).header("if-none-match", "*");
     refused(set(), 422, "rejected").await;
-    // With all of it, it does.
+    // After the upload of all packs the ref can be set.
     assert_eq!(serving.send(&here, &packs).await.status(), 201);
     assert_eq!(set().send().await.unwrap().status(), 201);
-    assert!(is_clean(&there), "what counts waits no more");
+    assert!(is_clean(&there), "published packs are no longer staged");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_too_long_is_not_taken() {
     let (here, there) = (Place::new(), Place::new());
     here.change("a", vec![7; 100_000]);
-    let limits = Limits { upload_bytes: 100, missing_ids: 2, ..Limits::default() };
-    let serving = Serving::start(&there, Settings { limits, ..Settings::default() });
+    let limits = ServerLimits { upload_bytes: 100, missing_ids: 2, ..ServerLimits::default() };
+    let serving = Serving::start(&there, ServerSettings { limits, ..ServerSettings::default() });
     let id = here.repo.store().packs()[0];
     let path = format!("packs/{id}");
     refused(serving.put(&path, here.pack_bytes(&id)), 413, "too-large").await;
-    // Without a length it is noticed on the way.
+    // Without `Content-Length` the server notices on the way.
     let pieces =
         here.pack_bytes(&id).chunks(50).map(|piece| Ok(piece.to_vec())).collect::<Vec<_>>();
     let stream =
@@ -221,14 +222,16 @@ async fn a_ref_that_would_be_a_folder_of_another_is_refused_in_words() {
     for name in ["a", "x/y"] {
         assert_eq!(set(name).send().await.unwrap().status(), 201);
     }
-    // It stands nowhere: whoever compares and swaps would come again for ever.
+    // A conflict would be wrong here: a client that compares and swaps would retry for
+    // ever.
     for (name, other) in [("a/b", "a"), ("a/b/c", "a"), ("x", "x/y")] {
-        let problem = refused(set(name), 422, "rejected").await;
+        let problem = refused(set(name), 422, "name-conflict").await;
         assert_eq!(problem["detail"], format!("`heads/{name}` cannot be beside `heads/{other}`"));
     }
 }
 
-/// Two commits in a pack each, and their packs, that of the second one last.
+/// Makes two commits with a pack each. Returns the packs, the second commit's last, and
+/// that commit.
 fn two_packs(place: &Place) -> (Vec<PackId>, snap_core::base::id::CommitId) {
     place.change("a", "first");
     let mut packs = place.repo.store().packs();
@@ -261,7 +264,7 @@ async fn packs_that_came_to_count_together_do_so_after_all() {
         assert_eq!(sent.status(), 201);
     }
     drop(serving);
-    // Killed when one of the two had its place.
+    // The server was killed after it had published one of the two packs.
     let journal = there.staged().join("publishing");
     fs_err::write(&journal, format!("{}\n{}\n", packs[0], packs[1])).unwrap();
     there.steal(&here, &packs[1]);
@@ -295,8 +298,8 @@ async fn what_another_server_left_is_looked_at_again() {
     let serving = Serving::of(&there);
     assert_eq!([put(&serving).await, put(&serving).await], [201, 200]);
     drop(serving);
-    assert_eq!(put(&Serving::of(&there)).await, 200, "it is as it was");
-    // A power cut left its name, and not all of its bytes.
+    assert_eq!(put(&Serving::of(&there)).await, 200, "the staged pack is unchanged");
+    // After a power cut the file has its name, but not all of its bytes.
     let staged = there.staged().join(id.to_string());
     let mut bytes = fs_err::read(&staged).unwrap();
     let middle = bytes.len() / 2;
@@ -339,9 +342,9 @@ async fn who_is_refused_comes_to_read_why() {
     let there = Place::new();
     let secret = crate::tokens::token(&there, "ada", Right::Read, None);
     let all = crate::tokens::token(&there, "root", Right::Admin, None);
-    let limits = Limits { upload_bytes: 1000, ..Limits::default() };
-    let serving = Serving::start(&there, Settings { limits, ..Settings::default() });
-    // More than lies in buffers on the way.
+    let limits = ServerLimits { upload_bytes: 1000, ..ServerLimits::default() };
+    let serving = Serving::start(&there, ServerSettings { limits, ..ServerSettings::default() });
+    // More than the buffers between client and server hold.
     let (body, name) = (vec![7; 12 << 20], "5f".repeat(32));
     for _ in 0..5 {
         let put = |secret: &str| {
@@ -368,7 +371,7 @@ async fn a_new_ref_has_no_name_that_steers_what_is_shown() {
         let put = serving.put(&format!("refs/{kind}/{hidden}"), moved.clone());
         refused(put.header("if-none-match", "*"), 400, "invalid").await;
     }
-    // One that exists is read and can be deleted.
+    // An existing ref with such a name can be read and deleted.
     let name = snap_core::repo::ref_name::RefName::branch(hidden).unwrap();
     fs_err::copy(place.store().join("refs/heads/main"), name.file(&place.store())).unwrap();
     let path = format!("refs/heads/{hidden}");

@@ -1,4 +1,4 @@
-//! A folder of stores as a team might have it, for pages to be looked at.
+//! A folder of realistic stores, for screenshots and browser tests of the pages.
 
 use std::{
     cell::RefCell,
@@ -11,8 +11,8 @@ use std::{
 use snap_core::{
     base::{id::CommitId, observe::Silent, time::Time},
     disk::Disk,
-    ops::commit::{self, Options, Source},
-    repo::{Config, Repo, ref_name::RefName, refs::Change},
+    ops::commit::{self, CommitOptions, CommitSource},
+    repo::{Config, Repo, ref_name::RefName, refs::RefLogMessage},
 };
 use tempfile::TempDir;
 
@@ -24,7 +24,7 @@ const DAY: i64 = 24 * HOUR;
 struct Author<'a> {
     repo: &'a Repo,
     folder: &'a Path,
-    /// What was written since the last commit.
+    /// The files that were written since the last commit.
     written: RefCell<Vec<PathBuf>>,
 }
 
@@ -57,23 +57,24 @@ impl Author<'_> {
             }
         }
         let (message, author, host) = (message.into(), who.into(), host.into());
-        let options = Options { message, labels, author, host, time, ..Options::default() };
-        let source = Source::Folder(self.folder.to_owned());
+        let options =
+            CommitOptions { message, labels, author, host, time, ..CommitOptions::default() };
+        let source = CommitSource::Folder(self.folder.to_owned());
         commit::run(self.repo, source, &options, &Silent).unwrap().id.unwrap()
     }
 
     fn tag(&self, name: &str, id: CommitId) {
-        let change = Change { time: Time::now(), who: "ada", reason: "tag" };
+        let change = RefLogMessage { time: Time::now(), who: "ada", reason: "tag" };
         self.repo.refs().update(&RefName::tag(name).unwrap(), None, Some(id), &change).unwrap();
     }
 
     fn branch(&self, name: &str, id: CommitId) {
-        let change = Change { time: Time::now(), who: "ada", reason: "branch" };
+        let change = RefLogMessage { time: Time::now(), who: "ada", reason: "branch" };
         self.repo.refs().update(&RefName::branch(name).unwrap(), None, Some(id), &change).unwrap();
     }
 }
 
-/// Bytes that do not compress.
+/// Returns bytes that do not compress.
 fn noise(seed: u32, bytes: usize) -> Vec<u8> {
     let mut state = seed | 1;
     let step = |_| {
@@ -118,7 +119,7 @@ const ADDRESS: &str = "127.0.0.1:8080";
 
 fn main() -> ExitCode {
     let address = env::args().nth(1).unwrap_or_else(|| ADDRESS.to_owned());
-    // Whoever starts it should see where it is.
+    // Print the address, so that the user can open it.
     match TcpListener::bind(&address) {
         Ok(listener) => {
             println!("http://{address}/");
@@ -135,7 +136,7 @@ fn main() -> ExitCode {
 }
 "#;
 
-/// Three repositories; one of them with a history.
+/// Creates three repositories, one of which has a history.
 pub(crate) fn make() -> TempDir {
     let place = tempfile::tempdir().unwrap();
     let work = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Clients that take or send little at a time, much at once, or one half of a
-//! connection: over connections that no library sees to.
+//! Tests of clients that receive or send slowly, send many requests, or half-close the
+//! connection. They use raw sockets, since HTTP libraries do not behave like this.
 
 use std::{
     fmt::Write as _,
@@ -10,8 +10,8 @@ use std::{
 
 use snap_core::base::id::BlobId;
 use snap_server::{
-    access::who::Right,
-    settings::{Limits, Settings},
+    access::principal::Right,
+    settings::{ServerLimits, ServerSettings},
 };
 
 use crate::{
@@ -20,22 +20,22 @@ use crate::{
     tokens::token,
 };
 
-/// What a client says first over HTTP/2 that is to be sent nothing until it says
-/// so: its preface, and settings with a window of nought.
+/// An HTTP/2 preface with an initial window of 0, so the server may not send any body
+/// bytes yet.
 const NOTHING_YET: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x06\x04\x00\x00\x00\x00\x00\
     \x00\x04\x00\x00\x00\x00";
 
-/// In the table of HPACK.
+/// Entries of HPACK's static table.
 const GET: u8 = 0x82;
 const POST: u8 = 0x83;
 
-/// A frame of HTTP/2.
+/// Builds an HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// The head of a request; `flags` say whether it is all of it.
+/// Builds a HEADERS frame. `flags` can end the stream.
 fn head(stream: u32, flags: u8, (method, path): (u8, &str), token: Option<&str>) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
     let mut block = [&[method, 0x86, 0x04][..], &text(path), &[0x01], &text("localhost")].concat();
@@ -46,12 +46,12 @@ fn head(stream: u32, flags: u8, (method, path): (u8, &str), token: Option<&str>)
     frame(0x01, flags, stream, &block)
 }
 
-/// Reads until that comes.
+/// Reads until this text arrives.
 fn read_until(stream: &mut TcpStream, text: &[u8]) {
     let (mut all, mut piece) = (Vec::new(), [0; 4096]);
     while !all.windows(text.len()).any(|part| part == text) {
         let bytes = stream.read(&mut piece).unwrap();
-        assert!(bytes > 0, "it was ended");
+        assert!(bytes > 0, "the server closed the connection");
         all.extend_from_slice(&piece[..bytes]);
     }
 }
@@ -61,7 +61,7 @@ async fn who_takes_nothing_of_answers_over_http2_is_sent_away() {
     let place = Place::new();
     let bytes = random(1, 200 << 10);
     let commit = place.change("a", &bytes);
-    let limits = Limits { stall_secs: 1, header_secs: 600, ..Limits::default() };
+    let limits = ServerLimits { stall_secs: 1, header_secs: 600, ..ServerLimits::default() };
     let (pack, blob) = (place.repo.store().packs()[0], BlobId::of(&bytes));
     let paths =
         [format!("packs/{pack}"), format!("objects/{blob}"), format!("commits/{commit}/files/a")];
@@ -78,7 +78,8 @@ async fn who_takes_nothing_of_answers_over_http2_is_sent_away() {
         let path = format!("/v1/repos/default/{path}");
         let heads = (0..20).flat_map(|number| head(2 * number + 1, 0x05, (GET, &path), None));
         stream.write_all(&[NOTHING_YET, &heads.collect::<Vec<_>>()].concat()).unwrap();
-        // Nobody asks for more of the answers, and the connection itself is fine.
+        // The client never enlarges the window, although the connection itself is
+        // alive.
         let answer = tokio::task::spawn_blocking(|| rest(stream)).await.unwrap();
         assert!(!answer.is_empty(), "{path}");
     }
@@ -96,7 +97,7 @@ async fn whoever_sends_slowly_has_a_share_and_others_have_theirs() {
     let slow = (0..120).flat_map(|number| {
         let stream = 2 * number + 1;
         let head = head(stream, 0x04, (POST, path), Some(&greedy));
-        // A part of an id, of which nothing more comes.
+        // The beginning of an id, without the rest.
         [head, frame(0x00, 0, stream, b"5f5f")].concat()
     });
     let settings: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
@@ -127,7 +128,7 @@ async fn a_million_ids_are_one_question() {
     let ask = || serving.client.post(format!("{}/missing", serving.base));
     let answer = ask().body(ids.concat()).send().await.unwrap();
     assert_eq!(answer.status(), 200);
-    assert!(answer.bytes().await.unwrap() == missing.concat(), "others are missing");
+    assert!(answer.bytes().await.unwrap() == missing.concat(), "other ids are reported as missing");
     let text = |key: &str, ids: &[[u8; 32]]| {
         let mut text = format!("{{\"{key}\":[");
         for (number, id) in ids.iter().enumerate() {
@@ -141,7 +142,10 @@ async fn a_million_ids_are_one_question() {
     let answer = of_json(&ids).send().await.unwrap();
     assert_eq!(answer.status(), 200);
     assert_eq!(answer.headers()["content-type"], "application/json");
-    assert!(answer.text().await.unwrap() == text("missing", &missing), "others are missing");
+    assert!(
+        answer.text().await.unwrap() == text("missing", &missing),
+        "other ids are reported as missing"
+    );
     let few = of_json(&ids[..3]).send().await.unwrap();
     assert_eq!(few.text().await.unwrap(), text("missing", &ids[1..3]));
     let more = [&ids[..], &[there]].concat();
@@ -172,7 +176,7 @@ async fn who_ends_the_own_half_in_the_midst_of_a_body_leaves_nothing() {
         || fs_err::read_dir(place.staged()).map_or(true, |mut left| left.next().is_none());
     let since = std::time::Instant::now();
     while !is_empty() {
-        assert!(since.elapsed() < PATIENCE, "something is left");
+        assert!(since.elapsed() < PATIENCE, "temporary files remain");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -181,12 +185,12 @@ async fn who_ends_the_own_half_in_the_midst_of_a_body_leaves_nothing() {
 async fn who_ends_the_own_half_while_an_answer_comes_gets_all_of_it() {
     let place = Place::new();
     place.change("a", random(1, 32 << 20));
-    let serving = Serving::start(&place, Settings::default());
+    let serving = Serving::start(&place, ServerSettings::default());
     let mut ids = place.repo.store().packs();
     ids.sort_by_key(|id| place.pack_bytes(id).len());
     let pack = ids.pop().unwrap();
     let wanted = place.pack_bytes(&pack);
-    // More than lies in the buffers between the two.
+    // More than the buffers between client and server hold.
     assert!(wanted.len() > 8 << 20, "{}", wanted.len());
     let mut stream = connect(&serving);
     write!(stream, "GET /v1/repos/default/packs/{pack} HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -195,11 +199,11 @@ async fn who_ends_the_own_half_while_an_answer_comes_gets_all_of_it() {
         let mut all = vec![0; 1000];
         stream.read_exact(&mut all).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
-        // It has been noticed by then.
+        // By then the server has seen the half-close.
         std::thread::sleep(Duration::from_millis(300));
         stream.read_to_end(&mut all).unwrap();
         all
     });
     let answer = answer.await.unwrap();
-    assert!(answer.ends_with(&wanted), "{} of {} bytes came", answer.len(), wanted.len());
+    assert!(answer.ends_with(&wanted), "received {} of {} bytes", answer.len(), wanted.len());
 }

@@ -1,14 +1,15 @@
-//! TLS: HTTP/2 where it is spoken, and certificates that change while it runs.
+//! Tests of TLS: HTTP/2, and certificates that are replaced while the server runs.
 
 use std::time::{Duration, Instant};
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use reqwest::{Certificate, Client, Version};
-use snap_server::{settings::Settings, tls::Tls};
+use snap_server::{settings::ServerSettings, tls::Tls};
 
 use crate::place::{Place, Serving};
 
-/// Writes a certificate for this machine and its key, and tells the first.
+/// Writes a new certificate and key for localhost. Returns their paths and the
+/// certificate.
 fn make(place: &Place) -> (Tls, String) {
     let CertifiedKey { cert, signing_key } =
         generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -32,21 +33,22 @@ fn client(certificate: &str) -> Client {
 async fn a_new_certificate_is_taken_and_a_broken_one_is_not() {
     let place = Place::new();
     let (tls, first) = make(&place);
-    let serving = Serving::start(&place, Settings { tls: Some(tls), ..Settings::default() });
+    let serving =
+        Serving::start(&place, ServerSettings { tls: Some(tls), ..ServerSettings::default() });
     let port = serving.origin().rsplit(':').next().unwrap();
     let url = format!("https://localhost:{port}/v1");
     let asked = client(&first).get(&url).send().await.unwrap();
     assert_eq!((asked.status().as_u16(), asked.version()), (200, Version::HTTP_2));
-    // Who speaks no TLS is not answered.
+    // A plain HTTP client gets no response.
     assert!(Client::new().get(format!("http://localhost:{port}/v1")).send().await.is_err());
     fs_err::write(files(&place).key, "-----BEGIN PRIVATE KEY-----\nwhat\n").unwrap();
     tokio::time::sleep(Duration::from_millis(2500)).await;
-    assert!(client(&first).get(&url).send().await.is_ok(), "it stays as it was");
+    assert!(client(&first).get(&url).send().await.is_ok(), "the old certificate stays in use");
     let (_, second) = make(&place);
     let since = Instant::now();
     while client(&second).get(&url).send().await.is_err() {
-        assert!(since.elapsed() < Duration::from_secs(20), "it never was shown");
+        assert!(since.elapsed() < Duration::from_secs(20), "the new certificate is not in use");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert!(client(&first).get(&url).send().await.is_err(), "the old one is not shown any more");
+    assert!(client(&first).get(&url).send().await.is_err(), "the old certificate is still in use");
 }

@@ -1,11 +1,11 @@
-//! Packs and bundles that come in several requests.
+//! Tests of resumable uploads of packs and bundles.
 
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use reqwest::{Body, RequestBuilder, Response};
 use snap_core::base::id::{CommitId, PackId};
-use snap_server::settings::{Limits, Quota, Settings};
+use snap_server::settings::{Quota, ServerLimits, ServerSettings};
 
 use crate::{
     place::{Place, Serving, random, refused},
@@ -13,14 +13,14 @@ use crate::{
     upstream_steps::bundle_of,
 };
 
-/// A pack to send, or a bundle under the hash of it.
+/// A pack, or a bundle with its hash as the id.
 struct Pack {
     id: PackId,
     bytes: Vec<u8>,
     goes_to: &'static str,
 }
 
-/// A pack of so many random bytes.
+/// Creates a pack with random bytes.
 fn pack(seed: u8, bytes: usize) -> (Place, Pack) {
     let place = Place::new();
     place.change("a", random(seed, bytes));
@@ -29,7 +29,7 @@ fn pack(seed: u8, bytes: usize) -> (Place, Pack) {
     (place, Pack { id, bytes, goes_to: "uploads" })
 }
 
-/// A commit of so many random bytes as a bundle.
+/// Creates a bundle of a commit with random bytes.
 async fn bundle(seed: u8, bytes: usize) -> (CommitId, Pack) {
     let place = Place::new();
     let commit = place.change("a", random(seed, bytes));
@@ -48,12 +48,12 @@ impl Pack {
         patch.header("upload-offset", offset).header("upload-length", length)
     }
 
-    /// Sends what lies between.
+    /// Sends the bytes between two offsets.
     fn part(&self, serving: &Serving, from: usize, to: usize) -> RequestBuilder {
         self.patch(serving, from, self.bytes.len()).body(self.bytes[from..to].to_vec())
     }
 
-    /// Sends what lies between, and then nothing for ever.
+    /// Sends the bytes between two offsets and then hangs.
     fn stuck(&self, serving: &Serving, from: usize, to: usize) -> RequestBuilder {
         let some = self.bytes[from..to].to_vec();
         let never = stream::once(async { std::io::Result::Ok(some) }).chain(stream::pending());
@@ -68,7 +68,7 @@ impl Pack {
         told(&self.head(serving).await, 204, offset, self.bytes.len());
     }
 
-    /// Until so much of it is there.
+    /// Waits until the server has this many bytes.
     async fn comes_to(&self, serving: &Serving, offset: usize) {
         for _ in 0..500 {
             let there = self.head(serving).await;
@@ -78,11 +78,11 @@ impl Pack {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        panic!("{offset} bytes never came");
+        panic!("the offset {offset} was not reached");
     }
 }
 
-/// What an answer says.
+/// Checks the status and the headers of a response.
 fn told(answer: &Response, status: u16, offset: usize, length: usize) {
     let header = |name: &str| answer.headers()[name].to_str().unwrap().to_owned();
     assert_eq!(answer.status().as_u16(), status);
@@ -102,8 +102,8 @@ async fn listed(serving: &Serving) -> usize {
     all["packs"].as_array().unwrap().len()
 }
 
-fn limited(limits: Limits) -> Settings {
-    Settings { limits, ..Settings::default() }
+fn limited(limits: ServerLimits) -> ServerSettings {
+    ServerSettings { limits, ..ServerSettings::default() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,7 +152,7 @@ async fn a_bundle_comes_in_parts_and_is_taken_in_when_it_is_whole() {
     assert_eq!(taken["new_commits"], 1);
     assert_eq!(serving.get(&format!("commits/{commit}")).send().await.unwrap().status(), 200);
     assert!(staged(&there).is_empty());
-    // There is nothing to go on with; all of it once more brings nothing new.
+    // No upload is left. Uploading the bundle once more adds nothing.
     assert_eq!(bundle.head(&serving).await.status(), 404);
     told(&bundle.part(&serving, 0, all).send().await.unwrap(), 200, all, all);
     assert!(staged(&there).is_empty());
@@ -210,13 +210,14 @@ async fn an_upload_that_lies_is_refused() {
     let twice = pack.patch(&serving, 0, all).header("upload-offset", "1").body("x");
     refused(twice, 400, "invalid").await;
     refused(serving.client.patch(format!("{url}x")), 400, "invalid").await;
-    // Its length is what it was said to be.
+    // The declared length cannot change.
     pack.part(&serving, 0, 1000).send().await.unwrap();
     for length in [all - 1, all + 1] {
         let patch = pack.patch(&serving, 1000, length).body(pack.bytes[1000..1010].to_vec());
         refused(patch, 409, "offset").await;
     }
-    // More than is left: said so, nothing of it is taken; else nothing stays.
+    // A body longer than the rest is refused. If `Content-Length` says so, the part is
+    // kept, otherwise it is removed.
     let long = [&pack.bytes[1000..], b"x"].concat();
     refused(pack.patch(&serving, 1000, all).body(long.clone()), 413, "too-large").await;
     pack.waits_at(&serving, 1000).await;
@@ -240,11 +241,12 @@ async fn what_is_not_the_bundle_leaves_nothing() {
 async fn leaves_nothing_unless_it_is_right(pack: Pack) {
     let (there, goes_to) = (Place::new(), pack.goes_to);
     let (serving, all) = (Serving::of(&there), pack.bytes.len());
-    // The parts that came first are as good as those that come last.
+    // Damage is found both in the first and in the last request.
     for (at, parts) in [(5, 1), (5, 2), (all - 1, 2), (all / 2, 1)] {
         let mut bytes = pack.bytes.clone();
         bytes[at] ^= 1;
-        // Under the name of what it is its insides are found out.
+        // Under the hash of the damaged bytes, the check of the contents finds the
+        // damage.
         let named = PackId::from_bytes(*blake3::hash(&bytes).as_bytes());
         for id in [pack.id, named] {
             let wrong = Pack { id, bytes: bytes.clone(), goes_to };
@@ -270,7 +272,7 @@ async fn what_is_forgotten_begins_anew() {
     assert_eq!(delete().send().await.unwrap().status(), 204);
     assert_eq!(pack.head(&serving).await.status(), 404);
     assert!(staged(&there).is_empty());
-    // Once it is whole there is no upload to forget.
+    // A complete upload cannot be deleted.
     pack.part(&serving, 0, pack.bytes.len()).send().await.unwrap();
     refused(delete(), 404, "not-found").await;
 }
@@ -311,7 +313,7 @@ async fn what_came_before_a_connection_broke_stays() {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("a request that is gone keeps others from it");
+    panic!("a request that has ended blocks others");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -334,13 +336,13 @@ async fn another_server_of_the_store_goes_on_with_it() {
         tokio::time::sleep(Duration::from_millis(10)).await;
         answer = pack.part(&third, 2000, all).send().await.unwrap();
     }
-    panic!("it is still {}", answer.status());
+    panic!("the status is still {}", answer.status());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn parts_are_bounded_and_the_oldest_go_first() {
     let (there, packs) = (Place::new(), [11, 12, 13].map(|seed| pack(seed, 50_000).1));
-    let limits = Limits { unfinished_uploads: 2, ..Limits::default() };
+    let limits = ServerLimits { unfinished_uploads: 2, ..ServerLimits::default() };
     let serving = Serving::start(&there, limited(limits));
     for pack in &packs[..2] {
         pack.part(&serving, 0, 1000).send().await.unwrap();
@@ -348,12 +350,12 @@ async fn parts_are_bounded_and_the_oldest_go_first() {
     refused(packs[2].part(&serving, 0, 1000), 429, "slow-down").await;
     aged(&there, &packs[1], Duration::from_secs(90));
     told(&packs[2].part(&serving, 0, 1000).send().await.unwrap(), 204, 1000, packs[2].bytes.len());
-    assert_eq!(packs[1].head(&serving).await.status(), 404, "the oldest is gone");
+    assert_eq!(packs[1].head(&serving).await.status(), 404, "the oldest upload was removed");
     packs[0].waits_at(&serving, 1000).await;
-    // Bytes count as if all had come.
+    // The limit counts the declared lengths, not the bytes received.
     let other = Place::new();
     let bytes = packs[0].bytes.len() as u64 + 10;
-    let limits = Limits { unfinished_bytes: bytes, ..Limits::default() };
+    let limits = ServerLimits { unfinished_bytes: bytes, ..ServerLimits::default() };
     let serving = Serving::start(&other, limited(limits));
     packs[0].part(&serving, 0, 10).send().await.unwrap();
     refused(packs[1].part(&serving, 0, 10), 429, "slow-down").await;
@@ -387,14 +389,14 @@ async fn what_nobody_goes_on_with_for_a_day_is_swept() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pack_that_is_too_long_is_refused_before_it_comes() {
     let ((_here, pack), there) = (pack(9, 100_000), Place::new());
-    let limits = Limits { upload_bytes: 1000, ..Limits::default() };
+    let limits = ServerLimits { upload_bytes: 1000, ..ServerLimits::default() };
     let serving = Serving::start(&there, limited(limits));
     refused(pack.part(&serving, 0, 10), 413, "too-large").await;
     let quota = Quota { default_bytes: Some(pack.bytes.len() as u64 - 1), ..Quota::default() };
-    let serving = Serving::start(&there, Settings { quota, ..Settings::default() });
+    let serving = Serving::start(&there, ServerSettings { quota, ..ServerSettings::default() });
     refused(pack.part(&serving, 0, 10), 507, "full").await;
     assert!(staged(&there).is_empty());
-    let limits = Limits { unfinished_uploads: 0, ..Limits::default() };
+    let limits = ServerLimits { unfinished_uploads: 0, ..ServerLimits::default() };
     let serving = Serving::start(&there, limited(limits));
     refused(pack.part(&serving, 0, 10), 429, "slow-down").await;
     let told = serving.client.get(format!("{}/v1", serving.origin()));

@@ -1,4 +1,4 @@
-//! Servers before a bucket, and before another server.
+//! Tests of servers in front of a bucket, or of another server.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,29 +9,33 @@ use snap_core::{
     repo::Config,
 };
 use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
-use snap_remote::service::open::Secrets;
+use snap_remote::service::open::RemoteCredentials;
 use snap_server::{
     hub::Hub,
-    settings::{Limits, Settings},
-    upstream::{Origin, Upstream, cache::Cache},
+    settings::{ServerLimits, ServerSettings},
+    upstream::{Upstream, UpstreamAddress, cache::CacheFolder},
 };
 use tokio::runtime::Handle;
 
-use crate::place::{Place, Serving, json, refused};
+use crate::{
+    place::{Place, Serving, json, refused},
+    upstream_away::pause,
+    upstream_full::unlocked,
+};
 
-/// A bucket behind a proxy, and folders for caches.
+/// A bucket behind a proxy, and a folder for caches.
 pub(crate) struct Bucket {
     pub(crate) server: S3Server,
     pub(crate) proxy: Proxy,
     pub(crate) folder: tempfile::TempDir,
-    /// How long its replicas wait for an answer of the bucket.
+    /// Time-out of the replicas for an answer of the bucket.
     pub(crate) upstream_secs: u64,
 }
 
-/// The time-out of servers whose upstream answers. No test reaches it, however busy the machine is.
+/// Time-out of servers whose upstream answers: long enough for a busy machine.
 const PATIENT_SECS: u64 = 60;
 
-/// The time-out of servers whose upstream hangs.
+/// Time-out of servers whose upstream hangs: tests wait for it.
 pub(crate) const IMPATIENT_SECS: u64 = 4;
 
 impl Bucket {
@@ -43,17 +47,17 @@ impl Bucket {
         Self { server, proxy, folder, upstream_secs: PATIENT_SECS }
     }
 
-    /// A server before it, whose cache is called so.
+    /// Starts a server in front of the bucket with this cache folder.
     pub(crate) fn replica(&self, cache: &str) -> Serving {
         self.bounded(cache, 1 << 30)
     }
 
     pub(crate) fn bounded(&self, cache: &str, cache_bytes: u64) -> Serving {
         let options = [("endpoint", self.proxy.endpoint()), ("region", "us-east-1".to_owned())];
-        let origin = Origin {
+        let origin = UpstreamAddress {
             location: "s3://bucket/all".parse().unwrap(),
             options: options.map(|(name, value)| (name.to_owned(), value)).into(),
-            secrets: Secrets {
+            secrets: RemoteCredentials {
                 name: Some(self.server.access_key().to_owned()),
                 secret: Some(self.server.secret_key().to_owned()),
                 session: None,
@@ -62,41 +66,40 @@ impl Bucket {
         before(origin, self.folder.path().join(cache), cache_bytes, self.upstream_secs)
     }
 
-    /// Nobody answers.
+    /// Makes all requests to the bucket fail.
     pub(crate) fn go_away(&self) {
         self.proxy.add(Rule::new(Fault::Reset));
     }
 
     pub(crate) async fn come_back(&self) {
         self.proxy.clear_rules();
-        // Nobody asks before.
-        tokio::time::sleep(Duration::from_millis(1100)).await;
+        pause().await;
     }
 }
 
 pub(crate) fn before(
-    origin: Origin,
+    origin: UpstreamAddress,
     cache: std::path::PathBuf,
     cache_bytes: u64,
     upstream_secs: u64,
 ) -> Serving {
-    let cache = Cache::open(&cache, &origin.key(), cache_bytes).unwrap();
-    let limits = Limits { upstream_secs, ..Limits::default() };
+    let cache = CacheFolder::open(&cache, &origin.key(), cache_bytes).unwrap();
+    let limits = ServerLimits { upstream_secs, ..ServerLimits::default() };
     let upstream = Upstream::new(origin, cache, &limits, Handle::current()).unwrap();
-    Serving::of_hub(Hub::behind(upstream), Settings::default())
+    Serving::of_hub(Hub::behind(upstream), ServerSettings::default())
 }
 
-/// A relay before a server.
+/// Starts a relay for a server.
 pub(crate) fn relay(of: &str, cache: &std::path::Path) -> Serving {
     relay_within(of, cache, PATIENT_SECS)
 }
 
-/// A relay that waits so many seconds for an answer.
+/// Starts a relay that waits `upstream_secs` for an answer.
 pub(crate) fn relay_within(of: &str, cache: &std::path::Path, upstream_secs: u64) -> Serving {
-    let origin = Origin {
+    let origin = UpstreamAddress {
         location: of.parse().unwrap(),
         options: BTreeMap::new(),
-        secrets: Secrets::default(),
+        secrets: RemoteCredentials::default(),
     };
     before(origin, cache.to_owned(), 1 << 30, upstream_secs)
 }
@@ -126,8 +129,13 @@ pub(crate) fn set(
 
 pub(crate) async fn stands(serving: &Serving, branch: &str) -> Option<CommitId> {
     let response = serving.get(&format!("refs/heads/{branch}")).send().await.unwrap();
-    let tag = response.headers().get("etag")?.to_str().unwrap();
-    // A server of its own says more than the commit.
+    let Some(tag) = response.headers().get("etag") else {
+        let status = response.status();
+        assert!(status == 404, "{status} {}", response.text().await.unwrap());
+        return None;
+    };
+    let tag = tag.to_str().unwrap();
+    // The ETag of a server with its own store has more parts than the commit.
     let commit = tag.trim_matches('"').split('-').next().unwrap();
     Some(commit.parse().unwrap())
 }
@@ -138,7 +146,7 @@ pub(crate) async fn pack(serving: &Serving, id: &PackId) -> Vec<u8> {
     response.bytes().await.unwrap().to_vec()
 }
 
-/// Sends what a place has and nobody was told of, and moves `main` there.
+/// Uploads and publishes packs that the server does not have, then moves `main`.
 pub(crate) async fn push(serving: &Serving, from: &Place, before: Option<CommitId>, to: CommitId) {
     let mut new = Vec::new();
     for id in from.repo.store().packs() {
@@ -164,7 +172,7 @@ async fn each_step_of_a_push_may_go_through_another_replica() {
     let id = place.repo.store().packs()[0];
     let sent = one.put(&format!("packs/{id}"), place.pack_bytes(&id)).send().await.unwrap();
     assert_eq!(sent.status(), StatusCode::CREATED);
-    // Until it is told of nobody knows it.
+    // Before it is published, the other replica does not know the pack.
     refused(two.get(&format!("packs/{id}")), 404, "not-found").await;
     refused(set(&two, "main", None, first), 422, "rejected").await;
     let (name, outlines) = place.outlines(&[id]);
@@ -195,7 +203,7 @@ async fn what_is_not_complete_counts_nowhere() {
         place.repo.store().packs().into_iter().filter(|id| !before.contains(id)).collect();
     let one = bucket.replica("one");
     create(&one).await;
-    // It refers to what is in the pack before.
+    // The pack refers to objects in an earlier pack.
     assert_eq!(one.send(&place, &new).await.status(), StatusCode::UNPROCESSABLE_ENTITY);
     refused(set(&one, "main", None, second), 422, "rejected").await;
     assert!(!bucket.server.keys().iter().any(|key| key.contains("/index/")));
@@ -215,9 +223,9 @@ async fn what_is_here_is_served_while_the_bucket_is_away_and_nothing_is_taken() 
     assert!(!there.headers().contains_key("snap-upstream"));
 
     bucket.go_away();
-    // One that starts now, on what another one kept.
+    // A new server starts with the cache of the first.
     drop(one);
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    unlocked(&bucket.folder.path().join("one")).await;
     let keys = bucket.server.dump();
     let one = bucket.replica("one");
     assert_eq!(stands(&one, "main").await, Some(first));
@@ -235,13 +243,68 @@ async fn what_is_here_is_served_while_the_bucket_is_away_and_nothing_is_taken() 
     refused(one.put(&format!("index/{name}"), outlines), 503, "unavailable").await;
     refused(set(&one, "main", Some(first), second), 503, "unavailable").await;
     assert_eq!(stands(&one, "main").await, Some(first));
-    assert_eq!(bucket.server.dump(), keys, "nothing is left half-done");
+    assert_eq!(bucket.server.dump(), keys, "a refused move changed the bucket");
 
     bucket.come_back().await;
     push(&one, &place, Some(first), second).await;
     let read = one.get("refs").send().await.unwrap();
     assert!(!read.headers().contains_key("snap-upstream"));
     assert_eq!(stands(&bucket.replica("two"), "main").await, Some(second));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bucket_that_was_emptied_or_put_back_gets_no_ref_to_what_it_lost() {
+    let (bucket, place) = (Bucket::new(), Place::new());
+    let first = place.change("a", "first");
+    let one = bucket.replica("one");
+    create(&one).await;
+    push(&one, &place, None, first).await;
+    let older = bucket.server.dump();
+    let second = place.change("b", "second");
+    push(&one, &place, Some(first), second).await;
+    let before = place.repo.store().packs();
+    bucket.server.load(BTreeMap::new());
+    refused(set(&one, "other", None, second), 503, "unavailable").await;
+    assert!(bucket.server.keys().is_empty(), "{:?}", bucket.server.keys());
+    // The cache of the server may hold the last copy.
+    for id in &before {
+        assert_eq!(pack(&one, id).await, place.pack_bytes(id));
+    }
+    bucket.server.load(older.clone());
+    refused(set(&one, "other", None, second), 422, "rejected").await;
+    assert_eq!(bucket.server.dump(), older);
+    // A commit that descends from the lost one is refused as well.
+    let third = place.change("c", "third");
+    let mut new = place.repo.store().packs();
+    new.retain(|id| !before.contains(id));
+    assert_eq!(one.send(&place, &new).await.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    let set = set(&one, "other", None, third).send().await.unwrap();
+    assert!(!set.status().is_success(), "{}", set.status());
+    assert!(!bucket.server.keys().iter().any(|key| key.ends_with("heads/other")));
+    push(&one, &place, Some(first), third).await;
+    assert_eq!(stands(&bucket.replica("two"), "main").await, Some(third));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_is_there_in_part_gets_no_other_ref() {
+    let (bucket, place) = (Bucket::new(), Place::new());
+    let first = place.change("a", "first");
+    let one = bucket.replica("one");
+    create(&one).await;
+    push(&one, &place, None, first).await;
+    let of_first: Vec<_> =
+        bucket.server.keys().into_iter().filter(|key| key.contains("/index/")).collect();
+    let second = place.change("b", "second");
+    push(&one, &place, Some(first), second).await;
+    // The index still lists the second commit, but not what it shares with the first.
+    of_first.iter().for_each(|key| assert!(bucket.server.remove(key)));
+    refused(set(&one, "other", None, second), 503, "unavailable").await;
+    // A server that restarts with the same cache knows of the loss, too.
+    drop(one);
+    unlocked(&bucket.folder.path().join("one")).await;
+    let one = bucket.replica("one");
+    refused(set(&one, "other", None, second), 503, "unavailable").await;
+    assert!(!bucket.server.keys().iter().any(|key| key.ends_with("heads/other")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -263,7 +326,7 @@ async fn a_pack_is_fetched_once_however_many_ask() {
     }
     let received = bucket.proxy.counts().received_bytes as usize;
     assert!(received < total + total / 10 + 100_000, "{received} of {total}");
-    // Nor is it asked for again.
+    // It is not fetched again either.
     bucket.proxy.take_counts();
     pack(&three, &packs[0]).await;
     let asked = bucket.proxy.requests();
@@ -282,7 +345,7 @@ async fn many_who_ask_where_refs_stand_share_the_answer() {
     let all = join_all((0..64).map(|_| stands(&one, "main"))).await;
     assert!(all.iter().all(|stands| *stands == Some(first)));
     let lists = bucket.proxy.counts().of(Kind::List);
-    assert!(lists <= 8, "{lists} lists for 64 who asked");
+    assert!(lists <= 8, "{lists} listings for 64 requests");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -311,7 +374,7 @@ async fn a_cache_that_is_full_makes_room_and_what_went_comes_again() {
     assert!(all as u64 > 2 * ROOM, "{all}");
 }
 
-/// Bytes of whole packs below a folder.
+/// Returns the bytes of whole packs below a folder.
 pub(crate) fn kept_bytes(folder: &std::path::Path) -> u64 {
     let mut sum = 0;
     for entry in fs_err::read_dir(folder).unwrap() {
@@ -359,15 +422,65 @@ async fn a_relay_passes_pushes_on_and_keeps_what_was_read() {
     assert_eq!(names.await["repositories"][0]["name"], "default");
     push(&relayed, &place, None, first).await;
     assert_eq!(stands(&server, "main").await, Some(first));
-    // What is committed there is seen at once.
+    // A commit at the server is visible through the relay at once.
     let second = there.change("b", "second");
     let standing = stands(&server, "main").await;
     assert_eq!(stands(&relayed, "main").await, standing);
     let object = relayed.get(&format!("objects/{second}")).send().await.unwrap();
     assert_eq!(object.status(), StatusCode::OK);
-    // A lost race is told with where it stands.
+    // After a lost race the response has the commit that the ref points at.
     refused(set(&relayed, "main", None, second), 412, "conflict").await;
     assert_eq!(stands(&relayed, "main").await, standing);
+}
+
+/// Returns the folder of the store in a cache that has one.
+fn cached_store(below: &std::path::Path) -> std::path::PathBuf {
+    let mut waiting = vec![below.to_owned()];
+    while let Some(folder) = waiting.pop() {
+        for entry in fs_err::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.ends_with("store") {
+                return path;
+            }
+            waiting.extend(path.is_dir().then_some(path));
+        }
+    }
+    panic!("no store below {}", below.display())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ref_that_moved_upstream_has_moved_whatever_fails_in_the_relay() {
+    let (folder, place, there) = (tempfile::tempdir().unwrap(), Place::new(), Place::new());
+    let server = Serving::of(&there);
+    let relayed = relay(server.origin(), folder.path());
+    let first = place.change("a", "first");
+    push(&relayed, &place, None, first).await;
+    // The relay can no longer write the log of this branch.
+    let log = cached_store(folder.path()).join("logs/refs/heads/main.log");
+    fs_err::remove_file(&log).unwrap();
+    fs_err::create_dir(&log).unwrap();
+    let second = place.change("a", "second");
+    push(&relayed, &place, Some(first), second).await;
+    assert_eq!(stands(&server, "main").await, Some(second));
+    fs_err::remove_dir(&log).unwrap();
+    assert_eq!(stands(&relayed, "main").await, Some(second));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_reads_back_a_move_whose_answer_from_upstream_is_lost() {
+    let (folder, place, there) = (tempfile::tempdir().unwrap(), Place::new(), Place::new());
+    let server = Serving::of(&there);
+    let proxy = Proxy::start(server.origin());
+    let relayed = relay(&proxy.endpoint(), folder.path());
+    let mut before = None;
+    for (number, fault) in [Fault::LoseReply, Fault::RefuseAfter(503)].into_iter().enumerate() {
+        let commit = place.change("a", format!("change {number}"));
+        proxy.add(Rule::new(fault.clone()).kind(Kind::Put).path("/refs/heads/main"));
+        push(&relayed, &place, before, commit).await;
+        proxy.clear_rules();
+        assert_eq!(stands(&server, "main").await, Some(commit), "{fault:?}");
+        before = Some(commit);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -380,7 +493,7 @@ async fn a_ref_beside_another_is_refused_before_the_bucket_has_it() {
     assert!(one.send(&place, &place.repo.store().packs()).await.status().is_success());
     assert_eq!(set(&one, "a", None, commit).send().await.unwrap().status(), StatusCode::CREATED);
     for serving in [&one, &two] {
-        let refusal = refused(set(serving, "a/b", None, commit), 422, "rejected").await;
+        let refusal = refused(set(serving, "a/b", None, commit), 422, "name-conflict").await;
         assert_eq!(refusal["detail"], "`heads/a/b` cannot be beside `heads/a`");
         assert_eq!(stands(serving, "a/b").await, None);
     }

@@ -1,4 +1,5 @@
-//! Several push through two servers of a bucket at once, while that does its worst.
+//! Tests of simultaneous pushes through two replicas of a bucket that fails in various
+//! ways.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,20 +18,20 @@ use crate::{
 
 const PUSHERS: usize = 6;
 
-/// Nobody waits longer for an answer, whatever it is: a request upstream is given up
-/// after 15 s and made again, and one may wait for that of another.
+/// The longest time that a request may take. A request to the upstream is retried after
+/// 15 s, and another request may wait for its result.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Where `main` stood, and where it was moved from there.
+/// The commit that `main` pointed at, and the commit that it was moved to.
 type Move = (Option<CommitId>, CommitId);
 
-/// An answer, which comes.
+/// Sends a request and checks that it gets a response.
 async fn answer(request: RequestBuilder) -> Response {
     let answer = tokio::time::timeout(PATIENCE, request.send()).await;
     answer.expect("it hangs").unwrap()
 }
 
-/// Sends what a place has until it is taken.
+/// Uploads all packs of a place until the server accepts them.
 async fn send(serving: &Serving, place: &Place) {
     loop {
         let packs = place.repo.store().packs();
@@ -43,9 +44,9 @@ async fn send(serving: &Serving, place: &Place) {
     }
 }
 
-/// Pushes so often, each step through one or the other: to a branch of its own, and
-/// to `main`, where all others push. Where its own branch stands then, and how
-/// it moved `main`.
+/// Pushes `pushes` times, each step through either replica: to its own branch, and to
+/// `main` in competition with the others. Returns the tip of its branch and its moves
+/// of `main`.
 async fn pusher(
     replicas: Arc<[Serving; 2]>,
     number: usize,
@@ -81,7 +82,7 @@ async fn pusher(
     (own.unwrap(), moves)
 }
 
-/// Has all of them push, and then sees to it that nothing of that is lost.
+/// Lets all pushers run, then checks that nothing is lost.
 async fn push_at_once(bucket: &Bucket, replicas: [Serving; 2], pushes: usize) {
     let replicas = Arc::new(replicas);
     let pusher = |number| tokio::spawn(pusher(Arc::clone(&replicas), number, pushes));
@@ -89,7 +90,7 @@ async fn push_at_once(bucket: &Bucket, replicas: [Serving; 2], pushes: usize) {
     let done: Vec<_> = done.into_iter().map(Result::unwrap).collect();
     bucket.come_back().await;
     let moves: Vec<_> = done.iter().flat_map(|(_, moves)| moves).collect();
-    // No two moved from the same place: the other would be lost.
+    // Two moves from the same commit would mean that one of them is lost.
     for (number, (from, _)) in moves.iter().enumerate() {
         assert!(!moves[..number].iter().any(|(other, _)| other == from), "twice from {from:?}");
     }
@@ -99,13 +100,15 @@ async fn push_at_once(bucket: &Bucket, replicas: [Serving; 2], pushes: usize) {
             assert_eq!(stands(serving, &format!("branch{number}")).await, Some(*own));
         }
     }
-    // Whatever a ref says is there, with all it refers to.
+    // Every ref points at a complete commit.
     let refs = json(fresh.get("refs"), StatusCode::OK).await;
     for one in refs["refs"].as_array().unwrap() {
         let bundle = fresh.get(&format!("commits/{}/bundle", one["commit"].as_str().unwrap()));
         let bundle = answer(bundle).await.bytes().await.unwrap();
-        let (whole, options) =
-            (Place::new(), unpack::Options { tips: Vec::new(), level: 1, most_bytes: u64::MAX });
+        let (whole, options) = (
+            Place::new(),
+            unpack::UnpackOptions { tips: Vec::new(), level: 1, most_bytes: u64::MAX },
+        );
         unpack::run(whole.repo.store(), &mut &*bundle, &options, &Silent).unwrap();
         let commit = one["commit"].as_str().unwrap().parse().unwrap();
         assert!(whole.repo.store().commit(&commit).is_ok());
@@ -130,7 +133,7 @@ async fn replicas_of_a_bucket_that_stalls_and_is_busy_lose_nothing_and_keep_nobo
     let bucket = Bucket { upstream_secs: IMPATIENT_SECS, ..Bucket::new() };
     let replicas = [bucket.replica("one"), bucket.replica("two")];
     create(&replicas[0]).await;
-    // Each step stalls once, and lists do again and again.
+    // Each kind of request stalls once, and lists stall several times.
     for (path, skip) in [("/objects/", 3), ("/index/", 2), ("/refs/", 4)] {
         let stall = Rule::new(Fault::Stall).kind(Kind::Put).path(path);
         bucket.proxy.add(stall.skip(skip).times(1));
@@ -142,7 +145,7 @@ async fn replicas_of_a_bucket_that_stalls_and_is_busy_lose_nothing_and_keep_nobo
         bucket.proxy.add(Rule::new(Fault::status(503)).skip(skip).times(BURST));
     }
     let counts = bucket.proxy.take_counts();
-    assert_eq!(counts.faults, 0, "before anybody pushes");
+    assert_eq!(counts.faults, 0, "faults before the first push");
     push_at_once(&bucket, replicas, 3).await;
     let (counts, asked) = (bucket.proxy.counts(), bucket.proxy.requests());
     let stalled = asked.iter().filter(|seen| seen.status().is_none()).count();

@@ -1,4 +1,5 @@
-//! Relays whose cache is damaged: what is damaged is read upstream again.
+//! Tests of relays with a damaged cache: the relay fetches damaged parts from its
+//! upstream again.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,14 +12,15 @@ use std::{
 
 use reqwest::StatusCode;
 use snap_core::base::id::{CommitId, PackId};
+use snap_nettest::{Fault, Rule};
 
 use crate::{
     place::{Place, Serving, random},
-    upstream::{pack, relay, set},
+    upstream::{Bucket, create, pack, push, relay, set},
     upstream_away::Relayed,
 };
 
-/// Numbers from a seed.
+/// Pseudo-random numbers from a seed.
 struct Numbers(u64);
 
 impl Numbers {
@@ -28,7 +30,7 @@ impl Numbers {
     }
 }
 
-/// What becomes of a file.
+/// The damage that is done to a file.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
     Flip,
@@ -36,7 +38,7 @@ enum Damage {
     Remove,
 }
 
-/// All files below a folder that hold something, sorted.
+/// Returns all non-empty files below a folder, sorted.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs_err::read_dir(folder).into_iter().flatten().flatten() {
@@ -51,10 +53,10 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Damages a file where it is; nothing if it has gone meanwhile.
+/// Damages a file in place, unless it has vanished.
 fn damage(path: &Path, how: Damage, numbers: &mut Numbers) {
     let Ok(mut bytes) = fs_err::read(path) else { return };
-    // A file that is mapped into memory cannot be cut under a running program.
+    // Cutting a memory-mapped file would crash the running process.
     let is_mapped = path.extension().is_some_and(|ending| ending == "idx");
     match how {
         Damage::Remove => drop(fs_err::remove_file(path)),
@@ -75,7 +77,7 @@ fn damage(path: &Path, how: Damage, numbers: &mut Numbers) {
     }
 }
 
-/// Writers find files of a store read-only.
+/// Makes the read-only files of a store writable.
 fn make_writable(folder: &Path) {
     use std::os::unix::fs::PermissionsExt;
     for path in files(folder) {
@@ -83,7 +85,7 @@ fn make_writable(folder: &Path) {
     }
 }
 
-/// Why a request failed; what is wrong with a success ends the test.
+/// The reason why a request failed. A successful but wrong response panics instead.
 type Failed = String;
 
 async fn bytes(serving: &Serving, path: &str) -> Result<Vec<u8>, Failed> {
@@ -97,7 +99,7 @@ async fn bytes(serving: &Serving, path: &str) -> Result<Vec<u8>, Failed> {
     }
 }
 
-/// What was pushed, and everything that a relay must say of it.
+/// A commit that was pushed, and its content, which the relay must return.
 struct Pushed {
     from: Place,
     tip: CommitId,
@@ -106,7 +108,7 @@ struct Pushed {
 }
 
 impl Pushed {
-    /// Reads one thing; all that is said must be right.
+    /// Reads one thing and checks it.
     async fn read(&self, relay: &Serving, what: u64) -> Result<(), Failed> {
         let packs = self.from.repo.store().packs();
         match what {
@@ -176,7 +178,7 @@ impl Pushed {
         let moved = set(relay, "main", Some(old), self.tip).send().await.unwrap();
         match moved.status() {
             status if status.is_success() => Ok(()),
-            // It was moved, and that could not be said.
+            // The ref was moved, but the response to the first attempt was lost.
             StatusCode::PRECONDITION_FAILED if self.reads(relay).await => Ok(()),
             status => Err(format!("set: {status} {}", moved.text().await.unwrap())),
         }
@@ -189,8 +191,8 @@ impl Pushed {
     }
 }
 
-/// A place whose only commit lies at a server, a relay before that, and all of it in
-/// the cache of the relay.
+/// Creates a place whose only commit is at a server, and a relay that has cached all of
+/// it.
 async fn pushed() -> (Pushed, Relayed) {
     let (from, place) = (Place::new(), Relayed::new());
     let content = random(1, 300_000);
@@ -202,7 +204,7 @@ async fn pushed() -> (Pushed, Relayed) {
     (Pushed { from, tip, name: "f0".into(), content }, place)
 }
 
-/// A pack, asked for once more where the first answer is a refusal or breaks off.
+/// Reads a pack, and once more if the first response is a refusal or breaks off.
 async fn pack_again(relay: &Serving, id: &PackId) -> Vec<u8> {
     for _ in 0..2 {
         if let Ok(read) = relay.get(&format!("packs/{id}")).send().await
@@ -212,7 +214,7 @@ async fn pack_again(relay: &Serving, id: &PackId) -> Vec<u8> {
             return bytes.to_vec();
         }
     }
-    panic!("pack {id} is not to be had");
+    panic!("pack {id} cannot be read");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -222,12 +224,12 @@ async fn a_pack_that_is_damaged_in_the_cache_is_read_upstream_again() {
     place.there.change("a", &content);
     let id = place.there.repo.store().packs()[0];
     let whole = place.there.pack_bytes(&id);
-    // In a frame, in the header, in the footer, in the trailer.
+    // In a frame, the header, the footer and the trailer.
     for at in [5000, 9, whole.len() - 60, whole.len() - 3] {
         for is_restarted in [false, true] {
             assert!(pack_again(&place.relay, &id).await == whole);
             let all = files(place.cache.path()).into_iter();
-            // Whole, or its frames, once it was read again.
+            // The cache holds the whole pack, or after a repair its frames.
             let kept = all.filter(|path| path.ends_with(id.to_string()));
             let kept = kept.collect::<Vec<_>>();
             assert!(!kept.is_empty());
@@ -251,7 +253,7 @@ async fn a_pack_that_is_damaged_in_the_cache_is_read_upstream_again() {
             let relay = relay.as_ref().unwrap_or(&place.relay);
             let mut read = relay.get("commits/main/files/a").send().await.unwrap();
             if read.status() == StatusCode::SERVICE_UNAVAILABLE {
-                // Clients ask again.
+                // Clients retry after a `503`.
                 read = relay.get("commits/main/files/a").send().await.unwrap();
             }
             assert_eq!(read.status(), StatusCode::OK, "{at} {is_restarted}");
@@ -339,8 +341,45 @@ async fn a_cache_that_is_damaged_all_the_time_costs_nothing_that_was_acknowledge
             assert!(failed.len() < 10, "{failed:#?}");
         }
     }
-    // What was acknowledged lies upstream, whole.
+    // Everything that was acknowledged is in the upstream.
     for id in pushed.from.repo.store().packs() {
         assert!(pushed.from.pack_bytes(&id) == pack(&place.server, &id).await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reply_that_comes_damaged_is_asked_for_again_and_never_kept() {
+    let bucket = Bucket::new();
+    let writer = bucket.replica("writer");
+    create(&writer).await;
+    let from = Place::new();
+    let content = random(9, 200_000);
+    let tip = from.change("a", &content);
+    push(&writer, &from, None, tip).await;
+    let ids = from.repo.store().packs();
+    let path = "commits/main/files/a";
+
+    // Damage once: no request fails.
+    for number in 0..2 {
+        let relay = bucket.replica(&format!("once{number}"));
+        assert!(bytes(&relay, "refs").await.is_ok());
+        bucket.proxy.add(Rule::new(Fault::FlipReply).path("objects/").times(1));
+        let read = match number {
+            0 => bytes(&relay, path).await.unwrap() == content,
+            _ => pack(&relay, &ids[0]).await == from.pack_bytes(&ids[0]),
+        };
+        assert!(read, "{number}");
+        bucket.proxy.clear_rules();
+    }
+
+    // Permanent damage: the request fails, but the damaged bytes are not kept.
+    let relay = bucket.replica("always");
+    assert!(bytes(&relay, "refs").await.is_ok());
+    bucket.proxy.add(Rule::new(Fault::FlipReply).path("objects/"));
+    bytes(&relay, path).await.unwrap_err();
+    bucket.proxy.clear_rules();
+    assert!(bytes(&relay, path).await.unwrap() == content);
+    for id in &ids {
+        assert!(pack(&relay, id).await == from.pack_bytes(id));
     }
 }

@@ -1,4 +1,4 @@
-//! A relay whose own disk is full.
+//! Tests of a relay whose own disk is full.
 
 use std::path::Path;
 
@@ -9,24 +9,25 @@ use snap_testkit::mounts::{in_own_mounts, mount_memory};
 use crate::{
     place::{Place, Serving, random},
     upstream::{pack, relay, set, stands},
+    upstream_away::pause,
 };
 
 const MIB: usize = 1 << 20;
 
-/// The packs with contents of some megabytes.
+/// Returns the packs with large contents.
 fn long_packs(place: &Place) -> Vec<PackId> {
     let mut packs = place.repo.store().packs();
     packs.retain(|id| place.pack_bytes(id).len() > 4 * MIB);
     packs
 }
 
-/// The pack with the contents.
+/// Returns the largest pack.
 fn longest(place: &Place) -> PackId {
     let length = |id: &PackId| place.pack_bytes(id).len();
     place.repo.store().packs().into_iter().max_by_key(length).unwrap()
 }
 
-/// Takes all room of a disk but `spare` bytes.
+/// Fills the disk up to `spare` bytes.
 fn fill(disk: &Path, spare: usize) {
     let stat = rustix::fs::statvfs(disk).unwrap();
     let free = (stat.f_bavail * stat.f_frsize) as usize;
@@ -57,11 +58,11 @@ async fn fills_the_disk() {
     let head = there.change("b", "b");
     let serving = relay(server.origin(), &disk);
     assert_eq!(stands(&serving, "main").await, Some(head));
-    // Three of them fit.
+    // The disk has room for three of them.
     for id in packs.iter().chain(&packs) {
         assert_eq!(pack(&serving, id).await, there.pack_bytes(id));
     }
-    // Nothing but the cache could make room.
+    // Now only eviction from the cache can make room.
     fill(&disk, 0);
     let head = there.change("b", "c");
     assert_eq!(stands(&serving, "main").await, Some(head));
@@ -69,6 +70,7 @@ async fn fills_the_disk() {
         assert_eq!(pack(&serving, id).await, there.pack_bytes(id));
     }
     drop(serving);
+    unlocked(&disk).await;
     fill_up(&disk);
     let serving = relay(server.origin(), &disk);
     assert_eq!(stands(&serving, "main").await, Some(head));
@@ -76,7 +78,7 @@ async fn fills_the_disk() {
         assert_eq!(pack(&serving, id).await, there.pack_bytes(id));
     }
 
-    // What is sent needs room here, and is refused with words that say where.
+    // An upload needs room on this disk, and the refusal says so.
     let own = Place::new();
     own.change("c", random(77, 6 * MIB));
     let id = longest(&own);
@@ -89,21 +91,38 @@ async fn fills_the_disk() {
         assert!(said.contains("disk of this server"), "{said}");
         refusals += usize::from(status == StatusCode::INSUFFICIENT_STORAGE);
     }
-    assert!(refusals > 0, "there is nothing to be removed in the end");
+    assert!(refusals > 0, "no request was refused");
     let _ = fs_err::remove_file(disk.join("filler"));
     let _ = fs_err::remove_file(disk.join("filler2"));
     let mut statuses = Vec::new();
     while statuses.last() != Some(&StatusCode::CREATED) && statuses.len() < 5 {
         let sent = serving.put(&format!("packs/{id}"), own.pack_bytes(&id)).send().await.unwrap();
         statuses.push(sent.status());
-        tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+        pause().await;
     }
     assert_eq!(statuses.last(), Some(&StatusCode::CREATED), "{statuses:?}");
     let moved = set(&serving, "other", None, head).send().await.unwrap();
     assert_eq!(moved.status(), StatusCode::CREATED);
 }
 
-/// Takes what is left of a disk.
+/// Waits until a stopped server has unlocked its cache. A server that starts earlier takes a new
+/// cache folder.
+pub(crate) async fn unlocked(disk: &Path) {
+    let lock = fs_err::read_dir(disk).unwrap().find_map(|entry| {
+        let lock = entry.unwrap().path().join("lock");
+        lock.is_file().then_some(lock)
+    });
+    let lock = fs_err::File::open(lock.unwrap()).unwrap().into_file();
+    for _ in 0..300 {
+        if lock.try_lock().is_ok() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    panic!("the server keeps its cache locked");
+}
+
+/// Fills the rest of the disk.
 fn fill_up(disk: &Path) {
     let stat = rustix::fs::statvfs(disk).unwrap();
     let free = (stat.f_bavail * stat.f_frsize) as usize;

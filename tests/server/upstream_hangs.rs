@@ -1,4 +1,4 @@
-//! Servers before others that hang, in all or in part, and clients that are slow.
+//! Tests of relays whose upstream hangs, partly or as a whole, and of slow clients.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,13 @@ use crate::{
     place::{Place, Serving, json, refused},
     upstream::{Bucket, IMPATIENT_SECS, create, kept_bytes, pack, push, relay_within, stands},
     upstream_away::{Relayed, pause},
+    upstream_full::unlocked,
     upstream_steps::{bundle_of, noise},
 };
+
+/// Limit on the time of 40 requests that wait together for an upstream that hangs. One after the
+/// other they would take 200 s.
+const TOGETHER: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_store_that_was_never_seen_it_is_not_said_that_it_is_empty() {
@@ -22,7 +27,7 @@ async fn of_a_store_that_was_never_seen_it_is_not_said_that_it_is_empty() {
     proxy.add(Rule::new(Fault::Stall).test(|seen| !seen.path.ends_with("/config")));
     let mut serving = Some(first);
     for _ in 0..2 {
-        // The second one begins with what the first has kept.
+        // The second relay starts with the cache of the first.
         let again = || relay_within(&proxy.endpoint(), cache.path(), IMPATIENT_SECS);
         let now = serving.take().unwrap_or_else(again);
         let id = there.repo.store().packs()[0];
@@ -33,14 +38,18 @@ async fn of_a_store_that_was_never_seen_it_is_not_said_that_it_is_empty() {
         let page = now.client.get(format!("{}/r/default", now.origin())).send().await.unwrap();
         assert_eq!(page.status(), StatusCode::SERVICE_UNAVAILABLE);
         drop(now);
-        tokio::time::sleep(Duration::from_secs(6)).await;
+        unlocked(cache.path()).await;
     }
     proxy.clear_rules();
     let again = relay_within(&proxy.endpoint(), cache.path(), IMPATIENT_SECS);
     assert_eq!(stands(&again, "main").await, Some(commit));
     let refs = json(again.get("refs"), StatusCode::OK).await;
     assert_eq!(refs["head"], "refs/heads/main");
-    assert_eq!(fs_err::read_dir(cache.path()).unwrap().count(), 1, "all had one cache");
+    assert_eq!(
+        fs_err::read_dir(cache.path()).unwrap().count(),
+        1,
+        "the servers used several caches"
+    );
 }
 
 /// Reads a file of a commit.
@@ -57,21 +66,21 @@ async fn what_does_not_come_keeps_nobody_from_what_is_here() {
     let first = place.commit("first").await;
     let second = place.there.change("b", "second");
     assert_eq!(stands(&place.relay, "main").await, Some(second));
-    // Where refs stand is told all the time.
+    // Refs stay readable while the packs of the upstream hang.
     place.proxy.add(Rule::new(Fault::Stall).path("/packs/"));
     let start = Instant::now();
     let asked = (0..40).map(|_| file(&place.relay, second, "b"));
     let told = join_all(asked).await;
     assert!(told.iter().all(|status| *status == StatusCode::SERVICE_UNAVAILABLE), "{told:?}");
     assert_eq!(file(&place.relay, second, "b").await, StatusCode::SERVICE_UNAVAILABLE);
-    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    assert!(start.elapsed() < TOGETHER, "{:?}", start.elapsed());
     assert_eq!(file(&place.relay, first, "a").await, StatusCode::OK);
     place.proxy.clear_rules();
     pause().await;
     let third = place.there.change("c", "third");
     assert_eq!(stands(&place.relay, "main").await, Some(third));
     assert_eq!(file(&place.relay, third, "c").await, StatusCode::OK);
-    // What was asked for and never answered is asked for again.
+    // A fetch that never got an answer is repeated.
     let start = Instant::now();
     while file(&place.relay, second, "b").await != StatusCode::OK {
         assert!(start.elapsed() < Duration::from_secs(60));
@@ -96,10 +105,11 @@ async fn who_asks_for_the_names_of_all_waits_for_no_other_and_is_told_that_they_
     let start = Instant::now();
     let old = join_all((0..40).map(|_| names())).await;
     assert!(old.into_iter().all(|is_old| is_old));
-    assert!(start.elapsed() < Duration::from_secs(12), "{:?}", start.elapsed());
+    assert!(start.elapsed() < TOGETHER, "{:?}", start.elapsed());
+    // A request that waits for the upstream takes 5 s.
     let again = Instant::now();
     assert!(names().await);
-    assert!(again.elapsed() < Duration::from_secs(2), "that is remembered for a moment");
+    assert!(again.elapsed() < Duration::from_secs(4), "the failure is not remembered");
     place.proxy.clear_rules();
     while names().await {
         assert!(start.elapsed() < Duration::from_secs(60));

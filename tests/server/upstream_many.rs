@@ -1,4 +1,5 @@
-//! A relay before many repositories: what it holds does not grow with them.
+//! Tests of a relay for many repositories: its memory and its disk use do not grow with
+//! them.
 
 use std::{
     collections::BTreeMap,
@@ -12,12 +13,12 @@ use std::{
 use futures::future::join_all;
 use reqwest::StatusCode;
 use snap_core::base::id::PackId;
-use snap_remote::{distant::Budget, service::open::Secrets};
+use snap_remote::{remote_packs::PrefetchBudget, service::open::RemoteCredentials};
 use snap_server::{
     hub::Hub,
     routes::Server,
-    settings::{Limits, Settings},
-    upstream::{Origin, Upstream, cache::Cache},
+    settings::{ServerLimits, ServerSettings},
+    upstream::{Upstream, UpstreamAddress, cache::CacheFolder},
 };
 use tokio::runtime::Handle;
 
@@ -28,14 +29,14 @@ use crate::{
 
 const MIB: usize = 1 << 20;
 
-/// Repositories, each with a file `a` of a MiB.
+/// The number of repositories, each with a file `a` of 1 MiB.
 const MANY: u8 = 12;
 
 fn content(number: u8) -> Vec<u8> {
     random(number, MIB)
 }
 
-/// A server with many repositories, and what a relay before it keeps.
+/// A server with many repositories, and the cache folder of a relay.
 struct Many {
     folder: tempfile::TempDir,
     cache: tempfile::TempDir,
@@ -43,11 +44,11 @@ struct Many {
     server: Serving,
 }
 
-/// A relay before it.
+/// A relay of that server.
 struct Relay {
     serving: Serving,
     server: Server,
-    memory: Arc<Budget>,
+    memory: Arc<PrefetchBudget>,
 }
 
 impl Many {
@@ -64,18 +65,18 @@ impl Many {
         Self { folder, cache, packs, server }
     }
 
-    fn relay(&self, cache_bytes: u64, limits: Limits) -> Relay {
-        let origin = Origin {
+    fn relay(&self, cache_bytes: u64, limits: ServerLimits) -> Relay {
+        let origin = UpstreamAddress {
             location: self.server.origin().parse().unwrap(),
             options: BTreeMap::new(),
-            secrets: Secrets::default(),
+            secrets: RemoteCredentials::default(),
         };
-        let cache = Cache::open(self.cache.path(), &origin.key(), cache_bytes).unwrap();
-        let limits = Limits { upstream_secs: 10, ..limits };
+        let cache = CacheFolder::open(self.cache.path(), &origin.key(), cache_bytes).unwrap();
+        let limits = ServerLimits { upstream_secs: 10, ..limits };
         let upstream = Upstream::new(origin, cache, &limits, Handle::current()).unwrap();
         let memory = Arc::clone(upstream.memory());
         let listen = "127.0.0.1:0".parse().unwrap();
-        let settings = Settings { listen, limits, ..Settings::default() };
+        let settings = ServerSettings { listen, limits, ..ServerSettings::default() };
         let server = Server::new(Hub::behind(upstream), settings);
         Relay { serving: Serving::of_server(server.clone()), server, memory }
     }
@@ -111,14 +112,15 @@ impl Relay {
 async fn what_comes_of_many_repositories_shares_one_memory() {
     const ROOM: u64 = 4 << 20;
     let many = Many::new();
-    let relay = many.relay(1 << 30, Limits { upstream_bytes: ROOM, ..Limits::default() });
+    let relay =
+        many.relay(1 << 30, ServerLimits { upstream_bytes: ROOM, ..ServerLimits::default() });
     let mut most = 0;
     for number in 0..MANY {
         relay.read(number).await;
         most = most.max(relay.memory.held_bytes());
     }
     assert_eq!(relay.open_count(), usize::from(MANY));
-    // Something is held of those that were read last; else this shows nothing.
+    // Check that memory is held at all, otherwise the limit proves nothing.
     assert!(most > ROOM / 2, "{most}");
     assert!(most <= ROOM + MIB as u64, "{most}");
     join_all((0..MANY).map(|number| relay.read(number))).await;
@@ -129,7 +131,8 @@ async fn repositories_with_which_nothing_is_done_are_closed_and_opened_again() {
     const OPEN: usize = 3;
     const ROOM: u64 = 4 << 20;
     let many = Many::new();
-    let limits = Limits { open_repositories: OPEN, cache_bytes: 0, ..Limits::default() };
+    let limits =
+        ServerLimits { open_repositories: OPEN, cache_bytes: 0, ..ServerLimits::default() };
     let relay = many.relay(ROOM, limits);
     for _ in 0..2 {
         for number in 0..MANY {
@@ -137,15 +140,15 @@ async fn repositories_with_which_nothing_is_done_are_closed_and_opened_again() {
             let read = relay.get(number, &format!("packs/{id}")).await;
             assert!(blake3::hash(&read).as_bytes() == id.as_bytes());
             relay.read(number).await;
-            // Whoever was answered last may not have put it down yet.
+            // The request that was answered last may still hold its repository.
             assert!(relay.open_count() <= OPEN + 1, "{}", relay.open_count());
         }
     }
-    // What is kept of those that are closed goes as well.
+    // Files of closed repositories are evicted from the cache as well.
     let taken = taken_bytes(many.cache.path());
     assert!(taken <= ROOM + 2 * MIB as u64, "{taken}");
     assert!(taken > MIB as u64, "{taken}");
-    // Many at once, of more than stay open.
+    // Many simultaneous requests to more repositories than stay open.
     let reads = (0..5 * MANY).map(|turn| relay.read(turn % MANY));
     join_all(reads).await;
 }
@@ -153,7 +156,7 @@ async fn repositories_with_which_nothing_is_done_are_closed_and_opened_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_into_which_something_comes_stays_open() {
     let many = Many::new();
-    let limits = Limits { open_repositories: 1, ..Limits::default() };
+    let limits = ServerLimits { open_repositories: 1, ..ServerLimits::default() };
     let relay = many.relay(1 << 30, limits);
     let place = Place::new();
     place.change("b", random(200, MIB));
@@ -170,7 +173,7 @@ async fn one_into_which_something_comes_stays_open() {
     );
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(first).unwrap();
-    // It is open once something of the pack lies there.
+    // The repository is open once a part of the pack is on disk.
     let begin = Instant::now();
     while !is_coming(many.cache.path()) {
         assert!(begin.elapsed() < Duration::from_secs(60), "nothing comes");
@@ -192,7 +195,7 @@ async fn one_into_which_something_comes_stays_open() {
     assert!(many.folder.path().join("repo0/tmp/staged").join(id.to_string()).is_file());
 }
 
-/// Whether a pack comes into a store below a folder.
+/// Returns true if a pack is being received below a folder.
 fn is_coming(below: &Path) -> bool {
     fs_err::read_dir(below).into_iter().flatten().flatten().any(|entry| {
         let path = entry.path();

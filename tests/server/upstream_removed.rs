@@ -1,5 +1,4 @@
-//! Caches of relays, and folders that are served, that are removed while a server
-//! runs.
+//! Tests of caches and served folders that are removed while a server runs.
 
 use reqwest::StatusCode;
 use serde_json::Value;
@@ -11,7 +10,7 @@ use crate::{
     upstream_away::{Relayed, pause},
 };
 
-/// All that a relay can tell is as it is there.
+/// Checks that the relay's answers are complete and current.
 async fn tells_all(serving: &Serving, there: &Place, commit: CommitId) {
     assert_eq!(stands(serving, "main").await, Some(commit));
     let listed = serving.get("refs").send().await.unwrap();
@@ -26,7 +25,7 @@ async fn tells_all(serving: &Serving, there: &Place, commit: CommitId) {
     assert_eq!(ready.status(), StatusCode::OK);
 }
 
-/// The folder in which a relay keeps its repository.
+/// Returns the folder in which a relay caches its repository.
 fn kept(place: &Relayed) -> std::path::PathBuf {
     let caches = fs_err::read_dir(place.cache.path()).unwrap();
     let cache = caches.map(|entry| entry.unwrap().path()).find(|path| path.is_dir()).unwrap();
@@ -47,7 +46,7 @@ async fn a_cache_that_is_removed_while_a_relay_runs_is_made_anew() {
     }
     fs_err::remove_dir_all(kept(&place).parent().unwrap()).unwrap();
     tells_all(&place.relay, &place.there, commit).await;
-    // So is a new one that begins with half of it.
+    // A relay that starts with a part of the cache missing rebuilds it as well.
     for part in ["store/refs", "store/objects", "mirror", "store/config.toml"] {
         let half = kept(&place).join(part);
         let _ = fs_err::remove_dir_all(&half);
@@ -68,7 +67,7 @@ async fn a_relay_without_its_cache_and_without_its_upstream_does_not_say_that_it
     let place = Relayed::new();
     let commit = place.commit("first").await;
     place.proxy.add(snap_nettest::Rule::new(snap_nettest::Fault::Reset));
-    assert_eq!(stands(&place.relay, "main").await, Some(commit), "it is kept");
+    assert_eq!(stands(&place.relay, "main").await, Some(commit), "the cached ref is served");
     fs_err::remove_dir_all(kept(&place).join("store/refs/heads")).unwrap();
     refused(place.relay.get("refs"), 503, "unavailable").await;
     fs_err::remove_dir_all(kept(&place)).unwrap();
@@ -94,7 +93,8 @@ async fn a_store_that_is_removed_while_it_is_served_is_not_an_empty_one() {
     fs_err::rename(&away, place.store()).unwrap();
     assert_eq!(stands(&serving, "main").await, Some(commit));
 
-    // Of a folder of stores one may go; the folder itself is another matter.
+    // Below a folder of stores, one store may vanish. If the folder itself vanishes,
+    // that is an error.
     let folder = tempfile::tempdir().unwrap();
     let stores = folder.path().join("stores");
     fs_err::create_dir(&stores).unwrap();

@@ -1,4 +1,4 @@
-//! Steps of a push that fail half-way, or go through several servers of a bucket.
+//! Tests of a push whose steps fail half-way, or go to several replicas of one bucket.
 
 use std::{
     path::{Path, PathBuf},
@@ -25,7 +25,7 @@ fn bundle(serving: &Serving, bytes: &[u8]) -> RequestBuilder {
     serving.client.post(format!("{}/bundles", serving.base)).body(bytes.to_vec())
 }
 
-/// A commit as a bundle.
+/// Returns the bundle of a commit.
 pub(crate) async fn bundle_of(place: &Place, commit: CommitId) -> Vec<u8> {
     let serving = Serving::of(place);
     let read = serving.get(&format!("commits/{commit}/bundle")).send().await.unwrap();
@@ -37,7 +37,7 @@ async fn is_there(serving: &Serving, id: ObjectId) -> bool {
     serving.get(&format!("objects/{id}")).send().await.unwrap().status() == StatusCode::OK
 }
 
-/// Folders of that name below a folder.
+/// Returns all folders of this name below a folder.
 fn folders(below: &Path, name: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs_err::read_dir(below).unwrap() {
@@ -73,7 +73,8 @@ async fn who_sends_what_another_has_just_sent_is_not_answered_before_it_is_passe
     let one = bucket.replica("one");
     create(&one).await;
     assert!(!is_there(&one, commit.object()).await);
-    // It fails after its packs are part of the store and before they have marks.
+    // The upload fails after its packs are in the store and before they are marked as
+    // pending.
     let cache = folders(&bucket.folder.path().join("one"), "store").remove(0).join("cache");
     fs_err::create_dir_all(&cache).unwrap();
     fs_err::write(cache.join("pending"), "").unwrap();
@@ -142,7 +143,7 @@ async fn objects_that_belong_together_may_come_through_several_replicas() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bucket_that_fails_while_a_push_is_checked_is_not_what_was_sent() {
     let (bucket, place) = (Bucket::new(), Place::new());
-    // A long content, of which the second one has most chunks.
+    // The second version of this long content shares most chunks with the first.
     let mut content: Vec<u8> = (0..12).flat_map(noise).collect();
     let first = place.change("a", &content);
     let one = bucket.replica("one");
@@ -184,7 +185,7 @@ async fn a_pack_that_is_longer_than_the_cache_can_be_had() {
     }
 }
 
-/// Bytes on the disk of all packs below a folder, whole and in part.
+/// Returns the disk space of all packs below a folder, whole and partial, in bytes.
 pub(crate) fn taken_bytes(below: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let both = ["store/objects", "store/partial"].map(|name| folders(below, name));
@@ -211,7 +212,7 @@ async fn what_was_read_in_part_counts_and_goes_as_well() {
         let read = small.get(&path).send().await.unwrap();
         assert_eq!(read.status(), StatusCode::OK);
         assert!(read.bytes().await.unwrap() == noise(number));
-        // As if some time had passed.
+        // Age the files, because the least recently used one is evicted.
         for folder in folders(&folder, "store/partial") {
             for entry in fs_err::read_dir(folder).unwrap() {
                 let file = fs_err::File::options().write(true).open(entry.unwrap().path()).unwrap();

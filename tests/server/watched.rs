@@ -1,4 +1,5 @@
-//! What can be seen of a server from outside: ids, metrics, the log of writes.
+//! Tests of monitoring and limits: request ids, metrics, the audit log, rate limits,
+//! quotas.
 
 use std::{
     io::{Read, Write},
@@ -11,8 +12,8 @@ use reqwest::{Body, RequestBuilder, StatusCode};
 use serde_json::Value;
 use snap_core::base::id::{BlobId, PackId};
 use snap_server::{
-    access::who::Right,
-    settings::{Limits, Log, Quota, Settings},
+    access::principal::Right,
+    settings::{LogSettings, Quota, ServerLimits, ServerSettings},
 };
 
 use crate::{
@@ -21,12 +22,17 @@ use crate::{
     upstream::{pack, relay},
 };
 
-/// What is counted, once it fits: an answer counts once its last byte is on its way.
-async fn metrics(serving: &Serving, secret: &str, fits: impl Fn(&str) -> bool) -> String {
+/// Fetches the metrics until they fit. A response is counted only after its last byte
+/// is sent.
+pub(crate) async fn metrics(
+    serving: &Serving,
+    secret: &str,
+    fits: impl Fn(&str) -> bool,
+) -> String {
     let mut text = String::new();
     for _ in 0..500 {
         let asked = serving.client.get(format!("{}/metrics", serving.origin()));
-        // Who was one too many has no answer.
+        // A refused connection has no response.
         if let Ok(answer) = asked.bearer_auth(secret).send().await {
             text = answer.text().await.unwrap();
         }
@@ -35,11 +41,11 @@ async fn metrics(serving: &Serving, secret: &str, fits: impl Fn(&str) -> bool) -
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    panic!("it was never so:\n{text}");
+    panic!("the metrics do not fit:\n{text}");
 }
 
-/// The number behind the name of what is counted, with its labels.
-fn number(text: &str, name: &str) -> Option<u64> {
+/// Returns the value of a metric with its labels.
+pub(crate) fn number(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     line.parse().ok()
 }
@@ -55,7 +61,7 @@ async fn each_answer_has_an_id() {
     assert!(made.headers().contains_key("content-length"));
     let lost = serving.client.get(format!("{}/nothing", serving.origin())).send().await.unwrap();
     assert_eq!(lost.headers()["x-request-id"].len(), 16);
-    // What is no request has none, nor anything else to say.
+    // Input that is not HTTP gets a bare `400`, without an id.
     let mut stream = TcpStream::connect(serving.origin().trim_start_matches("http://")).unwrap();
     stream.write_all(b"what\r\n\r\n").unwrap();
     let mut bare = String::new();
@@ -112,7 +118,12 @@ async fn what_happens_is_counted() {
     let left = fs_err::read_dir(place.store()).unwrap();
     assert!(!left.flatten().any(|entry| entry.file_name().to_string_lossy().contains("ready")));
     fs_err::rename(place.store(), place.folder.path().join("away")).unwrap();
-    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    // The server remembers for a second that it was ready.
+    let since = std::time::Instant::now();
+    while status(serving.client.get(format!("{origin}/ready"))).await == 200 {
+        assert!(since.elapsed() < Duration::from_secs(60), "it stays ready");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     refused(serving.client.get(format!("{origin}/ready")), 503, "unavailable").await;
 }
 
@@ -135,14 +146,14 @@ async fn an_upload_counts_while_it_comes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_that_were_too_many_are_counted() {
     let place = Place::new();
-    let limits = Limits { connections: 1, ..Limits::default() };
-    let serving = Serving::start(&place, Settings { limits, ..Settings::default() });
+    let limits = ServerLimits { connections: 1, ..ServerLimits::default() };
+    let serving = Serving::start(&place, ServerSettings { limits, ..ServerSettings::default() });
     let refused = |text: &str| number(text, "snap_refused_connections_total");
     metrics(&serving, "", |text| refused(text) == Some(0)).await;
-    // The one that there may be is kept.
+    // The client keeps the only allowed connection open.
     let address = serving.origin().trim_start_matches("http://").to_owned();
     let mut other = TcpStream::connect(address).unwrap();
-    assert_eq!(other.read(&mut [0; 9]).unwrap_or_default(), 0, "it is ended");
+    assert_eq!(other.read(&mut [0; 9]).unwrap_or_default(), 0, "the connection was not closed");
     metrics(&serving, "", |text| refused(text) > Some(0)).await;
 }
 
@@ -158,7 +169,7 @@ async fn what_a_relay_looks_for_is_counted() {
             number(text, &format!("snap_cache_lookups_total{labels}")).unwrap_or_default()
         })
     };
-    // An object is read from its frame each time.
+    // Each request for an object reads its frame again.
     let blob = format!("objects/{}", BlobId::of(b"content"));
     assert_eq!(status(relayed.get("commits/main/files/a")).await, 200);
     let first = looked(&metrics(&relayed, "", |_| true).await, "frames");
@@ -184,8 +195,8 @@ async fn each_write_is_logged_with_who_it_was() {
     let write = token(&there, "ada", Right::Write, None);
     let read = token(&there, "bob", Right::Read, None);
     let audit = there.folder.path().join("audit.jsonl");
-    let log = Log { audit: Some(audit.clone()), ..Log::default() };
-    let serving = Serving::start(&there, Settings { log, ..Settings::default() });
+    let log = LogSettings { audit: Some(audit.clone()), ..LogSettings::default() };
+    let serving = Serving::start(&there, ServerSettings { log, ..ServerSettings::default() });
     let pack = here.repo.store().packs()[0];
     let send = |secret: &str| {
         serving.put(&format!("packs/{pack}"), here.pack_bytes(&pack)).bearer_auth(secret)
@@ -196,7 +207,7 @@ async fn each_write_is_logged_with_who_it_was() {
     let publish = serving.put(&format!("index/{name}"), outlines).bearer_auth(&write);
     assert_eq!(publish.send().await.unwrap().status(), 201);
     let body = format!("{{\"commit\": \"{first}\"}}");
-    // A name of a ref with a line break in it is data, not another line.
+    // A ref name with a line break must not forge a log line.
     let odd = serving.put("refs/heads/a%0A%7B%22who%22:1%7D", body.clone()).bearer_auth(&write);
     assert_eq!(odd.header("if-none-match", "*").send().await.unwrap().status(), 400);
     let set = serving.put("refs/heads/main", body).header("if-none-match", "*");
@@ -204,7 +215,7 @@ async fn each_write_is_logged_with_who_it_was() {
     assert_eq!(set.status(), 201);
     json(serving.get("refs").bearer_auth(&read), StatusCode::OK).await;
     let text = fs_err::read_to_string(&audit).unwrap();
-    assert!(!text.contains(&write) && !text.contains(&read), "no token is in it");
+    assert!(!text.contains(&write) && !text.contains(&read), "the log contains a token");
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let seen: Vec<_> = lines
         .iter()
@@ -226,7 +237,7 @@ async fn each_write_is_logged_with_who_it_was() {
     assert_eq!((&last["request"], &last["name"]), (&"push-7".into(), &"heads/main".into()));
     assert_eq!((&last["old"], &last["new"]), (&Value::Null, &first.to_string().into()));
     assert_eq!(last["address"], "127.0.0.1");
-    // Where it stood is found out where the condition does not say.
+    // With `If-Match: *` the log names the commit that the ref was at.
     let gone = serving.client.delete(format!("{}/refs/heads/main", serving.base));
     let gone = gone.header("if-match", "*").bearer_auth(&write);
     assert_eq!(status(gone).await, 204);
@@ -239,14 +250,18 @@ async fn each_write_is_logged_with_who_it_was() {
 async fn too_much_at_a_time_is_refused_or_waits() {
     let (here, there) = (Place::new(), Place::new());
     here.change("a", noise(40_000));
-    let limits = Limits { requests_per_sec: 5, upload_bytes_per_sec: 20_000, ..Limits::default() };
-    let serving = Serving::start(&there, Settings { limits, ..Settings::default() });
+    let limits = ServerLimits {
+        requests_per_sec: 5,
+        upload_bytes_per_sec: 20_000,
+        ..ServerLimits::default()
+    };
+    let serving = Serving::start(&there, ServerSettings { limits, ..ServerSettings::default() });
     let pack = here.repo.store().packs()[0];
     let since = std::time::Instant::now();
     let bytes = here.pack_bytes(&pack);
     assert!(bytes.len() > 40_000);
     let sent = serving.put(&format!("packs/{pack}"), bytes).send().await.unwrap();
-    assert_eq!(sent.status(), 201, "it is not refused");
+    assert_eq!(sent.status(), 201, "the upload was refused");
     assert!(since.elapsed().as_secs_f64() > 1.5, "{:?}", since.elapsed());
     let asked = futures::future::join_all((0..20).map(|_| serving.get("refs").send())).await;
     let refused: Vec<_> =
@@ -254,17 +269,18 @@ async fn too_much_at_a_time_is_refused_or_waits() {
     assert!(refused.len() >= 10, "{}", refused.len());
     assert_eq!(refused[0].headers()["retry-after"], "1");
     let health = serving.client.get(format!("{}/health", serving.origin()));
-    assert_eq!(health.send().await.unwrap().status(), 200, "whether it is there is always told");
+    assert_eq!(health.send().await.unwrap().status(), 200, "the rate limit applies to `/health`");
 }
 
-/// Bytes that do not compress.
+/// Returns bytes that do not compress.
 fn noise(length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     blake3::Hasher::new().finalize_xof().fill(&mut bytes);
     bytes
 }
 
-/// Two who send packs from the same address, to a server with these limits.
+/// Two clients with different tokens and the same address, and a server with these
+/// limits.
 struct Two {
     here: Place,
     there: Place,
@@ -275,13 +291,14 @@ struct Two {
 }
 
 impl Two {
-    fn new(limits: impl FnOnce(usize) -> Limits) -> Self {
+    fn new(limits: impl FnOnce(usize) -> ServerLimits) -> Self {
         let (here, there) = (Place::new(), Place::new());
         here.change("a", "content");
         let pack = here.repo.store().packs()[0];
         let [ada, bob] = ["ada", "bob"].map(|name| token(&there, name, Right::Append, None));
         let limits = limits(here.pack_bytes(&pack).len());
-        let serving = Serving::start(&there, Settings { limits, ..Settings::default() });
+        let serving =
+            Serving::start(&there, ServerSettings { limits, ..ServerSettings::default() });
         Self { here, there, serving, pack, ada, bob }
     }
 
@@ -289,7 +306,7 @@ impl Two {
         self.serving.put(&format!("packs/{}", self.pack), body).bearer_auth(secret)
     }
 
-    /// Questions, though they are put with a body.
+    /// Sends requests that have a body but are not uploads.
     async fn ask(&self, secret: &str) {
         let post = |path: &str, body: Vec<u8>| {
             let post = self.serving.client.post(format!("{}/{path}", self.serving.base));
@@ -302,7 +319,7 @@ impl Two {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_token_asks_at_its_own_rate() {
-    let two = Two::new(|_| Limits { requests_per_sec: 1, ..Limits::default() });
+    let two = Two::new(|_| ServerLimits { requests_per_sec: 1, ..ServerLimits::default() });
     let ask = |secret: &str| status(two.serving.get("refs").bearer_auth(secret));
     let asked = futures::future::join_all((0..20).map(|_| ask(&two.ada))).await;
     assert!(asked.contains(&429), "{asked:?}");
@@ -311,7 +328,7 @@ async fn each_token_asks_at_its_own_rate() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_token_has_its_own_uploads_and_questions_are_none() {
-    let two = Two::new(|_| Limits { uploads: 1, ..Limits::default() });
+    let two = Two::new(|_| ServerLimits { uploads: 1, ..ServerLimits::default() });
     let bytes = two.here.pack_bytes(&two.pack);
     let first = stream::iter([Ok::<_, std::io::Error>(bytes[..8].to_vec())]);
     let body = Body::wrap_stream(first.chain(stream::pending()));
@@ -332,16 +349,18 @@ async fn each_token_has_its_own_uploads_and_questions_are_none() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bytes_of_each_token_come_at_their_own_pace_and_questions_at_once() {
-    // As much as one pack at a time, each a quarter of a second after the last.
-    let rate =
-        |bytes: usize| Limits { upload_bytes_per_sec: 4 * bytes as u64, ..Limits::default() };
+    // The rate allows one pack every quarter of a second.
+    let rate = |bytes: usize| ServerLimits {
+        upload_bytes_per_sec: 4 * bytes as u64,
+        ..ServerLimits::default()
+    };
     let two = Two::new(rate);
     let bytes = two.here.pack_bytes(&two.pack);
     let wrong = || tokio::spawn(two.send(&two.ada, vec![0; bytes.len()]).send());
     let many: Vec<_> = (0..60).map(|_| wrong()).collect();
     let (first, _, rest) = futures::future::select_all(many).await;
     assert_eq!(first.unwrap().unwrap().status(), 422);
-    // Behind the others nobody would have an answer before they all have.
+    // If all tokens shared one queue, this upload would wait for all others.
     assert_eq!(status(two.send(&two.bob, bytes.clone())).await, 201);
     two.ask(&two.ada).await;
     assert!(rest.iter().any(|one| !one.is_finished()));
@@ -358,23 +377,27 @@ async fn a_repository_holds_no_more_than_its_quota() {
         default_bytes: Some(1),
         repositories: [("default".to_owned(), most)].into(),
     };
-    let start =
-        |most| Serving::start(&there, Settings { quota: quota(most), ..Settings::default() });
+    let start = |most| {
+        Serving::start(&there, ServerSettings { quota: quota(most), ..ServerSettings::default() })
+    };
     let path = format!("packs/{pack}");
     let serving = start(bytes.len() as u64 - 1);
     refused(serving.put(&path, bytes.clone()), 507, "full").await;
-    // Without a length it is noticed on the way.
+    // Without `Content-Length` the server notices on the way.
     let pieces: Vec<std::io::Result<Vec<u8>>> =
         bytes.chunks(1000).map(|piece| Ok(piece.to_vec())).collect();
     let stream = reqwest::Body::wrap_stream(futures::stream::iter(pieces));
     let problem = refused(serving.put(&path, stream), 507, "full").await;
-    assert!(problem["detail"].as_str().unwrap().contains("`default` may hold"), "{problem}");
+    assert!(
+        problem["detail"].as_str().unwrap().contains("the upload exceeds the quota of `default`"),
+        "{problem}"
+    );
     let serving = start(bytes.len() as u64);
     assert_eq!(serving.put(&path, bytes).send().await.unwrap().status(), 201);
     here.change("b", noise(10_000));
     let other = here.repo.store().packs().into_iter().find(|id| *id != pack).unwrap();
     refused(serving.put(&format!("packs/{other}"), here.pack_bytes(&other)), 507, "full").await;
-    // Nor by another door.
+    // The quota also holds for objects and index files.
     let blob = noise(1000);
     let id = blake3::hash(&blob).to_hex();
     let object = serving.put(&format!("objects/{id}"), blob).header("snap-kind", "blob");
@@ -389,7 +412,7 @@ async fn refs_and_their_logs_count_for_the_quota_and_have_a_number() {
     let place = Place::new();
     let id = place.change("a", "first");
     let quota = Quota { default_bytes: Some(QUOTA), ..Quota::default() };
-    let serving = Serving::start(&place, Settings { quota, ..Settings::default() });
+    let serving = Serving::start(&place, ServerSettings { quota, ..ServerSettings::default() });
     let body = format!("{{\"commit\": \"{id}\"}}");
     let part = "x".repeat(190);
     let tag = |serving: &Serving, number: u32| {
@@ -409,9 +432,9 @@ async fn refs_and_their_logs_count_for_the_quota_and_have_a_number() {
     assert!(made > 50, "{made}");
     let used = place.repo.refs().bytes().unwrap();
     assert!(used < QUOTA, "{used}");
-    // A number of them is enough, too.
-    let limits = Limits { refs: made as usize, ..Limits::default() };
-    let serving = Serving::start(&place, Settings { limits, ..Settings::default() });
+    // The number of refs is limited as well.
+    let limits = ServerLimits { refs: made as usize, ..ServerLimits::default() };
+    let serving = Serving::start(&place, ServerSettings { limits, ..ServerSettings::default() });
     let told = refused(tag(&serving, 1000), 507, "full").await;
     assert!(told["detail"].as_str().unwrap().contains("`limits.refs`"), "{told}");
 }

@@ -1,4 +1,4 @@
-//! One file of 700 MiB: its first commit, unchanged, one byte inserted.
+//! One file of 700 MiB: first commit, commit without changes, commit with one byte inserted.
 
 use std::{
     cell::RefCell,
@@ -20,7 +20,7 @@ use crate::{
 
 const MIB: f64 = 1_048_576.0;
 
-/// Peer of the work with the inserted byte: reading and hashing, one thread.
+/// The peer for the inserted byte: reading and hashing on one thread.
 const HASH: &str = "b3sum, 1 thread";
 
 pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Row>> {
@@ -92,7 +92,7 @@ fn note_size(snap: &Snap, sizes: &RefCell<Vec<u64>>) -> Result<()> {
     Ok(())
 }
 
-/// Moves the second half of the file on by one byte.
+/// Moves the second half of the file by one byte.
 fn insert_byte(path: &Path, round: u64) -> Result<()> {
     let mut file = fs::OpenOptions::new().read(true).write(true).open(path)?;
     let middle = file.metadata()?.len() / 2 + round;

@@ -1,7 +1,7 @@
-//! Bundles: pack, unpack, archive and restore from the file.
+//! Bundles: pack, unpack, archive, and restore from the file.
 //!
-//! Each against `tar | zstd` of the same files, as the targets have it: a
-//! bundle takes the place of such a file.
+//! Each is compared with `tar | zstd` of the same files, as the targets say, because a bundle
+//! replaces such a file.
 
 use std::path::Path;
 
@@ -69,7 +69,7 @@ pub(super) fn archive(bench: &Bench<'_>) -> Result<Vec<Row>> {
     })
 }
 
-/// From the file, against `cp -a` of the data.
+/// Restores from the file, compared with `cp -a` of the data.
 fn restore(bench: &Bench<'_>, data: &Data, file: &Path) -> Result<Vec<Row>> {
     let tools = bench.tools(&data.dir, &["cp -a", "tar+zstd"], "cp -a");
     for tool in tools.iter().skip(1) {
@@ -91,7 +91,7 @@ fn restore(bench: &Bench<'_>, data: &Data, file: &Path) -> Result<Vec<Row>> {
     Ok(vec![rows.time(Target::Times(0.8, "cp -a")), rows.memory(Target::AtMost(64.0 * MIB))])
 }
 
-/// snap with a store that holds the data.
+/// Returns snap with a store that contains the data.
 fn committed(bench: &Bench<'_>, data: &Data) -> Result<Snap> {
     bench.place.settle();
     let snap = bench.snap(&data.dir);
@@ -100,7 +100,7 @@ fn committed(bench: &Bench<'_>, data: &Data) -> Result<Snap> {
     Ok(snap)
 }
 
-/// snap against `tar | zstd`.
+/// Runs snap against `tar | zstd`.
 fn contest<'c>(
     bench: &'c Bench<'_>,
     data: &'c Data,
@@ -108,7 +108,7 @@ fn contest<'c>(
     (snap, target): (Contestant<'c>, Target),
 ) -> Result<Vec<Row>> {
     let tools = bench.tools(&data.dir, &["tar+zstd"], "tar+zstd");
-    // The first one is snap's commit, which is not what is measured here.
+    // The first tool is snap's commit, which is not measured here.
     let others = tools.iter().skip(1).map(|tool| bench.saver(&**tool, &data.dir, true));
     let contestants = std::iter::once(snap).chain(others).collect();
     let scores = hold(bench.place, bench.args.runs, |_| Ok(()), contestants)?;
@@ -120,7 +120,7 @@ fn restore_call(bench: &Bench<'_>, file: &Path, into: &Path) -> Call {
     Call::new(bench.snap).args(["-q", "restore"]).arg(file).arg(into)
 }
 
-/// Restores straight from the file and compares.
+/// Restores directly from the file and compares the result.
 fn check_bundle(bench: &Bench<'_>, data: &Data, file: &Path) -> Result<()> {
     let into = bench.place.join("checked");
     empty(&into)?;

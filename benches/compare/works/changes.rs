@@ -1,7 +1,7 @@
-//! What changed: between two commits, and in a folder since the last one.
+//! Lists changes: between two commits, and between a commit and the folder.
 //!
-//! Every hundredth file gets a line more. git compares the same files, its
-//! index made by the commit before.
+//! One line is added to every hundredth file. git compares the same files, with the index of its
+//! last commit.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ use crate::{
 
 const MIB: f64 = 1_048_576.0;
 
-/// Every so many files one is changed.
+/// One of this number of files is changed.
 const CHANGED_EVERY: usize = 100;
 
 pub(super) fn diff(bench: &Bench<'_>) -> Result<Vec<Row>> {
@@ -67,7 +67,7 @@ pub(super) fn status(bench: &Bench<'_>) -> Result<Vec<Row>> {
     })
 }
 
-/// Both with one commit of the data.
+/// Makes one commit of the data with snap and, if installed, with git.
 fn committed(bench: &Bench<'_>, data: &Data) -> Result<(Snap, Option<Git>)> {
     bench.place.settle();
     let snap = bench.snap(&data.dir);
@@ -94,7 +94,7 @@ fn contest(
     Ok(vec![rows.time(Target::Times(1.0, "git")), rows.memory(Target::AtMost(64.0 * MIB))])
 }
 
-/// Adds a line to every hundredth file and returns their paths, sorted.
+/// Adds a line to every hundredth file. Returns their paths, sorted.
 fn change(data: &Path) -> Result<Vec<PathBuf>> {
     let mut changed = Vec::new();
     let mut number = 0;
@@ -106,7 +106,7 @@ fn change(data: &Path) -> Result<Vec<PathBuf>> {
         if number % CHANGED_EVERY == 0 {
             let mut content = fs::read(entry.path())?;
             content.extend_from_slice(b"one line more\n");
-            // The mode of a file of the registry may not allow it.
+            // A file of the cargo registry may be read-only.
             let mut file = OpenOptions::new().write(true).open(entry.path())?;
             std::io::Write::write_all(&mut file, &content)?;
             changed.push(entry.path().strip_prefix(data)?.to_owned());
@@ -116,7 +116,7 @@ fn change(data: &Path) -> Result<Vec<PathBuf>> {
     Ok(changed)
 }
 
-/// Whether each line ends with the path of a changed file, and none is missing.
+/// Checks that each line ends with the path of a changed file, and that none is missing.
 fn check(told: &str, changed: &[PathBuf]) -> Result<()> {
     let lines: Vec<&str> = told.lines().filter(|line| !line.is_empty()).collect();
     let is_told = |path: &PathBuf| {
@@ -124,7 +124,7 @@ fn check(told: &str, changed: &[PathBuf]) -> Result<()> {
         lines.iter().any(|line| line.trim_matches('"').ends_with(&*path))
     };
     if let Some(path) = changed.iter().find(|path| !is_told(path)) {
-        return Err(format!("{} has changed and is not listed", path.display()).into());
+        return Err(format!("{} has changed but is not listed", path.display()).into());
     }
     match lines.len() == changed.len() {
         true => Ok(()),

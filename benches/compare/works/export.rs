@@ -1,7 +1,7 @@
-//! Export of a committed snapshot, as tar and as zip.
+//! Exports a committed snapshot as tar and as zip.
 //!
-//! tar goes through a pipe into `cat`, on both sides: GNU tar does not read
-//! the files when it sees that its output is `/dev/null`.
+//! On both sides tar goes through a pipe into `cat`, because GNU tar does not read the files if its
+//! output is `/dev/null`.
 
 use snap_testkit::compare::{Options, compare};
 
@@ -37,7 +37,7 @@ fn tar(bench: &Bench<'_>, data: &Data, snap: &Snap) -> Result<Vec<Row>> {
     let into = bench.place.join("checked");
     let check = || {
         empty(&into)?;
-        // As root it would give the files to whom they belonged, which is right.
+        // Run as root, tar would restore the owners, as it should.
         let line = r#"set -e; "$1" -q --store "$2" export latest -o - |
             tar --xattrs --xattrs-include='*' -xpf - -C "$3""#;
         export(line).arg(&into).run()?;
@@ -58,7 +58,7 @@ fn tar(bench: &Bench<'_>, data: &Data, snap: &Snap) -> Result<Vec<Row>> {
     let scores = hold(bench.place, bench.args.runs, |_| Ok(()), contestants)?;
     let work = format!("export tar ({})", data.name);
     let rows = bench.rows(&work, &scores);
-    // Half the rate is twice the time.
+    // Half the rate means twice the time.
     Ok(vec![rows.time(Target::Times(2.0, "tar")), rows.memory(Target::AtMost(64.0 * MIB))])
 }
 
@@ -66,7 +66,7 @@ fn zip(bench: &Bench<'_>, data: &Data, snap: &Snap) -> Result<Vec<Row>> {
     let into = bench.place.join("checked");
     let check = |file: &str| {
         empty(&into)?;
-        // A code of 1 is a warning.
+        // Exit code 1 is a warning.
         Call::new("unzip").arg("-q").arg(bench.place.join(file)).dir(&into).or_code(1).run()?;
         same(data, &into, &Options::content_only())?;
         remove(&into)

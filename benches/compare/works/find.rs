@@ -1,6 +1,6 @@
-//! A name, searched over 500 commits of a tree of 15,000 files.
+//! Searches a name in 500 commits of a tree of 15,000 files.
 //!
-//! Each commit changes one file, another one each time, in folders of 100.
+//! Each commit changes a different file; folders have 100 files.
 
 use fs_err as fs;
 use snap_testkit::{bytes::Corpus, trees};
@@ -24,7 +24,7 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Row>> {
     let snap = bench.snap(&data);
     snap.fresh()?;
     for number in 0..commits {
-        // A prime, so that the files lie far from each other.
+        // The step is prime, so that consecutive files are far apart.
         let path = trees::text_file_path(&data, number * 7_919 % files);
         fs::write(path, Corpus::Text.make_seeded(FILE_BYTES, 1_000_000 + number as u64))?;
         snap.save().run()?;

@@ -1,7 +1,7 @@
-//! 2,000 commits in one store: listing the last ones, adding one more, and how
-//! many files the store consists of.
+//! 2,000 commits in one store: lists the last ones, adds one more, and counts the files of the
+//! store.
 //!
-//! The tree has 100 text files of 4 KiB, of which each commit changes one.
+//! The tree has 100 text files of 4 KiB; each commit changes one of them.
 
 use std::path::Path;
 

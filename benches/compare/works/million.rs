@@ -1,8 +1,8 @@
-//! 1,000,000 tiny files: what commit, unchanged commit and restore take of
-//! memory, and how an unchanged commit compares with listing the files.
+//! 1,000,000 tiny files: the memory of a commit, of a commit without changes and of a restore; and
+//! the time of a commit without changes compared with listing the files.
 //!
-//! Commit and restore have no target in time, so they are timed once. In memory
-//! this needs 4 GB for the data and as much for the restored tree.
+//! Commit and restore have no time target, so they are timed once. In memory this needs 4 GB for
+//! the data and as much again for the restored tree.
 
 use snap_testkit::trees;
 
@@ -16,7 +16,7 @@ use crate::{
 
 const MEMORY: Target = Target::AtMost(300.0 * 1_048_576.0);
 
-/// Peer of the unchanged commit.
+/// The peer for the commit without changes.
 const FIND: &str = "find -ls";
 
 pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Row>> {

@@ -1,7 +1,7 @@
-//! The works that are measured: the lines of the issues' target tables.
+//! The measured works: the lines of the target tables in the issues.
 //!
-//! A work makes its data in the place it is given, holds its contests and
-//! turns their scores into rows. It leaves nothing that the next one uses.
+//! A work makes its data in the given place, runs its contests and turns their scores into rows. It
+//! leaves nothing that affects the next work.
 
 mod big_file;
 mod bundle;
@@ -33,16 +33,16 @@ use crate::{
     tools::{PEERS, Snap, Tool, peer},
 };
 
-/// One line of the target table.
+/// A line of the target table.
 pub(crate) struct Work {
     pub(crate) slug: &'static str,
     pub(crate) about: &'static str,
-    /// Whether it is done once, wherever that is.
+    /// True if it runs only once, in any place.
     pub(crate) once: bool,
     pub(crate) run: fn(&Bench<'_>) -> Result<Vec<Row>>,
 }
 
-/// Every work, in the order of the issues' tables.
+/// All works, in the order of the issues' tables.
 pub(crate) const WORKS: [Work; 30] = [
     work("first-commit", "first commit of 10,000 text files of 4 KiB", small_files::first),
     work("unchanged", "commit of the same files, nothing changed", small_files::unchanged),
@@ -96,17 +96,17 @@ const fn once(
     Work { once: true, ..work(slug, about, run) }
 }
 
-/// What a work is given.
+/// The arguments of a work.
 pub(crate) struct Bench<'b> {
     pub(crate) args: &'b Args,
     pub(crate) place: &'b Place,
     pub(crate) snap: &'b Path,
-    /// Takes what is to be said beside the table.
+    /// Receives notes that are printed beside the table.
     pub(crate) note: &'b dyn Fn(String),
 }
 
 impl Bench<'_> {
-    /// snap for `data`, with a store that is not there yet.
+    /// Returns snap for `data`, with a store that does not exist yet.
     fn snap(&self, data: &Path) -> Snap {
         Snap {
             program: self.snap.to_owned(),
@@ -115,8 +115,8 @@ impl Bench<'_> {
         }
     }
 
-    /// snap and, of the peers with these names, those that are installed and
-    /// wanted; `needed` is the one that the target names.
+    /// Returns snap and, of the peers with these names, those that are installed and wanted.
+    /// `needed` is the peer that the target names.
     fn tools(&self, data: &Path, names: &[&str], needed: &str) -> Vec<Box<dyn Tool>> {
         let mut tools: Vec<Box<dyn Tool>> = vec![Box::new(self.snap(data))];
         let named = PEERS.iter().filter(|(name, _)| names.contains(name));
@@ -134,8 +134,8 @@ impl Bench<'_> {
         wanted.iter().any(|one| name.contains(one.as_str()))
     }
 
-    /// A contestant that saves, with a fresh store each time or the one that
-    /// is there, and whose result is restored and compared.
+    /// Makes a contestant that saves, into an empty store each time (`fresh`) or into the existing
+    /// one. Its result is restored and compared.
     fn saver<'c>(&self, tool: &'c dyn Tool, data: &'c Path, fresh: bool) -> Contestant<'c> {
         let into = self.place.join("checked");
         Contestant {
@@ -145,7 +145,7 @@ impl Bench<'_> {
         }
     }
 
-    /// A contestant that restores into an empty folder.
+    /// Makes a contestant that restores into an empty folder.
     fn restorer<'c>(&self, tool: &'c dyn Tool, data: &'c Path) -> Contestant<'c> {
         let into = self.place.join(&format!("restored {}", tool.name()));
         let (before, during) = (into.clone(), into.clone());
@@ -156,7 +156,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Rows of one contest; snap must be its first contestant.
+    /// Makes the rows of one contest; snap must be its first contestant.
     fn rows<'r>(&'r self, work: &'r str, scores: &'r [Score]) -> Rows<'r> {
         for score in scores {
             if let Some(failure) = &score.failure {
@@ -168,14 +168,14 @@ impl Bench<'_> {
     }
 }
 
-/// Data of one kind.
+/// A data set.
 struct Data {
-    /// Such as `text`, for the table.
+    /// Its name for the table, such as `text`.
     name: String,
     dir: PathBuf,
 }
 
-/// Calls `run` with text files, and with a source tree, one after the other.
+/// Calls `run` with text files, then with a source tree.
 fn on_both(bench: &Bench<'_>, run: impl Fn(&Data) -> Result<Vec<Row>>) -> Result<Vec<Row>> {
     let dir = bench.place.join("data");
     small_files::fill(bench, &dir)?;
@@ -187,7 +187,7 @@ fn on_both(bench: &Bench<'_>, run: impl Fn(&Data) -> Result<Vec<Row>>) -> Result
     Ok(rows)
 }
 
-/// Makes stores that hold the data, before what comes after is timed.
+/// Saves the data with each tool, before the timed part.
 fn save_all(tools: &[Box<dyn Tool>]) -> Result<()> {
     for tool in tools {
         tool.fresh()?;
@@ -244,7 +244,7 @@ impl Rows<'_> {
         self.row("peak memory", Unit::Memory, target, peaks)
     }
 
-    /// The most that a run has counted.
+    /// Makes a row of the highest count of any run.
     fn counted(&self, measure: &'static str, target: Target) -> Row {
         let most = |score: &Score| match score.failure {
             None => score.counted.iter().max().map(|&count| count as f64),
@@ -258,7 +258,7 @@ impl Rows<'_> {
         Row { detail, ..self.row(measure, Unit::Count, target, most) }
     }
 
-    /// Bytes stored by each of `tools`.
+    /// Makes a row of the bytes that each of `tools` stored.
     fn stored(&self, tools: &[Box<dyn Tool>], target: Target) -> Row {
         let bytes = |score: &Score| {
             let tool = tools.iter().find(|tool| tool.name() == score.name)?;

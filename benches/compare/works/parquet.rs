@@ -1,6 +1,6 @@
-//! A Parquet file of 800 KiB inside a remote snapshot, all of its columns
-//! scanned by the `parquet` crate as the example of `snap-remote` does it, with
-//! 100 ms on each request. Opening it is counted for itself.
+//! Scans all columns of a Parquet file of 800 KiB in a remote snapshot, with a latency of 100 ms
+//! for each request. The `parquet` crate reads it as in the example of `snap-remote`. Opening the
+//! file is counted separately.
 
 use std::{sync::Arc, time::Duration, time::Instant};
 
@@ -11,9 +11,9 @@ use parquet::{
     schema::parser::parse_message_type,
 };
 use snap_remote::{
-    distant::Waiting,
-    ranges::Content,
-    reading::{Reading, Which},
+    ranges::RangeReader,
+    reader::{RefSelection, RemoteReader},
+    remote_packs::BlockingContext,
     store::RemoteStore,
 };
 
@@ -56,7 +56,7 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Row>> {
         samples.push(begin.elapsed());
         scanning = scanning.max(bucket.requests().unwrap_or_default());
         if (scanned.rows, scanned.columns.len()) != ((GROUPS * ROWS) as u64, COLUMNS) {
-            return Err(format!("the table came otherwise: {scanned:?}").into());
+            return Err(format!("the table differs: {scanned:?}").into());
         }
     }
     let row = |measure, unit, figure, target| Row {
@@ -79,14 +79,15 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Row>> {
     ])
 }
 
-/// The file, by a client that knows nothing.
-fn open(ground: &Ground<'_>, runtime: &tokio::runtime::Runtime) -> Result<Content> {
+/// Opens the file by a client without a cache.
+fn open(ground: &Ground<'_>, runtime: &tokio::runtime::Runtime) -> Result<RangeReader> {
     let cache = ground.bench.place.join("cache");
     empty(&cache)?;
     let (bucket, prefix) = (ground.bucket, ground.keepers[0].prefix());
     let remote = RemoteStore::new(bucket.client(&prefix)?, format!("s3://{prefix}"), &cache)?;
-    let waiting = Waiting::patiently(runtime.handle());
-    let reading = Reading::open(remote, Which::Of(&[SPEC.as_bytes()]), &waiting)?;
+    let waiting = BlockingContext::without_stop(runtime.handle());
+    let reading =
+        RemoteReader::open(remote, RefSelection::Revisions(&[SPEC.as_bytes()]), &waiting)?;
     example::open_file(&reading, SPEC)
 }
 

@@ -1,6 +1,5 @@
-//! What the range planner makes of many ranges of one object of 1 GiB, with
-//! 100 ms on each request. In this process, with the limits that it has unless
-//! told otherwise, and a new client for each run.
+//! Measures the range planner on many ranges of one object of 1 GiB, with a latency of 100 ms for
+//! each request. Runs in this process, with default limits and a new client for each run.
 
 use std::{
     ops::Range,
@@ -9,7 +8,9 @@ use std::{
 };
 
 use snap_nettest::Counts;
-use snap_remote::ranges::{Job, Link, Options, Planner, Submission, Wanted};
+use snap_remote::ranges::{
+    JobOptions, LinkEstimate, NeededRange, RangeJob, RangePlanner, Submission,
+};
 use snap_testkit::{bytes::Corpus, rng::Rng};
 
 use super::Bench;
@@ -24,7 +25,7 @@ const LATENCY: Duration = Duration::from_millis(100);
 const OBJECT_BYTES: u64 = 1 << 30;
 const KEY: &str = "object";
 
-/// What the object repeats: no multiple of anything that is read.
+/// Length of the block that the object repeats; not a multiple of any read length.
 const BLOCK_BYTES: usize = (8 << 20) - 9;
 
 const RANGE_BYTES: u64 = 4 << 10;
@@ -33,7 +34,7 @@ const FRAGMENT_BYTES: u64 = 24 << 20;
 const PAGES: u64 = 6;
 const PAGE_BYTES: u64 = 16 << 10;
 
-/// The object, in a bucket.
+/// The object in its bucket.
 struct Object {
     bucket: Bucket,
     prefix: String,
@@ -55,7 +56,7 @@ impl Object {
         Ok(Self { bucket, prefix, block })
     }
 
-    /// Whether these are the bytes of a range.
+    /// Returns true if these are the bytes of a range.
     fn holds(&self, range: &Range<u64>, bytes: &[u8]) -> bool {
         let start = (range.start % self.block.len() as u64) as usize;
         let wanted = self.block[start..].iter().chain(self.block.iter().cycle());
@@ -63,23 +64,23 @@ impl Object {
             && bytes.iter().zip(wanted).all(|(a, b)| a == b)
     }
 
-    fn planner(&self, submission: Submission) -> Result<Planner> {
+    fn planner(&self, submission: Submission) -> Result<RangePlanner> {
         let client = self.bucket.client(&self.prefix)?;
-        let options = Options { submission, ..Options::default() };
-        Ok(Planner::new(Arc::new(client), Arc::new(Link::default()), options))
+        let options = JobOptions { submission, ..JobOptions::default() };
+        Ok(RangePlanner::new(Arc::new(client), Arc::new(LinkEstimate::default()), options))
     }
 
-    /// All pieces of a job, checked.
-    async fn take(&self, mut job: Job, wanted: &[Wanted]) -> Result<()> {
+    /// Receives all pieces of a job and checks them.
+    async fn take(&self, mut job: RangeJob, wanted: &[NeededRange]) -> Result<()> {
         while let Some(piece) = job.next_in_order().await {
             if !self.holds(&wanted[piece.position].range, &piece.bytes?) {
-                return Err(format!("range {} came with other bytes", piece.position).into());
+                return Err(format!("range {} has wrong bytes", piece.position).into());
             }
         }
         Ok(())
     }
 
-    /// Times of several runs, and what the last one has asked for.
+    /// Returns the times of several runs, and the requests of the last one.
     fn time(&self, runs: usize, run: impl Fn() -> Result<()>) -> Result<(Samples, Counts)> {
         run()?;
         let (mut samples, mut counts) = (Samples::default(), Counts::default());
@@ -109,20 +110,20 @@ impl Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
-        // What stays behind is in a folder that is removed as a whole.
+        // Leftover objects are in a folder that is removed as a whole.
         let _ = self.bucket.forget(&self.prefix);
     }
 }
 
-fn wanted(start: u64, bytes: u64) -> Wanted {
-    Wanted { key: KEY.into(), range: start..start + bytes }
+fn wanted(start: u64, bytes: u64) -> NeededRange {
+    NeededRange { key: KEY.into(), range: start..start + bytes }
 }
 
 pub(super) fn scattered(bench: &Bench<'_>) -> Result<Vec<Row>> {
     let object = Object::put(bench)?;
     let mut rng = Rng::new(7);
     let count = bench.args.scale(500, 50);
-    let ranges: Vec<Wanted> =
+    let ranges: Vec<NeededRange> =
         (0..count).map(|_| wanted(rng.below(OBJECT_BYTES - RANGE_BYTES), RANGE_BYTES)).collect();
     let runtime = runtime()?;
     let (samples, counts) = object.time(bench.args.runs, || {
@@ -148,8 +149,8 @@ pub(super) fn scattered(bench: &Bench<'_>) -> Result<Vec<Row>> {
     ])
 }
 
-/// Pages of many fragments: where those of one are is known when its first one
-/// has come.
+/// Reads the pages of many fragments. The positions of a fragment's pages are known only after its
+/// first page has arrived.
 pub(super) fn fragments(bench: &Bench<'_>) -> Result<Vec<Row>> {
     let object = Object::put(bench)?;
     let fragments = bench.args.scale(40, 4) as u64;
@@ -162,7 +163,7 @@ pub(super) fn fragments(bench: &Bench<'_>) -> Result<Vec<Row>> {
     let work = format!("{fragments} fragments × {PAGES} pages, {} ms", LATENCY.as_millis());
     Ok(vec![
         Row {
-            // A sixth.
+            // One sixth.
             target: Target::Times(0.166, "lazy"),
             detail: eager.shown_range(),
             peers: lazy.median_secs().map(|secs| ("lazy".to_owned(), secs)).into_iter().collect(),
@@ -174,19 +175,19 @@ pub(super) fn fragments(bench: &Bench<'_>) -> Result<Vec<Row>> {
 
 async fn scan(object: &Object, fragments: u64, submission: Submission) -> Result<()> {
     let page = |fragment: u64, page: u64| {
-        // Far enough from each other to be asked for one by one.
+        // The pages are too far apart to be merged into one request.
         wanted(fragment * FRAGMENT_BYTES + page * (FRAGMENT_BYTES / (PAGES + 2)), PAGE_BYTES)
     };
     let planner = object.planner(submission)?;
-    let first: Vec<Wanted> = (0..fragments).map(|fragment| page(fragment, 0)).collect();
+    let first: Vec<NeededRange> = (0..fragments).map(|fragment| page(fragment, 0)).collect();
     let mut job = planner.start(first.clone());
     let mut others = Vec::new();
     while let Some(piece) = job.next().await {
         if !object.holds(&first[piece.position].range, &piece.bytes?) {
-            return Err("a first page came with other bytes".into());
+            return Err("a first page has wrong bytes".into());
         }
         let fragment = piece.position as u64;
-        let pages: Vec<Wanted> = (1..PAGES).map(|at| page(fragment, at)).collect();
+        let pages: Vec<NeededRange> = (1..PAGES).map(|at| page(fragment, at)).collect();
         others.push((planner.start(pages.clone()), pages));
     }
     for (job, pages) in others {

@@ -1,7 +1,7 @@
-//! 1 GiB that does not compress, to the server and back, without the proxy.
+//! 1 GiB of incompressible data, uploaded and downloaded without the proxy.
 //!
-//! rclone moves the same bytes as files, snap as packs that a commit has made
-//! before. Both come back into an empty folder.
+//! rclone transfers the bytes as files, snap as packs of an earlier commit. Both download into an
+//! empty folder.
 
 use fs_err as fs;
 use snap_testkit::bytes::Corpus;
@@ -17,10 +17,10 @@ use crate::{
 
 const MIB: f64 = 1_048_576.0;
 
-/// Of as many bytes each.
+/// Number of files, all of the same length.
 const FILES: usize = 8;
 
-/// At least 0.7 × the rate of rclone, as a limit of time.
+/// At least 0.7 × the rate of rclone, expressed as a time limit.
 const TARGET: Target = Target::Times(1.42, "rclone");
 
 pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Row>> {
@@ -43,7 +43,7 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Row>> {
         let check = || ground.check(&**keeper);
         ground.contestant(&**keeper, fresh, || keeper.first(), check)
     });
-    // One to empty the place of the run before.
+    // Removes the data of the previous run.
     ground.keepers.iter().try_for_each(|keeper| keeper.fresh())?;
     let mut rows = contest(&ground, "1 GiB pushed", pushers.collect())?;
 

@@ -1,7 +1,7 @@
-//! 10,000 text files of 4 KiB in a bucket: first push, 1 % changed, nothing to
-//! push, clone, one file. Each with and without latency on every request.
+//! 10,000 text files of 4 KiB in a bucket: first push, a push with 1 % of the files changed, a push
+//! without changes, a clone, and one file. Each runs with and without latency.
 //!
-//! What the proxy has counted is held against what snap says itself.
+//! The proxy's request count is compared with the count that snap reports.
 
 use std::{
     cell::Cell,
@@ -26,18 +26,18 @@ use crate::{
 
 const MIB: f64 = 1_048_576.0;
 
-/// Added to each request.
+/// Latency added to each request.
 const LATENCIES: [Duration; 2] = [Duration::ZERO, Duration::from_millis(50)];
 
-/// What the issue asks of a work.
+/// The limits that the issue sets for a work.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     requests: f64,
-    /// With the latency.
+    /// The time limit with latency.
     secs: Target,
 }
 
-/// A folder, a bucket, and those who keep one in the other.
+/// A folder, a bucket, and the programs that save the folder in the bucket.
 pub(super) struct Ground<'g> {
     pub(super) bench: &'g Bench<'g>,
     pub(super) bucket: &'g Bucket,
@@ -46,7 +46,7 @@ pub(super) struct Ground<'g> {
 }
 
 impl<'g> Ground<'g> {
-    /// snap, and the peers of these that are installed and wanted.
+    /// Makes the ground with snap and with those of `peers` that are installed and wanted.
     pub(super) fn new(
         bench: &'g Bench<'g>,
         bucket: &'g Bucket,
@@ -63,7 +63,7 @@ impl<'g> Ground<'g> {
         ground
     }
 
-    /// The same, with a second snap that commits while it is timed.
+    /// Adds a second snap whose time includes the commit.
     fn with_commits(mut self) -> Self {
         self.keepers.insert(1, self.snap("snap-and-commit", Commit::Within));
         self
@@ -79,7 +79,7 @@ impl<'g> Ground<'g> {
         Box::new(SnapKeeper::new(self.bench.snap, at, commit))
     }
 
-    /// Saves everything once, as fast as it goes.
+    /// Saves everything once, without latency.
     pub(super) fn save_all(&self) -> Result<()> {
         self.bucket.delay(Duration::ZERO);
         self.keepers.iter().try_for_each(|keeper| {
@@ -89,18 +89,19 @@ impl<'g> Ground<'g> {
         })
     }
 
-    /// Requests of the last call; an error when a keeper says another number.
+    /// Returns the number of requests of the last call. Returns an error if a keeper reports
+    /// another number.
     fn requests(&self, keeper: &dyn Keeper) -> Result<Option<u64>> {
         let seen = self.bucket.requests();
         match (seen, keeper.told()?) {
             (Some(seen), Some(told)) if seen != told => {
-                Err(format!("it says {told} requests, the proxy has seen {seen}").into())
+                Err(format!("it reports {told} requests, the proxy counted {seen}").into())
             }
             _ => Ok(seen),
         }
     }
 
-    /// A contestant whose requests are counted.
+    /// Makes a contestant whose requests are counted.
     pub(super) fn contestant<'c>(
         &'c self,
         keeper: &'c dyn Keeper,
@@ -121,7 +122,7 @@ impl<'g> Ground<'g> {
         }
     }
 
-    /// Whether what a keeper has saved is what it was given.
+    /// Checks that a keeper restores the data that it saved.
     pub(super) fn check(&self, keeper: &dyn Keeper) -> Result<()> {
         let into = self.bench.place.join("checked");
         empty(&into)?;
@@ -132,7 +133,7 @@ impl<'g> Ground<'g> {
         remove(&into)
     }
 
-    /// Holds a contest for each latency, and makes rows of it.
+    /// Runs a contest for each latency, and makes rows of the scores.
     fn contests<'c>(
         &'c self,
         work: &str,
@@ -157,7 +158,7 @@ impl<'g> Ground<'g> {
         Ok(rows)
     }
 
-    /// Rows for snap, and one for the snap that commits within the time.
+    /// Makes the rows of snap, and one of the snap whose time includes the commit.
     fn rows(&self, work: &str, limits: Limits, mut scores: Vec<Score>) -> Vec<Row> {
         let place = format!("{}, {}", self.bucket.server, self.bench.place.name);
         let committing = scores
@@ -200,7 +201,7 @@ pub(super) fn changed(bench: &Bench<'_>) -> Result<Vec<Row>> {
     let ground = Ground::new(bench, &bucket, &data, &RESTIC).with_commits();
     ground.save_all()?;
     let version = Cell::new(0);
-    // The same files each time, with content that nobody has seen yet.
+    // The same files each time, with new content.
     let change = || {
         version.set(version.get() + 1);
         let (files, every) = (small_files::files(bench), small_files::CHANGED_EVERY);
@@ -248,7 +249,7 @@ pub(super) fn cat(bench: &Bench<'_>) -> Result<Vec<Row>> {
     let ground = Ground::new(bench, &bucket, &data, &RESTIC);
     ground.save_all()?;
     let file = bench.place.join("file");
-    // Another file each time, far from the last one.
+    // A different file each time, far from the last one.
     let number = Cell::new(0);
     let path = || trees::text_file_path(Path::new(""), number.get() % small_files::files(bench));
     let next = || {
@@ -257,7 +258,7 @@ pub(super) fn cat(bench: &Bench<'_>) -> Result<Vec<Row>> {
     };
     let check = || match fs::read(&file)? == fs::read(data.join(path()))? {
         true => Ok(()),
-        false => Err("it is another file".into()),
+        false => Err("the file differs".into()),
     };
     let cold = Limits { requests: 6.0, secs: Target::None };
     let mut rows = ground.contests("cat, nothing cached", cold, &next, &|keeper| {

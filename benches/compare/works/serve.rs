@@ -1,5 +1,5 @@
-//! `snap serve` on loopback: push, pull and what `curl` asks of it, a load of
-//! small files beside nginx, and 1 GiB up and down beside nginx.
+//! `snap serve` on loopback: push, pull and requests by `curl`; a load of small files, compared
+//! with nginx; and 1 GiB of upload and download, compared with nginx.
 
 use std::{
     cell::Cell,
@@ -24,10 +24,10 @@ use crate::{
 
 const MIB: f64 = 1_048_576.0;
 
-/// Seconds of a load.
+/// Duration of a load test in seconds.
 const LOAD_SECS: usize = 60;
 
-/// The files committed in a store of their own, and a server of it.
+/// The files, committed to a store, and a server of that store.
 struct Served {
     data: PathBuf,
     store: PathBuf,
@@ -56,7 +56,7 @@ pub(super) fn push(bench: &Bench<'_>) -> Result<Vec<Row>> {
     let folder = bench.place.join("served");
     empty(&folder)?;
     let web = Web::snap(bench.snap, &folder)?;
-    // A repository that is not there yet for each run.
+    // Each run pushes to a new repository.
     let number = Cell::new(0);
     let url = || format!("{}/run-{}", web.url, number.get());
     let run = || snap.call().args(["push", &url(), "main"]);
@@ -100,7 +100,7 @@ pub(super) fn pull(bench: &Bench<'_>) -> Result<Vec<Row>> {
     Ok(vec![bench.rows("pull from a server", &scores).time(Target::AtMost(0.25))])
 }
 
-/// What is asked for with `curl`, and how long it may take.
+/// The requests by `curl`, each with its time limit in seconds.
 const ASKED: [(&str, &str, f64); 4] = [
     ("a bundle", "commits/main/bundle", 0.05),
     ("a zip", "commits/main/archive.zip", 0.45),
@@ -133,7 +133,7 @@ pub(super) fn asked(bench: &Bench<'_>) -> Result<Vec<Row>> {
 pub(super) fn load_files(bench: &Bench<'_>) -> Result<Vec<Row>> {
     for program in ["wrk", "nginx"] {
         if !is_installed(program) && !Path::new("/usr/sbin").join(program).exists() {
-            (bench.note)(format!("no {program}, so no load"));
+            (bench.note)(format!("{program} is missing, so the load test is skipped"));
             return Ok(Vec::new());
         }
     }
@@ -182,7 +182,7 @@ pub(super) fn load_files(bench: &Bench<'_>) -> Result<Vec<Row>> {
     Ok(vec![each, row("99th percentile", |load| load.p99_secs, 3.0), memory])
 }
 
-/// Id of the commit that is served.
+/// Returns the id of the served commit.
 fn tip(bench: &Bench<'_>, served: &Served) -> Result<String> {
     let call = Call::new(bench.snap).arg("--store").arg(&served.store);
     let log = call.args(["--json", "log", "-n", "1"]).output()?;
@@ -222,10 +222,10 @@ pub(super) fn large(bench: &Bench<'_>) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// At least 0.6 × the rate of nginx, as a limit of time.
+/// At least 0.6 × the rate of nginx, expressed as a time limit.
 const SHARE: Target = Target::Times(1.0 / 0.6, "nginx");
 
-/// The packs of the same gibibyte, sent by one `curl` to each.
+/// Uploads the packs of one gibibyte to each server, with one `curl` each.
 fn up(bench: &Bench<'_>, served: &Served) -> Result<Vec<Row>> {
     let mut packs = Vec::new();
     for entry in fs::read_dir(served.store.join("objects"))? {
@@ -247,7 +247,7 @@ fn up(bench: &Bench<'_>, served: &Served) -> Result<Vec<Row>> {
     let repo = || format!("{}/v1/repos/run-{}", snap.url, number.get());
     let mut first = Contestant::plain("snap", || send(&|name| format!("{}/packs/{name}", repo())));
     first.prepare = Box::new(|| {
-        // The packs of the run before are not to fill the disk.
+        // Removes the packs of the previous run, so that they do not fill the disk.
         empty(&ours)?;
         number.set(number.get() + 1);
         Call::new("curl").args(["-sSf", "-T"]).arg(&config).arg(repo()).run()

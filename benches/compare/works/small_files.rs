@@ -1,4 +1,5 @@
-//! 10,000 text files of 4 KiB: first commit, unchanged, 1 % changed, restore.
+//! 10,000 text files of 4 KiB: first commit, commit without changes, commit with 1 % changed,
+//! restore.
 
 use std::{
     path::{Path, PathBuf},
@@ -18,14 +19,14 @@ use crate::{
 const FILE_BYTES: usize = 4096;
 const MIB: f64 = 1_048_576.0;
 
-/// Every so many files one is changed.
+/// One of this number of files is changed.
 pub(super) const CHANGED_EVERY: usize = 100;
 
 pub(super) fn files(bench: &Bench<'_>) -> usize {
     bench.args.scale(10_000, 500)
 }
 
-/// The files, old enough for stat caches.
+/// Writes the files and waits until they are old enough for stat caches.
 pub(super) fn data(bench: &Bench<'_>) -> Result<PathBuf> {
     let data = bench.place.join("data");
     fill(bench, &data)?;
@@ -65,7 +66,7 @@ pub(super) fn changed(bench: &Bench<'_>) -> Result<Vec<Row>> {
     let data = data(bench)?;
     let tools = bench.tools(&data, &["git", "restic", "borg"], "git");
     save_all(&tools)?;
-    // The same files each round, with content that no store has seen yet.
+    // The same files in each round, with new content.
     let change = |round| {
         trees::change_text_files(&data, files(bench), CHANGED_EVERY, round as u64)?;
         thread::sleep(Duration::from_millis(100));

@@ -1,8 +1,8 @@
-//! First commit of a real source tree: at least 15,000 files and 250 MB.
+//! The first commit of a real source tree: at least 15,000 files and 250 MB.
 //!
-//! Given with `--source`, or gathered from the sources that every machine which
-//! builds snap has: the cargo registry, then C headers and Python modules until
-//! there is enough. What is measured is a copy, in the place.
+//! The tree is given by `--source`, or gathered from sources that exist on every machine that
+//! builds snap: the cargo registry, then C headers and Python modules until there is enough. A copy
+//! in the working folder is measured.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use crate::{
     table::{Row, Target},
 };
 
-/// What counts as large enough, in files and bytes.
+/// Minimum size of the tree, in files and bytes.
 const ENOUGH: (u64, u64) = (15_000, 250_000_000);
 const ENOUGH_SMALL: (u64, u64) = (500, 5_000_000);
 
@@ -37,8 +37,8 @@ pub(super) fn run(bench: &Bench<'_>) -> Result<Vec<Row>> {
     ])
 }
 
-/// Fills `data` with a source tree and says how many files and MB it has;
-/// `None` when there is none.
+/// Fills `data` with a source tree. Returns its number of files and MB; `None` if there is no
+/// source.
 pub(super) fn fill(bench: &Bench<'_>, data: &Path) -> Result<Option<(u64, u64)>> {
     let enough = if bench.args.small { ENOUGH_SMALL } else { ENOUGH };
     let (files, bytes) = match &bench.args.source {
@@ -87,7 +87,7 @@ fn candidates() -> Vec<PathBuf> {
     found
 }
 
-/// Folders in `dir`, in order; none when it is not there.
+/// Lists the folders in `dir`, in order; empty if `dir` does not exist.
 fn folders(dir: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));

@@ -1,4 +1,4 @@
-//! `snap --version`: what starting the program takes.
+//! `snap --version`: measures the start of the program.
 
 use super::Bench;
 use crate::{

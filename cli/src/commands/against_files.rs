@@ -1,17 +1,16 @@
-//! `snap verify --against-files`: read the files of the project and compare them
-//! with the last commit.
+//! `snap verify --against-files`: reads the files of the project and compares them with the last
+//! commit.
 //!
-//! Commits and comparisons trust the stat cache. This finds what that cannot
-//! notice: a file whose content changed while its times did not, because the
-//! disk damaged it, a program wrote through a memory map, or an attacker set
-//! the times.
+//! Commits and comparisons trust the stat cache. This command finds changes that the stat cache
+//! cannot detect: the content of a file changed but its times did not. Causes are a damaged disk, a
+//! program that wrote through a memory map, or an attacker who set the times.
 
 use std::{io, io::Write};
 
 use serde_json::json;
 use snap_core::{
-    local::read::Reading,
-    ops::diff::{self, Change, New, Options, Status},
+    local::read::ReadMode,
+    ops::diff::{self, Change, DiffOptions, New, Status},
     repo::Repo,
 };
 
@@ -20,26 +19,26 @@ use crate::{
         commit::LeaveOut,
         diff::{
             collect, done,
-            record::{ChangeJson, SummaryJson},
-            sides::{self, Wanted},
+            record::{DiffChangeJson, SummaryJson},
+            sides::{self, SideArguments},
             word,
         },
     },
     context::Context,
-    report::{CliError, Done},
+    report::{CliError, CommandOutcome},
     ui::{Out, VERSION, size, text},
 };
 
-/// Compares the folder that `snap commit` commits with the last commit.
-pub(crate) fn run(repo: &Repo, cx: &Context) -> Result<Done, CliError> {
+/// Compares the folder that `snap commit` saves with the last commit.
+pub(crate) fn run(repo: &Repo, cx: &Context) -> Result<CommandOutcome, CliError> {
     let Some(id) = repo.refs().head_commit()? else {
-        return Err(CliError::Usage("there is no commit yet to compare the files with"));
+        return Err(CliError::Usage("there is no commit to compare the files with"));
     };
     let commit = repo.store().commit(&id)?;
     let leave_out = LeaveOut::default();
-    let wanted = Wanted { args: &[], paths: &[], folder: None, leave_out: &leave_out };
+    let wanted = SideArguments { args: &[], paths: &[], folder: None, leave_out: &leave_out };
     let (new, limit) = sides::since(repo, &wanted, Some(&commit), cx)?;
-    let options = Options { limit, reading: Reading::All, ..Options::default() };
+    let options = DiffOptions { limit, reading: ReadMode::All, ..DiffOptions::default() };
     let progress = cx.progress();
     let mut out = cx.ui().out();
     let mut unseen = 0_u64;
@@ -60,7 +59,7 @@ pub(crate) fn run(repo: &Repo, cx: &Context) -> Result<Done, CliError> {
     cx.ui().status(format_args!(
         "Read {}, {}, and compared them with commit {}",
         size::count(outcome.files_read, "file"),
-        size::Size(outcome.bytes_read),
+        size::ByteCount(outcome.bytes_read),
         cx.ui().id(&id),
     ));
     let ended = done(&outcome, outcome.skipped, None, cx);
@@ -68,17 +67,17 @@ pub(crate) fn run(repo: &Repo, cx: &Context) -> Result<Done, CliError> {
         return Ok(ended);
     }
     cx.ui().warning(format_args!(
-        "{} changed although the modification time did not; `snap restore HEAD --overwrite \
-         --checksum` gives the content of the commit back, `snap commit --checksum` keeps the \
-         one that is there now",
+        "{} changed without a new modification time; `snap restore HEAD --overwrite --checksum` \
+         restores the content of the commit, `snap commit --checksum` commits the current content",
         size::count(unseen, "file")
     ));
-    Ok(Done::Damaged)
+    Ok(CommandOutcome::Damaged)
 }
 
-/// Whether a file has another content under the same modification time.
+/// Returns true if a file has a different content but the same modification time.
 fn changed_unseen(change: &Change) -> bool {
-    let mtime = |item: &Option<diff::Item>| item.as_ref().and_then(|item| item.metadata.mtime);
+    let mtime =
+        |item: &Option<diff::ChangeSide>| item.as_ref().and_then(|item| item.metadata.mtime);
     change.status() == Status::Modified
         && change.old.is_some()
         && mtime(&change.old).is_some()
@@ -92,11 +91,11 @@ fn write(out: &mut Out, cx: &Context, change: &Change, is_unseen: bool) -> io::R
         return writeln!(out, "{word}: {path}");
     }
     if is_unseen {
-        let message = format!("{path} changed although its modification time did not");
+        let message = format!("{path} changed without a new modification time");
         let path = String::from_utf8_lossy(&change.path);
         let problem =
             json!({ "version": VERSION, "type": "problem", "message": message, "path": path });
         out.json(&problem)?;
     }
-    out.json(&ChangeJson::new(change, change.differences().usual(), None))
+    out.json(&DiffChangeJson::new(change, change.differences().usual(), None))
 }

@@ -1,4 +1,4 @@
-//! `snap archive`: a bundle of a folder, without a store.
+//! `snap archive`: makes a bundle of a folder, without a store.
 
 use std::{
     ffi::OsStr,
@@ -12,8 +12,8 @@ use snap_core::{
     base::io::PathError,
     disk::output::folder_of,
     ops::{
-        bundle::archive::{self, Outcome},
-        commit::{NamedPath, Source, Unchanged},
+        bundle::archive::{self, ArchiveOutcome},
+        commit::{CommitSource, NamedPath, Unchanged},
     },
 };
 
@@ -24,26 +24,26 @@ use crate::{
     },
     config::Profile,
     context::Context,
-    report::{CliError, Done},
-    ui::{size, size::Size},
+    report::{CliError, CommandOutcome},
+    ui::{size, size::ByteCount},
 };
 
 const EXAMPLES: &str = "\
 Examples:
-  snap archive ~/photos -o photos.snap      what a folder contains
-  snap archive src docs -o both.snap        several, each under its own path
-  snap restore photos.snap /tmp/photos      and back
+  snap archive ~/photos -o photos.snap      the content of a folder
+  snap archive src docs -o both.snap        several folders, each under its own path
+  snap restore photos.snap /tmp/photos      restore it
   snap archive build -o - --reproducible | ssh host snap unpack -";
 
-/// Write a folder into one file, without a store
+/// Save a folder in one file, without a store
 ///
-/// The file is a bundle like those of `snap pack`, with one commit: `restore`,
-/// `ls`, `cat`, `show` and `export` read it, `unpack` takes it into a store.
-/// The file itself is left out if it lies in the folder.
+/// The file is a bundle with one commit, as written by `snap pack`: `restore`, `ls`, `cat`, `show`
+/// and `export` read it, `unpack` imports it into a store. The file itself is skipped if it is in
+/// the folder.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ArchiveArgs {
-    /// Folder whose content is the snapshot; or several paths
+    /// Folder whose content is saved; or several paths
     #[arg(value_name = "DIR", required = true)]
     paths: Vec<PathBuf>,
 
@@ -57,7 +57,7 @@ pub(crate) struct ArchiveArgs {
     leave_out: LeaveOut,
 }
 
-pub(crate) fn run(args: &ArchiveArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &ArchiveArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let start = Instant::now();
     for path in &args.paths {
         path.symlink_metadata()
@@ -74,21 +74,21 @@ pub(crate) fn run(args: &ArchiveArgs, cx: &Context) -> Result<Done, CliError> {
         .map_err(|source| CliError::Pack { file: args.output.shown(), source: Box::new(source) })?;
     output.finish()?;
     drop(progress);
-    tell(args, &outcome, start, cx)?;
-    Ok(if outcome.commit.skipped > 0 { Done::Skipped } else { Done::Well })
+    print_result(args, &outcome, start, cx)?;
+    Ok(if outcome.commit.skipped > 0 { CommandOutcome::Skipped } else { CommandOutcome::Success })
 }
 
-fn source(args: &ArchiveArgs) -> Result<Source<'static>, CliError> {
+fn source(args: &ArchiveArgs) -> Result<CommitSource<'static>, CliError> {
     match args.paths.as_slice() {
-        [one] if one.is_dir() => Ok(Source::Folder(one.clone())),
+        [one] if one.is_dir() => Ok(CommitSource::Folder(one.clone())),
         several => {
             let named = several.iter().map(|path| named(path.clone(), path));
-            Ok(Source::Paths(named.collect::<Result<Vec<NamedPath>, _>>()?))
+            Ok(CommitSource::Paths(named.collect::<Result<Vec<NamedPath>, _>>()?))
         }
     }
 }
 
-/// Patterns that leave out the file that is made, and what is on the way to it.
+/// Returns patterns that exclude the output file and its temporary files.
 fn own_files(args: &ArchiveArgs) -> Vec<String> {
     let mut patterns = vec![".snap-part-*".to_owned(), ".snap-scratch-*".to_owned()];
     if args.output.is_stdout() {
@@ -106,14 +106,15 @@ fn own_files(args: &ArchiveArgs) -> Vec<String> {
         else {
             continue;
         };
-        // One folder is the root itself, several stand below it.
+        // A single folder becomes the root; several folders are entries of the root.
         let inside = if is_one && path.is_dir() { below } else { path.join(below) };
         patterns.extend(pattern(inside.as_os_str()));
     }
     patterns
 }
 
-/// The pattern that matches exactly this path; none that is not UTF-8 can.
+/// Returns a pattern that matches exactly this path; `None` if the path is not UTF-8, which
+/// patterns must be.
 fn pattern(path: &OsStr) -> Option<String> {
     let path = std::str::from_utf8(path.as_bytes()).ok()?.trim_start_matches(['.', '/']);
     let mut pattern = String::from("/");
@@ -127,7 +128,7 @@ fn pattern(path: &OsStr) -> Option<String> {
 }
 
 #[derive(Serialize)]
-struct Archived {
+struct ArchivedJson {
     version: u32,
     r#type: &'static str,
     file: String,
@@ -141,9 +142,9 @@ struct Archived {
     file_bytes: u64,
 }
 
-fn tell(
+fn print_result(
     args: &ArchiveArgs,
-    outcome: &Outcome,
+    outcome: &ArchiveOutcome,
     start: Instant,
     cx: &Context,
 ) -> Result<(), CliError> {
@@ -151,7 +152,7 @@ fn tell(
     let totals = &outcome.commit.totals;
     if cx.ui().is_json() {
         let mut out = cx.ui().out();
-        out.json(&Archived {
+        out.json(&ArchivedJson {
             version: 1,
             r#type: "archived",
             file: args.output.shown(),
@@ -169,14 +170,14 @@ fn tell(
     cx.ui().status(format_args!(
         "Archived {}, {} into {}, {}, in {:.2} s",
         size::count(totals.files, "file"),
-        Size(totals.bytes),
+        ByteCount(totals.bytes),
         args.output.shown(),
-        Size(outcome.file_bytes),
+        ByteCount(outcome.file_bytes),
         start.elapsed().as_secs_f64(),
     ));
     if outcome.commit.skipped > 0 {
         let entries = size::count(outcome.commit.skipped, "entry");
-        cx.ui().warning(format_args!("left out {entries} that could not be read"));
+        cx.ui().warning(format_args!("skipped {entries} that could not be read"));
     }
     Ok(())
 }

@@ -1,36 +1,36 @@
-//! `snap branch`: list, make, move, delete branches; go to another one.
+//! `snap branch`: lists, creates, moves, deletes and switches branches.
 
-use snap_core::repo::{Head, RefError, RefName, Repo, ref_log::Line, ref_name::RefKind};
+use snap_core::repo::{Head, RefError, RefName, Repo, ref_log::RefLogEntry, ref_name::RefKind};
 
 use crate::{
     commands::refs,
     context::Context,
-    report::{CliError, Done},
+    report::{CliError, CommandOutcome},
 };
 
 const EXAMPLES: &str = "\
 Examples:
-  snap branch                     list them; * marks the one commits go to
-  snap branch try latest~2        make one that starts two commits back
-  snap branch --switch try        let commits go to it; no file is touched
-  snap branch --log main          where main stood before, newest first
-  snap branch --force main 4f2a   put it back there";
+  snap branch                     list branches; * marks the current one
+  snap branch try latest~2        create one, two commits back
+  snap branch --switch try        switch to it; files are unchanged
+  snap branch --log main          earlier commits of main, newest first
+  snap branch --force main 4f2a   move it to a commit";
 
-/// List, make, move or delete branches
+/// List, create, move or delete branches
 ///
-/// A branch is a name that moves with each commit made on it. Every move is
-/// logged, so it can be undone.
+/// A branch is a name for a commit that moves to each new commit. Every move is logged and can be
+/// undone.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BranchArgs {
-    /// Branch to make
+    /// Branch to create
     name: Option<String>,
 
-    /// Commit it starts at
+    /// Commit of the new branch
     #[arg(default_value = "HEAD")]
     rev: String,
 
-    /// Move it if it exists
+    /// Move the branch if it exists
     #[arg(short, long, requires = "name")]
     force: bool,
 
@@ -38,11 +38,11 @@ pub(crate) struct BranchArgs {
     #[arg(short, long, value_name = "NAME", conflicts_with_all = ["name", "switch", "log"])]
     delete: Option<String>,
 
-    /// Branch that commits go to from now on
+    /// Branch to switch to; files are unchanged
     #[arg(short, long, value_name = "NAME", conflicts_with_all = ["name", "log"])]
     switch: Option<String>,
 
-    /// Branch (or HEAD) whose moves to list
+    /// List the moves of a branch or of HEAD
     #[arg(
         long,
         value_name = "NAME",
@@ -53,7 +53,7 @@ pub(crate) struct BranchArgs {
     log: Option<String>,
 }
 
-pub(crate) fn run(args: &BranchArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &BranchArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let repo = cx.open_repo()?;
     if let Some(name) = &args.delete {
         refs::delete(cx, &repo, &RefName::branch(name)?)?;
@@ -68,13 +68,13 @@ pub(crate) fn run(args: &BranchArgs, cx: &Context) -> Result<Done, CliError> {
     } else if let Some(name) = &args.name {
         refs::make(cx, &repo, (&RefName::branch(name)?, &args.rev), args.force.into())?;
     } else {
-        refs::list(cx, &repo, RefKind::Branch)?;
+        return refs::list(cx, &repo, RefKind::Branch);
     }
-    Ok(Done::Well)
+    Ok(CommandOutcome::Success)
 }
 
-/// What a branch that is or was there has been through.
-fn log_of(repo: &Repo, name: &RefName) -> Result<Vec<Line>, CliError> {
+/// Returns the log of a branch that exists or existed.
+fn log_of(repo: &Repo, name: &RefName) -> Result<Vec<RefLogEntry>, CliError> {
     let lines = repo.refs().log(name)?;
     let is_current = || Ok::<_, RefError>(repo.refs().head()? == Head::Branch(name.clone()));
     if lines.is_empty() && repo.refs().read(name)?.is_none() && !is_current()? {
@@ -83,15 +83,15 @@ fn log_of(repo: &Repo, name: &RefName) -> Result<Vec<Line>, CliError> {
     Ok(lines)
 }
 
-/// Points `HEAD` at a branch that exists.
+/// Switches to an existing branch.
 fn switch(cx: &Context, repo: &Repo, name: &RefName) -> Result<(), CliError> {
     let unknown = || RefError::Unknown { name: name.clone() };
     let id = repo.refs().read(name)?.ok_or_else(unknown)?;
-    // One goes away from a damaged branch as well.
+    // Switching away from a damaged branch must work too.
     let stood = repo.refs().head_commit().ok().flatten();
     let (old, new) = (repo.refs().head()?, Head::Branch(name.clone()));
     let reason = format!("switch: from {}", refs::shown_head(&old));
     cx.with_change(repo.config(), &reason, |change| repo.refs().set_head(&old, &new, change))?;
-    cx.ui().status(format_args!("Commits go to branch {} from now on", name.short()));
-    refs::tell_change(cx, "switched", name, (Some(id), stood))
+    cx.ui().status(format_args!("Switched to branch {}; files are unchanged", name.short()));
+    refs::print_change(cx, "switched", name, (Some(id), stood))
 }

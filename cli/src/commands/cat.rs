@@ -1,4 +1,4 @@
-//! `snap cat`: print the content of a file.
+//! `snap cat`: prints the content of a file.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -7,39 +7,38 @@ use std::{
 
 use snap_core::{
     base::id::BlobId,
-    format::tree::{Entry, Kind},
+    format::tree::{Entry, EntryKind},
     ops::cat,
-    repo::{Repo, path::Found, spec::Revisions},
+    repo::{Repo, path::ResolvedPath, spec::Revisions},
 };
 
 use crate::{
     context::Context,
-    report::{CliError, Done},
+    report::{CliError, CommandOutcome},
     snapshot::Snapshot,
     ui::text,
 };
 
 const EXAMPLES: &str = "\
 Examples:
-  snap cat latest:notes.txt              as it was in the newest snapshot
+  snap cat latest:notes.txt              from the newest snapshot
   snap cat main~5:data.csv | head
   snap cat s3://bucket/project#main:notes.txt
   snap cat $(b3sum --no-names FILE)      the content with this BLAKE3 hash";
 
 /// Print the content of a file
 ///
-/// Every chunk is checked before it is printed. The id of a content is the
-/// BLAKE3 hash of the file, as `b3sum` prints it.
+/// Every chunk is verified before it is printed. The id of a content is the BLAKE3 hash of the
+/// file, as printed by `b3sum`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CatArgs {
-    /// File in a snapshot, a bundle or a remote (URL#REV:PATH), or the id of a
-    /// content (4 digits or more)
+    /// File in a snapshot, a bundle or a remote (URL#REV:PATH), or a content id (4 digits or more)
     #[arg(value_name = "REV:PATH|ID")]
     what: OsString,
 }
 
-pub(crate) fn run(args: &CatArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &CatArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let mut out = cx.ui().plain_out();
     if args.what.as_bytes().contains(&b':') {
         let snapshot = cx.open_snapshot(&args.what)?;
@@ -51,15 +50,15 @@ pub(crate) fn run(args: &CatArgs, cx: &Context) -> Result<Done, CliError> {
         cat::run(repo.store(), &id, &mut out, &cx.progress())?;
     }
     out.finish()?;
-    Ok(Done::Well)
+    Ok(CommandOutcome::Success)
 }
 
 fn content_of(spec: &OsStr, snapshot: &Snapshot) -> Result<BlobId, CliError> {
     let path = snapshot.path.as_deref().unwrap_or_default();
     let noun = match snapshot.find()? {
-        Found::Entry(Entry { kind: Kind::File { id, .. }, .. }) => return Ok(id),
-        Found::Entry(entry) => entry.kind.noun(),
-        Found::Root(_) => "folder",
+        ResolvedPath::Entry(Entry { kind: EntryKind::File { id, .. }, .. }) => return Ok(id),
+        ResolvedPath::Entry(entry) => entry.kind.noun(),
+        ResolvedPath::Root(_) => "folder",
     };
     let named = if path.is_empty() { spec.as_bytes() } else { path };
     Err(CliError::NotAFile { path: text::line(named), noun })

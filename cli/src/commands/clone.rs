@@ -1,4 +1,4 @@
-//! `snap clone`: a store and a folder, made from a store elsewhere.
+//! `snap clone`: makes a store and a folder from a remote.
 
 use std::{
     fs::DirBuilder,
@@ -13,62 +13,64 @@ use serde::Serialize;
 use snap_core::{
     base::{id::CommitId, io::PathError, observe::Observer},
     disk::Disk,
-    ops::restore::{self, Outcome as Restored, What},
+    ops::{
+        restore::{self, RestoreOutcome as Restored, RestoreSource},
+        unfetched_ignores::ignore_files,
+    },
     repo::{
-        Config, Head, RefName, Repo,
+        Config, Head, NewStore, RefName, Repo,
         config::{FILE, edit::Edit, key::KeyPath, layer::Whose},
-        open::{STORE_FOLDER, read_config_file, write_config},
+        open::{STORE_FOLDER, lock_config, read_config_file, write_config},
         path::{PathInTreeError, resolve_path},
         ref_name::RefKind,
     },
 };
 use snap_remote::{
     store::RemoteError,
-    transfer::clone::{self, From, Options, Outcome},
+    transfer::clone::{self, CloneOptions, CloneOutcome, CloneSource},
 };
 
 use crate::{
-    commands::{config, pull::PartArgs, push, remote::option},
+    commands::{config, init::refuse_in_store, pull::PartArgs, push, remote::option},
     context::Context,
-    remote::{Connection, LimitArgs, Place, StatsJson, USUAL, tracking},
-    report::{CliError, Done},
-    ui::{size, size::Size, text},
+    remote::{Connection, DEFAULT_REMOTE, LimitArgs, RemoteSpec, RemoteStatsJson, tracking},
+    report::{CliError, CommandOutcome},
+    ui::{size, size::ByteCount, text},
 };
 
 const EXAMPLES: &str = "\
 Examples:
   snap clone s3://bucket/project                    into ./project
-  snap clone s3://bucket/project work --ref v1.0    as it was at a tag
+  snap clone s3://bucket/project work --ref v1.0    the files of a tag
   snap clone s3://bucket/project --option endpoint=https://minio.example
-  snap clone s3://bucket/huge --depth 1 --path src  the rest when it is needed
+  snap clone s3://bucket/huge --depth 1 --path src  the rest on demand
   snap clone file:///mnt/usb/project . --no-restore
-  snap clone ../project copy                        from the project in that folder";
+  snap clone ../project copy                        a project in another folder";
 
-/// Make a store and a folder from a store elsewhere
+/// Clone a remote into a new folder
 ///
-/// DIR must be empty or not there yet. The store in it has all that is there, the
-/// remote is called `origin`, and the files of the last commit are restored while
-/// the rest still arrives. If it fails before the first commit is there, nothing
-/// is left of it; later, what has come is kept, and `snap fetch` brings the rest.
-/// With --depth or --path the rest is fetched when it is needed.
+/// DIR must be empty or not exist. The clone contains all branches and tags, calls the remote
+/// `origin`, and restores the files of the last commit. If it fails before the first commit has
+/// arrived, nothing is left; later, the downloaded part is kept and `snap fetch` downloads the
+/// rest. With --depth or --path the rest is downloaded on demand.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CloneArgs {
-    /// Location or folder to clone
+    /// URL or folder to clone
     url: String,
 
-    /// Folder to make; named as the end of the location if not given
+    /// Folder to create; default: the last part of the URL
     dir: Option<PathBuf>,
 
-    /// Branch or tag to begin with; the default branch there if not given
+    /// Branch or tag to restore; default: the default branch of the remote
     #[arg(long = "ref", value_name = "NAME")]
     name: Option<String>,
 
-    /// Option of the location; may be repeated
+    /// Option of the remote; may be repeated
     #[arg(short, long, value_name = "OPTION=VALUE", value_parser = option)]
     option: Vec<(String, String)>,
 
-    /// Make the store only, without the files
+    /// Create only the store, without the files
     #[arg(long)]
     no_restore: bool,
 
@@ -79,53 +81,60 @@ pub(crate) struct CloneArgs {
     limits: LimitArgs,
 }
 
-pub(crate) fn run(args: &CloneArgs, cx: &Context) -> Result<Done, CliError> {
-    let place = Place::of_url(&args.url, args.option.iter().cloned().collect())?;
+pub(crate) fn run(args: &CloneArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
+    let place = RemoteSpec::of_url(&args.url, args.option.iter().cloned().collect())?;
     let dir = dir(args, &place)?;
-    let mut made = Made::begin(&dir)?;
+    refuse_in_store(&dir.join(STORE_FOLDER))?;
+    let mut made = CloneInProgress::begin(&dir)?;
     let start = Instant::now();
     let cloned = clone(args, place, (&dir, &mut made), cx);
     let Cloned { connection, outcome, restored } = cloned.map_err(|source| {
         if !made.is_kept {
+            made.discard(cx);
             return source;
         }
         let folder = text::line(dir.as_os_str().as_encoded_bytes()).to_string();
         CliError::Cloned { folder, source: Box::new(source) }
     })?;
-    tell((&dir, &outcome), restored.as_ref(), (&connection, start.elapsed()), cx)?;
+    print_result((&dir, &outcome), restored.as_ref(), (&connection, start.elapsed()), cx)?;
     if let Some(error) = &outcome.damaged_head {
         let branch = outcome.default_branch.short();
-        cx.ui().warning(format_args!("{error}; `{branch}` is taken for the default branch"));
+        cx.ui().warning(format_args!("{error}; using `{branch}` as the default branch"));
     }
     for error in &outcome.damaged_refs {
-        cx.ui().warning(format_args!("{error}; it was left out"));
+        cx.ui().warning(format_args!("{error}; it was skipped"));
+        if let RemoteError::RefBlocked { name, .. } = error {
+            let name = text::word(name.to_string().as_bytes()).to_string();
+            let origin = DEFAULT_REMOTE;
+            cx.ui().status(format_args!("`snap push {origin} --delete {name}` removes it there"));
+        }
     }
     Ok(match restored {
-        _ if !outcome.damaged_refs.is_empty() => Done::Damaged,
-        Some(restored) if !restored.is_complete() => Done::Skipped,
-        _ => Done::Well,
+        _ if !outcome.damaged_refs.is_empty() => CommandOutcome::Damaged,
+        Some(restored) if !restored.is_complete() => CommandOutcome::Skipped,
+        _ => CommandOutcome::Success,
     })
 }
 
-/// What came of it.
+/// The result of a clone.
 struct Cloned {
     connection: Connection,
-    outcome: Outcome,
+    outcome: CloneOutcome,
     restored: Option<Restored>,
 }
 
 fn clone(
     args: &CloneArgs,
-    place: Place,
-    (dir, made): (&Path, &mut Made),
+    place: RemoteSpec,
+    (dir, made): (&Path, &mut CloneInProgress),
     cx: &Context,
 ) -> Result<Cloned, CliError> {
     let store = dir.join(STORE_FOLDER);
     let config = Config { chunk: cx.settings().config()?.chunk, ..Config::default() };
     Repo::init(&store, &Disk::default(), &config)?;
-    made.has_store = true;
+    made.store = Some(NewStore::at(&store)?);
     remember(&store, &place, cx)?;
-    let mut connection = cx.connect(place.in_store(USUAL, &store), &args.limits)?;
+    let mut connection = cx.connect(place.in_store(DEFAULT_REMOTE, &store), &args.limits)?;
     let packs = connection.packs(cx)?;
     let repo = cx.open_at(&store)?.with_distant(Arc::new(packs.clone()));
     let names = match &args.name {
@@ -136,9 +145,9 @@ fn clone(
     let Connection { store: remote, runtime, .. } = &mut connection;
     let mut missing = None;
     for name in names {
-        let options = Options { name, part: args.part.part()? };
+        let options = CloneOptions { name, part: args.part.part()? };
         let mut restored = None;
-        let restore = |outcome: &Outcome| {
+        let restore = |outcome: &CloneOutcome| {
             let tree = repo.store().commit(&outcome.commit)?.tree;
             for path in &options.part.paths {
                 if let Err(PathInTreeError::NotFound { .. } | PathInTreeError::NotAFolder { .. }) =
@@ -150,9 +159,10 @@ fn clone(
                 }
             }
             point(&repo, outcome, &place, cx)?;
-            // From here on it is worth keeping.
+            // From here on the clone is kept, even after an error.
             made.is_kept = true;
             repo.set_scope(&options.part.paths)?;
+            fetch_ignore_files(&repo, outcome.commit)?;
             if !args.no_restore {
                 let only = options.part.paths.iter().map(|path| pattern(path)).collect();
                 let target = (dir, made.is_new, only);
@@ -161,7 +171,7 @@ fn clone(
             }
             Ok::<_, CliError>(())
         };
-        let from = From { remote, packs: &packs };
+        let from = CloneSource { remote, packs: &packs };
         match clone::run(repo.store(), from, &options, restore, (runtime, &progress)) {
             Ok(outcome) => {
                 drop(progress);
@@ -177,33 +187,36 @@ fn clone(
     Err(missing.map_or(CliError::NoBranch, CliError::from))
 }
 
-fn dir(args: &CloneArgs, place: &Place) -> Result<PathBuf, CliError> {
+fn dir(args: &CloneArgs, place: &RemoteSpec) -> Result<PathBuf, CliError> {
     if let Some(dir) = &args.dir {
         return Ok(dir.clone());
     }
     let location = &place.location;
-    // The store of a project is called as each is.
+    // The name `.snap` would be the same for every project, so it is skipped.
     let is_name = |part: &&str| !part.is_empty() && *part != STORE_FOLDER;
     let last = location.path.rsplit('/').find(is_name);
     let last = last.unwrap_or(&location.authority);
     match last {
-        "" | "." | ".." => Err(CliError::Usage("the location gives no name: name a folder")),
+        "" | "." | ".." => {
+            Err(CliError::Usage("cannot infer a folder name from the URL; pass a folder"))
+        }
         last => Ok(PathBuf::from(last)),
     }
 }
 
-/// What was made so far; taken away again unless it is kept.
-struct Made {
+/// The folder and the store that a running clone has created.
+struct CloneInProgress {
     dir: PathBuf,
-    /// Whether the folder itself is new.
+    /// True if this clone created the folder.
     is_new: bool,
-    /// True if the store in it is of this clone: another process may have made
-    /// one since the folder was found empty.
-    has_store: bool,
+    /// The store that this clone created. Another process may have created one after the folder was
+    /// found empty.
+    store: Option<NewStore>,
+    /// True if both stay, even after an error.
     is_kept: bool,
 }
 
-impl Made {
+impl CloneInProgress {
     fn begin(dir: &Path) -> Result<Self, CliError> {
         let first = fs_err::read_dir(dir).map(|mut entries| entries.next());
         let is_new = match first {
@@ -219,23 +232,31 @@ impl Made {
             let disk = Disk::default();
             let above = dir.parent().filter(|above| !above.as_os_str().is_empty());
             above.map_or(Ok(()), |above| disk.create_folders(above))?;
-            // Private until the attributes of the root are there.
+            // The folder is private until the attributes of the root are set.
             let made = DirBuilder::new().mode(0o700).create(dir);
             made.map_err(PathError::when("create folder", dir))?;
             disk.sync_folder(above.unwrap_or(Path::new(".")))?;
         }
-        Ok(Self { dir: dir.to_owned(), is_new, has_store: false, is_kept: false })
+        Ok(Self { dir: dir.to_owned(), is_new, store: None, is_kept: false })
     }
-}
 
-impl Drop for Made {
-    fn drop(&mut self) {
-        if self.is_kept {
-            return;
-        }
-        // What cannot be removed now can be later, by hand.
-        if self.has_store {
-            let _ = fs_err::remove_dir_all(self.dir.join(STORE_FOLDER));
+    /// Removes the store and the folder, if this clone created them. A store that other commands
+    /// have changed meanwhile is kept, and a folder that is not empty, too.
+    fn discard(&self, cx: &Context) {
+        let store = self.dir.join(STORE_FOLDER);
+        if let Some(new) = self.store
+            && store.exists()
+        {
+            let shown = text::line(store.as_os_str().as_encoded_bytes());
+            match new.discard(&store) {
+                Ok(true) => {}
+                Ok(false) => cx.ui().warning(format_args!(
+                    "{shown} is kept: branches, tags or HEAD have changed in it since the clone began"
+                )),
+                Err(error) => {
+                    cx.ui().warning(format_args!("{shown} could not be removed: {error}"));
+                }
+            }
         }
         if self.is_new {
             let _ = fs_err::remove_dir(&self.dir);
@@ -243,30 +264,36 @@ impl Drop for Made {
     }
 }
 
-/// Writes where the store came from into its settings.
-fn remember(store: &Path, place: &Place, cx: &Context) -> Result<(), CliError> {
+/// Writes the location of the remote into the settings of the store.
+fn remember(store: &Path, place: &RemoteSpec, cx: &Context) -> Result<(), CliError> {
+    let _lock = lock_config(store)?;
     let (path, mut text) = (store.join(FILE), read_config_file(store)?.text);
     let url = place.location.to_string();
     let options = place.options.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     for (key, value) in std::iter::once(("url", url.as_str())).chain(options) {
         let edit = Edit { text: &text, path: &path, whose: Whose::Store };
-        text = edit.set(&KeyPath::new(["remote", USUAL, key]), value)?;
+        text = edit.set(&KeyPath::new(["remote", DEFAULT_REMOTE, key]), value)?;
     }
     write_config(store, &Disk::default(), &text).map_err(CliError::Settings)?;
-    // The user named the place.
+    // The user named the location, so its settings are trusted.
     config::trust_change(store, &text, cx)
 }
 
-/// Lets the store stand where the clone begins, on a branch or at a tag, and
-/// notes where all else stands.
-fn point(repo: &Repo, outcome: &Outcome, place: &Place, cx: &Context) -> Result<(), CliError> {
-    let Outcome { name, commit, .. } = outcome;
+/// Sets `HEAD` to the branch or tag of the clone, and records the other refs of the remote.
+fn point(
+    repo: &Repo,
+    outcome: &CloneOutcome,
+    place: &RemoteSpec,
+    cx: &Context,
+) -> Result<(), CliError> {
+    let CloneOutcome { name, commit, .. } = outcome;
     for (other, at) in &outcome.refs {
-        // One that moved on after the index was read comes with the next pull.
+        // The ref moved after the index was read, so its commit is missing locally. The next pull
+        // fetches it.
         if repo.store().locate(&at.object())?.is_none() {
             continue;
         }
-        tracking::saw((place, repo), other, Some(*at), cx)?;
+        tracking::record_tracking_branch((place, repo), other, Some(*at), cx)?;
         if other.kind() == RefKind::Tag && other != name {
             make(repo, (other, *at), place, cx)?;
         }
@@ -287,7 +314,7 @@ fn point(repo: &Repo, outcome: &Outcome, place: &Place, cx: &Context) -> Result<
 fn make(
     repo: &Repo,
     (name, at): (&RefName, CommitId),
-    place: &Place,
+    place: &RemoteSpec,
     cx: &Context,
 ) -> Result<(), CliError> {
     let reason = reason(place);
@@ -297,7 +324,16 @@ fn make(
     Ok(())
 }
 
-fn reason(place: &Place) -> String {
+/// Fetches the ignore files above the paths of a partial clone, so that commits find them while the
+/// remote is unreachable.
+pub(super) fn fetch_ignore_files(repo: &Repo, commit: CommitId) -> Result<(), CliError> {
+    let Some(scope) = repo.scope()? else { return Ok(()) };
+    let tree = repo.store().commit(&commit)?.tree;
+    ignore_files(repo.store(), tree, &scope, repo.config().commit.gitignore)?;
+    Ok(())
+}
+
+fn reason(place: &RemoteSpec) -> String {
     format!("clone: {}", place.location)
 }
 
@@ -308,18 +344,23 @@ fn restore(
     observer: &dyn Observer,
 ) -> Result<Restored, CliError> {
     let commit = repo.store().commit(&commit)?;
-    let what = What::Folder { tree: commit.tree, root: commit.root };
+    let what = RestoreSource::Folder { tree: commit.tree, root: commit.root };
     let jobs = repo.config().jobs.unwrap_or(0);
-    let options = restore::Options { include, is_new_target, jobs, ..restore::Options::default() };
+    let options = restore::RestoreOptions {
+        include,
+        is_new_target,
+        jobs,
+        ..restore::RestoreOptions::default()
+    };
     Ok(restore::run(repo.store(), &what, dir, &options, observer)?)
 }
 
-/// What matches a path and all below it, in the syntax of ignore files.
+/// Returns a pattern in the syntax of ignore files that matches a path and everything below it.
 fn pattern(path: &[u8]) -> String {
     let mut pattern = "/".to_owned();
     for char in String::from_utf8_lossy(path).trim_matches('/').chars() {
         match char {
-            // No pattern can name what is not text; this matches more.
+            // A pattern must be UTF-8, so this matches any text in the place of other bytes.
             char::REPLACEMENT_CHARACTER => pattern.push('*'),
             '*' | '?' | '[' | ']' | '{' | '}' | '\\' | ' ' => pattern.extend(['\\', char]),
             _ => pattern.push(char),
@@ -339,11 +380,11 @@ struct ClonedJson<'a> {
     commit: String,
     files_written: Option<u64>,
     bytes_written: Option<u64>,
-    stats: StatsJson,
+    stats: RemoteStatsJson,
 }
 
-fn tell(
-    (dir, outcome): (&Path, &Outcome),
+fn print_result(
+    (dir, outcome): (&Path, &CloneOutcome),
     restored: Option<&Restored>,
     (connection, took): (&Connection, Duration),
     cx: &Context,
@@ -371,25 +412,25 @@ fn tell(
     ui.status(format_args!(
         "Cloned {} into {shown}: received {}{}",
         connection.place.location,
-        Size(received),
+        ByteCount(received),
         push::pace(received, took),
     ));
     if let Some(restored) = restored {
         let files = size::count(restored.files_written, "file");
-        ui.status(format_args!("Restored {files}, {}", Size(restored.bytes_written)));
+        ui.status(format_args!("Restored {files}, {}", ByteCount(restored.bytes_written)));
         if restored.not_made > 0 {
             let what = size::count(restored.not_made, "entry");
-            ui.warning(format_args!("left out {what} that could not be made"));
+            ui.warning(format_args!("{what} could not be created"));
         }
         for (what, count) in &restored.not_applied {
             let entries = size::count(*count, "entry");
-            ui.warning(format_args!("could not set the {what} of {entries}"));
+            ui.warning(format_args!("{what} of {entries} could not be set"));
         }
     }
     let (short, commit) = (name.short(), outcome.commit);
     match name.kind() {
         RefKind::Branch => ui.status(format_args!("On branch {short} at {commit:.12}")),
-        _ => ui.status(format_args!("At tag {short}, {commit:.12}; on no branch")),
+        _ => ui.status(format_args!("At tag {short}, {commit:.12}; HEAD is detached")),
     }
     Ok(())
 }

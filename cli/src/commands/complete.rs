@@ -1,4 +1,4 @@
-//! `snap __tab`: what the completion scripts ask.
+//! `snap __tab`: called by the completion scripts.
 
 use std::{ffi::OsString, io::Write};
 
@@ -6,10 +6,10 @@ use crate::{
     args::definition,
     complete::{
         complete,
-        shell::{self, Bash, Line},
+        shell::{self, Bash, ParsedLine},
     },
     context::Context,
-    report::{CliError, Done},
+    report::{CliError, CommandOutcome},
 };
 
 /// Say what may come next on a command line
@@ -34,30 +34,30 @@ enum Asking {
     Fish,
 }
 
-pub(crate) fn run(args: &CompleteArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &CompleteArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let mut definition = definition();
     definition.build();
-    let told = match (args.shell, args.words.as_slice()) {
+    let candidates = match (args.shell, args.words.as_slice()) {
         (Asking::Bash, [line, breaks, kind]) => {
-            let at = Line::split(line.as_encoded_bytes());
+            let at = ParsedLine::split(line.as_encoded_bytes());
             let before = at.before.get(1..).unwrap_or_default();
             let answer = complete(&definition, before, &at.current, cx.place());
-            // 37 and 42 take words one after another, without listing them.
+            // With types 37 and 42 bash inserts one word after another, without listing them.
             let lists = !matches!(kind.to_str(), Some("37" | "42"));
             Bash { line, breaks, lists }.lines(&at, &answer)
         }
         (Asking::Bash, _) | (_, []) => Vec::new(),
         (asking, [before @ .., current]) => {
             let current = match asking {
-                // Which cannot take quotes off a word that is not complete.
-                Asking::Fish => Line::split(current.as_encoded_bytes()).current,
+                // fish does not remove the quotes of an incomplete word.
+                Asking::Fish => ParsedLine::split(current.as_encoded_bytes()).current,
                 _ => current.clone(),
             };
             shell::lines(&complete(&definition, before, &current, cx.place()))
         }
     };
     let mut out = cx.ui().plain_out();
-    out.write_all(&told)?;
+    out.write_all(&candidates)?;
     out.finish()?;
-    Ok(Done::Well)
+    Ok(CommandOutcome::Success)
 }

@@ -1,4 +1,4 @@
-//! `snap completions`: scripts that make shells complete.
+//! `snap completions`: prints completion scripts for shells.
 
 use std::io::Write;
 
@@ -7,7 +7,7 @@ use clap_complete::{Shell as Static, generate};
 use crate::{
     args::definition,
     context::Context,
-    report::{CliError, Done},
+    report::{CliError, CommandOutcome},
 };
 
 const EXAMPLES: &str = "\
@@ -21,15 +21,15 @@ Examples:
   eval (snap completions elvish | slurp)
                                        in ~/.config/elvish/rc.elv
 
-In bash, zsh and fish the Tab key then knows commands, options, branches, tags,
-ids and, behind `REV:`, what is in a snapshot, folder by folder. Those of
-PowerShell and Elvish know commands and options.";
+In bash, zsh and fish the Tab key then completes commands, options, branches, tags,
+ids and, after `REV:`, the paths in a snapshot. In PowerShell and Elvish it completes
+commands and options.";
 
-/// Print a script that completes command lines
+/// Print a completion script for a shell
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CompletionsArgs {
-    /// Shell to print it for
+    /// Shell of the script
     shell: Shell,
 }
 
@@ -43,7 +43,7 @@ enum Shell {
     Elvish,
 }
 
-pub(crate) fn run(args: &CompletionsArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &CompletionsArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let script = match args.shell {
         Shell::Bash => include_bytes!("../complete/scripts/snap.bash").to_vec(),
         Shell::Zsh => include_bytes!("../complete/scripts/snap.zsh").to_vec(),
@@ -54,10 +54,10 @@ pub(crate) fn run(args: &CompletionsArgs, cx: &Context) -> Result<Done, CliError
     let mut out = cx.ui().out();
     out.write_all(&script)?;
     out.finish()?;
-    Ok(Done::Well)
+    Ok(CommandOutcome::Success)
 }
 
-/// A script that knows the definition as it is now, and asks nobody.
+/// Generates a script with today's commands and options, which does not call snap.
 fn generated(shell: Static) -> Vec<u8> {
     let mut script = Vec::new();
     let whole = definition();

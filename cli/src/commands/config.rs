@@ -1,8 +1,9 @@
-//! `snap config`: the settings of a store and of its user.
+//! `snap config`: shows and changes the settings of a store and of its user.
 
 mod trust;
 
 use std::{
+    fs::File,
     io::Write,
     path::{Path, PathBuf},
 };
@@ -15,34 +16,34 @@ use snap_core::{
         config::{
             ConfigError, FILE,
             edit::{Edit, unknown},
-            error::Origin,
+            error::SettingOrigin,
             key::{KeyPath, Value},
             layer::{Layer, Whose},
         },
-        open::{read_config_file, write_config},
+        open::{ConfigLock, lock_config, read_config_file, write_config},
     },
 };
 use snap_remote::location::Location;
 
 use crate::{
     config::{Settings, user_file},
-    context::{Context, Named},
-    report::{CliError, Done},
+    context::{Context, StoreChoice},
+    report::{CliError, CommandOutcome},
     ui::{Out, text},
 };
 
 const EXAMPLES: &str = "\
 Examples:
-  snap config list --origin               what holds, and who says so
+  snap config list --origin               values and their origins
   snap config set compression.level 9     for this store
-  snap config set --user ui.color never   for all that you do
+  snap config set --user ui.color never   for all stores
   snap config set commit.exclude '[\"*.o\", \"/target\"]'
   snap config set --user profile.home.paths '[\"~/docs\", \"/etc\"]'
-  snap config trust                       let hooks and remotes of this store count
+  snap config trust                       trust the hooks and remotes of this store
 
-Each setting has a value that is built in. The user's file changes it, the
-store's file that, a variable of the environment that, an option that. Names,
-values and variables: docs/configuration.md.";
+Later origins override earlier ones: built-in value, user's file, store's file,
+environment variable, command-line option. docs/configuration.md describes all
+settings.";
 
 const LIST_EXAMPLES: &str = "\
 Examples:
@@ -80,23 +81,22 @@ Examples:
 
 /// List, read or change settings
 ///
-/// They stand in `config.toml` in the store and in the user's file, which is
-/// ~/.config/snap/config.toml unless SNAP_CONFIG names another. Comments and
-/// order of both files stay as they are.
+/// Settings are in `config.toml` in the store, and in the user's file: ~/.config/snap/config.toml,
+/// or the file named by SNAP_CONFIG. Changes keep the comments and the order of the file.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ConfigArgs {
-    /// What to do; list them if not given
+    /// What to do; default: list
     #[command(subcommand)]
-    action: Option<Action>,
+    action: Option<ConfigAction>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum ConfigAction {
     /// List all settings that have a value
     #[command(after_help = LIST_EXAMPLES)]
     List {
-        /// Say where each value comes from
+        /// Show the origin of each value
         #[arg(long)]
         origin: bool,
     },
@@ -106,7 +106,7 @@ enum Action {
         /// Setting, such as `chunk.average`
         key: String,
 
-        /// Say where the value comes from
+        /// Show the origin of the value
         #[arg(long)]
         origin: bool,
     },
@@ -120,44 +120,43 @@ enum Action {
         #[arg(allow_hyphen_values = true)]
         value: String,
 
-        /// Change the user's file, not the store's
+        /// Change the settings of the user, not of the store
         #[arg(long)]
         user: bool,
     },
-    /// Trust a store, and the hooks, profiles and remotes in its file
+    /// Trust a store and the hooks, profiles and remotes in its settings
     ///
-    /// Shows those settings first, all of them. They count until one of them
-    /// changes or the store is moved. A store of another user can then be written
-    /// to. The record is kept in ~/.local/state/snap; SNAP_TRUST and the setting `trust`
-    /// name trusted stores, too.
+    /// Shows these settings first. They are used until one of them changes or the store is moved.
+    /// Trust also permits writing to a store of another user. It is recorded in
+    /// ~/.local/state/snap; SNAP_TRUST and the setting `trust` also name trusted stores.
     #[command(after_help = TRUST_EXAMPLES)]
     Trust {
-        /// Store, or the project it is in; the one here if not given
+        /// Store, or its project; default: the current one
         #[arg(value_name = "DIR")]
         dir: Option<PathBuf>,
 
-        /// Forget that the store is trusted
+        /// Remove the trust in the store
         #[arg(long)]
         forget: bool,
     },
-    /// Take a setting or a section out of the file
+    /// Remove a setting or a section from the file
     #[command(after_help = UNSET_EXAMPLES)]
     Unset {
         /// Setting, such as `commit.author`, or section
         key: String,
 
-        /// Change the user's file, not the store's
+        /// Change the settings of the user, not of the store
         #[arg(long)]
         user: bool,
     },
 }
 
-/// What is shown of a value.
+/// The columns of a listed setting.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Show {
     /// The value.
     Value,
-    /// The value, and where it comes from.
+    /// The value and its origin.
     Origin,
 }
 
@@ -167,23 +166,23 @@ impl From<bool> for Show {
     }
 }
 
-/// Whose file is changed.
+/// Returns the owner of the file to change.
 pub(crate) fn whose(user: bool) -> Whose {
     if user { Whose::User } else { Whose::Store }
 }
 
 pub(crate) use trust::trust_change;
 
-pub(crate) fn run(args: &ConfigArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &ConfigArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     match &args.action {
         None => list(Show::Value, cx)?,
-        Some(Action::List { origin }) => list((*origin).into(), cx)?,
-        Some(Action::Get { key, origin }) => get(&name(key)?, (*origin).into(), cx)?,
-        Some(Action::Set { key, value, user }) => set(&name(key)?, value, whose(*user), cx)?,
-        Some(Action::Trust { dir, forget }) => trust::run(dir.as_deref(), *forget, cx)?,
-        Some(Action::Unset { key, user }) => unset(&name(key)?, whose(*user), cx)?,
+        Some(ConfigAction::List { origin }) => list((*origin).into(), cx)?,
+        Some(ConfigAction::Get { key, origin }) => get(&name(key)?, (*origin).into(), cx)?,
+        Some(ConfigAction::Set { key, value, user }) => set(&name(key)?, value, whose(*user), cx)?,
+        Some(ConfigAction::Trust { dir, forget }) => trust::run(dir.as_deref(), *forget, cx)?,
+        Some(ConfigAction::Unset { key, user }) => unset(&name(key)?, whose(*user), cx)?,
     }
-    Ok(Done::Well)
+    Ok(CommandOutcome::Success)
 }
 
 fn name(text: &str) -> Result<KeyPath, CliError> {
@@ -191,21 +190,23 @@ fn name(text: &str) -> Result<KeyPath, CliError> {
     Ok(text.parse::<KeyPath>().map_err(none)?)
 }
 
-/// Those that hold here: without a store, those of the user.
+/// Returns the settings for the current folder: those of its store, or those of the user if there
+/// is no store.
 fn settings(cx: &Context) -> Result<Settings, CliError> {
     let settings = match (cx.find_store(Path::new("."))?, cx.named()) {
         (Some(store), _) => cx.settings_of(&store)?,
-        (None, Named::Nowhere) => cx.settings().clone(),
+        (None, StoreChoice::Nowhere) => cx.settings().clone(),
         (None, _) => return Err(CliError::NoStore),
     };
     settings.config()?;
     Ok(settings)
 }
 
-/// A setting and where its value comes from.
+/// A setting and the origin of its value.
 #[derive(Serialize)]
 struct SettingJson<'a> {
     version: u32,
+    r#type: &'static str,
     key: String,
     value: serde_json::Value,
     origin: Option<OriginJson<'a>>,
@@ -218,18 +219,19 @@ struct OriginJson<'a> {
     path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     line: Option<usize>,
-    /// Of a variable or an option.
+    /// Name of the variable or option.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
-    /// Of hooks, profiles and remotes in a store's file: whether they count.
+    /// True if the value is used; set only for hooks, profiles and remotes in a store's file.
     #[serde(skip_serializing_if = "Option::is_none")]
     trusted: Option<bool>,
 }
 
-/// A change that was made to a file.
+/// A change of a settings file.
 #[derive(Serialize)]
-struct ChangeJson {
+struct SettingChangeJson {
     version: u32,
+    r#type: &'static str,
     action: &'static str,
     key: String,
     value: serde_json::Value,
@@ -246,15 +248,15 @@ fn json(value: &Value) -> serde_json::Value {
     }
 }
 
-fn origin_json(origin: &Origin, trusted: Option<bool>) -> OriginJson<'_> {
+fn origin_json(origin: &SettingOrigin, trusted: Option<bool>) -> OriginJson<'_> {
     let file = origin.file();
     OriginJson {
         layer: origin.layer(),
         path: file.map(|(path, _)| path.to_string_lossy().into_owned()),
         line: file.map(|(_, line)| line),
         name: match origin {
-            Origin::Variable(name) => Some(name),
-            Origin::Option(name) => Some(name),
+            SettingOrigin::Variable(name) => Some(name),
+            SettingOrigin::Option(name) => Some(name),
             _ => None,
         },
         trusted,
@@ -264,14 +266,15 @@ fn origin_json(origin: &Origin, trusted: Option<bool>) -> OriginJson<'_> {
 fn write_json(
     out: &mut Out,
     path: &KeyPath,
-    said: Option<&(Value, Origin)>,
+    setting: Option<&(Value, SettingOrigin)>,
     trusted: Option<bool>,
 ) -> Result<(), CliError> {
     Ok(out.json(&SettingJson {
         version: 1,
+        r#type: "setting",
         key: path.to_string(),
-        value: said.map_or(serde_json::Value::Null, |(value, _)| json(value)),
-        origin: said.map(|(_, origin)| origin_json(origin, trusted)),
+        value: setting.map_or(serde_json::Value::Null, |(value, _)| json(value)),
+        origin: setting.map(|(_, origin)| origin_json(origin, trusted)),
     })?)
 }
 
@@ -279,11 +282,11 @@ fn list(show: Show, cx: &Context) -> Result<(), CliError> {
     let settings = settings(cx)?;
     let mut out = cx.ui().out();
     let is_trusted = settings.is_store_trusted();
-    for (path, said) in settings.merged().all() {
-        let trusted = said.as_ref().and_then(|(_, origin)| trust::of(&path, origin, is_trusted));
+    for (path, setting) in settings.merged().all() {
+        let trusted = setting.as_ref().and_then(|(_, origin)| trust::of(&path, origin, is_trusted));
         if cx.ui().is_json() {
-            write_json(&mut out, &path, said.as_ref(), trusted)?;
-        } else if let Some((value, origin)) = said {
+            write_json(&mut out, &path, setting.as_ref(), trusted)?;
+        } else if let Some((value, origin)) = setting {
             let shown = text::line(format!("{path} = {value}").as_bytes());
             match show {
                 Show::Value => writeln!(out, "{shown}")?,
@@ -294,7 +297,7 @@ fn list(show: Show, cx: &Context) -> Result<(), CliError> {
     Ok(out.finish()?)
 }
 
-fn shown_origin(origin: &Origin, trusted: Option<bool>) -> String {
+fn shown_origin(origin: &SettingOrigin, trusted: Option<bool>) -> String {
     let trusted = match trusted {
         Some(true) => " (trusted)",
         Some(false) => " (not trusted)",
@@ -308,13 +311,13 @@ fn get(path: &KeyPath, show: Show, cx: &Context) -> Result<(), CliError> {
         return Err(unknown(path).into());
     }
     let settings = settings(cx)?;
-    let said = settings.merged().get(path);
+    let setting = settings.merged().get(path);
     let is_trusted = settings.is_store_trusted();
-    let trusted = said.as_ref().and_then(|(_, origin)| trust::of(path, origin, is_trusted));
+    let trusted = setting.as_ref().and_then(|(_, origin)| trust::of(path, origin, is_trusted));
     let mut out = cx.ui().out();
     if cx.ui().is_json() {
-        write_json(&mut out, path, said.as_ref(), trusted)?;
-    } else if let Some((value, origin)) = said {
+        write_json(&mut out, path, setting.as_ref(), trusted)?;
+    } else if let Some((value, origin)) = setting {
         let shown = match &value {
             Value::Text(plain) if cx.ui().is_terminal() => text::lines(plain),
             Value::Text(plain) => plain.clone(),
@@ -328,17 +331,23 @@ fn get(path: &KeyPath, show: Show, cx: &Context) -> Result<(), CliError> {
     Ok(out.finish()?)
 }
 
-/// A file that is to be changed, with what it says.
-pub(crate) struct Target {
+/// The lock on a settings file, released on drop.
+struct FileLock {
+    _store: Option<ConfigLock>,
+    _user: Option<File>,
+}
+
+/// A settings file to change, with its text.
+pub(crate) struct ConfigFileEdit {
     pub(crate) path: PathBuf,
     pub(crate) text: String,
     whose: Whose,
-    /// The store whose file it is, and whether its settings were trusted.
+    /// The store of the file, and whether its settings were trusted.
     store: Option<(PathBuf, bool)>,
 }
 
-impl Target {
-    /// Reads it.
+impl ConfigFileEdit {
+    /// Finds and reads the file.
     pub(crate) fn find(whose: Whose, cx: &Context) -> Result<Self, CliError> {
         match whose {
             Whose::User | Whose::System => {
@@ -359,14 +368,41 @@ impl Target {
         }
     }
 
-    /// To be changed.
-    pub(crate) fn edit(&self) -> Edit<'_> {
+    /// Changes the file under its lock. `change` returns the new text, or `None` if no change is
+    /// needed. It is called twice: without the lock, and again under the lock, because another
+    /// process may have changed the file in between. Returns true if the file was written.
+    pub(crate) fn change(
+        &mut self,
+        cx: &Context,
+        change: &dyn Fn(&Edit<'_>) -> Result<Option<String>, CliError>,
+    ) -> Result<bool, CliError> {
+        if change(&self.edit())?.is_none() {
+            return Ok(false);
+        }
+        let _lock = self.lock()?;
+        *self = Self::find(self.whose, cx)?;
+        let Some(text) = change(&self.edit())? else { return Ok(false) };
+        self.write(&text, cx)?;
+        self.text = text;
+        Ok(true)
+    }
+
+    fn edit(&self) -> Edit<'_> {
         Edit { text: &self.text, path: &self.path, whose: self.whose }
     }
 
-    /// Writes it anew, with this text. Settings that were trusted stay so, with
-    /// the change that the user makes; others are not trusted by a change.
-    pub(crate) fn write(&self, text: &str, cx: &Context) -> Result<(), CliError> {
+    /// Locks the file against changes by other processes. The lock of a store also blocks changes
+    /// of its refs.
+    fn lock(&self) -> Result<FileLock, CliError> {
+        Ok(match &self.store {
+            Some((store, _)) => FileLock { _store: Some(lock_config(store)?), _user: None },
+            None => FileLock { _store: None, _user: user_file::lock(&self.path)? },
+        })
+    }
+
+    /// Writes the new text. Settings that were trusted stay trusted, including the user's change; a
+    /// change does not make other settings trusted.
+    fn write(&self, text: &str, cx: &Context) -> Result<(), CliError> {
         let Some((store, was_trusted)) = &self.store else {
             return user_file::write(&self.path, text);
         };
@@ -374,13 +410,25 @@ impl Target {
         if *was_trusted { trust_change(store, text, cx) } else { Ok(()) }
     }
 
-    fn tell(&self, action: &'static str, key: &KeyPath, cx: &Context) -> Result<(), CliError> {
+    fn print_result(
+        &self,
+        action: &'static str,
+        key: &KeyPath,
+        cx: &Context,
+    ) -> Result<(), CliError> {
         let mut out = cx.ui().out();
         if cx.ui().is_json() {
             let layer = Layer::parse(&self.text, &self.path, self.whose)?;
             let value = layer.get(key).map_or(serde_json::Value::Null, |(value, _)| json(value));
             let path = self.path.to_string_lossy().into_owned();
-            out.json(&ChangeJson { version: 1, action, key: key.to_string(), value, path })?;
+            out.json(&SettingChangeJson {
+                version: 1,
+                r#type: "setting-changed",
+                action,
+                key: key.to_string(),
+                value,
+                path,
+            })?;
         }
         Ok(out.finish()?)
     }
@@ -390,26 +438,20 @@ fn set(key: &KeyPath, value: &str, whose: Whose, cx: &Context) -> Result<(), Cli
     if let [remote, _, url] = key.parts()
         && (remote.as_str(), url.as_str()) == ("remote", "url")
     {
-        // A password in it would stand there for everybody to read.
+        // A URL with a password is refused, because other users may read the file.
         value.parse::<Location>()?;
     }
-    let mut target = Target::find(whose, cx)?;
-    let text = target.edit().set(key, value)?;
-    target.write(&text, cx)?;
-    target.text = text;
+    let mut target = ConfigFileEdit::find(whose, cx)?;
+    target.change(cx, &|edit| Ok(Some(edit.set(key, value)?)))?;
     cx.ui().status(format_args!("Set {key} in {}", target.path.display()));
-    target.tell("set", key, cx)
+    target.print_result("set", key, cx)
 }
 
 fn unset(key: &KeyPath, whose: Whose, cx: &Context) -> Result<(), CliError> {
-    let mut target = Target::find(whose, cx)?;
-    match target.edit().unset(key)? {
-        None => cx.ui().status(format_args!("{} says nothing about {key}", target.path.display())),
-        Some(text) => {
-            target.write(&text, cx)?;
-            target.text = text;
-            cx.ui().status(format_args!("Unset {key} in {}", target.path.display()));
-        }
+    let mut target = ConfigFileEdit::find(whose, cx)?;
+    match target.change(cx, &|edit| Ok(edit.unset(key)?))? {
+        false => cx.ui().status(format_args!("{} does not set {key}", target.path.display())),
+        true => cx.ui().status(format_args!("Unset {key} in {}", target.path.display())),
     }
-    target.tell("unset", key, cx)
+    target.print_result("unset", key, cx)
 }

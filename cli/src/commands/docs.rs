@@ -1,4 +1,4 @@
-//! `snap __docs`: `docs/cli.md`, which a test compares with the file.
+//! `snap __docs`: prints `docs/cli.md`, which a test compares with the file.
 
 use std::io::Write;
 
@@ -6,17 +6,17 @@ use crate::{
     args::definition,
     context::Context,
     reference::{self, markdown},
-    report::{CliError, Done},
+    report::{CliError, CommandOutcome},
 };
 
 /// Print docs/cli.md
 #[derive(Debug, clap::Args)]
 pub(crate) struct DocsArgs {}
 
-pub(crate) fn run(_: &DocsArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(_: &DocsArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let definition = definition();
     let mut out = cx.ui().plain_out();
     out.write_all(markdown::page(&reference::commands(&definition)).as_bytes())?;
     out.finish()?;
-    Ok(Done::Well)
+    Ok(CommandOutcome::Success)
 }

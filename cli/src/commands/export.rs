@@ -1,57 +1,59 @@
-//! `snap export`: write a snapshot as tar or zip.
+//! `snap export`: writes a snapshot as tar or zip.
 
 use std::{ffi::OsString, os::unix::ffi::OsStrExt, path::Path};
 
 use serde::Serialize;
-use snap_core::ops::export::{self, ExportError, Format, Loss, Options, Outcome, Prefix};
+use snap_core::ops::export::{
+    self, ArchiveFormat, ExportError, ExportOptions, ExportOutcome, MetadataLoss, PathPrefix,
+};
 
 use crate::{
     commands::{pack::OutputArgs, restore},
     context::Context,
-    report::{CliError, Done},
-    ui::{size, size::Size, text},
+    report::{CliError, CommandOutcome},
+    ui::{size, size::ByteCount, text},
 };
 
 const EXAMPLES: &str = "\
 Examples:
   snap export latest -o today.tar.zst       a whole snapshot
-  snap export v1.0:src -o src.zip           what a folder holds
+  snap export v1.0:src -o src.zip           the content of a folder
   snap export v1.0 -o v1.tar --prefix project-1.0
   snap export latest -o - | ssh host tar -x -C /srv
   snap export latest:docs -o - --format zip > docs.zip
 
-tar keeps all that a snapshot has but sockets: owners, times in nanoseconds,
-links, holes, devices, extended attributes (`tar --xattrs
---xattrs-include='*' -xpf FILE` and `bsdtar -xpf FILE` bring them back). zip keeps
-modes, times in seconds, owner numbers and symbolic links. A name that Windows would
-resolve (backslash, colon, CON, a dot or space at the end) is rewritten in a zip, with
+tar keeps everything except sockets: owners, times in nanoseconds, links, holes,
+devices and extended attributes (extract them with `tar --xattrs
+--xattrs-include='*' -xpf FILE` or `bsdtar -xpf FILE`). zip keeps
+modes, times in seconds, owner numbers and symbolic links. A name that is special on
+Windows (backslash, colon, CON, a dot or space at the end) is rewritten in a zip, with
 `%` and two hex digits for each such character.";
 
-/// Write a snapshot as tar or zip, for other tools to read
+/// Export a snapshot as a tar or zip archive
 ///
-/// The form follows from how the file ends: .tar, .tar.zst (or .tzst) or .zip. One
-/// snapshot gives the same bytes each time. Every content is checked on its
-/// way; where one is damaged the export fails and there is no file. What the
-/// form has no room for is left out and counted at the end.
+/// The suffix of the file selects the format: .tar, .tar.zst (or .tzst) or .zip. The same snapshot
+/// always gives the same bytes. All content is verified; if some is damaged, the export fails and
+/// leaves no file. Entries and attributes that the format does not support are skipped and counted
+/// at the end.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ExportArgs {
-    /// Snapshot, or a folder or file in it; also FILE.snap:PATH, in a bundle
+    /// Snapshot, or a folder or file in it; also FILE.snap:PATH in a bundle
     #[arg(value_name = "REV[:PATH]")]
     what: OsString,
 
     #[command(flatten)]
     output: OutputArgs,
 
-    /// Form of the archive, whatever the file is called; of stdout tar
+    /// Archive format; default: from the file name, or tar for stdout
     #[arg(long, value_enum)]
     format: Option<FormatArg>,
 
-    /// Compression: 1 to 19 for tar.zst (else 3), 0 to 9 for zip (else 5)
+    /// Compression level: 1 to 19 for tar.zst (default: 3), 0 to 9 for zip (default: 5)
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     level: Option<i32>,
 
-    /// Folder in the archive that everything is put into
+    /// Folder in the archive that contains all entries
     #[arg(long, value_name = "DIR")]
     prefix: Option<OsString>,
 }
@@ -88,29 +90,31 @@ impl FormatArg {
         }
     }
 
-    fn format(self) -> Format {
+    fn format(self) -> ArchiveFormat {
         match self {
-            Self::Tar => Format::Tar,
-            Self::TarZst => Format::TarZst,
-            Self::Zip => Format::Zip,
+            Self::Tar => ArchiveFormat::Tar,
+            Self::TarZst => ArchiveFormat::TarZst,
+            Self::Zip => ArchiveFormat::Zip,
         }
     }
 }
 
-pub(crate) fn run(args: &ExportArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &ExportArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let form = form(args)?;
     let prefix = match &args.prefix {
-        None => Prefix::default(),
-        Some(path) => Prefix::new(path.as_bytes()).map_err(|source| CliError::Prefix { source })?,
+        None => PathPrefix::default(),
+        Some(path) => {
+            PathPrefix::new(path.as_bytes()).map_err(|source| CliError::Prefix { source })?
+        }
     };
     let snapshot = cx.open_snapshot(&args.what)?;
     let (what, _) = restore::what(&snapshot)?;
-    let on_loss = |path: &Path, loss: Loss| {
+    let on_loss = |path: &Path, loss: MetadataLoss| {
         let path = text::line(path.as_os_str().as_bytes());
         cx.ui().detail(format_args!("{}: {path}", lost(loss)));
     };
     let (mut output, scratch) = args.output.open(cx)?;
-    let options = Options {
+    let options = ExportOptions {
         format: form.format(),
         level: args.level,
         prefix,
@@ -129,14 +133,14 @@ pub(crate) fn run(args: &ExportArgs, cx: &Context) -> Result<Done, CliError> {
     drop(progress);
     if cx.ui().is_json() {
         let mut out = cx.ui().out();
-        out.json(&OutcomeJson::new(args.output.shown(), form, &outcome))?;
+        out.json(&ExportedJson::new(args.output.shown(), form, &outcome))?;
         out.finish()?;
     }
     summarize(args, &outcome, cx);
-    Ok(Done::Well)
+    Ok(CommandOutcome::Success)
 }
 
-/// Form of the archive, once level and form go together.
+/// Returns the format of the archive, and checks that it supports the compression level.
 fn form(args: &ExportArgs) -> Result<FormatArg, CliError> {
     let output = &args.output;
     let by_name = || match output.is_stdout() {
@@ -152,42 +156,42 @@ fn form(args: &ExportArgs) -> Result<FormatArg, CliError> {
     }
 }
 
-/// What happened to an entry.
-fn lost(loss: Loss) -> &'static str {
+/// Describes a loss for a message.
+fn lost(loss: MetadataLoss) -> &'static str {
     match loss {
-        Loss::Socket => "left out a socket",
-        Loss::Fifo => "left out a pipe",
-        Loss::Device => "left out a device",
-        Loss::Attributes => "left out the extended attributes",
-        Loss::Link => "stored a file again under a further name",
-        Loss::Name => "rewrote a name that Windows would resolve",
-        _ => "left out",
+        MetadataLoss::Socket => "skipped a socket",
+        MetadataLoss::Fifo => "skipped a pipe",
+        MetadataLoss::Device => "skipped a device",
+        MetadataLoss::Attributes => "skipped the extended attributes",
+        MetadataLoss::Link => "stored a file again for another hard link",
+        MetadataLoss::Name => "rewrote a name that is special on Windows",
+        _ => "skipped",
     }
 }
 
-fn summarize(args: &ExportArgs, outcome: &Outcome, cx: &Context) {
+fn summarize(args: &ExportArgs, outcome: &ExportOutcome, cx: &Context) {
     let others = match outcome.entries - outcome.files {
         0 => String::new(),
         others => format!(" and {}", size::count(others, "other entry")),
     };
-    let (files, bytes) = (size::count(outcome.files, "file"), Size(outcome.bytes));
-    let archive = Size(outcome.archive_bytes);
+    let (files, bytes) = (size::count(outcome.files, "file"), ByteCount(outcome.bytes));
+    let archive = ByteCount(outcome.archive_bytes);
     let place = args.output.shown();
     cx.ui().status(format_args!("Exported {files}{others}, {bytes}, to {place} ({archive})"));
     for (loss, count) in &outcome.lost {
         let what = match loss {
-            Loss::Socket => format!("left out {}", size::count(*count, "socket")),
-            Loss::Fifo => format!("left out {}", size::count(*count, "pipe")),
-            Loss::Device => format!("left out {}", size::count(*count, "device")),
-            Loss::Attributes => {
-                format!("left out the extended attributes of {}", size::count(*count, "entry"))
+            MetadataLoss::Socket => format!("skipped {}", size::count(*count, "socket")),
+            MetadataLoss::Fifo => format!("skipped {}", size::count(*count, "pipe")),
+            MetadataLoss::Device => format!("skipped {}", size::count(*count, "device")),
+            MetadataLoss::Attributes => {
+                format!("skipped the extended attributes of {}", size::count(*count, "entry"))
             }
-            Loss::Link => {
-                format!("stored files again under {}", size::count(*count, "further name"))
+            MetadataLoss::Link => {
+                format!("stored files again for {}", size::count(*count, "hard link"))
             }
-            Loss::Name => {
+            MetadataLoss::Name => {
                 let names = size::count(*count, "name");
-                format!("rewrote {names} that Windows would resolve, with % and hex digits")
+                format!("rewrote {names} that are special on Windows, with % and hex digits")
             }
             _ => continue,
         };
@@ -196,7 +200,7 @@ fn summarize(args: &ExportArgs, outcome: &Outcome, cx: &Context) {
 }
 
 #[derive(Serialize)]
-struct OutcomeJson {
+struct ExportedJson {
     version: u32,
     r#type: &'static str,
     file: String,
@@ -208,7 +212,7 @@ struct OutcomeJson {
     left_out: LeftOutJson,
 }
 
-/// What the archive has no room for.
+/// Numbers of entries and attributes that the archive format cannot represent.
 #[derive(Serialize)]
 struct LeftOutJson {
     sockets: u64,
@@ -219,8 +223,8 @@ struct LeftOutJson {
     names: u64,
 }
 
-impl OutcomeJson {
-    fn new(file: String, form: FormatArg, outcome: &Outcome) -> Self {
+impl ExportedJson {
+    fn new(file: String, form: FormatArg, outcome: &ExportOutcome) -> Self {
         let lost = |loss| outcome.lost.get(&loss).copied().unwrap_or_default();
         Self {
             version: 1,
@@ -232,12 +236,12 @@ impl OutcomeJson {
             bytes: outcome.bytes,
             archive_bytes: outcome.archive_bytes,
             left_out: LeftOutJson {
-                sockets: lost(Loss::Socket),
-                fifos: lost(Loss::Fifo),
-                devices: lost(Loss::Device),
-                attributes: lost(Loss::Attributes),
-                links: lost(Loss::Link),
-                names: lost(Loss::Name),
+                sockets: lost(MetadataLoss::Socket),
+                fifos: lost(MetadataLoss::Fifo),
+                devices: lost(MetadataLoss::Device),
+                attributes: lost(MetadataLoss::Attributes),
+                links: lost(MetadataLoss::Link),
+                names: lost(MetadataLoss::Name),
             },
         }
     }

@@ -1,4 +1,4 @@
-//! `snap fetch`: bring what a store has left elsewhere.
+//! `snap fetch`: fetches objects that are missing locally.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -8,39 +8,38 @@ use std::{
 
 use serde::Serialize;
 use snap_core::{
-    ops::absent::{Depth, Wanted},
+    ops::missing_objects::{FetchRequest, HistoryDepth},
     repo::Repo,
 };
 use snap_remote::{
     location::Location,
-    transfer::fetch::{self, Outcome, What},
+    transfer::fetch::{self, FetchOutcome, FetchScope},
 };
 
 use crate::{
     commands::push,
     context::Context,
-    remote::{Connection, LimitArgs, StatsJson},
-    report::{CliError, Done},
-    ui::{size, size::Size},
+    remote::{Connection, LimitArgs, RemoteStatsJson},
+    report::{CliError, CommandOutcome},
+    ui::{size, size::ByteCount},
 };
 
 const EXAMPLES: &str = "\
 Examples:
-  snap fetch                      all that is not here yet
-  snap fetch latest               what the last commit needs
-  snap fetch origin v1.0:src      what a folder needs, from that remote";
+  snap fetch                      everything that is missing
+  snap fetch latest               the objects of the last commit
+  snap fetch origin v1.0:src      the objects of a folder, from that remote";
 
-/// Bring what a store has left elsewhere
+/// Download what a partial clone lacks
 ///
-/// A store that was cloned with --depth or --path, or whose clone was
-/// interrupted, fetches the rest when it is needed. This brings it at once: all
-/// of it, or what some snapshots, folders or files need, so that they can be
-/// read without a network.
+/// A clone made with --depth or --path, or an interrupted clone, downloads missing objects on
+/// demand. This command downloads them now: all of them, or those of some snapshots, folders or
+/// files, which can then be read offline.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct FetchArgs {
-    /// Remote to fetch from, the usual one if not given; then snapshots, or
-    /// folders or files in them
+    /// Remote to fetch from (default: origin, or the only remote), then snapshots, or folders or
+    /// files in them
     #[arg(value_name = "REV[:PATH]")]
     what: Vec<OsString>,
 
@@ -48,18 +47,18 @@ pub(crate) struct FetchArgs {
     limits: LimitArgs,
 }
 
-pub(crate) fn run(args: &FetchArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &FetchArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let (remote, revs) = divided(&args.what, cx)?;
     let mut connection = cx.connect(cx.remote(remote.into())?, &args.limits)?;
     let repo = cx.open_repo()?.with_distant(Arc::new(connection.packs(cx)?));
     let start = Instant::now();
-    let whats = match revs {
-        [] => vec![What::Everything],
+    let scopes = match revs {
+        [] => vec![FetchScope::Everything],
         revs => revs.iter().map(|rev| wanted(rev, &repo, cx)).collect::<Result<_, _>>()?,
     };
-    let mut total = Outcome::default();
+    let mut total = FetchOutcome::default();
     let progress = cx.progress();
-    for what in &whats {
+    for what in &scopes {
         let Connection { store, runtime, .. } = &mut connection;
         let outcome = fetch::run(repo.store(), store, what, (runtime, &progress));
         let outcome = outcome.map_err(|error| cx.remote_error(error))?;
@@ -68,11 +67,11 @@ pub(crate) fn run(args: &FetchArgs, cx: &Context) -> Result<Done, CliError> {
         total.partial = outcome.partial;
     }
     drop(progress);
-    tell(&total, (&connection, start), cx)?;
-    Ok(Done::Well)
+    print_result(&total, (&connection, start), cx)?;
+    Ok(CommandOutcome::Success)
 }
 
-/// The remote that the first argument may name, and what follows.
+/// Splits the arguments into the remote, if the first one names one, and the rest.
 fn divided<'a>(
     what: &'a [OsString],
     cx: &Context,
@@ -87,13 +86,13 @@ fn divided<'a>(
     }
 }
 
-fn wanted(rev: &OsStr, repo: &Repo, cx: &Context) -> Result<What, CliError> {
+fn wanted(rev: &OsStr, repo: &Repo, cx: &Context) -> Result<FetchScope, CliError> {
     let found = cx.resolve(repo, rev)?;
     if let Some(path) = &found.path {
         crate::snapshot::find(repo.store(), found.commit.tree, (&found.rev, path))?;
     }
     let paths = found.path.into_iter().filter(|path| !path.is_empty()).collect();
-    Ok(What::Of(Wanted { commit: found.id, paths }, Depth::Commits(1)))
+    Ok(FetchScope::Commits(FetchRequest { commit: found.id, paths }, HistoryDepth::Commits(1)))
 }
 
 #[derive(Serialize)]
@@ -105,11 +104,11 @@ struct FetchedJson<'a> {
     bytes_received: u64,
     packs_completed: u64,
     packs_partial: u64,
-    stats: StatsJson,
+    stats: RemoteStatsJson,
 }
 
-fn tell(
-    outcome: &Outcome,
+fn print_result(
+    outcome: &FetchOutcome,
     (connection, start): (&Connection, Instant),
     cx: &Context,
 ) -> Result<(), CliError> {
@@ -130,17 +129,17 @@ fn tell(
     }
     let ui = cx.ui();
     match outcome.received_bytes {
-        0 => ui.status(format_args!("Nothing to fetch: it is all here")),
+        0 => ui.status(format_args!("Nothing to fetch: everything is here")),
         bytes => ui.status(format_args!(
             "Received {} from {}{}",
-            Size(bytes),
+            ByteCount(bytes),
             place.shown(),
             push::pace(bytes, start.elapsed())
         )),
     }
     if outcome.partial > 0 {
         let packs = size::count(outcome.partial, "pack");
-        ui.status(format_args!("Of {packs} a part is still elsewhere only"));
+        ui.status(format_args!("Still incomplete here: {packs}"));
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
-//! `snap find`: search names over the whole history.
+//! `snap find`: searches names in the whole history.
 
 use std::{ffi::OsString, io, io::Write, os::unix::ffi::OsStrExt};
 
 use snap_core::{
-    format::tree::Kind,
+    format::tree::EntryKind,
     ops::{
-        find::{self, Case, Found, Options, Range, Stamp, Wanted},
+        find::{self, Case, CommitStamp, FindOptions, FoundPath, KindFilter, Range},
         record::VersionRecord,
     },
 };
@@ -13,38 +13,38 @@ use snap_core::{
 use crate::{
     commands::log::all_starts,
     context::Context,
-    report::{CliError, Done},
-    ui::{Out, Ui, Versioned, size, size::Size, text, time},
+    report::{CliError, CommandOutcome},
+    ui::{Out, Ui, Versioned, size, size::ByteCount, text, time},
 };
 
-/// Ranges of one version that text lists at most.
+/// Maximum number of ranges printed for one version.
 const RANGES: usize = 5;
 
 const EXAMPLES: &str = "\
 Examples:
-  snap find notes.txt             that name in any folder, in any snapshot
-  snap find '*.pdf'               a pattern for the name
-  snap find 'src/**/main.rs'      with a slash: the path from the top
-  snap find -i -t d 'readme*'     folders, whatever the case
-  snap find /notes.txt v1.0       at the top, only in what led to v1.0";
+  snap find notes.txt             the name in any folder of any snapshot
+  snap find '*.pdf'               names that match a pattern
+  snap find 'src/**/main.rs'      with a slash: paths from the top
+  snap find -i -t d 'readme*'     folders, ignoring case
+  snap find /notes.txt v1.0       at the top, only in the history of v1.0";
 
-/// Search names over the whole history
+/// Search the whole history for names
 ///
-/// Lists each path once and under it each version, with the snapshots in which it
-/// lived: how many, from the oldest to the newest. A version that came back,
-/// or lives on several branches, has several such ranges. What differs in
-/// mtime or owner only is one version, and so is a folder.
+/// Lists each matching path with its versions, and for each version the commits that contain it:
+/// how many, from the oldest to the newest. A version that was restored later, or exists on several
+/// branches, has several such ranges. Changes of mtime or owner alone do not make a new version; a
+/// folder has only one version.
 ///
-/// A pattern without a slash is compared with names, one with a slash with the
-/// path from the top. `*`, `?`, `[…]` and `{…,…}` stand for parts of one name,
-/// `**` for any number of folders. Without them it is the exact name.
+/// A pattern without a slash is compared with names, a pattern with a slash with the path from the
+/// top. `*`, `?`, `[…]` and `{…,…}` match parts of a name, `**` any number of folders. A pattern
+/// without wildcards matches exactly.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct FindArgs {
-    /// Name or path to look for
+    /// Name or path to search for
     pattern: OsString,
 
-    /// Look only at these snapshots and those before them; everywhere if not given
+    /// Search only the history of these commits; default: all branches and tags
     #[arg(value_name = "REV")]
     revs: Vec<String>,
 
@@ -70,32 +70,32 @@ enum Type {
     Symlink,
 }
 
-pub(crate) fn run(args: &FindArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &FindArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let repo = cx.open_repo()?;
     let starts = match args.revs.is_empty() {
-        true => all_starts(&repo)?,
+        true => all_starts(&repo, cx)?,
         false => {
             let revs = args.revs.iter().map(|rev| cx.resolve_commit(&repo, rev));
             revs.collect::<Result<_, _>>()?
         }
     };
-    let options = Options {
+    let options = FindOptions {
         case: if args.ignore_case { Case::Ignored } else { Case::Exact },
         wanted: args.wanted.map(|wanted| match wanted {
-            Type::File => Wanted::File,
-            Type::Folder => Wanted::Folder,
-            Type::Symlink => Wanted::Symlink,
+            Type::File => KindFilter::File,
+            Type::Folder => KindFilter::Folder,
+            Type::Symlink => KindFilter::Symlink,
         }),
-        ..Options::new(args.pattern.as_bytes())
+        ..FindOptions::new(args.pattern.as_bytes())
     };
     let progress = cx.progress();
     let mut out = cx.ui().out();
-    let mut each = |found: &Found| {
+    let mut each = |found: &FoundPath| {
         progress.clear();
         match cx.ui().is_json() {
             true => found.versions.iter().try_for_each(|version| {
                 let record = VersionRecord::new(&found.path, version);
-                Ok(out.json(&Versioned::new(record))?)
+                Ok(out.json(&Versioned::of_type("version", record))?)
             }),
             false => Ok::<_, CliError>(write_one(&mut out, cx.ui(), found)?),
         }
@@ -104,46 +104,46 @@ pub(crate) fn run(args: &FindArgs, cx: &Context) -> Result<Done, CliError> {
     out.finish()?;
     let commits = size::count(outcome.commits, "commit");
     let trees = size::count(outcome.trees, "tree");
-    cx.ui().detail(format_args!("Looked through {commits}, reading {trees}"));
+    cx.ui().detail(format_args!("Searched {commits}; read {trees}"));
     if outcome.commits == 0 {
-        cx.ui().status(format_args!("There is no commit yet"));
+        cx.ui().status(format_args!("There is no commit"));
     } else if outcome.paths == 0 {
         let pattern = text::line(args.pattern.as_bytes());
-        cx.ui().status(format_args!("Nothing in {commits} is named {pattern}"));
+        cx.ui().status(format_args!("No path in {commits} matches {pattern}"));
     }
-    Ok(Done::Well)
+    Ok(CommandOutcome::Success)
 }
 
-/// Number of a device.
-fn device(kind: &Kind) -> Option<[u32; 2]> {
+/// Returns the numbers of a device.
+fn device(kind: &EntryKind) -> Option<[u32; 2]> {
     match kind {
-        Kind::CharDevice { device } | Kind::BlockDevice { device } => {
+        EntryKind::CharDevice { device } | EntryKind::BlockDevice { device } => {
             Some([device.major, device.minor])
         }
         _ => None,
     }
 }
 
-fn write_one(out: &mut Out, ui: &Ui, found: &Found) -> io::Result<()> {
+fn write_one(out: &mut Out, ui: &Ui, found: &FoundPath) -> io::Result<()> {
     match ui.is_terminal() {
         true => out.write_all(ui.paint().name(&text::line(&found.path)).as_bytes())?,
-        // A pipe gets the bytes as they are.
+        // A pipe gets the bytes unchanged.
         false => out.write_all(&found.path)?,
     }
     out.write_all(b"\n")?;
     for version in &found.versions {
         let what = match &version.kind {
-            Kind::File { size, id } => {
-                format!("{} {}", ui.paint().id(&ui.id(id)), Size(*size))
+            EntryKind::File { size, id } => {
+                format!("{} {}", ui.paint().id(&ui.id(id)), ByteCount(*size))
             }
-            Kind::Symlink { target } => format!("symlink -> {}", text::line(target)),
+            EntryKind::Symlink { target } => format!("symlink -> {}", text::line(target)),
             kind => match device(kind) {
                 Some([major, minor]) => format!("{} {major}, {minor}", kind.noun()),
                 None => kind.noun().to_owned(),
             },
         };
         let mtime = match (&version.kind, version.mtime) {
-            (Kind::File { .. }, Some(mtime)) => format!(", {}", time::local(mtime)),
+            (EntryKind::File { .. }, Some(mtime)) => format!(", {}", time::local(mtime)),
             _ => String::new(),
         };
         let commits = size::count(version.commits(), "commit");
@@ -152,10 +152,10 @@ fn write_one(out: &mut Out, ui: &Ui, found: &Found) -> io::Result<()> {
     Ok(())
 }
 
-/// Where a version lived: on the same line if that is one range, else on lines
-/// of their own.
+/// Formats the commits that contained a version: one range on the same line, several on separate
+/// lines.
 fn ranges(ui: &Ui, ranges: &[Range]) -> String {
-    let stamp = |stamp: &Stamp| {
+    let stamp = |stamp: &CommitStamp| {
         format!("{} ({})", ui.paint().id(&format!("{:.12}", stamp.id)), time::local(stamp.time))
     };
     let range = |range: &Range| match range.commits {

@@ -1,41 +1,41 @@
-//! `snap init`: make an empty store.
+//! `snap init`: creates an empty store.
 
 use std::path::{Path, PathBuf};
 
 use snap_core::{
     disk::Disk,
+    local::store_folder::store_above,
     repo::{Config, Repo, RepoError, Sharing, open::STORE_FOLDER},
 };
 
 use crate::{
-    context::{Context, Named},
-    report::{CliError, Done},
+    context::{Context, StoreChoice},
+    report::{CliError, CommandOutcome},
     ui::text,
 };
 
 const EXAMPLES: &str = "\
 Examples:
-  snap init                       make .snap in this folder
-  snap init ~/photos              make ~/photos/.snap
-  snap init --shared              let the group of the folder commit to it, too
-  snap --store /backup/all init   make a bare store, for any folders";
+  snap init                       create .snap in this folder
+  snap init ~/photos              create ~/photos/.snap
+  snap init --shared              also let the group of the folder commit
+  snap --store /backup/all init   create a bare store, for any folders";
 
-/// Make an empty store
+/// Create an empty store
 ///
-/// The store is the folder `.snap` in DIR, or STORE itself when --store or
-/// SNAP_STORE names one. `snap commit` makes a store by itself where there is
-/// none, so this is only needed for a store of its own.
+/// The store is the folder `.snap` in DIR, or STORE itself when --store or SNAP_STORE is set. `snap
+/// commit` creates a store where there is none, so `snap init` is needed only for an empty or a
+/// shared store.
 ///
-/// Only you may read a new store, whatever your umask is. With --shared the group
-/// of the folder may read and write it; `chgrp GROUP DIR && chmod g+s DIR` before
-/// says which group that is.
+/// Only you can access a new store, whatever your umask is. With --shared the group of the folder
+/// can read and write it; set that group first with `chgrp GROUP DIR && chmod g+s DIR`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct InitArgs {
-    /// Folder to make `.snap` in; this one if not given
+    /// Folder to create `.snap` in; default: the current folder
     dir: Option<PathBuf>,
 
-    /// Let the group of the folder use the store
+    /// Let the group of the folder read and write the store
     #[arg(
         long,
         value_name = "WHO",
@@ -47,28 +47,28 @@ pub(crate) struct InitArgs {
     shared: Option<String>,
 }
 
-pub(crate) fn run(args: &InitArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &InitArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let store = match (&args.dir, cx.named()) {
-        (Some(_), Named::ByOption) => {
-            return Err(CliError::Usage("--store names a bare store and DIR the place of another"));
+        (Some(_), StoreChoice::ByOption) => {
+            return Err(CliError::Usage("--store STORE and DIR cannot be used together"));
         }
         (Some(dir), _) => dir.join(STORE_FOLDER),
-        (None, Named::ByOption | Named::ByEnvironment) => cx.store_dir()?,
-        (None, Named::Nowhere) => Path::new(STORE_FOLDER).to_owned(),
+        (None, StoreChoice::ByOption | StoreChoice::ByEnvironment) => cx.store_dir()?,
+        (None, StoreChoice::Nowhere) => Path::new(STORE_FOLDER).to_owned(),
     };
     let sharing = args.shared.as_ref().map_or(Sharing::Private, |_| Sharing::Group);
     make(sharing, &store, cx)?;
     if cx.ui().is_json() {
         let mut out = cx.ui().out();
         let shown = store.to_string_lossy();
-        out.json(&serde_json::json!({ "version": 1, "store": shown }))?;
+        out.json(&serde_json::json!({ "version": 1, "type": "store", "store": shown }))?;
         out.finish()?;
     }
-    Ok(Done::Well)
+    Ok(CommandOutcome::Success)
 }
 
-/// Makes a store for a command that needs one. Somebody who does the same at
-/// the same time may be faster.
+/// Creates a store for a command that needs one. Succeeds if another process creates it at the same
+/// time.
 pub(crate) fn make_for_use(cx: &Context, store: &Path) -> Result<(), CliError> {
     match make(Sharing::Private, store, cx) {
         Err(CliError::Repo(RepoError::Exists { .. })) => Ok(()),
@@ -76,19 +76,35 @@ pub(crate) fn make_for_use(cx: &Context, store: &Path) -> Result<(), CliError> {
     }
 }
 
-/// Makes a store and says so.
+/// Creates a store and reports it.
 fn make(sharing: Sharing, store: &Path, cx: &Context) -> Result<(), CliError> {
-    // How it is written is settled now; all else stays open to later changes.
-    let config = Config { chunk: cx.settings().config()?.chunk, ..Config::default() };
-    // An empty `.snap` may be there already, put there by another user.
+    refuse_in_store(store)?;
+    let config = new_store_config(cx)?;
+    // Another user may have put an empty `.snap` there.
     if fs_err::symlink_metadata(store).is_ok() {
         cx.check_found(store)?;
     }
     Repo::init_for(sharing, store, &Disk::default(), &config)?;
     let shown = text::line(store.as_os_str().as_encoded_bytes());
-    cx.ui().status(format_args!("Made a store at {shown}"));
+    cx.ui().status(format_args!("Created a store at {shown}"));
     if let Err(why) = cx.check_found(store) {
-        cx.ui().warning(format_args!("from the next command on, {why}"));
+        cx.ui().warning(format_args!("later commands will refuse to write to it: {why}"));
     }
     Ok(())
+}
+
+/// Refuses to create a store inside another store.
+pub(super) fn refuse_in_store(store: &Path) -> Result<(), CliError> {
+    match store_above(store) {
+        Some(_) => {
+            Err(CliError::Usage("the new store would be inside a store; pass another folder"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Returns the settings of a new store. Only the chunk sizes are fixed in its file; the other
+/// settings follow later changes of the user's file.
+pub(super) fn new_store_config(cx: &Context) -> Result<Config, CliError> {
+    Ok(Config { chunk: cx.settings().config()?.chunk, ..Config::default() })
 }

@@ -1,4 +1,4 @@
-//! `snap log`: list commits, newest first.
+//! `snap log`: lists commits, newest first.
 
 use std::{
     collections::HashMap,
@@ -15,20 +15,21 @@ use snap_core::{
     format::commit::Commit,
     ops::{
         log,
-        path_log::{self, Moved, Renames},
+        path_log::{self, FollowRenames, FollowedRename},
         record::{self, CommitRecord},
     },
     repo::{Head, Repo, history::Parents, ref_name::RefKind},
 };
-use snap_remote::reading::Which;
+use snap_remote::reader::RefSelection;
 
 use crate::{
+    commands::refs::readable,
     context::Context,
-    remote::Split,
-    report::{CliError, Done},
+    remote::RemoteRevision,
+    report::{CliError, CommandOutcome},
     ui::{
         Out, Ui, Versioned, size,
-        size::Size,
+        size::ByteCount,
         text,
         time::{self, Day},
     },
@@ -36,40 +37,40 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  snap log -n 5                the five newest
-  snap log --oneline v1.0      what led to the tag v1.0, a line each
-  snap log --since 2026-11-01  what was committed on that day and later
+  snap log -n 5                the five newest commits
+  snap log --oneline v1.0      the history of tag v1.0, one line per commit
+  snap log --since 2026-11-01  commits on that day and later
   snap log s3://bucket/project#main
-                               of a remote, without cloning it
-  snap log -- src/main.rs      only those in which that file changed
-  snap log --follow -- a.txt   under the names it had before, too
+                               commits of a remote, without a clone
+  snap log -- src/main.rs      commits that changed the file
+  snap log --follow -- a.txt   also under earlier names of the file
   snap --json log | jq .id     for programs";
 
 const PATHS: &str = "\
-With paths after `--`, a snapshot is listed when one of them is not there as it is
-in a parent: it came, went, or its content, mode, owner or extended attributes
-differ. An mtime alone does not count for a file; a folder counts as changed when
-anything in it did. Paths start at the top of the snapshot, as in REV:PATH.
+With paths after `--`, a commit is listed if one of them differs from a parent: it
+was added or removed, or its content, mode, owner or extended attributes changed.
+A new mtime alone does not count for a file; a folder has changed if anything in it
+has. Paths start at the top of the snapshot, as in REV:PATH.
 
-A merge is left out when a path is as one of its parents has it, and only that
-parent is followed, as in git; otherwise it is listed and all are followed.
---first-parent compares with the first parent and follows no other.
+A merge is omitted if one of its parents has the same paths; only that parent is
+then followed, as in git. Otherwise the merge is listed and all parents are followed.
+--first-parent compares with, and follows, only the first parent.
 
---follow: where a path appears in the same snapshot in which another one with the
-same content goes, it was renamed, and is looked for under that name from there on.";
+--follow: if a commit adds the path and removes another path with the same content,
+the file was renamed; earlier commits are searched for the old name.";
 
 /// List commits, newest first
 ///
-/// Starts at REV, or where HEAD stands, and follows all parents. With paths, only
-/// the snapshots in which they changed are listed.
+/// Starts at REV (default: HEAD) and follows all parents. With paths, lists only the commits in
+/// which they changed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{PATHS}\n\n{EXAMPLES}"))]
 pub(crate) struct LogArgs {
-    /// Commit to start at: a branch, a tag, an id or `latest` (HEAD if not
-    /// given); also URL#REV, elsewhere
+    /// Commit to start at: a branch, a tag, an id or `latest`, or URL#REV in a remote; default:
+    /// HEAD
     rev: Option<String>,
 
-    /// Most commits to list
+    /// Maximum number of commits
     #[arg(short = 'n', long = "max-count", value_name = "NUMBER", value_parser = at_least_one)]
     limit: Option<NonZeroU64>,
 
@@ -85,15 +86,15 @@ pub(crate) struct LogArgs {
     #[arg(long)]
     first_parent: bool,
 
-    /// None older than this; of a date, its first moment
+    /// Omit older commits; a date means its start
     #[arg(long, value_name = "DATE")]
     since: Option<String>,
 
-    /// None newer than this; of a date, its last moment
+    /// Omit newer commits; a date means its end
     #[arg(long, value_name = "DATE")]
     until: Option<String>,
 
-    /// Follow a path to the names it had before; exact renames only
+    /// Follow a file to its earlier names; only exact renames
     #[arg(long, requires = "paths")]
     follow: bool,
 
@@ -102,36 +103,41 @@ pub(crate) struct LogArgs {
     paths: Vec<OsString>,
 }
 
-pub(crate) fn run(args: &LogArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &LogArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let rev = args.rev.as_deref().unwrap_or("HEAD");
     match cx.split_remote(rev.as_ref())? {
         None if args.all && args.rev.is_some() => {
-            Err(CliError::Usage("--all starts at all branches and tags, not at one commit"))
+            Err(CliError::Usage("--all cannot be combined with REV"))
         }
         None => write_log(args, &cx.open_repo()?, rev.as_ref(), cx),
-        Some(Split { remote, rev }) => {
+        Some(RemoteRevision { remote, rev }) => {
             let specs = [rev.as_bytes()];
-            // Behind each commit stands which refs are at it.
-            let which = if args.all { Which::All } else { Which::Of(&specs) };
+            // The refs of each commit are shown, so they are needed too.
+            let which = if args.all { RefSelection::All } else { RefSelection::Revisions(&specs) };
             write_log(args, cx.open_elsewhere(&remote, which)?.repo(), &rev, cx)
         }
     }
 }
 
-fn write_log(args: &LogArgs, repo: &Repo, rev: &OsStr, cx: &Context) -> Result<Done, CliError> {
+fn write_log(
+    args: &LogArgs,
+    repo: &Repo,
+    rev: &OsStr,
+    cx: &Context,
+) -> Result<CommandOutcome, CliError> {
     let starts = match (args.all, rev.to_str()) {
-        (true, _) => all_starts(repo)?,
+        (true, _) => all_starts(repo, cx)?,
         (false, Some(rev)) => vec![cx.resolve_commit(repo, rev)?],
         (false, None) => vec![cx.resolve(repo, rev)?.id],
     };
-    let options = log::Options {
+    let options = log::LogOptions {
         parents: if args.first_parent { Parents::First } else { Parents::All },
         limit: args.limit,
         since: date(args.since.as_deref(), Day::Start, cx)?,
         until: date(args.until.as_deref(), Day::End, cx)?,
     };
-    let names = names(repo)?;
-    let mut writer = Writer { out: cx.ui().out(), ui: cx.ui(), names, args, number: 0 };
+    let names = names(repo, cx)?;
+    let mut writer = LogWriter { out: cx.ui().out(), ui: cx.ui(), names, args, number: 0 };
     if args.paths.is_empty() {
         for step in log::run(repo.store(), &starts, &options)? {
             let (id, commit) = step?;
@@ -139,7 +145,7 @@ fn write_log(args: &LogArgs, repo: &Repo, rev: &OsStr, cx: &Context) -> Result<D
         }
     } else {
         let paths: Vec<&[u8]> = args.paths.iter().map(|path| path.as_bytes()).collect();
-        let renames = if args.follow { Renames::Follow } else { Renames::Ignore };
+        let renames = if args.follow { FollowRenames::Follow } else { FollowRenames::Ignore };
         let progress = cx.progress();
         let log = path_log::run(repo.store(), &starts, &paths, (&options, renames), &progress)?;
         for step in log {
@@ -148,11 +154,11 @@ fn write_log(args: &LogArgs, repo: &Repo, rev: &OsStr, cx: &Context) -> Result<D
         }
     }
     writer.out.finish()?;
-    Ok(Done::Well)
+    Ok(CommandOutcome::Success)
 }
 
-/// Writes commits, each in the form that was asked for.
-struct Writer<'a> {
+/// Writes commits in the requested format.
+struct LogWriter<'a> {
     out: Out,
     ui: &'a Ui,
     names: Names,
@@ -160,12 +166,12 @@ struct Writer<'a> {
     number: u64,
 }
 
-impl Writer<'_> {
-    fn write(&mut self, commit: (&CommitId, &Commit), moved: &[Moved]) -> io::Result<()> {
+impl LogWriter<'_> {
+    fn write(&mut self, commit: (&CommitId, &Commit), moved: &[FollowedRename]) -> io::Result<()> {
         let (out, ui) = (&mut self.out, self.ui);
         if ui.is_json() {
             let renames = moved.iter().map(RenameJson::new).collect();
-            let commit = Versioned::new(CommitRecord::new(commit.0, commit.1));
+            let commit = Versioned::of_type("commit", CommitRecord::new(commit.0, commit.1));
             return out.json(&StepJson { commit, renames });
         }
         if self.args.oneline {
@@ -176,7 +182,7 @@ impl Writer<'_> {
         }
         self.number += 1;
         write_commit(out, ui, commit, &self.names)?;
-        for Moved { from, to } in moved {
+        for FollowedRename { from, to } in moved {
             let gap = if commit.1.message.is_empty() { "" } else { "\n" };
             writeln!(out, "{gap}Renamed: {} -> {}", text::line(from), text::line(to))?;
         }
@@ -184,7 +190,7 @@ impl Writer<'_> {
     }
 }
 
-/// A commit, with the renames in it that were followed.
+/// A commit, with the renames in it that `log` followed.
 #[derive(Serialize)]
 struct StepJson {
     #[serde(flatten)]
@@ -204,7 +210,7 @@ struct RenameJson {
 }
 
 impl RenameJson {
-    fn new(Moved { from, to }: &Moved) -> Self {
+    fn new(FollowedRename { from, to }: &FollowedRename) -> Self {
         let (text, exact) = (record::text, record::exact);
         Self { from: text(from), from_hex: exact(from), to: text(to), to_hex: exact(to) }
     }
@@ -219,34 +225,34 @@ fn date(text: Option<&str>, day: Day, cx: &Context) -> Result<Option<Time>, CliE
 }
 
 fn at_least_one(text: &str) -> Result<NonZeroU64, &'static str> {
-    text.parse().map_err(|_| "expected a number from 1 on")
+    text.parse().map_err(|_| "expected a number of 1 or more")
 }
 
-/// Where HEAD, branches and tags stand.
-pub(crate) fn all_starts(repo: &Repo) -> Result<Vec<CommitId>, CliError> {
+/// Returns the commits of `HEAD`, all branches and all tags.
+pub(crate) fn all_starts(repo: &Repo, cx: &Context) -> Result<Vec<CommitId>, CliError> {
     let mut starts: Vec<CommitId> = repo.refs().head_commit()?.into_iter().collect();
     for kind in [RefKind::Branch, RefKind::Tag] {
-        starts.extend(repo.refs().list(kind)?.into_iter().map(|(_, id)| id));
+        starts.extend(readable(cx, repo, kind)?.into_iter().map(|(_, id)| id));
     }
     Ok(starts)
 }
 
-/// Names of commits, as they are shown behind the id.
+/// Names of commits, as they are shown after the id.
 pub(crate) type Names = HashMap<CommitId, Vec<String>>;
 
-/// Which branches and tags stand where.
-pub(crate) fn names(repo: &Repo) -> Result<Names, CliError> {
+/// Returns the names of the branches and tags at each commit.
+pub(crate) fn names(repo: &Repo, cx: &Context) -> Result<Names, CliError> {
     let mut names = Names::new();
     let head = repo.refs().head()?;
     if let Head::Detached(id) = &head {
         names.entry(*id).or_default().push("HEAD".to_owned());
     }
-    for (name, id) in repo.refs().list(RefKind::Branch)? {
+    for (name, id) in readable(cx, repo, RefKind::Branch)? {
         let is_current = matches!(&head, Head::Branch(current) if *current == name);
         let arrow = if is_current { "HEAD -> " } else { "" };
         names.entry(id).or_default().push(format!("{arrow}{}", name.short()));
     }
-    for (name, id) in repo.refs().list(RefKind::Tag)? {
+    for (name, id) in readable(cx, repo, RefKind::Tag)? {
         names.entry(id).or_default().push(format!("tag: {}", name.short()));
     }
     Ok(names)
@@ -259,7 +265,7 @@ fn shown_names(ui: &Ui, id: &CommitId, names: &Names) -> String {
     }
 }
 
-/// A commit on one line.
+/// Writes a commit on one line.
 pub(crate) fn write_line(
     out: &mut Out,
     ui: &Ui,
@@ -274,7 +280,7 @@ pub(crate) fn write_line(
     writeln!(out, "{shown} {}{names}{space}{message}", time::local(commit.time))
 }
 
-/// A commit with all that belongs to its head.
+/// Writes a commit with all its fields.
 pub(crate) fn write_commit(
     out: &mut Out,
     ui: &Ui,
@@ -291,7 +297,7 @@ pub(crate) fn write_commit(
     writeln!(out, "Author:  {author} on {host}")?;
     writeln!(out, "Date:    {}", ui.when(commit.time))?;
     let totals = &commit.totals;
-    writeln!(out, "Content: {}, {}", size::count(totals.files, "file"), Size(totals.bytes))?;
+    writeln!(out, "Content: {}, {}", size::count(totals.files, "file"), ByteCount(totals.bytes))?;
     for (key, value) in &commit.labels {
         writeln!(out, "Label:   {}", text::line(format!("{key}={value}").as_bytes()))?;
     }

@@ -1,54 +1,54 @@
-//! `snap ls`: list what is in a snapshot.
+//! `snap ls`: lists the entries of a snapshot.
 
 use std::{ffi::OsString, io, io::Write};
 
 use snap_core::{
-    format::tree::{Entry, Kind, Metadata},
+    format::tree::{Entry, EntryKind, Metadata},
     ops::{
-        list::{self, Depth},
+        list::{self, ListDepth},
         record::EntryRecord,
     },
-    repo::path::{Found, components},
+    repo::path::{ResolvedPath, components},
 };
 
 use crate::{
     context::Context,
-    report::{CliError, Done},
-    ui::{Out, Ui, Versioned, size::Size, text, time},
+    report::{CliError, CommandOutcome},
+    ui::{Out, Ui, Versioned, size::ByteCount, text, time},
 };
 
 const EXAMPLES: &str = "\
 Examples:
   snap ls latest             the top folder of the newest snapshot
   snap ls -l latest:src      a folder in it, with mode, owner, size and time
-  snap ls -R v1.0 | grep pdf every path below
-  snap ls project.snap:src   what is in a bundle, without unpacking it
+  snap ls -R v1.0 | grep pdf all paths, recursively
+  snap ls project.snap:src   a folder in a bundle, without unpacking it
   snap ls s3://bucket/project#main:src
-                             what is in a remote, without cloning it
-  snap ls origin#v1.0        the same, of a remote that has a name";
+                             a folder in a remote, without a clone
+  snap ls origin#v1.0        the same for a named remote";
 
-/// List what is in a snapshot
+/// List the files in a snapshot
 ///
-/// Paths are those below the folder that is listed, and folders end in a
-/// slash. With --json each entry has its whole path.
+/// Paths are relative to the listed folder, and folders end in a slash. With --json each path
+/// starts at the top of the snapshot.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LsArgs {
-    /// Snapshot, or a folder or file in it; also FILE.snap:PATH, in a bundle,
-    /// and URL#REV:PATH, elsewhere
+    /// Snapshot, or a folder or file in it; also FILE.snap:PATH in a bundle, or URL#REV:PATH in a
+    /// remote
     #[arg(value_name = "REV[:PATH]", default_value = "HEAD")]
     what: OsString,
 
-    /// Show mode, owner, size and time, too
+    /// Also show mode, owner, size and time
     #[arg(short, long)]
     long: bool,
 
-    /// List all that is below
+    /// List folders recursively
     #[arg(short = 'R', long)]
     recursive: bool,
 }
 
-pub(crate) fn run(args: &LsArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &LsArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let snapshot = cx.open_snapshot(&args.what)?;
     let path = snapshot.path.as_deref().unwrap_or_default();
     let folder = components(path).collect::<Vec<_>>().join(&b'/');
@@ -57,23 +57,23 @@ pub(crate) fn run(args: &LsArgs, cx: &Context) -> Result<Done, CliError> {
     match (found.tree(), &found) {
         (Some(tree), _) => {
             let skip = if folder.is_empty() { 0 } else { folder.len() + 1 };
-            let depth = if args.recursive { Depth::All } else { Depth::Folder };
+            let depth = if args.recursive { ListDepth::All } else { ListDepth::Folder };
             let mut each = |path: &[u8], entry: &Entry| {
                 write_one(&mut out, cx.ui(), args, (path, skip), entry)
             };
             list::run(snapshot.store(), (tree, &folder), depth, &cx.progress(), &mut each)?;
         }
-        (None, Found::Entry(entry)) => {
+        (None, ResolvedPath::Entry(entry)) => {
             let skip = folder.len() - entry.name.as_bytes().len();
             write_one(&mut out, cx.ui(), args, (&folder, skip), entry)?;
         }
-        (None, Found::Root(_)) => {}
+        (None, ResolvedPath::Root(_)) => {}
     }
     out.finish()?;
-    Ok(Done::Well)
+    Ok(CommandOutcome::Success)
 }
 
-/// Writes one entry; of its path the first `skip` bytes are left out of text.
+/// Writes one entry; text output leaves out the first `skip` bytes of its path.
 fn write_one(
     out: &mut Out,
     ui: &Ui,
@@ -82,7 +82,7 @@ fn write_one(
     entry: &Entry,
 ) -> io::Result<()> {
     if ui.is_json() {
-        return out.json(&Versioned::new(EntryRecord::new(path, entry)));
+        return out.json(&Versioned::of_type("entry", EntryRecord::new(path, entry)));
     }
     if args.long {
         write!(out, "{} ", columns(entry))?;
@@ -91,17 +91,17 @@ fn write_one(
     if ui.is_terminal() {
         let name = text::line(name);
         let painted = match &entry.kind {
-            Kind::Folder { .. } => ui.paint().folder(&format!("{name}/")),
-            Kind::Symlink { .. } => ui.paint().link(&name),
+            EntryKind::Folder { .. } => ui.paint().folder(&format!("{name}/")),
+            EntryKind::Symlink { .. } => ui.paint().link(&name),
             _ => name,
         };
         out.write_all(painted.as_bytes())?;
     } else {
-        // A pipe gets the bytes as they are.
+        // A pipe gets the bytes unchanged.
         out.write_all(name)?;
-        out.write_all(if matches!(entry.kind, Kind::Folder { .. }) { b"/" } else { b"" })?;
+        out.write_all(if matches!(entry.kind, EntryKind::Folder { .. }) { b"/" } else { b"" })?;
     }
-    if let (true, Kind::Symlink { target }) = (args.long, &entry.kind) {
+    if let (true, EntryKind::Symlink { target }) = (args.long, &entry.kind) {
         out.write_all(b" -> ")?;
         match ui.is_terminal() {
             true => out.write_all(text::line(target).as_bytes())?,
@@ -111,7 +111,7 @@ fn write_one(
     out.write_all(b"\n")
 }
 
-/// Mode, owner, size and time, as wide as they usually are.
+/// Formats mode, owner, size and time in columns of the usual width.
 fn columns(entry: &Entry) -> String {
     let Metadata { owner, mtime, .. } = &entry.metadata;
     let named = |name: &[u8], number: u32| match name.is_empty() {
@@ -123,7 +123,7 @@ fn columns(entry: &Entry) -> String {
         None => ("-".to_owned(), "-".to_owned()),
     };
     let size = match &entry.kind {
-        Kind::File { size, .. } => Size(*size).to_string(),
+        EntryKind::File { size, .. } => ByteCount(*size).to_string(),
         _ => "-".to_owned(),
     };
     let mtime = mtime.map_or_else(|| "-".to_owned(), time::local);

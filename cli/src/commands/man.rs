@@ -1,14 +1,14 @@
-//! `snap man`: manual pages.
+//! `snap man`: prints or writes manual pages.
 
 use std::{io::Write, path::PathBuf};
 
-use snap_core::{base::io::PathError, disk::Disk};
+use snap_core::{base::io::PathError, disk::Disk, local::store_folder::store_above};
 
 use crate::{
     args::definition,
     context::Context,
     reference::{self, man},
-    report::{CliError, Done},
+    report::{CliError, CommandOutcome},
     ui::size,
 };
 
@@ -17,20 +17,20 @@ Examples:
   snap man commit | man -l -                 read one
   snap man --out ~/.local/share/man/man1     install all";
 
-/// Print a manual page, or write all of them
+/// Print a manual page, or write all pages to a folder
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ManArgs {
-    /// Command whose page to print, such as `config set`; else that of snap
+    /// Command of the page, such as `config set`; default: the page of snap
     #[arg(value_name = "COMMAND")]
     command: Vec<String>,
 
-    /// Folder to write all pages into; made when it is missing
+    /// Folder to write all pages to, created if missing
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     out: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &ManArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &ManArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let definition = definition();
     let commands = reference::commands(&definition);
     let Some(folder) = &args.out else {
@@ -40,8 +40,14 @@ pub(crate) fn run(args: &ManArgs, cx: &Context) -> Result<Done, CliError> {
         let mut out = cx.ui().out();
         out.write_all(&man::page(found)?)?;
         out.finish()?;
-        return Ok(Done::Well);
+        return Ok(CommandOutcome::Success);
     };
+    // The folder itself may be a store.
+    if store_above(&folder.join("snap.1")).is_some() {
+        return Err(CliError::Usage(
+            "the output folder would be inside a store; pass another folder",
+        ));
+    }
     Disk::default().create_folders(folder)?;
     for command in &commands {
         let path = folder.join(format!("{}.1", command.dashed()));
@@ -49,5 +55,5 @@ pub(crate) fn run(args: &ManArgs, cx: &Context) -> Result<Done, CliError> {
     }
     let pages = size::count(commands.len() as u64, "page");
     cx.ui().status(format_args!("Wrote {pages} to {}", folder.display()));
-    Ok(Done::Well)
+    Ok(CommandOutcome::Success)
 }

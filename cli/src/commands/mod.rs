@@ -1,4 +1,4 @@
-//! The commands, one file each.
+//! The commands, one file for each.
 
 pub(crate) mod against_files;
 pub(crate) mod archive;
@@ -37,11 +37,15 @@ pub(crate) mod verify;
 use crate::{
     args::Command,
     context::Context,
-    report::{CliError, Done},
+    report::{CliError, CommandOutcome},
 };
 
-/// Runs one.
-pub(crate) fn run(command: &Command, cx: &Context) -> Result<Done, CliError> {
+/// Runs a command.
+pub(crate) fn run(command: &Command, cx: &Context) -> Result<CommandOutcome, CliError> {
+    if !does_without_workers(command) {
+        // Otherwise rayon would start the threads on first use, and panic if that fails.
+        rayon::ThreadPoolBuilder::new().build_global().map_err(CliError::Threads)?;
+    }
     match command {
         Command::Init(args) => init::run(args, cx),
         Command::Commit(args) => commit::run(args, cx),
@@ -75,4 +79,23 @@ pub(crate) fn run(command: &Command, cx: &Context) -> Result<Done, CliError> {
         Command::Complete(args) => complete::run(args, cx),
         Command::Docs(args) => docs::run(args, cx),
     }
+}
+
+/// Returns true if a command needs no worker threads, because it reads and writes no file contents.
+fn does_without_workers(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Init(_)
+            | Command::Log(_)
+            | Command::Ls(_)
+            | Command::Branch(_)
+            | Command::Tag(_)
+            | Command::Undo(_)
+            | Command::Remote(_)
+            | Command::Config(_)
+            | Command::Completions(_)
+            | Command::Man(_)
+            | Command::Complete(_)
+            | Command::Docs(_)
+    )
 }

@@ -1,4 +1,4 @@
-//! `snap pack`: one file that carries a snapshot with its history.
+//! `snap pack`: writes a snapshot with its history into one file.
 
 use std::{
     fs::File,
@@ -12,32 +12,31 @@ use snap_core::{
     base::{id::CommitId, io::PathError},
     disk::{
         Disk,
-        output::{OutputFile, Taken, folder_of},
+        output::{IfExists, OutputFile, folder_of},
     },
     local::store_folder::store_above,
-    ops::bundle::pack::{self, Options, Outcome},
+    ops::bundle::pack::{self, PackOptions, PackOutcome},
 };
 
 use crate::{
     context::Context,
-    report::{CliError, Done},
+    report::{CliError, CommandOutcome},
     stream::Stream,
-    ui::{size, size::Size, text},
+    ui::{size, size::ByteCount, text},
 };
 
 const EXAMPLES: &str = "\
 Examples:
-  snap pack latest -o project.snap                 all of it, in one file
-  snap pack main --since v1.0 -o update.snap       only what v1.0 lacks
-  snap pack latest -o - | ssh host snap unpack -   without a file in between
-  snap ls project.snap:src                         look into it, without unpacking";
+  snap pack latest -o project.snap                 the whole history, in one file
+  snap pack main --since v1.0 -o update.snap       only changes since v1.0
+  snap pack latest -o - | ssh host snap unpack -   through a pipe
+  snap ls project.snap:src                         list its files, without unpacking";
 
-/// Write a snapshot with its history into one file
+/// Pack a snapshot and its history into one file
 ///
-/// The file (a bundle) has everything that the commit and those before it
-/// refer to. With --since it has only what the named commits lack, and can be
-/// unpacked where those are. Nothing is compressed again: what lies in the
-/// store is copied, and checked on the way.
+/// The file (a bundle) contains everything that the commit and its ancestors refer to. With --since
+/// it contains only what the named commits lack, and can be unpacked where those exist. Stored data
+/// is copied and verified, not compressed again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PackArgs {
@@ -48,12 +47,12 @@ pub(crate) struct PackArgs {
     #[command(flatten)]
     output: OutputArgs,
 
-    /// Commit that the other side has; may be repeated
+    /// Commit that the recipient has; may be repeated
     #[arg(long, value_name = "REV")]
     since: Vec<String>,
 }
 
-/// Where a file that a command makes goes.
+/// The destination of a file that a command writes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct OutputArgs {
     /// File to write; `-` is stdout
@@ -65,53 +64,54 @@ pub(crate) struct OutputArgs {
     force: bool,
 }
 
-/// The place of a file that a command makes.
+/// The output of a command.
 pub(crate) enum Output {
     /// A file.
     File(Box<OutputFile>),
-    /// Stdout, or something that is there and no file, such as a pipe or a
-    /// device.
+    /// Stdout, or an existing path that is not a regular file, such as a pipe or a device.
     Stream(Stream<File>),
 }
 
 impl OutputArgs {
-    /// Opens it, and says in which folder scratch files may be made.
+    /// Opens the output. Returns the folder for scratch files too.
     pub(crate) fn open<'a>(&'a self, cx: &'a Context) -> Result<(Output, &'a Path), CliError> {
         if self.is_stdout() {
             if io::stdout().is_terminal() {
                 return Err(CliError::ToTerminal);
             }
             if cx.ui().is_json() {
-                return Err(CliError::Usage("--json and `-o -` both want stdout"));
+                return Err(CliError::Usage("--json and `-o -` both write to stdout"));
             }
             return Ok((Output::Stream(cx.raw_out()?), cx.scratch()));
         }
         if store_above(&self.output).is_some() {
-            return Err(CliError::Usage("the output would lie in a store: name a file elsewhere"));
+            return Err(CliError::Usage(
+                "the output file would be inside a store; pass another path",
+            ));
         }
-        let there = fs_err::metadata(&self.output);
-        if there.is_ok_and(|there| !there.is_file() && !there.is_dir()) {
-            // It is not replaced: that would take /dev/null away.
+        let existing = fs_err::metadata(&self.output);
+        if existing.is_ok_and(|existing| !existing.is_file() && !existing.is_dir()) {
+            // It is opened, not replaced: a rename would replace /dev/null by a file.
             let stream = cx.open_output(&self.output);
             let stream = stream.map_err(PathError::when("open", &self.output))?;
             return Ok((Output::Stream(stream), cx.scratch()));
         }
-        let taken = if self.force { Taken::Replace } else { Taken::Refuse };
+        let taken = if self.force { IfExists::Replace } else { IfExists::Refuse };
         let file = OutputFile::create(&Disk::default(), &self.output, taken)?;
         Ok((Output::File(Box::new(file)), folder_of(&self.output)))
     }
 
-    /// As it was given.
+    /// Returns the path as the user wrote it.
     pub(crate) fn path(&self) -> &Path {
         &self.output
     }
 
-    /// Whether it is stdout.
+    /// Returns true if the output is stdout.
     pub(crate) fn is_stdout(&self) -> bool {
         self.output == Path::new("-")
     }
 
-    /// As it is shown.
+    /// Returns the name for messages.
     pub(crate) fn shown(&self) -> String {
         match self.is_stdout() {
             true => "stdout".to_owned(),
@@ -137,7 +137,7 @@ impl io::Write for Output {
 }
 
 impl Output {
-    /// Makes a file durable and gives it its name.
+    /// Syncs a file and renames it to its final name; flushes a stream.
     pub(crate) fn finish(self) -> Result<(), CliError> {
         match self {
             Self::File(file) => Ok(file.finish()?),
@@ -146,24 +146,24 @@ impl Output {
     }
 }
 
-pub(crate) fn run(args: &PackArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &PackArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let repo = cx.open_repo()?;
     let commit = cx.resolve_commit(&repo, &args.rev)?;
     let since = args.since.iter().map(|rev| cx.resolve_commit(&repo, rev));
     let since = since.collect::<Result<Vec<CommitId>, _>>()?;
     let (mut output, scratch) = args.output.open(cx)?;
-    let options = Options { since, scratch, level: repo.config().compression.level };
+    let options = PackOptions { since, scratch, level: repo.config().compression.level };
     let progress = cx.progress();
     let outcome = pack::run(repo.store(), commit, &options, &mut output, &progress)
         .map_err(|source| CliError::Pack { file: args.output.shown(), source: Box::new(source) })?;
     output.finish()?;
     drop(progress);
-    tell(args, (commit, &options.since), &outcome, cx)?;
-    Ok(Done::Well)
+    print_result(args, (commit, &options.since), &outcome, cx)?;
+    Ok(CommandOutcome::Success)
 }
 
 #[derive(Serialize)]
-struct Packed {
+struct PackedJson {
     version: u32,
     r#type: &'static str,
     file: String,
@@ -176,10 +176,10 @@ struct Packed {
     packs_copied: u64,
 }
 
-fn tell(
+fn print_result(
     args: &PackArgs,
     (commit, since): (CommitId, &[CommitId]),
-    outcome: &Outcome,
+    outcome: &PackOutcome,
     cx: &Context,
 ) -> Result<(), CliError> {
     if cx.ui().is_json() {
@@ -187,7 +187,7 @@ fn tell(
         prerequisites.sort_unstable();
         prerequisites.dedup();
         let mut out = cx.ui().out();
-        out.json(&Packed {
+        out.json(&PackedJson {
             version: 1,
             r#type: "packed",
             file: args.output.shown(),
@@ -204,11 +204,11 @@ fn tell(
     let (file, objects) = (args.output.shown(), size::count(outcome.objects, "object"));
     cx.ui().status(format_args!(
         "Packed {commit:.12} into {file}: {objects}, {}, {} of contents",
-        Size(outcome.file_bytes),
-        Size(outcome.raw_bytes),
+        ByteCount(outcome.file_bytes),
+        ByteCount(outcome.raw_bytes),
     ));
     if outcome.objects == 0 {
-        cx.ui().warning(format_args!("there is nothing that the other side lacks"));
+        cx.ui().warning(format_args!("the bundle is empty: the other side has everything"));
     }
     Ok(())
 }

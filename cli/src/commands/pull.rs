@@ -1,7 +1,8 @@
-//! `snap pull`: bring commits from a store elsewhere.
+//! `snap pull`: fetches commits from a remote.
 
 use std::{
     ffi::OsString,
+    iter,
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
@@ -15,50 +16,49 @@ use snap_core::{
 use snap_remote::{
     store::RemoteError,
     transfer::{
-        partly::Part,
-        pull::{self, Outcome},
+        partial::PartialScope,
+        pull::{self, PullOutcome},
     },
 };
 
 use crate::{
-    commands::{commit::named, push, refs},
+    commands::{clone::fetch_ignore_files, commit::named, push, refs},
     context::Context,
-    remote::{Connection, LimitArgs, StatsJson, tracking},
-    report::{CliError, Done},
-    ui::{size, size::Size},
+    remote::{Connection, LimitArgs, RemoteStatsJson, tracking},
+    report::{CliError, CommandOutcome},
+    ui::{size, size::ByteCount, text},
 };
 
 const EXAMPLES: &str = "\
 Examples:
-  snap pull                       the current branch, from the usual remote
+  snap pull                       the current branch, from the default remote
   snap pull origin main           the branch main
   snap pull origin v1.0           a tag
-  snap pull --path src            only what a folder needs
-  snap pull --force               give up what the branch here has more
+  snap pull --path src            only the objects of a folder
+  snap pull --force               overwrite local commits
   snap pull --limit-download 2M --stats
   snap pull s3://bucket/project main
 
-No file of the project is touched. `snap diff` shows what is different from
-them now, `snap restore latest --overwrite` brings them there.";
+`snap diff` compares the files of the project with the new commit,
+`snap restore latest --overwrite` updates them.";
 
-/// Bring commits from a store elsewhere
+/// Download commits from a remote
 ///
-/// Fetches what is missing here, checks it, and moves the branch here forward.
-/// A branch that has commits of its own stays where it is, unless --force is
-/// given; the other's are then to be found as REMOTE/BRANCH. Files of the
-/// project are not touched.
+/// Downloads and verifies the missing objects, then fast-forwards the local branch. A branch with
+/// commits of its own is not moved, unless --force is given; the commits of the remote are then
+/// available as REMOTE/BRANCH. Files of the project are unchanged.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PullArgs {
-    /// Remote or location to pull from; the usual one if not given
+    /// Remote or URL to pull from; default: origin, or the only remote
     #[arg(value_name = "REMOTE|URL")]
     remote: Option<String>,
 
-    /// Branch or tag to pull; the current branch if not given
+    /// Branch or tag to pull; default: the current branch
     #[arg(value_name = "REF")]
     name: Option<String>,
 
-    /// Move the branch here even if it has commits that are not there
+    /// Move the local branch even if it has commits that the remote lacks
     #[arg(short, long)]
     force: bool,
 
@@ -69,60 +69,59 @@ pub(crate) struct PullArgs {
     limits: LimitArgs,
 }
 
-/// What of a ref is wanted.
+/// The part of a ref's history and files that is downloaded.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct PartArgs {
-    /// Commits to bring, the last one included; the rest comes when it is needed
+    /// Number of commits to download; older ones are downloaded on demand
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     depth: Option<u32>,
 
-    /// Path in the snapshots to bring, from their top; may be repeated, and the
-    /// rest comes when it is needed
+    /// Path in the snapshots to download; may be repeated; others are downloaded on demand
     #[arg(long = "path", value_name = "PATH")]
     paths: Vec<OsString>,
 }
 
 impl PartArgs {
-    /// Returns the part to bring, its paths without `.` and empty names.
+    /// Returns the part of the snapshots to fetch, with normalised paths.
     ///
     /// # Errors
-    /// [`CliError::NoPlace`] for a path that no snapshot has, and for the root.
-    pub(crate) fn part(&self) -> Result<Part, CliError> {
+    /// [`CliError::NoPlace`] for a path that cannot be in a snapshot, and for the root.
+    pub(crate) fn part(&self) -> Result<PartialScope, CliError> {
         let plain = |path: &OsString| {
             let path = Path::new(path);
             let names = named(path.to_owned(), path)?.inside;
             Ok(names.iter().map(EntryName::as_bytes).collect::<Vec<_>>().join(&b'/'))
         };
         let paths = self.paths.iter().map(plain).collect::<Result<_, CliError>>()?;
-        Ok(Part { depth: self.depth, paths })
+        Ok(PartialScope { depth: self.depth, paths })
     }
 }
 
-/// What became of the ref here.
+/// The effect of a pull on the local ref.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Action {
-    /// It was not there.
+enum PullAction {
+    /// The ref was created.
     Made,
-    /// It went forward.
+    /// The ref was fast-forwarded.
     Moved,
-    /// It went elsewhere, as was asked.
+    /// The ref was moved by `--force`, without a fast-forward.
     Forced,
-    /// It stands there already.
+    /// The ref was up to date.
     Same,
-    /// It has more than the one there.
+    /// The local ref is ahead of the remote's ref.
     Ahead,
 }
 
-/// A ref here, before and after.
-struct Moved {
+/// A local ref before and after.
+struct PulledRef {
     name: RefName,
     old: Option<CommitId>,
     new: CommitId,
-    action: Action,
+    action: PullAction,
 }
 
-pub(crate) fn run(args: &PullArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &PullArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let mut repo = cx.open_repo()?;
     let names = match &args.name {
         Some(text) => push::names(text)?,
@@ -138,30 +137,32 @@ pub(crate) fn run(args: &PullArgs, cx: &Context) -> Result<Done, CliError> {
         repo = repo.with_distant(Arc::new(connection.packs(cx)?));
     }
     let (name, outcome) = fetch(&repo, &mut connection, (names, &part), cx)?;
+    fetch_ignore_files(&repo, outcome.commit)?;
     let place = &connection.place;
-    tracking::saw((place, &repo), &name, Some(outcome.commit), cx)?;
+    tracking::record_tracking_branch((place, &repo), &name, Some(outcome.commit), cx)?;
     let moved = advance((&repo, &connection), (&name, outcome.commit), args.force, cx)?;
-    tell(&moved, (&outcome, &connection), start.elapsed(), cx)?;
-    Ok(Done::Well)
+    print_result(&moved, (&outcome, &connection), start.elapsed(), cx)?;
+    suggest_restore(&repo, &moved, cx);
+    Ok(CommandOutcome::Success)
 }
 
-/// Fetches the first of these refs that is there.
+/// Fetches the first of these refs that the remote has.
 fn fetch(
     repo: &Repo,
     connection: &mut Connection,
-    (names, part): (Vec<RefName>, &Part),
+    (names, part): (Vec<RefName>, &PartialScope),
     cx: &Context,
-) -> Result<(RefName, Outcome), CliError> {
+) -> Result<(RefName, PullOutcome), CliError> {
     let progress = cx.progress();
     let level = repo.config().compression.level;
     let Connection { store, runtime, .. } = connection;
     first_of(names, cx, |name| {
-        let options = pull::Options { name: name.clone(), level, part: part.clone() };
+        let options = pull::PullOptions { name: name.clone(), level, part: part.clone() };
         pull::run(repo.store(), store, &options, (runtime, &progress))
     })
 }
 
-/// Does `work` with the first of these refs that is there.
+/// Calls `work` with the first of these refs that the remote has.
 pub(super) fn first_of<T>(
     names: Vec<RefName>,
     cx: &Context,
@@ -180,35 +181,35 @@ pub(super) fn first_of<T>(
     Err(missing.map_or(CliError::NoBranch, CliError::from))
 }
 
-/// Moves the ref here to where it stands there, if that goes forward.
+/// Moves the local ref to the remote's commit, if that is a fast-forward or forced.
 fn advance(
     (repo, connection): (&Repo, &Connection),
     (name, new): (&RefName, CommitId),
     force: bool,
     cx: &Context,
-) -> Result<Moved, CliError> {
+) -> Result<PulledRef, CliError> {
     let old = repo.refs().read(name)?;
     let is_branch = name.kind() == RefKind::Branch;
     let action = match old {
-        None => Action::Made,
-        Some(old) if old == new => Action::Same,
-        Some(old) if is_branch && refs::is_before(repo, old, new)? => Action::Moved,
-        Some(old) if is_branch && refs::is_before(repo, new, old)? => Action::Ahead,
-        Some(_) if force => Action::Forced,
+        None => PullAction::Made,
+        Some(old) if old == new => PullAction::Same,
+        Some(old) if is_branch && refs::is_before(repo, old, new)? => PullAction::Moved,
+        Some(old) if is_branch && refs::is_before(repo, new, old)? => PullAction::Ahead,
+        Some(_) if force => PullAction::Forced,
         Some(_) => {
             let (noun, name) = (name.kind().noun(), name.short().to_owned());
             let remote = connection.place.shown();
             return Err(CliError::Diverged { noun, name, remote });
         }
     };
-    let action = if force && action == Action::Ahead { Action::Forced } else { action };
-    if matches!(action, Action::Made | Action::Moved | Action::Forced) {
+    let action = if force && action == PullAction::Ahead { PullAction::Forced } else { action };
+    if matches!(action, PullAction::Made | PullAction::Moved | PullAction::Forced) {
         let reason = format!("pull: {}", connection.place.shown());
         cx.with_change(repo.config(), &reason, |change| {
             repo.refs().update(name, old, Some(new), change)
         })?;
     }
-    Ok(Moved { name: name.clone(), old, new, action })
+    Ok(PulledRef { name: name.clone(), old, new, action })
 }
 
 #[derive(Serialize)]
@@ -219,19 +220,19 @@ struct PulledJson<'a> {
     location: String,
     name: &'a str,
     kind: &'static str,
-    action: Action,
+    action: PullAction,
     old: Option<String>,
     new: String,
     objects_new: u64,
     bytes_added: u64,
     bytes_stored: u64,
     bytes_received: u64,
-    stats: StatsJson,
+    stats: RemoteStatsJson,
 }
 
-fn tell(
-    moved: &Moved,
-    (outcome, connection): (&Outcome, &Connection),
+fn print_result(
+    moved: &PulledRef,
+    (outcome, connection): (&PullOutcome, &Connection),
     took: Duration,
     cx: &Context,
 ) -> Result<(), CliError> {
@@ -261,31 +262,50 @@ fn tell(
         cx.ui().status(format_args!(
             "Received {}, {}, from {}{}",
             size::count(outcome.added.objects, "object"),
-            Size(outcome.received_bytes),
+            ByteCount(outcome.received_bytes),
             place.shown(),
             push::pace(outcome.received_bytes, took),
-        ));
-    }
-    let is_here = matches!(moved.action, Action::Made | Action::Moved | Action::Forced);
-    if is_here && moved.name.kind() == RefKind::Branch {
-        cx.ui().status(format_args!(
-            "No file was touched; `snap restore {} --overwrite --delete -n` lists what a restore \
-             would change",
-            crate::ui::text::word(moved.name.short().as_bytes())
         ));
     }
     Ok(())
 }
 
-fn line(Moved { name, old, new, action }: &Moved) -> String {
+/// Names the command that updates the files after the branch moved. In a partial clone, it
+/// restores a path of the scope: a restore of the whole branch would end the partial clone.
+fn suggest_restore(repo: &Repo, moved: &PulledRef, cx: &Context) {
+    let has_moved =
+        matches!(moved.action, PullAction::Made | PullAction::Moved | PullAction::Forced);
+    if !has_moved || moved.name.kind() != RefKind::Branch {
+        return;
+    }
+    let mut revision = moved.name.short().as_bytes().to_vec();
+    // The branch has moved, so an unreadable scope is not an error of the pull.
+    let scope = repo.scope().ok().flatten().unwrap_or_default();
+    if let Some(path) = scope.first() {
+        for (name, separator) in path.iter().zip(iter::once(b':').chain(iter::repeat(b'/'))) {
+            revision.push(separator);
+            revision.extend_from_slice(name.as_bytes());
+        }
+    }
+    cx.ui().status(format_args!(
+        "Files are unchanged; `snap restore {} --overwrite --delete -n` lists what a restore would \
+         change{}",
+        text::word(&revision),
+        if scope.len() > 1 { "; restore each path of the partial clone" } else { "" }
+    ));
+}
+
+fn line(PulledRef { name, old, new, action }: &PulledRef) -> String {
     let short = name.short();
     let old = old.map(|id| format!("{id:.12}")).unwrap_or_default();
     let what = match action {
-        Action::Made => format!("new {} at {new:.12}", name.kind().noun()),
-        Action::Moved => format!("{old}..{new:.12}"),
-        Action::Forced => format!("{old}...{new:.12}, forced"),
-        Action::Same => format!("is at {new:.12}, nothing is new"),
-        Action::Ahead => format!("is at {old} and has more than there; `snap push` sends it"),
+        PullAction::Made => format!("new {} at {new:.12}", name.kind().noun()),
+        PullAction::Moved => format!("{old}..{new:.12}"),
+        PullAction::Forced => format!("{old}...{new:.12}, forced"),
+        PullAction::Same => format!("is at {new:.12}, up to date"),
+        PullAction::Ahead => {
+            format!("is at {old}, ahead of the remote; `snap push` sends the new commits")
+        }
     };
     format!("{short} -> {short}  {what}")
 }

@@ -1,4 +1,4 @@
-//! `snap push`: bring commits to a store elsewhere.
+//! `snap push`: sends commits to a remote.
 
 use std::{
     io::Write,
@@ -11,44 +11,44 @@ use snap_core::{
     repo::{Head, RefError, RefName, Repo, ref_name::RefKind},
 };
 use snap_remote::{
-    service::traffic::Counts,
+    service::traffic::TrafficCounts,
     store::{INDEX, RemoteError},
-    transfer::push::{self, Move, Options, Outcome, Pushed, Update},
+    transfer::push::{self, AllowedMove, PushOptions, PushOutcome, PushedRef, RefUpdate},
 };
 
 use crate::{
     commands::{pull, refs},
     context::Context,
-    remote::{self, Connection, Cost, LimitArgs, Place, StatsJson, tracking},
-    report::{CliError, Done},
-    ui::{size, size::Size, text},
+    remote::{self, Connection, Cost, LimitArgs, RemoteSpec, RemoteStatsJson, tracking},
+    report::{CliError, CommandOutcome},
+    ui::{size, size::ByteCount, text},
 };
 
 const EXAMPLES: &str = "\
 Examples:
-  snap push                        the current branch, to the usual remote
+  snap push                        the current branch, to the default remote
   snap push origin main v1.0       a branch and a tag
-  snap push --all --tags           all of them
-  snap push --dry-run              what would be sent, and what it costs
-  snap push --force                give up what the branch there has more
-  snap push --delete old           remove a branch there
+  snap push --all --tags           all branches and tags
+  snap push --dry-run              what would be sent and what it would cost
+  snap push --force                overwrite newer commits of the remote
+  snap push --delete old           delete a branch of the remote
   snap push --limit-upload 500K --stats
-  snap push s3://bucket/project    without a name for it";
+  snap push s3://bucket/project    a URL instead of a remote";
 
-/// Bring commits to a store elsewhere
+/// Send commits to a remote
 ///
-/// Sends what is missing there, then moves the branch. A branch there goes
-/// forward only, unless --force is given; what somebody else pushed meanwhile
-/// is never lost silently. Where there is no store yet, one is made. Interrupted
-/// and run again, it goes on: what has arrived is not sent again.
+/// Sends the missing objects, then moves the branch of the remote. The branch is only
+/// fast-forwarded, unless --force is given, so commits pushed by others are not lost. A missing
+/// store is created. If a push is interrupted, run it again to continue; uploaded objects are not
+/// sent again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PushArgs {
-    /// Remote or location to push to; the usual one if not given
+    /// Remote or URL to push to; default: origin, or the only remote
     #[arg(value_name = "REMOTE|URL")]
     remote: Option<String>,
 
-    /// Branches and tags to push; the current branch if not given
+    /// Branches and tags to push; default: the current branch
     #[arg(value_name = "REF")]
     refs: Vec<String>,
 
@@ -60,15 +60,15 @@ pub(crate) struct PushArgs {
     #[arg(long)]
     tags: bool,
 
-    /// Move branches and tags there wherever they stand here
+    /// Overwrite branches and tags on the remote
     #[arg(short, long)]
     force: bool,
 
-    /// Branch or tag to remove there; may be repeated
+    /// Branch or tag to delete on the remote; may be repeated
     #[arg(short, long, value_name = "REF", conflicts_with_all = ["refs", "all", "tags", "dry_run"])]
     delete: Vec<String>,
 
-    /// Only tell what would be sent, and what it costs
+    /// Show what would be sent and what it would cost
     #[arg(short = 'n', long)]
     dry_run: bool,
 
@@ -76,16 +76,16 @@ pub(crate) struct PushArgs {
     limits: LimitArgs,
 }
 
-/// A ref that is to stand somewhere else there.
-struct Wanted {
+/// A ref of the remote that will be moved, with its new commit.
+struct RefToPush {
     name: RefName,
     commit: CommitId,
 }
 
-/// What became of a ref there.
+/// The effect of a push on a ref of the remote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Action {
+enum PushAction {
     Made,
     Moved,
     Forced,
@@ -94,30 +94,30 @@ enum Action {
     Refused,
 }
 
-/// A ref there, before and after.
-struct Moved {
+/// A ref of the remote before and after.
+struct RefMove {
     name: RefName,
     old: Option<CommitId>,
     new: Option<CommitId>,
-    action: Action,
-    /// Why it did not move.
+    action: PushAction,
+    /// The reason why it did not move.
     error: Option<RemoteError>,
 }
 
-pub(crate) fn run(args: &PushArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &PushArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let repo = cx.open_repo()?;
     let mut connection = cx.connect(cx.remote(args.remote.as_deref().into())?, &args.limits)?;
     cx.check_target(&connection)?;
     if !args.delete.is_empty() {
         return delete(args, (&repo, &connection), cx);
     }
-    let update = |Wanted { name, commit }| Update {
+    let update = |RefToPush { name, commit }| RefUpdate {
         name,
         commit,
-        moves: if args.force { Move::Force } else { Move::Forward },
+        moves: if args.force { AllowedMove::Force } else { AllowedMove::Forward },
     };
     let refs = wanted(args, &repo)?.into_iter().map(update).collect();
-    let options = Options { refs, scratch: cx.scratch() };
+    let options = PushOptions { refs, scratch: cx.scratch() };
     if args.dry_run {
         return dry_run(&options, (&repo, &mut connection), cx);
     }
@@ -128,73 +128,85 @@ pub(crate) fn run(args: &PushArgs, cx: &Context) -> Result<Done, CliError> {
         push::run(&repo, store, &options, (runtime, &progress))
             .map_err(|error| cx.remote_error(error))?
     };
-    let Outcome { refs, objects, sent_again, raw_bytes, sent_bytes, packs, resumed, mended } =
+    let PushOutcome { refs, objects, sent_again, raw_bytes, sent_bytes, packs, resumed, mended } =
         outcome;
     let mut moved = moved(&repo, refs)?;
     for moved in moved.iter().filter(|moved| moved.error.is_none()) {
         note((&connection.place, &repo), &moved.name, moved.new, cx);
     }
     let sent = Sent { objects, sent_again, raw_bytes, bytes: sent_bytes, packs, resumed, mended };
-    tell((&moved, &sent), &connection, start.elapsed(), cx)?;
+    print_result((&moved, &sent), &connection, start.elapsed(), cx)?;
     ended(&mut moved, cx)
 }
 
-/// Notes here where a ref stands there now. That it moved is told in any case.
-fn note(place: (&Place, &Repo), name: &RefName, at: Option<CommitId>, cx: &Context) {
-    if let Err(error) = tracking::saw(place, name, at, cx) {
+/// Records the new value of a remote's ref here. If that fails, the push still succeeds, with a
+/// warning.
+fn note(place: (&RemoteSpec, &Repo), name: &RefName, at: Option<CommitId>, cx: &Context) {
+    if let Err(error) = tracking::record_tracking_branch(place, name, at, cx) {
         let (place, name) = (place.0.shown(), name.short());
-        cx.ui().warning(format_args!("where {name} stands at {place} is not noted here: {error}"));
+        cx.ui().warning(format_args!(
+            "the tracking branch of {name} at {place} was not updated: {error}"
+        ));
     }
 }
 
-/// How the command ends: the first that was refused says why.
-fn ended(moved: &mut [Moved], cx: &Context) -> Result<Done, CliError> {
+/// Returns the result of the command: the first refused ref decides.
+fn ended(moved: &mut [RefMove], cx: &Context) -> Result<CommandOutcome, CliError> {
     match moved.iter_mut().find_map(|moved| moved.error.take()) {
         Some(error) => Err(cx.remote_error(error)),
-        None => Ok(Done::Well),
+        None => Ok(CommandOutcome::Success),
     }
 }
 
-/// What became of refs, as it is told.
-fn moved(repo: &Repo, refs: Vec<Pushed>) -> Result<Vec<Moved>, CliError> {
-    let each = |Pushed { name, before: old, after, result }| {
+/// Converts the results of a push for the output.
+fn moved(repo: &Repo, refs: Vec<PushedRef>) -> Result<Vec<RefMove>, CliError> {
+    let each = |PushedRef { name, before: old, after, result }| {
         let action = match (old, &result) {
-            (_, Err(_)) => Action::Refused,
-            (None, Ok(())) => Action::Made,
-            (Some(old), Ok(())) if old == after => Action::Same,
-            (Some(old), Ok(())) if is_forward(repo, old, after)? => Action::Moved,
-            (Some(_), Ok(())) => Action::Forced,
+            (_, Err(_)) => PushAction::Refused,
+            (None, Ok(())) => PushAction::Made,
+            (Some(old), Ok(())) if old == after => PushAction::Same,
+            (Some(old), Ok(())) if is_forward(repo, old, after)? => PushAction::Moved,
+            (Some(_), Ok(())) => PushAction::Forced,
         };
-        Ok(Moved { name, old, new: Some(after), action, error: result.err() })
+        Ok(RefMove { name, old, new: Some(after), action, error: result.err() })
     };
     refs.into_iter().map(each).collect()
 }
 
-/// Removes refs there; what they stood for stays.
+/// Deletes refs of the remote; their objects stay.
 fn delete(
     args: &PushArgs,
     (repo, connection): (&Repo, &Connection),
     cx: &Context,
-) -> Result<Done, CliError> {
+) -> Result<CommandOutcome, CliError> {
     let mut all = Vec::new();
     for text in &args.delete {
         let (name, old) = pull::first_of(names(text)?, cx, |name| {
             push::delete(&connection.store, name, None, &connection.runtime)
         })?;
         note((&connection.place, repo), &name, None, cx);
-        all.push(Moved { name, old, new: None, action: Action::Deleted, error: None });
+        all.push(RefMove { name, old, new: None, action: PushAction::Deleted, error: None });
     }
-    tell((&all, &Sent::default()), connection, Duration::ZERO, cx)?;
-    Ok(Done::Well)
+    print_result((&all, &Sent::default()), connection, Duration::ZERO, cx)?;
+    // The deletion succeeded, so errors of reading HEAD are ignored.
+    if let Ok(head) = connection.runtime.block_on(connection.store.default_branch())
+        && all.iter().any(|moved| moved.name == head)
+    {
+        let branch = head.short();
+        cx.ui().warning(format_args!(
+            "`{branch}` was the default branch there; new clones start with another one"
+        ));
+    }
+    Ok(CommandOutcome::Success)
 }
 
-/// The refs that are to be pushed, and where they stand here.
-fn wanted(args: &PushArgs, repo: &Repo) -> Result<Vec<Wanted>, CliError> {
+/// Lists the refs to push, with their local commits.
+fn wanted(args: &PushArgs, repo: &Repo) -> Result<Vec<RefToPush>, CliError> {
     let mut wanted = Vec::new();
     for (asked, kind) in [(args.all, RefKind::Branch), (args.tags, RefKind::Tag)] {
         if asked {
             let all = repo.refs().list(kind)?.into_iter();
-            wanted.extend(all.map(|(name, commit)| Wanted { name, commit }));
+            wanted.extend(all.map(|(name, commit)| RefToPush { name, commit }));
         }
     }
     for text in &args.refs {
@@ -208,16 +220,16 @@ fn wanted(args: &PushArgs, repo: &Repo) -> Result<Vec<Wanted>, CliError> {
     Ok(wanted)
 }
 
-/// The branch that commits go to.
-fn current(repo: &Repo) -> Result<Wanted, CliError> {
+/// Returns the current branch.
+fn current(repo: &Repo) -> Result<RefToPush, CliError> {
     let Head::Branch(name) = repo.refs().head()? else { return Err(CliError::NoBranch) };
     match repo.refs().read(&name)? {
-        Some(commit) => Ok(Wanted { name, commit }),
+        Some(commit) => Ok(RefToPush { name, commit }),
         None => Err(snap_core::repo::SpecError::Unborn { branch: name }.into()),
     }
 }
 
-/// The names that a text may be meant to be, in order of preference.
+/// Lists the refs that a text may name, in order of precedence.
 pub(crate) fn names(text: &str) -> Result<Vec<RefName>, CliError> {
     let short = text.strip_prefix("refs/").unwrap_or(text);
     Ok(match short.split_once('/') {
@@ -227,33 +239,33 @@ pub(crate) fn names(text: &str) -> Result<Vec<RefName>, CliError> {
     })
 }
 
-fn named(text: &str, repo: &Repo) -> Result<Wanted, CliError> {
+fn named(text: &str, repo: &Repo) -> Result<RefToPush, CliError> {
     let names = names(text)?;
     for name in &names {
         if let Some(commit) = repo.refs().read(name)? {
-            return Ok(Wanted { name: name.clone(), commit });
+            return Ok(RefToPush { name: name.clone(), commit });
         }
     }
     let [name, ..] = names.as_slice() else { return Err(CliError::NoBranch) };
     Err(RefError::Unknown { name: name.clone() }.into())
 }
 
-/// Whether nothing that is there is given up.
+/// Returns true if the move is a fast-forward, which loses no commits.
 fn is_forward(repo: &Repo, old: CommitId, new: CommitId) -> Result<bool, CliError> {
     Ok(repo.store().locate(&old.object())?.is_some() && refs::is_before(repo, old, new)?)
 }
 
-/// What was sent for all refs together.
+/// The totals of a push of all refs.
 #[derive(Default)]
 struct Sent {
     objects: u64,
-    /// Objects among them that the remote had lost.
+    /// Objects that the remote had before and lost.
     sent_again: u64,
     raw_bytes: u64,
     bytes: u64,
     packs: u64,
     resumed: u64,
-    /// What was lost or damaged besides, and is right again.
+    /// Other files of the remote that were lost or damaged, and were repaired.
     mended: Vec<String>,
 }
 
@@ -263,7 +275,7 @@ struct PushedJson<'a> {
     r#type: &'static str,
     remote: Option<&'a str>,
     location: String,
-    refs: Vec<RefJson<'a>>,
+    refs: Vec<PushedRefJson<'a>>,
     objects: u64,
     objects_sent_again: u64,
     bytes: u64,
@@ -271,7 +283,7 @@ struct PushedJson<'a> {
     packs: u64,
     packs_resumed: u64,
     mended: &'a [String],
-    stats: StatsJson,
+    stats: RemoteStatsJson,
 }
 
 #[derive(Serialize)]
@@ -280,7 +292,7 @@ struct PlanJson<'a> {
     r#type: &'static str,
     remote: Option<&'a str>,
     location: String,
-    refs: Vec<RefJson<'a>>,
+    refs: Vec<PushedRefJson<'a>>,
     objects: u64,
     bytes: u64,
     bytes_to_send: u64,
@@ -289,24 +301,24 @@ struct PlanJson<'a> {
     requests_by_kind: serde_json::Map<String, serde_json::Value>,
     cost: f64,
     currency: String,
-    stats: StatsJson,
+    stats: RemoteStatsJson,
 }
 
-/// A ref there, before and after.
+/// A ref of the remote before and after.
 #[derive(Serialize)]
-struct RefJson<'a> {
+struct PushedRefJson<'a> {
     name: &'a str,
     kind: &'static str,
-    action: Action,
+    action: PushAction,
     old: Option<String>,
     new: Option<String>,
     error: Option<String>,
 }
 
-impl<'a> RefJson<'a> {
-    fn of(moved: &'a [Moved]) -> Vec<Self> {
+impl<'a> PushedRefJson<'a> {
+    fn of(moved: &'a [RefMove]) -> Vec<Self> {
         let id = |id: CommitId| id.to_string();
-        let each = |moved: &'a Moved| Self {
+        let each = |moved: &'a RefMove| Self {
             name: moved.name.short(),
             kind: moved.name.kind().noun(),
             action: moved.action,
@@ -318,12 +330,12 @@ impl<'a> RefJson<'a> {
     }
 }
 
-/// Tells what a push would do.
+/// Reports what a push would do.
 fn dry_run(
-    options: &Options<'_>,
+    options: &PushOptions<'_>,
     (repo, connection): (&Repo, &mut Connection),
     cx: &Context,
-) -> Result<Done, CliError> {
+) -> Result<CommandOutcome, CliError> {
     let plan = {
         let progress = cx.progress();
         let Connection { store, runtime, .. } = connection;
@@ -331,7 +343,7 @@ fn dry_run(
             .map_err(|error| cx.remote_error(error))?
     };
     let by_kind = plan.requests_by_kind;
-    let counts = Counts { by_kind, bytes_sent: plan.bytes, ..Counts::default() };
+    let counts = TrafficCounts { by_kind, bytes_sent: plan.bytes, ..TrafficCounts::default() };
     let cost = Cost::of(&counts, &cx.settings_here()?.0.prices());
     let (requests, place) = (plan.requests(), &connection.place);
     let mut moved = moved(repo, plan.refs)?;
@@ -342,7 +354,7 @@ fn dry_run(
             r#type: "would-push",
             remote: place.name.as_deref(),
             location: place.location.to_string(),
-            refs: RefJson::of(&moved),
+            refs: PushedRefJson::of(&moved),
             objects: plan.objects,
             bytes: plan.raw_bytes,
             bytes_to_send: plan.bytes,
@@ -358,7 +370,12 @@ fn dry_run(
             writeln!(out, "{}", line(moved))?;
         }
         writeln!(out, "objects   {}", size::grouped(plan.objects))?;
-        writeln!(out, "bytes     {} in {}", Size(plan.bytes), size::count(plan.packs, "pack"))?;
+        writeln!(
+            out,
+            "bytes     {} in {}",
+            ByteCount(plan.bytes),
+            size::count(plan.packs, "pack")
+        )?;
         writeln!(out, "requests  {}", size::grouped(requests))?;
         writeln!(out, "cost      {cost}")?;
     }
@@ -366,8 +383,8 @@ fn dry_run(
     ended(&mut moved, cx)
 }
 
-fn tell(
-    (moved, sent): (&[Moved], &Sent),
+fn print_result(
+    (moved, sent): (&[RefMove], &Sent),
     connection: &Connection,
     took: Duration,
     cx: &Context,
@@ -380,7 +397,7 @@ fn tell(
             r#type: "pushed",
             remote: place.name.as_deref(),
             location: place.location.to_string(),
-            refs: RefJson::of(moved),
+            refs: PushedRefJson::of(moved),
             objects: sent.objects,
             objects_sent_again: sent.sent_again,
             bytes: sent.raw_bytes,
@@ -394,73 +411,83 @@ fn tell(
     }
     let ui = cx.ui();
     moved.iter().for_each(|moved| ui.status(format_args!("{}", line(moved))));
-    let stand = moved.iter().all(|moved| moved.action == Action::Same);
-    for key in &sent.mended {
-        let key = text::line(key.as_bytes());
-        let or_gone = match key.starts_with(INDEX) {
-            true => ", or removed if nothing here knows what it named",
-            false => "",
-        };
-        ui.status(format_args!("{key} was lost or damaged there, and is right again{or_gone}"));
-    }
+    let stand = moved.iter().all(|moved| moved.action == PushAction::Same);
+    report_repaired_files(&sent.mended, cx);
     if !moved.is_empty() && stand && sent.objects == 0 && sent.mended.is_empty() {
-        ui.status(format_args!("Nothing to push: {} has it all", place.shown()));
+        ui.status(format_args!("Nothing to push: {} is up to date", place.shown()));
     } else if sent.objects > 0 {
         ui.status(format_args!(
             "Sent {}, {}, to {}{}",
             size::count(sent.objects, "object"),
-            Size(sent.bytes),
+            ByteCount(sent.bytes),
             place.shown(),
             pace(sent.bytes, took),
         ));
     }
     if sent.sent_again > 0 {
         let objects = size::count(sent.sent_again, "object");
-        ui.status(format_args!("{objects} of them had been lost there, and were sent again"));
+        ui.status(format_args!("Sent {objects} again that had been lost there"));
     }
     if sent.resumed > 0 {
-        ui.status(format_args!("{} had arrived before", size::count(sent.resumed, "pack")));
+        ui.status(format_args!("Already uploaded: {}", size::count(sent.resumed, "pack")));
     }
     Ok(())
 }
 
-/// Such as `main -> main  1234abcd..5678ef01`.
-fn line(Moved { name, old, new, action, error }: &Moved) -> String {
-    let short = name.short();
+/// Formats a ref, such as `main -> main 1234abcd..5678ef01`.
+fn line(RefMove { name, old, new, action, error }: &RefMove) -> String {
+    let short = text::line(name.short().as_bytes());
     let id = |id: &Option<CommitId>| id.map(|id| format!("{id:.12}")).unwrap_or_default();
     let (old, new) = (id(old), id(new));
     let what = match action {
-        Action::Made => format!("new {} at {new}", name.kind().noun()),
-        Action::Moved => format!("{old}..{new}"),
-        Action::Forced => format!("{old}...{new}, forced"),
-        Action::Same => format!("is at {new}"),
-        Action::Deleted if old.is_empty() => return format!("{short}  deleted, it was damaged"),
-        Action::Deleted => return format!("{short}  deleted, it was at {old}"),
-        // A reply may have been lost, or not been waited for.
-        Action::Refused if matches!(error, Some(RemoteError::Service(_))) => match old.as_str() {
-            "" => format!("it was not there, and may be at {new} now"),
-            old => format!("it was at {old}, and may be at {new} now"),
-        },
-        Action::Refused if matches!(error, Some(RemoteError::Damaged { .. })) => {
-            "refused: it is damaged there".to_owned()
+        PushAction::Made => format!("new {} at {new}", name.kind().noun()),
+        PushAction::Moved => format!("{old}..{new}"),
+        PushAction::Forced => format!("{old}...{new}, forced"),
+        PushAction::Same => format!("is at {new}"),
+        PushAction::Deleted if old.is_empty() => {
+            return format!("{short}  deleted; it was damaged");
         }
-        Action::Refused => match old.as_str() {
-            "" => format!("refused: it is not there, and not at {new}"),
-            old => format!("refused: it is at {old}, not at {new}"),
+        PushAction::Deleted => return format!("{short}  deleted; it was at {old}"),
+        PushAction::Refused => match (error, old.as_str()) {
+            (Some(RemoteError::Service(error)), _) if error.reason.is_settled() => {
+                format!("rejected: {}", text::line(error.why().as_bytes()))
+            }
+            // The server may have moved the ref although its response was lost or cancelled.
+            (Some(RemoteError::Service(_)), "") => {
+                format!("unknown whether it was created at {new}: the connection broke")
+            }
+            (Some(RemoteError::Service(_)), old) => {
+                format!("unknown whether it moved from {old} to {new}: the connection broke")
+            }
+            (Some(RemoteError::Damaged { .. }), _) => "rejected: it is damaged there".to_owned(),
+            (_, "") => "rejected: it does not exist there".to_owned(),
+            (_, old) => format!("rejected: the remote has newer commits; it is at {old}"),
         },
     };
     format!("{short} -> {short}  {what}")
 }
 
-/// What takes less is not worth a word.
+/// Shorter durations are not shown.
 const LEAST_SECONDS: f64 = 0.1;
 
-/// How long something took and how fast it was, where that says anything.
+/// Formats a duration and a rate; empty if they mean nothing.
 pub(crate) fn pace(bytes: u64, took: Duration) -> String {
     let seconds = took.as_secs_f64();
     if bytes == 0 || seconds < LEAST_SECONDS {
         return String::new();
     }
-    let rate = Size((bytes as f64 / seconds) as u64);
+    let rate = ByteCount((bytes as f64 / seconds) as u64);
     format!(", {rate}/s in {seconds:.1} s")
+}
+
+/// Reports the files of a remote, other than packs, that were repaired.
+pub(super) fn report_repaired_files(keys: &[String], cx: &Context) {
+    for key in keys {
+        let key = text::line(key.as_bytes());
+        let or_gone = match key.starts_with(INDEX) {
+            true => ", or removed after its packs were listed again",
+            false => "",
+        };
+        cx.ui().status(format_args!("{key} was lost or damaged there, and was repaired{or_gone}"));
+    }
 }

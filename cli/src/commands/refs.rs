@@ -1,4 +1,4 @@
-//! What commands that move branches and tags have in common.
+//! Shared code of the commands that list and move branches and tags.
 
 use std::io::{self, Write};
 
@@ -8,27 +8,29 @@ use snap_core::{
     repo::{
         Head, RefError, RefName, Repo,
         history::{History, Parents},
-        ref_log::Line,
+        ref_log::RefLogEntry,
         ref_name::RefKind,
+        refs::ExpectedRef,
     },
 };
 
 use crate::{
+    commands::verify::chain,
     context::Context,
-    report::CliError,
+    report::{CliError, CommandOutcome, hint},
     ui::{Out, text, time},
 };
 
-/// What to do when the name is taken.
+/// How to treat a name that is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
-    /// Say so.
+pub(super) enum OnExistingRef {
+    /// Fail.
     Refuse,
-    /// Move it.
+    /// Move the ref.
     Move,
 }
 
-impl From<bool> for Taken {
+impl From<bool> for OnExistingRef {
     fn from(force: bool) -> Self {
         if force { Self::Move } else { Self::Refuse }
     }
@@ -37,28 +39,31 @@ impl From<bool> for Taken {
 #[derive(Serialize)]
 struct RefJson<'a> {
     version: u32,
+    r#type: &'static str,
     name: &'a str,
     kind: &'static str,
     id: String,
     current: bool,
 }
 
-/// A change that was made.
+/// A change of a ref.
 #[derive(Serialize)]
-struct ChangeJson<'a> {
+struct RefChangeJson<'a> {
     version: u32,
+    r#type: &'static str,
     action: &'static str,
     kind: &'static str,
     name: &'a str,
-    /// Where it points now.
+    /// The commit after the change.
     id: Option<String>,
-    /// Where it pointed before.
+    /// The commit before the change.
     old: Option<String>,
 }
 
 #[derive(Serialize)]
 struct LineJson<'a> {
     version: u32,
+    r#type: &'static str,
     name: &'a str,
     time: String,
     old: String,
@@ -67,9 +72,39 @@ struct LineJson<'a> {
     reason: &'a str,
 }
 
-/// Lists branches or tags with the commit of each.
-pub(super) fn list(cx: &Context, repo: &Repo, kind: RefKind) -> Result<(), CliError> {
-    let refs = repo.refs().list(kind)?;
+/// Returns the branches or tags that can be read. Prints warnings about damaged and lost ones and
+/// about misnamed files, so that one of these does not stop a command that does not need it.
+pub(super) fn readable(
+    cx: &Context,
+    repo: &Repo,
+    kind: RefKind,
+) -> Result<Vec<(RefName, CommitId)>, CliError> {
+    Ok(readable_of(cx, repo, kind)?.0)
+}
+
+/// Returns the same refs as [`readable`], and true if there were no warnings.
+fn readable_of(
+    cx: &Context,
+    repo: &Repo,
+    kind: RefKind,
+) -> Result<(Vec<(RefName, CommitId)>, bool), CliError> {
+    let (refs, damaged) = repo.refs().list_readable(kind)?;
+    let lost = repo.lost_refs()?.into_iter().filter(|(name, _)| name.kind() == kind);
+    let lost = lost.map(|(name, at)| RefError::Lost { name, at });
+    let misnamed = repo.refs().misnamed(kind)?;
+    let mut is_whole = true;
+    for error in damaged.into_iter().map(|(_, error)| error).chain(lost).chain(misnamed) {
+        let error = CliError::from(error);
+        let hint = hint(&error).map(|hint| format!(" ({hint})")).unwrap_or_default();
+        cx.ui().warning_once(&format!("{}{hint}", chain(&error)));
+        is_whole = false;
+    }
+    Ok((refs, is_whole))
+}
+
+/// Lists branches or tags with their commits.
+pub(super) fn list(cx: &Context, repo: &Repo, kind: RefKind) -> Result<CommandOutcome, CliError> {
+    let (refs, is_whole) = readable_of(cx, repo, kind)?;
     let head = repo.refs().head()?;
     let is_current = |name: &RefName| matches!(&head, Head::Branch(branch) if branch == name);
     let width = refs.iter().map(|(name, _)| name.short().len()).max().unwrap_or(0);
@@ -78,7 +113,14 @@ pub(super) fn list(cx: &Context, repo: &Repo, kind: RefKind) -> Result<(), CliEr
         let (short, current) = (name.short(), is_current(name));
         if cx.ui().is_json() {
             let id = id.to_string();
-            out.json(&RefJson { version: 1, name: short, kind: kind.noun(), id, current })?;
+            out.json(&RefJson {
+                version: 1,
+                r#type: "ref",
+                name: short,
+                kind: kind.noun(),
+                id,
+                current,
+            })?;
             continue;
         }
         let mark = match kind {
@@ -95,48 +137,56 @@ pub(super) fn list(cx: &Context, repo: &Repo, kind: RefKind) -> Result<(), CliEr
     out.finish()?;
     if let (RefKind::Branch, Head::Branch(branch)) = (kind, &head)
         && refs.iter().all(|(name, _)| name != branch)
+        && is_whole
     {
-        cx.ui().status(format_args!("On branch {}, which has no commit yet", branch.short()));
+        cx.ui().status(format_args!("On branch {}; no commit yet", branch.short()));
     }
-    Ok(())
+    Ok(if is_whole { CommandOutcome::Success } else { CommandOutcome::Damaged })
 }
 
-/// Makes a branch or tag at `rev`, or moves it there.
+/// Creates a branch or tag at `rev`, or moves it there.
 pub(super) fn make(
     cx: &Context,
     repo: &Repo,
     (name, rev): (&RefName, &str),
-    taken: Taken,
+    taken: OnExistingRef,
 ) -> Result<(), CliError> {
     let id = cx.resolve_commit(repo, rev)?;
     let (noun, short) = (name.kind().noun(), name.short());
     let reason = format!("{noun}: at {rev}");
     let old = match (taken, repo.refs().read(name)) {
-        (Taken::Refuse, _) => None,
-        (Taken::Move, Err(RefError::Damaged { .. })) => {
+        (OnExistingRef::Refuse, _) => None,
+        (OnExistingRef::Move, Err(RefError::Damaged { .. })) => {
             cx.with_change(repo.config(), &reason, |change| repo.refs().repair(name, id, change))?;
             cx.ui().status(format_args!("Repaired {noun} {short}, now at {id:.12}"));
-            return tell_change(cx, "repaired", name, (Some(id), None));
+            return print_change(cx, "repaired", name, (Some(id), None));
         }
-        (Taken::Move, old) => old?,
+        (OnExistingRef::Move, old) => old?,
     };
     if old.is_none() {
         name.check_new()?;
     }
+    let lost = repo.lost_ref(name)?;
+    if let (OnExistingRef::Refuse, Some(lost)) = (taken, lost)
+        && lost != id
+    {
+        return Err(RefError::Lost { name: name.clone(), at: lost }.into());
+    }
+    let expected = lost.map_or(ExpectedRef::At(old), ExpectedRef::Lost);
     cx.with_change(repo.config(), &reason, |change| {
-        repo.refs().update(name, old, Some(id), change)
+        repo.refs().swap(name, expected, Some(id), change).map(drop)
     })?;
     match old {
         Some(old) => {
             cx.ui().status(format_args!("Moved {noun} {short} from {old:.12} to {id:.12}"))
         }
-        None => cx.ui().status(format_args!("Made {noun} {short} at {id:.12}")),
+        None => cx.ui().status(format_args!("Created {noun} {short} at {id:.12}")),
     }
-    tell_change(cx, if old.is_some() { "moved" } else { "made" }, name, (Some(id), old))
+    print_change(cx, if old.is_some() { "moved" } else { "made" }, name, (Some(id), old))
 }
 
-/// Prints a change for programs; people have been told.
-pub(super) fn tell_change(
+/// Prints a change as JSON; users have seen the status message.
+pub(super) fn print_change(
     cx: &Context,
     action: &'static str,
     name: &RefName,
@@ -144,8 +194,9 @@ pub(super) fn tell_change(
 ) -> Result<(), CliError> {
     let mut out = cx.ui().out();
     if cx.ui().is_json() {
-        out.json(&ChangeJson {
+        out.json(&RefChangeJson {
             version: 1,
+            r#type: "ref-changed",
             action,
             kind: name.kind().noun(),
             name: name.short(),
@@ -156,7 +207,7 @@ pub(super) fn tell_change(
     Ok(out.finish()?)
 }
 
-/// Removes a branch or tag.
+/// Deletes a branch or tag.
 pub(super) fn delete(cx: &Context, repo: &Repo, name: &RefName) -> Result<(), CliError> {
     let (noun, short) = (name.kind().noun(), name.short());
     if repo.refs().head()? == Head::Branch(name.clone()) {
@@ -168,19 +219,20 @@ pub(super) fn delete(cx: &Context, repo: &Repo, name: &RefName) -> Result<(), Cl
         repo.refs().update(name, Some(old), None, change)
     })?;
     cx.ui().status(format_args!(
-        "Deleted {noun} {short}; `snap {noun} {} {old:.12}` brings it back",
+        "Deleted {noun} {short}; `snap {noun} {} {old:.12}` restores it",
         text::word(short.as_bytes())
     ));
-    tell_change(cx, "deleted", name, (None, Some(old)))
+    print_change(cx, "deleted", name, (None, Some(old)))
 }
 
-/// Prints where a branch, a tag or HEAD stood, newest change first.
-pub(super) fn write_log(cx: &Context, name: &str, lines: &[Line]) -> Result<(), CliError> {
+/// Prints the log of a branch, a tag or HEAD, newest change first.
+pub(super) fn write_log(cx: &Context, name: &str, lines: &[RefLogEntry]) -> Result<(), CliError> {
     let mut out = cx.ui().out();
     for line in lines.iter().rev() {
         match cx.ui().is_json() {
             true => out.json(&LineJson {
                 version: 1,
+                r#type: "ref-log",
                 name,
                 time: line.time.rfc3339(),
                 old: line.old.to_string(),
@@ -194,19 +246,19 @@ pub(super) fn write_log(cx: &Context, name: &str, lines: &[Line]) -> Result<(), 
     Ok(out.finish()?)
 }
 
-fn write_log_line(out: &mut Out, cx: &Context, line: &Line) -> io::Result<()> {
-    use snap_core::repo::ref_log::Target;
-    let shown = |target: &Target| match target {
-        Target::Commit(id) => cx.ui().paint().id(&cx.ui().id::<_>(id)),
-        Target::Branch(name) => cx.ui().paint().name(name.short()),
-        Target::Nothing => "nothing".to_owned(),
+fn write_log_line(out: &mut Out, cx: &Context, line: &RefLogEntry) -> io::Result<()> {
+    use snap_core::repo::ref_log::RefValue;
+    let shown = |target: &RefValue| match target {
+        RefValue::Commit(id) => cx.ui().paint().id(&cx.ui().id::<_>(id)),
+        RefValue::Branch(name) => cx.ui().paint().name(name.short()),
+        RefValue::Nothing => "nothing".to_owned(),
     };
     let (who, reason) = (text::line(line.who.as_bytes()), text::line(line.reason.as_bytes()));
     let (old, new) = (shown(&line.old), shown(&line.new));
     writeln!(out, "{} {old} -> {new} {who}: {reason}", time::local(line.time))
 }
 
-/// `HEAD` as people call it.
+/// Formats `HEAD` for users.
 pub(super) fn shown_head(head: &Head) -> String {
     match head {
         Head::Branch(name) => name.short().to_owned(),
@@ -218,7 +270,7 @@ fn short(id: &CommitId) -> String {
     format!("{id:.12}")
 }
 
-/// Whether `old` is `new` or in its history.
+/// Returns true if `old` is `new` or one of its ancestors.
 pub(super) fn is_before(repo: &Repo, old: CommitId, new: CommitId) -> Result<bool, CliError> {
     if old == new {
         return Ok(true);

@@ -1,4 +1,4 @@
-//! `snap repair`: put back what a store has lost.
+//! `snap repair`: restores lost or damaged data of a store.
 
 use std::{
     cell::OnceCell,
@@ -10,60 +10,68 @@ use std::{
 use serde_json::{Value, json};
 use snap_core::{
     base::id::{ObjectId, PackId},
+    disk::Disk,
     ops::{
         record::exact,
-        repair::{self, Lost, Options, Origin, Outcome, Repaired, Run, Source, SourceKind},
-        verify::{self, Data, Problem},
+        repair::{
+            self, LostObject, RepairOptions, RepairOutcome, RepairRun, RepairSource, Repaired,
+            RepairedFrom, SourceKind,
+        },
+        verify::{self, Data, VerifyProblem},
     },
+    repo::{Head, Repo, mend::Mended, open::refuse_remote},
     store::{BundleStore, Store},
 };
 
 use crate::{
-    commands::verify::{chain, seen, write_touched, write_touched_json},
+    commands::{
+        init::new_store_config,
+        push::report_repaired_files,
+        verify::{chain, seen, write_affected, write_touched_json},
+    },
     context::Context,
-    remote::{Elsewhere, LimitArgs, Memory, Place},
-    report::{CliError, Done},
+    remote::{CachePolicy, LimitArgs, RemoteSource, RemoteSpec},
+    report::{CliError, CommandOutcome},
     snapshot::is_bundle,
-    ui::{Out, size, size::Size, text},
+    ui::{Out, size, size::ByteCount, text},
 };
 
 const EXAMPLES: &str = "\
 Examples:
-  snap repair                       from the remotes of the store, and live files
+  snap repair                       from the remotes and the files of the project
   snap repair --data                read all data first, to find all damage
   snap repair --from ../copy --from backup.snap
                                     from another project and a bundle
-  snap repair -n                    what would come from where
-  snap repair origin --data         a store elsewhere, from the store here
+  snap repair -n                    what would be recovered from which source
+  snap repair origin --data         a remote, from the local store
   snap repair origin --from ../copy and from another project
 
-Each object that is damaged or missing is looked for, in this order: in another
-place here; in the same pack elsewhere, of which only damaged parts are fetched;
-in any other pack there; in the file of the project that had it; in bundles.
-What is found counts once its hash is right. Nothing is deleted, no id changes
-and no branch moves. Damaged packs that are not needed any more move to
+Each damaged or missing object is searched for in this order: another place in the
+store; the same pack in a source, of which only damaged parts are downloaded; other
+packs of the sources; the file of the project that had it; bundles. Recovered data
+is used only if its hash is correct. Nothing is deleted, no id changes and no branch
+moves. Damaged packs that are no longer needed move to
 `quarantine/` in the store.
 
-With REMOTE, what a store elsewhere has lost is sent there again, from the store
-here and from what --from names.
+With REMOTE, data that the remote has lost is sent again, from the local store and
+the sources given with --from.
 
-Exits with 4 if something stays lost, and lists it with the snapshots and paths
-that it touches.";
+Exits with 4 if something remains lost, and lists it with the affected snapshots and
+paths.";
 
-/// Put back what the store has lost
+/// Recover lost or damaged data of a store
 ///
-/// Looks for damage as `snap verify` does, and gets what is damaged or missing from
-/// wherever it still is: other copies, the files of the project, bundles.
+/// Checks for damage like `snap verify`, and recovers damaged or missing data from every available
+/// source: remotes, other copies, the files of the project, bundles.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RepairArgs {
-    /// Remote or location to repair; the store here if not given
+    /// Remote or URL to repair; default: the local store
     #[arg(value_name = "REMOTE|URL")]
     remote: Option<String>,
 
-    /// Where to look for what is lost: a remote, a location, a project or store, or a
-    /// bundle; may be repeated, the first one counts first. For the store here, all of
-    /// its remotes if not given
+    /// Source of lost data: a remote, a URL, a project or store, or a bundle; may be repeated, the
+    /// first is preferred; default for the local store: all of its remotes
     #[arg(long, value_name = "REMOTE|URL|DIR|FILE")]
     from: Vec<PathBuf>,
 
@@ -71,7 +79,7 @@ pub(crate) struct RepairArgs {
     #[arg(long)]
     data: bool,
 
-    /// Only tell what would come from where
+    /// Show what would be recovered from which source; change nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
 
@@ -80,92 +88,115 @@ pub(crate) struct RepairArgs {
 }
 
 impl RepairArgs {
-    fn run(&self) -> Run {
-        if self.dry_run { Run::Dry } else { Run::Real }
+    fn run(&self) -> RepairRun {
+        if self.dry_run { RepairRun::Dry } else { RepairRun::Real }
     }
 
     fn data(&self) -> Data {
         if self.data { Data::All } else { Data::None }
     }
 
-    /// What becomes of what is learnt of remotes.
-    fn memory(&self) -> Memory {
-        if self.dry_run { Memory::Forgotten } else { Memory::Kept }
+    /// Returns the command that really does what this dry run reported.
+    fn without_dry_run(&self) -> String {
+        let mut command = "snap repair".to_owned();
+        if let Some(remote) = &self.remote {
+            command.push_str(&format!(" {}", text::word(remote.as_bytes())));
+        }
+        if self.data {
+            command.push_str(" --data");
+        }
+        for from in &self.from {
+            command.push_str(&format!(" --from {}", text::word(from.as_os_str().as_bytes())));
+        }
+        command
+    }
+
+    /// Returns whether the caches of remotes are kept.
+    fn memory(&self) -> CachePolicy {
+        if self.dry_run { CachePolicy::Forgotten } else { CachePolicy::Kept }
     }
 }
 
-/// A source that is open.
+/// An open source.
 #[derive(Debug)]
-enum Opened {
-    Elsewhere(Box<Elsewhere>),
+enum OpenedSource {
+    Remote(Box<RemoteSource>),
     Bundle(Box<BundleStore>),
 }
 
-impl Opened {
+impl OpenedSource {
     fn store(&self) -> &Store {
         match self {
-            Self::Elsewhere(elsewhere) => elsewhere.repo().store(),
+            Self::Remote(elsewhere) => elsewhere.repo().store(),
             Self::Bundle(bundle) => bundle.store(),
         }
     }
 
     fn kind(&self) -> SourceKind {
         match self {
-            Self::Elsewhere(_) => SourceKind::Store,
+            Self::Remote(_) => SourceKind::Store,
             Self::Bundle(_) => SourceKind::Bundle,
         }
     }
 }
 
-/// Sources that are open, each with its name.
-type Named = Vec<(String, Opened)>;
+/// Open sources with their names.
+type NamedSources = Vec<(String, OpenedSource)>;
 
-/// What was repaired, or would be, and what is left.
+/// The result of a repair or of its dry run.
 struct Report<'a> {
     args: &'a RepairArgs,
-    /// The store elsewhere, if it is one.
-    place: Option<Place>,
+    /// The remote, if one is repaired.
+    place: Option<RemoteSpec>,
     is_whole: bool,
-    /// Problems that were found at first.
+    /// Number of problems found before the repair.
     problems: usize,
     repaired: Vec<Repaired>,
     quarantined: Vec<PackId>,
-    lost: Vec<Lost>,
-    left: verify::Outcome,
-    /// Refs and files of the index elsewhere that are damaged or missing.
+    /// Packs of a remote that were in no readable index file and are listed again, or would be.
+    relisted: usize,
+    /// Files other than packs that were repaired. An index file of a remote may have been removed.
+    mended: Vec<String>,
+    lost: Vec<LostObject>,
+    left: verify::VerifyOutcome,
+    /// Refs and index files of a remote that are damaged or missing.
     unread: Vec<String>,
 }
 
-pub(crate) fn run(args: &RepairArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &RepairArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     match &args.remote {
         Some(remote) => repair_remote(remote, args, cx),
         None => repair_here(args, cx),
     }
 }
 
-fn repair_here(args: &RepairArgs, cx: &Context) -> Result<Done, CliError> {
+fn repair_here(args: &RepairArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let dir = cx.store_dir()?;
     cx.check_found(&dir)?;
+    let mended = match args.run() {
+        RepairRun::Real => mend_settings(&dir, cx)?,
+        RepairRun::Dry => Vec::new(),
+    };
     let repo = match args.run() {
-        Run::Real => cx.open_at(&dir)?,
-        Run::Dry => cx.open_untouched(&dir)?,
+        RepairRun::Real => cx.open_at(&dir)?,
+        RepairRun::Dry => cx.open_for_dry_run(&dir)?,
     };
     let (opened, sources) = (OnceCell::new(), OnceCell::new());
     if !args.from.is_empty() {
-        // Those that were named must be there, the others are asked when they are needed.
-        let _ = opened.set(open_given(args, cx)?);
+        // Sources that the user named must open; remotes are opened only when needed.
+        let _ = opened.set(open_given(Some(&dir), args, cx)?);
     }
     let all = || {
-        let sources: &Vec<Source<'_>> = sources.get_or_init(|| {
-            let opened: &Named = opened.get_or_init(|| open_remotes(args, cx));
+        let sources: &Vec<RepairSource<'_>> = sources.get_or_init(|| {
+            let opened: &NamedSources = opened.get_or_init(|| open_remotes(&dir, args, cx));
             opened.iter().map(of_opened).collect()
         });
         sources.as_slice()
     };
-    let options = Options { data: args.data(), run: args.run(), scratch: cx.scratch() };
+    let options = RepairOptions { data: args.data(), run: args.run(), scratch: cx.scratch() };
     let outcome = repair::run(&repo, &all, &options, &cx.progress())?;
-    tell_failed(sources.get().into_iter().flatten(), cx);
-    let Outcome { problems, repaired, quarantined, lost, left } = outcome;
+    warn_failed_sources(sources.get().into_iter().flatten(), cx);
+    let RepairOutcome { problems, repaired, quarantined, lost, left } = outcome;
     let is_whole = is_whole(args.run(), &lost, &left.problems, true);
     Report {
         args,
@@ -173,29 +204,56 @@ fn repair_here(args: &RepairArgs, cx: &Context) -> Result<Done, CliError> {
         is_whole,
         problems,
         repaired,
+        relisted: 0,
         quarantined,
+        mended,
         lost,
         left,
         unread: Vec::new(),
     }
-    .tell(cx)
+    .print_result(cx)
 }
 
-fn repair_remote(remote: &str, args: &RepairArgs, cx: &Context) -> Result<Done, CliError> {
+/// Rewrites lost files of the store other than objects and refs. Returns their names.
+fn mend_settings(dir: &Path, cx: &Context) -> Result<Vec<String>, CliError> {
+    refuse_remote(dir)?;
+    let mended = Repo::mend(dir, &Disk::default(), &new_store_config(cx)?)?;
+    let print_result = |mended: &Mended| {
+        let (name, how) = match mended {
+            Mended::Settings => ("config.toml", "with default settings".to_owned()),
+            Mended::Head(Head::Branch(branch)) => ("HEAD", format!("on branch {branch}")),
+            Mended::Head(Head::Detached(id)) => ("HEAD", format!("detached at {id}")),
+            Mended::Scope => ("scope", "from its other copy".to_owned()),
+        };
+        cx.ui().status(format_args!("{name} was lost or damaged, and was recreated: {how}"));
+        name.to_owned()
+    };
+    Ok(mended.iter().map(print_result).collect())
+}
+
+fn repair_remote(
+    remote: &str,
+    args: &RepairArgs,
+    cx: &Context,
+) -> Result<CommandOutcome, CliError> {
     let place = cx.remote(Some(remote).into())?;
-    // What is learnt in one round is known in the next, also in a dry run.
+    // All rounds use one cache, also in a dry run.
     let first = cx.connect_with(place.clone(), args.memory(), &args.limits)?;
-    let given = open_given(args, cx)?;
-    // A location can be repaired where there is no store.
+    let given = open_given(first.store.client().local_store(), args, cx)?;
+    // A location can be repaired without a local store.
     let here = match cx.find_store(Path::new("."))? {
-        Some(dir) => Some(cx.open_found(&dir)?),
+        Some(dir) => {
+            first.store.must_be_another(&dir).map_err(|error| cx.remote_error(error))?;
+            Some(cx.open_found(&dir)?)
+        }
         None => None,
     };
-    let here = here
-        .as_ref()
-        .map(|repo| Source::new("the store here".to_owned(), repo.store(), SourceKind::Store));
-    let sources: Vec<Source<'_>> = here.into_iter().chain(given.iter().map(of_opened)).collect();
-    let options = snap_remote::repair::Options {
+    let here = here.as_ref().map(|repo| {
+        RepairSource::new("the store here".to_owned(), repo.store(), SourceKind::Store)
+    });
+    let sources: Vec<RepairSource<'_>> =
+        here.into_iter().chain(given.iter().map(of_opened)).collect();
+    let options = snap_remote::repair::RemoteRepairOptions {
         data: args.data(),
         run: args.run(),
         level: cx.settings_here()?.0.config()?.compression.level,
@@ -206,11 +264,20 @@ fn repair_remote(remote: &str, args: &RepairArgs, cx: &Context) -> Result<Done, 
     let outcome =
         snap_remote::repair::run(&open, &|| &sources, &options, (&cx.waiting()?, &cx.progress()));
     let outcome = outcome.map_err(|error| cx.remote_error(error))?;
-    tell_failed(&sources, cx);
-    let snap_remote::repair::Outcome { problems, repaired, sent_bytes, lost, left } = outcome;
-    let snap_remote::verify::Outcome { problems: unread, found: mut left } = left;
+    warn_failed_sources(&sources, cx);
+    let snap_remote::repair::RemoteRepairOutcome {
+        problems,
+        repaired,
+        relisted,
+        sent_bytes,
+        repaired_keys: mended,
+        lost,
+        left,
+    } = outcome;
+    let snap_remote::verify::RemoteVerifyOutcome { problems: unread, found: mut left, .. } = left;
     if lost.is_empty() && left.touched.commits.is_empty() && !args.dry_run {
-        // Nothing is deleted there: the index goes on naming a pack that nothing needs.
+        // Nothing is deleted on the remote, so its index still names damaged packs that no commit
+        // needs.
         let before = left.problems.len();
         left.problems.retain(|problem| !is_of_pack(problem));
         match (before - left.problems.len()) as u64 {
@@ -218,101 +285,132 @@ fn repair_remote(remote: &str, args: &RepairArgs, cx: &Context) -> Result<Done, 
             spare => {
                 let packs = size::count(spare, "problem");
                 cx.ui()
-                    .status(format_args!("{packs} of packs there are left that touch no commit"));
+                    .status(format_args!("{packs} in packs remain there; they affect no commit"));
             }
         }
     }
     let is_whole = is_whole(args.run(), &lost, &left.problems, unread.is_empty());
     if sent_bytes > 0 {
-        cx.ui().status(format_args!("Sent {} to {}", Size(sent_bytes), place.shown()));
+        cx.ui().status(format_args!("Sent {} to {}", ByteCount(sent_bytes), place.shown()));
     }
     let unread = unread.iter().map(|problem| chain(problem)).collect();
     let (place, quarantined) = (Some(place), Vec::new());
-    Report { args, place, is_whole, problems, repaired, quarantined, lost, left, unread }.tell(cx)
+    Report {
+        args,
+        place,
+        is_whole,
+        problems,
+        repaired,
+        relisted,
+        quarantined,
+        mended,
+        lost,
+        left,
+        unread,
+    }
+    .print_result(cx)
 }
 
-/// Whether nothing is wrong any more, or nothing would be.
-fn is_whole(run: Run, lost: &[Lost], left: &[Problem], can_read_all: bool) -> bool {
-    let stays = |problem: &Problem| match run {
-        Run::Real => true,
-        Run::Dry => !repair::is_repairable(problem),
+/// Returns true if no problem remains, or none would remain after a real run.
+fn is_whole(
+    run: RepairRun,
+    lost: &[LostObject],
+    left: &[VerifyProblem],
+    can_read_all: bool,
+) -> bool {
+    let stays = |problem: &VerifyProblem| match run {
+        RepairRun::Real => true,
+        RepairRun::Dry => !repair::is_repairable(problem),
     };
     lost.is_empty() && can_read_all && !left.iter().any(stays)
 }
 
-/// Whether a problem is one of a pack.
-fn is_of_pack(problem: &Problem) -> bool {
+/// Returns true if the problem is about a pack.
+fn is_of_pack(problem: &VerifyProblem) -> bool {
     matches!(
         problem,
-        Problem::PackLost { .. }
-            | Problem::PackLength { .. }
-            | Problem::PackHash { .. }
-            | Problem::Pack { .. }
-            | Problem::Frame { .. }
+        VerifyProblem::PackLost { .. }
+            | VerifyProblem::PackLength { .. }
+            | VerifyProblem::PackHash { .. }
+            | VerifyProblem::Pack { .. }
+            | VerifyProblem::Frame { .. }
     )
 }
 
-/// Says which sources failed.
-fn tell_failed<'a>(sources: impl IntoIterator<Item = &'a Source<'a>>, cx: &Context) {
+/// Prints a warning for each source that failed.
+fn warn_failed_sources<'a>(sources: impl IntoIterator<Item = &'a RepairSource<'a>>, cx: &Context) {
     for source in sources {
         if let Some(error) = source.failed() {
             let name = source.name();
-            cx.ui().warning(format_args!("{name} was not asked any more: {}", chain(error)));
+            cx.ui().warning(format_args!(
+                "{name} failed and is no longer used as a source: {}",
+                chain(error)
+            ));
         }
     }
 }
 
-fn open_given(args: &RepairArgs, cx: &Context) -> Result<Named, CliError> {
-    args.from.iter().map(|from| open(from, args, cx)).collect()
+/// Opens all sources given by `--from`, to repair the store in `dir`.
+fn open_given(
+    dir: Option<&Path>,
+    args: &RepairArgs,
+    cx: &Context,
+) -> Result<NamedSources, CliError> {
+    args.from.iter().map(|from| open((from, dir), args, cx)).collect()
 }
 
-fn of_opened((name, opened): &(String, Opened)) -> Source<'_> {
-    Source::new(name.clone(), opened.store(), opened.kind())
+fn of_opened((name, opened): &(String, OpenedSource)) -> RepairSource<'_> {
+    RepairSource::new(name.clone(), opened.store(), opened.kind())
 }
 
-/// Opens what `--from` names.
-fn open(from: &Path, args: &RepairArgs, cx: &Context) -> Result<(String, Opened), CliError> {
+/// Opens a source given by `--from`, to repair the store in `dir`.
+fn open(
+    (from, dir): (&Path, Option<&Path>),
+    args: &RepairArgs,
+    cx: &Context,
+) -> Result<(String, OpenedSource), CliError> {
     let shown = text::line(from.as_os_str().as_bytes());
     if is_bundle(from) {
         let bundle = BundleStore::open_incomplete(from, cx.scratch(), &cx.progress());
         let bundle = bundle
             .map_err(|source| CliError::Bundle { file: shown.clone(), source: Box::new(source) })?;
-        return Ok((shown, Opened::Bundle(Box::new(bundle))));
+        return Ok((shown, OpenedSource::Bundle(Box::new(bundle))));
     }
     let place = cx.source(from)?;
-    let elsewhere = cx.open_objects(place, args.memory(), &args.limits)?;
-    Ok((shown, Opened::Elsewhere(Box::new(elsewhere))))
+    let elsewhere = cx.open_objects(place, dir, args.memory(), &args.limits)?;
+    Ok((shown, OpenedSource::Remote(Box::new(elsewhere))))
 }
 
-/// Opens the remotes of the store. One that cannot be reached is passed over.
-fn open_remotes(args: &RepairArgs, cx: &Context) -> Named {
+/// Opens the remotes of the store in `dir`. Skips those that cannot be reached.
+fn open_remotes(dir: &Path, args: &RepairArgs, cx: &Context) -> NamedSources {
     let names = cx.settings_here().map(|(settings, _)| settings.remotes()).unwrap_or_default();
-    let mut opened = Named::new();
+    let mut opened = NamedSources::new();
     for name in names {
         let place = cx.remote(Some(&*name).into());
         if place.as_ref().is_ok_and(|place| !place.is_trusted()) {
             cx.ui().warning(format_args!(
-                "{name} is passed over: the settings of this store are not trusted (`snap config \
+                "{name} is skipped: the settings of this store are not trusted (`snap config \
                  trust`)"
             ));
             continue;
         }
-        let there = place.and_then(|place| cx.open_objects(place, args.memory(), &args.limits));
-        match there {
-            Ok(there) => opened.push((name, Opened::Elsewhere(Box::new(there)))),
+        let remote =
+            place.and_then(|place| cx.open_objects(place, Some(dir), args.memory(), &args.limits));
+        match remote {
+            Ok(remote) => opened.push((name, OpenedSource::Remote(Box::new(remote)))),
             Err(error) => {
-                cx.ui().warning(format_args!("{name} is passed over: {}", chain(&error)));
+                cx.ui().warning(format_args!("{name} is skipped: {}", chain(&error)));
             }
         }
     }
     opened
 }
 
-fn origin(from: &Origin) -> String {
+fn origin(from: &RepairedFrom) -> String {
     match from {
-        Origin::Here => "its sound parts".to_owned(),
-        Origin::Source(name) => name.clone(),
-        Origin::File(path) => format!("the file {}", text::line(path)),
+        RepairedFrom::Here => "its undamaged parts".to_owned(),
+        RepairedFrom::Source(name) => text::line(name.as_bytes()),
+        RepairedFrom::File(path) => format!("the file {}", text::line(path)),
     }
 }
 
@@ -327,12 +425,12 @@ fn line(repaired: &Repaired) -> String {
         }
         Repaired::Salvaged { pack, objects } => {
             let objects = size::count(*objects, "object");
-            format!("{objects} from the sound parts of pack {pack}")
+            format!("{objects} from the undamaged parts of pack {pack}")
         }
     }
 }
 
-/// How much that is, such as `1 pack and 3 objects`.
+/// Formats the amount, such as `1 pack and 3 objects`.
 fn things(repaired: &[Repaired]) -> String {
     let (mut packs, mut objects) = (0, 0);
     for repaired in repaired {
@@ -350,11 +448,11 @@ fn things(repaired: &[Repaired]) -> String {
     }
 }
 
-fn source_json(from: &Origin) -> Value {
+fn source_json(from: &RepairedFrom) -> Value {
     match from {
-        Origin::Here => json!({ "kind": "here" }),
-        Origin::Source(name) => json!({ "kind": "source", "name": name }),
-        Origin::File(path) => {
+        RepairedFrom::Here => json!({ "kind": "here" }),
+        RepairedFrom::Source(name) => json!({ "kind": "source", "name": name }),
+        RepairedFrom::File(path) => {
             let mut file = json!({ "kind": "file", "path": String::from_utf8_lossy(path) });
             if let Some(exact) = exact(path) {
                 file["path_hex"] = exact.into();
@@ -372,9 +470,12 @@ fn repaired_json(r#type: &str, repaired: &Repaired) -> Value {
         Repaired::Object { id, kind, from } => {
             (kind.noun(), id.to_string(), Some(1), vec![source_json(from)])
         }
-        Repaired::Salvaged { pack, objects } => {
-            ("part of a pack", pack.to_string(), Some(*objects), vec![source_json(&Origin::Here)])
-        }
+        Repaired::Salvaged { pack, objects } => (
+            "part of a pack",
+            pack.to_string(),
+            Some(*objects),
+            vec![source_json(&RepairedFrom::Here)],
+        ),
     };
     json!({
         "version": 1,
@@ -387,8 +488,8 @@ fn repaired_json(r#type: &str, repaired: &Repaired) -> Value {
 }
 
 impl Report<'_> {
-    /// Tells what was repaired and what stays lost.
-    fn tell(&self, cx: &Context) -> Result<Done, CliError> {
+    /// Prints what was repaired and what remains lost.
+    fn print_result(&self, cx: &Context) -> Result<CommandOutcome, CliError> {
         let mut out = cx.ui().out();
         match cx.ui().is_json() {
             true => self.write_json(&mut out)?,
@@ -396,19 +497,19 @@ impl Report<'_> {
         }
         out.finish()?;
         self.summarize(cx);
-        Ok(if self.is_whole { Done::Well } else { Done::Damaged })
+        Ok(if self.is_whole { CommandOutcome::Success } else { CommandOutcome::Damaged })
     }
 
-    /// Problems that stay and that no lost object stands for.
+    /// Describes the remaining problems, except those of objects that are listed as lost.
     fn problems_left(&self) -> Vec<String> {
-        let is_told = |id: &ObjectId| self.lost.iter().any(|lost| lost.id == *id);
-        let stays = |problem: &&Problem| match problem {
+        let is_listed_lost = |id: &ObjectId| self.lost.iter().any(|lost| lost.id == *id);
+        let stays = |problem: &&VerifyProblem| match problem {
             problem if !repair::is_repairable(problem) => true,
             _ if self.args.dry_run => false,
-            Problem::Object { id, .. } | Problem::Size { id, .. } | Problem::Chunks { id, .. } => {
-                !is_told(id)
-            }
-            // The pack is damaged because of what is lost.
+            VerifyProblem::Object { id, .. }
+            | VerifyProblem::Size { id, .. }
+            | VerifyProblem::Chunks { id, .. } => !is_listed_lost(id),
+            // The pack is damaged because of the lost objects.
             problem => self.lost.is_empty() || !is_of_pack(problem),
         };
         let problems = self.left.problems.iter().filter(stays);
@@ -423,12 +524,12 @@ impl Report<'_> {
         for problem in self.problems_left() {
             writeln!(out, "damaged: {}", text::line(problem.as_bytes()))?;
         }
-        for Lost { id, kind } in &self.lost {
+        for LostObject { id, kind } in &self.lost {
             writeln!(out, "lost: {} {id}", kind.noun())?;
         }
         match self.lost.is_empty() {
             true => Ok(()),
-            false => write_touched(out, &self.left.touched, cx),
+            false => write_affected(out, &self.left.touched, cx),
         }
     }
 
@@ -441,7 +542,7 @@ impl Report<'_> {
         for problem in &problems {
             out.json(&json!({ "version": 1, "type": "problem", "message": problem }))?;
         }
-        for Lost { id, kind } in &self.lost {
+        for LostObject { id, kind } in &self.lost {
             let (what, id) = (kind.noun(), id.to_string());
             out.json(&json!({ "version": 1, "type": "lost", "what": what, "id": id }))?;
         }
@@ -460,6 +561,7 @@ impl Report<'_> {
             "repaired": self.repaired.len(),
             "lost": self.lost.len(),
             "quarantined": quarantined,
+            "mended": self.mended,
             "more_paths": self.left.touched.more_paths,
         }))
     }
@@ -468,13 +570,24 @@ impl Report<'_> {
         let (ui, is_dry) = (cx.ui(), self.args.dry_run);
         let place = self.place.as_ref().map(|place| text::word(place.shown().as_bytes()));
         let at = place.as_ref().map(|place| format!(" {place}")).unwrap_or_default();
-        if self.problems == 0 {
-            let more = if self.args.data { "" } else { "; --data reads all contents, too" };
-            return ui.status(format_args!("Nothing to repair: no damage found{more}"));
+        if self.problems == 0 && self.mended.is_empty() {
+            let more = if self.args.data { "" } else { "; --data also reads all contents" };
+            return ui.status(format_args!("Nothing to repair: no errors found{more}"));
+        }
+        if self.place.is_some() {
+            report_repaired_files(&self.mended, cx);
+        }
+        let packs = size::count(self.relisted as u64, "pack");
+        match is_dry {
+            _ if self.relisted == 0 => {}
+            true => ui.status(format_args!("Would list {packs} again that no index file lists")),
+            false => ui.status(format_args!("Listed {packs} again that no index file listed")),
         }
         let things = things(&self.repaired);
         match is_dry {
-            true => ui.status(format_args!("Would repair {things}; nothing was changed")),
+            false if self.repaired.is_empty() && (!self.mended.is_empty() || self.relisted > 0) => {
+            }
+            true => ui.status(format_args!("Would repair {things} (dry run: nothing was changed)")),
             false => ui.status(format_args!("Repaired {things}")),
         }
         if !self.quarantined.is_empty() {
@@ -482,24 +595,28 @@ impl Report<'_> {
             ui.status(format_args!("Moved {packs} to quarantine/ in the store"));
         }
         match (self.is_whole, is_dry) {
-            (true, true) => ui.status(format_args!("`snap repair{at}` does it")),
+            (true, true) => {
+                ui.status(format_args!("`{}` repairs it", self.args.without_dry_run()));
+            }
             (true, false) if self.args.data => {
-                ui.status(format_args!("Everything is as it should be"));
+                ui.status(format_args!("No errors found"));
             }
             (true, false) => ui.status(format_args!(
-                "No known damage is left; `snap verify{at} --data` reads all contents, too"
+                "No known damage is left; `snap verify{at} --data` also reads all contents"
             )),
-            (false, _) if self.lost.is_empty() => ui.warning(format_args!(
-                "damage is left that is not of objects; `snap verify{at}` says what to do"
-            )),
+            (false, _) if self.lost.is_empty() => {
+                ui.warning(format_args!("other damage is left; `snap verify{at}` shows what to do"))
+            }
             (false, _) => {
                 let lost = size::count(self.lost.len() as u64, "object");
-                ui.warning(format_args!("{lost} cannot be found anywhere that was asked"));
+                ui.warning(format_args!("{lost} could not be found in any source"));
                 let commit = match place {
                     Some(_) => "",
-                    None => "; `snap commit` stores again what the files still have",
+                    None => "; `snap commit` stores again what the files still contain",
                 };
-                ui.status(format_args!("`snap repair{at} --from PLACE` asks another copy{commit}"));
+                ui.status(format_args!(
+                    "`snap repair{at} --from PLACE` tries another source{commit}"
+                ));
             }
         }
     }

@@ -1,4 +1,4 @@
-//! `snap restore`: write what a snapshot holds into a folder.
+//! `snap restore`: writes the entries of a snapshot into a folder.
 
 mod parents;
 mod protect;
@@ -18,112 +18,120 @@ use snap_core::{
         id::{BlobId, CommitId},
         name::EntryName,
     },
-    disk::Disk,
-    local::{owners::Ids, scan::FileStat, stat_cache::StatCache, store_folder::STORE_FOLDER},
-    ops::restore::{self, Change, Existing, Extras, Loss, Losses, Mode, Outcome, Ownership, What},
+    local::{
+        attributes::{FOLDER_ATTRIBUTES, MODE, MTIME},
+        owners::OwnerMapping,
+        scan::FileStat,
+        stat_cache::StatCache,
+        store_folder::STORE_FOLDER,
+    },
+    ops::restore::{
+        self, ContentLoss, Existing, Extras, Losses, Mode, Ownership, RestoreAction,
+        RestoreOutcome, RestoreSource,
+    },
     repo::{
         Repo,
-        files_lock::FilesUse,
-        path::{Found, components},
-        ref_name::RefKind,
+        files_lock::lock_target,
+        path::{ResolvedPath, components},
     },
 };
 
-use self::protect::{check_target, is_in_place, protection, tell_leftovers};
+use self::protect::{check_target, is_in_place, protection, warn_leftovers, warn_old_attributes};
 use crate::{
+    commands::log::all_starts,
     context::Context,
-    report::{CliError, Done},
+    report::{CliError, CommandOutcome},
     snapshot::Snapshot,
-    ui::{Out, Progress, size, size::Size, text},
+    ui::{Out, Progress, size, size::ByteCount, text},
 };
 
 const EXAMPLES: &str = "\
 Examples:
-  snap restore latest /tmp/look            a whole snapshot, elsewhere
+  snap restore latest /tmp/look            a whole snapshot, to another folder
   snap restore --overwrite latest~1:notes.txt
-                                           one file, back in its place
-  snap restore v1.0:src /tmp/src           what a folder holds
-  snap restore project.snap:src /tmp/src   the same, out of a bundle
-  snap restore origin#main:src /tmp/src    the same, out of a remote
-  snap restore latest --overwrite          undo changes in the whole project
+                                           one file, to its place in the project
+  snap restore v1.0:src /tmp/src           the content of a folder
+  snap restore project.snap:src /tmp/src   the same, from a bundle
+  snap restore origin#main:src /tmp/src    the same, from a remote
+  snap restore latest --overwrite          revert changes in the whole project
   snap restore latest --overwrite --delete --dry-run
-                                           what would make it exactly like that";
+                                           what would make the project equal to it";
 
-/// Write what a snapshot holds into a folder
+/// Restore files from a snapshot
 ///
-/// Without DIR everything goes back to where it was, into the folder that
-/// holds the store. Files that are there and equal are kept, so an interrupted
-/// restore can simply be run again. A file that differs stops the restore
-/// before anything is written, unless --overwrite is given.
+/// Without DIR, files are restored to their place in the project. Files that already equal the
+/// snapshot are kept, so an interrupted restore can be run again. If a file differs, nothing is
+/// written, unless --overwrite is given. Without --overwrite, existing files and folders also keep
+/// their mode, owner, ACL and other attributes, and the output counts those that differ.
 ///
-/// The exit code is 3, and a warning says why, if a pipe, socket or device could
-/// not be made, an attribute not set, or an extra entry not removed. Attributes
-/// that only root may set, such as other owners, are warned about and do not
+/// The exit code is 3, with a warning, if a pipe, socket or device could not be created, an
+/// attribute could not be set, or a path could not be removed. Attributes that only root can set,
+/// such as other owners, and stores and mount points that are kept, cause a warning but do not
 /// change the exit code.
 ///
-/// --delete removes only what the snapshot could have contained: what the ignore
-/// rules exclude, before or after the restore or when the commit was made, stays.
-/// If a file would be removed whose content no commit of this store holds, the
-/// restore asks first; without a terminal it needs --yes. --dry-run lists every
-/// path that would be removed or replaced, and marks what no commit holds.
+/// --delete removes only paths that commits could contain: paths excluded by the ignore rules
+/// (before or after the restore, or at the time of the commit) stay. Before removing a file whose
+/// content is in no commit, the restore asks for confirmation; without a terminal it needs --yes.
+/// --dry-run lists every path that would be removed or replaced, and marks files that are in no
+/// commit.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RestoreArgs {
-    /// Snapshot, or a folder or file in it; also FILE.snap:PATH, in a bundle,
-    /// and URL#REV:PATH, elsewhere
+    /// Snapshot, or a folder or file in it; also FILE.snap:PATH in a bundle, or URL#REV:PATH in a
+    /// remote
     #[arg(value_name = "REV[:PATH]")]
     what: OsString,
 
-    /// Folder to write into; made when it is missing
+    /// Folder to restore into, created if missing; default: the project
     #[arg(value_name = "DIR")]
     target: Option<PathBuf>,
 
-    /// Replace files that differ from the snapshot
+    /// Replace files that differ, and set the attributes of existing files and folders
     #[arg(long)]
     overwrite: bool,
 
-    /// Remove what is in the folder but not in the snapshot; stores, mounted
-    /// file systems and files that you cannot read stay
+    /// Remove paths that are not in the snapshot; stores, mounted file systems and unreadable files
+    /// stay
     #[arg(long)]
     delete: bool,
 
-    /// With --delete, remove also what commits leave out: what ignore rules or
-    /// a size limit exclude, and what the commit could not read
+    /// With --delete, also remove paths that commits exclude by ignore rules or a size limit, or
+    /// that the commit could not read
     #[arg(long, requires = "delete")]
     delete_excluded: bool,
 
-    /// Remove files that no commit holds without asking
+    /// Do not ask before removing files that are in no commit
     #[arg(short, long)]
     yes: bool,
 
-    /// Only list what would be done
+    /// Show what would be restored and removed; write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
 
-    /// Read files that are there, instead of trusting what is known of them
+    /// Compare by content instead of by size and times
     #[arg(long)]
     checksum: bool,
 
-    /// Restore only what matches a pattern, as in .gitignore; may be repeated
+    /// Restore only paths that match a pattern, as in .gitignore; may be repeated
     #[arg(short, long, value_name = "PATTERN")]
     include: Vec<String>,
 
-    /// Leave alone what matches a pattern; may be repeated
+    /// Skip paths that match a pattern; may be repeated
     #[arg(short, long, value_name = "PATTERN")]
     exclude: Vec<String>,
 
-    /// Let files belong to whoever restores them
+    /// Do not restore owners; files belong to the current user
     #[arg(long)]
     no_owner: bool,
 
-    /// Take owners by number, not by name
+    /// Restore owners by number, not by name
     #[arg(long, conflicts_with = "no_owner")]
     numeric_ids: bool,
 }
 
-pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let snapshot = cx.open_snapshot(&args.what)?;
-    // What is pulled while files are restored is not in them.
+    // The tip is read first: a pull during the restore does not change the restored files.
     let tip = snapshot.repo().map(|repo| repo.refs().head_commit()).transpose()?.flatten();
     let (what, place) = what(&snapshot)?;
     let project = snapshot.repo().and_then(Repo::project);
@@ -131,34 +139,36 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
         (Some(target), _) => target.clone(),
         (None, Some(project)) => project.join(&place),
         (None, None) if snapshot.repo().is_some() => {
-            return Err(CliError::Usage("a bare store has no folder to restore into: name one"));
+            return Err(CliError::Usage(
+                "a bare store has no project folder; pass the folder to restore into",
+            ));
         }
         (None, None) => {
             return Err(CliError::Usage(
-                "a bundle or a remote has no folder to restore into: name one",
+                "a bundle or a remote has no project folder; pass the folder to restore into",
             ));
         }
     };
     let progress = cx.progress();
-    let is_locked = |repo: &&Repo| !args.dry_run && is_in_place(repo, args, (&target, &place));
-    let _lock = match snapshot.repo().filter(is_locked) {
-        Some(repo) => repo.lock_files(FilesUse::Write, &progress)?,
-        None => None,
+    let own = snapshot.repo().filter(|repo| is_in_place(repo, args, (&target, &place)));
+    let _locks = match args.dry_run {
+        true => Vec::new(),
+        false => lock_target(&target, own, &progress)?,
     };
     let out = Mutex::new(cx.ui().out());
-    let tells = args.dry_run;
-    let on_change = |path: &Path, change: Change, loss: Loss| {
-        if tells {
+    let is_dry = args.dry_run;
+    let on_change = |path: &Path, change: RestoreAction, loss: ContentLoss| {
+        if is_dry {
             let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
-            // A reader that went away does not change what is restored.
+            // A closed stdout does not stop the restore.
             let _ = write_change(&mut out, cx, path, (change, loss));
         }
     };
     let cache =
-        snapshot.repo().map(|repo| StatCache::open(&repo.dir().join("cache"), Disk::default()));
+        snapshot.repo().map(|repo| StatCache::open(&repo.dir().join("cache"), repo.disk().clone()));
     let known = |stat: &Stat| Some(cache.as_ref()?.file(&FileStat::from_raw(stat)?)?.id);
-    // What is restored elsewhere may still be there, unchanged, where it came
-    // from; a file system with reflinks then shares its blocks.
+    // The restored file may still exist unchanged at its original place. A file system with
+    // reflinks then shares its blocks.
     let original = project.map(|project| project.join(&place));
     let holder = |path: &Path, id: &BlobId| {
         let original = original.as_ref()?.join(path);
@@ -170,31 +180,32 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
         true => protection(&snapshot, args, (&target, &place), cx)?,
         false => None,
     };
-    let confirm = |losses: &Losses| args.yes || cx.ui().asks() && ask(losses, &progress, cx);
+    let confirm =
+        |losses: &Losses| args.yes || cx.ui().is_interactive() && ask(losses, &progress, cx);
     let so_far = Mutex::default();
-    let options = restore::Options {
+    let options = restore::RestoreOptions {
         existing: if args.overwrite { Existing::Overwrite } else { Existing::Stop },
         extras: if args.delete { Extras::Delete } else { Extras::Keep },
         mode: if args.dry_run { Mode::DryRun } else { Mode::Write },
         include: args.include.clone(),
         exclude: args.exclude.clone(),
-        ids: if args.numeric_ids { Ids::Numeric } else { Ids::ByName },
+        ids: if args.numeric_ids { OwnerMapping::Numeric } else { OwnerMapping::ByName },
         ownership: if args.no_owner { Ownership::Leave } else { Ownership::Apply },
         known: if args.checksum { None } else { Some(&known) },
         holder: if args.checksum { None } else { Some(&holder) },
         on_change: Some(&on_change),
         protection: protection.as_ref(),
-        tips: tips(&snapshot)?,
+        tips: tips(&snapshot, cx)?,
         confirm: Some(&confirm),
         above: project.filter(|_| args.target.is_none()),
         so_far: Some(&so_far),
         jobs: cx.settings().config()?.jobs.unwrap_or(0),
-        ..restore::Options::default()
+        ..restore::RestoreOptions::default()
     };
     if let (None, Some(project), false) = (&args.target, project, args.dry_run) {
         let above = match &what {
-            What::Folder { .. } => place.parent().unwrap_or(Path::new("")),
-            What::Entry(_) => &place,
+            RestoreSource::Folder { .. } => place.parent().unwrap_or(Path::new("")),
+            RestoreSource::Entry(_) => &place,
         };
         parents::make(&snapshot, (project, above), options.ownership)?;
     }
@@ -210,40 +221,60 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<Done, CliError> {
         }
     };
     if cx.ui().is_json() {
-        out.json(&OutcomeJson::new(&outcome, args.dry_run, true))?;
+        out.json(&RestoredJson::new(&outcome, args.dry_run, true))?;
     }
     out.finish()?;
     summarize(&outcome, args.dry_run, cx);
     let covered = covered(&snapshot, args);
+    // An older revision may lack files that the tip has and that the partial clone never fetched.
+    // Their absence here does not mean that they were deleted.
+    let is_all_here = tip.is_none_or(|tip| tip == snapshot.id);
     if let Some(repo) = snapshot.repo()
         && covered != Covered::Part
         && is_in_place(repo, args, (&target, &place))
         && !args.dry_run
         && outcome.not_made + outcome.not_removed == 0
-        // A dump, or the files of another folder, are no state of this project.
+        // A dump, or files of another folder, are not a state of this project.
         && tip.is_none_or(|tip| repo.shares_history(tip, snapshot.id))
-        && (args.delete || !tell_leftovers(repo, tip, &snapshot, cx))
+        && (has_removed_extras(&outcome, args) || !warn_leftovers(repo, tip, &snapshot, cx)?)
+        && !(has_own_attributes(&outcome) && warn_old_attributes(repo, tip, cx))
         && let Err(error) = repo
             .set_restored_base(&tip.into_iter().chain([snapshot.id]).collect::<Vec<_>>())
-            .and_then(|()| match covered {
-                Covered::Everything => repo.set_scope(&[]),
-                _ => Ok(()),
+            .and_then(|()| match covered == Covered::Everything && is_all_here {
+                true => repo.set_scope(&[]),
+                false => Ok(()),
             })
     {
-        // A store that cannot be written can be restored from.
-        cx.ui().warning(format_args!("the store cannot note what the files come from: {error}"));
+        // A restore from a read-only store must still succeed.
+        cx.ui().warning(format_args!(
+            "the store cannot record which commit the files come from: {error}"
+        ));
     }
     if !args.include.is_empty() && is_empty(&outcome) {
-        cx.ui().warning(format_args!("nothing in there matches --include and not --exclude"));
+        cx.ui().warning(format_args!("no entry matches --include without matching --exclude"));
     }
-    Ok(if outcome.is_complete() { Done::Well } else { Done::Skipped })
+    Ok(if outcome.is_complete() { CommandOutcome::Success } else { CommandOutcome::Skipped })
 }
 
-/// How much of the project's files a restore brings up to date.
+/// Returns true if no path stays that the snapshot lacks.
+fn has_removed_extras(outcome: &RestoreOutcome, args: &RestoreArgs) -> bool {
+    args.delete && outcome.excluded + outcome.kept == 0
+}
+
+/// Returns true if entries keep attributes that differ from those of the snapshot. Owners, and
+/// extended attributes that only root may set, do not count: every restore of another user lacks
+/// them.
+fn has_own_attributes(outcome: &RestoreOutcome) -> bool {
+    let is_kept = |what: &str| matches!(what, MODE | MTIME | FOLDER_ATTRIBUTES);
+    outcome.files_own_attributes + outcome.folders_own_attributes + outcome.failed_attributes > 0
+        || outcome.not_applied.iter().any(|(what, _)| is_kept(what))
+}
+
+/// How much of the project's files a restore updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Covered {
     Everything,
-    /// The only path of the scope of a partial clone.
+    /// The only path in the scope of a partial clone.
     Scope,
     Part,
 }
@@ -269,8 +300,8 @@ fn covered(snapshot: &Snapshot, args: &RestoreArgs) -> Covered {
     }
 }
 
-/// Returns whether a project holds nothing but its store and what is at `path`. Other
-/// files may be old versions of files that the branch has.
+/// Returns true if a project contains only its store and the files at `path`. Other files could be
+/// old versions of files of the branch.
 fn has_only(project: &Path, path: &[EntryName]) -> bool {
     let mut folder = project.to_owned();
     path.iter().all(|name| {
@@ -283,24 +314,17 @@ fn has_only(project: &Path, path: &[EntryName]) -> bool {
     })
 }
 
-/// The commits of the store from which contents can be restored again: those
-/// that its refs and `HEAD` name. What only a bundle or another place holds does
-/// not count.
-fn tips(snapshot: &Snapshot) -> Result<Vec<CommitId>, CliError> {
-    let Some(repo) = snapshot.repo() else { return Ok(Vec::new()) };
-    let refs = repo.refs();
-    let mut tips: Vec<CommitId> = refs.head_commit()?.into_iter().collect();
-    for kind in [RefKind::Branch, RefKind::Tag] {
-        tips.extend(refs.list(kind)?.into_iter().map(|(_, id)| id));
-    }
-    Ok(tips)
+/// Returns the commits of `HEAD` and all refs of the store. Contents in their histories can be
+/// restored again; contents that only a bundle or a remote has do not count.
+fn tips(snapshot: &Snapshot, cx: &Context) -> Result<Vec<CommitId>, CliError> {
+    snapshot.repo().map_or(Ok(Vec::new()), |repo| all_starts(repo, cx))
 }
 
-/// Asks whether to remove what no commit holds.
+/// Asks whether to remove files that no commit contains.
 fn ask(losses: &Losses, progress: &Progress<'_>, cx: &Context) -> bool {
     progress.clear();
     let files = size::count(losses.count, "file");
-    let mut question = format!("{files} in no commit would be removed for ever:\n");
+    let mut question = format!("{files} that no commit contains would be removed permanently:\n");
     for path in &losses.first {
         question.push_str(&format!("  {}\n", text::line(path.as_os_str().as_bytes())));
     }
@@ -310,43 +334,46 @@ fn ask(losses: &Losses, progress: &Progress<'_>, cx: &Context) -> bool {
     cx.ui().ask(&format!("{question}Remove them? [y/N] "), &|| cx.cancelled())
 }
 
-/// Reports what a restore that failed has removed until then.
-fn report_so_far(mut out: Out, so_far: &Outcome, cx: &Context) -> Result<(), CliError> {
+/// Reports what a failed restore has removed so far.
+fn report_so_far(mut out: Out, so_far: &RestoreOutcome, cx: &Context) -> Result<(), CliError> {
     let did = so_far.removed + so_far.not_removed + so_far.files_written > 0;
     if did && cx.ui().is_json() {
-        out.json(&OutcomeJson::new(so_far, false, false))?;
+        out.json(&RestoredJson::new(so_far, false, false))?;
     }
     out.finish()?;
     if so_far.removed > 0 {
-        let removed = size::count(so_far.removed, "extra entry");
-        cx.ui().warning(format_args!("removed {removed} before the restore ended"));
+        let removed = size::count(so_far.removed, "path");
+        cx.ui().warning(format_args!("the restore ended early; removed {removed}"));
     }
     Ok(())
 }
 
-/// What is restored, and where it belongs below the project folder.
-pub(crate) fn what(snapshot: &Snapshot) -> Result<(What, PathBuf), CliError> {
+/// Returns what is restored, and its place below the project folder.
+pub(crate) fn what(snapshot: &Snapshot) -> Result<(RestoreSource, PathBuf), CliError> {
     let path = snapshot.path.as_deref().unwrap_or_default();
     let mut place: PathBuf = components(path).map(std::ffi::OsStr::from_bytes).collect();
     let what = match snapshot.find()? {
-        Found::Root(tree) => What::Folder { tree, root: snapshot.commit.root.clone() },
-        Found::Entry(entry) => match Found::Entry(entry.clone()).tree() {
-            Some(tree) => What::Folder { tree, root: Some(entry.metadata) },
+        ResolvedPath::Root(tree) => {
+            RestoreSource::Folder { tree, root: snapshot.commit.root.clone() }
+        }
+        ResolvedPath::Entry(entry) => match ResolvedPath::Entry(entry.clone()).tree() {
+            Some(tree) => RestoreSource::Folder { tree, root: Some(entry.metadata) },
             None => {
                 place.pop();
-                What::Entry(Box::new(entry))
+                RestoreSource::Entry(Box::new(entry))
             }
         },
     };
     Ok((what, place))
 }
 
-fn verb(change: Change) -> &'static str {
+fn verb(change: RestoreAction) -> &'static str {
     match change {
-        Change::Create => "create",
-        Change::Replace => "replace",
-        Change::Repair => "repair",
-        Change::Remove => "remove",
+        RestoreAction::Create => "create",
+        RestoreAction::Replace => "replace",
+        RestoreAction::Repair => "repair",
+        RestoreAction::Keep => "keep",
+        RestoreAction::Remove => "remove",
         _ => "change",
     }
 }
@@ -355,25 +382,30 @@ fn write_change(
     out: &mut Out,
     cx: &Context,
     path: &Path,
-    (change, loss): (Change, Loss),
+    (change, loss): (RestoreAction, ContentLoss),
 ) -> std::io::Result<()> {
     let bytes = path.as_os_str().as_bytes();
     let verb = verb(change);
     if cx.ui().is_json() {
         let path = String::from_utf8_lossy(bytes);
-        let mut record = serde_json::json!({ "version": 1, "change": verb, "path": path });
-        if matches!(change, Change::Remove | Change::Replace) {
-            record["recoverable"] = (loss != Loss::Unsaved).into();
+        let mut record = serde_json::json!({ "version": 1, "type": "restore-change", "change": verb, "path": path });
+        if matches!(change, RestoreAction::Remove | RestoreAction::Replace) {
+            record["recoverable"] = (loss != ContentLoss::Unsaved).into();
         }
         return out.json(&record);
     }
-    let mark = if loss == Loss::Unsaved { "  (in no commit)" } else { "" };
+    let mark = match (change, loss) {
+        (_, ContentLoss::Unsaved) => "  (in no commit)",
+        (RestoreAction::Keep, _) => "  (own attributes)",
+        _ => "",
+    };
     writeln!(out, "{verb:<8}{}{mark}", text::line(bytes))
 }
 
 #[derive(Serialize)]
-struct OutcomeJson {
+struct RestoredJson {
     version: u32,
+    r#type: &'static str,
     dry_run: bool,
     files_written: u64,
     bytes_written: u64,
@@ -384,6 +416,8 @@ struct OutcomeJson {
     links: u64,
     others: u64,
     repaired: u64,
+    files_own_attributes: u64,
+    folders_own_attributes: u64,
     removed: u64,
     not_removed: u64,
     kept: u64,
@@ -393,10 +427,11 @@ struct OutcomeJson {
     complete: bool,
 }
 
-impl OutcomeJson {
-    fn new(outcome: &Outcome, dry_run: bool, complete: bool) -> Self {
+impl RestoredJson {
+    fn new(outcome: &RestoreOutcome, dry_run: bool, complete: bool) -> Self {
         Self {
             version: 1,
+            r#type: "restored",
             dry_run,
             files_written: outcome.files_written,
             bytes_written: outcome.bytes_written,
@@ -407,6 +442,8 @@ impl OutcomeJson {
             links: outcome.links,
             others: outcome.others,
             repaired: outcome.repaired,
+            files_own_attributes: outcome.files_own_attributes,
+            folders_own_attributes: outcome.folders_own_attributes,
             removed: outcome.removed,
             not_removed: outcome.not_removed,
             kept: outcome.kept,
@@ -418,32 +455,48 @@ impl OutcomeJson {
     }
 }
 
-/// Whether the snapshot had nothing to restore, folders left aside.
-fn is_empty(outcome: &Outcome) -> bool {
+/// Returns true if the snapshot had nothing to restore except folders.
+fn is_empty(outcome: &RestoreOutcome) -> bool {
     let files = outcome.files_written + outcome.files_kept;
     let made = outcome.symlinks + outcome.links + outcome.others;
     files + made + outcome.others_kept + outcome.not_made + outcome.repaired == 0
 }
 
-fn summarize(outcome: &Outcome, dry_run: bool, cx: &Context) {
+/// Reports how many entries keep attributes that differ from the snapshot.
+fn report_own_attributes(outcome: &RestoreOutcome, cx: &Context) {
+    let (files, folders) = (outcome.files_own_attributes, outcome.folders_own_attributes);
+    let counts = [(files, "file"), (folders, "folder")];
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    let counts: Vec<String> = counts.map(|(count, noun)| size::count(*count, noun)).collect();
+    if !counts.is_empty() {
+        let verb = if files + folders == 1 { "keeps its" } else { "keep their" };
+        let what = counts.join(" and ");
+        cx.ui().status(format_args!(
+            "{what} {verb} current attributes; --overwrite sets those of the snapshot"
+        ));
+    }
+}
+
+fn summarize(outcome: &RestoreOutcome, dry_run: bool, cx: &Context) {
     let ui = cx.ui();
     let verb = if dry_run { "Would restore" } else { "Restored" };
     let (written, bytes) =
-        (size::count(outcome.files_written, "file"), Size(outcome.bytes_written));
+        (size::count(outcome.files_written, "file"), ByteCount(outcome.bytes_written));
     let kept = size::grouped(outcome.files_kept);
     let others = match outcome.symlinks + outcome.links + outcome.others {
         0 => String::new(),
         others => format!(" and {}", size::count(others, "other entry")),
     };
     ui.status(format_args!("{verb} {written}{others}, {bytes}; {kept} already there"));
+    report_own_attributes(outcome, cx);
     if outcome.removed > 0 {
         let verb = if dry_run { "Would remove" } else { "Removed" };
-        ui.status(format_args!("{verb} {}", size::count(outcome.removed, "extra entry")));
+        ui.status(format_args!("{verb} {}", size::count(outcome.removed, "path")));
     }
     if outcome.excluded > 0 {
         let entries = size::count(outcome.excluded, "entry");
         ui.status(format_args!(
-            "Kept {entries} that commits leave out; --delete-excluded removes them, too"
+            "Kept {entries} that commits exclude; --delete-excluded removes them, too"
         ));
     }
     if outcome.unsaved > 0 {
@@ -452,23 +505,23 @@ fn summarize(outcome: &Outcome, dry_run: bool, cx: &Context) {
         ui.warning(format_args!("{files} of these {are} in no commit and would be lost"));
     }
     if outcome.not_removed > 0 {
-        let what = size::count(outcome.not_removed, "extra entry");
-        ui.warning(format_args!("could not remove {what}"));
+        let what = size::count(outcome.not_removed, "path");
+        ui.warning(format_args!("{what} could not be removed"));
     }
     ui.detail(format_args!(
-        "Made {}; {} shared blocks with another; {} got attributes back",
+        "Created {}; cloned the blocks of {}; restored the attributes of {}",
         size::count(outcome.folders, "folder"),
         size::count(outcome.files_cloned, "file"),
         size::count(outcome.repaired, "entry"),
     ));
     if outcome.skipped > 0 {
-        ui.warning(format_args!("left the store in the target alone"));
+        ui.warning(format_args!("the store in the target was not changed"));
     }
     if outcome.not_made > 0 {
         let what = size::count(outcome.not_made, "entry");
-        ui.warning(format_args!("left out {what} that could not be made"));
+        ui.warning(format_args!("{what} could not be created"));
     }
     for (what, count) in &outcome.not_applied {
-        ui.warning(format_args!("could not set the {what} of {}", size::count(*count, "entry")));
+        ui.warning(format_args!("{what} of {} could not be set", size::count(*count, "entry")));
     }
 }

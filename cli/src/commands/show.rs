@@ -1,53 +1,53 @@
-//! `snap show`: all that a commit or an entry says.
+//! `snap show`: prints all fields of a commit or an entry.
 
 use std::{ffi::OsString, io, io::Write};
 
 use snap_core::{
     format::{
         selection::Selection,
-        tree::{Entry, Kind},
+        tree::{Entry, EntryKind},
     },
     ops::record::{CommitRecord, EntryRecord},
-    repo::path::{Found, components},
+    repo::path::{ResolvedPath, components},
 };
 
 use crate::{
     commands::log,
     context::Context,
-    report::{CliError, Done},
-    ui::{Out, Versioned, size, size::Size, text, time},
+    report::{CliError, CommandOutcome},
+    ui::{Out, Versioned, size, size::ByteCount, text, time},
 };
 
 const EXAMPLES: &str = "\
 Examples:
   snap show                       the newest commit
-  snap show latest~3              three before it
-  snap show v1.0:src/main.rs      one entry: mode, owner, times, content id";
+  snap show latest~3              three commits earlier
+  snap show v1.0:src/main.rs      one file: mode, owner, times, content id";
 
-/// Show what a commit or an entry of it says
+/// Show a commit, or the metadata of one of its files
 ///
-/// Of an entry also its owner, extended attributes and content id. The content
-/// of a file is printed by `snap cat`, that of a folder by `snap ls`.
+/// For a file, shows mode, owner, times, extended attributes and content id. `snap cat` prints the
+/// content of a file, `snap ls` lists a folder.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ShowArgs {
-    /// Commit, or an entry in it; also FILE.snap:PATH, in a bundle,
-    /// and URL#REV:PATH, elsewhere
+    /// Commit, or a file in it; also FILE.snap:PATH in a bundle, or URL#REV:PATH in a remote
     #[arg(value_name = "REV[:PATH]", default_value = "HEAD")]
     what: OsString,
 }
 
-pub(crate) fn run(args: &ShowArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &ShowArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let found = cx.open_snapshot(&args.what)?;
     let path = found.path.as_deref().unwrap_or_default();
     let mut out = cx.ui().out();
     match found.find()? {
-        Found::Root(_) if cx.ui().is_json() => {
-            out.json(&Versioned::new(CommitRecord::new(&found.id, &found.commit)))?;
+        ResolvedPath::Root(_) if cx.ui().is_json() => {
+            out.json(&Versioned::of_type("commit", CommitRecord::new(&found.id, &found.commit)))?;
         }
-        Found::Root(tree) => {
+        ResolvedPath::Root(tree) => {
             let commit = (&found.id, &found.commit);
-            let names = found.repo().map(log::names).transpose()?.unwrap_or_default();
+            let names =
+                found.repo().map(|repo| log::names(repo, cx)).transpose()?.unwrap_or_default();
             log::write_commit(&mut out, cx.ui(), commit, &names)?;
             let totals = &found.commit.totals;
             writeln!(out)?;
@@ -59,16 +59,16 @@ pub(crate) fn run(args: &ShowArgs, cx: &Context) -> Result<Done, CliError> {
             writeln!(out, "Others:  {}", size::grouped(totals.others))?;
             write_selection(&mut out, &found.commit.selection)?;
         }
-        Found::Entry(entry) => {
+        ResolvedPath::Entry(entry) => {
             let path = components(path).collect::<Vec<_>>().join(&b'/');
             match cx.ui().is_json() {
-                true => out.json(&Versioned::new(EntryRecord::new(&path, &entry)))?,
+                true => out.json(&Versioned::of_type("entry", EntryRecord::new(&path, &entry)))?,
                 false => write_entry(&mut out, cx, &path, &entry)?,
             }
         }
     }
     out.finish()?;
-    Ok(Done::Well)
+    Ok(CommandOutcome::Success)
 }
 
 fn write_selection(out: &mut Out, selection: &Selection) -> io::Result<()> {
@@ -78,7 +78,9 @@ fn write_selection(out: &mut Out, selection: &Selection) -> io::Result<()> {
     for rules in &selection.rules {
         let mut parts: Vec<String> =
             rules.patterns.iter().map(|pattern| text::line(pattern.as_bytes())).collect();
-        parts.extend(rules.larger_than_bytes.map(|limit| format!("larger than {}", Size(limit))));
+        parts.extend(
+            rules.larger_than_bytes.map(|limit| format!("larger than {}", ByteCount(limit))),
+        );
         for (is_set, what) in [
             (rules.gitignore, ".gitignore files"),
             (rules.cache_folders, "cache folders"),
@@ -101,16 +103,16 @@ fn write_entry(out: &mut Out, cx: &Context, path: &[u8], entry: &Entry) -> io::R
     let metadata = &entry.metadata;
     writeln!(out, "{} {}", entry.kind.noun(), text::line(path))?;
     match &entry.kind {
-        Kind::File { size, id } => {
+        EntryKind::File { size, id } => {
             writeln!(out, "Content: {}", cx.ui().id(id))?;
-            writeln!(out, "Size:    {} ({} bytes)", Size(*size), size::grouped(*size))?;
+            writeln!(out, "Size:    {} ({} bytes)", ByteCount(*size), size::grouped(*size))?;
         }
-        Kind::Folder { id } => writeln!(out, "Tree:    {}", cx.ui().id(id))?,
-        Kind::Symlink { target } => writeln!(out, "Target:  {}", text::line(target))?,
-        Kind::CharDevice { device } | Kind::BlockDevice { device } => {
+        EntryKind::Folder { id } => writeln!(out, "Tree:    {}", cx.ui().id(id))?,
+        EntryKind::Symlink { target } => writeln!(out, "Target:  {}", text::line(target))?,
+        EntryKind::CharDevice { device } | EntryKind::BlockDevice { device } => {
             writeln!(out, "Device:  {}, {}", device.major, device.minor)?;
         }
-        Kind::Fifo | Kind::Socket => {}
+        EntryKind::Fifo | EntryKind::Socket => {}
     }
     writeln!(out, "Mode:    {} ({:04o})", entry.mode_shown(), metadata.mode)?;
     if let Some(owner) = metadata.owner.as_deref() {

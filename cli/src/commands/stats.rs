@@ -1,37 +1,36 @@
-//! `snap stats`: how much each commit added, and what is stored.
+//! `snap stats`: prints how much each commit added, and the size of the store.
 
 use std::{io, io::Write};
 
 use snap_core::ops::{
     record::{AddedRecord, LargeFileRecord, StoreRecord},
-    stats::{self, CommitStats, FrameFacts, LargeFile, Options, Outcome},
+    stats::{self, CommitStats, FrameFacts, LargeFile, StatsOptions, StatsOutcome},
 };
 
 use crate::{
     commands::log::all_starts,
     context::Context,
-    report::{CliError, Done},
-    ui::{Out, Ui, Versioned, size, size::Size, text, time},
+    report::{CliError, CommandOutcome},
+    ui::{Out, Ui, Versioned, size, size::ByteCount, text, time},
 };
 
 const EXAMPLES: &str = "\
 Examples:
-  snap stats                the last ten snapshots, the ten largest files
-  snap stats -n 100 v1.0    a hundred of each, of what led to v1.0
+  snap stats                the last ten commits, the ten largest files
+  snap stats -n 100 v1.0    a hundred of each, in the history of v1.0
   snap stats --all          all branches and tags
   snap --json stats | jq 'select(.type == \"store\")'";
 
 const LEGEND: &str = "\
-Columns: \"snapshot\" is the size of all its files, \"changed\" that of the files
-that are not there like that in a parent, \"new\" what of their contents no
-snapshot before had, \"stored\" what that takes after compression. Objects are
-compressed together: each is said to take its share of its frame, by length.
-Trees, lists of chunks and commits are counted as \"meta\".";
+Columns: \"snapshot\" is the size of all files, \"changed\" the size of files that differ
+from all parents, \"new\" the size of content that no earlier commit has, \"stored\" its
+size after compression. Objects are compressed together; each counts with its share
+of its frame, by length. Trees, chunk lists and commits are counted as \"meta\".";
 
-/// Show how much each commit added, and what is stored
+/// Show the sizes of commits, of files and of the store
 ///
-/// Lists the newest snapshots and the largest files of the history of REV, what
-/// deduplication and compression make of it, and what the store holds.
+/// Lists the newest commits and the largest files in the history of REV, the effect of
+/// deduplication and compression, and the content of the store.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{LEGEND}\n\n{EXAMPLES}"))]
 pub(crate) struct StatsArgs {
@@ -43,7 +42,7 @@ pub(crate) struct StatsArgs {
     #[arg(long, conflicts_with = "rev")]
     all: bool,
 
-    /// Most commits and most files to list
+    /// Maximum number of commits and of files
     #[arg(short = 'n', long = "max-count", value_name = "NUMBER", default_value_t = 10, value_parser = number)]
     limit: usize,
 }
@@ -52,13 +51,13 @@ fn number(text: &str) -> Result<usize, &'static str> {
     text.parse().map_err(|_| "expected a number")
 }
 
-pub(crate) fn run(args: &StatsArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &StatsArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let repo = cx.open_repo()?;
     let starts = match args.all {
-        true => all_starts(&repo)?,
+        true => all_starts(&repo, cx)?,
         false => vec![cx.resolve_commit(&repo, &args.rev)?],
     };
-    let options = Options { commits: args.limit, files: args.limit };
+    let options = StatsOptions { commits: args.limit, files: args.limit };
     let outcome = stats::run(repo.store(), &starts, &options, &cx.progress())?;
     let mut out = cx.ui().out();
     match cx.ui().is_json() {
@@ -66,10 +65,10 @@ pub(crate) fn run(args: &StatsArgs, cx: &Context) -> Result<Done, CliError> {
         false => write_text(&mut out, cx.ui(), &outcome)?,
     }
     out.finish()?;
-    Ok(Done::Well)
+    Ok(CommandOutcome::Success)
 }
 
-fn write_json(out: &mut Out, outcome: &Outcome) -> io::Result<()> {
+fn write_json(out: &mut Out, outcome: &StatsOutcome) -> io::Result<()> {
     for commit in &outcome.commits {
         out.json(&Versioned::of_type("commit", AddedRecord::from(commit)))?;
     }
@@ -79,7 +78,7 @@ fn write_json(out: &mut Out, outcome: &Outcome) -> io::Result<()> {
     out.json(&Versioned::of_type("store", StoreRecord::from(outcome)))
 }
 
-fn write_text(out: &mut Out, ui: &Ui, outcome: &Outcome) -> io::Result<()> {
+fn write_text(out: &mut Out, ui: &Ui, outcome: &StatsOutcome) -> io::Result<()> {
     if !outcome.commits.is_empty() {
         write_commits(out, ui, &outcome.commits)?;
         writeln!(out)?;
@@ -87,7 +86,7 @@ fn write_text(out: &mut Out, ui: &Ui, outcome: &Outcome) -> io::Result<()> {
     if !outcome.files.is_empty() {
         writeln!(out, "Largest files:")?;
         for LargeFile { bytes, path, commit, .. } in &outcome.files {
-            let (size, commit) = (Size(*bytes), ui.paint().id(&ui.id(commit)));
+            let (size, commit) = (ByteCount(*bytes), ui.paint().id(&ui.id(commit)));
             writeln!(out, "{size:>10}  {commit}  {}", text::line(path))?;
         }
         writeln!(out)?;
@@ -99,10 +98,10 @@ fn write_text(out: &mut Out, ui: &Ui, outcome: &Outcome) -> io::Result<()> {
         None => String::new(),
     };
     let commits = size::count(outcome.commit_count, "snapshot");
-    writeln!(out, "History:    {commits} of {} in all", Size(outcome.snapshot_bytes))?;
-    writeln!(out, "Contents:   {}{}", Size(added.data.raw_bytes), times(dedup))?;
-    writeln!(out, "Compressed: {}{}", Size(added.data.stored_bytes()), times(compression))?;
-    let (meta, stored) = (Size(added.meta.raw_bytes), Size(added.meta.stored_bytes()));
+    writeln!(out, "History:    {commits}, {} in total", ByteCount(outcome.snapshot_bytes))?;
+    writeln!(out, "Contents:   {}{}", ByteCount(added.data.raw_bytes), times(dedup))?;
+    writeln!(out, "Compressed: {}{}", ByteCount(added.data.stored_bytes()), times(compression))?;
+    let (meta, stored) = (ByteCount(added.meta.raw_bytes), ByteCount(added.meta.stored_bytes()));
     writeln!(out, "Meta:       {meta}, compressed {stored}")?;
     writeln!(out)?;
     write_store(out, outcome)
@@ -123,7 +122,7 @@ fn write_commits(out: &mut Out, ui: &Ui, commits: &[CommitStats]) -> io::Result<
             added.data.stored_bytes(),
             added.meta.stored_bytes(),
         ];
-        let sizes = sizes.map(|bytes| format!("{:>10}", Size(bytes))).join(" ");
+        let sizes = sizes.map(|bytes| format!("{:>10}", ByteCount(bytes))).join(" ");
         let message = text::line(commit.message.as_bytes());
         let line = format!("{id} {:<26} {sizes} {message}", time::local(commit.time));
         writeln!(out, "{}", line.trim_end())?;
@@ -131,10 +130,10 @@ fn write_commits(out: &mut Out, ui: &Ui, commits: &[CommitStats]) -> io::Result<
     Ok(())
 }
 
-fn write_store(out: &mut Out, outcome: &Outcome) -> io::Result<()> {
+fn write_store(out: &mut Out, outcome: &StatsOutcome) -> io::Result<()> {
     let store = &outcome.store;
     let packs = size::count(store.packs, "pack");
-    writeln!(out, "Store:      {packs}, {}", Size(store.pack_bytes))?;
+    writeln!(out, "Store:      {packs}, {}", ByteCount(store.pack_bytes))?;
     for (title, frames) in [("Data:", &store.data), ("Metadata:", &store.meta)] {
         let FrameFacts { frames, raw_bytes, stored_bytes } = *frames;
         let mean = raw_bytes.checked_div(frames).unwrap_or(0);
@@ -142,9 +141,9 @@ fn write_store(out: &mut Out, outcome: &Outcome) -> io::Result<()> {
             out,
             "{title:<11} {}, {} compressed to {}, {} each on average",
             size::count(frames, "frame"),
-            Size(raw_bytes),
-            Size(stored_bytes),
-            Size(mean),
+            ByteCount(raw_bytes),
+            ByteCount(stored_bytes),
+            ByteCount(mean),
         )?;
     }
     let kinds = [
@@ -156,8 +155,9 @@ fn write_store(out: &mut Out, outcome: &Outcome) -> io::Result<()> {
     let kinds = kinds.map(|(kind, noun)| size::count(kind.objects, noun)).join(", ");
     writeln!(out, "Objects:    {kinds}")?;
     if store.repeated.objects > 0 {
-        let (count, bytes) = (size::grouped(store.repeated.objects), Size(store.repeated.bytes));
-        writeln!(out, "Repeated:   {count} in a further pack as well, {bytes}")?;
+        let (count, bytes) =
+            (size::grouped(store.repeated.objects), ByteCount(store.repeated.bytes));
+        writeln!(out, "Duplicate:  {count}, {bytes}, also stored in another pack")?;
     }
     Ok(())
 }

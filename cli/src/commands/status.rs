@@ -1,4 +1,4 @@
-//! `snap status`: what is new or changed since the last commit.
+//! `snap status`: lists what is new or changed since the last commit.
 
 use std::{ffi::OsString, io, io::Write, path::PathBuf};
 
@@ -7,11 +7,11 @@ use snap_core::{
     base::{id::CommitId, name::EntryName},
     format::commit::Commit,
     ops::{
-        diff::{self, Change, New, Options, Outcome, Status, What},
+        diff::{self, Change, ComparedKind, DiffOptions, DiffOutcome, New, Status},
         record::{self, CommitRecord},
     },
     repo::{
-        Head, Repo,
+        Head, Repo, SpecError,
         openness::{self, Exposed, Users},
     },
 };
@@ -21,48 +21,48 @@ use crate::{
         commit::LeaveOut,
         diff::{
             collect, done, is_below, letter,
-            record::{ChangeJson, SummaryJson},
+            record::{DiffChangeJson, SummaryJson},
             shown,
-            sides::{self, Wanted},
+            sides::{self, SideArguments},
             word,
             words::words,
         },
     },
     context::Context,
-    report::{CliError, Done},
-    ui::{Out, Progress, Ui, VERSION, Versioned, size, size::Size, text, time},
+    report::{CliError, CommandOutcome},
+    ui::{Out, Progress, Ui, VERSION, Versioned, size, size::ByteCount, text, time},
 };
 
 const EXAMPLES: &str = "\
 Examples:
   snap status              what changed since the last commit
-  snap status -s           a letter and a path a line
-  snap status --all        each file of new and removed folders, too
+  snap status -s           one letter and path per line
+  snap status --all        also list each file of added and removed folders
   snap --json status       for programs
 
-`snap diff` shows the changes themselves. Files that nothing proves unchanged
-are read and compared; nothing is written to the folder.";
+`snap diff` shows the changes in the files. Files whose size and times do not prove
+them unchanged are read and compared; nothing is written to the folder.";
 
-/// Show what is new or changed since the last commit
+/// Show new, changed and removed files since the last commit
 ///
-/// Compares the folder that `snap commit` commits. A folder that came or went
-/// is one line. Exits with 0 whether or not something changed.
+/// Compares the project with the last commit. An added or removed folder is one line. Exits with 0
+/// whether or not something changed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct StatusArgs {
-    /// Files and folders to compare, relative to where you are
+    /// Files and folders to compare, relative to the current folder
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
 
-    /// A line for each change: A new, D gone, M changed, T another kind, R renamed
+    /// One line for each change: A added, D removed, M modified, T changed type, R renamed
     #[arg(short, long)]
     short: bool,
 
-    /// List what is in folders that came or went
+    /// List the files in added or removed folders
     #[arg(short, long)]
     all: bool,
 
-    /// Folder to compare with; else the one that is committed without PATH
+    /// Folder to compare; default: the project
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
 
@@ -70,19 +70,24 @@ pub(crate) struct StatusArgs {
     leave_out: LeaveOut,
 }
 
-pub(crate) fn run(args: &StatusArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &StatusArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let repo = cx.open_repo()?;
     let last = repo.refs().head_commit()?;
+    if let (None, Head::Branch(branch)) = (last, repo.refs().head()?)
+        && let Some(id) = repo.lost_ref(&branch)?
+    {
+        return Err(SpecError::Lost { name: branch, id }.into());
+    }
     let last = last.map(|id| Ok::<_, CliError>((id, repo.store().commit(&id)?))).transpose()?;
     let commit = last.as_ref().map(|(_, commit)| commit);
-    let wanted = Wanted {
+    let wanted = SideArguments {
         args: &[],
         paths: &args.paths,
         folder: args.folder.as_deref(),
         leave_out: &args.leave_out,
     };
     let (new, limit) = sides::since(&repo, &wanted, commit, cx)?;
-    let options = Options { limit, ..Options::default() };
+    let options = DiffOptions { limit, ..DiffOptions::default() };
     let progress = cx.progress();
     let mut list = List::new(args, cx.ui(), &progress);
     list.head((args, &repo), last.as_ref(), cx)?;
@@ -97,7 +102,7 @@ pub(crate) fn run(args: &StatusArgs, cx: &Context) -> Result<Done, CliError> {
     Ok(done(&outcome, outcome.skipped, None, cx))
 }
 
-/// Warns where other users can read the content of private files in the store.
+/// Warns if other users can read the content of private files in the store.
 fn warn_if_exposed(repo: &Repo, cx: &Context) {
     let project = repo.project().and_then(|project| openness::exposed(repo.dir(), project));
     let Some(Exposed { path, users, store_mode }) = project else { return };
@@ -108,23 +113,23 @@ fn warn_if_exposed(repo: &Repo, cx: &Context) {
     let path = text::line(path.as_os_str().as_encoded_bytes());
     let store = text::line(repo.dir().as_os_str().as_encoded_bytes());
     cx.ui().warning(format_args!(
-        "{who} may read the store {store} (mode {store_mode:04o}), but not {path}: \
-         `chmod -R go-rwx {store}` closes it"
+        "{who} may read the store {store} (mode {store_mode:04o}), but not {path}: `chmod -R \
+         go-rwx {store}` restricts it"
     ));
 }
 
-/// What changes look like.
+/// The format of the changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum StatusFormat {
     Long,
     Short,
     Json,
 }
 
-/// A folder that came or went, and how much of what came or went is in it.
-struct Group {
+/// An added or removed folder, with the totals of the added or removed files in it.
+struct ChangeGroup {
     change: Change,
-    /// Other changes in it that have lines of their own.
+    /// Number of other changes in it that are printed on separate lines.
     others: u64,
     files: u64,
     bytes: u64,
@@ -133,23 +138,23 @@ struct Group {
 struct List<'a> {
     ui: &'a Ui,
     progress: &'a Progress<'a>,
-    form: Form,
+    form: StatusFormat,
     groups: bool,
-    group: Option<Group>,
+    group: Option<ChangeGroup>,
     out: Out,
     lines: u64,
 }
 
-/// Where one stands; the first record.
+/// The current branch and commit; the first record.
 #[derive(Serialize)]
 struct StatusJson<'a> {
     version: u32,
     r#type: &'static str,
     branch: Option<&'a str>,
     commit: Option<Versioned<CommitRecord>>,
-    /// Commits of the branch that the files here do not contain.
+    /// Number of commits of the branch that the local files do not contain.
     unseen: u64,
-    /// Paths of a partial clone.
+    /// The paths of a partial clone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     scope: Vec<String>,
 }
@@ -157,15 +162,15 @@ struct StatusJson<'a> {
 impl<'a> List<'a> {
     fn new(args: &StatusArgs, ui: &'a Ui, progress: &'a Progress<'a>) -> Self {
         let form = match (ui.is_json(), args.short) {
-            (true, _) => Form::Json,
-            (false, true) => Form::Short,
-            (false, false) => Form::Long,
+            (true, _) => StatusFormat::Json,
+            (false, true) => StatusFormat::Short,
+            (false, false) => StatusFormat::Long,
         };
-        let groups = !args.all && form != Form::Json;
+        let groups = !args.all && form != StatusFormat::Json;
         Self { ui, progress, form, groups, group: None, out: ui.out(), lines: 0 }
     }
 
-    /// Where one stands.
+    /// Writes the current branch and commit.
     fn head(
         &mut self,
         (args, repo): (&StatusArgs, &Repo),
@@ -189,9 +194,11 @@ impl<'a> List<'a> {
             .map(|names| names.iter().map(EntryName::as_bytes).collect::<Vec<_>>().join(&b'/'))
             .collect();
         match self.form {
-            Form::Short => {}
-            Form::Json => {
-                let commit = last.map(|(id, commit)| Versioned::new(CommitRecord::new(id, commit)));
+            StatusFormat::Short => {}
+            StatusFormat::Json => {
+                let commit = last.map(|(id, commit)| {
+                    Versioned::of_type("commit", CommitRecord::new(id, commit))
+                });
                 self.out.json(&StatusJson {
                     version: VERSION,
                     r#type: "status",
@@ -201,12 +208,12 @@ impl<'a> List<'a> {
                     scope: scope.iter().map(|path| record::text(path)).collect(),
                 })?;
             }
-            Form::Long => {
+            StatusFormat::Long => {
                 match branch {
                     Some(branch) => {
                         writeln!(self.out, "On branch {}", self.ui.paint().name(branch))?;
                     }
-                    None => writeln!(self.out, "On no branch")?,
+                    None => writeln!(self.out, "HEAD is detached")?,
                 }
                 let Some((id, commit)) = last else {
                     writeln!(self.out, "No commit yet")?;
@@ -221,7 +228,8 @@ impl<'a> List<'a> {
                 if let Some((id, newest)) = unseen.first() {
                     writeln!(
                         self.out,
-                        "The branch has {} that the files here do not contain, the newest {} by {}",
+                        "The branch has {} that the files here do not contain; the newest is {} \
+                         by {}",
                         size::count(unseen.len() as u64, "commit"),
                         self.ui.paint().id(&format!("{id:.12}")),
                         text::line(newest.author.as_bytes()),
@@ -237,9 +245,9 @@ impl<'a> List<'a> {
     }
 
     fn take(&mut self, change: Change) -> io::Result<()> {
-        if self.form == Form::Json {
+        if self.form == StatusFormat::Json {
             let differences = change.differences().usual();
-            return self.out.json(&ChangeJson::new(&change, differences, None));
+            return self.out.json(&DiffChangeJson::new(&change, differences, None));
         }
         if let Some(group) = &mut self.group
             && is_below(&change.path, &group.change.path)
@@ -255,38 +263,46 @@ impl<'a> List<'a> {
         self.end_group()?;
         let one_sided = change.old.is_none() || change.new.is_none();
         if self.groups && one_sided && change.item().what.is_folder() {
-            self.group = Some(Group { change, others: 0, files: 0, bytes: 0 });
+            self.group = Some(ChangeGroup { change, others: 0, files: 0, bytes: 0 });
             return Ok(());
         }
         self.line(&change)
     }
 
-    /// Writes the line of a folder, unless others have said it all.
+    /// Writes the line of a folder, unless the lines of its changes already say everything.
     fn end_group(&mut self) -> io::Result<()> {
-        let Some(Group { change, others, files, bytes }) = self.group.take() else { return Ok(()) };
+        let Some(ChangeGroup { change, others, files, bytes }) = self.group.take() else {
+            return Ok(());
+        };
         let what = match (files, others) {
             (0, 0) => "empty folder".to_owned(),
             (0, _) => return Ok(()),
-            _ => format!("{}, {}", size::count(files, "file"), Size(bytes)),
+            _ => format!("{}, {}", size::count(files, "file"), ByteCount(bytes)),
         };
         self.row(&change, &what)
     }
 
     fn line(&mut self, change: &Change) -> io::Result<()> {
         let (old, new) = (change.old.as_ref(), change.new.as_ref());
-        let bytes = |item: Option<&diff::Item>| item.map_or(0, |item| item.what.bytes());
+        let bytes = |item: Option<&diff::ChangeSide>| item.map_or(0, |item| item.what.bytes());
         let words = words(change, change.differences().usual());
-        if let What::Symlink { target } = &change.item().what
+        if let ComparedKind::Symlink { target } = &change.item().what
             && matches!(change.status(), Status::Added | Status::Removed | Status::Modified)
         {
             return self.row(change, &format!("-> {}", text::line(target)));
         }
         let (old, new) = (bytes(old), bytes(new));
         let what = match change.status() {
-            Status::Modified if new > old => format!("{}, +{}", Size(new), Size(new - old)),
-            Status::Modified if new < old => format!("{}, -{}", Size(new), Size(old - new)),
-            Status::Modified if words.is_empty() => Size(new).to_string(),
-            Status::Added | Status::Removed if words.is_empty() => Size(old.max(new)).to_string(),
+            Status::Modified if new > old => {
+                format!("{}, +{}", ByteCount(new), ByteCount(new - old))
+            }
+            Status::Modified if new < old => {
+                format!("{}, -{}", ByteCount(new), ByteCount(old - new))
+            }
+            Status::Modified if words.is_empty() => ByteCount(new).to_string(),
+            Status::Added | Status::Removed if words.is_empty() => {
+                ByteCount(old.max(new)).to_string()
+            }
             _ => words,
         };
         self.row(change, &what)
@@ -296,12 +312,12 @@ impl<'a> List<'a> {
         if self.ui.is_terminal() {
             self.progress.clear();
         }
-        if self.lines == 0 && self.form == Form::Long {
+        if self.lines == 0 && self.form == StatusFormat::Long {
             self.out.write_all(b"\n")?;
         }
         self.lines += 1;
         let status = change.status();
-        if self.form == Form::Short {
+        if self.form == StatusFormat::Short {
             let letter = self.ui.paint().change(status, &letter(status).to_string());
             write!(self.out, "{letter} ")?;
         } else {
@@ -318,25 +334,25 @@ impl<'a> List<'a> {
         self.out.write_all(&shown(self.ui, &change.path))?;
         self.out.write_all(if change.item().what.is_folder() { b"/" } else { b"" })?;
         match (self.form, what) {
-            (Form::Short, _) | (_, "") => self.out.write_all(b"\n"),
+            (StatusFormat::Short, _) | (_, "") => self.out.write_all(b"\n"),
             (_, what) => writeln!(self.out, " ({what})"),
         }
     }
 
-    /// Writes the rest and the sums.
-    fn finish(mut self, outcome: &Outcome, commit: Option<&Commit>) -> Result<(), CliError> {
+    /// Writes the remaining lines and the totals.
+    fn finish(mut self, outcome: &DiffOutcome, commit: Option<&Commit>) -> Result<(), CliError> {
         self.end_group()?;
         self.progress.clear();
         match self.form {
-            Form::Short => {}
-            Form::Json => self.out.json(&SummaryJson::new(outcome, None))?,
-            Form::Long => writeln!(self.out, "\n{}", sums(outcome, commit))?,
+            StatusFormat::Short => {}
+            StatusFormat::Json => self.out.json(&SummaryJson::new(outcome, None))?,
+            StatusFormat::Long => writeln!(self.out, "\n{}", sums(outcome, commit))?,
         }
         Ok(self.out.finish()?)
     }
 }
 
-fn sums(outcome: &Outcome, commit: Option<&Commit>) -> String {
+fn sums(outcome: &DiffOutcome, commit: Option<&Commit>) -> String {
     if outcome.changes() == 0 {
         return match commit {
             Some(commit) => format!("Nothing changed since {}", time::local(commit.time)),
@@ -357,7 +373,8 @@ fn sums(outcome: &Outcome, commit: Option<&Commit>) -> String {
     let mut sums = shown.join(", ");
     let bytes = [(outcome.bytes_added, "added"), (outcome.bytes_removed, "removed")];
     let bytes = bytes.iter().filter(|(bytes, _)| *bytes > 0);
-    let bytes: Vec<_> = bytes.map(|(bytes, what)| format!("{} {what}", Size(*bytes))).collect();
+    let bytes: Vec<_> =
+        bytes.map(|(bytes, what)| format!("{} {what}", ByteCount(*bytes))).collect();
     if !bytes.is_empty() {
         sums.push_str(&format!("; {}", bytes.join(", ")));
     }

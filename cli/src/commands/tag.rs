@@ -1,34 +1,34 @@
-//! `snap tag`: list, make, delete tags.
+//! `snap tag`: lists, creates and deletes tags.
 
 use snap_core::repo::{RefName, ref_name::RefKind};
 
 use crate::{
     commands::refs,
     context::Context,
-    report::{CliError, Done},
+    report::{CliError, CommandOutcome},
 };
 
 const EXAMPLES: &str = "\
 Examples:
-  snap tag                    list them
+  snap tag                    list tags
   snap tag v1.0               name the newest commit
   snap tag before-trip latest@2026-10-01
-  snap tag -d v1.0            forget the name; the commit stays";
+  snap tag -d v1.0            delete the tag; its commit stays";
 
-/// List, make or delete tags
+/// List, create or delete tags
 ///
-/// A tag is a name for one commit that stays where it is.
+/// A tag is a name for a commit that does not move.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TagArgs {
-    /// Tag to make
+    /// Tag to create
     name: Option<String>,
 
-    /// Commit it names
+    /// Commit of the new tag
     #[arg(default_value = "HEAD")]
     rev: String,
 
-    /// Move it if it exists
+    /// Move the tag if it exists
     #[arg(short, long, requires = "name")]
     force: bool,
 
@@ -37,14 +37,14 @@ pub(crate) struct TagArgs {
     delete: Option<String>,
 }
 
-pub(crate) fn run(args: &TagArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &TagArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let repo = cx.open_repo()?;
     if let Some(name) = &args.delete {
         refs::delete(cx, &repo, &RefName::tag(name)?)?;
     } else if let Some(name) = &args.name {
         refs::make(cx, &repo, (&RefName::tag(name)?, &args.rev), args.force.into())?;
     } else {
-        refs::list(cx, &repo, RefKind::Tag)?;
+        return refs::list(cx, &repo, RefKind::Tag);
     }
-    Ok(Done::Well)
+    Ok(CommandOutcome::Success)
 }

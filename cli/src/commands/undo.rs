@@ -1,4 +1,4 @@
-//! `snap undo`: take back the last change of a ref.
+//! `snap undo`: takes back the last change of a ref.
 
 use serde::Serialize;
 use snap_core::{
@@ -6,52 +6,50 @@ use snap_core::{
     ops::undo,
     repo::{
         Pointer, RefError, RefName, Repo,
-        ref_log::Target,
+        ref_log::RefValue,
         ref_name::RefKind,
-        undo::{Direction, Plan},
+        undo::{Direction, UndoPlan},
     },
 };
 
 use crate::{
     context::Context,
-    report::{CliError, Done},
+    report::{CliError, CommandOutcome},
     ui::{VERSION, text, time},
 };
 
 const EXAMPLES: &str = "\
 Examples:
-  snap undo                 take back the last commit, move, switch or delete
-  snap undo --dry-run       only say what that would be
-  snap undo main            take back what happened to main last
-  snap undo tags/v1         bring back a tag that was deleted
-  snap undo --redo          do again what was undone last";
+  snap undo                 undo the last commit, move, switch or delete
+  snap undo --dry-run       show what would be undone
+  snap undo main            undo the last change of main
+  snap undo tags/v1         restore a deleted tag
+  snap undo --redo          redo the last undone change";
 
-/// Take back the last change of a branch, a tag or HEAD
+/// Undo the last change of a branch, a tag or HEAD
 ///
-/// A commit, a branch or tag that was made, moved or deleted, a switch to
-/// another branch. No file is touched and no snapshot goes: only the name
-/// stands again where it stood.
+/// Undoes a commit, the creation, move or deletion of a branch or tag, or a switch to another
+/// branch. Only the name moves back: files are unchanged and no snapshot is deleted.
 ///
-/// Each further undo goes further back. `snap undo --redo` goes forward again,
-/// one change at a time, until something new is done. An undo is logged as
-/// every change is: `snap branch --log NAME` lists it.
+/// Each further undo goes one change further back. `snap undo --redo` goes forward again, until a
+/// new change is made. An undo is logged like every change; `snap branch --log NAME` lists the log.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct UndoArgs {
-    /// Branch, tag or HEAD; what changed last if not given
+    /// Branch, tag or HEAD; default: the last changed one
     #[arg(value_name = "REF")]
     name: Option<String>,
 
-    /// Make again what was undone last
+    /// Redo the last undone change
     #[arg(long)]
     redo: bool,
 
-    /// Say what would be done, and do nothing
+    /// Show what would be undone; change nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
 }
 
-pub(crate) fn run(args: &UndoArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &UndoArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let repo = cx.open_repo()?;
     let wanted = args.name.as_deref().map(|name| pointer(&repo, name)).transpose()?;
     let direction = if args.redo { Direction::Redo } else { Direction::Undo };
@@ -59,12 +57,12 @@ pub(crate) fn run(args: &UndoArgs, cx: &Context) -> Result<Done, CliError> {
     let sentence = sentence(&repo, &plan)?;
     if args.dry_run {
         cx.ui().status(format_args!("{sentence}"));
-        cx.ui().status(format_args!("Nothing was done (--dry-run)"));
+        cx.ui().status(format_args!("Dry run: nothing was changed"));
     } else {
         cx.with_change(repo.config(), &plan.reason(), |change| undo::run(&repo, &plan, change))?;
         let back = match direction {
-            Direction::Undo => "`snap undo --redo` does it again",
-            Direction::Redo => "`snap undo` takes it back",
+            Direction::Undo => "`snap undo --redo` redoes it",
+            Direction::Redo => "`snap undo` undoes it",
         };
         cx.ui().status(format_args!("{sentence}"));
         cx.ui().status(format_args!("Done; {back}"));
@@ -74,12 +72,13 @@ pub(crate) fn run(args: &UndoArgs, cx: &Context) -> Result<Done, CliError> {
         out.json(&UndoJson { done: !args.dry_run, ..UndoJson::new(&plan) })?;
         out.finish()?;
     }
-    Ok(Done::Well)
+    Ok(CommandOutcome::Success)
 }
 
 #[derive(Serialize)]
 struct UndoJson<'a> {
     version: u32,
+    r#type: &'static str,
     action: &'static str,
     name: &'a str,
     kind: &'static str,
@@ -92,15 +91,16 @@ struct UndoJson<'a> {
 }
 
 impl<'a> UndoJson<'a> {
-    /// Takes what a plan says; nothing is done yet.
-    fn new(plan: &'a Plan) -> Self {
+    /// Converts a plan, before it is carried out.
+    fn new(plan: &'a UndoPlan) -> Self {
         let (name, kind) = match &plan.pointer {
             Pointer::Head => ("HEAD", "head"),
             Pointer::Ref(name) => (name.short(), name.kind().noun()),
         };
-        let target = |target: &Target| (*target != Target::Nothing).then(|| target.to_string());
+        let target = |target: &RefValue| (*target != RefValue::Nothing).then(|| target.to_string());
         Self {
             version: VERSION,
+            r#type: "undo",
             action: plan.direction.verb(),
             name,
             kind,
@@ -114,8 +114,7 @@ impl<'a> UndoJson<'a> {
     }
 }
 
-/// What a text names: `HEAD`, else a branch or tag that is there, else one
-/// that was.
+/// Returns what a text names: `HEAD`, or else an existing branch or tag, or else one that existed.
 fn pointer(repo: &Repo, text: &str) -> Result<Pointer, CliError> {
     if text == "HEAD" {
         return Ok(Pointer::Head);
@@ -143,50 +142,50 @@ fn pointer(repo: &Repo, text: &str) -> Result<Pointer, CliError> {
     })
 }
 
-/// What happens, such as "main goes back from … to …".
-fn sentence(repo: &Repo, plan: &Plan) -> Result<String, CliError> {
+/// Describes the change, such as "main moves back from … to …".
+fn sentence(repo: &Repo, plan: &UndoPlan) -> Result<String, CliError> {
     let shown = match &plan.pointer {
         Pointer::Head => "HEAD".to_owned(),
         Pointer::Ref(name) if name.kind() == RefKind::Tag => format!("tag {}", name.short()),
         Pointer::Ref(name) => name.short().to_owned(),
     };
     let (way, again) = match plan.direction {
-        Direction::Undo => ("goes back", ""),
-        Direction::Redo => ("goes forward", " again"),
+        Direction::Undo => ("moves back", ""),
+        Direction::Redo => ("moves forward", " again"),
     };
-    let at = |target: &Target| place(repo, target);
+    let at = |target: &RefValue| place(repo, target);
     let why = text::line(plan.change.reason.as_bytes());
     let moves = match (&plan.from, &plan.to) {
-        (Target::Nothing, to) => {
+        (RefValue::Nothing, to) => {
             let back =
-                if plan.direction == Direction::Undo { "comes back" } else { "is made again" };
+                if plan.direction == Direction::Undo { "is restored" } else { "is created again" };
             format!("{shown} {back} at {}", at(to))
         }
-        (from, Target::Nothing) if is_current(repo, &plan.pointer)? => {
+        (from, RefValue::Nothing) if is_current(repo, &plan.pointer)? => {
             format!("{shown} {way} from {} to no commit", at(from))
         }
-        (from, Target::Nothing) => format!("{shown}, at {}, is removed{again}", at(from)),
+        (from, RefValue::Nothing) => format!("{shown}, at {}, is removed{again}", at(from)),
         (from, to) => format!("{shown} {way} from {} to {}", at(from), at(to)),
     };
     let verb = plan.direction.verb();
     Ok(format!("{moves}: {verb} of \"{why}\", {}", time::local(plan.change.time)))
 }
 
-/// Whether `HEAD` names this branch.
+/// Returns true if `HEAD` names this branch.
 fn is_current(repo: &Repo, pointer: &Pointer) -> Result<bool, CliError> {
     let head = repo.refs().target(&Pointer::Head)?;
-    Ok(matches!((pointer, head), (Pointer::Ref(name), Target::Branch(branch)) if *name == branch))
+    Ok(matches!((pointer, head), (Pointer::Ref(name), RefValue::Branch(branch)) if *name == branch))
 }
 
-fn place(repo: &Repo, target: &Target) -> String {
+fn place(repo: &Repo, target: &RefValue) -> String {
     match target {
-        Target::Nothing => "nothing".to_owned(),
-        Target::Branch(name) => format!("branch {}", name.short()),
-        Target::Commit(id) => with_message(repo, id),
+        RefValue::Nothing => "nothing".to_owned(),
+        RefValue::Branch(name) => format!("branch {}", name.short()),
+        RefValue::Commit(id) => with_message(repo, id),
     }
 }
 
-/// An id with the first line of its message, if it can be read.
+/// Formats an id with the first line of its message, if the commit can be read.
 fn with_message(repo: &Repo, id: &CommitId) -> String {
     let message = repo.store().commit(id).map(|commit| commit.message).unwrap_or_default();
     match message.lines().next().filter(|line| !line.is_empty()) {

@@ -1,4 +1,4 @@
-//! `snap unpack`: take a bundle into a store.
+//! `snap unpack`: adds a bundle to a store.
 
 use std::{
     ffi::OsString,
@@ -12,7 +12,7 @@ use snap_core::{
     base::io::PathError,
     ops::bundle::{
         Error,
-        unpack::{self, Options, Outcome},
+        unpack::{self, UnpackOptions, UnpackOutcome},
     },
     repo::{Head, RefError, RefName, Repo, open::STORE_FOLDER},
     store::read_outline,
@@ -21,24 +21,23 @@ use snap_core::{
 use crate::{
     commands::{init, log, refs},
     context::Context,
-    report::{CliError, Done},
-    ui::{size, size::Size, text},
+    report::{CliError, CommandOutcome},
+    ui::{size, size::ByteCount, text},
 };
 
 const EXAMPLES: &str = "\
 Examples:
-  snap unpack project.snap                   into the store here, made if there is none
-  snap unpack update.snap --branch main      and let the branch main go forward to it
+  snap unpack project.snap                   import, create a store if there is none
+  snap unpack update.snap --branch main      and fast-forward branch main to it
   ssh host snap pack latest -o - | snap unpack -
   snap restore $(snap unpack project.snap) /tmp/look";
 
-/// Take a bundle into the store
+/// Import a bundle into the store
 ///
-/// Every object is checked before anything becomes part of the store; a bundle
-/// that is damaged, or builds on commits that are not here, is refused and
-/// leaves the store as it was. The id of the commit is printed. In a store
-/// without commits the current branch then stands there; else --branch says
-/// which one shall.
+/// All objects are verified before they are added to the store. A bundle that is damaged, or builds
+/// on missing commits, is rejected and the store is unchanged. The id of the commit is printed. In
+/// a store without commits the current branch is set to that commit; otherwise only the branch
+/// given with --branch moves.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct UnpackArgs {
@@ -46,16 +45,16 @@ pub(crate) struct UnpackArgs {
     #[arg(value_name = "FILE")]
     file: OsString,
 
-    /// Branch to make at the commit, or to let go forward to it
+    /// Branch to create at the commit, or to fast-forward to it
     #[arg(short, long, value_name = "NAME")]
     branch: Option<String>,
 
-    /// Move the branch even if commits on it are not in the bundle
+    /// Move the branch even if its commits are not in the bundle
     #[arg(short, long, requires = "branch")]
     force: bool,
 }
 
-pub(crate) fn run(args: &UnpackArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &UnpackArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let branch = args.branch.as_deref().map(RefName::branch).transpose()?;
     let file = shown(args);
     let found = cx.find_store(Path::new("."))?;
@@ -65,14 +64,14 @@ pub(crate) fn run(args: &UnpackArgs, cx: &Context) -> Result<Done, CliError> {
     let input: Box<dyn Read> = if args.file == "-" {
         Box::new(cx.stdin())
     } else if fs_err::metadata(&args.file).is_ok_and(|there| !there.is_file()) {
-        // What comes through a pipe is read once.
+        // A pipe can be read only once.
         let path = Path::new(&args.file);
         Box::new(cx.open_input(path).map_err(PathError::when("open", path))?)
     } else {
         let path = Path::new(&args.file);
         let broken = |source| CliError::Unpack { file: file.clone(), source: Box::new(source) };
         let (head, _) = read_outline(path).map_err(|error| broken(error.into()))?;
-        // No store is made for what cannot be unpacked.
+        // No store is created for a bundle that cannot be unpacked.
         if found.is_none() && !head.prerequisites.is_empty() {
             return Err(broken(Error::Prerequisites { missing: head.prerequisites }));
         }
@@ -87,15 +86,15 @@ pub(crate) fn run(args: &UnpackArgs, cx: &Context) -> Result<Done, CliError> {
         }
     };
     let repo = cx.open_at(&store)?;
-    let (tips, level) = (log::all_starts(&repo)?, repo.config().compression.level);
-    let options = Options { tips, level, most_bytes: u64::MAX };
+    let (tips, level) = (log::all_starts(&repo, cx)?, repo.config().compression.level);
+    let options = UnpackOptions { tips, level, most_bytes: u64::MAX };
     let progress = cx.progress();
     let outcome = unpack::run(repo.store(), input, &options, &progress)
         .map_err(|source| CliError::Unpack { file: file.clone(), source: Box::new(source) })?;
     drop(progress);
     let moved = move_branch(args, branch, &outcome, (&repo, &file), cx)?;
-    tell(&outcome, &file, moved.as_ref(), cx)?;
-    Ok(Done::Well)
+    print_result(&outcome, &file, moved.as_ref(), cx)?;
+    Ok(CommandOutcome::Success)
 }
 
 fn shown(args: &UnpackArgs) -> String {
@@ -105,12 +104,12 @@ fn shown(args: &UnpackArgs) -> String {
     }
 }
 
-/// Lets a branch stand at the commit: the one that was named, else the current
-/// one if it has no commit. Returns which.
+/// Points a branch at the commit: the named one, or else the current one if it has no commit yet.
+/// Returns the branch that was moved.
 fn move_branch(
     args: &UnpackArgs,
     named: Option<RefName>,
-    outcome: &Outcome,
+    outcome: &UnpackOutcome,
     (repo, file): (&Repo, &str),
     cx: &Context,
 ) -> Result<Option<RefName>, CliError> {
@@ -136,7 +135,8 @@ fn move_branch(
             repo.refs().update(&name, old, Some(commit), change)
         });
         match moved {
-            // Somebody made the first commit meanwhile; nobody named this one.
+            // Another process made the first commit on this branch, and the user did not name the
+            // branch.
             Err(RefError::Exists { .. }) if !is_named => return Ok(None),
             moved => moved?,
         }
@@ -145,7 +145,7 @@ fn move_branch(
 }
 
 #[derive(Serialize)]
-struct Unpacked {
+struct UnpackedJson {
     version: u32,
     r#type: &'static str,
     commit: String,
@@ -159,16 +159,16 @@ struct Unpacked {
     branch: Option<String>,
 }
 
-fn tell(
-    outcome: &Outcome,
+fn print_result(
+    outcome: &UnpackOutcome,
     file: &str,
     branch: Option<&RefName>,
     cx: &Context,
 ) -> Result<(), CliError> {
-    let Outcome { commit, added, .. } = outcome;
+    let UnpackOutcome { commit, added, .. } = outcome;
     let mut out = cx.ui().out();
     if cx.ui().is_json() {
-        out.json(&Unpacked {
+        out.json(&UnpackedJson {
             version: 1,
             r#type: "unpacked",
             commit: commit.to_string(),
@@ -186,21 +186,21 @@ fn tell(
     }
     let ui = cx.ui();
     if added.objects == 0 && outcome.commits == 0 {
-        ui.status(format_args!("Nothing in {file} is new, all of it was checked"));
+        ui.status(format_args!("{file} was checked; the store already has all of it"));
     } else {
         ui.status(format_args!(
             "Unpacked {file}: {} and {} new, of {} checked; {} of contents, stored in {}",
             size::count(outcome.commits, "commit"),
             size::count(added.objects, "object"),
             size::grouped(outcome.objects),
-            Size(added.raw_bytes),
-            Size(added.stored_bytes),
+            ByteCount(added.raw_bytes),
+            ByteCount(added.stored_bytes),
         ));
     }
     match branch {
         Some(name) => ui.status(format_args!("Branch {} is at {commit:.12}", name.short())),
         None => ui.status(format_args!(
-            "No branch was moved; `snap branch NAME {commit:.12}` or --branch gives it one"
+            "No branch was moved; `snap branch NAME {commit:.12}` or --branch creates one"
         )),
     }
     Ok(out.finish()?)

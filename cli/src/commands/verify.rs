@@ -1,88 +1,107 @@
-//! `snap verify`: is everything there, and is it what it should be? Here, or in a
-//! store elsewhere.
+//! `snap verify`: checks that a store or a remote is complete and undamaged.
 
-use std::{error::Error, io, io::Write};
+use std::{error::Error, io, io::Write, path::Path, time::Duration};
 
 use serde_json::json;
 use snap_core::{
     base::id::CommitId,
     ops::{
         repair,
-        verify::{self, Data, Outcome, Problem, Shadowed, Touched, TouchedPath},
+        verify::{
+            self, Affected, AffectedPath, Data, Rolling, Shadowed, VerifyOutcome, VerifyProblem,
+        },
     },
     repo::{RefName, ref_name::RefKind},
 };
-use snap_remote::store::{REFS, RemoteError};
+use snap_remote::{
+    service::PartialClone,
+    store::{REFS, RemoteError},
+    verify::RemoteVerifyOutcome,
+};
 
 use crate::{
     commands::against_files,
     context::Context,
-    remote::{LimitArgs, Place, rate, tracking},
-    report::{CliError, Done},
-    ui::{Out, size, size::Size, text},
+    remote::{LimitArgs, RemoteSpec, rate, tracking},
+    report::{CliError, CommandOutcome, ref_hint},
+    ui::{Out, duration, size, size::ByteCount, text},
 };
 
 const EXAMPLES: &str = "\
 Examples:
-  snap verify               structure: quick, reads no file contents
-  snap verify --sample 5%   and a random part of the data, say every night
-  snap verify --data        and all of the data, say every month
+  snap verify               check the structure; fast, reads no contents
+  snap verify --sample 5%   also read a random part, for example nightly
+  snap verify --data        also read all data, for example monthly
+  snap verify --max-age 30d --budget 10m
+                            ten minutes each night: packs not read for 30
+                            days, the longest unread first
   snap verify --against-files
-                            files that changed although their times did not
-  snap verify origin        a store elsewhere: are all of its packs there?
+                            find files that changed without a new time
+  snap verify origin        check that a remote has all of its packs
   snap verify origin --sample 5% --limit-download 2M
 
-Exits with 4 if there is damage, and lists the snapshots and paths it touches;
-with --against-files if a file has other content than in the last commit under
-the same modification time. Other changes are listed and exit with 0.
-Later commits do not rely on damaged objects: they store them again from the
-files that still have the content, and the next push to a remote sends again
-what that remote has lost. `snap repair` puts back what is lost now. Nothing else
+Exits with 4 if there is damage, and lists the affected snapshots and paths.
+With --against-files, exits with 4 if a file differs from the last commit but has
+the same modification time; other changes are listed and exit with 0.
+Later commits no longer use damaged objects: they store them again from files that
+still have the content, and the next push to a remote sends again what the remote
+has lost. `snap repair` recovers lost data now. Nothing else
 is changed.";
 
-/// Check that the store is whole
+/// Check a store for damage
 ///
-/// Every branch and tag must reach all of its commits, folders and contents,
-/// and every pack must be as it was written. Of a remote, the packs are listed and
-/// the structure is read; --data fetches all of its packs.
+/// Checks that every branch and tag reaches all of its commits, folders and contents, and that
+/// every pack is complete. For a remote, lists the packs and reads the structure; --data downloads
+/// all packs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct VerifyArgs {
-    /// Remote or location to check; the store here if not given
+    /// Remote or URL to check; default: the local store
     #[arg(value_name = "REMOTE|URL", conflicts_with = "against_files")]
     remote: Option<String>,
 
-    /// Read and hash all data, too
+    /// Also read and hash all data
     #[arg(long)]
     data: bool,
 
-    /// Read and hash a random part of the data, such as 5%
+    /// Also read and hash a random part of the data, such as 5%
     #[arg(long, value_name = "PART", value_parser = part, conflicts_with = "data")]
     sample: Option<f64>,
 
-    /// Read the files of the project and compare them with the last commit;
-    /// the store is not checked
-    #[arg(long, conflicts_with_all = ["data", "sample"])]
+    /// Also read and hash packs that were not read for this time, such as 30d, the longest unread
+    /// first
+    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(conflicts_with_all = ["data", "sample"])]
+    max_age: Option<Duration>,
+
+    /// Stop starting to read packs after this time, such as 10m; the next run continues
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, requires = "max_age")]
+    budget: Option<Duration>,
+
+    /// Compare the files of the project with the last commit, by content; the store is not checked
+    #[arg(long, conflicts_with_all = ["data", "sample", "max_age"])]
     against_files: bool,
 
-    /// Bytes a second to fetch of a remote at most, such as 2M; else the setting
+    /// Download limit in bytes per second, such as 2M; default: the setting
     /// `transfer.limit_download`
     #[arg(long, value_name = "RATE", value_parser = rate::parse, requires = "remote")]
     limit_download: Option<u64>,
 }
 
-/// What was checked, and what was found.
+/// The scope and the result of a check.
 struct Checked {
-    /// The store elsewhere, if it is one.
-    place: Option<Place>,
+    /// The remote, if one was checked.
+    place: Option<RemoteSpec>,
     data: Data,
-    /// Refs and files of its index that are damaged or missing.
+    /// Refs and index files of the remote that are damaged or missing.
     remote_problems: Vec<RemoteError>,
-    outcome: Outcome,
+    outcome: VerifyOutcome,
+    /// What the remote may lack, if it is a partial clone.
+    partial: Option<PartialClone>,
 }
 
 impl Checked {
-    /// All problems in words, each with its causes.
+    /// Formats all problems, each with its causes.
     fn problems(&self) -> Vec<String> {
         let remote = self.remote_problems.iter().map(|problem| chain(problem));
         remote.chain(self.outcome.problems.iter().map(|problem| chain(problem))).collect()
@@ -93,11 +112,12 @@ impl Checked {
     }
 }
 
-pub(crate) fn run(args: &VerifyArgs, cx: &Context) -> Result<Done, CliError> {
-    let data = match (args.data, args.sample) {
-        (true, _) => Data::All,
-        (false, Some(part)) => Data::Sample(part),
-        (false, None) => Data::None,
+pub(crate) fn run(args: &VerifyArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
+    let data = match (args.data, args.sample, args.max_age) {
+        (true, ..) => Data::All,
+        (false, Some(part), _) => Data::Sample(part),
+        (false, None, Some(max_age)) => Data::Due(Rolling { max_age, budget: args.budget }),
+        (false, None, None) => Data::None,
     };
     let checked = match &args.remote {
         Some(remote) => check_remote((remote, args.limit_download), data, cx)?,
@@ -111,14 +131,14 @@ pub(crate) fn run(args: &VerifyArgs, cx: &Context) -> Result<Done, CliError> {
     }
     out.finish()?;
     summarize(&checked, cx);
-    Ok(if checked.is_whole() { Done::Well } else { Done::Damaged })
+    Ok(if checked.is_whole() { CommandOutcome::Success } else { CommandOutcome::Damaged })
 }
 
 fn check_here(data: Data, cx: &Context) -> Result<Checked, CliError> {
     let repo = cx.open_repo()?;
     let progress = cx.progress();
-    let outcome = verify::run(&repo, &verify::Options { data }, &progress)?;
-    Ok(Checked { place: None, data, remote_problems: Vec::new(), outcome })
+    let outcome = verify::run(&repo, &verify::VerifyOptions { data }, &progress)?;
+    Ok(Checked { place: None, data, remote_problems: Vec::new(), outcome, partial: None })
 }
 
 fn check_remote(
@@ -132,14 +152,15 @@ fn check_remote(
     let seen = seen(&place, cx)?;
     let (store, _scratch) = connection.into_parts();
     let progress = cx.progress();
-    let options = verify::Options { data };
+    let options = verify::VerifyOptions { data };
     let found = snap_remote::verify::run(store, (&options, &seen), (&cx.waiting()?, &progress));
     let found = found.map_err(|error| cx.remote_error(error))?;
-    Ok(Checked { place: Some(place), data, remote_problems: found.problems, outcome: found.found })
+    let RemoteVerifyOutcome { problems, found: outcome, partial } = found;
+    Ok(Checked { place: Some(place), data, remote_problems: problems, outcome, partial })
 }
 
-/// Where the branches of a remote stood when they were last seen from here.
-pub(crate) fn seen(place: &Place, cx: &Context) -> Result<Vec<(RefName, CommitId)>, CliError> {
+/// Returns the last known commits of the branches of a remote.
+pub(crate) fn seen(place: &RemoteSpec, cx: &Context) -> Result<Vec<(RefName, CommitId)>, CliError> {
     let Some(remote) = &place.name else { return Ok(Vec::new()) };
     let repo = match cx.open_repo() {
         Err(CliError::NoStore) => return Ok(Vec::new()),
@@ -154,25 +175,25 @@ fn write_text(out: &mut Out, cx: &Context, checked: &Checked) -> io::Result<()> 
     for problem in checked.problems() {
         writeln!(out, "damaged: {}", text::line(problem.as_bytes()))?;
     }
-    write_touched(out, &outcome.touched, cx)
+    write_affected(out, &outcome.touched, cx)
 }
 
-/// Lists the snapshots and paths that damage touches.
-pub(crate) fn write_touched(out: &mut Out, touched: &Touched, cx: &Context) -> io::Result<()> {
+/// Lists the snapshots and paths affected by damage.
+pub(crate) fn write_affected(out: &mut Out, touched: &Affected, cx: &Context) -> io::Result<()> {
     for id in &touched.commits {
-        writeln!(out, "touched: commit {}", cx.ui().id(id))?;
+        writeln!(out, "affected: commit {}", cx.ui().id(id))?;
     }
-    for TouchedPath { commit, commits, path, .. } in &touched.paths {
+    for AffectedPath { commit, commits, path, .. } in &touched.paths {
         let path = if path.is_empty() { "everything".to_owned() } else { text::line(path) };
         let more = match commits {
             0 | 1 => String::new(),
             _ => format!(" and {} before", size::count(commits - 1, "commit")),
         };
-        writeln!(out, "touched: {path} in commit {}{more}", cx.ui().id(commit))?;
+        writeln!(out, "affected: {path} in commit {}{more}", cx.ui().id(commit))?;
     }
     match touched.more_paths {
         0 => Ok(()),
-        more => writeln!(out, "touched: {} more", size::count(more, "path")),
+        more => writeln!(out, "affected: {} more", size::count(more, "path")),
     }
 }
 
@@ -199,13 +220,15 @@ fn write_json(out: &mut Out, checked: &Checked) -> io::Result<()> {
         "withdrawn_packs": outcome.shadowed.withdrawn,
         "shadows_written": outcome.shadowed.failed.is_none(),
         "bytes_read": outcome.bytes_read,
+        "due_packs": outcome.due_packs,
+        "left_packs": outcome.left_packs,
         "problems": problems.len(),
         "more_paths": outcome.touched.more_paths,
     }))
 }
 
-/// Records of the snapshots and paths that damage touches.
-pub(crate) fn write_touched_json(out: &mut Out, touched: &Touched) -> io::Result<()> {
+/// Writes records of the snapshots and paths affected by damage.
+pub(crate) fn write_touched_json(out: &mut Out, touched: &Affected) -> io::Result<()> {
     for id in &touched.commits {
         out.json(&json!({ "version": 1, "type": "commit", "id": id.to_string() }))?;
     }
@@ -223,37 +246,58 @@ pub(crate) fn write_touched_json(out: &mut Out, touched: &Touched) -> io::Result
 }
 
 fn summarize(checked: &Checked, cx: &Context) {
-    let Checked { place, data, outcome, .. } = checked;
+    let Checked { place, data, outcome, partial, .. } = checked;
     let at = place.as_ref().map(|place| format!(" at {}", place.shown())).unwrap_or_default();
     let (packs, objects) =
         (size::count(outcome.packs, "pack"), size::count(outcome.objects, "object"));
     let commits = size::count(outcome.commits, "commit");
     cx.ui().status(format_args!(
-        "Checked {packs} with {objects}{at}, and {commits} that branches and tags reach"
+        "Checked {packs} with {objects}{at}, and {commits} reachable from branches and tags"
     ));
     if outcome.absent_objects > 0 {
         let (absent, packs) = (
             size::count(outcome.absent_objects, "object"),
             size::count(outcome.partial_packs, "partial pack"),
         );
-        cx.ui().status(format_args!("{absent} of {packs} lie elsewhere and were not looked at"));
+        match partial {
+            Some(PartialClone { origin, .. }) => {
+                let origin = origin.as_ref().map(|url| format!(", {url},")).unwrap_or_default();
+                cx.ui().status(format_args!(
+                    "This is a partial clone. Not checked, because only its origin{origin} has \
+                     them: {absent} of {packs}"
+                ));
+            }
+            None => cx.ui().status(format_args!(
+                "Not checked, because only a remote has them: {absent} of {packs}"
+            )),
+        }
     }
-    let read = Size(outcome.bytes_read);
+    let read = ByteCount(outcome.bytes_read);
     match *data {
         Data::None => {}
         Data::Sample(part) => {
             cx.ui().status(format_args!("Read {read}, {:.1} % of the data", part * 100.0));
         }
+        Data::Due(_) => report_due(outcome, cx),
         Data::All => cx.ui().status(format_args!("Read {read}, all of the data")),
     }
-    tell_shadows(checked, cx);
+    report_recorded_damage(checked, cx);
     match checked.problems().len() as u64 {
-        0 if *data == Data::All => cx.ui().status(format_args!("Everything is as it should be")),
-        0 => cx.ui().status(format_args!("No damage found; --data reads all contents, too")),
+        0 if place.is_some() && outcome.commits == 0 && partial.is_none() => {
+            cx.ui().status(format_args!("No damage found, but there is no branch or tag"));
+            if outcome.packs > 0 {
+                cx.ui().status(format_args!(
+                    "Its packs may come from an interrupted first push, or all branches were lost: \
+                     only a store that has seen them under the name of a remote can tell"
+                ));
+            }
+        }
+        0 if *data == Data::All => cx.ui().status(format_args!("No errors found")),
+        0 => cx.ui().status(format_args!("No errors found; --data also reads all contents")),
         problems => {
             let rest = match data {
-                Data::All => "what is not listed as touched is whole",
-                _ => "--data reads all contents and may find more",
+                Data::All => "everything else is intact",
+                _ => "--data reads all contents and may find more damage",
             };
             cx.ui().warning(format_args!("{} found; {rest}", size::count(problems, "problem")));
             hints(checked, cx);
@@ -261,84 +305,129 @@ fn summarize(checked: &Checked, cx: &Context) {
     }
 }
 
-/// What to do about problems that touch no commit.
+/// Prints hints for problems that affect no commit.
 fn hints(checked: &Checked, cx: &Context) {
     let Checked { place, data, outcome, .. } = checked;
     if let Some(place) = place {
         let name = text::word(place.shown().as_bytes());
         let is_forced = |problem: &RemoteError| match problem {
-            RemoteError::NoSettings { .. } | RemoteError::Config { .. } => true,
-            RemoteError::Damaged { key, .. } => key.starts_with(REFS),
-            _ => false,
+            RemoteError::Damaged { key, .. } if key.starts_with(REFS) => true,
+            problem => problem.is_of_settings(),
         };
         let force = match checked.remote_problems.iter().any(is_forced) {
             true => " --force",
             false => "",
         };
-        if !checked.remote_problems.is_empty() {
+        let is_blocked = |problem: &&RemoteError| matches!(problem, RemoteError::RefBlocked { .. });
+        for problem in &checked.remote_problems {
+            if let RemoteError::RefBlocked { name: blocked, other, .. } = problem {
+                let word = |name: &RefName| text::word(name.to_string().as_bytes()).to_string();
+                let (blocked, other) = (word(blocked), word(other));
+                cx.ui().status(format_args!(
+                    "`snap push {name} --delete {blocked}`, or {other}, leaves one of the two"
+                ));
+            }
+        }
+        if !checked.remote_problems.iter().all(|problem| is_blocked(&problem)) {
             cx.ui().status(format_args!(
-                "`snap push {name} --all --tags{force}` from a store that has what is lost writes \
+                "`snap push {name} --all --tags{force}` from a store that has the lost data sends \
                  it again"
             ));
         }
         if !outcome.problems.is_empty() {
-            cx.ui().status(format_args!(
-                "`snap repair {name}` sends again what the store here has; --from names other \
-                 copies"
-            ));
+            let hint = match has_store(cx) {
+                true => format!(
+                    "`snap repair {name}` sends lost data from the local store; --from adds other \
+                     sources"
+                ),
+                false => {
+                    format!("`snap repair {name} --from PLACE` sends lost data from another copy")
+                }
+            };
+            cx.ui().status(format_args!("{hint}"));
         }
         return;
     }
-    let lost = outcome.problems.iter().filter_map(|problem| match problem {
-        Problem::RefLost { name, id } => {
+    let hints = outcome.problems.iter().filter_map(|problem| match problem {
+        VerifyProblem::Ref { source, .. } | VerifyProblem::Scope { source } => ref_hint(source),
+        VerifyProblem::RefLost { name, id } => {
             let noun = if name.kind() == RefKind::Tag { "tag" } else { "branch" };
             Some(format!(
-                "`snap {noun} {} {id:.12}` makes it again",
+                "`snap {noun} {} {id:.12}` recreates it",
                 text::word(name.short().as_bytes())
             ))
         }
         _ => None,
     });
-    lost.for_each(|hint| cx.ui().status(format_args!("{hint}")));
-    let is_pack = |problem: &Problem| {
-        matches!(problem, Problem::Pack { .. } | Problem::PackHash { .. } | Problem::Frame { .. })
+    hints.for_each(|hint| cx.ui().status(format_args!("{hint}")));
+    let is_pack = |problem: &VerifyProblem| {
+        matches!(
+            problem,
+            VerifyProblem::Pack { .. }
+                | VerifyProblem::PackHash { .. }
+                | VerifyProblem::Frame { .. }
+        )
     };
     let touched = &outcome.touched;
     let needs_none = touched.commits.is_empty() && touched.paths.is_empty();
     if *data == Data::All && needs_none && outcome.problems.iter().all(is_pack) {
         cx.ui().status(format_args!(
-            "No commit needs what is damaged; `snap repair` moves the damaged packs to quarantine/"
+            "No commit needs the damaged data; `snap repair` moves the damaged packs to quarantine/"
         ));
     } else if outcome.problems.iter().any(repair::is_repairable) {
         cx.ui().status(format_args!(
-            "`snap repair` puts back what is lost, from remotes and the files of the project; \
-             --from names other copies"
+            "`snap repair` recovers lost data from remotes and the files of the project; --from \
+             adds other sources"
         ));
     }
 }
 
-fn tell_shadows(checked: &Checked, cx: &Context) {
+/// Reports the progress of a rolling check.
+fn report_due(outcome: &VerifyOutcome, cx: &Context) {
+    let read = ByteCount(outcome.bytes_read);
+    match outcome.left_packs {
+        0 => cx.ui().status(format_args!("Read {read} of the packs that were due; none are left")),
+        left => cx.ui().status(format_args!(
+            "Read {read} of the packs that were due; {} are left for the next run",
+            size::count(left, "pack")
+        )),
+    }
+    if let Some(error) = &outcome.unsaved_times {
+        cx.ui().warning(format_args!(
+            "the times of these checks cannot be recorded, so the next run reads the same packs \
+             again: {}",
+            chain(error)
+        ));
+    }
+}
+
+/// Returns true if the current folder belongs to a store, which may have the lost objects.
+fn has_store(cx: &Context) -> bool {
+    matches!(cx.find_store(Path::new(".")), Ok(Some(_)))
+}
+
+fn report_recorded_damage(checked: &Checked, cx: &Context) {
     let Shadowed { packs, withdrawn, failed } = &checked.outcome.shadowed;
     let later = match checked.place {
         None => "the next commit stores them again from files that still have the content",
-        Some(_) => "the next push sends them again from the store here",
+        Some(_) if has_store(cx) => "the next push sends them again from the local store",
+        Some(_) => "the next push from a store that has them sends them again",
     };
     if let Some(error) = failed {
         cx.ui().warning(format_args!(
-            "the damage cannot be recorded, so damaged objects are still relied on: {error}"
+            "the damage cannot be recorded, so damaged objects are still used: {error}"
         ));
     } else if *packs > 0 {
         let packs = size::count(*packs, "pack");
-        cx.ui()
-            .status(format_args!("Damaged objects in {packs} are not relied on any more: {later}"));
+        cx.ui().status(format_args!("Damaged objects in {packs} are no longer used: {later}"));
     }
     if *withdrawn > 0 {
         let packs = size::count(*withdrawn, "pack");
-        cx.ui().status(format_args!("{packs} that had been damaged: whole again"));
+        cx.ui().status(format_args!("Intact again: {packs} that were damaged"));
     }
 }
 
-/// A problem and what is behind it.
+/// Formats a problem and its causes.
 pub(crate) fn chain(problem: &dyn Error) -> String {
     let mut shown = problem.to_string();
     let mut cause = problem.source();
@@ -358,6 +447,6 @@ fn part(text: &str) -> Result<f64, &'static str> {
     };
     match number.trim().parse::<f64>().map(|number| number / whole) {
         Ok(part) if part > 0.0 && part <= 1.0 => Ok(part),
-        _ => Err("expected a part such as 5% or 0.05"),
+        _ => Err("expected a fraction such as 5% or 0.05"),
     }
 }

@@ -1,10 +1,10 @@
-//! What an argument stands for, told by the name of its value.
+//! The kind of an argument's value, derived from the name of the value.
 
 use clap::Arg;
 
-/// What an argument stands for.
+/// The kind of an argument's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ValueKind {
     /// A commit.
     Rev,
     /// A commit, or an entry in it.
@@ -23,46 +23,46 @@ pub(super) enum Kind {
     Remote,
     /// A setting.
     Setting,
-    /// `KEY=VALUE`, as earlier commits have it.
+    /// `KEY=VALUE`, as in earlier commits.
     Label,
-    /// A file or folder here.
+    /// A local file or folder.
     File,
-    /// A folder here.
+    /// A local folder.
     Folder,
-    /// Something that only the user knows.
+    /// A value that cannot be completed.
     Other,
 }
 
-/// What `argument` of the command at `path` stands for; `None` if nobody has
-/// said so here, which a test does not let pass.
-pub(super) fn of(path: &[&str], argument: &Arg) -> Option<Kind> {
+/// Returns the kind of `argument` of the command at `path`. Returns `None` for an unknown argument;
+/// a test makes sure that there is none.
+pub(super) fn of(path: &[&str], argument: &Arg) -> Option<ValueKind> {
     let named = argument.get_value_names().and_then(|names| names.first());
     let name = match named {
         Some(name) => name.to_string(),
         None => argument.get_id().as_str().to_uppercase(),
     };
-    // A name stands for different things in different commands.
+    // The same value name has different meanings in different commands.
     let kind = match (path, argument.get_id().as_str(), &*name) {
-        (["branch"], "log", _) => Kind::BranchOrHead,
-        (["branch"], _, "NAME") | (_, "branch", _) => Kind::Branch,
-        (["serve", ..], _, "NAME" | "REPOSITORY") => Kind::Other,
-        (["tag"], _, "NAME") => Kind::Tag,
-        (["commit" | "archive"], _, "NAME") | (["export"], "prefix", _) => Kind::Other,
-        (["clone"], "name", _) | (["remote", "add"], _, _) => Kind::Other,
-        (_, _, "REMOTE" | "REMOTE|URL" | "REMOTE|URL|DIR|FILE") => Kind::Remote,
-        (_, _, "URL" | "RATE" | "OPTION=VALUE" | "ADDRESS") => Kind::Other,
-        (_, _, "REV" | "COMMIT" | "FROM" | "TO") => Kind::Rev,
-        (_, _, "REV[:PATH]" | "COMMIT[:PATH]" | "REV[:PATH]|FILE") => Kind::RevOrEntry,
-        (_, _, "REV:PATH" | "REV:PATH|ID") => Kind::Entry,
-        (_, _, "BRANCH") => Kind::Branch,
-        (_, _, "TAG") => Kind::Tag,
-        (_, _, "REF") => Kind::Ref,
-        (_, _, "KEY") => Kind::Setting,
-        (_, _, "KEY=VALUE") => Kind::Label,
-        (_, _, "FILE" | "PATH") => Kind::File,
-        (_, _, "DIR" | "FOLDER" | "STORE") => Kind::Folder,
-        (_, _, "WHO" | "TEXT" | "PATTERN" | "VALUE" | "COMMAND") => Kind::Other,
-        (_, _, "SIZE" | "NUMBER" | "N" | "LINES" | "PART" | "DATE" | "TIME") => Kind::Other,
+        (["branch"], "log", _) => ValueKind::BranchOrHead,
+        (["branch"], _, "NAME") | (_, "branch", _) => ValueKind::Branch,
+        (["serve", ..], _, "NAME" | "REPOSITORY") => ValueKind::Other,
+        (["tag"], _, "NAME") => ValueKind::Tag,
+        (["commit" | "archive"], _, "NAME") | (["export"], "prefix", _) => ValueKind::Other,
+        (["clone"], "name", _) | (["remote", "add"], _, _) => ValueKind::Other,
+        (_, _, "REMOTE" | "REMOTE|URL" | "REMOTE|URL|DIR|FILE") => ValueKind::Remote,
+        (_, _, "URL" | "RATE" | "OPTION=VALUE" | "ADDRESS") => ValueKind::Other,
+        (_, _, "REV" | "COMMIT" | "FROM" | "TO") => ValueKind::Rev,
+        (_, _, "REV[:PATH]" | "COMMIT[:PATH]" | "REV[:PATH]|FILE") => ValueKind::RevOrEntry,
+        (_, _, "REV:PATH" | "REV:PATH|ID") => ValueKind::Entry,
+        (_, _, "BRANCH") => ValueKind::Branch,
+        (_, _, "TAG") => ValueKind::Tag,
+        (_, _, "REF") => ValueKind::Ref,
+        (_, _, "KEY") => ValueKind::Setting,
+        (_, _, "KEY=VALUE") => ValueKind::Label,
+        (_, _, "FILE" | "PATH") => ValueKind::File,
+        (_, _, "DIR" | "FOLDER" | "STORE") => ValueKind::Folder,
+        (_, _, "WHO" | "TEXT" | "PATTERN" | "VALUE" | "COMMAND") => ValueKind::Other,
+        (_, _, "SIZE" | "NUMBER" | "N" | "LINES" | "PART" | "DATE" | "TIME") => ValueKind::Other,
         _ => return None,
     };
     Some(kind)

@@ -1,13 +1,12 @@
-//! Completing a command line: the words up to the cursor → what may come next.
+//! Completes a command line: maps the words up to the cursor to candidates.
 //!
-//! The scripts in `scripts/` call the hidden `snap __tab` whenever somebody
-//! presses the Tab key. What options and commands there are comes from clap's own
-//! definition, what an argument stands for from [`kind`], and what there is in
-//! a store from [`values`]. How words are quoted is [`shell`]'s concern.
+//! The scripts in `scripts/` call the hidden `snap __tab` when the user presses Tab. Options and
+//! commands come from clap's definition, the kind of an argument from [`kind`], and the data of a
+//! store from [`values`]. [`shell`] splits and quotes words.
 //!
-//! Three rules: nothing is ever written, not even an index that is missing;
-//! whatever fails, nothing is said, and less is offered; and the work is bounded
-//! by ceilings, however large the store is.
+//! Three rules apply. Nothing is ever written, not even a missing index. An error is never
+//! reported; it only leads to fewer candidates. The work has fixed limits, however large the store
+//! is.
 
 mod kind;
 pub(crate) mod shell;
@@ -17,34 +16,34 @@ use std::ffi::{OsStr, OsString};
 
 use clap::{Arg, ArgAction, Command};
 
-pub(crate) use self::values::Place;
-use self::{kind::Kind, values::Values};
+pub(crate) use self::values::CompletionContext;
+use self::{kind::ValueKind, values::Values};
 
-/// What may stand at the cursor.
+/// A completion of the word at the cursor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Candidate {
+pub(crate) struct CompletionCandidate {
     /// The whole word.
     pub(crate) value: Vec<u8>,
-    /// A few words about it, for shells that can show them; may be empty.
+    /// A short description, for shells that can show it; may be empty.
     pub(crate) about: String,
-    /// Whether the word may go on after it, so that no space is added.
-    pub(crate) goes_on: bool,
+    /// True if the word may continue, so that the shell adds no space.
+    pub(crate) continues: bool,
 }
 
-impl Candidate {
+impl CompletionCandidate {
     fn new(value: impl Into<Vec<u8>>, about: impl Into<String>) -> Self {
-        Self { value: value.into(), about: about.into(), goes_on: false }
+        Self { value: value.into(), about: about.into(), continues: false }
     }
 
     fn open(value: impl Into<Vec<u8>>, about: impl Into<String>) -> Self {
-        Self { goes_on: true, ..Self::new(value, about) }
+        Self { continues: true, ..Self::new(value, about) }
     }
 }
 
-/// Which files the shell is to offer by itself, when there is no candidate.
+/// The files that the shell itself offers if there are no candidates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Files {
-    /// None.
+pub(crate) enum FileCompletion {
+    /// No files.
     #[default]
     None,
     /// Files and folders.
@@ -53,49 +52,50 @@ pub(crate) enum Files {
     Folders,
 }
 
-/// All that may stand at the cursor.
+/// The completions at the cursor.
 #[derive(Debug, Default)]
-pub(crate) struct Answer {
-    /// Best first.
-    pub(crate) candidates: Vec<Candidate>,
-    /// Offered by the shell.
-    pub(crate) files: Files,
+pub(crate) struct Completions {
+    /// Candidates, best first.
+    pub(crate) candidates: Vec<CompletionCandidate>,
+    /// Files that the shell offers.
+    pub(crate) files: FileCompletion,
 }
 
-/// Where the cursor is, in terms of clap.
-struct Cursor<'c> {
+/// The position of the cursor in terms of clap's definition.
+struct CommandCursor<'c> {
     command: &'c Command,
-    /// Names of the commands from the top, without `snap`.
+    /// Names of the nested commands, without `snap`.
     path: Vec<&'c str>,
-    /// The option whose value is due.
+    /// The option whose value comes next.
     option: Option<&'c Arg>,
-    /// How many positional arguments stand before.
+    /// Number of positional arguments before the cursor.
     positionals: usize,
-    /// Options that were given.
+    /// The options before the cursor.
     given: Vec<&'c Arg>,
-    /// Whether `--` was said.
+    /// True after `--`.
     only_values: bool,
-    /// What `--store` says.
+    /// The value of `--store`.
     store: Option<OsString>,
     /// The first positional argument.
     first: Option<OsString>,
 }
 
-/// What may stand in place of `current`, after the words `before` (without the
-/// program's name); `place` says where one is.
+/// Returns the completions of the word `current` after the words `before`, without the program's
+/// name. `place` has the current folder's store and settings.
 pub(crate) fn complete(
     definition: &Command,
     before: &[OsString],
     current: &OsStr,
-    place: Place,
-) -> Answer {
-    let mut cursor = Cursor::new(definition);
+    place: CompletionContext,
+) -> Completions {
+    let mut cursor = CommandCursor::new(definition);
     before.iter().for_each(|word| cursor.pass(word));
-    let place = Place { store: cursor.store.take().map(Into::into).or(place.store), ..place };
+    let place =
+        CompletionContext { store: cursor.store.take().map(Into::into).or(place.store), ..place };
     cursor.answer(current.as_encoded_bytes(), &Values::new(place))
 }
 
-impl<'c> Cursor<'c> {
+impl<'c> CommandCursor<'c> {
     fn new(command: &'c Command) -> Self {
         Self {
             command,
@@ -109,7 +109,7 @@ impl<'c> Cursor<'c> {
         }
     }
 
-    /// Goes past one word.
+    /// Advances past one word.
     fn pass(&mut self, word: &OsStr) {
         let bytes = word.as_encoded_bytes();
         let looks_like_option = bytes.len() > 1 && bytes[0] == b'-' && !self.only_values;
@@ -157,7 +157,7 @@ impl<'c> Cursor<'c> {
         }
     }
 
-    /// The option that `--name` or `--name=value` gives.
+    /// Returns the option of `--name` or `--name=value`, and its value.
     fn long<'w>(&self, word: &'w [u8]) -> Option<(&'c Arg, Option<&'w [u8]>)> {
         let word = word.strip_prefix(b"--")?;
         let (name, value) = match word.iter().position(|b| *b == b'=') {
@@ -172,7 +172,7 @@ impl<'c> Cursor<'c> {
         Some((found?, value))
     }
 
-    /// The last option of `-abc`, and what stands behind it as its value.
+    /// Returns the last option of `-abc`, and the text after it as its value.
     fn shorts<'w>(&self, word: &'w [u8]) -> Option<(&'c Arg, &'w [u8])> {
         let word = word.strip_prefix(b"-").filter(|rest| !rest.starts_with(b"-"))?;
         let mut last = None;
@@ -188,7 +188,7 @@ impl<'c> Cursor<'c> {
         last
     }
 
-    fn answer(&self, current: &[u8], values: &Values) -> Answer {
+    fn answer(&self, current: &[u8], values: &Values) -> Completions {
         if !self.only_values && current.starts_with(b"-") {
             return self.options(current, values);
         }
@@ -201,17 +201,15 @@ impl<'c> Cursor<'c> {
         answer
     }
 
-    /// Commands below, and the value of the positional argument that is due.
-    fn positional(&self, current: &[u8], values: &Values) -> Answer {
-        let mut answer = Answer::default();
+    /// Completes a subcommand or the next positional argument.
+    fn positional(&self, current: &[u8], values: &Values) -> Completions {
+        let mut answer = Completions::default();
         if self.positionals == 0 && !self.only_values {
             let below = self.command.get_subcommands().filter(|command| !command.is_hide_set());
             let below = below.filter(|command| command.get_name().as_bytes().starts_with(current));
-            answer.candidates.extend(
-                below.map(|command| {
-                    Candidate::new(command.get_name(), text_of(command.get_about()))
-                }),
-            );
+            answer.candidates.extend(below.map(|command| {
+                CompletionCandidate::new(command.get_name(), text_of(command.get_about()))
+            }));
         }
         let due = self.due();
         if let Some(argument) = due {
@@ -222,14 +220,14 @@ impl<'c> Cursor<'c> {
         answer
     }
 
-    /// The positional argument at the cursor.
+    /// Returns the positional argument at the cursor.
     fn due(&self) -> Option<&'c Arg> {
         let mut left = self.positionals;
         for argument in self.command.get_positionals() {
             if argument.is_last_set() && !self.only_values {
                 return None;
             }
-            // What is only given after `--` starts there.
+            // An argument that is only given after `--` starts there.
             if argument.is_last_set() {
                 return Some(argument);
             }
@@ -242,7 +240,7 @@ impl<'c> Cursor<'c> {
         None
     }
 
-    fn options(&self, current: &[u8], values: &Values) -> Answer {
+    fn options(&self, current: &[u8], values: &Values) -> Completions {
         if let Some((option, Some(value))) = self.long(current) {
             let mut answer = self.value_of(option, value, values);
             let name = &current[..current.len() - value.len()];
@@ -260,25 +258,26 @@ impl<'c> Cursor<'c> {
             }
             let about = text_of(option.get_help());
             if let Some(long) = option.get_long() {
-                candidates.push(Candidate::new(format!("--{long}"), about));
+                candidates.push(CompletionCandidate::new(format!("--{long}"), about));
             } else if let Some(short) = option.get_short() {
-                candidates.push(Candidate::new(format!("-{short}"), about));
+                candidates.push(CompletionCandidate::new(format!("-{short}"), about));
             }
         }
         candidates.retain(|candidate| candidate.value.starts_with(current));
-        Answer { candidates, files: Files::None }
+        Completions { candidates, files: FileCompletion::None }
     }
 
-    fn value_of(&self, argument: &Arg, current: &[u8], values: &Values) -> Answer {
+    fn value_of(&self, argument: &Arg, current: &[u8], values: &Values) -> Completions {
         let possible = argument.get_possible_values();
         if takes_value(argument) && !possible.is_empty() {
             let shown = possible.iter().filter(|value| !value.is_hide_set());
-            let shown = shown.map(|v| Candidate::new(v.get_name(), text_of(v.get_help())));
+            let shown =
+                shown.map(|v| CompletionCandidate::new(v.get_name(), text_of(v.get_help())));
             let mut candidates: Vec<_> = shown.collect();
             candidates.retain(|candidate| candidate.value.starts_with(current));
-            return Answer { candidates, files: Files::None };
+            return Completions { candidates, files: FileCompletion::None };
         }
-        let kind = kind::of(&self.path, argument).unwrap_or(Kind::Other);
+        let kind = kind::of(&self.path, argument).unwrap_or(ValueKind::Other);
         values.answer(kind, current, self.first.as_deref())
     }
 }

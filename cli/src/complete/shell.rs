@@ -1,24 +1,23 @@
-//! How shells split and quote words, and what their scripts are told.
+//! Splits and quotes words as shells do, and formats the output for the completion scripts.
 //!
-//! An answer is lines. The first says what else the shell is to offer when there is
-//! nothing below it: `:files`, `:folders` or `:nothing`. Each other line is a
-//! candidate: `=` when a space follows it, `+` when the word may go on, then
-//! the word, then a tab and a few words about it where there are any.
+//! The output consists of lines. The first line names the files that the shell should offer if
+//! there are no candidates: `:files`, `:folders` or `:nothing`. Each other line is a candidate: `=`
+//! if a space follows the word, `+` if the word may continue; then the word; then, if there is one,
+//! a tab and a short description.
 //!
-//! bash is told more, because it understands less. It splits words at `:`,
-//! `=` and others and replaces what is behind the last of them only, knows
-//! nothing of descriptions, and inserts what it gets as it is. So the script
-//! passes the line, and each word comes back quoted, without the front that
-//! stays, with its space.
+//! bash needs more help. It splits words at `:`, `=` and other characters, and replaces only the
+//! part after the last of them. It does not support descriptions, and it inserts the output
+//! unchanged. So its script passes the whole line. Each word comes back quoted, without the part
+//! that stays on the line, and with its space.
 
 use std::{
     ffi::{OsStr, OsString},
     os::unix::ffi::{OsStrExt, OsStringExt},
 };
 
-use super::{Answer, Candidate, Files};
+use super::{CompletionCandidate, Completions, FileCompletion};
 
-/// A quote that is still open at the cursor.
+/// The kind of quote that is still open at the cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Quote {
     None,
@@ -26,21 +25,21 @@ enum Quote {
     Double,
 }
 
-/// A line of a shell, up to the cursor.
+/// A command line up to the cursor.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Line {
-    /// Whole words, without quotes.
+pub(crate) struct ParsedLine {
+    /// Complete words before the cursor, without quotes.
     pub(crate) before: Vec<OsString>,
     /// The word at the cursor, without quotes.
     pub(crate) current: OsString,
-    /// Where that word starts in the line.
+    /// The offset of that word in the line.
     start: usize,
     quote: Quote,
-    /// Where the open quote is.
+    /// The offset of the open quote.
     quote_at: usize,
 }
 
-impl Line {
+impl ParsedLine {
     /// Splits a line of bash or fish.
     pub(crate) fn split(line: &[u8]) -> Self {
         let mut words: Vec<OsString> = Vec::new();
@@ -71,7 +70,7 @@ impl Line {
         Self { before: words, current: OsString::from_vec(current), start, quote, quote_at }
     }
 
-    /// Where the part of the line starts that bash replaces.
+    /// Returns the offset of the part of the line that bash replaces.
     fn replaced_from(&self, line: &[u8], breaks: &[u8]) -> usize {
         if self.quote != Quote::None {
             return self.quote_at + 1;
@@ -83,7 +82,7 @@ impl Line {
             match (open, byte) {
                 (Some(quote), byte) if quote == *byte => open = None,
                 (None | Some(b'"'), b'\\') => at += 1,
-                // With its quote, once that is closed.
+                // bash replaces a closed quote together with its text.
                 (None, b'\'' | b'"') => (open, from) = (Some(*byte), at),
                 (None, byte) if breaks.contains(byte) => from = at + 1,
                 _ => {}
@@ -94,16 +93,16 @@ impl Line {
     }
 }
 
-/// What the script of zsh or fish is told.
-pub(crate) fn lines(answer: &Answer) -> Vec<u8> {
+/// Formats the output for zsh or fish.
+pub(crate) fn lines(answer: &Completions) -> Vec<u8> {
     let mut shown = Vec::new();
     shown.extend_from_slice(match answer.files {
-        Files::All => b":files\n",
-        Files::Folders => b":folders\n",
-        Files::None => b":nothing\n",
+        FileCompletion::All => b":files\n",
+        FileCompletion::Folders => b":folders\n",
+        FileCompletion::None => b":nothing\n",
     });
-    for Candidate { value, about, goes_on } in &answer.candidates {
-        shown.push(if *goes_on { b'+' } else { b'=' });
+    for CompletionCandidate { value, about, continues } in &answer.candidates {
+        shown.push(if *continues { b'+' } else { b'=' });
         shown.extend_from_slice(value);
         if !about.is_empty() {
             shown.push(b'\t');
@@ -114,23 +113,23 @@ pub(crate) fn lines(answer: &Answer) -> Vec<u8> {
     shown
 }
 
-/// What bash says about a completion.
+/// The data that bash passes about a completion.
 #[derive(Debug)]
 pub(crate) struct Bash<'a> {
     /// The line up to the cursor.
     pub(crate) line: &'a OsStr,
     /// `COMP_WORDBREAKS`
     pub(crate) breaks: &'a OsStr,
-    /// `COMP_TYPE`: 9, 33, 63 and 64 where words are listed before one is taken.
+    /// True for `COMP_TYPE` 9, 33, 63 and 64, with which bash lists words before one is inserted.
     pub(crate) lists: bool,
 }
 
 impl Bash<'_> {
-    /// What the script of bash is told.
-    pub(crate) fn lines(&self, at: &Line, answer: &Answer) -> Vec<u8> {
+    /// Formats the output for bash.
+    pub(crate) fn lines(&self, at: &ParsedLine, answer: &Completions) -> Vec<u8> {
         let from = at.replaced_from(self.line.as_bytes(), self.breaks.as_bytes());
         // The part of the word that stays on the line, without its quotes.
-        let stays = Line::split(&self.line.as_bytes()[at.start..from]);
+        let stays = ParsedLine::split(&self.line.as_bytes()[at.start..from]);
         let stays = stays.current.as_bytes().len();
         let describe = self.lists && answer.candidates.len() > 1;
         let shorter = answer.candidates.iter().map(|c| {
@@ -140,17 +139,17 @@ impl Bash<'_> {
                 value.extend_from_slice(b"  (");
                 value.extend_from_slice(c.about.as_bytes());
                 value.push(b')');
-            } else if !c.goes_on && at.quote == Quote::None {
+            } else if !c.continues && at.quote == Quote::None {
                 value.push(b' ');
             }
-            Candidate { value, about: String::new(), goes_on: c.goes_on }
+            CompletionCandidate { value, about: String::new(), continues: c.continues }
         });
-        lines(&Answer { candidates: shorter.collect(), files: answer.files })
+        lines(&Completions { candidates: shorter.collect(), files: answer.files })
     }
 }
 
-impl Line {
-    /// `text` as it must stand on the line of bash; `first` if it starts a word.
+impl ParsedLine {
+    /// Quotes `text` for a line of bash; `first` is true if it starts a word.
     fn quoted(&self, text: &[u8], first: bool) -> Vec<u8> {
         let mut quoted = Vec::with_capacity(text.len());
         for (at, &byte) in text.iter().enumerate() {
@@ -173,7 +172,7 @@ mod tests {
     use super::*;
 
     fn words(line: &str) -> (Vec<String>, String) {
-        let Line { before, current, .. } = Line::split(line.as_bytes());
+        let ParsedLine { before, current, .. } = ParsedLine::split(line.as_bytes());
         let text = |word: OsString| word.into_string().unwrap();
         (before.into_iter().map(text).collect(), text(current))
     }
@@ -197,8 +196,11 @@ mod tests {
     fn told(line: &str, value: &str) -> String {
         let bash =
             Bash { line: OsStr::new(line), breaks: OsStr::new(" \t\n\"'><=;|&(:"), lists: true };
-        let answer = Answer { candidates: vec![Candidate::new(value, "")], files: Files::None };
-        let lines = bash.lines(&Line::split(line.as_bytes()), &answer);
+        let answer = Completions {
+            candidates: vec![CompletionCandidate::new(value, "")],
+            files: FileCompletion::None,
+        };
+        let lines = bash.lines(&ParsedLine::split(line.as_bytes()), &answer);
         let lines = String::from_utf8(lines).unwrap();
         lines.strip_prefix(":nothing\n=").unwrap().trim_end_matches('\n').to_owned()
     }

@@ -1,20 +1,20 @@
-//! What the Tab key is offered, for lines and places of all kinds.
+//! Tests of the completions for various lines and places.
 
 use super::*;
 use crate::config::Settings;
 
-/// What is offered for a line, in a place without a store.
-fn offered(line: &str) -> (Vec<String>, Files) {
-    let line = shell::Line::split(line.as_bytes());
+/// Returns the completions of a line, without a store.
+fn offered(line: &str) -> (Vec<String>, FileCompletion) {
+    let line = shell::ParsedLine::split(line.as_bytes());
     let mut definition = crate::args::definition();
     definition.build();
     let now = snap_core::base::time::Time { secs: 0, nanos: 0 };
     let store = Some("/nowhere/at/all".into());
     let nothing = crate::args::Global::guess(std::iter::empty());
     let settings = Settings::load(&crate::env::Env::default(), &nothing).unwrap();
-    let place = Place { store, ceilings: Vec::new(), home: None, now, settings };
+    let place = CompletionContext { store, ceilings: Vec::new(), home: None, now, settings };
     let answer = complete(&definition, &line.before[1..], &line.current, place);
-    let text = |candidate: Candidate| String::from_utf8(candidate.value).unwrap();
+    let text = |candidate: CompletionCandidate| String::from_utf8(candidate.value).unwrap();
     (answer.candidates.into_iter().map(text).collect(), answer.files)
 }
 
@@ -29,21 +29,21 @@ fn commands_and_options_come_from_the_definition() {
     assert_eq!(offered("snap --store x log --since").0, ["--since"]);
     assert_eq!(offered("snap commit -m log --label x=y --lab").0, ["--label"]);
     assert!(offered("snap ").0.contains(&"commit".to_owned()));
-    // Hidden ones are not offered, nor is anything after `--`.
+    // Hidden commands are not offered, and neither is anything after `--`.
     assert_eq!(offered("snap __").0, [""; 0]);
     assert_eq!(offered("snap ls -- --l").0, [""; 0]);
 }
 
 #[test]
 fn files_are_left_to_the_shell() {
-    assert_eq!(offered("snap commit a").1, Files::All);
-    assert_eq!(offered("snap commit -qm x a").1, Files::All);
-    assert_eq!(offered("snap commit -qm ").1, Files::None);
-    assert_eq!(offered("snap --store ").1, Files::Folders);
-    assert_eq!(offered("snap --store=").1, Files::Folders);
-    assert_eq!(offered("snap restore latest ").1, Files::Folders);
-    assert_eq!(offered("snap restore latest out ").1, Files::None);
-    assert_eq!(offered("snap ls lat:").1, Files::None);
+    assert_eq!(offered("snap commit a").1, FileCompletion::All);
+    assert_eq!(offered("snap commit -qm x a").1, FileCompletion::All);
+    assert_eq!(offered("snap commit -qm ").1, FileCompletion::None);
+    assert_eq!(offered("snap --store ").1, FileCompletion::Folders);
+    assert_eq!(offered("snap --store=").1, FileCompletion::Folders);
+    assert_eq!(offered("snap restore latest ").1, FileCompletion::Folders);
+    assert_eq!(offered("snap restore latest out ").1, FileCompletion::None);
+    assert_eq!(offered("snap ls lat:").1, FileCompletion::None);
 }
 
 #[test]

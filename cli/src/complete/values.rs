@@ -1,4 +1,4 @@
-//! What a store has to offer: refs, commits, paths, settings, labels.
+//! Candidates from a store: refs, commits, paths, settings, labels.
 
 use std::{
     collections::BTreeSet,
@@ -8,13 +8,13 @@ use std::{
 
 use snap_core::{
     base::{
-        id::{CommitId, Prefix, TreeId},
+        id::{CommitId, IdPrefix, TreeId},
         time::Time,
     },
     format::{
         commit::Commit,
         pack::ObjectKind,
-        tree::{Entry, Kind as EntryKind},
+        tree::{Entry, EntryKind},
     },
     repo::{
         Repo,
@@ -29,84 +29,89 @@ use snap_core::{
 };
 use snap_remote::location::Location;
 
-use super::{Answer, Candidate, Files, kind::Kind};
+use super::{CompletionCandidate, Completions, FileCompletion, kind::ValueKind};
 use crate::{
     config::Settings,
-    ui::{size::Size, text, time},
+    ui::{size::ByteCount, text, time},
 };
 
-/// Commits that are offered by themselves: the newest ones.
+/// Number of newest commits that are offered.
 const NEWEST: usize = 25;
 
-/// Commits whose labels are offered.
+/// Number of newest commits whose labels are offered.
 const LABELLED: usize = 100;
 
-/// Objects looked at for the start of an id.
+/// Limit on objects examined for an id prefix.
 const HITS: usize = 4096;
 
-/// Names of a folder, or refs, that are offered at most. Nobody reads more.
+/// Limit on entries of a folder, or refs, that are offered. Users do not read longer lists.
 const NAMES: usize = 1000;
 
-/// Digits of an id that are offered.
+/// Number of digits of an id that are offered.
 const DIGITS: usize = 12;
 
-/// Where one is.
+/// The current place: store, settings and time.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct CompletionContext {
     /// The store that was named.
     pub(crate) store: Option<PathBuf>,
-    /// Folders in which, and above which, no store is looked for.
+    /// Folders at which the search for a store stops.
     pub(crate) ceilings: Vec<PathBuf>,
-    /// The user's home folder, which a shell would put in place of `~`.
+    /// The user's home folder, because the shell has not yet expanded `~`.
     pub(crate) home: Option<PathBuf>,
-    /// The present.
+    /// The present time.
     pub(crate) now: Time,
     /// The settings of the user.
     pub(crate) settings: Settings,
 }
 
-/// What there is in the store of this place, if there is one.
+/// The candidates from the store of a place, if there is one.
 pub(super) struct Values {
-    place: Place,
+    place: CompletionContext,
 }
 
 impl Values {
-    pub(super) fn new(place: Place) -> Self {
+    pub(super) fn new(place: CompletionContext) -> Self {
         Self { place }
     }
 
-    /// What an argument of this kind may be, from `current` on. `first` is the
-    /// first argument of the command.
-    pub(super) fn answer(&self, kind: Kind, current: &[u8], first: Option<&OsStr>) -> Answer {
+    /// Returns the candidates for an argument of this kind that start with `current`. `first` is
+    /// the first argument of the command.
+    pub(super) fn answer(
+        &self,
+        kind: ValueKind,
+        current: &[u8],
+        first: Option<&OsStr>,
+    ) -> Completions {
         let files = match kind {
-            // What follows a colon is no file here.
-            Kind::RevOrEntry if current.contains(&b':') => Files::None,
-            // A bundle stands in place of a commit.
-            Kind::File | Kind::RevOrEntry => Files::All,
-            Kind::Folder => Files::Folders,
-            _ => Files::None,
+            // The part after a colon is not a local file.
+            ValueKind::RevOrEntry if current.contains(&b':') => FileCompletion::None,
+            // A bundle file may be given instead of a commit.
+            ValueKind::File | ValueKind::RevOrEntry => FileCompletion::All,
+            ValueKind::Folder => FileCompletion::Folders,
+            _ => FileCompletion::None,
         };
         let candidates = match kind {
-            Kind::File | Kind::Folder | Kind::Other => None,
-            Kind::Setting => std::str::from_utf8(current).ok().map(settings),
-            Kind::Remote => std::str::from_utf8(current).ok().map(|typed| self.remotes(typed)),
+            ValueKind::File | ValueKind::Folder | ValueKind::Other => None,
+            ValueKind::Setting => std::str::from_utf8(current).ok().map(settings),
+            ValueKind::Remote => std::str::from_utf8(current).ok().map(|typed| self.remotes(typed)),
             _ => self.open().and_then(|repo| self.of_repo(&repo, kind, current)),
         };
         let mut candidates = candidates.unwrap_or_default();
-        // Control characters cannot be typed, and could steer the terminal.
+        // Control characters cannot be typed and could control the terminal.
         candidates.retain(|found| !found.value.iter().any(u8::is_ascii_control));
-        if kind == Kind::Branch {
-            // One that was named cannot be meant again.
+        if kind == ValueKind::Branch {
+            // A branch that was already given is not offered again.
             candidates.retain(|found| first.is_none_or(|it| it.as_encoded_bytes() != found.value));
         }
-        Answer { candidates, files }
+        Completions { candidates, files }
     }
 
     fn open(&self) -> Option<Repo> {
         Repo::open_as_it_is(&self.dir()?).ok()
     }
 
-    /// The store of this place.
+    /// Returns the store of this place.
     fn dir(&self) -> Option<PathBuf> {
         match &self.place.store {
             Some(dir) => Some(self.without_tilde(dir)),
@@ -114,8 +119,8 @@ impl Values {
         }
     }
 
-    /// Names of remotes, with where they are.
-    fn remotes(&self, typed: &str) -> Vec<Candidate> {
+    /// Returns the names of remotes with their locations.
+    fn remotes(&self, typed: &str) -> Vec<CompletionCandidate> {
         let settings = match self.dir().and_then(|dir| read_config_file(&dir).ok()) {
             Some(file) => self.place.settings.with_store(file),
             None => self.place.settings.clone(),
@@ -125,10 +130,12 @@ impl Values {
             let url = settings.remote_url(name)?.parse::<Location>().ok()?;
             Some(url.to_string())
         };
-        names.map(|name| Candidate::new(&*name, about(&name).unwrap_or_default())).collect()
+        names
+            .map(|name| CompletionCandidate::new(&*name, about(&name).unwrap_or_default()))
+            .collect()
     }
 
-    /// The folder that a shell takes `~/DIR` for.
+    /// Replaces `~/` by the home folder, as a shell would.
     fn without_tilde(&self, dir: &Path) -> PathBuf {
         match (dir.strip_prefix("~"), &self.place.home) {
             (Ok(rest), Some(home)) => home.join(rest),
@@ -136,47 +143,59 @@ impl Values {
         }
     }
 
-    fn of_repo(&self, repo: &Repo, kind: Kind, current: &[u8]) -> Option<Vec<Candidate>> {
+    fn of_repo(
+        &self,
+        repo: &Repo,
+        kind: ValueKind,
+        current: &[u8],
+    ) -> Option<Vec<CompletionCandidate>> {
         let Ok(typed) = std::str::from_utf8(current) else {
-            // Only names of files can be such bytes.
-            return matches!(kind, Kind::RevOrEntry | Kind::Entry)
+            // Only paths can contain bytes that are not UTF-8.
+            return matches!(kind, ValueKind::RevOrEntry | ValueKind::Entry)
                 .then(|| self.entries(repo, current))?;
         };
         Some(match kind {
-            Kind::Rev => self.revs(repo, typed),
-            Kind::RevOrEntry | Kind::Entry if typed.contains(':') => self.entries(repo, current)?,
-            Kind::RevOrEntry => {
-                let revs = self.revs(repo, typed).into_iter();
-                revs.map(|rev| Candidate { goes_on: true, ..rev }).collect()
+            ValueKind::Rev => self.revs(repo, typed),
+            ValueKind::RevOrEntry | ValueKind::Entry if typed.contains(':') => {
+                self.entries(repo, current)?
             }
-            Kind::Entry => {
-                let with_colon = |mut rev: Candidate| {
+            ValueKind::RevOrEntry => {
+                let revs = self.revs(repo, typed).into_iter();
+                revs.map(|rev| CompletionCandidate { continues: true, ..rev }).collect()
+            }
+            ValueKind::Entry => {
+                let with_colon = |mut rev: CompletionCandidate| {
                     rev.value.push(b':');
-                    Candidate { goes_on: true, ..rev }
+                    CompletionCandidate { continues: true, ..rev }
                 };
                 self.revs(repo, typed).into_iter().map(with_colon).collect()
             }
-            Kind::Branch => names(repo, RefKind::Branch, typed),
-            Kind::BranchOrHead => {
-                let head = Candidate::new("HEAD", "where you are");
+            ValueKind::Branch => names(repo, RefKind::Branch, typed),
+            ValueKind::BranchOrHead => {
+                let head = CompletionCandidate::new("HEAD", "where you are");
                 let head = "HEAD".starts_with(typed).then_some(head);
                 names(repo, RefKind::Branch, typed).into_iter().chain(head).collect()
             }
-            Kind::Tag => names(repo, RefKind::Tag, typed),
-            Kind::Ref => [RefKind::Branch, RefKind::Tag]
+            ValueKind::Tag => names(repo, RefKind::Tag, typed),
+            ValueKind::Ref => [RefKind::Branch, RefKind::Tag]
                 .into_iter()
                 .flat_map(|kind| names(repo, kind, typed))
                 .collect(),
-            Kind::Label => labels(repo, typed),
-            Kind::Remote | Kind::Setting | Kind::File | Kind::Folder | Kind::Other => Vec::new(),
+            ValueKind::Label => labels(repo, typed),
+            ValueKind::Remote
+            | ValueKind::Setting
+            | ValueKind::File
+            | ValueKind::Folder
+            | ValueKind::Other => Vec::new(),
         })
     }
 
-    /// Refs first, then the newest commits, then those whose ids start so.
-    fn revs(&self, repo: &Repo, typed: &str) -> Vec<Candidate> {
+    /// Returns refs first, then the newest commits, then other commits whose ids have this prefix.
+    fn revs(&self, repo: &Repo, typed: &str) -> Vec<CompletionCandidate> {
         let words = [("latest", "the newest snapshot"), ("HEAD", "the newest snapshot")];
         let words = words.into_iter().filter(|(word, _)| word.starts_with(typed));
-        let mut found: Vec<_> = words.map(|(word, about)| Candidate::new(word, about)).collect();
+        let mut found: Vec<_> =
+            words.map(|(word, about)| CompletionCandidate::new(word, about)).collect();
         for kind in [RefKind::Branch, RefKind::Tag] {
             found.extend(names(repo, kind, typed));
         }
@@ -184,14 +203,14 @@ impl Values {
         let mut offer = |id: CommitId, commit: &Commit| {
             let short = format!("{id:.DIGITS$}");
             let matches = id.to_string().starts_with(typed) && offered.insert(id);
-            // Of a longer start the rest is offered, too.
+            // For a longer prefix, the full id is offered.
             let shown = if typed.len() > DIGITS { id.to_string() } else { short };
-            matches.then(|| Candidate::new(shown, about(commit)))
+            matches.then(|| CompletionCandidate::new(shown, about(commit)))
         };
         if typed.bytes().all(|b| b.is_ascii_hexdigit()) {
             found.extend(newest(repo, NEWEST).filter_map(|(id, commit)| offer(id, &commit)));
         }
-        if let Some(prefix) = Prefix::parse(typed) {
+        if let Some(prefix) = IdPrefix::parse(typed) {
             let (low, high) = prefix.bounds();
             let hits = repo.store().ids_between(low, high, HITS).unwrap_or_default();
             let commits = hits.into_iter().filter(|(_, kind)| *kind == ObjectKind::Commit);
@@ -203,8 +222,8 @@ impl Values {
         found
     }
 
-    /// What the folder named after `REV:` holds.
-    fn entries(&self, repo: &Repo, current: &[u8]) -> Option<Vec<Candidate>> {
+    /// Returns the entries of the folder named after `REV:`.
+    fn entries(&self, repo: &Repo, current: &[u8]) -> Option<Vec<CompletionCandidate>> {
         let (rev_end, tree) = self.rev_of(repo, current)?;
         let path = &current[rev_end + 1..];
         let name_start = path.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
@@ -216,13 +235,13 @@ impl Values {
         Some(entries.take(NAMES).map(|entry| candidate(front, &entry)).collect())
     }
 
-    /// The tree of the revision that `current` starts with, and where its `:`
-    /// is. A date in it may have colons, too.
+    /// Returns the tree of the revision at the start of `current`, and the offset of the `:` after
+    /// it. A date in the revision may contain colons too.
     fn rev_of(&self, repo: &Repo, current: &[u8]) -> Option<(usize, TreeId)> {
         let date = |text: &str| time::parse(text, self.place.now);
         let revisions = Revisions::new(repo, &date);
         let colons = current.iter().enumerate().filter(|(_, b)| **b == b':').map(|(at, _)| at);
-        // Few dates have more. The longest wins, as where revisions are read.
+        // Dates rarely have more colons. The longest revision wins, as in `Revisions`.
         let colons: Vec<_> = colons.take(4).collect();
         for at in colons.into_iter().rev() {
             let rev = std::str::from_utf8(&current[..at]).ok()?;
@@ -234,16 +253,18 @@ impl Values {
     }
 }
 
-fn candidate(front: &[u8], entry: &Entry) -> Candidate {
+fn candidate(front: &[u8], entry: &Entry) -> CompletionCandidate {
     let mut value = front.to_owned();
     value.extend_from_slice(entry.name.as_bytes());
     match &entry.kind {
         EntryKind::Folder { .. } => {
             value.push(b'/');
-            Candidate::open(value, "")
+            CompletionCandidate::open(value, "")
         }
-        EntryKind::File { size, .. } => Candidate::new(value, Size(*size).to_string()),
-        kind => Candidate::new(value, kind.noun()),
+        EntryKind::File { size, .. } => {
+            CompletionCandidate::new(value, ByteCount(*size).to_string())
+        }
+        kind => CompletionCandidate::new(value, kind.noun()),
     }
 }
 
@@ -254,13 +275,13 @@ fn newest(repo: &Repo, count: usize) -> impl Iterator<Item = (CommitId, Commit)>
     history.into_iter().flatten().map_while(Result::ok).take(count)
 }
 
-fn names(repo: &Repo, kind: RefKind, typed: &str) -> Vec<Candidate> {
+fn names(repo: &Repo, kind: RefKind, typed: &str) -> Vec<CompletionCandidate> {
     let names = repo.refs().names(kind).unwrap_or_default();
     let names = names.into_iter().filter(|name| name.short().starts_with(typed));
-    names.take(NAMES).map(|name| Candidate::new(name.short(), kind.noun())).collect()
+    names.take(NAMES).map(|name| CompletionCandidate::new(name.short(), kind.noun())).collect()
 }
 
-/// When and what for.
+/// Describes a commit by its time and message.
 fn about(commit: &Commit) -> String {
     let when = time::local(commit.time);
     let when = when.get(..16).unwrap_or(&when);
@@ -269,23 +290,28 @@ fn about(commit: &Commit) -> String {
     format!("{when} {message}").trim_end().to_owned()
 }
 
-/// Those of profiles left aside, whose names only the user knows.
-fn settings(typed: &str) -> Vec<Candidate> {
+/// Offers settings, except those of profiles, whose names only the user knows.
+fn settings(typed: &str) -> Vec<CompletionCandidate> {
     let keys = KEYS.iter().filter(|key| key.is_plain() && key.name.starts_with(typed));
-    keys.map(|key| Candidate::new(key.name, "")).collect()
+    keys.map(|key| CompletionCandidate::new(key.name, "")).collect()
 }
 
-/// Keys of labels, and behind a key its values.
-fn labels(repo: &Repo, typed: &str) -> Vec<Candidate> {
+/// Offers keys of labels, and after a key its values.
+fn labels(repo: &Repo, typed: &str) -> Vec<CompletionCandidate> {
     let mut found = BTreeSet::new();
     for (_, commit) in newest(repo, LABELLED) {
         found.extend(commit.labels.iter().filter_map(|(key, value)| {
             let whole = format!("{key}={value}");
-            let goes_on = !typed.contains('=');
-            let offered = if goes_on { format!("{key}=") } else { whole };
-            offered.starts_with(typed).then_some((offered, goes_on))
+            let continues = !typed.contains('=');
+            let offered = if continues { format!("{key}=") } else { whole };
+            offered.starts_with(typed).then_some((offered, continues))
         }));
     }
     let found = found.into_iter().take(NAMES);
-    found.map(|(value, goes_on)| Candidate { goes_on, ..Candidate::new(value, "") }).collect()
+    found
+        .map(|(value, continues)| CompletionCandidate {
+            continues,
+            ..CompletionCandidate::new(value, "")
+        })
+        .collect()
 }

@@ -1,23 +1,26 @@
-//! Commands that run before and after a commit: which, and whether they may.
+//! Hooks: the commands that run before and after a commit, and whether they may run.
 
 use snap_core::repo::config::{
-    error::Origin,
+    error::SettingOrigin,
     key::{KeyPath, Value},
 };
 
-use crate::{config::Settings, report::CliError};
+use crate::{
+    config::Settings,
+    report::{CliError, SensitiveSetting},
+};
 
-/// When a hook runs.
+/// The moment when a hook runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moment {
-    /// Before anything is read.
+pub(crate) enum HookMoment {
+    /// Before any file is read.
     PreCommit,
-    /// When the commit stands.
+    /// After the commit.
     PostCommit,
 }
 
-impl Moment {
-    /// Its name among the settings.
+impl HookMoment {
+    /// Returns its name in the settings.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::PreCommit => "pre_commit",
@@ -26,55 +29,59 @@ impl Moment {
     }
 }
 
-/// What a hook that fails does.
+/// The effect of a failing hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnFailure {
     /// The command ends with an error.
     Stop,
-    /// It is told, and the command goes on.
+    /// The failure is reported, and the command continues.
     Report,
 }
 
-/// A command of the user's.
+/// A command of the user that runs at a commit.
 #[derive(Clone, Debug)]
 pub(crate) struct Hook {
-    /// A line for the shell.
+    /// The command line for the shell.
     pub(crate) command: String,
-    /// What happens when it fails.
+    /// The effect of a failure.
     pub(crate) on_failure: OnFailure,
 }
 
 impl Settings {
-    /// The hook for this moment, of the profile, else of everything.
+    /// Returns the hook for this moment: from the profile if it has one, otherwise from the general
+    /// settings.
     ///
-    /// A hook of a store's file runs only if the user trusts that file. An
-    /// untrusted file can neither turn off a hook of the user nor say that its
-    /// failure does not matter.
+    /// A hook in a store's file runs only if the user trusts that file. An untrusted file can
+    /// neither turn off a hook of the user nor make its failure harmless.
     pub(crate) fn hook(
         &self,
-        moment: Moment,
+        moment: HookMoment,
         profile: Option<&str>,
     ) -> Result<Option<Hook>, CliError> {
         let Some((Value::Text(command), origin)) = self.of_hooks(moment.name(), profile) else {
             return Ok(None);
         };
-        self.check_trust(&origin, &format!("`{}`", moment.name()))?;
+        self.check_trust(&origin, || SensitiveSetting::Hook(moment.name()))?;
         if command.trim().is_empty() {
             return Ok(None);
         }
         let on_failure = self.of_hooks("on_failure", profile);
         if let Some((_, origin)) = &on_failure {
-            self.check_trust(origin, "`on_failure`")?;
+            self.check_trust(origin, || SensitiveSetting::Hook("on_failure"))?;
         }
         let on_failure = match (on_failure, moment) {
             (Some((Value::Text(text), _)), _) if text == "report" => OnFailure::Report,
-            (None, Moment::PostCommit) => OnFailure::Report,
+            (None, HookMoment::PostCommit) => OnFailure::Report,
             _ => OnFailure::Stop,
         };
         Ok(Some(Hook { command, on_failure }))
     }
 
-    fn of_hooks(&self, name: &'static str, profile: Option<&str>) -> Option<(Value, Origin)> {
+    fn of_hooks(
+        &self,
+        name: &'static str,
+        profile: Option<&str>,
+    ) -> Option<(Value, SettingOrigin)> {
         let of_profile =
             |profile| self.merged.get(&KeyPath::new(["profile", profile, "hooks", name]));
         let of_all = || self.merged.get(&KeyPath::new(["hooks", name]));

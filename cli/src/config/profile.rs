@@ -1,23 +1,26 @@
-//! Profiles: what is committed again and again, under a name.
+//! Profiles: named sets of options for repeated commits.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
 use snap_core::repo::config::key::{KeyPath, Value};
 
-use crate::{config::Settings, report::CliError};
+use crate::{
+    config::Settings,
+    report::{CliError, SensitiveSetting},
+};
 
-/// What one profile says.
+/// The settings of one profile.
 #[derive(Debug, Default)]
 pub(crate) struct Profile {
-    /// What is committed, as it was written.
+    /// Paths to commit, as they were written.
     pub(crate) paths: Vec<String>,
-    /// Patterns of what is left out, besides those of the settings.
+    /// Exclude patterns, in addition to those of `commit.exclude`.
     pub(crate) exclude: Vec<String>,
-    /// In place of `commit.exclude_caches`.
+    /// Overrides `commit.exclude_caches`.
     pub(crate) exclude_caches: Option<bool>,
-    /// In place of `commit.gitignore`.
+    /// Overrides `commit.gitignore`.
     pub(crate) gitignore: Option<bool>,
-    /// Stay on the file system of each folder.
+    /// True if folders on other file systems are not entered.
     pub(crate) one_file_system: bool,
     /// Labels of the commit.
     pub(crate) labels: BTreeMap<String, String>,
@@ -30,8 +33,8 @@ pub(crate) struct Profile {
 }
 
 impl Settings {
-    /// The profile of this name, if there is one. The user must trust the store's
-    /// file where it has a part in it: it says which files are read.
+    /// Returns the profile of this name, if it exists. If a part of it is in the store's file, the
+    /// user must trust that file, because a profile decides which files are read.
     pub(crate) fn find_profile(&self, name: &str) -> Result<Option<Profile>, CliError> {
         if !self.merged.profiles().contains_key(name) {
             return Ok(None);
@@ -39,14 +42,14 @@ impl Settings {
         let key = |part: &str| KeyPath::new(["profile", name, part]);
         let section = KeyPath::new(["profile", name]);
         let mut labels = BTreeMap::new();
-        for (path, said) in self.merged.all() {
+        for (path, value) in self.merged.all() {
             if !path.is_in(&section) {
                 continue;
             }
-            if let Some((_, origin)) = &said {
-                self.check_trust(origin, &format!("profile `{name}`"))?;
+            if let Some((_, origin)) = &value {
+                self.check_trust(origin, || SensitiveSetting::Profile(name.to_owned()))?;
             }
-            if let ([_, _, part, label], Some((Value::Text(text), _))) = (path.parts(), said)
+            if let ([_, _, part, label], Some((Value::Text(text), _))) = (path.parts(), value)
                 && part == "labels"
             {
                 labels.insert(label.clone(), text);
@@ -65,7 +68,7 @@ impl Settings {
         }))
     }
 
-    /// The profile of this name.
+    /// Returns the profile of this name.
     pub(crate) fn profile(&self, name: &str) -> Result<Profile, CliError> {
         self.find_profile(name)?.ok_or_else(|| {
             let known = self.merged.profiles().into_keys().map(str::to_owned).collect();
@@ -73,7 +76,7 @@ impl Settings {
         })
     }
 
-    /// A path with `~` in place of the home folder.
+    /// Replaces `~` at the start of a path by the home folder.
     pub(crate) fn expand(&self, text: &str) -> Result<PathBuf, CliError> {
         let Some(rest) = text.strip_prefix('~') else { return Ok(PathBuf::from(text)) };
         let no_home = || CliError::NoHome { path: text.to_owned() };

@@ -1,70 +1,73 @@
-//! Remotes that have a name in the settings, and what transfers cost and may
-//! take.
+//! Settings of named remotes, of transfer limits and of prices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use snap_core::repo::config::{
     ConfigError,
-    error::Origin,
+    error::SettingOrigin,
     key::{KeyPath, Value},
 };
 
-use crate::{config::Settings, remote::rate, report::CliError};
+use crate::{
+    config::Settings,
+    remote::rate,
+    report::{CliError, SensitiveSetting},
+};
 
-/// Parts of a remote that are no options of its location.
+/// Settings of a remote that are not options of its location.
 #[cfg(test)]
 const OWN: [&str; 3] = ["url", "credentials_file", "credentials_command"];
 
-/// Options that name a file.
+/// Options whose value is a file.
 const FILES: [&str; 2] = ["credential-path", "key"];
 
-/// What the settings say about one remote.
+/// The settings of one remote.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RemoteSettings {
-    /// Where it is, as it was written.
+    /// The location, as it was written.
     pub(crate) url: String,
     /// Options of the location.
     pub(crate) options: BTreeMap<String, String>,
-    /// File with its keys, as it was written.
+    /// File with its credentials, as it was written.
     pub(crate) credentials_file: Option<String>,
-    /// Command that prints its keys.
+    /// Command that prints its credentials.
     pub(crate) credentials_command: Option<String>,
-    /// Whether the user named the place or trusts the file that does.
+    /// True if the user named the location, or trusts the file that does.
     pub(crate) is_trusted: bool,
 }
 
-/// What requests and bytes cost, in millionths.
+/// Prices of requests and bytes, in millionths of the currency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Prices {
-    /// Such as `USD`.
+    /// The currency, such as `USD`.
     pub(crate) currency: String,
-    /// Of a thousand requests that write or list.
+    /// Price of 1,000 requests that write or list.
     pub(crate) writes: u64,
-    /// Of a thousand requests that read.
+    /// Price of 1,000 requests that read.
     pub(crate) reads: u64,
-    /// Of a GB that goes there.
+    /// Price of one GB of upload.
     pub(crate) sent: u64,
-    /// Of a GB that comes from there.
+    /// Price of one GB of download.
     pub(crate) received: u64,
 }
 
 impl Settings {
-    /// Names of all remotes that are somewhere, sorted.
+    /// Returns the names of all remotes with a URL, sorted.
     pub(crate) fn remotes(&self) -> Vec<String> {
-        let names = self.merged.all().into_iter().filter_map(|(path, said)| {
-            let (["remote", name, "url"], Some(_)) = (&*parts(&path), said) else { return None };
+        let names = self.merged.all().into_iter().filter_map(|(path, value)| {
+            let (["remote", name, "url"], Some(_)) = (&*parts(&path), value) else { return None };
             Some((*name).to_owned())
         });
         names.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// The remote of this name, if there is one. An untrusted store's file may
-    /// name a place and nothing else: not which files hold keys, what is run to
-    /// get them, or how the place is verified.
+    /// Returns the remote of this name, if it exists. An untrusted store's file may only set the
+    /// location. It must not set which files hold credentials, which command prints them, or how
+    /// the host is verified.
     pub(crate) fn find_remote(&self, name: &str) -> Result<Option<RemoteSettings>, CliError> {
         let mut found = RemoteSettings { is_trusted: true, ..RemoteSettings::default() };
-        for (path, said) in self.merged.all() {
-            let (["remote", own, part], Some((value, origin))) = (&*parts(&path), said) else {
+        for (path, value) in self.merged.all() {
+            let (["remote", own, part], Some((value, origin))) = (&*parts(&path), value) else {
                 continue;
             };
             if *own != name {
@@ -73,7 +76,10 @@ impl Settings {
             if *part == "url" {
                 found.is_trusted = self.is_trusted(&path, &origin);
             } else {
-                self.check_trust(&origin, &format!("`{part}` of remote `{name}`"))?;
+                self.check_trust(&origin, || SensitiveSetting::Remote {
+                    name: name.to_owned(),
+                    option: (*part).to_owned(),
+                })?;
             }
             let text = match value {
                 Value::Text(text) => text,
@@ -92,13 +98,13 @@ impl Settings {
         Ok(Some(found).filter(|found| !found.url.is_empty()))
     }
 
-    /// Where the remote of this name is, as it was written.
+    /// Returns the location of the remote, as it was written.
     pub(crate) fn remote_url(&self, name: &str) -> Option<String> {
         self.merged.text(&KeyPath::new(["remote", name, "url"]))
     }
 
-    /// Where settings about this remote come from, the first of them.
-    pub(crate) fn origin_of_remote(&self, name: &str) -> Option<Origin> {
+    /// Returns the origin of the remote's URL.
+    pub(crate) fn origin_of_remote(&self, name: &str) -> Option<SettingOrigin> {
         self.merged.get(&KeyPath::new(["remote", name, "url"])).map(|(_, origin)| origin)
     }
 
@@ -106,7 +112,7 @@ impl Settings {
         Ok(self.expand(text)?.to_string_lossy().into_owned())
     }
 
-    /// Bytes a second at most, out and in, as the settings say.
+    /// Returns the transfer limits for upload and download, in bytes a second.
     pub(crate) fn limits(&self) -> Result<(Option<u64>, Option<u64>), CliError> {
         Ok((self.limit("limit_upload")?, self.limit("limit_download")?))
     }
@@ -121,7 +127,7 @@ impl Settings {
         Ok(Some(rate::parse(&text).map_err(|_| wrong("a rate such as 500K or 2M".to_owned()))?))
     }
 
-    /// What requests and bytes cost.
+    /// Returns the prices of requests and bytes.
     pub(crate) fn prices(&self) -> Prices {
         let amount = |name: &str| match self.merged.get(&KeyPath::new(["price", name])) {
             Some((Value::Amount(millionths), _)) => millionths,
@@ -141,7 +147,7 @@ fn parts(path: &KeyPath) -> Vec<&str> {
     path.parts().iter().map(String::as_str).collect()
 }
 
-/// Whether a part of a remote is an option of its location.
+/// Returns true if a setting of a remote is an option of its location.
 #[cfg(test)]
 pub(super) fn is_option(part: &str) -> bool {
     !OWN.contains(&part)

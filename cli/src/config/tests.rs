@@ -1,12 +1,12 @@
-//! Each setting has its variable and its place in the documentation.
+//! Tests that each setting has its variable and its row in the documentation.
 
-use snap_core::repo::config::key::{KEYS, Kind, Scope};
+use snap_core::repo::config::key::{KEYS, SettingScope, ValueType};
 
 use super::variables::variable;
 
 const DOC: &str = include_str!("../../../docs/configuration.md");
 
-/// The rows of the tables of settings: name, type, default, variable, file.
+/// Returns the rows of the tables of settings: name, type, default, variable, file.
 fn rows() -> Vec<Vec<String>> {
     let cells = |line: &str| {
         let cells = line.trim_matches('|').split('|').take(5);
@@ -15,16 +15,16 @@ fn rows() -> Vec<Vec<String>> {
     DOC.lines().filter(|line| line.starts_with("| `") && line.contains('.')).map(cells).collect()
 }
 
-fn type_of(kind: Kind) -> String {
+fn type_of(kind: ValueType) -> String {
     match kind {
-        Kind::Flag => "flag".to_owned(),
-        Kind::Number { .. } => "number".to_owned(),
-        Kind::Amount => "amount".to_owned(),
-        Kind::Text => "text".to_owned(),
-        Kind::List => "list".to_owned(),
-        Kind::Choice(words) => words.join(", "),
-        Kind::Command => "command".to_owned(),
-        Kind::CommandOrNone => "command, false".to_owned(),
+        ValueType::Flag => "flag".to_owned(),
+        ValueType::Number { .. } => "number".to_owned(),
+        ValueType::Amount => "amount".to_owned(),
+        ValueType::Text => "text".to_owned(),
+        ValueType::List => "list".to_owned(),
+        ValueType::Choice(words) => words.join(", "),
+        ValueType::Command => "command".to_owned(),
+        ValueType::CommandOrNone => "command, false".to_owned(),
     }
 }
 
@@ -41,9 +41,9 @@ fn the_document_has_every_setting_as_the_code_has_it() {
                 default,
                 variable(key).unwrap_or_default(),
                 match key.scope {
-                    Scope::Any => "user, store",
-                    Scope::Store => "store",
-                    Scope::User => "user",
+                    SettingScope::Any => "user, store",
+                    SettingScope::Store => "store",
+                    SettingScope::User => "user",
                 }
                 .to_owned(),
             ]

@@ -1,20 +1,21 @@
-//! Which stores, and which settings in their files, the user trusts.
+//! Trust: which stores, and which settings in their files, the user trusts.
 //!
-//! A store can come from another user: in a folder that both may write, or in
-//! an archive that the user unpacked. Two questions are answered here:
+//! A store can come from another user: in a folder that both users may write, or in an archive that
+//! the user unpacked. This module decides two things:
 //!
-//! - May a command write to a store that it found by itself? Not if another
-//!   user can have put it there: [`snap_core::repo::ownership`].
-//! - Do hooks, profiles and remotes in a store's file count? Only if the user
-//!   has seen them. Who owns the file proves nothing.
+//! - May a command write to a store that the search found? Not if another user can have put it
+//!   there: [`snap_core::repo::ownership`].
+//! - Are hooks, profiles and remotes in a store's file used? Only if the user has reviewed them.
+//!   The owner of the file proves nothing.
 //!
-//! Both are answered with yes for the paths in `SNAP_TRUST` and in the setting
-//! `trust` of the user and the system. Else a record in the state folder of the
-//! user decides, one file for each store, named by the hash of the store's real
-//! path. It holds a hash of that path and of all sensitive settings, so a store
-//! that was moved or copied, or whose settings changed, is not trusted.
+//! For paths in `SNAP_TRUST` and in the setting `trust` of the user and the system, both answers
+//! are yes. Otherwise a record in the user's state folder decides. There is one file for each
+//! store, named by the hash of the store's real path. It holds a hash of that path and of all
+//! sensitive settings. A store that was moved or copied, or whose settings changed, is therefore
+//! not trusted.
 
 use std::{
+    fs::File,
     io::{self, Read},
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Path, PathBuf},
@@ -23,11 +24,11 @@ use std::{
 use serde::{Deserialize, Serialize};
 use snap_core::{
     base::{id::BlobId, io::PathError},
-    disk::{Access, Disk, scratch::unique_name},
+    disk::{CreateMode, Disk, lock_wait::lock_folder, scratch::unique_name},
     repo::{
         config::{
             ConfigFile,
-            error::Origin,
+            error::SettingOrigin,
             key::{KeyPath, Value},
             layer::Layer,
         },
@@ -38,54 +39,54 @@ use snap_core::{
 
 use crate::{env::Env, report::CliError};
 
-/// Sections of a store's file that run commands, read files, or name places to
-/// which files and keys are sent.
+/// Sections of a store's file that run commands, read files, or name places to which files and
+/// credentials are sent.
 const SENSITIVE: [&str; 3] = ["hooks", "profile", "remote"];
 
-/// End of a path in `SNAP_TRUST` that stands for all stores below a folder.
+/// Suffix of a path in `SNAP_TRUST` that matches all stores below a folder.
 const ALL_BELOW: &str = "/*";
 
-/// Longest record that is read, in bytes.
+/// Maximum length of a record, in bytes.
 const RECORD_BYTES: u64 = 16 << 10;
 
-/// What the user trusts.
+/// The paths and users that the user trusts, and the records of trusted stores.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trust {
-    /// Paths of stores or projects, absolute.
+    /// Trusted stores or projects, as absolute paths.
     paths: Vec<PathBuf>,
-    /// Folder of the records; `None` without a home folder.
+    /// The folder of the records; `None` without a home folder.
     records: Option<PathBuf>,
-    /// Users whose stores are trusted.
+    /// The uids of users whose stores are trusted.
     users: Vec<u32>,
 }
 
 /// The record of one store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Record {
-    /// Path of the store, for readers of the file.
+struct TrustRecord {
+    /// Path of the store, for people who read the file.
     path: String,
     /// Owner of the store when the user trusted the store itself.
     owner: Option<u32>,
-    /// Hash of the sensitive settings that the user has seen.
+    /// Hash of the sensitive settings that the user reviewed.
     settings: Option<String>,
 }
 
-/// A sensitive setting, its value, and where it is set.
-pub(crate) type Sensitive<'l> = (&'l KeyPath, &'l Value, &'l Origin);
+/// A sensitive setting, its value and its origin.
+pub(crate) type Sensitive<'l> = (&'l KeyPath, &'l Value, &'l SettingOrigin);
 
-/// Settings of a store's file that count only when they are trusted.
+/// Iterates over the sensitive settings of a store's file.
 pub(crate) fn sensitive(layer: &Layer) -> impl Iterator<Item = Sensitive<'_>> {
     let all = layer.values().map(|(path, (value, origin))| (path, value, origin));
     all.filter(|(path, ..)| is_sensitive(path))
 }
 
-/// Whether a setting counts in a store's file only when it is trusted.
+/// Returns true if a setting in a store's file is used only if it is trusted.
 pub(crate) fn is_sensitive(path: &KeyPath) -> bool {
     path.parts().first().is_some_and(|section| SENSITIVE.contains(&section.as_str()))
 }
 
 impl Trust {
-    /// Reads what the environment says; `paths` are those of the settings.
+    /// Reads the environment; `paths` are the trusted paths of the settings.
     pub(super) fn read(env: &Env, paths: &[String]) -> Result<Self, CliError> {
         let home = env.home.as_deref();
         let expand = |text: &String| match (text.strip_prefix("~/"), home) {
@@ -103,14 +104,15 @@ impl Trust {
         }
         let own = rustix::process::geteuid();
         let mut users = vec![own.as_raw(), 0];
-        // `sudo snap commit` in one's own project.
+        // For `sudo snap commit` in the user's own project.
         users.extend(env.sudo_uid.filter(|_| own.is_root()));
         let records = env.state_home.as_ref().map(|state| state.join("snap/trust"));
         Ok(Self { paths: absolute, records, users })
     }
 
-    /// Why the store in `dir` may have been planted by another user.
+    /// Returns the reason if another user may have put the store in `dir` there.
     pub(crate) fn distrust(&self, dir: &Path) -> Option<Distrust> {
+        // Named paths and records only matter if the ownership check fails.
         let why = ownership::check(dir, &self.users).err()?;
         let is_trusted = self.is_named(dir)
             || self.record(dir).is_some_and(|record| {
@@ -120,7 +122,7 @@ impl Trust {
         (!is_trusted).then_some(why)
     }
 
-    /// Whether the sensitive settings of a store's file count.
+    /// Returns true if the sensitive settings of a store's file are used.
     pub(super) fn counts(&self, file: &ConfigFile) -> bool {
         let Some(dir) = file.path.parent() else { return false };
         if sensitive(&file.layer).next().is_none() || self.is_named(dir) {
@@ -130,7 +132,7 @@ impl Trust {
         seen.is_some() && seen == digest(dir, &file.layer)
     }
 
-    /// Whether `SNAP_TRUST` or the setting `trust` names the store.
+    /// Returns true if `SNAP_TRUST` or the setting `trust` names the store.
     pub(crate) fn is_named(&self, dir: &Path) -> bool {
         let Ok(real) = fs_err::canonicalize(dir) else { return false };
         self.paths.iter().any(|path| {
@@ -145,25 +147,30 @@ impl Trust {
         })
     }
 
-    /// Remembers the sensitive settings of the store in `dir` as seen.
+    /// Records the sensitive settings of the store in `dir` as reviewed.
     pub(crate) fn remember_settings(&self, dir: &Path, layer: &Layer) -> Result<(), CliError> {
-        let mut record = self.record(dir).unwrap_or_default();
         let none = sensitive(layer).next().is_none();
+        if none && self.file(dir).is_some_and(|path| !path.exists()) {
+            return Ok(());
+        }
+        let _lock = self.lock()?;
+        let mut record = self.record(dir).unwrap_or_default();
         record.settings = if none { None } else { digest(dir, layer) };
         self.write(dir, record)
     }
 
-    /// Remembers the store in `dir` as trusted while its owner stays the
-    /// same. Returns the owner.
+    /// Records the store in `dir` as trusted for as long as its owner stays the same. Returns the
+    /// owner.
     pub(crate) fn remember_owner(&self, dir: &Path) -> Result<u32, CliError> {
         let meta = fs_err::metadata(dir).map_err(PathError::when("look at", dir))?;
-        let record = Record { owner: Some(meta.uid()), ..self.record(dir).unwrap_or_default() };
+        let _lock = self.lock()?;
+        let record =
+            TrustRecord { owner: Some(meta.uid()), ..self.record(dir).unwrap_or_default() };
         self.write(dir, record)?;
         Ok(meta.uid())
     }
 
-    /// Forgets what was remembered of the store in `dir`. Returns whether
-    /// anything was.
+    /// Removes the record of the store in `dir`. Returns true if there was one.
     pub(crate) fn forget(&self, dir: &Path) -> Result<bool, CliError> {
         let Some(path) = self.file(dir) else { return Err(CliError::NoStateFolder) };
         let was_there = path.exists();
@@ -171,21 +178,31 @@ impl Trust {
         Ok(was_there)
     }
 
-    /// Whether anything can be remembered.
+    /// Returns true if trust can be recorded.
     pub(crate) fn can_remember(&self) -> bool {
         self.records.is_some()
     }
 
-    /// File of the record of the store in `dir`.
+    /// Locks the records against other processes, until the returned file is dropped. Returns
+    /// `None` if the file system does not support locks.
+    fn lock(&self) -> Result<Option<File>, CliError> {
+        let Some(folder) = &self.records else { return Err(CliError::NoStateFolder) };
+        let disk = Disk::default().with_access(CreateMode::PRIVATE);
+        disk.create_folders(folder)?;
+        disk.apply_access(folder)?;
+        Ok(lock_folder(folder)?)
+    }
+
+    /// Returns the path of the record of the store in `dir`.
     fn file(&self, dir: &Path) -> Option<PathBuf> {
         let real = fs_err::canonicalize(dir).ok()?;
         let name = BlobId::of(real.as_os_str().as_bytes()).to_string();
         Some(self.records.as_ref()?.join(name))
     }
 
-    /// The record of the store in `dir`. A record that another user owns counts as
-    /// missing: `sudo` may keep the home folder of the user who called it.
-    fn record(&self, dir: &Path) -> Option<Record> {
+    /// Reads the record of the store in `dir`. Ignores a record that another user owns: `sudo` may
+    /// keep the home folder of the calling user.
+    fn record(&self, dir: &Path) -> Option<TrustRecord> {
         let file = fs_err::File::open(self.file(dir)?).ok()?;
         if file.metadata().ok()?.uid() != rustix::process::geteuid().as_raw() {
             return None;
@@ -195,26 +212,24 @@ impl Trust {
         serde_json::from_str(&text).ok()
     }
 
-    fn write(&self, dir: &Path, record: Record) -> Result<(), CliError> {
+    fn write(&self, dir: &Path, record: TrustRecord) -> Result<(), CliError> {
         let (Some(path), Some(folder)) = (self.file(dir), &self.records) else {
             return Err(CliError::NoStateFolder);
         };
-        let disk = Disk::default().with_access(Access::PRIVATE);
+        let disk = Disk::default().with_access(CreateMode::PRIVATE);
         if record.owner.is_none() && record.settings.is_none() {
             return Ok(disk.remove(&path)?);
         }
-        disk.create_folders(folder)?;
-        disk.apply_access(folder)?;
         let real = fs_err::canonicalize(dir).map_err(PathError::when("look at", dir))?;
-        let record = Record { path: real.to_string_lossy().into_owned(), ..record };
+        let record = TrustRecord { path: real.to_string_lossy().into_owned(), ..record };
         let text = serde_json::to_string(&record).map_err(io::Error::other);
         let text = text.map_err(PathError::when("write", &path))?;
         Ok(disk.write_whole(&folder.join(unique_name("record")), &path, text.as_bytes())?)
     }
 }
 
-/// Hash of the store's real path and of all its sensitive settings. Each part
-/// is preceded by its length, so no two sets have the same bytes.
+/// Returns the hash of the store's real path and of all its sensitive settings. The length of each
+/// part comes before it, so different settings never have the same bytes.
 fn digest(dir: &Path, layer: &Layer) -> Option<String> {
     let real = fs_err::canonicalize(dir).ok()?;
     let mut bytes = b"snap trust v1".to_vec();

@@ -1,14 +1,14 @@
-//! Files of settings of the user and the system: where they are, reading and
-//! writing them.
+//! The settings files of the user and the system: their paths, reading and writing.
 
 use std::{
+    fs::File,
     io,
     path::{Path, PathBuf},
 };
 
 use snap_core::{
     base::io::PathError,
-    disk::Disk,
+    disk::{Disk, lock_wait::lock_folder, output::folder_of},
     repo::config::{
         ConfigFile, FILE,
         file::{self, FileError},
@@ -18,10 +18,10 @@ use snap_core::{
 
 use crate::{env::Env, report::CliError};
 
-/// Where the user's file is, whether or not there is one.
+/// Returns the path of the user's file, which need not exist.
 ///
-/// `SNAP_CONFIG` names it, or says with nothing that there is none; else it is
-/// `snap/config.toml` where the user keeps settings.
+/// `SNAP_CONFIG` names it; if that is empty, there is no user's file. Otherwise it is
+/// `snap/config.toml` in the user's config folder.
 pub(super) fn path(env: &Env) -> Option<PathBuf> {
     match &env.config {
         Some(named) if named.as_os_str().is_empty() || named == Path::new("/dev/null") => None,
@@ -30,11 +30,11 @@ pub(super) fn path(env: &Env) -> Option<PathBuf> {
     }
 }
 
-/// The system's file, unless `SNAP_CONFIG_SYSTEM` names another.
+/// The system's file, unless `SNAP_CONFIG_SYSTEM` names another one.
 const SYSTEM_FILE: &str = "/etc/snap/config.toml";
 
-/// What the system's file says; nothing when it is not there. Only root may
-/// have written it, or the user who named another file.
+/// Reads the system's file; a missing file is empty. Only root may have written it, or the user if
+/// the user named the file.
 pub(super) fn read_system(env: &Env) -> Result<Layer, CliError> {
     let path = match &env.system_config {
         Some(named) if named.as_os_str().is_empty() || named == Path::new("/dev/null") => {
@@ -62,8 +62,8 @@ pub(super) fn read_system(env: &Env) -> Result<Layer, CliError> {
     }
 }
 
-/// What it says; nothing when it is not there. One in the user's own folders
-/// that may not be read, as after a change of user, counts as not there.
+/// Reads the user's file; a missing file is empty. An unreadable file in the user's own folders
+/// counts as missing; this happens after a change of user.
 pub(super) fn read(env: &Env) -> Result<Layer, CliError> {
     let Some(path) = path(env) else { return Ok(Layer::default()) };
     let is_named = env.config.is_some();
@@ -96,26 +96,38 @@ fn is_absent(kind: io::ErrorKind, is_named: bool) -> bool {
     }
 }
 
-/// Its text, to be changed; empty when it is not there.
+/// Reads the text of the file for an edit; a missing file is empty.
 pub(crate) fn text(path: &Path) -> Result<String, CliError> {
-    // What failed and where is said by the error around it.
+    // The error that wraps this one adds the path.
     match std::fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
         other => other.map_err(|error| CliError::Settings(PathError::when("read", path)(error))),
     }
 }
 
-/// Writes it whole, durably; makes the folders that it needs. Where the name
-/// is a link, what it leads to is written.
+/// Locks the file against changes by other processes, until the returned file is dropped. Creates
+/// its folder. Returns `None` if the file system does not support locks.
+pub(crate) fn lock(path: &Path) -> Result<Option<File>, CliError> {
+    let real = real(path);
+    let folder = folder_of(&real);
+    Disk::default().create_folders(folder).map_err(CliError::Settings)?;
+    lock_folder(folder).map_err(CliError::Settings)
+}
+
+/// Returns the target of the path if it is a symbolic link.
+fn real(path: &Path) -> PathBuf {
+    fs_err::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Replaces the file atomically and durably; its folder must exist. If the path is a symbolic link,
+/// replaces its target. A caller that changes existing settings must take [`lock`] before it reads
+/// them.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), CliError> {
     let disk = Disk::default();
-    let real = fs_err::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let real = real(path);
     if real.exists() && !real.is_file() {
         let source = io::Error::other("it is not a regular file");
         return Err(CliError::Settings(PathError { action: "write", path: real, source }));
-    }
-    if let Some(folder) = real.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        disk.create_folders(folder).map_err(CliError::Settings)?;
     }
     let mut temporary = real.clone().into_os_string();
     temporary.push(format!(".{}.tmp", std::process::id()));

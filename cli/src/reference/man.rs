@@ -1,22 +1,22 @@
-//! Pages for `man`: the head by `clap_mangen`, the rest as other pages have it.
+//! Generates pages for `man`. `clap_mangen` renders the first sections; this module adds the rest.
 
 use std::io;
 
 use clap_mangen::Man;
 
-use super::{Command, FILES};
+use super::{CommandPage, FILES};
 use crate::{env, report};
 
-/// The page of a command, in roff.
-pub(crate) fn page(command: &Command) -> io::Result<Vec<u8>> {
+/// Returns the page of a command, in roff.
+pub(crate) fn page(command: &CommandPage) -> io::Result<Vec<u8>> {
     let name = command.dashed();
     let usage = command.definition.clone().render_usage().to_string();
-    // Without it all options would be listed, the global ones, too.
+    // Without this, the usage would list all options, including the global ones.
     let usage = usage.trim_start_matches("Usage: ").trim().to_owned();
     let definition = command.definition.clone().display_name(name.clone());
     let man = Man::new(definition.override_usage(usage)).section("1");
-    // Without a date, so that equal sources make equal pages; clap_mangen would
-    // take the next argument for one.
+    // The date is empty, so that equal sources produce equal pages. It must be quoted, because
+    // `clap_mangen` would use the next argument as the date.
     let title = name.to_uppercase();
     let version = env!("CARGO_PKG_VERSION");
     let mut page = format!(".TH \"{title}\" 1 \"\" \"snap {version}\" \"snap\"\n").into_bytes();
@@ -31,7 +31,7 @@ pub(crate) fn page(command: &Command) -> io::Result<Vec<u8>> {
     Ok(ascii(&String::from_utf8_lossy(&page)).into_bytes())
 }
 
-/// The same page in ASCII, which every groff reads without being told how.
+/// Escapes a page as ASCII, which every groff reads without options.
 fn ascii(page: &str) -> String {
     let mut shown = String::with_capacity(page.len());
     for c in page.chars() {
@@ -43,7 +43,7 @@ fn ascii(page: &str) -> String {
     shown
 }
 
-fn rest(command: &Command) -> String {
+fn rest(command: &CommandPage) -> String {
     let mut page = String::new();
     if !command.examples.is_empty() {
         page.push_str(".SH EXAMPLES\n.nf\n.RS 2\n");
@@ -73,7 +73,7 @@ fn rest(command: &Command) -> String {
     page + ".SH SEE ALSO\n" + &see
 }
 
-/// Text as roff takes it to be no request of its own.
+/// Escapes text, so that roff does not read it as a request.
 fn escaped(line: &str) -> String {
     let mut shown = String::with_capacity(line.len());
     if line.starts_with(['.', '\'']) {

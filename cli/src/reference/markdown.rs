@@ -1,22 +1,22 @@
-//! `docs/cli.md`: all commands on one page.
+//! Generates `docs/cli.md`: all commands on one page.
 
 use clap::Arg;
 
-use super::{Command, FILES};
+use super::{CommandPage, FILES};
 use crate::{env, report};
 
 const HEAD: &str = "\
 # Commands
 
-<!-- Made from the definition of the command line. To change it, change that, and run
+<!-- Generated from the definition of the command line. To change it, change the definition and run
      SNAP_UPDATE_DOCS=1 cargo test -p snap-cli --test cli docs:: -->
 
 `snap COMMAND --help` says the same on the spot, `snap man` as manual pages. With `--json`
 commands print [records](schema/README.md), one a line.
 ";
 
-/// The whole page.
-pub(crate) fn page(commands: &[Command]) -> String {
+/// Returns the whole page.
+pub(crate) fn page(commands: &[CommandPage]) -> String {
     let mut page = HEAD.to_owned();
     for command in commands {
         section(&mut page, command);
@@ -33,8 +33,8 @@ pub(crate) fn page(commands: &[Command]) -> String {
     page
 }
 
-fn section(page: &mut String, command: &Command) {
-    let Command { definition, words, examples, notes } = command;
+fn section(page: &mut String, command: &CommandPage) {
+    let CommandPage { definition, words, examples, notes } = command;
     let is_top = words.is_empty();
     page.push_str(&format!("\n## `{}`\n\n", command.spaced()));
     let about = definition.get_long_about().or_else(|| definition.get_about());
@@ -49,7 +49,7 @@ fn section(page: &mut String, command: &Command) {
         page.push_str(&format!("\n{note}\n"));
     }
     let shown = definition.get_arguments().filter(|arg| !arg.is_hide_set());
-    // The global ones stand with snap itself, once.
+    // Global options are listed once, with snap itself.
     let shown = shown.filter(|arg| is_top || !arg.is_global_set());
     let shown = shown.filter(|arg| !matches!(arg.get_id().as_str(), "help" | "version"));
     let shown: Vec<&Arg> = shown.collect();
@@ -109,12 +109,12 @@ fn help(argument: &Arg) -> String {
     let defaults: Vec<_> =
         argument.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
     if argument.get_action().takes_values() && !defaults.is_empty() {
-        help.push_str(&format!("; `{}` if not given", defaults.join(" ")));
+        help.push_str(&format!("; default: `{}`", defaults.join(" ")));
     }
     help
 }
 
-/// Text as a table takes it.
+/// Escapes text for a table cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }

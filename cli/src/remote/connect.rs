@@ -1,5 +1,4 @@
-//! A store elsewhere that a command has opened, and the runtime in which it is
-//! waited for.
+//! Opens remotes for commands, and holds the runtime in which their requests run.
 
 use std::{
     collections::BTreeMap,
@@ -8,111 +7,111 @@ use std::{
     time::Duration,
 };
 
-use snap_core::{disk::scratch::Scratch, store::Distant};
+use snap_core::{disk::scratch::Scratch, store::RemoteFrames};
 use snap_remote::{
-    distant::{LazyDistant, RemotePacks, Waiting},
     location::Scheme,
+    remote_packs::{BlockingContext, LazyRemotePacks, RemotePacks},
     service::{
-        ServiceError, Stop, What,
-        client::{Client, Policy},
-        open::{self, Secrets},
+        CancellationToken, FailureReason, ServiceError,
+        client::{Client, RequestPolicy},
+        open::{self, RemoteCredentials},
     },
     store::{RemoteError, RemoteStore},
 };
-use snap_server::upstream::Origin;
+use snap_server::upstream::UpstreamAddress;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use super::{
     credentials,
-    network::{Network, Watched},
-    patience,
-    place::{self, Memory, Place},
+    network::{CountingService, Network},
     rate,
+    spec::{self, CachePolicy, RemoteSpec},
+    wait_messages,
 };
 use crate::{context::Context, env::RemoteEnv, report::CliError, ui::text};
 
-/// Threads that wait for the network; what they do between is little.
+/// Number of threads that wait for the network; they do little work themselves.
 const THREADS: usize = 2;
 
-/// How long what is under way may take at the end of a command.
+/// Timeout for work that is still in progress at the end of a command.
 pub(crate) const LAST_MOMENT: Duration = Duration::from_secs(1);
 
-/// How fast bytes may go.
+/// Limits on the transfer rates.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct LimitArgs {
-    /// Bytes a second to send at most, such as 500K; else the setting
-    /// `transfer.limit_upload`
+    /// Upload limit in bytes per second, such as 500K; default: the setting `transfer.limit_upload`
     #[arg(long, value_name = "RATE", value_parser = rate::parse)]
     limit_upload: Option<u64>,
 
-    /// Bytes a second to fetch at most, such as 2M; else the setting
+    /// Download limit in bytes per second, such as 2M; default: the setting
     /// `transfer.limit_download`
     #[arg(long, value_name = "RATE", value_parser = rate::parse)]
     limit_download: Option<u64>,
 }
 
 impl LimitArgs {
-    /// For a command that only fetches.
+    /// Makes the limits of a command that only downloads.
     pub(crate) fn of_download(limit_download: Option<u64>) -> Self {
         Self { limit_upload: None, limit_download }
     }
 
-    /// With what the settings say where nothing was given.
+    /// Fills in the limits of the settings where no option was given.
     fn settled(&self, cx: &Context) -> Result<(Option<u64>, Option<u64>), CliError> {
         let (upload, download) = cx.settings_here()?.0.limits()?;
         Ok((self.limit_upload.or(upload), self.limit_download.or(download)))
     }
 }
 
-/// A store elsewhere, opened.
+/// An open remote.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// Where it is.
-    pub(crate) place: Place,
-    /// What it holds.
+    pub(crate) place: RemoteSpec,
+    /// Its store.
     pub(crate) store: RemoteStore,
-    /// Where requests are waited for.
+    /// The runtime for its requests.
     pub(crate) runtime: Handle,
-    /// Gone with this, if what is known of it is not kept.
+    /// The temporary cache, removed on drop, if this command keeps no cache.
     scratch: Option<Arc<Scratch>>,
 }
 
 impl Connection {
-    /// The store, and what must not go before it.
+    /// Returns the store, and the scratch folder, which must be dropped after it.
     pub(crate) fn into_parts(self) -> (RemoteStore, Option<Arc<Scratch>>) {
         (self.store, self.scratch)
     }
 
-    /// Its packs, for a store here that fetches what it lacks.
+    /// Returns its packs, for a local store that fetches missing objects.
     pub(crate) fn packs(&self, cx: &Context) -> Result<RemotePacks, CliError> {
         Ok(RemotePacks::new(&self.store, cx.waiting()?))
     }
 }
 
-/// What it takes to open a store elsewhere, now or when it is needed.
+/// The parameters to open a remote, now or on first use.
 #[derive(Debug)]
 struct Opener {
-    place: Place,
+    place: RemoteSpec,
+    /// A dry run keeps no cache and writes nothing.
+    memory: CachePolicy,
     options: BTreeMap<String, String>,
     env: RemoteEnv,
-    policy: Policy,
+    policy: RequestPolicy,
     network: Arc<Network>,
     cache: PathBuf,
     scratch: Option<Arc<Scratch>>,
-    /// Who moves refs, for the log of a store on this machine.
+    /// The user who moves refs, for the log of a store on this machine.
     who: Option<String>,
 }
 
 impl Opener {
     fn new(
-        place: Place,
-        memory: Memory,
+        place: RemoteSpec,
+        memory: CachePolicy,
         limits: &LimitArgs,
         cx: &Context,
     ) -> Result<Self, CliError> {
         let (cache, scratch) = place.cache(memory, cx)?;
-        if let Some(voice) = cx.ui().voice() {
-            patience::tell(cx.network(), voice);
+        if let Some(status_printer) = cx.ui().status_printer() {
+            wait_messages::spawn(cx.network(), status_printer);
         }
         let is_local = place.location.scheme == Scheme::File;
         let who = is_local.then(|| {
@@ -120,6 +119,7 @@ impl Opener {
             Ok::<_, CliError>(format!("{} on {}", cx.author(&config), cx.host(&config)))
         });
         Ok(Self {
+            memory,
             who: who.transpose()?,
             options: place.all_options(cx),
             env: cx.remote_env().clone(),
@@ -131,20 +131,25 @@ impl Opener {
         })
     }
 
-    /// How the service is asked. A runtime must have been entered.
+    /// Makes a client for the service. The caller must have entered a runtime.
     fn client(&self) -> Result<Client, CliError> {
         let location = &self.place.location;
         let named = (&*self.place.shown(), location.scheme);
         let known = (&self.env, &*self.network);
         let secrets = credentials::find(named, &self.place.credentials, known)?;
-        let secrets = Secrets { name: secrets.name.or_else(|| self.who.clone()), ..secrets };
+        let secrets =
+            RemoteCredentials { name: secrets.name.or_else(|| self.who.clone()), ..secrets };
         let traffic = self.network.traffic();
-        let service = open::open(location, &self.options, &secrets, traffic)?;
-        let service = Arc::new(Watched::new(service, Arc::clone(&self.network)));
+        let open = match self.memory {
+            CachePolicy::Kept => open::open,
+            CachePolicy::Forgotten => open::open_unwritten,
+        };
+        let service = open(location, &self.options, &secrets, traffic)?;
+        let service = Arc::new(CountingService::new(service, Arc::clone(&self.network)));
         let client = Client::new(service, self.policy.clone(), Arc::clone(traffic));
         let network = Arc::clone(&self.network);
-        let stop = Stop::when(move || network.is_stopped());
-        Ok(client.until(stop).at(&location.to_string()))
+        let stop = CancellationToken::from_fn(move || network.is_stopped());
+        Ok(client.with_cancellation(stop).with_location(&location.to_string()))
     }
 
     fn store(&self) -> Result<RemoteStore, CliError> {
@@ -153,43 +158,48 @@ impl Opener {
     }
 }
 
-/// A runtime to wait for the network in.
+/// Starts a runtime for the network.
 pub(crate) fn runtime() -> Result<Runtime, CliError> {
     let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build();
     runtime.map_err(|source| CliError::Runtime { source })
 }
 
 impl Context {
-    /// How requests are made.
-    fn policy(&self, limits: &LimitArgs) -> Result<Policy, CliError> {
-        Ok(Policy { limits: limits.settled(self)?, ..Policy::default() })
+    /// Returns the policy for requests.
+    fn policy(&self, limits: &LimitArgs) -> Result<RequestPolicy, CliError> {
+        Ok(RequestPolicy { limits: limits.settled(self)?, ..RequestPolicy::default() })
     }
 
-    /// Asks the service at `place`, whatever is there. Nothing is asked yet.
-    pub(crate) fn client(&self, place: &Place) -> Result<Client, CliError> {
+    /// Makes a client for the service at `place`, whether or not it has a store. Sends no request
+    /// yet.
+    pub(crate) fn client(&self, place: &RemoteSpec) -> Result<Client, CliError> {
         let _entered = self.runtime()?.enter();
-        Opener::new(place.clone(), Memory::Kept, &LimitArgs::default(), self)?.client()
+        Opener::new(place.clone(), CachePolicy::Kept, &LimitArgs::default(), self)?.client()
     }
 
-    /// What `place` is to a server that stands before it.
-    pub(crate) fn origin(&self, place: &Place) -> Result<Origin, CliError> {
+    /// Returns the upstream of a server, for a server that has `place` as its upstream.
+    pub(crate) fn origin(&self, place: &RemoteSpec) -> Result<UpstreamAddress, CliError> {
         let location = place.location.clone();
         let named = (&*place.shown(), location.scheme);
         let known = (self.remote_env(), &**self.network());
         let secrets = credentials::find(named, &place.credentials, known)?;
-        Ok(Origin { location, options: place.all_options(self), secrets })
+        Ok(UpstreamAddress { location, options: place.all_options(self), secrets })
     }
 
-    /// Opens the store at `place`. Nothing is asked yet.
-    pub(crate) fn connect(&self, place: Place, limits: &LimitArgs) -> Result<Connection, CliError> {
-        self.connect_with(place, Memory::Kept, limits)
+    /// Opens the store at `place`. Sends no request yet.
+    pub(crate) fn connect(
+        &self,
+        place: RemoteSpec,
+        limits: &LimitArgs,
+    ) -> Result<Connection, CliError> {
+        self.connect_with(place, CachePolicy::Kept, limits)
     }
 
-    /// The same, with a choice of what becomes of what is learnt of it.
+    /// Opens the store at `place`, and chooses whether the cache is kept. Sends no request yet.
     pub(crate) fn connect_with(
         &self,
-        place: Place,
-        memory: Memory,
+        place: RemoteSpec,
+        memory: CachePolicy,
         limits: &LimitArgs,
     ) -> Result<Connection, CliError> {
         let runtime = self.runtime()?.handle().clone();
@@ -201,29 +211,32 @@ impl Context {
         Ok(Connection { place: opener.place, store, runtime, scratch: opener.scratch })
     }
 
-    /// How the network is waited for: until Ctrl-C.
-    pub(crate) fn waiting(&self) -> Result<Waiting, CliError> {
+    /// Returns how to wait for the network: until Ctrl-C.
+    pub(crate) fn waiting(&self) -> Result<BlockingContext, CliError> {
         let network = Arc::clone(self.network());
         let stop = Arc::new(move || network.is_stopped());
-        Ok(Waiting { runtime: self.runtime()?.handle().clone(), stop })
+        Ok(BlockingContext { runtime: self.runtime()?.handle().clone(), stop })
     }
 
-    /// Where the store at `dir` gets what is absent: the usual remote, asked
-    /// when it is needed. `None` where there is none.
-    pub(crate) fn usual_distant(&self, dir: &Path) -> Result<Option<Arc<dyn Distant>>, CliError> {
+    /// Returns the source of objects that the store at `dir` lacks: its default remote, which is
+    /// contacted on first use. Returns `None` if there is no such remote.
+    pub(crate) fn default_remote_source(
+        &self,
+        dir: &Path,
+    ) -> Result<Option<Arc<dyn RemoteFrames>>, CliError> {
         let settings = self.settings_of(dir)?;
-        let place = match place::usual(&settings, dir) {
+        let place = match spec::usual(&settings, dir) {
             Ok(place) if place.is_trusted() => place,
             Ok(place) => {
                 let dir = text::word(dir.as_os_str().as_encoded_bytes());
                 self.ui().warning(format_args!(
-                    "objects that are not here are not fetched from {}: the settings of this \
-                     store are not trusted (`snap config trust {dir}`)",
+                    "missing objects are not downloaded from {}: the settings of this store are \
+                     not trusted (`snap config trust {dir}`)",
                     place.shown(),
                 ));
                 return Ok(None);
             }
-            // Much can be done without.
+            // Without a default remote, most commands still work.
             Err(
                 CliError::NoRemotes | CliError::WhichRemote { .. } | CliError::Untrusted { .. },
             ) => {
@@ -231,7 +244,7 @@ impl Context {
             }
             Err(error) => return Err(error),
         };
-        let opener = Opener::new(place, Memory::Kept, &LimitArgs::default(), self)?;
+        let opener = Opener::new(place, CachePolicy::Kept, &LimitArgs::default(), self)?;
         let runtime = self.runtime()?.handle().clone();
         let connect = move || {
             let _entered = runtime.enter();
@@ -240,18 +253,19 @@ impl Context {
                 let location = opener.place.location.to_string();
                 match error {
                     CliError::Remote(error) => *error,
-                    _ => {
-                        ServiceError { location, ..ServiceError::new("open", "", What::Other, why) }
-                            .into()
+                    _ => ServiceError {
+                        location,
+                        ..ServiceError::new("open", "", FailureReason::Other, why)
                     }
+                    .into(),
                 }
             })
         };
-        Ok(Some(Arc::new(LazyDistant::new(connect, self.waiting()?))))
+        Ok(Some(Arc::new(LazyRemotePacks::new(connect, self.waiting()?))))
     }
 
-    /// An error of a store elsewhere. What Ctrl-C broke off is no failure of
-    /// the service.
+    /// Converts an error of a remote. If Ctrl-C cancelled the request, the error is not reported as
+    /// a failure of the service.
     pub(crate) fn remote_error(&self, error: RemoteError) -> CliError {
         match error {
             RemoteError::Service(_) if self.cancelled() => RemoteError::Interrupted.into(),

@@ -1,10 +1,9 @@
-//! Keys for remotes: from variables, a file of the user's, or a command.
+//! Credentials for remotes: from variables, a file of the user, or a command.
 //!
-//! A file has lines such as `name = …`, `secret = …`, `session = …`, and nobody
-//! but its owner may read it. A command prints the same, or what AWS calls
-//! `credential_process` (JSON), or what hands out tokens answers (JSON), or, as
-//! `pass` does, the secret on the first line.
-//! What a value is never stands in a message.
+//! A file has lines such as `name = …`, `secret = …`, `session = …`, and must not be readable by
+//! other users. A command prints the same lines, or the JSON of AWS's `credential_process`, or the
+//! JSON of a token endpoint, or the secret on the first line, as `pass` does. Messages never
+//! contain a secret.
 
 use std::{
     fs::Permissions,
@@ -15,53 +14,53 @@ use std::{
 };
 
 use snap_core::base::io::PathError;
-use snap_remote::{location::Scheme, service::open::Secrets};
+use snap_remote::{location::Scheme, service::open::RemoteCredentials};
 
 use super::network::Network;
 use crate::{env::RemoteEnv, report::CliError};
 
-/// Longest file or answer that is looked at.
+/// Maximum length of a file or of the output of a command.
 const LONGEST: u64 = 64 << 10;
 
-/// Bits of a mode that let group and others do anything.
+/// Mode bits that give the group or others any access.
 const OTHERS: u32 = 0o077;
 
-/// Where the settings say that keys are.
+/// The sources of credentials in the settings.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Credentials {
-    /// File, with `~` in place.
+    /// The file, with `~` replaced.
     pub(crate) file: Option<std::path::PathBuf>,
-    /// Line for the shell.
+    /// The command line for the shell.
     pub(crate) command: Option<String>,
-    /// An untrusted store's file names the place: it gets no keys.
+    /// True if an untrusted store's file names the location, so that no credentials are sent.
     pub(crate) are_withheld: bool,
 }
 
-/// The keys of a remote: variables that are snap's own, else the file or the
-/// command of the settings, else variables that belong to the service. S3 and
-/// Google Cloud look for more by themselves.
+/// Finds the credentials of a remote. snap's own variables take precedence; then come the file or
+/// the command in the settings, then the variables of the service. S3 and Google Cloud look for
+/// further credentials by themselves.
 pub(super) fn find(
     (remote, scheme): (&str, Scheme),
-    said: &Credentials,
+    sources: &Credentials,
     (env, network): (&RemoteEnv, &Network),
-) -> Result<Secrets, CliError> {
-    // These services sign with, or send, keys that they find by themselves; for
-    // SFTP `ssh` does.
+) -> Result<RemoteCredentials, CliError> {
+    // The clients of these services find credentials by themselves and use them; for SFTP, `ssh`
+    // does.
     let finds_keys = matches!(scheme, Scheme::S3 | Scheme::Gcs | Scheme::Azblob | Scheme::Sftp);
     let has_secret = env.secret.is_some() || env.session.is_some();
-    // The user's own file may say keys for a remote whose place the store says.
-    let has_keys = said.file.is_some() || said.command.is_some();
-    if said.are_withheld && (finds_keys || has_secret || has_keys) {
+    // The user's own file may have credentials for a remote whose location the store's file names.
+    let has_keys = sources.file.is_some() || sources.command.is_some();
+    if sources.are_withheld && (finds_keys || has_secret || has_keys) {
         return Err(CliError::KeysWithheld { remote: remote.to_owned() });
     }
     if env.secret.is_some() {
-        return Ok(Secrets {
+        return Ok(RemoteCredentials {
             name: env.user.clone(),
             secret: env.secret.clone(),
             session: env.session.clone(),
         });
     }
-    let mut found = match (&said.file, &said.command) {
+    let mut found = match (&sources.file, &sources.command) {
         (Some(file), _) => of_file(file)?,
         (None, Some(command)) => of_command(remote, command, network)?,
         (None, None) => of_service(scheme, env),
@@ -72,18 +71,18 @@ pub(super) fn find(
     Ok(found)
 }
 
-fn of_service(scheme: Scheme, env: &RemoteEnv) -> Secrets {
+fn of_service(scheme: Scheme, env: &RemoteEnv) -> RemoteCredentials {
     match scheme {
-        Scheme::Azblob => Secrets {
+        Scheme::Azblob => RemoteCredentials {
             name: env.azure_account.clone(),
             secret: env.azure_key.clone(),
             session: None,
         },
-        _ => Secrets::default(),
+        _ => RemoteCredentials::default(),
     }
 }
 
-fn of_file(path: &Path) -> Result<Secrets, CliError> {
+fn of_file(path: &Path) -> Result<RemoteCredentials, CliError> {
     let when = || PathError::when("read", path);
     let file = fs_err::File::open(path).map_err(when())?;
     let meta = file.metadata().map_err(when())?;
@@ -94,7 +93,7 @@ fn of_file(path: &Path) -> Result<Secrets, CliError> {
     }
     let mode = Permissions::mode(&meta.permissions()) & 0o7777;
     if mode & OTHERS != 0 {
-        return Err(unsafe_file(format!("others may get at it (mode {mode:04o})")));
+        return Err(unsafe_file(format!("other users may read it (mode {mode:04o})")));
     }
     let mut bytes = Vec::new();
     file.take(LONGEST).read_to_end(&mut bytes).map_err(when())?;
@@ -102,7 +101,11 @@ fn of_file(path: &Path) -> Result<Secrets, CliError> {
     parse(&text).ok_or_else(|| unsafe_file("it has no line `secret = …`".to_owned()))
 }
 
-fn of_command(remote: &str, command: &str, network: &Network) -> Result<Secrets, CliError> {
+fn of_command(
+    remote: &str,
+    command: &str,
+    network: &Network,
+) -> Result<RemoteCredentials, CliError> {
     let failed = |why: String| CliError::CredentialsCommand { remote: remote.to_owned(), why };
     let mut line = Command::new("sh");
     line.arg("-c").arg(command).stdin(Stdio::null()).stdout(Stdio::piped());
@@ -121,32 +124,33 @@ fn of_command(remote: &str, command: &str, network: &Network) -> Result<Secrets,
     if !status.success() {
         return Err(failed(status.to_string()));
     }
-    let text = String::from_utf8(bytes).map_err(|_| failed("it prints no UTF-8".to_owned()))?;
-    parse(&text).ok_or_else(|| failed("it prints no secret".to_owned()))
+    let text =
+        String::from_utf8(bytes).map_err(|_| failed("its output is not UTF-8".to_owned()))?;
+    parse(&text).ok_or_else(|| failed("its output contains no secret".to_owned()))
 }
 
-/// The keys that a text says; `None` where it has no secret.
-fn parse(text: &str) -> Option<Secrets> {
+/// Parses credentials; returns `None` if the text has no secret.
+fn parse(text: &str) -> Option<RemoteCredentials> {
     let text = text.trim_start();
     let found = if text.starts_with('{') { of_json(text)? } else { of_lines(text) };
     found.secret.is_some().then_some(found)
 }
 
-fn of_json(text: &str) -> Option<Secrets> {
+fn of_json(text: &str) -> Option<RemoteCredentials> {
     let value: serde_json::Value = serde_json::from_str(text).ok()?;
     let first = |names: &[&str]| {
         let found = names.iter().find_map(|name| value.get(name)?.as_str());
         found.filter(|text| !text.is_empty()).map(str::to_owned)
     };
-    Some(Secrets {
+    Some(RemoteCredentials {
         name: first(&["AccessKeyId", "name", "user"]),
         secret: first(&["SecretAccessKey", "secret", "password", "token", "id_token", "value"]),
         session: first(&["SessionToken", "session"]),
     })
 }
 
-fn of_lines(text: &str) -> Secrets {
-    let mut found = Secrets::default();
+fn of_lines(text: &str) -> RemoteCredentials {
+    let mut found = RemoteCredentials::default();
     for (number, line) in text.lines().map(str::trim).enumerate() {
         if line.is_empty() || line.starts_with('#') {
             continue;

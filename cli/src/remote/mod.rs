@@ -1,25 +1,25 @@
-//! Stores elsewhere as commands see them: which one is meant, whose keys open
-//! it, what was asked of it and what that costs.
+//! Remotes as the commands use them: choosing the remote, its credentials, and the statistics and
+//! cost of requests.
 //!
-//! How a store elsewhere is read and written is `snap-remote`'s concern. It
-//! runs in a runtime that belongs to a [`Connection`], and the command waits.
+//! The crate `snap-remote` reads and writes remotes. It runs in a runtime that belongs to a
+//! [`Connection`], and the command waits for it.
 
 mod connect;
 mod credentials;
-mod elsewhere;
 mod network;
-mod patience;
-mod place;
 mod price;
 pub(crate) mod rate;
+mod source;
+mod spec;
 mod stats;
 pub(crate) mod tracking;
+mod wait_messages;
 
 pub(crate) use self::{
     connect::{Connection, LAST_MOMENT, LimitArgs, runtime},
-    elsewhere::{Elsewhere, Split},
     network::Network,
-    place::{Memory, Place, USUAL},
     price::Cost,
-    stats::{StatsJson, by_kind},
+    source::{RemoteRevision, RemoteSource},
+    spec::{CachePolicy, DEFAULT_REMOTE, RemoteSpec},
+    stats::{RemoteStatsJson, by_kind},
 };

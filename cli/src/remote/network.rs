@@ -1,5 +1,4 @@
-//! What a command has under way with services elsewhere, counted for all of
-//! them together.
+//! The requests of a command that are in progress, counted for all remotes together.
 
 use std::{
     future::Future,
@@ -15,43 +14,50 @@ use std::{
 use bytes::Bytes;
 use indicatif::ProgressBar;
 use snap_remote::service::{
-    Conditions, Listed, Object, Resume, Service, ServiceError, Standings, Upload, Version, When,
+    ConditionalWrites, ListedObject, ListedRefs, MultipartUpload, ObjectVersion, PartialClone,
+    ResumableUpload, Service, ServiceError, StoredObject, UploadNote, WriteCondition,
     traffic::Traffic,
 };
 
 type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, ServiceError>> + Send + 'a>>;
 
-/// Counters of one command.
+/// The counters of one command.
 #[derive(Debug)]
 pub(crate) struct Network {
     traffic: Arc<Traffic>,
     in_flight: AtomicU64,
     stop: Arc<AtomicBool>,
-    /// What is drawn while requests are under way.
+    /// The progress bar shown while requests are in progress.
     bar: Mutex<Option<ProgressBar>>,
-    /// Whether somebody says what is waited for.
-    is_told: AtomicBool,
+    /// True if a thread already reports what the command waits for.
+    claim_wait_reporter: AtomicBool,
 }
 
 impl Network {
-    /// Nothing was asked yet; `stop` is set by Ctrl-C.
+    /// Starts with zero requests; Ctrl-C sets `stop`.
     pub(crate) fn new(stop: Arc<AtomicBool>) -> Self {
         let (traffic, in_flight) = (Arc::default(), AtomicU64::new(0));
-        Self { traffic, in_flight, stop, bar: Mutex::default(), is_told: AtomicBool::new(false) }
+        Self {
+            traffic,
+            in_flight,
+            stop,
+            bar: Mutex::default(),
+            claim_wait_reporter: AtomicBool::new(false),
+        }
     }
 
-    /// Whether somebody says already what is waited for; whoever asks does so from now
-    /// on.
-    pub(super) fn is_told(&self) -> bool {
-        self.is_told.swap(true, Ordering::Relaxed)
+    /// Returns true if a thread already reports what the command waits for. The caller becomes that
+    /// thread otherwise, so later calls return true.
+    pub(super) fn claim_wait_reporter(&self) -> bool {
+        self.claim_wait_reporter.swap(true, Ordering::Relaxed)
     }
 
-    /// This is drawn from now on.
+    /// Sets the bar that is drawn from now on.
     pub(crate) fn draws(&self, bar: &ProgressBar) {
         *self.bar.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
     }
 
-    /// Prints something without tearing what is drawn.
+    /// Prints something without breaking the bar.
     pub(super) fn aside(&self, print: impl FnOnce()) {
         let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match bar.filter(|bar| !bar.is_finished() && !bar.is_hidden()) {
@@ -60,39 +66,39 @@ impl Network {
         }
     }
 
-    /// What was counted so far.
+    /// Returns the counters.
     pub(crate) fn traffic(&self) -> &Arc<Traffic> {
         &self.traffic
     }
 
-    /// Requests that are under way.
+    /// Returns the number of requests in progress.
     pub(crate) fn in_flight(&self) -> u64 {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    /// Whether the user asked to stop.
+    /// Returns true if the user requested to stop.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 }
 
-/// A service whose requests are counted while they are under way.
+/// A service that counts its requests while they are in progress.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct CountingService {
     inner: Arc<dyn Service>,
     network: Arc<Network>,
 }
 
-/// One request that is under way.
-struct Flight<'a>(&'a AtomicU64);
+/// One request in progress.
+struct InFlightGuard<'a>(&'a AtomicU64);
 
-impl Drop for Flight<'_> {
+impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Watched {
+impl CountingService {
     pub(super) fn new(inner: Arc<dyn Service>, network: Arc<Network>) -> Self {
         Self { inner, network }
     }
@@ -100,26 +106,31 @@ impl Watched {
     fn watch<'a, T: Send + 'a>(&'a self, work: Reply<'a, T>) -> Reply<'a, T> {
         Box::pin(async move {
             self.network.in_flight.fetch_add(1, Ordering::Relaxed);
-            let _flight = Flight(&self.network.in_flight);
+            let _flight = InFlightGuard(&self.network.in_flight);
             work.await
         })
     }
 }
 
-impl Service for Watched {
-    fn read<'a>(&'a self, key: &'a str, range: Range<u64>) -> Reply<'a, Object> {
+impl Service for CountingService {
+    fn read<'a>(&'a self, key: &'a str, range: Range<u64>) -> Reply<'a, StoredObject> {
         self.watch(self.inner.read(key, range))
     }
 
-    fn read_whole<'a>(&'a self, key: &'a str, most: u64) -> Reply<'a, Object> {
+    fn read_whole<'a>(&'a self, key: &'a str, most: u64) -> Reply<'a, StoredObject> {
         self.watch(self.inner.read_whole(key, most))
     }
 
-    fn write<'a>(&'a self, key: &'a str, bytes: Bytes, when: When) -> Reply<'a, Option<Version>> {
+    fn write<'a>(
+        &'a self,
+        key: &'a str,
+        bytes: Bytes,
+        when: WriteCondition,
+    ) -> Reply<'a, Option<ObjectVersion>> {
         self.watch(self.inner.write(key, bytes, when))
     }
 
-    fn list<'a>(&'a self, prefix: &'a str) -> Reply<'a, Vec<Listed>> {
+    fn list<'a>(&'a self, prefix: &'a str) -> Reply<'a, Vec<ListedObject>> {
         self.watch(self.inner.list(prefix))
     }
 
@@ -131,11 +142,11 @@ impl Service for Watched {
         self.watch(self.inner.remove(key))
     }
 
-    fn conditions(&self) -> Conditions {
+    fn conditions(&self) -> ConditionalWrites {
         self.inner.conditions()
     }
 
-    fn takes_conditions(&self) -> Conditions {
+    fn takes_conditions(&self) -> ConditionalWrites {
         self.inner.takes_conditions()
     }
 
@@ -143,16 +154,16 @@ impl Service for Watched {
         self.inner.must_prove_conditions()
     }
 
-    fn keeps_index(&self) -> bool {
-        self.inner.keeps_index()
+    fn maintains_index(&self) -> bool {
+        self.inner.maintains_index()
     }
 
-    fn standings(&self) -> Reply<'_, Option<Standings>> {
-        self.watch(self.inner.standings())
+    fn list_refs(&self) -> Reply<'_, Option<ListedRefs>> {
+        self.watch(self.inner.list_refs())
     }
 
-    fn keeps_names_apart(&self) -> bool {
-        self.inner.keeps_names_apart()
+    fn refuses_conflicting_refs(&self) -> bool {
+        self.inner.refuses_conflicting_refs()
     }
 
     fn has_folders(&self) -> bool {
@@ -163,40 +174,52 @@ impl Service for Watched {
         self.inner.local_store()
     }
 
+    fn identity(&self) -> String {
+        self.inner.identity()
+    }
+
+    fn partial_clone(&self) -> Reply<'_, Option<PartialClone>> {
+        self.inner.partial_clone()
+    }
+
     fn begin_push(&self) -> Reply<'_, ()> {
         self.watch(self.inner.begin_push())
     }
 
-    fn is_made_first(&self) -> bool {
-        self.inner.is_made_first()
+    fn must_create_store_first(&self) -> bool {
+        self.inner.must_create_store_first()
     }
 
-    fn keeps_pace(&self) -> bool {
-        self.inner.keeps_pace()
+    fn applies_rate_limits(&self) -> bool {
+        self.inner.applies_rate_limits()
     }
 
-    fn at_once(&self) -> usize {
-        self.inner.at_once()
+    fn max_concurrency(&self) -> usize {
+        self.inner.max_concurrency()
     }
 
-    fn removed_at_once(&self) -> usize {
-        self.inner.removed_at_once()
+    fn max_removals_per_request(&self) -> usize {
+        self.inner.max_removals_per_request()
     }
 
     fn write_file<'a>(&'a self, key: &'a str, path: &'a Path, length: u64) -> Reply<'a, ()> {
         self.watch(self.inner.write_file(key, path, length))
     }
 
-    fn upload(&self, key: &str) -> Option<Box<dyn Upload>> {
-        self.inner.upload(key)
+    fn upload(&self, key: &str, note: Arc<UploadNote>) -> Option<Box<dyn MultipartUpload>> {
+        self.inner.upload(key, note)
     }
 
-    fn resuming(&self, key: &str, length: u64) -> Option<&dyn Resume> {
-        self.inner.resuming(key, length)
+    fn abort_upload<'a>(&'a self, key: &'a str, id: &'a str) -> Reply<'a, ()> {
+        self.watch(self.inner.abort_upload(key, id))
     }
 
-    fn peek<'a>(&'a self, prefix: &'a str, most: usize) -> Reply<'a, Vec<String>> {
-        self.watch(self.inner.peek(prefix, most))
+    fn resumable_upload(&self, key: &str, length: u64) -> Option<&dyn ResumableUpload> {
+        self.inner.resumable_upload(key, length)
+    }
+
+    fn list_some<'a>(&'a self, prefix: &'a str, most: usize) -> Reply<'a, Vec<String>> {
+        self.watch(self.inner.list_some(prefix, most))
     }
 
     fn stores(&self, levels: usize) -> Reply<'_, Vec<String>> {

@@ -1,37 +1,41 @@
-//! What requests and bytes cost, by the settings `price.*`.
+//! Computes the cost of requests and bytes from the settings `price.*`.
 
 use std::fmt;
 
-use snap_remote::service::traffic::{Counts, Kind};
+use snap_remote::service::traffic::{RequestKind, TrafficCounts};
 
-use crate::config::Prices;
+use crate::{config::Prices, ui::text};
 
-/// Requests that a price is for.
+/// The number of requests that a price is for.
 const REQUESTS: u128 = 1_000;
 
-/// Bytes that a price is for.
+/// The number of bytes that a price is for.
 const BYTES: u128 = 1_000_000_000;
 
-/// Digits behind the point that are shown.
+/// Decimal places that are shown.
 const DIGITS: usize = 6;
 
-/// A sum of money.
+/// An amount of money.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cost {
-    /// In millionths, rounded up.
+    /// The amount in millionths, rounded up.
     millionths: u64,
     currency: String,
 }
 
 impl Cost {
-    /// What `counts` cost. To remove something costs nothing.
-    pub(crate) fn of(counts: &Counts, prices: &Prices) -> Self {
-        let requests = |kinds: &[Kind]| {
+    /// Computes the cost of `counts`. Deleting is free.
+    pub(crate) fn of(counts: &TrafficCounts, prices: &Prices) -> Self {
+        let requests = |kinds: &[RequestKind]| {
             kinds.iter().map(|kind| u128::from(counts.by_kind[*kind as usize])).sum::<u128>()
         };
         let parts = [
-            (requests(&[Kind::Put, Kind::List, Kind::Post]), prices.writes, REQUESTS),
-            (requests(&[Kind::Get, Kind::Head]), prices.reads, REQUESTS),
+            (
+                requests(&[RequestKind::Put, RequestKind::List, RequestKind::Post]),
+                prices.writes,
+                REQUESTS,
+            ),
+            (requests(&[RequestKind::Get, RequestKind::Head]), prices.reads, REQUESTS),
             (u128::from(counts.bytes_sent), prices.sent, BYTES),
             (u128::from(counts.bytes_received), prices.received, BYTES),
         ];
@@ -44,12 +48,12 @@ impl Cost {
         Self { millionths, currency: prices.currency.clone() }
     }
 
-    /// In units of the currency.
+    /// Returns the amount in units of the currency.
     pub(crate) fn amount(&self) -> f64 {
         self.millionths as f64 / 1e6
     }
 
-    /// Such as `USD`.
+    /// Returns the currency, such as `USD`.
     pub(crate) fn currency(&self) -> &str {
         &self.currency
     }
@@ -57,7 +61,9 @@ impl Cost {
 
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.DIGITS$} {}", self.amount(), self.currency)
+        // The text may come from the settings of an untrusted store.
+        let currency = text::line(self.currency.as_bytes());
+        write!(f, "{:.DIGITS$} {currency}", self.amount())
     }
 }
 
@@ -74,13 +80,17 @@ mod tests {
             sent: 0,
             received: 90_000,
         };
-        let mut counts = Counts { bytes_received: 1_000_000_000, ..Counts::default() };
-        counts.by_kind[Kind::Put as usize] = 2_000;
-        counts.by_kind[Kind::Get as usize] = 1_000;
-        counts.by_kind[Kind::Delete as usize] = 1_000_000;
+        let mut counts =
+            TrafficCounts { bytes_received: 1_000_000_000, ..TrafficCounts::default() };
+        counts.by_kind[RequestKind::Put as usize] = 2_000;
+        counts.by_kind[RequestKind::Get as usize] = 1_000;
+        counts.by_kind[RequestKind::Delete as usize] = 1_000_000;
         assert_eq!(Cost::of(&counts, &prices).to_string(), "0.100400 USD");
-        counts = Counts::default();
-        counts.by_kind[Kind::Head as usize] = 1;
+        counts = TrafficCounts::default();
+        counts.by_kind[RequestKind::Head as usize] = 1;
         assert_eq!(Cost::of(&counts, &prices).millionths, 1);
+        let currency = "\u{1b}]0;title\u{7}\u{202e}".to_owned();
+        let shown = Cost::of(&counts, &Prices { currency, ..prices }).to_string();
+        assert!(!shown.chars().any(|c| c.is_control() || c == '\u{202e}'), "{shown:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Rates, in bytes a second.
+//! Parses rates, in bytes a second.
 
 use crate::ui::size;
 
@@ -6,9 +6,9 @@ use crate::ui::size;
 pub(crate) fn parse(text: &str) -> Result<u64, &'static str> {
     let number = text.trim().strip_suffix("/s").unwrap_or(text);
     match size::parse(number) {
-        Ok(0) => Err("expected more than 0; leave it out for as fast as it goes"),
+        Ok(0) => Err("expected more than 0; omit it for no limit"),
         Ok(rate) => Ok(rate),
-        Err(_) => Err("expected bytes a second, such as 500K, 2M or 1.5MiB"),
+        Err(_) => Err("expected bytes per second, such as 500K, 2M or 1.5MiB"),
     }
 }
 

@@ -1,18 +1,18 @@
-//! What was asked of remotes: for people a small table, for programs a record.
+//! Statistics of remotes: a small table for people, a record for programs.
 
 use std::fmt::Write;
 
 use serde::Serialize;
-use snap_remote::service::traffic::{Counts, Kind};
+use snap_remote::service::traffic::{RequestKind, TrafficCounts};
 
 use crate::{
     context::Context,
-    ui::{self, size, size::Size},
+    ui::{self, size, size::ByteCount},
 };
 
-/// What was asked of remotes.
+/// The statistics of remotes as a record.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct StatsJson {
+pub(crate) struct RemoteStatsJson {
     requests: u64,
     requests_by_kind: serde_json::Map<String, serde_json::Value>,
     bytes_sent: u64,
@@ -21,9 +21,9 @@ pub(crate) struct StatsJson {
     retries: u64,
 }
 
-impl StatsJson {
-    /// Takes what was counted.
-    pub(crate) fn new(counts: &Counts) -> Self {
+impl RemoteStatsJson {
+    /// Converts the counters.
+    pub(crate) fn new(counts: &TrafficCounts) -> Self {
         Self {
             requests: counts.requests(),
             requests_by_kind: by_kind(counts),
@@ -35,23 +35,23 @@ impl StatsJson {
     }
 }
 
-/// Requests by kind, for a record.
-pub(crate) fn by_kind(counts: &Counts) -> serde_json::Map<String, serde_json::Value> {
-    let by_kind = Kind::ALL.iter().zip(counts.by_kind);
+/// Returns the number of requests by kind, for a record.
+pub(crate) fn by_kind(counts: &TrafficCounts) -> serde_json::Map<String, serde_json::Value> {
+    let by_kind = RequestKind::ALL.iter().zip(counts.by_kind);
     by_kind.map(|(kind, count)| (kind.name().to_owned(), count.into())).collect()
 }
 
-/// A record of nothing else.
+/// A record with statistics only.
 #[derive(Serialize)]
 struct OnlyStats {
     version: u32,
     r#type: &'static str,
-    stats: StatsJson,
+    stats: RemoteStatsJson,
 }
 
-/// The table that `--stats` asks for.
-fn table(counts: &Counts) -> String {
-    let kinds = Kind::ALL.iter().zip(counts.by_kind).filter(|(_, count)| *count > 0);
+/// Formats the table for `--stats`.
+fn table(counts: &TrafficCounts) -> String {
+    let kinds = RequestKind::ALL.iter().zip(counts.by_kind).filter(|(_, count)| *count > 0);
     let kinds: Vec<String> =
         kinds.map(|(kind, count)| format!("{} {}", size::grouped(count), kind.name())).collect();
     let mut table = format!("requests  {}", size::grouped(counts.requests()));
@@ -59,25 +59,25 @@ fn table(counts: &Counts) -> String {
         // Writing to a string does not fail.
         let _ = write!(table, " ({})", kinds.join(", "));
     }
-    let _ = write!(table, "\nsent      {}", Size(counts.bytes_sent));
-    let _ = write!(table, "\nreceived  {}", Size(counts.bytes_received));
+    let _ = write!(table, "\nsent      {}", ByteCount(counts.bytes_sent));
+    let _ = write!(table, "\nreceived  {}", ByteCount(counts.bytes_received));
     if counts.bytes_needed > 0 {
-        let _ = write!(table, ", {} of it needed", Size(counts.bytes_needed));
+        let _ = write!(table, ", {} of it used", ByteCount(counts.bytes_needed));
     }
     let _ = write!(table, "\nretries   {}", size::grouped(counts.retries));
     table
 }
 
 impl Context {
-    /// What was asked so far, for the record of a command.
-    pub(crate) fn stats(&self) -> StatsJson {
+    /// Returns the statistics so far, for the record of a command.
+    pub(crate) fn stats(&self) -> RemoteStatsJson {
         self.in_record();
-        StatsJson::new(&self.network().traffic().counts())
+        RemoteStatsJson::new(&self.network().traffic().counts())
     }
 
-    /// Tells what was asked, if the user wants to know and no record has said
-    /// so. A stdout that is gone is no reason to fail at the very end.
-    pub(crate) fn tell_stats(&self) {
+    /// Prints the statistics if the user requested them and no record contained them. Ignores a
+    /// closed stdout at the very end.
+    pub(crate) fn print_stats(&self) {
         if !self.wants_stats() {
             return;
         }
@@ -86,7 +86,7 @@ impl Context {
             return self.ui().report(format_args!("{}", table(&counts)));
         }
         if !self.is_in_record() {
-            let stats = StatsJson::new(&counts);
+            let stats = RemoteStatsJson::new(&counts);
             let mut out = self.ui().plain_out();
             let record = OnlyStats { version: ui::VERSION, r#type: "stats", stats };
             let _ = out.json(&record).and_then(|()| out.finish());

@@ -1,18 +1,18 @@
-//! Where the branches of a remote stood when it was last asked: refs of their
-//! own, `refs/remotes/NAME/BRANCH`, which revisions may name.
+//! Remote-tracking branches: refs `refs/remotes/NAME/BRANCH` with the last known commits of the
+//! branches of a remote. Revisions may name them.
 
 use snap_core::{
     base::id::CommitId,
-    repo::{RefName, Repo, ref_name::RefKind},
+    repo::{RefError, RefName, Repo, ref_name::RefKind},
 };
 
-use super::Place;
+use super::RemoteSpec;
 use crate::{context::Context, report::CliError};
 
-/// Notes where a ref of a remote with a name stands; `None` when it is gone.
-/// Tags stay where they are, so nothing is noted of them.
-pub(crate) fn saw(
-    (place, repo): (&Place, &Repo),
+/// Records the commit of a branch of a named remote; `None` if the branch was deleted. Tags do not
+/// move, so they are not recorded.
+pub(crate) fn record_tracking_branch(
+    (place, repo): (&RemoteSpec, &Repo),
     name: &RefName,
     at: Option<CommitId>,
     cx: &Context,
@@ -22,11 +22,51 @@ pub(crate) fn saw(
     };
     let own = RefName::remote(remote, name.short())?;
     let old = repo.refs().read(&own)?;
-    cx.with_change(repo.config(), "seen", |change| repo.refs().update(&own, old, at, change))?;
+    let record = || {
+        cx.with_change(repo.config(), "seen", |change| repo.refs().update(&own, old, at, change))
+    };
+    match record() {
+        Err(RefError::Beside { .. }) => {
+            forget_replaced((repo, remote), name.short(), cx)?;
+            Ok(record()?)
+        }
+        recorded => Ok(recorded?),
+    }
+}
+
+/// Removes the remote-tracking branches whose names exclude `branch`. A remote has `x` or `x/y`, so
+/// such a branch no longer exists there. In a bucket that has both by mistake, a pull of one forgets
+/// where the other was seen last; the next pull of that one records it again.
+fn forget_replaced(
+    (repo, remote): (&Repo, &str),
+    branch: &str,
+    cx: &Context,
+) -> Result<(), CliError> {
+    let is_within = |inner: &str, outer: &str| {
+        inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'))
+    };
+    for (other, id) in branches(repo, remote)? {
+        if is_within(branch, &other) || is_within(&other, branch) {
+            let name = RefName::remote(remote, &other)?;
+            forget_one(repo, (&name, id), "replaced", cx)?;
+        }
+    }
     Ok(())
 }
 
-/// Where the branches of a remote stood, by their names there.
+/// Removes a remote-tracking branch that is at `id`.
+fn forget_one(
+    repo: &Repo,
+    (name, id): (&RefName, CommitId),
+    reason: &str,
+    cx: &Context,
+) -> Result<(), CliError> {
+    Ok(cx.with_change(repo.config(), reason, |change| {
+        repo.refs().update(name, Some(id), None, change)
+    })?)
+}
+
+/// Lists the last known branches of a remote, by their names there.
 pub(crate) fn branches(repo: &Repo, remote: &str) -> Result<Vec<(String, CommitId)>, CliError> {
     let all = repo.refs().list(RefKind::Remote)?.into_iter();
     let own = all.filter_map(|(name, id)| {
@@ -36,13 +76,10 @@ pub(crate) fn branches(repo: &Repo, remote: &str) -> Result<Vec<(String, CommitI
     Ok(own.collect())
 }
 
-/// Forgets all that was known of a remote's branches.
+/// Removes all remote-tracking branches of a remote.
 pub(crate) fn forget(repo: &Repo, remote: &str, cx: &Context) -> Result<(), CliError> {
     for (branch, id) in branches(repo, remote)? {
-        let name = RefName::remote(remote, &branch)?;
-        cx.with_change(repo.config(), "remote removed", |change| {
-            repo.refs().update(&name, Some(id), None, change)
-        })?;
+        forget_one(repo, (&RefName::remote(remote, &branch)?, id), "remote removed", cx)?;
     }
     Ok(())
 }

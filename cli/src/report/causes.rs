@@ -1,7 +1,7 @@
-//! What caused an error, link by link.
+//! Walks the chain of causes of an error.
 //!
-//! Errors that pass another on as it is show as that one, so the chain of
-//! sources leaves them out; whoever looks for the cause wants them.
+//! A `transparent` error shows the message of the error that it wraps, and its `source()` skips the
+//! wrapped error. This walk includes the wrapped errors, so that a caller can look for them.
 
 use std::error::Error;
 
@@ -9,25 +9,23 @@ use snap_core::{
     ops::{
         bundle, cat::CatError, commit::CommitError, diff::DiffError, export::ExportError,
         list::ListError, reach::ReachError, repair::RepairError, restore::RestoreError,
-        verify::VerifyError,
+        select::SelectError, verify::VerifyError,
     },
     repo::{PastError, RepoError, SpecError, UndoError, path::PathInTreeError},
-    store::{BundleError, DistantError},
+    store::{BundleError, RemoteFrameError, StoreError},
 };
 use snap_remote::{ranges::ReadError, service::open::OpenError, store::RemoteError};
 
 use crate::report::CliError;
 
-/// One link of the chain.
 type Link<'a> = &'a (dyn Error + 'static);
 
-/// An error and what stands behind it, those included that only wrap another.
+/// Iterates over an error and its causes, including errors that only wrap another one.
 pub(crate) fn causes<'a>(error: Link<'a>) -> impl Iterator<Item = Link<'a>> {
     std::iter::successors(Some(error), |&error| wrapped(error).or_else(|| error.source()))
 }
 
-/// What an error with a message of another's stands for; its `source()` passes
-/// that other one over.
+/// Returns the error that a transparent error wraps. Its `source()` skips that error.
 fn wrapped<'a>(error: Link<'a>) -> Option<Link<'a>> {
     let of = |found: Option<Link<'a>>| found;
     of(error.downcast_ref().and_then(of_cli))
@@ -36,6 +34,7 @@ fn wrapped<'a>(error: Link<'a>) -> Option<Link<'a>> {
         .or_else(|| error.downcast_ref().and_then(of_bundle_work))
         .or_else(|| error.downcast_ref().and_then(of_bundle))
         .or_else(|| of_remote(error))
+        .or_else(|| error.downcast_ref().and_then(of_store))
         .or_else(|| of_past(error))
         .or_else(|| of_reading(error))
         .or_else(|| of_writing(error))
@@ -73,16 +72,22 @@ fn of_cli(error: &CliError) -> Option<Link<'_>> {
     }
 }
 
-/// Errors about stores elsewhere.
+/// Errors of remotes.
 fn of_remote<'a>(error: Link<'a>) -> Option<Link<'a>> {
     if let Some(OpenError::Location(inner)) = error.downcast_ref() {
         return Some(inner);
     }
-    if let Some(DistantError { source, .. }) = error.downcast_ref() {
+    if let Some(RemoteFrameError { source, .. }) = error.downcast_ref() {
         return Some(&**source);
     }
     if let Some(ReadError::Service(inner)) = error.downcast_ref() {
         return Some(&**inner);
+    }
+    match error.downcast_ref() {
+        Some(SelectError::Reach(inner)) => return Some(inner),
+        Some(SelectError::Store(inner)) => return Some(inner),
+        Some(SelectError::Io(inner)) => return Some(inner),
+        _ => {}
     }
     match error.downcast_ref()? {
         RemoteError::Service(inner) => Some(inner),
@@ -92,6 +97,7 @@ fn of_remote<'a>(error: Link<'a>) -> Option<Link<'a>> {
         RemoteError::Ref(inner) => Some(&**inner),
         RemoteError::Store(inner) => Some(&**inner),
         RemoteError::Io(inner) => Some(inner),
+        RemoteError::Repair(inner) => Some(&**inner),
         _ => None,
     }
 }
@@ -101,6 +107,13 @@ fn of_repo(error: &RepoError) -> Option<Link<'_>> {
         RepoError::Config(inner) => Some(inner),
         RepoError::Ref(inner) => Some(inner),
         RepoError::Store(inner) => Some(inner),
+        _ => None,
+    }
+}
+
+fn of_store(error: &StoreError) -> Option<Link<'_>> {
+    match error {
+        StoreError::Io(inner) => Some(inner),
         _ => None,
     }
 }
@@ -135,7 +148,7 @@ fn of_bundle(error: &BundleError) -> Option<Link<'_>> {
     }
 }
 
-/// Errors about where things stood.
+/// Errors about history and undo.
 fn of_past<'a>(error: Link<'a>) -> Option<Link<'a>> {
     match error.downcast_ref() {
         Some(PastError::Tree { source, .. }) => return Some(&**source),
@@ -149,7 +162,7 @@ fn of_past<'a>(error: Link<'a>) -> Option<Link<'a>> {
     }
 }
 
-/// Errors of operations that only read the store.
+/// Errors of operations that only read.
 fn of_reading<'a>(error: Link<'a>) -> Option<Link<'a>> {
     if let Some(ReachError::Store(inner)) = error.downcast_ref() {
         return Some(inner);
@@ -178,7 +191,7 @@ fn of_reading<'a>(error: Link<'a>) -> Option<Link<'a>> {
     }
 }
 
-/// Errors of operations that write something.
+/// Errors of operations that write.
 fn of_writing<'a>(error: Link<'a>) -> Option<Link<'a>> {
     match error.downcast_ref() {
         Some(CommitError::Store(inner)) => return Some(inner),

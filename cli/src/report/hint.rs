@@ -1,16 +1,21 @@
-//! What to do about an error.
+//! Hints: what the user can do about an error.
 
 use std::{error::Error, io, path::Path};
 
 use snap_core::{
-    base::{close::close_names, io::PathError, kind::ErrorKind},
+    base::{id::CommitId, io::PathError, kind::ErrorKind, suggestions::similar_names},
+    disk::symlink_guard::LinkError,
     ops::{
         bundle, commit::CommitError, export::ExportError, list::ListError, restore::RestoreError,
     },
     repo::{
-        PastError, Pointer, RefError, Repo, RepoError, SpecError, UndoError,
-        config::{ConfigError, error::Origin},
+        PastError, Pointer, RefError, RefName, Repo, RepoError, SpecError, UndoError,
+        config::{
+            ConfigError,
+            error::{PlacementRule, SettingOrigin},
+        },
         path::PathInTreeError,
+        ref_log,
         undo::Direction,
     },
     store::{BundleError, StoreError},
@@ -22,15 +27,21 @@ use crate::{
     ui::time,
 };
 
-/// Profiles that a hint names at most.
+/// Limit on the profiles that a hint lists.
 const LISTED: usize = 10;
 
-/// Advice for an error, where there is any.
+/// First half of the hint for damage in another store.
+const NOT_HERE: &str = "the local store is not damaged";
+
+/// How to repair another store.
+const PUSH_AGAIN: &str = "push again from an undamaged store";
+
+/// Returns the hint for an error, if there is one.
 pub(super) fn hint(error: &CliError) -> Option<String> {
     causes(error).find_map(specific).or_else(|| by_kind(error))
 }
 
-/// Advice for one link of the chain of causes.
+/// Returns the hint for one error of the chain of causes.
 fn specific(error: &(dyn Error + 'static)) -> Option<String> {
     let of = |found: Option<String>| found;
     of(error.downcast_ref().and_then(of_cli))
@@ -51,95 +62,116 @@ fn specific(error: &(dyn Error + 'static)) -> Option<String> {
         .or_else(|| error.downcast_ref().and_then(of_past))
         .or_else(|| error.downcast_ref().and_then(of_undo))
         .or_else(|| error.downcast_ref().and_then(of_store))
+        .or_else(|| error.downcast_ref().and_then(of_threads))
         .or_else(|| error.downcast_ref().and_then(of_io))
+}
+
+fn of_threads(_: &rayon::ThreadPoolBuildError) -> Option<String> {
+    Some("`ulimit -u` shows the limit of processes and threads of this user".to_owned())
 }
 
 fn of_cli(error: &CliError) -> Option<String> {
     let hint = match error {
         CliError::NoStore => {
-            "`snap commit` makes one here, `snap init` an empty one; --store names another"
+            "`snap commit` creates one here, `snap init` an empty one; --store STORE uses another"
+        }
+        CliError::WholeMachine => {
+            "change to the project folder first; `snap --store STORE commit /` commits the whole \
+             machine"
         }
         CliError::NoSource { store } => {
-            return Some(format!("`snap --store {store} commit PATH` names what to commit"));
+            return Some(format!("`snap --store {store} commit PATH` commits a path"));
         }
         CliError::FolderOfSnapshot { what, path } => {
             let place = text::word(format!("{what}:{path}").as_bytes());
             return Some(format!(
-                "`snap restore {place}` restores that folder; name another folder for the \
-                 whole snapshot"
+                "`snap restore {place}` restores that folder; pass another folder for the whole \
+                 snapshot"
             ));
         }
         CliError::NotAFile { noun: "folder", .. } => "`snap ls` lists a folder",
-        CliError::CurrentBranch { .. } => "`snap branch --switch NAME` goes to another one first",
+        CliError::CurrentBranch { .. } => {
+            "`snap branch --switch NAME` switches to another branch first"
+        }
         CliError::NoContent { .. } => "REV:PATH names a file, such as latest:notes.txt",
-        CliError::NoPlace { .. } => "name it from a folder above, without `..`",
+        CliError::NoPlace { .. } => "name the path from a parent folder, without `..`",
         CliError::Cloned { folder, .. } => {
             return Some(format!(
-                "what has come is kept: in {folder}, `snap fetch` brings the rest, and \
-                 `snap restore latest` the files"
+                "what was downloaded is kept: in {folder}, `snap fetch` downloads the rest, then \
+                 `snap restore latest` restores the files"
             ));
         }
-        CliError::NoBundle { .. } => "`snap pack` makes bundles, `snap log` lists commits",
-        CliError::ToTerminal => "name a file with -o, or send stdout to a file or a program",
+        CliError::NoBundle { .. } => "`snap pack` creates bundles, `snap log` lists commits",
+        CliError::ToTerminal => "pass a file with -o, or redirect stdout to a file or a program",
         CliError::NotForward { .. } => {
-            "its objects are in the store; --force moves the branch, another name keeps both"
+            "the new commits are in the store; --force moves the branch, `--branch NAME` with a \
+             new name keeps both"
         }
-        CliError::NoRef { .. } => "`snap branch` and `snap tag` list those that are there",
+        CliError::NoRef { .. } => "`snap branch` and `snap tag` list the existing ones",
         CliError::NotWithin { within, .. } => {
             return Some(format!("`snap ls -R {within}` lists what is in it"));
         }
-        CliError::OnNeitherSide { .. } => "paths are relative to the folder you stand in",
-        CliError::Outside { .. } => "name a path in it; --folder names another folder",
+        CliError::OnNeitherSide { .. } => "paths are relative to the current folder",
+        CliError::Outside { .. } => "pass a path in it, or another folder with --folder",
         CliError::NoCommand { .. } => "`snap --help` lists the commands",
         CliError::BadDate { .. } => return date(),
-        CliError::NoUserFile => "SNAP_CONFIG names one, else HOME the folder it is in",
-        CliError::NoHome { .. } => "`~/` stands for the folder that HOME names; else write it out",
-        CliError::NoStart { .. } => "write it from `/` or `~/` on",
+        CliError::NoUserFile => "set SNAP_CONFIG to a file, or HOME to a folder",
+        CliError::NoHome { .. } => "set HOME, or write the full path",
+        CliError::NoStart { .. } => "start the path with `/` or `~/`",
         CliError::NoPaths { profile, .. } => {
             return Some(format!("`snap config get profile.{profile}.paths` lists them"));
         }
         CliError::NoProfile { known, .. } if known.is_empty() => {
-            "`snap config set profile.NAME.paths '[\"~/docs\"]'` makes one; --user, for all stores"
+            "`snap config set profile.NAME.paths '[\"~/docs\"]'` creates one; with --user, for \
+             all stores"
         }
         CliError::NoProfile { name, known } => return Some(profiles(name, known)),
-        CliError::HookStart { .. } => "it is run by `sh -c`; is there a `sh` in PATH?",
+        CliError::HookStart { .. } => "hooks are run by `sh -c`; check that `sh` is in PATH",
         CliError::PreHook { .. } => "nothing was committed; --no-hooks commits without it",
         CliError::PreHookInterrupted { .. } => "nothing was committed; run it again",
         CliError::UnknownFormat { .. } => {
-            "end it with .tar, .tar.zst or .zip, or say --format tar, tar.zst or zip"
+            "use .tar, .tar.zst or .zip, or pass --format tar, tar.zst or zip"
         }
-        CliError::NoLevel { format: "tar", .. } => "it is not compressed; .tar.zst is",
-        CliError::NoLevel { format: "zip", .. } => "zip has 0 (not compressed) to 9 (smallest)",
-        CliError::NoLevel { .. } => "tar.zst has 1 (fastest) to 19 (smallest)",
+        CliError::NoLevel { format: "tar", .. } => "tar is not compressed; use .tar.zst",
+        CliError::NoLevel { format: "zip", .. } => {
+            "zip supports 0 (not compressed) to 9 (smallest)"
+        }
+        CliError::NoLevel { .. } => "tar.zst supports 1 (fastest) to 19 (smallest)",
         CliError::NoRemote { .. } | CliError::NoRemotes | CliError::WhichRemote { .. } => {
             return remote::which(error);
         }
         CliError::RemoteExists { name, .. } => {
-            return Some(format!("`snap remote remove {name}` takes it away; its files stay"));
+            return Some(format!(
+                "`snap remote remove {name}` removes it from the settings; the data at the remote \
+                 stays"
+            ));
         }
         CliError::NoBranch => "`snap branch` lists the branches",
         CliError::Unfit { .. } => {
-            "give the keys those rights; `pull`, `clone` and `ls` need to list and read only"
+            "grant these permissions to the credentials; `pull`, `clone` and `ls` only need list \
+             and read"
         }
         CliError::CredentialsFile { .. } => {
-            "it has lines `name = …` and `secret = …`; `chmod 600` keeps it to yourself"
+            "the file needs the lines `name = …` and `secret = …`; `chmod 600` makes it private"
         }
         CliError::CredentialsCommand { .. } => {
-            "it is run by `sh -c`, and prints lines `name = …`, `secret = …`, or JSON"
+            "the command is run by `sh -c`, and must print the lines `name = …`, `secret = …`, or \
+             JSON"
         }
         CliError::Diverged { remote, .. } if remote.contains("://") => {
-            "give the remote a name, and its commits are to be found; --force moves the one here"
+            "`snap remote add NAME URL` makes its commits available as NAME/BRANCH; --force moves \
+             the local one"
         }
         CliError::Diverged { remote, name, .. } => {
             let theirs = text::word(format!("{remote}/{name}").as_bytes());
             let name = text::word(name.as_bytes());
             return Some(format!(
-                "`snap diff {name} {theirs}` compares them; --force moves the one here, \
-                 `snap branch NAME {name}` keeps it first"
+                "`snap diff {name} {theirs}` compares them; --force moves the local one, `snap \
+                 branch NAME {name}` keeps it first"
             ));
         }
-        CliError::NotEmpty { .. } => "name a folder that is empty or does not exist yet",
-        CliError::Prefix { .. } => "it names a folder in the archive, such as project-1.0",
+        CliError::NotEmpty { .. } => "pass a folder that is empty or does not exist",
+        CliError::Prefix { .. } => "--prefix is a folder in the archive, such as project-1.0",
         _ => return None,
     };
     Some(hint.to_owned())
@@ -148,13 +180,13 @@ fn of_cli(error: &CliError) -> Option<String> {
 fn of_bundle(error: &BundleError) -> Option<String> {
     let hint = match error {
         BundleError::Incomplete { .. } => {
-            "unpack it into a store that has what it builds on (`snap unpack`)"
+            "`snap unpack` it into a store that has the commits it builds on"
         }
-        BundleError::Head(_) => "`snap pack` and `snap archive` make bundles",
-        BundleError::Cut { .. } => "it was not copied to its end; get it again",
+        BundleError::Head(_) => "`snap pack` and `snap archive` create bundles",
+        BundleError::Cut { .. } => "the file is truncated; copy it again",
         BundleError::Interrupted => return None,
         error if error.kind() == ErrorKind::Damaged => {
-            "the file has changed since it was made; get it again"
+            "the file was changed after it was created; copy it again"
         }
         _ => return None,
     };
@@ -164,10 +196,10 @@ fn of_bundle(error: &BundleError) -> Option<String> {
 fn of_unpack(error: &bundle::Error) -> Option<String> {
     let hint = match error {
         bundle::Error::Prerequisites { .. } => {
-            "unpack a bundle that has them first, or have one made without --since"
+            "first unpack a bundle with these commits, or pack again without --since"
         }
         bundle::Error::Broken { .. } | bundle::Error::Damaged(_) => {
-            "the store is as it was; have the bundle made again"
+            "the store is unchanged; create the bundle again"
         }
         bundle::Error::Interrupted => "nothing was changed; run it again",
         _ => return None,
@@ -175,15 +207,24 @@ fn of_unpack(error: &bundle::Error) -> Option<String> {
     Some(hint.to_owned())
 }
 
-/// A file that is in the way of what a command makes.
+/// Returns the hint for an output file that already exists.
 fn of_file(error: &PathError) -> Option<String> {
+    if error.source.get_ref().is_some_and(|source| source.is::<LinkError>()) {
+        return Some(remove_link(&error.path));
+    }
     let taken = error.action == "write" && error.source.kind() == io::ErrorKind::AlreadyExists;
     taken.then(|| "--force replaces it".to_owned())
 }
 
-/// Profiles that are there, when one is not.
+/// Returns the hint for a link inside a store.
+fn remove_link(path: &Path) -> String {
+    let word = text::word(path.as_os_str().as_encoded_bytes());
+    format!("another user may have created it; `rm {word}` removes the link")
+}
+
+/// Returns the hint for an unknown profile: similar names, or the existing profiles.
 fn profiles(name: &str, known: &[String]) -> String {
-    let close = close_names(name, known.iter().map(String::as_str));
+    let close = similar_names(name, known.iter().map(String::as_str));
     if !close.is_empty() {
         return format!("did you mean `{}`?", close.join("`, `"));
     }
@@ -192,19 +233,37 @@ fn profiles(name: &str, known: &[String]) -> String {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    format!("there is `{}`{more}", shown.join("`, `"))
+    format!("known: `{}`{more}", shown.join("`, `"))
 }
 
 fn of_repo(error: &RepoError) -> Option<String> {
     let hint = match error {
-        RepoError::NoStore { .. } => "`snap --store STORE init` makes one",
+        RepoError::NoStore { .. } => "`snap --store STORE init` creates one",
         RepoError::NotAStore { dir } if Repo::is_unfinished(dir) => {
-            "making it was interrupted; the next commit, or `snap init`, completes it"
+            "its creation was interrupted; the next commit or `snap init` completes it"
+        }
+        RepoError::SettingsLost { .. } => {
+            "`snap repair` recreates it with default settings; commits are unchanged"
+        }
+        RepoError::ObjectsLost { dir } => {
+            let objects = dir.join("objects");
+            let word = text::word(objects.as_os_str().as_encoded_bytes());
+            if objects.is_symlink() {
+                return Some(format!("{word} is a link to a missing folder; mount its disk"));
+            }
+            return Some(format!(
+                "`mkdir {word}`, then `snap repair` downloads the objects from remotes; if this \
+                 folder is not a store of yours, rename it"
+            ));
+        }
+        RepoError::NotEmpty { dir } if Repo::has_lost_settings(dir) => {
+            "this store has lost its settings; `snap repair` recreates them"
         }
         RepoError::NotAStore { .. } => "name the store folder itself, such as PROJECT/.snap",
-        RepoError::Link { path } => {
-            let word = text::word(path.as_os_str().as_encoded_bytes());
-            return Some(format!("somebody may have put it there; `rm {word}` removes the link"));
+        RepoError::Link { path } => return Some(remove_link(path)),
+        RepoError::ObjectsInStore { .. } => {
+            "this store may come from another user; packs on another disk need a folder that is \
+             not in a store"
         }
         RepoError::Remote { dir } => {
             let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
@@ -212,12 +271,12 @@ fn of_repo(error: &RepoError) -> Option<String> {
             let [all, main] =
                 ["", "#main"].map(|end| text::word(format!("file://{path}{end}").as_bytes()));
             return Some(format!(
-                "`snap clone {all}` makes a store of it, `snap ls {main}` reads it, and `snap serve \
+                "`snap clone {all}` clones it, `snap ls {main}` lists its files, and `snap serve \
                  {all}` serves it"
             ));
         }
-        RepoError::Exists { .. } => "nothing was changed; the store can be used as it is",
-        RepoError::NotEmpty { .. } => "name a folder that is empty or does not exist yet",
+        RepoError::Exists { .. } => "nothing was changed; use the existing store",
+        RepoError::NotEmpty { .. } => "pass a folder that is empty or does not exist",
         _ => return None,
     };
     Some(hint.to_owned())
@@ -225,63 +284,74 @@ fn of_repo(error: &RepoError) -> Option<String> {
 
 fn of_config(error: &ConfigError) -> Option<String> {
     let hint = match error {
-        ConfigError::Newer { .. } => "a newer snap made this store; use that one or later",
+        ConfigError::Newer { .. } => "a newer version of snap wrote this store; update snap",
         ConfigError::Unknown { key, .. } | ConfigError::UnknownKey { key, .. }
             if remote::is_secret(key) =>
         {
-            "keys are no settings: `remote.NAME.credentials_file` or `…credentials_command` says \
-             where they are"
+            "secrets are not settings: set `remote.NAME.credentials_file` or \
+             `remote.NAME.credentials_command`"
         }
         ConfigError::Unknown { close, .. } | ConfigError::UnknownKey { close, .. }
             if !close.is_empty() =>
         {
             return Some(format!("did you mean `{}`?", close.join("`, `")));
         }
-        ConfigError::UnknownKey { .. } => "`snap config list` names all settings",
-        ConfigError::Misplaced { rule, .. } if rule.contains("user's") => {
-            "`snap config set --user KEY VALUE` writes the user's file"
+        ConfigError::UnknownKey { .. } => "`snap config list` lists the settings",
+        ConfigError::Misplaced { rule: PlacementRule::UserFile, .. } => {
+            "`snap config set --user KEY VALUE` writes to the user's file"
         }
-        ConfigError::FixedVersion => {
-            "the next commit makes an older store one of the newest version"
-        }
-        ConfigError::Awkward { .. } => "change that file by hand",
-        ConfigError::TooLarge { .. } => "settings take a few lines; look at what that file is",
-        ConfigError::NoVersion { .. } => "`version = 1` is the only one so far",
+        ConfigError::FixedVersion => "the next commit upgrades an older store",
+        ConfigError::Awkward { .. } => "edit that file by hand",
+        ConfigError::TooLarge { .. } => "a settings file has a few lines; check that file",
+        ConfigError::NoVersion { .. } => "add `version = 2`, the newest",
         error => return of_setting_in_file(error),
     };
     Some(hint.to_owned())
 }
 
 fn of_setting_in_file(error: &ConfigError) -> Option<String> {
-    let is_user = match error {
+    const OF_STORE: &str = "correct that line of the file, or remove the file and run `snap \
+                            repair`, which recreates it with default settings";
+    let hint = match error {
         ConfigError::Unknown { origin, .. }
         | ConfigError::Value { origin, .. }
         | ConfigError::Misplaced { origin, .. } => {
             origin.file()?;
-            matches!(**origin, Origin::User { .. })
+            match **origin {
+                SettingOrigin::User { .. } => {
+                    "correct that line of the file; SNAP_CONFIG= ignores the file"
+                }
+                SettingOrigin::Store { .. } => OF_STORE,
+                _ => "correct that line of the file",
+            }
         }
-        ConfigError::Syntax { .. } => false,
+        ConfigError::Damaged { .. } => OF_STORE,
+        ConfigError::Syntax { .. } => "correct that line of the file",
         _ => return None,
-    };
-    let hint = match is_user {
-        true => "correct that line of the file; with SNAP_CONFIG= it is not read",
-        false => "correct that line of the file",
     };
     Some(hint.to_owned())
 }
 
-fn of_ref(error: &RefError) -> Option<String> {
+/// Returns the hint for an error of a ref or of another small file of a store.
+pub(crate) fn of_ref(error: &RefError) -> Option<String> {
     let hint = match error {
         RefError::Exists { .. } => "--force moves it".to_owned(),
         RefError::Moved { .. } | RefError::HeadMoved => {
-            "another snap was faster; run the command again".to_owned()
+            "another process changed it first; run the command again".to_owned()
         }
         RefError::Unknown { name } => format!("`snap {}` lists them", name.kind().noun()),
         RefError::Damaged { path, .. } => return of_damaged_ref(path),
-        RefError::Newer { .. } => "a newer snap collects garbage here; update snap".to_owned(),
-        RefError::Locked { .. } => "another snap is still at work on this store".to_owned(),
+        RefError::Misnamed { .. } => "rename or remove the file".to_owned(),
+        RefError::Lost { name, at } => of_lost_ref(name, at),
+        RefError::Newer { .. } => "a newer version of snap runs garbage collection here; update \
+                                   snap"
+            .to_owned(),
+        RefError::Locked { .. } => "another snap process is using this store; run the command \
+                                    again later"
+            .to_owned(),
         RefError::FilesBusy { .. } => {
-            "a commit reads the files, or a restore writes them: run this again when it has ended"
+            "a commit is reading the files, or a restore is writing them; run the command again \
+             when it has ended"
                 .to_owned()
         }
         _ => return None,
@@ -289,25 +359,29 @@ fn of_ref(error: &RefError) -> Option<String> {
     Some(hint)
 }
 
-/// A ref has a log, and the log is read without the ref.
+/// Returns the hint for a damaged ref. Its log can still be read.
 fn of_damaged_ref(path: &Path) -> Option<String> {
-    let head = || {
-        let text = "write `ref: refs/heads/NAME` into it, as logs/HEAD.log or refs/heads have it";
-        Some(text.to_owned())
-    };
+    let head = || Some("`snap repair` restores it from its log".to_owned());
     let mut names = path.components().rev().map(|part| part.as_os_str().to_string_lossy());
     let mut name = names.next()?.into_owned();
     if name == "HEAD" {
         return head();
     }
+    if name == "scope" {
+        let hint = "it lists the paths of the partial clone, and its copy is damaged, too; \
+                      `snap restore HEAD --overwrite` restores all paths, and makes it a full \
+                      clone";
+        return Some(hint.to_owned());
+    }
     for above in names {
         let word = text::word(name.as_bytes());
         return Some(match &*above {
             "heads" => format!(
-                "`snap branch --log {word}` tells where it was, `snap branch --force {word} ID` \
-                 puts it back"
+                "`snap branch --log {word}` lists its earlier commits, `snap branch --force \
+                 {word} {}` restores it",
+                last_logged(path)
             ),
-            "tags" => format!("`snap tag --force {word} ID` puts it back"),
+            "tags" => format!("`snap tag --force {word} {}` restores it", last_logged(path)),
             folder => {
                 name = format!("{folder}/{name}");
                 continue;
@@ -317,17 +391,55 @@ fn of_damaged_ref(path: &Path) -> Option<String> {
     None
 }
 
+/// Returns the last commit in the log of a ref, for a command that restores the ref.
+fn last_logged(path: &Path) -> String {
+    let of_refs = |above: &&Path| above.file_name().is_some_and(|name| name == "refs");
+    let log = path.ancestors().find(of_refs).and_then(|refs| {
+        let name = path.strip_prefix(refs).ok()?.to_str()?;
+        Some(refs.parent()?.join(format!("logs/refs/{name}.log")))
+    });
+    let last = log.and_then(|log| ref_log::read(&log).ok()?.pop()?.new.commit());
+    last.map_or_else(|| "ID".to_owned(), |id| format!("{id:.12}"))
+}
+
+fn of_lost_ref(name: &RefName, id: &CommitId) -> String {
+    let (noun, name) = (name.kind().noun(), text::word(name.short().as_bytes()));
+    format!("`snap {noun} {name} {id:.12}` recreates it; `snap verify` lists further damage")
+}
+
+const LISTS_REVISIONS: &str =
+    "`snap log --all` lists the commits, `snap branch` and `snap tag` the names";
+
+/// Returns the hint for text that is not a revision. Users type paths and git's ranges there.
+fn of_unknown_revision(text: &str) -> String {
+    // The user typed `@DATE` or `:PATH` without a revision.
+    if text.is_empty() {
+        return "`latest@DATE` is the newest commit on or before a date, `HEAD:PATH` is a path in the \
+                last commit"
+            .to_owned();
+    }
+    if Path::new(text).symlink_metadata().is_ok() {
+        return "it is a path: write it after a revision, as in `HEAD:PATH`, or after `--` in `snap log` \
+                and `snap diff`"
+            .to_owned();
+    }
+    if text.contains("..") && !text.contains('/') {
+        return "`snap diff OLD NEW` compares two commits".to_owned();
+    }
+    LISTS_REVISIONS.to_owned()
+}
+
 fn of_spec(error: &SpecError) -> Option<String> {
     match error {
         SpecError::Unknown { close, .. } if !close.is_empty() => {
             Some(format!("did you mean `{}`?", close.join("`, `")))
         }
-        SpecError::Unknown { .. } | SpecError::NoneBefore { .. } => Some(
-            "`snap log --all` lists the commits, `snap branch` and `snap tag` the names".into(),
-        ),
+        SpecError::Unknown { text, .. } => Some(of_unknown_revision(text)),
+        SpecError::NoneBefore { .. } => Some(LISTS_REVISIONS.into()),
         SpecError::NoParent { number: 1, .. } => Some("it is the first commit".into()),
         SpecError::NoParent { .. } => Some("`snap show` lists the parents of a commit".into()),
-        SpecError::Unborn { .. } => Some("`snap commit` makes the first one".into()),
+        SpecError::Lost { name, id } => Some(of_lost_ref(name, id)),
+        SpecError::Unborn { .. } => Some("`snap commit` creates the first one".into()),
         SpecError::Ambiguous { candidates, .. } => {
             let mut hint = "give more digits".to_owned();
             for candidate in candidates {
@@ -342,7 +454,7 @@ fn of_spec(error: &SpecError) -> Option<String> {
 }
 
 fn date() -> Option<String> {
-    Some("a date is such as 2026-11-01, 2026-11-01T10:00 or yesterday".to_owned())
+    Some("a date looks like 2026-11-01, 2026-11-01T10:00 or yesterday".to_owned())
 }
 
 fn of_path(error: &PathInTreeError) -> Option<String> {
@@ -357,16 +469,11 @@ fn of_path(error: &PathInTreeError) -> Option<String> {
 fn of_store(error: &StoreError) -> Option<String> {
     match error {
         StoreError::Absent { .. } => {
-            Some("it comes by itself when the remote that has it can be reached".to_owned())
+            Some("it is downloaded automatically when its remote is reachable".to_owned())
         }
-        StoreError::Garbled { .. } => Some(
-            "nothing here is damaged; run it again, and if it stays so, push again from a store \
-             that is whole"
-                .to_owned(),
-        ),
         StoreError::PackHash { .. } => Some(
-            "`snap verify --data` tells which snapshots and paths need it, and has the next commit \
-             store them again"
+            "`snap verify --data` lists the affected snapshots and paths; the next commit then \
+             stores them again"
                 .to_owned(),
         ),
         _ => None,
@@ -381,29 +488,32 @@ fn of_restore(error: &RestoreError) -> Option<String> {
         RestoreError::Differs { .. } => "pass --overwrite to replace them, or name another folder",
         RestoreError::InStore { .. } => "name a folder outside the store",
         RestoreError::Link(_) => {
-            "`snap restore REV --include /PATH --overwrite`, without `:PATH`, puts the folder back \
-             in place of the link; `snap restore REV:PATH DIR` restores elsewhere"
+            "`snap restore REV --include /PATH --overwrite`, without `:PATH`, replaces the link \
+             by the folder; `snap restore REV:PATH DIR` restores elsewhere"
         }
         RestoreError::Blocked { .. } => {
-            "move what is in there away; --overwrite --delete removes what commits could have \
-             held, and --delete-excluded the rest"
+            "move the entries in it away; --overwrite --delete removes those that commits could \
+             have contained, --delete-excluded the rest"
         }
         RestoreError::Unsaved(_) => {
-            "`snap commit -b NAME` saves them first, on a branch of their own; --dry-run lists what \
-             would go; pass --yes to remove them for ever"
+            "`snap commit -b NAME` saves them first, on a new branch; --dry-run lists them; pass \
+             --yes to remove them permanently"
         }
         RestoreError::Damaged { .. } if error.kind() == ErrorKind::Unavailable => {
-            "what is here was restored; run it again when the rest can be fetched"
+            "everything available was restored; run the command again when the rest can be \
+             downloaded"
         }
         RestoreError::Damaged { source, .. } if source.is_elsewhere() => {
-            "what could be restored was; what is here is not damaged, so run it again, and if it \
-             stays so, push again from a store that is whole"
+            return Some(format!(
+                "everything else was restored; {NOT_HERE}; run the command again; if the error \
+                 remains, {PUSH_AGAIN}"
+            ));
         }
         RestoreError::Damaged { .. } => {
-            "what could be restored was; `snap verify --data` tells what is damaged, and `snap \
-             repair` puts it back from other copies"
+            "everything else was restored; `snap verify --data` lists the damage, `snap repair` \
+             recovers lost data from other copies"
         }
-        RestoreError::Interrupted => "run it again to go on; what is right is kept",
+        RestoreError::Interrupted => "run the command again to continue; restored files are kept",
         _ => return None,
     };
     Some(hint.to_owned())
@@ -411,7 +521,9 @@ fn of_restore(error: &RestoreError) -> Option<String> {
 
 fn of_export(error: &ExportError) -> Option<String> {
     match error {
-        ExportError::PathTooLong { .. } => Some("tar can: --format tar or tar.zst".to_owned()),
+        ExportError::PathTooLong { .. } => {
+            Some("tar supports such paths; pass --format tar or tar.zst".to_owned())
+        }
         _ => None,
     }
 }
@@ -420,31 +532,49 @@ fn of_commit(error: &CommitError) -> Option<String> {
     let hint = match error {
         CommitError::Overlap { .. } => "name each file and folder once",
         CommitError::StreamOverFolder { .. } => {
-            "give the stream another name, or commit it to a branch of its own with -b"
+            "give the stream another name, or commit it to a new branch with -b NAME"
         }
         CommitError::Excluded { .. } => {
-            "`snap commit` without paths leaves it out, too; change .snapignore or the excludes"
+            "`snap commit` without paths excludes it, too; change .snapignore or the exclude \
+             options"
+        }
+        CommitError::Unfinished { path } => {
+            let word = text::word(path.as_os_str().as_encoded_bytes());
+            return Some(format!(
+                "run the same `snap restore` again to finish the folder; `chmod 700 {word}` \
+                 accepts the folder in its current state"
+            ));
+        }
+        CommitError::OutOfScope { .. } => {
+            "a commit keeps it unchanged; `snap restore latest --overwrite` downloads all files"
+        }
+        CommitError::OverUnfetched { .. } => {
+            "give it another name, or download all files first; `snap restore latest --overwrite \
+             -n` shows what that changes"
+        }
+        CommitError::Behind(behind) if behind.lost_base.is_some() => {
+            "`snap repair` recovers the lost commit from a remote, then run the command again; \
+             `snap commit -b NAME` saves the files on a new branch"
         }
         CommitError::Behind(_) => {
-            "`snap commit -b NAME` saves the files as they are on a branch of their own; `snap commit \
-             PATH` commits paths that those commits did not change; `snap restore HEAD --overwrite \
-             --delete -n` lists what a restore of those commits would replace and remove here, and \
-             without -n it does that; `snap commit --onto-tip` takes those commits back"
+            "`snap commit -b NAME` saves the files on a new branch; `snap commit PATH` commits \
+             paths that those commits did not change; `snap restore HEAD --overwrite --delete -n` \
+             lists what a restore of those commits would replace and remove here, without -n it \
+             does so; `snap commit --onto-tip` reverts those commits"
         }
         CommitError::OtherSources { .. } => {
-            "-b NAME commits to a branch of its own; --replace lets this branch go on with the new \
-             source"
+            "-b NAME commits to a new branch; --replace continues this branch with the new source"
         }
         CommitError::Parent { .. } => {
-            "`snap commit -b NAME` stores the files as they are on a new branch; `snap verify \
-             --data` tells what else is lost"
+            "`snap commit -b NAME` saves the files on a new branch; `snap verify --data` lists \
+             what else is lost"
         }
         CommitError::Incomplete(_) => {
-            "`snap commit` without paths stores it again from the project's files; `snap verify` \
-             tells what is lost"
+            "`snap commit` without paths stores it again from the files of the project; `snap \
+             verify` lists what is lost"
         }
         CommitError::TooManyRules { .. } => {
-            "use the same --exclude options each time; a commit of the whole project starts anew"
+            "use the same --exclude options each time, or commit the whole project"
         }
         CommitError::Contended { .. } => "run the command again",
         CommitError::Interrupted => "nothing was committed; run it again",
@@ -456,11 +586,11 @@ fn of_commit(error: &CommitError) -> Option<String> {
 fn of_past(error: &PastError) -> Option<String> {
     let hint = match error {
         PastError::NoSuchPath { .. } => {
-            "paths are those in the snapshot, from its top; `snap find NAME` searches them"
+            "paths start at the top of the snapshot; `snap find NAME` searches them"
         }
         PastError::Pattern { .. } => {
-            "a pattern is a name or path with *, ?, [abc], {a,b} or **; a backslash takes the next \
-             character as it is"
+            "a pattern is a name or path with *, ?, [abc], {a,b} or **; a backslash makes the \
+             next character literal"
         }
         _ => return None,
     };
@@ -469,20 +599,20 @@ fn of_past(error: &PastError) -> Option<String> {
 
 fn of_undo(error: &UndoError) -> Option<String> {
     match error {
-        UndoError::Nothing { direction: Direction::Redo, .. } => Some(
-            "only what was undone last, and not followed by another change, can be redone".into(),
-        ),
+        UndoError::Nothing { direction: Direction::Redo, .. } => {
+            Some("only the last undo can be redone, and only before any other change".into())
+        }
         UndoError::Nothing { pointer: Some(_), .. } => {
-            Some("`snap undo` without a name takes back what changed last".to_owned())
+            Some("`snap undo` without a name undoes the last change".to_owned())
         }
         UndoError::Since { .. } => {
-            Some("name the branch or tag that is to be redone: `snap undo --redo NAME`".to_owned())
+            Some("name the branch or tag: `snap undo --redo NAME`".to_owned())
         }
         UndoError::Log { pointer } | UndoError::Commit { pointer, .. } => Some(match pointer {
-            Pointer::Head => "`snap branch --log` lists what it said".to_owned(),
+            Pointer::Head => "`snap branch --log` lists its earlier values".to_owned(),
             Pointer::Ref(name) => {
                 let (noun, short) = (name.kind().noun(), text::word(name.short().as_bytes()));
-                format!("`snap {noun} --force {short} ID` puts it where you want it")
+                format!("`snap {noun} --force {short} ID` moves it to a commit")
             }
         }),
         _ => None,
@@ -495,15 +625,20 @@ fn of_io(error: &io::Error) -> Option<String> {
     }
     let hint = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "the disk is full; make room and run the command again, nothing committed is lost"
+            "the disk is full; free some space and run the command again; no commit is lost"
         }
         io::ErrorKind::ReadOnlyFilesystem => {
-            "the disk is read-only; log, show, ls, cat, diff, restore and verify work there all the same"
+            "the disk is read-only; log, show, ls, cat, diff, restore and verify still work"
         }
-        io::ErrorKind::PermissionDenied => "check whom it belongs to and its mode (`ls -ld`)",
+        io::ErrorKind::PermissionDenied => "check its owner and mode (`ls -ld`)",
         _ => return None,
     };
     Some(hint.to_owned())
+}
+
+/// Returns true if only another store has the object.
+fn lies_elsewhere(error: &(dyn Error + 'static)) -> bool {
+    error.downcast_ref().is_some_and(StoreError::is_elsewhere)
 }
 
 fn by_kind(error: &CliError) -> Option<String> {
@@ -515,12 +650,15 @@ fn by_kind(error: &CliError) -> Option<String> {
         return None;
     }
     match error.kind() {
+        ErrorKind::Damaged if causes(error).any(lies_elsewhere) => {
+            Some(format!("{NOT_HERE}; run the command again; if the error remains, {PUSH_AGAIN}"))
+        }
         ErrorKind::Damaged => {
-            let text = "`snap verify --data` tells what is damaged and what it touches, `snap \
-                        repair` puts it back";
+            let text = "`snap verify --data` lists the damage and the affected paths, `snap \
+                        repair` recovers lost data";
             Some(text.to_owned())
         }
-        ErrorKind::Unsupported => Some("a newer snap may be able to read it".to_owned()),
+        ErrorKind::Unsupported => Some("a newer version of snap may be able to read it".to_owned()),
         _ => None,
     }
 }

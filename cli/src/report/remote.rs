@@ -1,23 +1,20 @@
-//! What to do about an error of a store elsewhere.
+//! Hints for errors of remotes.
 
 use std::error::Error;
 
-use snap_core::{
-    base::{close::close_names, kind::ErrorKind},
-    repo::ref_name::RefKind,
-};
+use snap_core::{base::suggestions::similar_names, repo::ref_name::RefKind};
 use snap_remote::{
     location::{LocationError, Scheme},
-    service::{ServiceError, What, local_store::CURRENT, open::OpenError},
+    service::{FailureDetail, FailureReason, ServiceError, open::OpenError},
     store::{INDEX, REFS, RemoteError},
 };
 
 use crate::{report::CliError, ui::text};
 
-/// Words in the names of settings that would be secrets.
+/// Words in the name of a setting that would hold a secret.
 const SECRETS: [&str; 5] = ["secret", "password", "token", "access", "account-key"];
 
-/// Advice for one link of the chain of causes.
+/// Returns the hint for one error of the chain of causes.
 pub(super) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
     let of = |found: Option<String>| found;
     of(error.downcast_ref().and_then(of_remote))
@@ -26,31 +23,34 @@ pub(super) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
         .or_else(|| error.downcast_ref().and_then(of_location))
 }
 
-/// Advice for a remote that is not known.
+/// Returns the hint for an unknown remote.
 pub(super) fn which(error: &CliError) -> Option<String> {
     match error {
         CliError::NoRemote { name, known } => {
-            let close = close_names(name, known.iter().map(String::as_str));
+            let close = similar_names(name, known.iter().map(String::as_str));
             Some(match (close.as_slice(), known.as_slice()) {
-                ([], []) => format!("`snap remote add {name} URL` makes one"),
+                ([], []) => format!("`snap remote add {name} URL` adds it"),
                 ([], _) => {
                     let known: Vec<_> =
                         known.iter().map(|name| text::line(name.as_bytes())).collect();
-                    format!("there is `{}`", known.join("`, `"))
+                    format!("known remotes: `{}`", known.join("`, `"))
                 }
                 (close, _) => format!("did you mean `{}`?", close.join("`, `")),
             })
         }
         CliError::NoRemotes => Some(
-            "`snap remote add origin URL` makes one, such as s3://bucket/project or file:///mnt/x"
+            "`snap remote add origin URL` adds one; a URL looks like s3://bucket/project or \
+             file:///mnt/x"
                 .to_owned(),
         ),
-        CliError::WhichRemote { .. } => Some("name one, or call one of them `origin`".to_owned()),
+        CliError::WhichRemote { .. } => {
+            Some("name a remote, or add one called `origin`".to_owned())
+        }
         _ => None,
     }
 }
 
-/// Whether a setting would be a secret, by its name.
+/// Returns true if the name of a setting shows that it would hold a secret.
 pub(super) fn is_secret(key: &str) -> bool {
     let name = key.to_ascii_lowercase().replace('_', "-");
     name.starts_with("remote.") && SECRETS.iter().any(|word| name.contains(word))
@@ -59,122 +59,185 @@ pub(super) fn is_secret(key: &str) -> bool {
 fn of_remote(error: &RemoteError) -> Option<String> {
     let hint = match error {
         RemoteError::Emptied { .. } => {
-            "is its disk mounted, and the location right? `snap push --force` makes a new one there"
+            "check that the disk is mounted and the location is correct; `snap push --force` \
+             creates a new store there"
         }
-        RemoteError::NoStore { .. } => "`snap push` makes one; is the path right?",
+        RemoteError::NoStore { .. } => "check the path; `snap push` creates a store",
         RemoteError::NoRef { name, .. } if name.kind() == RefKind::Branch => {
-            "`snap push` brings it there; is the name right?"
+            "check the name; `snap push` sends the branch"
         }
-        RemoteError::Behind { .. } => "`snap pull` first, or --force to give up what is there",
-        RemoteError::Diverged { .. } => "`snap pull` shows what is there; --force gives it up",
+        RemoteError::Behind { .. } => {
+            "`snap pull` first, or --force to overwrite the commits of the remote"
+        }
+        RemoteError::Diverged { .. } => {
+            "`snap pull` downloads the commits of the remote; --force overwrites them"
+        }
+        RemoteError::PartialClone { origin, .. } => {
+            return Some(match origin {
+                Some(url) => format!(
+                    "clone from its origin, `snap clone {}`, or run `snap fetch` in the partial \
+                     clone first",
+                    text::word(url.as_bytes())
+                ),
+                None => "run `snap fetch` in the partial clone first".to_owned(),
+            });
+        }
         RemoteError::Raced { .. } | RemoteError::Held { .. } => "run it again",
         RemoteError::Itself { .. } => {
-            "name another store; `snap branch NAME REV` makes or moves a branch of this one"
+            "pass another store; `snap repair` and `snap branch NAME REV` change this one"
         }
         RemoteError::NotAStore { .. } => {
-            "name an empty folder or prefix of its own, such as s3://bucket/project"
+            "pass an empty folder or prefix, such as s3://bucket/project"
         }
         RemoteError::Vanished { .. } => {
-            "run it again; if it stays so, push again from a store that is whole"
+            "run the command again; if the error remains, push again from an undamaged store"
         }
-        RemoteError::NoSettings { .. } => {
-            "`snap push --force` from a store with the same settings writes them again"
-        }
-        RemoteError::Config { .. } if error.kind() == ErrorKind::Damaged => {
-            "`snap push --force` from a store with the same settings writes them again"
+        error if error.is_of_settings() => {
+            "`snap push --force` from a store with the same settings recreates them"
         }
         RemoteError::Config { .. } | RemoteError::Newer { .. } => {
-            "a newer snap may be able to use it"
+            "a newer version of snap may be able to use it"
         }
+        RemoteError::RefBlocked { .. } => "`snap push --delete` removes one of the two",
         RemoteError::Damaged { key, .. } if key.starts_with(REFS) => {
-            "`snap push --force` puts the branch or tag here in its place, `snap push --delete` \
+            "`snap push --force` replaces it by the local branch or tag, `snap push --delete` \
              removes it"
         }
         RemoteError::Damaged { key, .. } if key.starts_with(INDEX) => {
-            "`snap verify` of the remote, then `snap push --all --tags` there from a store that is \
-             whole"
+            "`snap repair` the remote, or `snap verify` it, then `snap push --all --tags` from an \
+             undamaged store"
         }
         RemoteError::Damaged { .. } | RemoteError::Pack { .. } | RemoteError::Incomplete { .. } => {
-            "nothing here was changed; push it again from a store that is whole"
+            "nothing was changed here; push again from an undamaged store"
         }
-        RemoteError::Interrupted => "run it again; what has arrived is not sent again",
+        RemoteError::Interrupted => {
+            "run the command again; a push or pull continues where it stopped"
+        }
         _ => return None,
     };
     Some(hint.to_owned())
 }
 
 fn of_service(error: &ServiceError) -> Option<String> {
-    let hint = match error.what {
-        What::Unauthenticated if is_server(error) => {
-            "a token is needed: SNAP_REMOTE_SECRET says it, or `remote.NAME.credentials_file`; \
-             whoever runs the server makes one with `snap serve token add`"
+    if let Some(hint) = error.detail.map(of_detail) {
+        return Some(hint.to_owned());
+    }
+    let hint = match error.reason {
+        FailureReason::Unauthenticated if is_sftp(error) => {
+            "test with `ssh`, the same user and host; the key must be in an agent or without a \
+             passphrase; the option `key` names its file"
         }
-        What::Denied if is_server(error) => {
-            "this token may not do that: `snap serve token list` there tells what each is for"
+        FailureReason::Denied if is_sftp(error) => {
+            "check the owner and mode of the folder there (`ls -ld`)"
         }
-        What::Unauthenticated => {
-            "check the keys (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, SNAP_REMOTE_SECRET, or \
-             `remote.NAME.credentials_…`); `snap remote check` tries them"
+        FailureReason::Unsupported if is_sftp(error) => {
+            "test with `sftp`, the same user and host, whether the server supports SFTP"
         }
-        What::Denied if error.location.starts_with("file://") => {
-            "check whom that folder belongs to, its mode (`ls -ld`), and whether its disk can be \
-             written"
+        FailureReason::HostKey => {
+            "verify the key of the host and log in with `ssh` once; the option `known-hosts` = \
+             add records a new key automatically"
         }
-        What::Denied => {
-            "these keys may not do that, or there are none; `snap remote check` tells what they may"
+        FailureReason::Unauthenticated if is_server(error) => {
+            "set a token in SNAP_REMOTE_SECRET or `remote.NAME.credentials_file`; the \
+             administrator of the server creates one with `snap serve token add`"
         }
-        What::Expired => "get a new token, and run it again",
-        What::Clock => "set the clock of this machine (`timedatectl`), and run it again",
-        What::NoBucket => "make the bucket first; snap does not, and a typing error looks the same",
-        What::Unreachable if error.message.contains("CaUsedAsEndEntity") => {
-            "that certificate is an authority's, and no server's: docs/server.md tells how one is made"
+        FailureReason::Denied if is_server(error) => {
+            "the token lacks permission; `snap serve token list` on the server shows its rights"
         }
-        What::Unreachable if error.message.contains("certificate") => {
-            "this machine does not trust that certificate, or it is for another name; SSL_CERT_FILE \
-             names a file of authorities to trust"
+        FailureReason::Unauthenticated => {
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, SNAP_REMOTE_SECRET, or \
+             `remote.NAME.credentials_file`; `snap remote check` tests them"
         }
-        What::Unreachable => {
-            "is the name of the host right, and is there a network? `snap remote check` tries again"
+        FailureReason::Denied if error.location.starts_with("file://") => {
+            "check the owner and mode of the folder (`ls -ld`), and whether its disk is writable"
         }
-        What::TooLong => {
-            "nothing that snap writes is: is the location right? if so, look at what lies there"
+        FailureReason::Denied | FailureReason::Unsupported
+            if is_share(error) && error.operation == "write" =>
+        {
+            "the share must let this user create, replace and rename files (PUT, MOVE), also \
+             through each proxy before it; `snap remote check` tests it"
         }
-        What::Full => "make room there; what has arrived is not sent again",
-        What::Refused if error.message == CURRENT => {
-            "`snap branch --switch NAME` there has them go to another one"
+        FailureReason::Denied => {
+            "the credentials are missing or lack permission; `snap remote check` tests them"
         }
-        What::Refused if error.message.ends_with("which was deleted there") => {
-            "this service keeps the place of what was deleted: push it under another name, which \
-             `snap branch NAME REV` makes"
+        FailureReason::Expired => "get a new token and run the command again",
+        FailureReason::Clock => {
+            "set the clock of this machine (`timedatectl`) and run the command again"
         }
-        What::Refused if error.message.contains("cannot be beside") => {
-            "one name would be a folder of the other: use another one, or remove that one there \
-             (`snap push --delete`)"
+        FailureReason::NoBucket => {
+            "check the name, or create the bucket first; snap does not create buckets"
         }
-        What::Busy | What::Temporary => "run it again later; what has arrived is not sent again",
-        What::Unsupported => {
-            "`snap remote check` tells what the service can do; where it does not write on a \
-             condition, the option `conditional-writes` = false does without"
+        FailureReason::Unreachable => {
+            "check the host name and the network; `snap remote check` tests the connection"
+        }
+        FailureReason::TooLong => {
+            "snap does not write such objects; check the location and the objects there"
+        }
+        FailureReason::Full => "free some space there; what was uploaded is not sent again",
+        FailureReason::Busy | FailureReason::Temporary => {
+            "run the command again later; what was uploaded is not sent again"
+        }
+        FailureReason::Unsupported => {
+            "`snap remote check` tests what the service supports; without conditional writes, set \
+             the option `conditional-writes` = false"
         }
         _ => return None,
     };
     Some(hint.to_owned())
 }
 
-/// Whether it is one of ours.
+fn of_detail(detail: FailureDetail) -> &'static str {
+    match detail {
+        FailureDetail::CaCertificate => {
+            "the server presented a CA certificate instead of a server certificate; \
+             docs/server.md shows how to create one"
+        }
+        FailureDetail::Certificate => {
+            "the certificate is not trusted or is for another name; set SSL_CERT_FILE to a file \
+             of CA certificates to trust"
+        }
+        FailureDetail::CurrentBranch => {
+            "`snap branch --switch NAME` there selects another branch for its commits"
+        }
+        FailureDetail::NameReserved => {
+            "this service reserves the names of deleted objects; push under another name: `snap \
+             branch NAME REV`"
+        }
+        FailureDetail::PartialClone => {
+            "push to the origin of the partial clone, or run `snap fetch` in the partial clone \
+             first; a push from a store that has everything also works"
+        }
+        FailureDetail::NameConflict => {
+            "one name would be a folder of the other; use another name, or remove the other ref \
+             there with `snap push --delete`"
+        }
+    }
+}
+
+/// Returns true if the remote is a snap server.
 fn is_server(error: &ServiceError) -> bool {
     ["http://", "https://"].iter().any(|scheme| error.location.starts_with(scheme))
+}
+
+/// Returns true if the remote is a WebDAV share.
+fn is_share(error: &ServiceError) -> bool {
+    ["webdav://", "webdavs://"].iter().any(|scheme| error.location.starts_with(scheme))
+}
+
+/// Returns true if the error comes from `ssh` or an SFTP server.
+fn is_sftp(error: &ServiceError) -> bool {
+    error.location.starts_with("sftp://")
 }
 
 fn of_open(error: &OpenError) -> Option<String> {
     match error {
         OpenError::Half { .. } => Some(
-            "SNAP_REMOTE_USER says it, or `name = …` in the file or what the command prints"
+            "set SNAP_REMOTE_USER, or `name = …` in the credentials file or the output of the \
+             command"
                 .to_owned(),
         ),
-        OpenError::Setup { location, why } if location.starts_with("s3://") => {
-            let region = why.to_ascii_lowercase().contains("region");
-            region.then(|| "AWS_REGION says it, or `--option region=…`".to_owned())
+        OpenError::NoRegion { .. } => {
+            Some("set AWS_REGION, or pass `--option region=…`".to_owned())
         }
         _ => None,
     }
@@ -184,43 +247,23 @@ fn of_location(error: &LocationError) -> Option<String> {
     match error {
         LocationError::NoScheme { .. } | LocationError::Scheme { .. } => {
             let names: Vec<_> = Scheme::ALL.iter().map(|(_, name)| format!("{name}://")).collect();
-            Some(format!("locations begin with {}", names.join(", ")))
+            Some(format!("URLs begin with {}", names.join(", ")))
         }
         LocationError::Option { scheme, .. } => {
             let scheme = Scheme::ALL.iter().find(|(_, name)| name == scheme)?.0;
             let names: Vec<_> = scheme.options().iter().map(|(name, _)| *name).collect();
             Some(match names.as_slice() {
-                [] => "they have none".to_owned(),
-                names => format!("they have {}", names.join(", ")),
+                [] => "this kind of URL has no options".to_owned(),
+                names => format!("the options are {}", names.join(", ")),
             })
         }
         LocationError::Secret { .. }
         | LocationError::Revealing { .. }
-        | LocationError::Form { .. } => {
-            let is_secret = !matches!(error, LocationError::Form { .. })
-                || error.to_string().contains("password");
-            is_secret.then(|| {
-                "SNAP_REMOTE_USER and SNAP_REMOTE_SECRET say them, or a file or command: \
-                 `remote.NAME.credentials_file`, `remote.NAME.credentials_command`"
-                    .to_owned()
-            })
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_certificate_that_is_not_trusted_is_no_matter_of_names() {
-        let hint = |message: &str| {
-            of_service(&ServiceError::new("read", "HEAD", What::Unreachable, message.to_owned()))
-        };
-        let untrusted = hint("invalid peer certificate: UnknownIssuer").unwrap();
-        assert!(untrusted.contains("SSL_CERT_FILE"), "{untrusted}");
-        let authority = hint("invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))");
-        assert!(authority.unwrap().contains("no server's"));
-        assert!(!hint("connection refused").unwrap().contains("SSL_CERT_FILE"));
+        | LocationError::ContainsSecret { .. } => Some(
+            "set SNAP_REMOTE_USER and SNAP_REMOTE_SECRET, or `remote.NAME.credentials_file`, or \
+             `remote.NAME.credentials_command`"
+                .to_owned(),
+        ),
+        LocationError::Form { .. } => None,
     }
 }

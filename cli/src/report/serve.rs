@@ -1,51 +1,50 @@
-//! What keeps a server from being started, or its tokens from being changed; and
-//! what to do about it.
+//! Errors of starting a server and of managing its tokens, with their hints.
 
 use std::{error::Error, io, net::SocketAddr};
 
 use snap_core::base::kind::ErrorKind;
 use snap_server::{access::tokens::TokensError, settings::SettingsError, tls::TlsError};
 
-/// Why there is no server, or no token.
+/// Why a server cannot be started, or tokens cannot be managed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
-    /// The settings cannot be used.
+    /// The settings are invalid.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// What is to be served was said twice.
+    /// Both a folder and an upstream were given.
     #[error("a folder and an upstream cannot be served at once: {place} and {upstream}")]
     Twice { place: String, upstream: String },
-    /// There is nothing where something was to be served.
+    /// The folder has no store and no folder of stores.
     #[error("there is no store and no folder of stores at {place}")]
     Nothing { place: String },
-    /// Another server serves it.
+    /// Another server already serves the folder.
     #[error("another server serves {place}")]
     Served { place: String },
-    /// There is no folder for what is kept of an upstream.
-    #[error("there is no folder for what is kept of the upstream")]
+    /// There is no folder for the cache of an upstream.
+    #[error("there is no cache folder for the upstream")]
     NoCacheFolder,
-    /// An upstream has no place for tokens, and no other was named.
-    #[error("nothing says where the tokens of a server before {upstream} are")]
+    /// A server with an upstream has no default file for tokens, and none was given.
+    #[error("no token file is configured for a server with the upstream {upstream}")]
     NoTokenFile { upstream: String },
-    /// Tokens cannot be read, made or revoked.
+    /// Tokens cannot be read, created or revoked.
     #[error(transparent)]
     Tokens(#[from] TokensError),
     /// The certificate cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// A time that is none, or over.
-    #[error("`{text}` is no time to come")]
+    /// An expiry time is invalid or in the past.
+    #[error("`{text}` is not a future date")]
     Expires { text: String },
-    /// It would be open to the network, and nobody has to say who they are.
-    #[error("a server at {address} would be open to everybody who can reach it")]
+    /// The server would be reachable from the network without authentication.
+    #[error("a server at {address} would accept requests without authentication")]
     OpenToAll { address: SocketAddr, is_behind: bool },
-    /// It cannot listen.
+    /// The server cannot listen on the address.
     #[error("cannot listen on {address}")]
     Listen { address: SocketAddr, source: io::Error },
 }
 
 impl ServeError {
-    /// What a caller can do about it.
+    /// Returns the kind of the error, from which a caller decides what to do.
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {
             Self::Settings(_)
@@ -62,50 +61,51 @@ impl ServeError {
     }
 }
 
-/// Advice for one link of the chain of causes.
+/// Returns the hint for one error of the chain of causes.
 pub(super) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
     let hint = match error.downcast_ref()? {
         ServeError::OpenToAll { is_behind: true, .. } | ServeError::NoTokenFile { .. } => {
-            "`tokens = \"FILE\"` in the settings, or SNAP_SERVE_TOKENS, says where they are; `snap serve \
-             token add NAME --config SETTINGS` makes one there"
+            "set `tokens = \"FILE\"` in the settings, or SNAP_SERVE_TOKENS; `snap serve token add \
+             NAME --config SETTINGS` creates a token there"
         }
         ServeError::OpenToAll { .. } => {
-            "`snap serve token add NAME` makes a token; then nobody without one is let in"
+            "`snap serve token add NAME` creates a token; requests without a token are then refused"
         }
         ServeError::Tls(TlsError::Invalid { .. } | TlsError::Pair { .. }) => {
-            "they are PEM: `-----BEGIN CERTIFICATE-----`, and the private key that it was made for"
+            "use PEM files: `-----BEGIN CERTIFICATE-----`, and the private key of that certificate"
         }
         ServeError::Settings(SettingsError::Variable { .. }) => {
-            "docs/server.md has them all: `limits.stop_secs` is SNAP_SERVE_LIMITS_STOP_SECS"
+            "docs/server.md lists the variables; `limits.stop_secs` is SNAP_SERVE_LIMITS_STOP_SECS"
         }
         ServeError::Settings(SettingsError::Oidc { .. }) => {
-            "docs/server.md shows what `[oidc]` says, with an example"
+            "docs/server.md describes `[oidc]`, with an example"
         }
-        ServeError::Expires { .. } => "a date is such as 2027-01-31 or 2027-01-31T10:00",
+        ServeError::Expires { .. } => "a date looks like 2027-01-31 or 2027-01-31T10:00",
         ServeError::Tokens(TokensError::Taken { .. }) => {
-            "`snap serve token revoke NAME` first, or take another name"
+            "`snap serve token revoke NAME` frees the name; or use another name"
         }
         ServeError::Tokens(TokensError::NoToken { .. }) => {
-            "`snap serve token list` tells which there are"
+            "`snap serve token list` lists the tokens"
         }
         ServeError::Tokens(TokensError::Name { .. }) => {
             "a name has up to 64 letters, digits, `.`, `_`, `-` and `@`"
         }
         ServeError::Tokens(TokensError::Repository { .. }) => {
-            "a repository is called such as `team/project`; --repo takes one at a time"
+            "a repository name looks like `team/project`; --repo takes one name"
         }
         ServeError::Nothing { place } => {
             return Some(format!(
-                "`mkdir -p {place}` makes a folder of stores; each push to a new name makes one there"
+                "`mkdir -p {place}` creates a folder of stores; each push to a new name creates a \
+                 store there"
             ));
         }
         ServeError::Served { .. } => {
-            "stop that one first; to reach it by another address as well, serve its address: \
-             `snap serve --upstream URL`"
+            "stop the other server first; for a second address, serve the first server: `snap \
+             serve --upstream URL`"
         }
-        ServeError::Twice { .. } => "leave one of them out, or the `upstream` in the settings",
-        ServeError::NoCacheFolder => "`cache = FOLDER` in the file of settings names one",
-        ServeError::Listen { .. } => "--listen says where; port 0 takes one that is free",
+        ServeError::Twice { .. } => "remove one of them, or `upstream` from the settings",
+        ServeError::NoCacheFolder => "set `cache = FOLDER` in the settings file",
+        ServeError::Listen { .. } => "pass another address with --listen; port 0 takes a free port",
         _ => return None,
     };
     Some(hint.to_owned())

@@ -1,40 +1,61 @@
-//! What to do about a store, or settings in its file, that are not trusted.
+//! Errors and hints for untrusted stores and untrusted settings.
 
-use std::{io, path::PathBuf, sync::Arc};
+use std::{fmt, io, path::PathBuf, sync::Arc};
 
 use snap_core::repo::ownership::{Distrust, OVERFLOW_UID};
 
 use crate::{report::CliError, ui::text};
 
-/// A store that is only read: another user may have put it there.
+/// The error of writing to a store that another user may have put there; it can only be read.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("the store at {} is only read: {why}", store.display())]
+#[error("the store at {} is read-only: {why}", store.display())]
 pub(crate) struct UntrustedStore {
     pub(crate) store: PathBuf,
     pub(crate) why: Arc<Distrust>,
     pub(crate) role: Role,
 }
 
-/// What a command does with a store that is not trusted.
+/// How a command uses an untrusted store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// It works in that store.
+    /// The command works in that store.
     Here,
-    /// It pushes into that store.
+    /// The command pushes into that store.
     Target,
 }
 
-/// Advice for an error about trust.
+/// A setting that runs commands or sends data, and is therefore used from a trusted file only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SensitiveSetting {
+    /// A profile, by its name.
+    Profile(String),
+    /// An option of a remote.
+    Remote { name: String, option: String },
+    /// A hook, or what happens if it fails.
+    Hook(&'static str),
+}
+
+impl fmt::Display for SensitiveSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Profile(name) => write!(f, "profile `{name}`"),
+            Self::Remote { name, option } => write!(f, "`{option}` of remote `{name}`"),
+            Self::Hook(key) => write!(f, "`{key}`"),
+        }
+    }
+}
+
+/// Returns the hint for an error about trust.
 pub(super) fn hint(error: &CliError) -> Option<String> {
     let hint = match error {
         CliError::Untrusted { store, what, .. } => {
-            let without = match what.starts_with('`') && !what.contains("remote") {
-                true => "; --no-hooks commits without hooks",
-                false => "",
+            let without = match what {
+                SensitiveSetting::Hook(_) => "; --no-hooks commits without hooks",
+                SensitiveSetting::Profile(_) | SensitiveSetting::Remote { .. } => "",
             };
             let store = text::word(store.as_os_str().as_encoded_bytes());
             return Some(format!(
-                "`snap config trust {store}` shows them and trusts them as they are{without}"
+                "`snap config trust {store}` shows these settings and trusts them{without}"
             ));
         }
         CliError::UntrustedStore(store) => return Some(of_store(store)),
@@ -42,22 +63,22 @@ pub(super) fn hint(error: &CliError) -> Option<String> {
             "`snap config set --user KEY VALUE` changes your own settings"
         }
         CliError::SystemFile { .. } => {
-            "`chown root` and `chmod 644` let it count; SNAP_CONFIG_SYSTEM= leaves it out"
+            "`chown root` and `chmod 644` make it usable; SNAP_CONFIG_SYSTEM= ignores it"
         }
-        CliError::RelativeTrust { .. } => "write it from `/` on",
+        CliError::RelativeTrust { .. } => "start the path with `/`",
         CliError::NoStateFolder => {
-            "HOME or XDG_STATE_HOME names one; SNAP_TRUST=PATH trusts a store without it"
+            "set HOME or XDG_STATE_HOME; SNAP_TRUST=PATH trusts a store without a record"
         }
         CliError::KeysWithheld { .. } => {
-            "`snap config trust` shows the settings and trusts them; a location in place of the \
-             name of the remote gets the keys, too"
+            "`snap config trust` shows the settings and trusts them; credentials are also sent if \
+             you pass the URL instead of the name of the remote"
         }
         _ => return None,
     };
     Some(hint.to_owned())
 }
 
-/// Advice for a write that an untrusted store refused.
+/// Returns the hint for a write that was blocked because the store is untrusted.
 pub(super) fn of_io(error: &io::Error) -> Option<String> {
     error.get_ref()?.downcast_ref().map(of_store)
 }
@@ -65,24 +86,24 @@ pub(super) fn of_io(error: &io::Error) -> Option<String> {
 fn of_store(UntrustedStore { store, why, role }: &UntrustedStore) -> String {
     let shown = text::word(store.as_os_str().as_encoded_bytes());
     let once = match role {
-        Role::Here => format!("`--store {shown}` uses it once, and so does SNAP_TRUST={shown}"),
-        Role::Target => format!("SNAP_TRUST={shown} does so once"),
+        Role::Here => format!("`--store {shown}` or SNAP_TRUST={shown} trusts it once"),
+        Role::Target => format!("SNAP_TRUST={shown} trusts it once"),
     };
     let anyway =
         format!("`snap config trust {shown}` trusts it, {once} in a container or a pipeline");
     match &**why {
         Distrust::Owner { uid, .. } if *uid == OVERFLOW_UID => {
-            format!("in a container, files of users that it does not know look like this; {anyway}")
+            format!("in a container, files of unknown users look like this; {anyway}")
         }
         Distrust::World { path, .. } => {
             format!(
-                "`chmod o-w {}` closes it; {anyway}",
+                "`chmod o-w {}` removes the write permission of others; {anyway}",
                 text::word(path.as_os_str().as_encoded_bytes())
             )
         }
         Distrust::Group { .. } => format!(
-            "`chmod -R g-w {shown}` closes it, `snap --store {shown} config set shared true` says \
-             that its group may write to it"
+            "`chmod -R g-w {shown}` removes the write permission of the group; `snap --store \
+             {shown} config set shared true` permits it"
         ),
         _ => anyway,
     }

@@ -1,8 +1,9 @@
-//! Talking to the user: the only place that prints.
+//! The user interface: the only module that prints.
 //!
-//! stdout is data, stderr is talk. Text from a store or a file system is shown
-//! through [`text`], so that it cannot send control sequences to a terminal.
+//! stdout is for data, stderr for messages. Text from a store or a file system is shown through
+//! [`text`], so that it cannot send control sequences to a terminal.
 
+pub(crate) mod duration;
 mod json;
 mod out;
 mod pager;
@@ -14,12 +15,13 @@ pub(crate) mod text;
 pub(crate) mod time;
 
 use std::{
+    collections::BTreeSet,
     fmt,
     fs::File,
     io::{self, IsTerminal, Write},
     os::fd::AsFd,
     process::Stdio,
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use anstream::AutoStream;
@@ -39,7 +41,7 @@ use crate::{args::Global, config::UiSettings, env::Env};
 
 /// When to use colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum When {
+pub(crate) enum ColorMode {
     /// On a terminal
     Auto,
     /// Always
@@ -48,52 +50,57 @@ pub(crate) enum When {
     Never,
 }
 
-/// How much to say on stderr.
+/// How many messages to print on stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Talk {
+enum Verbosity {
     Quiet,
     Normal,
     Verbose,
 }
 
-/// What data looks like on stdout.
+/// The format of data on stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+enum OutputFormat {
     Text,
     Json,
 }
 
-/// How to talk.
+/// The user interface of a command.
 #[derive(Debug)]
 pub(crate) struct Ui {
-    talk: Talk,
-    form: Form,
+    talk: Verbosity,
+    form: OutputFormat,
     out_is_terminal: bool,
     err_is_terminal: bool,
     out_paint: Paint,
     err_paint: Paint,
     pager: Option<Pager>,
     screen: Arc<Screen>,
+    /// Warnings that were already printed and are not repeated.
+    warned: Mutex<BTreeSet<String>>,
     now: Option<Time>,
 }
 
-/// Says on stderr what a command waits for.
+/// Prints on stderr what a command is waiting for.
 #[derive(Clone, Debug)]
-pub(crate) struct Voice(Arc<Screen>);
+pub(crate) struct StatusPrinter(Arc<Screen>);
 
-impl Voice {
-    /// Says one line.
+impl StatusPrinter {
+    /// Prints one line.
     pub(crate) fn say(&self, message: &str) {
         self.0.say(&format!("{}\n", text::line(message.as_bytes())));
     }
 }
 
+/// A warning under `--json`.
+#[derive(Serialize)]
+struct WarningJson<'a> {
+    message: &'a str,
+}
+
 /// An error under `--json`.
 #[derive(Serialize)]
 struct ErrorJson<'a> {
-    version: u32,
-    #[serde(rename = "type")]
-    kind: &'static str,
     message: &'a str,
     causes: &'a [String],
     hint: Option<&'a str>,
@@ -101,71 +108,72 @@ struct ErrorJson<'a> {
 }
 
 impl Ui {
-    /// As the global options, the settings and the environment say.
+    /// Builds the user interface from the global options, the settings and the environment.
     pub(crate) fn new(global: &Global, settings: &UiSettings, env: &Env) -> Self {
         let auto = |choice| choice != anstream::ColorChoice::Never;
         let (out, err) = match settings.color {
-            When::Always => (true, true),
-            When::Never => (false, false),
-            When::Auto => {
+            ColorMode::Always => (true, true),
+            ColorMode::Never => (false, false),
+            ColorMode::Auto => {
                 (auto(AutoStream::choice(&io::stdout())), auto(AutoStream::choice(&io::stderr())))
             }
         };
         let talk = match (global.quiet, global.verbose) {
-            (true, _) => Talk::Quiet,
-            (false, false) => Talk::Normal,
-            (false, true) => Talk::Verbose,
+            (true, _) => Verbosity::Quiet,
+            (false, false) => Verbosity::Normal,
+            (false, true) => Verbosity::Verbose,
         };
         let out_is_terminal = io::stdout().is_terminal();
         let may_page = out_is_terminal && !global.no_pager && !global.json && !env.is_dumb;
         let set = env.pager.as_deref().or(settings.pager.as_deref());
-        // A setting of none is one, too.
+        // An empty setting means that no pager is wanted.
         let may_page = may_page && set != Some("");
         let pager = set.or(env.usual_pager.as_deref());
         Self {
             talk,
-            form: if global.json { Form::Json } else { Form::Text },
+            form: if global.json { OutputFormat::Json } else { OutputFormat::Text },
             out_is_terminal,
             err_is_terminal: io::stderr().is_terminal(),
             out_paint: Paint::new(out),
             err_paint: Paint::new(err),
             pager: if may_page { Pager::new(pager, env.has_less) } else { None },
             screen: Arc::default(),
+            warned: Mutex::default(),
             now: None,
         }
     }
 
-    /// What a second Ctrl-C does, which it is not to do while a pager has the
-    /// screen: there, Ctrl-C is a key like others.
+    /// Registers the action of a second Ctrl-C. It is disabled while a pager owns the terminal,
+    /// because Ctrl-C is an ordinary key there.
     pub(crate) fn leave_to_pager(&mut self, second: SigId) {
         self.screen = Arc::new(Screen::new(second));
     }
 
-    /// From now on times are shown with how long ago they are.
+    /// Sets the present time; times are then shown together with their age.
     pub(crate) fn set_now(&mut self, now: Time) {
         self.now = Some(now);
     }
 
-    /// Whether JSON is wanted.
+    /// Returns true if the output is JSON.
     pub(crate) fn is_json(&self) -> bool {
-        self.form == Form::Json
+        self.form == OutputFormat::Json
     }
 
-    /// Whether stdout is a terminal.
+    /// Returns true if stdout is a terminal.
     pub(crate) fn is_terminal(&self) -> bool {
         self.out_is_terminal
     }
 
-    /// Returns whether there is a person who can answer a question.
-    pub(crate) fn asks(&self) -> bool {
+    /// Returns true if a user can answer a question.
+    pub(crate) fn is_interactive(&self) -> bool {
         io::stdin().is_terminal() && self.err_is_terminal && !self.is_json()
     }
 
-    /// Asks a question on stderr. Anything but yes is no, and so is Ctrl-C, after
+    /// Asks a question on stderr. Any answer except yes counts as no, and so does Ctrl-C, after
     /// which `is_stopped` returns true.
     pub(crate) fn ask(&self, question: &str, is_stopped: &dyn Fn() -> bool) -> bool {
         self.screen.say(question);
-        // A read would go on after the signal.
+        // A plain read would continue after the signal, so this polls.
         let tick = rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
         loop {
             let stdin = io::stdin();
@@ -181,25 +189,25 @@ impl Ui {
         read.is_ok() && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
     }
 
-    /// Columns of the terminal; of anything else as many as people expect.
+    /// Returns the width of the terminal; 80 columns if stdout is not a terminal.
     pub(crate) fn columns(&self) -> usize {
         let columns = || rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| size.ws_col);
         let columns = if self.out_is_terminal { columns() } else { None };
         columns.filter(|columns| *columns >= 20).map_or(80, usize::from)
     }
 
-    /// Colours of stdout.
+    /// Returns the colours for stdout.
     pub(crate) fn paint(&self) -> Paint {
         self.out_paint
     }
 
-    /// Whether a progress bar may be drawn.
+    /// Returns true if a progress bar may be drawn.
     fn may_draw(&self) -> bool {
-        self.err_is_terminal && self.talk > Talk::Quiet && !self.screen.is_taken()
+        self.err_is_terminal && self.talk > Verbosity::Quiet && !self.screen.is_taken()
     }
 
-    /// Data for stdout, buffered; call [`Out::finish`] at the end. On a terminal
-    /// a pager gets what is longer than the screen.
+    /// Returns a buffered stdout for data; call [`Out::finish`] at the end. On a terminal, output
+    /// longer than the screen goes through a pager.
     pub(crate) fn out(&self) -> Out {
         match &self.pager {
             Some(pager) => Out::paged(pager.clone(), Arc::clone(&self.screen)),
@@ -207,14 +215,14 @@ impl Ui {
         }
     }
 
-    /// The same, always without a pager: for content that people did not
-    /// ask to read, or that is no text.
-    #[expect(clippy::unused_self, reason = "all output is asked of the same thing")]
+    /// Returns a buffered stdout without a pager: for content that is not meant to be read by
+    /// people, or is not text.
+    #[expect(clippy::unused_self, reason = "every output is created through `Ui`")]
     pub(crate) fn plain_out(&self) -> Out {
         Out::plain()
     }
 
-    /// A time: local, and on a terminal with how long ago it was.
+    /// Formats a time: local, and on a terminal with its age.
     pub(crate) fn when(&self, time: Time) -> String {
         let shown = time::local(time);
         match self.now.filter(|_| self.out_is_terminal) {
@@ -223,58 +231,70 @@ impl Ui {
         }
     }
 
-    /// Where the stdout of a command goes that is run on the way: it is talk.
-    pub(crate) fn talk_of_child(&self) -> Stdio {
+    /// Returns the stdout for a child process such as a hook: its output goes to stderr, as
+    /// messages.
+    pub(crate) fn child_stdout(&self) -> Stdio {
         let stderr = io::stderr().as_fd().try_clone_to_owned();
         match self.talk {
-            Talk::Quiet => Stdio::null(),
+            Verbosity::Quiet => Stdio::null(),
             _ => stderr.map_or_else(|_| Stdio::null(), Stdio::from),
         }
     }
 
-    /// stdout for bytes that are not lines, without a buffer.
+    /// Returns an unbuffered stdout for bytes that are not lines.
     pub(crate) fn raw_out(&self) -> io::Result<File> {
         Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
     }
 
-    /// An id as it is shown: short on a terminal, whole in a pipe.
+    /// Formats an id: shortened on a terminal, in full in a pipe.
     pub(crate) fn id<K>(&self, id: &Id<K>) -> String {
         if self.out_is_terminal { format!("{id:.12}") } else { id.to_string() }
     }
 
-    /// Says what was done, unless quiet.
+    /// Prints a message about what was done, unless quiet.
     pub(crate) fn status(&self, message: fmt::Arguments<'_>) {
-        if self.talk > Talk::Quiet {
+        if self.talk > Verbosity::Quiet {
             self.say(&message.to_string());
         }
     }
 
-    /// For those who say what is waited for; nobody does when quiet, or where
-    /// programs read.
-    pub(crate) fn voice(&self) -> Option<Voice> {
-        let speaks = self.talk > Talk::Quiet && !self.is_json();
-        speaks.then(|| Voice(Arc::clone(&self.screen)))
+    /// Returns a printer for messages about waiting; `None` if quiet or if the output is JSON.
+    pub(crate) fn status_printer(&self) -> Option<StatusPrinter> {
+        let speaks = self.talk > Verbosity::Quiet && !self.is_json();
+        speaks.then(|| StatusPrinter(Arc::clone(&self.screen)))
     }
 
-    /// Says what was asked for by an option of its own.
+    /// Prints output that the user requested by an option; quiet does not suppress it.
     pub(crate) fn report(&self, message: fmt::Arguments<'_>) {
         self.say(&message.to_string());
     }
 
-    /// Says what only some want to know.
+    /// Prints a detail, if verbose.
     pub(crate) fn detail(&self, message: fmt::Arguments<'_>) {
-        if self.talk == Talk::Verbose {
+        if self.talk == Verbosity::Verbose {
             self.say(&message.to_string());
         }
     }
 
-    /// Says what should not be missed.
+    /// Prints a warning.
     pub(crate) fn warning(&self, message: fmt::Arguments<'_>) {
+        if self.is_json() {
+            let record = WarningJson { message: &message.to_string() };
+            return self.record(&Versioned::of_type("warning", record));
+        }
         let label = self.err_paint.warning("warning:");
         self.say_raw(&format!("{label} {}", text::lines(&message.to_string())));
     }
 
-    /// An error with its causes, and what to do about it.
+    /// Prints a warning once, although several steps of a command may report it.
+    pub(crate) fn warning_once(&self, message: &str) {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        if warned.insert(message.to_owned()) {
+            self.warning(format_args!("{message}"));
+        }
+    }
+
+    /// Prints an error with its causes and a hint.
     pub(crate) fn error(
         &self,
         error: &(dyn std::error::Error + 'static),
@@ -286,7 +306,7 @@ impl Ui {
         let mut cause = error.source();
         while let Some(error) = cause {
             let text = error.to_string();
-            // `#[error(transparent)]` and libraries that repeat themselves.
+            // Skips repeated messages, from `#[error(transparent)]` and from libraries.
             if text != *causes.last().unwrap_or(&message) {
                 causes.push(text);
             }
@@ -296,7 +316,7 @@ impl Ui {
             return self.error_json(&message, &causes, hint, exit);
         }
         let label = self.err_paint.error("error:");
-        // One line each: a line end in a name must not begin a line of its own.
+        // Each part stays on one line: a line end in a name must not start a new line.
         let mut all = format!("{label} {}", text::line(message.as_bytes()));
         for cause in causes {
             all.push_str(&format!("\n  caused by: {}", text::line(cause.as_bytes())));
@@ -308,7 +328,16 @@ impl Ui {
         self.say_raw(&all);
     }
 
-    /// What clap says about a command line that is wrong.
+    /// Prints an error in the command line that needs a hint instead of clap's message.
+    pub(crate) fn usage_hint(&self, message: &str, hint: &str, exit: u8) {
+        if self.is_json() {
+            return self.error_json(message, &[], Some(hint), exit);
+        }
+        let (error, label) = (self.err_paint.error("error:"), self.err_paint.hint("hint:"));
+        self.say_raw(&format!("{error} {message}\n{label} {hint}"));
+    }
+
+    /// Prints clap's message about an invalid command line.
     pub(crate) fn usage_error(&self, answer: &StyledStr, exit: u8) {
         let plain = answer.to_string();
         let (message, rest) = plain.split_once("\n\n").unwrap_or((plain.trim_end(), ""));
@@ -321,7 +350,7 @@ impl Ui {
         self.say_raw(shown.trim_end_matches('\n'));
     }
 
-    /// Help, or the version.
+    /// Prints the help or the version.
     pub(crate) fn help(&self, answer: &StyledStr) -> io::Result<()> {
         let mut out = self.out();
         match self.out_paint.is_on() {
@@ -332,17 +361,21 @@ impl Ui {
     }
 
     fn error_json(&self, message: &str, causes: &[String], hint: Option<&str>, exit: u8) {
-        let kind = "error";
-        let error = ErrorJson { version: json::VERSION, kind, message, causes, hint, exit };
-        self.say_raw(&serde_json::to_string(&error).unwrap_or_default());
+        let error = ErrorJson { message, causes, hint, exit };
+        self.record(&Versioned::of_type("error", error));
+    }
+
+    /// Prints a record on stderr.
+    fn record(&self, record: &impl Serialize) {
+        self.say_raw(&serde_json::to_string(record).unwrap_or_default());
     }
 
     fn say(&self, message: &str) {
         self.say_raw(&text::lines(message));
     }
 
-    /// One write, so that lines of several processes do not mix. A stderr that
-    /// is closed is no reason to stop.
+    /// Prints a message with one write, so that lines of several processes do not mix. Ignores a
+    /// closed stderr.
     fn say_raw(&self, message: &str) {
         self.screen.say(&format!("{message}\n"));
     }

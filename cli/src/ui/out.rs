@@ -1,4 +1,4 @@
-//! Data for stdout, with a pager or without.
+//! Buffered stdout for data, with or without a pager.
 
 use std::{
     io::{self, BufWriter, Stdout, Write},
@@ -13,11 +13,11 @@ use super::{
     text,
 };
 
-/// Written at once; the less, the sooner a pager has something to show.
+/// Buffer sizes. A smaller buffer shows output in the pager sooner.
 const PLAIN_BYTES: usize = 64 << 10;
 const PAGED_BYTES: usize = 4 << 10;
 
-/// Buffered stdout. Not locked, so that it may be shared by threads.
+/// Buffered stdout. It is not locked, so that threads can share it.
 #[derive(Debug)]
 pub(crate) struct Out(BufWriter<To>);
 
@@ -37,14 +37,14 @@ impl Out {
         Self(BufWriter::with_capacity(PAGED_BYTES, to))
     }
 
-    /// Prints one object on a line of its own.
+    /// Prints one JSON object on a line.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
         let text = serde_json::to_string(value).map_err(io::Error::from)?;
         self.0.write_all(text::json(&text).as_bytes())?;
         self.0.write_all(b"\n")
     }
 
-    /// Writes what is still buffered, and waits until a pager is left.
+    /// Flushes the buffer, and waits until the user leaves the pager.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.0.flush()?;
         match self.0.get_mut() {

@@ -1,10 +1,9 @@
-//! A pager for what is longer than the screen.
+//! A pager for output that is longer than the screen.
 //!
-//! What is printed is kept until it turns out to be longer than the screen;
-//! only then is the pager started, so that nobody has to leave one to see three
-//! lines. One that cannot be started is done without. One that is left early is
-//! no failure: what would still be written fails as a closed pipe does, which
-//! is quiet.
+//! Output is buffered until it is longer than the screen. Only then is the pager started, so the
+//! user does not have to leave a pager after three lines. If the pager cannot be started, the
+//! output is printed directly. If the user leaves the pager early, further writes fail like writes
+//! to a closed pipe, which ends the command quietly.
 
 use std::{
     io::{self, Write},
@@ -14,26 +13,26 @@ use std::{
 
 use super::screen::Screen;
 
-/// What stands for "no pager".
+/// The command that means "no pager".
 const NONE: &str = "cat";
 
-/// Characters that make a command one for a shell.
+/// Characters that mean that a command needs a shell.
 const SHELL: &[char] = &[
     '|', '&', ';', '<', '>', '(', ')', '$', '`', '\\', '"', '\'', '*', '?', '[', '#', '~', '=', '%',
 ];
 
-/// Used where nothing else was said.
-const USUAL: &str = "less";
+/// The pager if no other one is set.
+const DEFAULT_PAGER: &str = "less";
 
-/// What `less` is told where `LESS` says nothing: leave if it all fits, pass
-/// colours on, leave the screen as it is.
+/// The value of `LESS` if it is unset: quit if everything fits, pass colours through, do not clear
+/// the screen.
 const LESS: &str = "FRX";
 
-/// What is kept of what a pager was sent: more than a pipe takes from
-/// somebody before it turns out that nobody reads it.
+/// Number of bytes sent to a pager that are kept, for the case that the pager never ran: more than
+/// the buffer of a pipe.
 const SENT_BYTES: usize = 256 << 10;
 
-/// Which pager, and how large the screen is.
+/// The pager command and the size of the screen.
 #[derive(Clone, Debug)]
 pub(crate) struct Pager {
     command: String,
@@ -43,14 +42,14 @@ pub(crate) struct Pager {
 }
 
 impl Pager {
-    /// The pager `command`, or the usual one, for this terminal; `None` where
-    /// there should be none.
+    /// Makes the pager `command`, or the default one, for this terminal. Returns `None` if there
+    /// should be no pager.
     pub(crate) fn new(command: Option<&str>, has_less: bool) -> Option<Self> {
         let command = command.map(str::trim).filter(|command| !command.is_empty());
-        let command = command.unwrap_or(USUAL).to_owned();
+        let command = command.unwrap_or(DEFAULT_PAGER).to_owned();
         let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
         let (rows, columns) = (usize::from(size.ws_row), usize::from(size.ws_col));
-        // A screen of no size is that of a program.
+        // A terminal of size zero is controlled by a program.
         (command != NONE && rows > 1 && columns > 0).then_some(Self {
             command,
             rows,
@@ -59,7 +58,7 @@ impl Pager {
         })
     }
 
-    /// Starts it.
+    /// Starts the pager.
     fn start(&self) -> io::Result<Child> {
         let mut command = if self.command.contains(SHELL) {
             let mut shell = Command::new("/bin/sh");
@@ -67,7 +66,7 @@ impl Pager {
             shell
         } else {
             let mut words = self.command.split_whitespace();
-            let mut command = Command::new(words.next().unwrap_or(USUAL));
+            let mut command = Command::new(words.next().unwrap_or(DEFAULT_PAGER));
             command.args(words);
             command
         };
@@ -78,36 +77,36 @@ impl Pager {
     }
 }
 
-/// What is printed while a pager may still be needed.
+/// Output that goes through a pager once it is longer than the screen.
 #[derive(Debug)]
 pub(crate) struct Paged {
     pager: Pager,
     screen: Arc<Screen>,
-    state: State,
+    state: PagerState,
 }
 
 #[derive(Debug)]
-enum State {
-    /// So far it fits: the text, its whole rows and the columns of the last.
+enum PagerState {
+    /// The output still fits: the text, its whole rows, and the columns of the last row.
     Fits { text: Vec<u8>, rows: usize, columns: usize },
-    /// A pager has it.
-    Shown(Shown),
-    /// There is no pager, or none any more.
+    /// A pager shows the output.
+    Shown(RunningPager),
+    /// There is no pager, or it could not run.
     Plain,
-    /// Whoever read in the pager has seen enough.
+    /// The user left the pager early.
     Left,
 }
 
 #[derive(Debug)]
-struct Shown {
+struct RunningPager {
     child: Child,
-    /// Closed before the child is waited for.
+    /// The stdin of the pager, closed before waiting for it.
     pipe: Option<ChildStdin>,
-    /// All that was written, while that may have been in vain.
+    /// Everything that was written, as long as the pager may not be running at all.
     sent: Option<Vec<u8>>,
 }
 
-impl Shown {
+impl RunningPager {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let Some(pipe) = &mut self.pipe else { return Ok(bytes.len()) };
         let written = pipe.write(bytes)?;
@@ -118,62 +117,62 @@ impl Shown {
         Ok(written)
     }
 
-    /// Waits until the pager is left. Returns what nobody has seen, because
-    /// the shell did not find a pager of that name.
-    fn wait(mut self) -> io::Result<Vec<u8>> {
+    /// Waits until the pager ends. If the shell did not find the pager, returns the output that the
+    /// user has not seen.
+    fn wait(mut self) -> io::Result<Option<Vec<u8>>> {
         drop(self.pipe.take());
         let code = self.child.wait()?.code();
-        let in_vain = matches!(code, Some(126 | 127));
-        Ok(self.sent.filter(|_| in_vain).unwrap_or_default())
+        let never_ran = matches!(code, Some(126 | 127));
+        Ok(self.sent.filter(|_| never_ran))
     }
 }
 
 impl Paged {
-    /// Nothing was printed yet.
+    /// Makes an empty output.
     pub(crate) fn new(pager: Pager, screen: Arc<Screen>) -> Self {
-        let state = State::Fits { text: Vec::new(), rows: 0, columns: 0 };
+        let state = PagerState::Fits { text: Vec::new(), rows: 0, columns: 0 };
         Self { pager, screen, state }
     }
 
-    /// Passes everything on and waits until the pager is left.
+    /// Writes everything, and waits until the user leaves the pager.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
-        let left = match std::mem::replace(&mut self.state, State::Plain) {
-            State::Fits { text, .. } => text,
-            State::Shown(shown) => {
+        let left = match std::mem::replace(&mut self.state, PagerState::Plain) {
+            PagerState::Fits { text, .. } => text,
+            PagerState::Shown(shown) => {
                 let left = shown.wait();
                 self.screen.give_back();
-                left?
+                left?.unwrap_or_default()
             }
-            State::Plain => Vec::new(),
-            State::Left => return Ok(()),
+            PagerState::Plain => Vec::new(),
+            PagerState::Left => return Ok(()),
         };
         io::stdout().write_all(&left)?;
         io::stdout().flush()
     }
 
-    /// The pager reads no more. What it should have shown is printed, if it
-    /// never was one.
+    /// Handles a pager that reads no more. If the pager never ran, prints what it should have
+    /// shown.
     fn left(&mut self) -> io::Result<()> {
-        if let State::Shown(shown) = std::mem::replace(&mut self.state, State::Left) {
-            let in_vain = shown.wait();
+        if let PagerState::Shown(shown) = std::mem::replace(&mut self.state, PagerState::Left) {
+            let unseen = shown.wait();
             self.screen.give_back();
-            let in_vain = in_vain?;
-            if !in_vain.is_empty() {
-                self.state = State::Plain;
-                io::stdout().write_all(&in_vain)?;
+            if let Some(unseen) = unseen? {
+                self.state = PagerState::Plain;
+                io::stdout().write_all(&unseen)?;
             }
         }
         Ok(())
     }
 
     fn start(&mut self) -> io::Result<()> {
-        let State::Fits { text, .. } = std::mem::replace(&mut self.state, State::Plain) else {
+        let PagerState::Fits { text, .. } = std::mem::replace(&mut self.state, PagerState::Plain)
+        else {
             return Ok(());
         };
         if let Ok(mut child) = self.pager.start() {
             self.screen.take();
             let pipe = child.stdin.take();
-            self.state = State::Shown(Shown { child, pipe, sent: Some(Vec::new()) });
+            self.state = PagerState::Shown(RunningPager { child, pipe, sent: Some(Vec::new()) });
         }
         self.write_all(&text)
     }
@@ -182,45 +181,45 @@ impl Paged {
 impl Write for Paged {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.state {
-            State::Fits { text, rows, columns } => {
+            PagerState::Fits { text, rows, columns } => {
                 text.extend_from_slice(bytes);
                 count(bytes, self.pager.columns, rows, columns);
-                // The prompt needs a row, too.
+                // The prompt of the pager needs a row too.
                 if *rows + usize::from(*columns > 0) >= self.pager.rows {
                     self.start()?;
                 }
                 Ok(bytes.len())
             }
-            State::Shown(shown) => match shown.write(bytes) {
+            PagerState::Shown(shown) => match shown.write(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                     self.left()?;
                     self.write(bytes)
                 }
                 written => written,
             },
-            State::Plain => io::stdout().write(bytes),
-            State::Left => Err(io::ErrorKind::BrokenPipe.into()),
+            PagerState::Plain => io::stdout().write(bytes),
+            PagerState::Left => Err(io::ErrorKind::BrokenPipe.into()),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.state {
-            // To be held back is the point of it; a pipe has no buffer.
-            State::Fits { .. } | State::Shown(_) | State::Left => Ok(()),
-            State::Plain => io::stdout().flush(),
+            // The text is buffered on purpose, and a pipe has no buffer.
+            PagerState::Fits { .. } | PagerState::Shown(_) | PagerState::Left => Ok(()),
+            PagerState::Plain => io::stdout().flush(),
         }
     }
 }
 
 impl Drop for Paged {
     fn drop(&mut self) {
-        // After an error; what there is so far is shown all the same.
+        // Also after an error, the output so far is shown.
         let _ = self.finish();
     }
 }
 
-/// Counts the rows that text takes, one column for each character and none for
-/// colours. What comes in pieces may be a column off, which does not matter.
+/// Counts the rows of a text, with one column for each character and none for colour sequences. If
+/// the text arrives in pieces, the result may be one column off, which does not matter.
 fn count(bytes: &[u8], width: usize, rows: &mut usize, columns: &mut usize) {
     let mut in_escape = false;
     for &byte in bytes {
@@ -232,7 +231,7 @@ fn count(bytes: &[u8], width: usize, rows: &mut usize, columns: &mut usize) {
             }
             0x1b => in_escape = true,
             _ if in_escape => in_escape = !byte.is_ascii_alphabetic(),
-            // A later byte of a character.
+            // A continuation byte of a UTF-8 character.
             0x80..=0xbf => {}
             _ => *columns += 1,
         }
@@ -257,5 +256,19 @@ mod tests {
         assert_eq!(rows("0123456789a\n", 10), (2, 0));
         assert_eq!(rows("\u{1b}[31mred\u{1b}[0m\n", 3), (1, 0));
         assert_eq!(rows("äöü\n", 3), (1, 0));
+    }
+
+    #[test]
+    fn a_shell_that_ends_before_the_first_byte_is_no_pager_either() {
+        let mut child =
+            Command::new("/bin/sh").args(["-c", "exit 127"]).stdin(Stdio::piped()).spawn().unwrap();
+        // `wait` would close the pipe, so the pipe is taken first.
+        let pipe = child.stdin.take();
+        child.wait().unwrap();
+        let pager = Pager { command: String::new(), rows: 2, columns: 80, tells_less: false };
+        let mut paged = Paged::new(pager, Arc::default());
+        paged.state = PagerState::Shown(RunningPager { child, pipe, sent: Some(Vec::new()) });
+        paged.write_all(b"\n").unwrap();
+        assert!(matches!(paged.state, PagerState::Plain), "{:?}", paged.state);
     }
 }

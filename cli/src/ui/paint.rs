@@ -1,21 +1,21 @@
-//! Colours, where they are wanted.
+//! Colours for terminal output.
 
 use anstyle::{AnsiColor, Style};
 use snap_core::ops::diff::Status;
 
-/// Paints, or leaves as it is.
+/// Adds colours to text, or leaves it unchanged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paint {
     on: bool,
 }
 
 impl Paint {
-    /// Paints if `on`.
+    /// Makes a painter that adds colours if `on` is true.
     pub(crate) const fn new(on: bool) -> Self {
         Self { on }
     }
 
-    /// Whether it paints.
+    /// Returns true if colours are on.
     pub(crate) const fn is_on(self) -> bool {
         self.on
     }
@@ -24,27 +24,27 @@ impl Paint {
         if self.on { format!("{style}{text}{style:#}") } else { text.to_owned() }
     }
 
-    /// An id.
+    /// Colours an id.
     pub(crate) fn id(self, text: &str) -> String {
         self.with(AnsiColor::Yellow.on_default(), text)
     }
 
-    /// Name of a branch or tag, without what would steer the terminal.
+    /// Colours the name of a branch or tag, and escapes control sequences in it.
     pub(crate) fn name(self, text: &str) -> String {
         self.with(AnsiColor::Green.on_default().bold(), &super::text::line(text.as_bytes()))
     }
 
-    /// Name of a folder.
+    /// Colours the name of a folder.
     pub(crate) fn folder(self, text: &str) -> String {
         self.with(AnsiColor::Blue.on_default().bold(), text)
     }
 
-    /// Name of a symlink.
+    /// Colours the name of a symlink.
     pub(crate) fn link(self, text: &str) -> String {
         self.with(AnsiColor::Cyan.on_default(), text)
     }
 
-    /// What a status says, or the letter of it.
+    /// Colours a change by its status.
     pub(crate) fn change(self, status: Status, text: &str) -> String {
         let color = match status {
             Status::Added => AnsiColor::Green,
@@ -55,37 +55,37 @@ impl Paint {
         self.with(color.on_default(), text)
     }
 
-    /// A line that is new, or signs that stand for such lines.
+    /// Colours an added line or its sign.
     pub(crate) fn plus(self, text: &str) -> String {
         self.with(AnsiColor::Green.on_default(), text)
     }
 
-    /// A line that is gone, or signs that stand for such lines.
+    /// Colours a removed line or its sign.
     pub(crate) fn minus(self, text: &str) -> String {
         self.with(AnsiColor::Red.on_default(), text)
     }
 
-    /// Where in a file lines stand.
+    /// Colours a position in a file.
     pub(crate) fn place(self, text: &str) -> String {
         self.with(AnsiColor::Cyan.on_default(), text)
     }
 
-    /// What stands above a part of the output.
+    /// Formats a heading.
     pub(crate) fn heading(self, text: &str) -> String {
         self.with(Style::new().bold(), text)
     }
 
-    /// `error:`
+    /// Colours the label `error:`.
     pub(crate) fn error(self, text: &str) -> String {
         self.with(AnsiColor::Red.on_default().bold(), text)
     }
 
-    /// `warning:`
+    /// Colours the label `warning:`.
     pub(crate) fn warning(self, text: &str) -> String {
         self.with(AnsiColor::Yellow.on_default().bold(), text)
     }
 
-    /// `hint:`
+    /// Colours the label `hint:`.
     pub(crate) fn hint(self, text: &str) -> String {
         self.with(AnsiColor::Cyan.on_default().bold(), text)
     }

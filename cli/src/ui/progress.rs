@@ -1,7 +1,7 @@
 //! Progress bars and notes: the [`Observer`] of all commands.
 //!
-//! Silent for 250 ms, then at most ten redraws a second; nothing is drawn when
-//! stderr is not a terminal. Notes are told in any case.
+//! Silent for 250 ms, then at most ten redraws a second; nothing is drawn if stderr is not a
+//! terminal. Notes are always printed.
 
 use std::{
     os::unix::ffi::OsStrExt,
@@ -25,13 +25,13 @@ use crate::{
 const SILENT: Duration = Duration::from_millis(250);
 const REDRAW: Duration = Duration::from_millis(100);
 
-/// Draws a bar, tells notes, knows whether to stop.
+/// An observer that draws a progress bar, prints notes, and knows whether to stop.
 #[derive(Debug)]
 pub(crate) struct Progress<'a> {
     ui: &'a Ui,
     stop: Arc<AtomicBool>,
     start: Instant,
-    /// Milliseconds after `start` before which nothing is drawn.
+    /// Time of the next redraw, in milliseconds after `start`; `u64::MAX` for never.
     next_draw: AtomicU64,
     units: AtomicU64,
     files: AtomicU64,
@@ -40,7 +40,7 @@ pub(crate) struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    /// Starts silently; `stop` is set by Ctrl-C.
+    /// Starts without drawing; Ctrl-C sets `stop`.
     pub(crate) fn new(ui: &'a Ui, stop: Arc<AtomicBool>, network: &'a Arc<Network>) -> Self {
         let first = if ui.may_draw() { millis(SILENT) } else { u64::MAX };
         Self {
@@ -55,7 +55,7 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Takes the bar away, before something else is printed.
+    /// Removes the bar, before other output is printed.
     pub(crate) fn clear(&self) {
         let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((_, bar)) = bar {
@@ -76,13 +76,13 @@ impl<'a> Progress<'a> {
         }
         if let Some((phase, bar)) = &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
             let units = self.units.load(Ordering::Relaxed);
-            // A total may be a guess; a wrong one is worse than none.
+            // The total may be an estimate; no total is better than a wrong one.
             if bar.length().is_some_and(|length| length < units) {
                 bar.unset_length();
                 bar.set_style(style(*phase, false));
             }
             bar.set_position(units);
-            // What verify counts beside bytes are no files.
+            // The second counter of `verify` does not count files.
             let has_files = matches!(phase, Phase::Commit | Phase::Restore | Phase::Export);
             let files = if has_files { self.files.load(Ordering::Relaxed) } else { 0 };
             if files > 0 {
@@ -98,8 +98,8 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Tells something without tearing the bar.
-    fn tell(&self, message: std::fmt::Arguments<'_>) {
+    /// Prints a warning without breaking the bar.
+    fn print_note(&self, message: std::fmt::Arguments<'_>) {
         match &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
             Some((_, bar)) => bar.suspend(|| self.ui.warning(message)),
             None => self.ui.warning(message),
@@ -137,12 +137,12 @@ impl Observer for Progress<'_> {
     fn note(&self, note: Note<'_>) {
         match note {
             Note::Skipped { path, error } => {
-                self.tell(format_args!("skipped `{}`: {}", shown(path), chain(error)));
+                self.print_note(format_args!("skipped `{}`: {}", shown(path), chain(error)));
             }
             Note::Changing { path } => {
-                self.tell(format_args!("`{}` changed while it was read", shown(path)));
+                self.print_note(format_args!("`{}` changed while it was read", shown(path)));
             }
-            Note::AttributesUnread { path, error } => self.tell(format_args!(
+            Note::AttributesUnread { path, error } => self.print_note(format_args!(
                 "cannot read extended attributes of `{}`: {}",
                 shown(path),
                 chain(error)
@@ -150,66 +150,88 @@ impl Observer for Progress<'_> {
             Note::Reindexed { packs, damaged } => {
                 let packs = super::size::count(packs as u64, "pack");
                 let why = if damaged { "was damaged" } else { "was missing" };
-                self.tell(format_args!("the index {why}; rebuilt it from {packs}"));
+                self.print_note(format_args!("the index {why}; it was rebuilt from {packs}"));
             }
-            Note::PackUnreadable { error } => self.tell(format_args!("{}", chain(error))),
-            Note::ConditionsIgnored { location } => self.tell(format_args!(
-                "{location} does not keep to the conditions of writes: each push claims a branch \
-                 before it moves it, which takes more requests"
+            Note::PackUnreadable { error } => self.print_note(format_args!("{}", chain(error))),
+            Note::ConditionsIgnored { location } => self.print_note(format_args!(
+                "{location} does not support conditional writes: each push claims a branch before \
+                 it moves it, which takes more requests"
             )),
-            Note::PackCut { error } => self.tell(format_args!(
-                "{}: reading all files again to store what they still have; \
-                 `snap verify` lists what earlier snapshots have lost",
+            Note::PackTruncated { error } => self.print_note(format_args!(
+                "{}: reading all files again to store what they still contain; `snap verify` \
+                 lists what earlier snapshots lack",
                 chain(error)
             )),
-            Note::PacksLost { packs, first } => self.tell(format_args!(
+            Note::PacksLost { packs, first } => self.print_note(format_args!(
                 "the store has lost {}, such as {first}: reading all files again to store what \
-                 they still have; `snap verify` lists what earlier snapshots have lost",
+                 they still contain; `snap verify` lists what earlier snapshots lack",
                 super::size::count(packs as u64, "pack"),
             )),
-            Note::ParentInFuture { ahead_secs } => self.tell(format_args!(
-                "the commit before is dated {ahead_secs} s in the future: the clock is wrong now, \
-                 or it was wrong then; this commit has the time of the clock"
+            Note::ParentInFuture { ahead_secs } => self.print_note(format_args!(
+                "the previous commit is dated {ahead_secs} s in the future: the clock is or was \
+                 wrong; this commit has the time of the clock"
             )),
-            Note::FilesBusy { project } => self.tell(format_args!(
-                "waiting for another snap that reads or writes the files in {}",
+            Note::FilesBusy { project } => self.print_note(format_args!(
+                "waiting for another snap process that is reading or writing the files in {}",
                 super::text::line(project.as_os_str().as_bytes())
             )),
-            Note::BaseLost { tip } => self.tell(format_args!(
-                "the store does not know which commit the files here come from; \
-                 they count as those of {tip:.12}"
+            Note::PacksHeld { store } => self.print_note(format_args!(
+                "waiting for another snap process that is reading the packs in {}, before damaged \
+                 packs are moved to quarantine/",
+                super::text::line(store.as_os_str().as_bytes())
             )),
-            Note::SourcesLeft { branch, sources } => self.tell(format_args!(
-                "branch `{branch}` was made of {}, which this commit does not contain",
+            Note::QuarantineDelayed { store } => self.print_note(format_args!(
+                "damaged packs in {} were not moved, because another snap process is reading \
+                 packs there; the next `snap repair` moves them",
+                super::text::line(store.as_os_str().as_bytes())
+            )),
+            Note::BaseUnknown { tip } => self.print_note(format_args!(
+                "the store does not know which commit the files come from; using {tip:.12}"
+            )),
+            Note::BranchRecreated { branch, at } => self.print_note(format_args!(
+                "the file of branch `{branch}` was lost; recreated it at {at:.12} from its log"
+            )),
+            Note::SourcesDiffer { branch, sources } => self.print_note(format_args!(
+                "branch `{branch}` consisted of {}, which this commit does not contain",
                 super::text::line(sources.as_bytes())
             )),
-            Note::NotMade { noun, path, error } => {
-                self.tell(format_args!(
-                    "could not make {noun} `{}`: {}",
+            Note::NotCreated { noun, path, error } => {
+                self.print_note(format_args!(
+                    "could not create {noun} `{}`: {}",
                     shown(path),
                     chain(error)
                 ));
             }
             Note::NotApplied { what, path, error } => {
-                self.tell(format_args!("cannot set {what} of `{}`: {}", shown(path), chain(error)));
+                self.print_note(format_args!(
+                    "cannot set {what} of `{}`: {}",
+                    shown(path),
+                    chain(error)
+                ));
             }
-            Note::Kept { path, why } => self.tell(format_args!("kept `{}`: {why}", shown(path))),
+            Note::Kept { path, why } => {
+                self.print_note(format_args!("kept `{}`: {why}", shown(path)))
+            }
             Note::NotRemoved { path, error } => {
-                self.tell(format_args!("could not remove `{}`: {}", shown(path), chain(error)));
+                self.print_note(format_args!(
+                    "could not remove `{}`: {}",
+                    shown(path),
+                    chain(error)
+                ));
             }
-            Note::RenamesGivenUp { limit } => self.tell(format_args!(
-                "renames are not looked for: more than {} files came or went",
+            Note::RenameDetectionSkipped { limit } => self.print_note(format_args!(
+                "renames are not detected: more than {} files were added or removed",
                 super::size::grouped(limit as u64)
             )),
-            Note::ClaimHeld { name, location, patience_secs } => self.tell(format_args!(
-                "somebody else is moving {name} at {location}, or was cut off; waiting, for {} min \
-                 at most",
+            Note::RefClaimedElsewhere { name, location, patience_secs } => self.print_note(format_args!(
+                "another client is moving {name} at {location}, or was interrupted; waiting up to \
+                 {} min",
                 patience_secs / 60
             )),
             Note::TidyFailed { error } => {
-                self.tell(format_args!("tidying up failed, nothing is lost: {}", chain(error)));
+                self.print_note(format_args!("cleanup failed; nothing is lost: {}", chain(error)));
             }
-            other => self.tell(format_args!("{other:?}")),
+            other => self.print_note(format_args!("{other:?}")),
         }
     }
 
@@ -224,7 +246,7 @@ impl Drop for Progress<'_> {
     }
 }
 
-/// Whether what is waited for is a network, which may be silent for long.
+/// Returns true if the phase waits for a network, which may not advance for a long time.
 fn is_network(phase: Phase) -> bool {
     matches!(phase, Phase::Send | Phase::Receive)
 }
@@ -233,8 +255,8 @@ fn in_flight(network: &Network) -> String {
     super::size::count(network.in_flight(), "request")
 }
 
-/// Draws a bar again and again until it is taken away, also while nothing
-/// advances. A thread that cannot be had is no loss but this.
+/// Redraws a bar until it is removed, even if nothing advances. If the thread cannot be started,
+/// the bar is not animated.
 fn keep_drawn(bar: ProgressBar, network: Arc<Network>, silent: Duration) {
     let draw = move || {
         thread::sleep(silent);
@@ -281,7 +303,7 @@ fn style(phase: Phase, knows_total: bool) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// An error and its causes on one line.
+/// Formats an error and its causes on one line.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut shown = error.to_string();
     let mut cause = error.source();
@@ -296,7 +318,7 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     text::line(shown.as_bytes())
 }
 
-/// A path as it is told; the folder that others are relative to is a dot.
+/// Formats a path for a message; the root folder is a dot.
 fn shown(path: &Path) -> String {
     let bytes = path.as_os_str().as_encoded_bytes();
     match bytes.strip_prefix(b"./").unwrap_or(bytes) {

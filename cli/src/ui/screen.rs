@@ -1,17 +1,18 @@
-//! Whose the terminal is: ours, or a pager's.
+//! Tracks whether snap or a pager owns the terminal.
 
 use std::{
     io::{self, Write},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex,
         atomic::{AtomicBool, Ordering},
     },
 };
 
 use signal_hook::SigId;
+use snap_core::base::mutex::lock;
 
-/// Whose the terminal is. While a pager has it, nothing is drawn, talk is kept
-/// for later, and Ctrl-C is the pager's.
+/// The owner of the terminal. While a pager owns it, nothing is drawn, messages are held back, and
+/// Ctrl-C belongs to the pager.
 #[derive(Debug, Default)]
 pub(super) struct Screen {
     taken: AtomicBool,
@@ -19,12 +20,8 @@ pub(super) struct Screen {
     second: Mutex<Option<SigId>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Screen {
-    /// `second` is what a second Ctrl-C does.
+    /// Makes a screen; `second` is the action of a second Ctrl-C.
     pub(super) fn new(second: SigId) -> Self {
         Self { second: Mutex::new(Some(second)), ..Self::default() }
     }
@@ -33,17 +30,17 @@ impl Screen {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// A pager has it from now on.
+    /// Gives the terminal to a pager.
     pub(super) fn take(&self) {
         self.taken.store(true, Ordering::Relaxed);
-        // To end now would leave the pager without anything to read, and the
-        // shell without a terminal.
+        // If a second Ctrl-C ended this process now, the pager would have nothing to read, and the
+        // shell would lose its terminal.
         if let Some(second) = lock(&self.second).take() {
             signal_hook::low_level::unregister(second);
         }
     }
 
-    /// The pager is gone; what was kept is said.
+    /// Takes the terminal back, and prints the messages that were held back.
     pub(super) fn give_back(&self) {
         self.taken.store(false, Ordering::Relaxed);
         let held = std::mem::take(&mut *lock(&self.held));
@@ -52,7 +49,7 @@ impl Screen {
         }
     }
 
-    /// Says something on stderr, now or later.
+    /// Prints a message on stderr, now or after the pager.
     pub(super) fn say(&self, text: &str) {
         if self.is_taken() {
             lock(&self.held).push_str(text);

@@ -1,9 +1,9 @@
-//! Text from a store or a file system, made safe for a terminal.
+//! Escapes text from a store or a file system, so that it is safe for a terminal.
 
 use std::{borrow::Cow, fmt::Write};
 
-/// One line: control characters and line ends are written as escapes, bytes
-/// that are not UTF-8 as `\xNN`.
+/// Formats bytes as one line: escapes control characters and line ends, and writes bytes that are
+/// not UTF-8 as `\xNN`.
 pub(crate) fn line(bytes: &[u8]) -> String {
     let mut shown = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -16,8 +16,7 @@ pub(crate) fn line(bytes: &[u8]) -> String {
     shown
 }
 
-/// A word of a command that a user may paste into a shell: quoted, unless it
-/// needs no quotes.
+/// Formats a word of a command that a user can paste into a shell, with quotes if needed.
 pub(crate) fn word(bytes: &[u8]) -> String {
     let shown = line(bytes);
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+=,#".contains(c);
@@ -27,7 +26,7 @@ pub(crate) fn word(bytes: &[u8]) -> String {
     }
 }
 
-/// Several lines: line ends and tabs stay.
+/// Formats several lines: keeps line ends and tabs.
 pub(crate) fn lines(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -36,14 +35,14 @@ pub(crate) fn lines(text: &str) -> String {
     shown
 }
 
-/// One line in which tabs stay, without its end.
+/// Formats one line without its end, and keeps tabs.
 pub(crate) fn row(bytes: &[u8]) -> String {
     let parts: Vec<String> = bytes.split(|byte| *byte == b'\t').map(line).collect();
     parts.join("\t")
 }
 
-/// JSON with escapes for all that steers a terminal. JSON itself escapes only
-/// the control characters of ASCII.
+/// Escapes characters in JSON that control a terminal. JSON itself only escapes the control
+/// characters of ASCII.
 pub(crate) fn json(json: &str) -> Cow<'_, str> {
     if !json.chars().any(steers) {
         return Cow::Borrowed(json);
@@ -63,10 +62,10 @@ fn push(shown: &mut String, c: char) {
     if steers(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
 }
 
-/// Returns whether a character changes what a terminal shows of others.
+/// Returns true if a character changes how a terminal shows other characters.
 fn steers(c: char) -> bool {
-    // Direction marks can make a name read as another one; two separators are
-    // line ends to some terminals.
+    // Direction marks can make a name look like another one. Some terminals treat two of the
+    // separators as line ends.
     let misleads = matches!(
         c,
         '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'

@@ -1,5 +1,4 @@
-//! Times as people write and read them: local on a terminal and in text. In JSON
-//! they are [RFC 3339 in UTC](Time::rfc3339).
+//! Parses and formats times for users: in local time. JSON has [RFC 3339 in UTC](Time::rfc3339).
 
 use jiff::{
     Timestamp, ToSpan,
@@ -9,7 +8,7 @@ use jiff::{
 };
 use snap_core::base::time::Time;
 
-/// Local time, such as `2026-11-21 09:05:07 +01:00`.
+/// Formats a time as local time, such as `2026-11-21 09:05:07 +01:00`.
 pub(crate) fn local(time: Time) -> String {
     let shown = timestamp(time).and_then(|stamp| {
         strtime::format("%Y-%m-%d %H:%M:%S %:z", &stamp.to_zoned(TimeZone::system())).ok()
@@ -17,16 +16,16 @@ pub(crate) fn local(time: Time) -> String {
     shown.unwrap_or_else(|| format!("{} s", time.secs))
 }
 
-/// Which moment a date without a time stands for.
+/// The moment that a date without a time means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Day {
-    /// Its first one.
+    /// The first moment of the day.
     Start,
-    /// Its last one.
+    /// The last moment of the day.
     End,
 }
 
-/// Parses a date, a time or a word; a date stands for the end of that day.
+/// Parses a date, a time or a word; a date means the end of that day.
 pub(crate) fn parse(text: &str, now: Time) -> Option<Time> {
     parse_for(Day::End, text, now)
 }
@@ -64,7 +63,7 @@ pub(crate) fn parse_for(day: Day, text: &str, now: Time) -> Option<Time> {
     }
 }
 
-/// Parses RFC 3339 with an offset: one moment, whatever the time zone.
+/// Parses RFC 3339 with an offset, which does not depend on the time zone.
 pub(crate) fn parse_exact(text: &str) -> Option<Time> {
     text.parse::<Timestamp>().ok().map(time)
 }
@@ -73,7 +72,7 @@ fn start_of(day: Date) -> Option<Time> {
     Some(time(day.to_zoned(TimeZone::system()).ok()?.timestamp()))
 }
 
-/// The last nanosecond of a day.
+/// Returns the last nanosecond of a day.
 fn end_of(day: Date) -> Option<Time> {
     let next = day.tomorrow().ok()?.to_zoned(TimeZone::system()).ok()?;
     Some(time(next.timestamp().checked_sub(1.nanosecond()).ok()?))

@@ -1,10 +1,9 @@
 //! Typed ids: a BLAKE3-256 digest whose type says what it names.
 //!
-//! There is no conversion between two kinds of id, so a tree id handed to
-//! something that wants a commit id does not compile. What the store keeps is
-//! found by [`ObjectId`], the digest without its kind; a typed id turns into
-//! one with [`Id::object`], and nothing turns back without saying so
-//! ([`Id::from_object`]).
+//! There is no conversion between two kinds of id, so passing a tree id where a commit
+//! id is expected does not compile. The store finds objects by [`ObjectId`], which is
+//! the digest without its kind. [`Id::object`] converts a typed id to it. The way back
+//! must be explicit: [`Id::from_object`].
 //!
 //! Text form: 64 lower-case hex digits; `{id:.12}` prints the first twelve.
 //! Stored form: the 32 digest bytes.
@@ -24,13 +23,13 @@ pub const TREE_CONTEXT: &str = "snap 2026-11-21 tree v1";
 /// Derive-key context of commit ids.
 pub const COMMIT_CONTEXT: &str = "snap 2026-11-21 commit v1";
 
-/// What an id can name. Implemented by empty marker types only.
-pub trait Named {
+/// A kind of thing that an id can name. Only empty marker types implement it.
+pub trait IdKind {
     /// Noun for messages, such as "tree".
     const NOUN: &'static str;
 }
 
-/// Digest that names one `K`.
+/// A digest that names one `K`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id<K> {
     digest: [u8; 32],
@@ -43,7 +42,7 @@ macro_rules! named {
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $marker {}
 
-        impl Named for $marker {
+        impl IdKind for $marker {
             const NOUN: &'static str = $noun;
         }
 
@@ -64,18 +63,18 @@ impl<K> Id<K> {
         Self { digest, names: PhantomData }
     }
 
-    /// The digest.
+    /// Returns the digest.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.digest
     }
 
-    /// The same digest without its kind, for looking it up.
+    /// Returns the same digest without its kind, for a lookup.
     pub const fn object(self) -> ObjectId {
         Id::from_bytes(self.digest)
     }
 
-    /// Takes an object's id as that of a `K`; what is read under it is still
-    /// checked as one.
+    /// Converts an object's id to the id of a `K`. **Not** checked: that the object is
+    /// one; its bytes are checked when they are read.
     pub const fn from_object(id: ObjectId) -> Self {
         Self::from_bytes(id.digest)
     }
@@ -110,13 +109,13 @@ impl<K> fmt::Display for Id<K> {
     }
 }
 
-impl<K: Named> fmt::Debug for Id<K> {
+impl<K: IdKind> fmt::Debug for Id<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {self:.12}", K::NOUN)
     }
 }
 
-impl<K: Named> FromStr for Id<K> {
+impl<K: IdKind> FromStr for Id<K> {
     type Err = ParseIdError;
 
     fn from_str(text: &str) -> Result<Self, ParseIdError> {
@@ -128,7 +127,7 @@ impl<K: Named> FromStr for Id<K> {
     }
 }
 
-/// Text that was meant to be an id.
+/// The error for text that is not an id.
 #[derive(Debug, thiserror::Error)]
 #[error("`{text}` is not a {noun} id: expected 64 lower-case hex digits")]
 pub struct ParseIdError {
@@ -136,19 +135,19 @@ pub struct ParseIdError {
     text: String,
 }
 
-/// The start of an id in hex, as people type it.
+/// The first hex digits of an id, as users type them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Prefix {
+pub struct IdPrefix {
     digits: String,
     low: [u8; 32],
     high: [u8; 32],
 }
 
-impl Prefix {
-    /// Fewest digits that are taken for an id.
+impl IdPrefix {
+    /// Minimum number of digits. Shorter text is not taken for an id.
     pub const MIN_DIGITS: usize = 4;
 
-    /// Parses 4 to 64 hex digits; `None` when `text` is anything else.
+    /// Parses 4 to 64 hex digits. Returns `None` when `text` is anything else.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.to_ascii_lowercase();
         let fits = (Self::MIN_DIGITS..=64).contains(&digits.len());
@@ -163,12 +162,12 @@ impl Prefix {
         Some(Self { low: bound("0")?, high: bound("f")?, digits })
     }
 
-    /// The smallest and the largest digest that start like this.
+    /// Returns the smallest and the largest digest with this prefix.
     pub const fn bounds(&self) -> (&[u8; 32], &[u8; 32]) {
         (&self.low, &self.high)
     }
 
-    /// The digits.
+    /// Returns the digits in lower case.
     pub fn as_str(&self) -> &str {
         &self.digits
     }
@@ -204,10 +203,10 @@ mod tests {
 
     #[test]
     fn a_prefix_spans_all_ids_that_start_with_it() {
-        let prefix = Prefix::parse("AB12c").unwrap();
+        let prefix = IdPrefix::parse("AB12c").unwrap();
         let (low, high) = prefix.bounds();
         assert_eq!((low[2], high[2]), (0xc0, 0xcf));
-        assert!(Prefix::parse("abc").is_none());
-        assert!(Prefix::parse("main").is_none());
+        assert!(IdPrefix::parse("abc").is_none());
+        assert!(IdPrefix::parse("main").is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! An I/O error that knows what was done to which path.
+//! An I/O error with the action that failed and its path.
 
 use std::{
     io,
@@ -7,25 +7,25 @@ use std::{
 
 use crate::base::kind::ErrorKind;
 
-/// A system call on a path that failed.
+/// A failed system call on a path.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}", path.display())]
 pub struct PathError {
-    /// Verb for the message, such as "read".
+    /// A verb for the message, such as "read".
     pub action: &'static str,
-    /// What it was done to.
+    /// The file or folder.
     pub path: PathBuf,
-    /// What the system said.
+    /// The error of the system call.
     pub source: io::Error,
 }
 
 impl PathError {
-    /// What a caller can do about it.
+    /// Returns what the caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         ErrorKind::of_io(&self.source)
     }
 
-    /// A closure for `map_err` that adds `action` and `path`.
+    /// Returns a closure for `map_err` that adds `action` and `path` to an error.
     pub fn when<E: Into<io::Error>>(
         action: &'static str,
         path: impl AsRef<Path>,
@@ -33,12 +33,12 @@ impl PathError {
         move |source| Self { action, path: path.as_ref().to_owned(), source: source.into() }
     }
 
-    /// Whether the disk, or what this user may have of it, is full.
+    /// Returns true if the disk or the user's quota is full.
     pub fn is_full(&self) -> bool {
         matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
     }
 
-    /// Whether the path did not exist.
+    /// Returns true if the path did not exist.
     pub fn is_not_found(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound
     }

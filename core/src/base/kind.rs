@@ -1,6 +1,6 @@
-//! What a caller can do about an error, whatever layer it comes from.
+//! The kinds of errors, the same for all layers: what a caller can do about an error.
 //!
-//! Retry, exit code and HTTP status are decided from the kind alone.
+//! Retries, exit codes and HTTP statuses depend on the kind alone.
 
 use std::io;
 
@@ -8,28 +8,28 @@ use std::io;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// It is not there.
+    /// The object does not exist.
     NotFound,
-    /// Something else is already there, or has changed meanwhile.
+    /// An object with this name already exists, or has changed meanwhile.
     Exists,
     /// Stored bytes are not what they should be.
     Damaged,
-    /// Somebody else holds a lock.
+    /// Another process holds a lock.
     Locked,
-    /// Permission is missing, or the place is read-only.
+    /// A permission is missing, or the file system is read-only.
     Denied,
-    /// The storage below failed; a retry may help.
+    /// The storage failed; a retry may help.
     Unavailable,
-    /// A newer version, or something this build cannot do.
+    /// A newer version wrote the data, or this build lacks the feature.
     Unsupported,
     /// The user asked to stop.
     Interrupted,
-    /// The request itself makes no sense.
+    /// The request is not valid.
     Invalid,
 }
 
 impl ErrorKind {
-    /// Sorts an I/O error into a kind.
+    /// Returns the kind of an I/O error.
     pub fn of_io(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotFound => Self::NotFound,

@@ -1,228 +1,266 @@
-//! Every ceiling, with its reason. A length that comes from outside is checked
-//! against one of these before anything is allocated for it.
+//! All limits, each with its reason. A length from outside is compared with its limit
+//! before memory is allocated for it.
 
-/// Longest entry name: what Linux file systems allow.
+use std::time::Duration;
+
+/// Length of an entry name: the limit of Linux file systems.
 pub const NAME_BYTES: usize = 255;
 
-/// Longest symlink target: `PATH_MAX` on Linux.
+/// Length of a symlink target: `PATH_MAX` on Linux.
 pub const SYMLINK_BYTES: usize = 4096;
 
-/// Extended attributes of one entry: what ext4 and XFS allow for one value,
-/// times sixteen.
+/// Extended attributes of one entry, together: 16 times the limit of ext4 and XFS for
+/// one value.
 pub const XATTR_TOTAL_BYTES: usize = 1 << 20;
 
 /// Number of extended attributes of one entry.
 pub const XATTRS: usize = 4096;
 
-/// Levels of folders in a tree. `PATH_MAX / 2`: no path deeper than that can
-/// be named to the system in one call.
+/// Levels of folders in a tree: `PATH_MAX / 2`. A deeper path cannot be passed to a
+/// system call.
 pub const DEPTH: usize = 2048;
 
-/// Distinct owners in one tree node: one for each entry at most.
+/// Distinct owners in one tree node: at most one for each entry.
 pub const OWNERS: usize = TREE_NODE_ENTRIES;
 
-/// Entries of one tree node; a larger directory is split. With 255-byte names
-/// and without xattrs a full node stays near 5 MiB.
+/// Entries of one tree node; a larger directory is split. A full node with 255-byte
+/// names and without xattrs is about 5 MiB.
 pub const TREE_NODE_ENTRIES: usize = 16_384;
 
-/// One encoded tree node. An entry is at most 1.01 MiB; a node is closed once
-/// it holds more than [`TREE_NODE_TARGET_BYTES`].
+/// Length of an encoded tree node. An entry takes at most 1.01 MiB, and a node is
+/// closed when it holds more than [`TREE_NODE_TARGET_BYTES`].
 pub const TREE_NODE_BYTES: usize = 8 << 20;
 
-/// A node that grows beyond this is closed even without a boundary name.
+/// Size from which on a tree node is closed even without a boundary name.
 pub const TREE_NODE_TARGET_BYTES: usize = 2 << 20;
 
-/// Levels of nodes in one split directory: 16,384³ entries are beyond any
-/// file system.
+/// Levels of nodes above the leaves of one split directory. Two levels already hold
+/// 16,384³ entries, more than any file system allows.
 pub const TREE_NODE_LEVELS: u8 = 4;
 
-/// One encoded commit, message and labels included.
+/// Length of an encoded commit, including its message and labels.
 pub const COMMIT_BYTES: usize = 1 << 20;
 
-/// Extended attributes of the root folder, which lie in the commit itself and
-/// must leave room for its message and its labels.
+/// Extended attributes of the root folder, together. They are part of the commit and
+/// must leave room for its message and labels.
 pub const ROOT_XATTR_BYTES: usize = COMMIT_BYTES / 4;
 
-/// Parents of a commit.
+/// Number of parents of a commit.
 pub const PARENTS: usize = 256;
 
-/// Labels of a commit.
+/// Number of labels of a commit.
 pub const LABELS: usize = 1024;
 
-/// Different rule sets that a commit records: one for each way in which its
-/// paths were updated since a commit of everything.
+/// Number of different rule sets of a commit: one for each set of ignore options that
+/// was used since the last complete commit.
 pub const RULE_SETS: usize = 64;
 
-/// Patterns of one rule set; together with everything else they must fit in
-/// [`COMMIT_BYTES`].
+/// Patterns of one rule set. The rest of the commit must also fit in [`COMMIT_BYTES`].
 pub const PATTERNS: usize = 16_384;
 
-/// Source paths that a commit records.
+/// Number of source paths that a commit records.
 pub const SOURCES: usize = 4096;
 
-/// Bytes of matches that a search holds at a time, about: 200,000 paths with one
-/// version each. With more, it goes through the history again.
+/// Approximate memory for the matches of a search: 200,000 paths with one version each.
+/// A search with more matches reads the history again.
 pub const FIND_BYTES: usize = 96 << 20;
 
-/// Unread paths that a commit records: enough for what a user looks through.
+/// Number of unread paths that a commit records: more than a user would read through.
 pub const UNREAD_PATHS: usize = 1024;
 
-/// Bytes of those paths: an eighth of [`COMMIT_BYTES`], so that they never
-/// keep a commit from being stored.
+/// Total length of these paths: an eighth of [`COMMIT_BYTES`], so that they never make
+/// a commit too large to store.
 pub const UNREAD_BYTES: usize = COMMIT_BYTES / 8;
 
-/// Bytes of a frame before compression. Bounds what one reader allocates on
-/// the word of a pack.
+/// Length of a frame before compression. This bounds the memory that a reader allocates
+/// for the length field of a frame.
 pub const FRAME_RAW_BYTES: usize = 16 << 20;
 
-/// Bytes of a frame as stored: zstd's worst case on [`FRAME_RAW_BYTES`].
+/// Length of a stored frame: zstd's worst case for [`FRAME_RAW_BYTES`].
 pub const FRAME_STORED_BYTES: usize = FRAME_RAW_BYTES + (FRAME_RAW_BYTES >> 8) + 1024;
 
-/// A frame of small contents is closed at this size: `docs/decisions/0002`.
+/// Size at which a frame of small contents is closed; see `docs/decisions/0002`.
 pub const SMALL_FRAME_BYTES: usize = 2 << 20;
 
-/// Chunks of a large file share a frame up to this size.
+/// Size up to which chunks of a large file share a frame.
 pub const LARGE_FRAME_BYTES: usize = 4 << 20;
 
-/// A metadata frame is closed at this size: a reader of one tree expands no
-/// more than this.
+/// Size at which a metadata frame is closed. Reading one tree decompresses at most this
+/// much.
 pub const META_FRAME_BYTES: usize = 256 << 10;
 
-/// Files up to this size are one blob; larger ones are cut.
+/// Size up to which a file is stored as one blob. Larger files are cut into chunks.
 pub const WHOLE_FILE_BYTES: u64 = 1 << 20;
 
-/// Frames of one pack.
+/// Number of frames in one pack.
 pub const PACK_FRAMES: usize = 1 << 20;
 
-/// Objects of one pack: the footer of a full one is 37 MiB.
+/// Number of objects in one pack. The footer of a full pack is 37 MiB.
 pub const PACK_OBJECTS: usize = 1 << 20;
 
-/// Damaged objects of one pack that the shadow table names one by one: 128 KiB
-/// of ids. Beyond that the whole pack is shadowed.
+/// Number of damaged objects of one pack that the shadow table lists individually: 128
+/// KiB of ids. If there are more, the whole pack is shadowed.
 pub const SHADOW_OBJECTS: usize = 1 << 12;
 
-/// The shadow table of a store: more than 500 packs that each name
+/// Length of a store's shadow table: room for more than 500 packs that each list
 /// [`SHADOW_OBJECTS`] objects.
 pub const SHADOW_BYTES: u64 = 64 << 20;
 
-/// Header extension of a pack (a bundle's commit and prerequisites).
+/// Length of the file with the times of pack checks: a line of at most 150 bytes for
+/// each of 450,000 packs. A rolling check reads any further packs every time.
+pub const CHECK_LOG_BYTES: u64 = 64 << 20;
+
+/// Length of the header extension of a pack, which holds a bundle's commit and
+/// prerequisites.
 pub const PACK_EXTENSION_BYTES: usize = 16 << 20;
 
-/// Packs of one bundle: of full ones, 16 TiB. A reader holds 16 bytes for each.
+/// Number of packs in one bundle: 16 TiB of full packs. A reader keeps 16 bytes for
+/// each.
 pub const BUNDLE_PACKS: usize = 1 << 18;
 
-/// Prerequisites of a bundle; half of what fits in [`PACK_EXTENSION_BYTES`].
+/// Number of prerequisites of a bundle: half of what fits in [`PACK_EXTENSION_BYTES`].
 pub const PREREQUISITES: usize = 1 << 18;
 
-/// Objects of a bundle whose index is held in memory (12 MiB) when it is read
-/// in place; that of a larger one is written to a scratch folder.
+/// Number of objects of a bundle whose index is kept in memory (12 MiB) when the bundle
+/// is read in place. The index of a larger bundle goes to a scratch folder.
 pub const BUNDLE_INDEX_OBJECTS: u64 = 1 << 18;
 
-/// Longest pack that a bundle may announce: what a writer makes stays below an
-/// eighth of it.
+/// Length of a pack in a bundle. Writers make packs of less than an eighth of this.
 pub const PACK_BYTES: u64 = 1 << 30;
 
-/// A pack is closed once its frames hold this much. Large enough that a push
-/// of a GiB is tens of requests, small enough that merging one is short.
+/// Size of its frames at which a pack is closed. A push of 1 GiB then takes tens of
+/// requests, and merging one pack is still quick.
 pub const PACK_TARGET_BYTES: u64 = 64 << 20;
 
-/// A pack is closed once its frames come to this, expanded, however well they
-/// compress: what follows 256 times shorter fills a pack of
-/// [`PACK_TARGET_BYTES`] all the same.
+/// Raw size of its frames at which a pack is closed, however well they compress. A pack
+/// reaches [`PACK_TARGET_BYTES`] first unless its frames shrink to less than 1/256.
 pub const PACK_RAW_TARGET_BYTES: u64 = 16 << 30;
 
-/// Bytes of a pack that is taken in, expanded: four times what a writer makes. A
-/// minute for one processor, however short the pack is; zstd alone would make
-/// terabytes of 100 MB.
+/// Raw size of a received pack: four times what a writer makes. Decompressing it takes
+/// one core about a minute, however short the pack is. Without this limit, zstd could
+/// make terabytes out of 100 MB.
 pub const PACK_RAW_BYTES: u64 = 64 << 30;
 
-/// Metadata frames that wait in memory for the end of their pack; beyond
-/// this the pack is closed early.
+/// Metadata frames that wait in memory for the end of their pack. Beyond this, the pack
+/// is closed early.
 pub const PENDING_META_BYTES: usize = 12 << 20;
 
-/// Objects that wait in memory for the end of their pack.
+/// Number of objects that wait in memory for the end of their pack.
 pub const PENDING_OBJECTS: usize = 1 << 18;
 
-/// Largest chunk a store may be configured to: a chunk must fit in a frame.
+/// Length of the largest chunk that a store may be configured to. A chunk must fit in a
+/// frame.
 pub const CHUNK_BYTES: usize = 8 << 20;
 
-/// Entries of a chunk list, or of one part of it. One part is 590 KB.
+/// Entries of a chunk list, or of one part of a long list. One part is 590 KB.
 pub const CHUNK_LIST_ENTRIES: usize = 16_384;
 
-/// Parts of a chunk list: 1,024 parts of 16,384 chunks of 1 MiB are 16 TiB, the
-/// largest file of ext4; a reader that wants all of them at once holds 600 MB for
-/// that, one that goes part by part 600 KB.
+/// Number of parts of a chunk list. 1,024 parts of 16,384 chunks of 1 MiB are 16 TiB,
+/// the largest file of ext4. A reader of all parts at once needs 600 MB of memory, a
+/// reader of one part at a time 600 KB.
 pub const CHUNK_LIST_PARTS: usize = 1024;
 
-/// What a chunk counts for at least when it is reckoned how much work a list is
-/// to check: finding and reading it takes about as long as hashing so many bytes.
+/// Minimum cost of one chunk when the work of checking a list is estimated. Finding and
+/// reading a chunk takes about as long as hashing this many bytes.
 pub const CHUNK_WORK_BYTES: u64 = 64 << 10;
 
-/// Records of one table file (index segment or stat cache).
+/// Number of records of one table file (an index segment or the stat cache).
 pub const TABLE_RECORDS: u64 = 1 << 32;
 
-/// Bytes of a table's own metadata: 16,384 pack names are 512 KiB.
+/// Length of the metadata of a table: 16,384 pack ids are 512 KiB.
 pub const TABLE_META_BYTES: usize = 16 << 20;
 
-/// A ref file: an id, a nonce, an epoch, and about 200 former tips that a later
-/// version may keep there; or one name.
+/// Length of a ref file: an id, a nonce, an epoch, and about 200 former tips, which a
+/// later version may store there; or one name.
 pub const REF_BYTES: usize = 16 << 10;
 
 /// Length of a branch or tag name.
 pub const REF_NAME_BYTES: usize = 200;
 
-/// Bytes at the end of a ref log that are read: some 200,000 changes.
+/// Length of the part at the end of a ref log that is read: about 200,000 changes.
 pub const REF_LOG_BYTES: u64 = 64 << 20;
 
-/// The list of packs that the stat cache relies on: more than 500,000.
-pub const RELIED_BYTES: u64 = 64 << 20;
+/// Length of the list of packs that the stat cache relies on: room for more than
+/// 500,000.
+pub const TRUSTED_PACKS_BYTES: u64 = 64 << 20;
 
-/// The paths of a partial clone's scope: more than a command line can name.
+/// Length of a file in the mirror of a remote, such as the list of its packs: room for about a
+/// million packs.
+pub const MIRROR_FILE_BYTES: u64 = 64 << 20;
+
+/// Length of the list of paths in a partial clone: more than fits on a command line.
 pub const SCOPE_BYTES: u64 = 4 << 20;
 
-/// Store configuration file.
+/// Length of the store's configuration file.
 pub const CONFIG_BYTES: u64 = 1 << 20;
 
-/// A file of the index of a store elsewhere. No push writes more than a few MiB,
-/// unless one pack alone says more of itself: at most [`PACK_EXTENSION_BYTES`],
-/// 24 bytes for each of [`PACK_FRAMES`] and 37 for each of [`PACK_OBJECTS`], 77
-/// MiB. With it are the smaller files that are merged, 8 MiB at most.
+/// Length of one index file of a remote store. A push writes at most a few MiB, unless
+/// a single pack has more index data. One pack has at most [`PACK_EXTENSION_BYTES`], 24
+/// bytes for each of [`PACK_FRAMES`] and 37 bytes for each of [`PACK_OBJECTS`],
+/// together 77 MiB. Smaller index files that are merged with it add at most 8 MiB.
 pub const REMOTE_INDEX_BYTES: u64 = 96 << 20;
 
-/// What a service may reply beside objects, such as one page of a listing: 1,000
-/// keys in a bucket are below 2 MiB, and a share lists a folder of 60,000 files.
+/// Length of a service's reply that is not an object, such as one page of a listing.
+/// 1,000 keys of a bucket take less than 2 MiB; a share may list a folder of 60,000
+/// files.
 pub const REPLY_BYTES: u64 = 64 << 20;
 
-/// Objects that are listed with one prefix elsewhere: a million packs of 64 MiB are 64 TiB, and
-/// what is known of so many takes 130 MiB. A service that lists more has no end.
+/// Number of remote objects listed under one prefix. A million packs of 64 MiB are 64 TiB, and what
+/// snap keeps about them takes 130 MiB. A longer listing is treated as endless.
 pub const LISTED_OBJECTS: usize = 1 << 20;
 
-/// An ignore file; a larger one is not one.
+/// Length of an ignore file. Anything larger is not an ignore file.
 pub const IGNORE_FILE_BYTES: u64 = 4 << 20;
 
-/// Decoded frames that a reader keeps: a restore reads a frame once, so this
-/// serves trees and chunk lists.
+/// Length of a pattern of an ignore file, an option or a search: `PATH_MAX` on Linux. A
+/// longer pattern without wildcards matches no path.
+pub const PATTERN_BYTES: usize = 4096;
+
+/// Wildcards of one pattern: runs of `*`, and each `?`, `[` and `{`. The cost of reading
+/// a pattern is its length times the number of its brackets.
+pub const PATTERN_WILDCARDS: usize = 256;
+
+/// Wildcards of all patterns of one ignore file. Building a matcher for more of them takes
+/// seconds and more memory than the `globset` crate allows.
+pub const IGNORE_FILE_WILDCARDS: usize = 1 << 16;
+
+/// Levels of nested braces in the pattern of a search. The `globset` crate recurses on
+/// each level, and the regular expressions that it builds support 250 levels.
+pub const PATTERN_BRACES: usize = 16;
+
+/// Size of the cache of decompressed frames. It serves trees and chunk lists; a restore
+/// reads each data frame only once.
 pub const FRAME_CACHE_BYTES: usize = 16 << 20;
 
-/// Pack files kept open for reading.
+/// Number of pack files that are kept open for reading.
 pub const OPEN_PACKS: usize = 256;
 
-/// Retries of a ref update that lost a race.
+/// Number of times that a read or a listing starts again because packs were merged meanwhile.
+pub const MERGE_RETRIES: usize = 16;
+
+/// Number of retries of a ref update that lost a race.
 pub const REF_RETRIES: usize = 64;
 
-/// Files that a comparison considers as halves of renames; beyond that they
-/// show as removed and added. More than anybody looks through.
+/// Number of files that a comparison considers for rename detection. More files than
+/// this appear as removed and added; no user reads through that many.
 pub const RENAME_CANDIDATES: usize = 50_000;
 
-/// What such files, and the changes between them, may take in memory.
+/// Memory for these files and for the changes that wait for them.
 pub const RENAME_BYTES: usize = 48 << 20;
 
-/// Pairs of folders whose differences `stats` keeps the sums of: about 12 MiB.
+/// Number of pairs of folders for which `stats` keeps the sums of differences: about 12
+/// MiB.
 pub const COMPARED_FOLDERS: usize = 1 << 16;
 
-/// Results of folders that a comparison may be ahead of what it hands out:
-/// about 400 bytes each.
+/// Number of folder results by which a comparison may run ahead of its output: about
+/// 400 bytes each.
 pub const DIFF_AHEAD: usize = 1 << 14;
 
-/// A larger file is said to differ, but not how: both sides are held in memory.
+/// Length up to which the differences in a file are shown: both sides are held in
+/// memory.
 pub const DIFF_FILE_BYTES: u64 = 8 << 20;
+
+/// Time for comparing two files line by line. Contents of [`DIFF_FILE_BYTES`] with few
+/// changes take less than a second. Without this limit, two such files with few distinct
+/// lines would take minutes.
+pub const DIFF_FILE_TIME: Duration = Duration::from_secs(5);

@@ -1,13 +1,14 @@
-//! Layer 1: ids, names, limits, error kinds, time, numbers and the observer.
+//! Layer 1: ids, names, limits, error kinds, time, numbers, locks and the observer.
 //!
-//! Everything above imports from here; this imports nothing of ours.
+//! Every other layer imports from this one. It imports no other layer.
 
-pub mod close;
 pub mod id;
 pub mod io;
 pub mod kind;
 pub mod limits;
+pub mod mutex;
 pub mod name;
 pub mod number;
 pub mod observe;
+pub mod suggestions;
 pub mod time;

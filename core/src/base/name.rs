@@ -1,19 +1,19 @@
-//! Names of directory entries, as bytes, that cannot climb.
+//! Names of directory entries that cannot lead out of their folder.
 //!
-//! An [`EntryName`] is one component of a path: 1 to 255 bytes, no `/`, no
-//! NUL, not `.` and not `..`. Whatever comes from storage becomes one of these
-//! before anything else is done with it. It need not be UTF-8.
+//! An [`EntryName`] is one component of a path: 1 to 255 bytes, no `/`, no NUL, not `.`
+//! and not `..`. It need not be UTF-8. A name that comes from storage becomes an
+//! `EntryName` before it is used.
 
 use std::{ffi::OsStr, fmt, os::unix::ffi::OsStrExt};
 
 use crate::base::limits;
 
-/// One checked path component.
+/// A checked path component.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryName(Box<[u8]>);
 
 impl EntryName {
-    /// Checks `bytes`.
+    /// Checks `bytes` and makes a name of them.
     ///
     /// # Errors
     /// [`NameError`] says which rule they break.
@@ -22,18 +22,18 @@ impl EntryName {
         Ok(Self(bytes.into()))
     }
 
-    /// The bytes.
+    /// Returns the bytes of the name.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The name as the system takes it.
+    /// Returns the name as an `OsStr`.
     pub fn as_os_str(&self) -> &OsStr {
         OsStr::from_bytes(&self.0)
     }
 }
 
-/// Checks one path component without keeping it.
+/// Checks one path component.
 ///
 /// # Errors
 /// [`NameError`] says which rule it breaks.
@@ -48,25 +48,25 @@ pub fn check(bytes: &[u8]) -> Result<(), NameError> {
     }
 }
 
-/// Why bytes are not the name of a directory entry.
+/// Why bytes are not a valid entry name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    /// No bytes at all.
+    /// It is empty.
     #[error("an entry name is empty")]
     Empty,
-    /// `.` or `..`.
+    /// It is `.` or `..`.
     #[error("an entry name is `.` or `..`")]
     Dots,
-    /// Contains `/`.
+    /// It contains `/`.
     #[error("an entry name contains a slash")]
     Slash,
-    /// Contains NUL.
+    /// It contains NUL.
     #[error("an entry name contains a NUL byte")]
     Nul,
-    /// Longer than [`limits::NAME_BYTES`].
-    #[error("an entry name has {bytes} bytes, more than 255")]
+    /// It is longer than [`limits::NAME_BYTES`].
+    #[error("an entry name has {bytes} bytes; the limit is 255")]
     TooLong {
-        /// Its length.
+        /// Its length in bytes.
         bytes: usize,
     },
 }

@@ -1,15 +1,15 @@
-//! Sizes and counts as people read them.
+//! Formatting of sizes and counts for people.
 
 use std::fmt;
 
-/// Shows a number of bytes, such as `1.2 MiB`.
+/// Displays a number of bytes, such as `1.2 MiB`.
 #[derive(Clone, Copy, Debug)]
-pub struct Size(
-    /// How many.
+pub struct ByteCount(
+    /// The number of bytes.
     pub u64,
 );
 
-impl fmt::Display for Size {
+impl fmt::Display for ByteCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
         if self.0 < 1024 {
@@ -17,7 +17,7 @@ impl fmt::Display for Size {
         }
         let mut size = self.0 as f64 / 1024.0;
         let mut unit = 0;
-        // 1,023.96 KiB would be shown as 1024.0.
+        // 1,023.95 KiB or more would be rounded to 1024.0, so the next unit is used.
         while size >= 1023.95 && unit + 1 < UNITS.len() {
             size /= 1024.0;
             unit += 1;
@@ -26,8 +26,8 @@ impl fmt::Display for Size {
     }
 }
 
-/// Shows a number with its noun: `1 file`, `1,204 files`, `2 entries`,
-/// `3 branches`.
+/// Formats a number with its noun in the right form: `1 file`, `1,204 files`, `2
+/// entries`, `3 branches`.
 pub fn count(number: u64, noun: &str) -> String {
     let shown = grouped(number);
     let stem = noun.strip_suffix('y').filter(|stem| !stem.ends_with(['a', 'e', 'o', 'u']));
@@ -39,7 +39,7 @@ pub fn count(number: u64, noun: &str) -> String {
     }
 }
 
-/// A number with its thousands divided.
+/// Formats a number with a comma between groups of three digits.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut shown = String::new();
@@ -66,9 +66,9 @@ mod tests {
             (5 << 30, "5.0 GiB"),
             (u64::MAX, "16.0 EiB"),
         ] {
-            assert_eq!(Size(bytes).to_string(), shown);
+            assert_eq!(ByteCount(bytes).to_string(), shown);
         }
-        assert_eq!(format!("{:>8}|{:<5}|", Size(1536), Size(7)), " 1.5 KiB|7 B  |");
+        assert_eq!(format!("{:>8}|{:<5}|", ByteCount(1536), ByteCount(7)), " 1.5 KiB|7 B  |");
         assert_eq!(count(1, "file"), "1 file");
         assert_eq!(count(1_234_567, "entry"), "1,234,567 entries");
         assert_eq!((count(2, "day"), count(2, "branch")), ("2 days".into(), "2 branches".into()));

@@ -1,200 +1,214 @@
-//! How an operation tells its caller what it is doing.
+//! The observer: how an operation reports progress, notes and cancellation.
 //!
-//! One trait, passed down; no globals. Core never prints.
+//! One trait that is passed down, no globals. Core never prints.
 
 use std::path::Path;
 
 use crate::base::id::{CommitId, PackId};
 
-/// A part of an operation, for progress.
+/// A phase of an operation, for progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Phase {
-    /// Rebuilding the index from packs; counts packs.
+    /// Index packs; counts packs.
     Index,
-    /// Reading the files to be committed, or proving them unchanged; counts
-    /// bytes. The total is that of the commit before, so it may be exceeded.
+    /// Read the files to commit, or prove them unchanged; counts bytes. The total is
+    /// taken from the previous commit, so it may be exceeded.
     Commit,
-    /// Merging small packs; counts bytes.
+    /// Merge small packs; counts bytes.
     Compact,
-    /// Copying packs into a bundle or out of it; counts bytes.
+    /// Copy packs into or out of a bundle; counts bytes.
     Bundle,
-    /// Comparing a target folder with a snapshot; counts files.
+    /// Compare a target folder with a snapshot; counts files.
     Compare,
-    /// Writing files; counts bytes.
+    /// Write files; counts bytes.
     Restore,
-    /// Writing an archive for other tools; counts bytes of contents.
+    /// Write an archive for other tools; counts bytes of contents.
     Export,
-    /// Checking that everything referred to is there; counts trees.
+    /// Check that all referenced objects exist; counts trees.
     Structure,
-    /// Reading and hashing packs; counts bytes.
+    /// Read and hash packs; counts bytes.
     Data,
-    /// Going through history; counts commits.
+    /// Walk through history; counts commits.
     History,
-    /// Sending packs elsewhere; counts bytes.
+    /// Upload packs; counts bytes.
     Send,
-    /// Fetching packs from elsewhere; counts bytes.
+    /// Fetch packs; counts bytes.
     Receive,
 }
 
-/// Something worth telling that does not end the operation.
+/// An event that the user should know about and that does not end the operation.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Note<'a> {
-    /// A file or folder could not be read and is left out.
+    /// A file or folder could not be read and was skipped.
     Skipped {
-        /// What was left out.
+        /// The skipped file or folder.
         path: &'a Path,
-        /// Why.
         error: &'a (dyn std::error::Error + 'static),
     },
-    /// A file changed while it was read, twice; what was read last is kept.
+    /// A file changed during both attempts to read it. The last version read is kept.
     Changing {
-        /// The file.
+        /// The file that changes.
         path: &'a Path,
     },
-    /// The extended attributes (and ACLs) of an entry could not be read; it is
-    /// kept without them.
+    /// The extended attributes (and ACLs) of an entry could not be read. It is stored
+    /// without them.
     AttributesUnread {
-        /// The entry.
+        /// The entry that lacks its attributes now.
         path: &'a Path,
-        /// Why.
+        /// The error of the read.
         error: &'a (dyn std::error::Error + 'static),
     },
-    /// The index was missing or damaged for so many packs and was rebuilt.
+    /// The index was missing or damaged, and was rebuilt.
     Reindexed {
-        /// How many packs were read.
+        /// Number of packs that were indexed.
         packs: usize,
-        /// Whether an index was there and unusable.
+        /// True if an index existed and was unusable.
         damaged: bool,
     },
-    /// The footer of a pack cannot be read, so nothing in it is found.
+    /// The footer of a pack cannot be read, so the objects in it cannot be found.
     PackUnreadable {
-        /// Why.
+        /// The error, which names the pack.
         error: &'a (dyn std::error::Error + 'static),
     },
-    /// The service of a remote does not keep to the conditions of writes, so refs
-    /// there are claimed before they move.
+    /// The service of a remote ignores conditional writes. Refs there are claimed
+    /// before they are updated.
     ConditionsIgnored {
-        /// Where.
+        /// The remote.
         location: &'a str,
     },
-    /// A pack is not whole, so that nothing in it counts as stored.
-    PackCut {
-        /// What is wrong.
+    /// A pack is incomplete, so nothing in it counts as stored.
+    PackTruncated {
+        /// The error, which names the pack.
         error: &'a (dyn std::error::Error + 'static),
     },
-    /// Packs that earlier commits relied on are gone, so that all files are read
-    /// again.
+    /// Packs that earlier commits relied on are gone. All files are read again.
     PacksLost {
-        /// How many.
+        /// Number of missing packs.
         packs: usize,
-        /// One of them.
+        /// One of the missing packs.
         first: PackId,
     },
-    /// The commit before is dated later than the present: the clock is wrong
-    /// now, or it was wrong then.
+    /// The parent commit is dated in the future: the clock is wrong now, or was wrong
+    /// then.
     ParentInFuture {
-        /// By how many seconds.
+        /// Difference in seconds.
         ahead_secs: i64,
     },
-    /// Another command uses the files of the project; it is waited for.
+    /// The command waits for another command that uses the project's files.
     FilesBusy {
         /// The project folder.
         project: &'a Path,
     },
-    /// The store does not know what the project's files come from, so the tip
-    /// of the branch counts.
-    BaseLost {
-        /// The tip.
+    /// Other commands hold the packs of a store in place. The command waits for them
+    /// before it moves damaged packs to `quarantine/`.
+    PacksHeld {
+        /// The folder of the store.
+        store: &'a Path,
+    },
+    /// Other commands held packs in place for too long. Damaged packs were not moved to
+    /// `quarantine/`.
+    QuarantineDelayed {
+        /// The folder of the store.
+        store: &'a Path,
+    },
+    /// The store does not know which commit the project's files come from. The tip of
+    /// the branch is used instead.
+    BaseUnknown {
+        /// The tip of the branch.
         tip: &'a CommitId,
     },
-    /// The last commit of a branch was made of files that this one is not
-    /// made of.
-    SourcesLeft {
-        /// The branch.
+    /// The file of a branch was missing, and was rebuilt from the branch's log.
+    BranchRecreated {
+        /// The short name of the branch.
         branch: &'a str,
-        /// Where those files are.
+        /// The last commit in the log.
+        at: &'a CommitId,
+    },
+    /// The last commit of the branch was made from other source folders than this one.
+    SourcesDiffer {
+        branch: &'a str,
+        /// The source folders of the last commit.
         sources: &'a str,
     },
-    /// A pipe, socket or device could not be made on restore.
-    NotMade {
-        /// What it would have been, such as "fifo".
+    /// A pipe, socket or device could not be created by a restore.
+    NotCreated {
+        /// The kind of file, such as "fifo".
         noun: &'static str,
         /// Its path in the target.
         path: &'a Path,
-        /// Why.
         error: &'a (dyn std::error::Error + 'static),
     },
-    /// An attribute could not be applied on restore; told once for each kind.
+    /// A restore could not apply an attribute. Reported once for each kind of
+    /// attribute.
     NotApplied {
-        /// Such as "owner" or "extended attribute".
+        /// The kind of attribute, such as "owner" or "extended attribute".
         what: &'static str,
-        /// The first entry it happened to.
+        /// The first entry that was affected.
         path: &'a Path,
-        /// Why.
         error: &'a (dyn std::error::Error + 'static),
     },
-    /// A restore leaves something that the snapshot lacks where it is.
+    /// A restore keeps something that the snapshot does not contain.
     Kept {
         /// Its path in the target.
         path: &'a Path,
-        /// Why, such as "it is a store".
+        /// The reason, such as "it is a store".
         why: &'a str,
     },
-    /// A restore could not remove something that the snapshot lacks.
+    /// A restore could not remove something that the snapshot does not contain.
     NotRemoved {
         /// Its path in the target.
         path: &'a Path,
-        /// Why.
         error: &'a (dyn std::error::Error + 'static),
     },
-    /// There are too many files to tell which were renamed.
-    RenamesGivenUp {
-        /// How many there may be.
+    /// There are too many files to detect renames.
+    RenameDetectionSkipped {
+        /// The limit on files.
         limit: usize,
     },
-    /// Somebody else is moving a ref elsewhere, or died while doing so.
-    ClaimHeld {
-        /// Which ref.
+    /// Another process is updating a ref of a remote, or was killed during an update.
+    RefClaimedElsewhere {
+        /// The ref.
         name: &'a str,
-        /// Where.
+        /// The remote.
         location: &'a str,
-        /// For how long they are waited for at most.
+        /// Maximum time to wait for the other process, in seconds.
         patience_secs: u64,
     },
-    /// Tidying up after a finished commit failed; nothing is lost.
+    /// Tidying up after a finished commit failed. No data is lost.
     TidyFailed {
-        /// Why.
+        /// The error of the tidying.
         error: &'a (dyn std::error::Error + 'static),
     },
 }
 
-/// Receives what an operation has to tell. All methods may be called from
-/// several threads at once.
+/// Receives the reports of an operation. All methods may be called from several threads
+/// at once.
 pub trait Observer: Sync {
-    /// A phase begins; `total` is in the phase's unit, when it is known.
+    /// Reports that a phase begins. `total` is in the unit of the phase, if it is
+    /// known.
     fn phase(&self, phase: Phase, total: Option<u64>) {
         let _ = (phase, total);
     }
 
-    /// So many more of the phase's unit are done, and so many more files.
+    /// Reports that `units` more units of the phase and `files` more files are done.
     fn advance(&self, units: u64, files: u64) {
         let _ = (units, files);
     }
 
-    /// Something worth telling happened.
+    /// Reports an event that does not end the operation.
     fn note(&self, note: Note<'_>) {
         let _ = note;
     }
 
-    /// Whether the user asked to stop.
+    /// Returns true if the user asked to stop.
     fn cancelled(&self) -> bool {
         false
     }
 }
 
-/// Observes nothing and never cancels.
+/// An observer that ignores all reports and never cancels.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 

@@ -1,38 +1,38 @@
-//! Points in time, and the one place that asks for the present one.
+//! Points in time, and the only place that reads the clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::base::number::count;
 
-/// A day and a time of that day in UTC, in the Gregorian calendar, also before
-/// there was one.
+/// A day and a time of that day in UTC. Uses the Gregorian calendar for all dates, also
+/// for those before its introduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Civil {
-    /// The year; that before the year 1 is 0.
+    /// The year. The year before 1 is 0.
     pub year: i64,
-    /// From 1.
+    /// Month, from 1.
     pub month: u8,
-    /// Of the month, from 1.
+    /// Day of the month, from 1.
     pub day: u8,
-    /// From 0.
+    /// Hour, from 0.
     pub hour: u8,
-    /// From 0.
+    /// Minute, from 0.
     pub minute: u8,
-    /// From 0; leap seconds are not counted.
+    /// Second, from 0. Leap seconds are not counted.
     pub second: u8,
 }
 
-/// A point in time with nanoseconds; negative seconds lie before 1970.
+/// A point in time in nanoseconds. Before 1970, `secs` is negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time {
     /// Seconds since 1970-01-01T00:00:00Z, rounded down.
     pub secs: i64,
-    /// Nanoseconds on top, below 1,000,000,000.
+    /// Additional nanoseconds, less than 1,000,000,000.
     pub nanos: u32,
 }
 
-/// Time since the machine was started, in which it was suspended included, as far as
-/// its system knows a clock that does not stop then.
+/// Returns the time since the system was started. On Linux and Android it includes the
+/// time during which the system was suspended.
 pub fn since_boot() -> Duration {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let clock = rustix::time::ClockId::Boottime;
@@ -44,7 +44,7 @@ pub fn since_boot() -> Duration {
 }
 
 impl Time {
-    /// The present, as the system's clock has it.
+    /// Returns the current time of the system clock.
     pub fn now() -> Self {
         match SystemTime::now().duration_since(UNIX_EPOCH) {
             Ok(since) => Self {
@@ -55,17 +55,18 @@ impl Time {
         }
     }
 
-    /// Nanoseconds since 1970, unless they do not fit (before 1678, after 2261).
+    /// Returns the nanoseconds since 1970, unless they do not fit in an `i64` (before
+    /// 1678, after 2261).
     pub fn as_nanos(self) -> Option<i64> {
         self.secs.checked_mul(1_000_000_000)?.checked_add(i64::from(self.nanos))
     }
 
-    /// Seconds since 1970, a point and nine digits, as the logs of refs have it.
+    /// Formats the time for ref logs: seconds since 1970, a point and nine digits.
     pub fn decimal(self) -> String {
         format!("{}.{:09}", self.secs, self.nanos)
     }
 
-    /// Reads what [`Time::decimal`] writes.
+    /// Parses the output of [`Time::decimal`].
     pub fn parse_decimal(text: &str) -> Option<Self> {
         let (secs, nanos) = text.split_once('.')?;
         let nanos = Some(nanos).filter(|nanos| nanos.len() == 9)?.parse().ok()?;
@@ -73,11 +74,11 @@ impl Time {
         Some(time).filter(|time| time.nanos < 1_000_000_000)
     }
 
-    /// When it is in UTC.
+    /// Returns the date and time in UTC.
     pub fn civil(self) -> Civil {
         let (days, secs) = (self.secs.div_euclid(86_400), self.secs.rem_euclid(86_400));
-        // Howard Hinnant's days to civil: eras of 400 years that begin in March,
-        // so that the leap day is the last one of a year.
+        // Howard Hinnant's algorithm `civil_from_days`: eras of 400 years that begin in
+        // March, so that the leap day is the last day of a year.
         let shifted = days + 719_468;
         let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
         let year_of_era =
@@ -96,9 +97,9 @@ impl Time {
         }
     }
 
-    /// RFC 3339 in UTC, with as many decimals as there are. It has no room for other
-    /// years than 0 to 9999: those back to -9999 are told with a sign and six digits,
-    /// as ISO 8601 has them, and for all others it is `@secs.nanos`.
+    /// Formats the time as RFC 3339 in UTC, with as many decimals as needed. RFC 3339
+    /// allows only the years 0 to 9999. The years -9999 to -1 get a sign and six
+    /// digits, as in ISO 8601; other years are written as `@secs.nanos`.
     pub fn rfc3339(self) -> String {
         let Civil { year, month, day, hour, minute, second } = self.civil();
         let year = match year {
@@ -113,7 +114,7 @@ impl Time {
         format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{nanos}Z")
     }
 
-    /// How long before `now` it was, in words, such as `2 hours ago`.
+    /// Returns the time from this one until `now`, in words, such as `2 hours ago`.
     pub fn ago(self, now: Self) -> String {
         const UNITS: [(i64, &str); 6] = [
             (365 * 86_400, "year"),
@@ -136,7 +137,7 @@ impl Time {
         }
     }
 
-    /// The next nanosecond.
+    /// Returns this time plus one nanosecond.
     #[must_use]
     pub fn successor(self) -> Self {
         match self.nanos {

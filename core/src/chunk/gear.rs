@@ -1,25 +1,25 @@
-//! The gear hash and a search that uses the processor's width.
+//! The gear hash, and a fast search for cut points.
 //!
-//! Each step of the hash waits for the one before it, which leaves most of a
-//! core idle. But after 64 steps nothing is left of what came before, so the
-//! search runs four lanes at once, a stretch apart, each warmed up on the 64
-//! bytes before its own stretch, and takes the first hit of the first lane
-//! that has one. The cut points are those of the plain loop.
+//! Each step of the hash depends on the step before it, so a plain loop leaves most of
+//! a core idle. But a byte has no influence on the hash after 64 steps. So the search
+//! hashes four adjacent stretches of the data in parallel lanes. Each lane first hashes
+//! the 64 bytes before its stretch. The first hit of the first lane with a hit is the
+//! cut point, the same one that the plain loop finds.
 //!
-//! A run of zeros is not searched at all: once the window holds nothing but
-//! zeros, one more zero leaves the hash as it is.
+//! A run of zeros is skipped. When the window holds only zeros, one more zero does not
+//! change the hash.
 
 use std::sync::LazyLock;
 
 /// Derive-key context of the gear table.
 pub const GEAR_CONTEXT: &str = "snap 2026-11-21 gear table v1";
 
-/// After so many bytes a byte has left the hash.
+/// Number of steps after which a byte has no influence on the hash.
 const WINDOW: usize = 64;
 
 const LANES: usize = 4;
 
-/// Bytes that each lane looks at before hits are compared.
+/// Bytes that each lane hashes in one round.
 const STRETCH: usize = 2048;
 
 static GEAR: LazyLock<[u64; 256]> = LazyLock::new(|| {
@@ -31,7 +31,7 @@ static GEAR: LazyLock<[u64; 256]> = LazyLock::new(|| {
     })
 });
 
-/// The table, for comparing with another implementation.
+/// Returns the table, for a comparison with another implementation.
 #[cfg(test)]
 pub(super) fn table() -> &'static [u64; 256] {
     &GEAR
@@ -41,9 +41,9 @@ fn step(gear: &[u64; 256], hash: u64, byte: u8) -> u64 {
     (hash << 1).wrapping_add(gear[usize::from(byte)])
 }
 
-/// Finds the first offset from `from` on after whose byte the hash has all
-/// bits of `mask` zero. The hash began with the byte at `start`; `hash` is its
-/// value before `from`, and becomes that at the end of `data` without a hit.
+/// Finds the first offset from `from` on at which, after its byte, all bits of `mask`
+/// in the hash are zero. The hash started with the byte at `start`. `hash` is its value
+/// before `from`; without a hit, it is set to the value at the end of `data`.
 pub(super) fn find(
     data: &[u8],
     from: usize,
@@ -53,9 +53,10 @@ pub(super) fn find(
 ) -> Option<usize> {
     let gear: &[u64; 256] = &GEAR;
     let mut at = from;
-    // Lanes need a full window behind them that lies inside the hashed part.
+    // A lane needs a full window of hashed bytes before it.
     let wide_from = start + WINDOW;
-    // The hash of a window of zeros: the sum of `gear[0] << i` for i below 64.
+    // The hash of a window of zeros: the sum of `gear[0] << i` for i from 0 to 63,
+    // which is −`gear[0]` modulo 2⁶⁴.
     let hash_of_zeros = gear[0].wrapping_neg();
     while at < data.len() {
         if at >= wide_from && data[at] == 0 && is_zeros(&data[at - WINDOW..at]) {
@@ -86,27 +87,28 @@ pub(super) fn find(
     None
 }
 
-/// Returns whether all bytes are zero.
+/// Returns true if all bytes are zero.
 pub(super) fn is_zeros(bytes: &[u8]) -> bool {
     zeros_at_start(bytes) == bytes.len()
 }
 
-/// How many zeros the bytes begin with.
+/// Returns the number of zeros at the start.
 fn zeros_at_start(bytes: &[u8]) -> usize {
-    /// Compared by `memcmp`, which is fast however this is compiled.
+    /// Compared with `memcmp`, which is fast at any optimization level.
     static ZEROS: [u8; 4096] = [0; 4096];
     let (blocks, _) = bytes.as_chunks::<4096>();
     let whole = ZEROS.len() * blocks.iter().take_while(|block| **block == ZEROS).count();
     whole + bytes[whole..].iter().take_while(|byte| **byte == 0).count()
 }
 
-/// Looks at `LANES × STRETCH` bytes from `at` on. `Err` is the hash at their end.
+/// Searches `LANES × STRETCH` bytes from `at` on. Returns `Err` with the hash at their
+/// end if there is no hit.
 fn find_wide(gear: &[u64; 256], data: &[u8], at: usize, mask: u64) -> Result<usize, u64> {
     let mut hashes: [u64; LANES] = std::array::from_fn(|lane| {
         let begin = at + lane * STRETCH;
         data[begin - WINDOW..begin].iter().fold(0, |hash, &byte| step(gear, hash, byte))
     });
-    // Arrays, so that the compiler sees that no index leaves them.
+    // Array types let the compiler omit bounds checks.
     let (stretches, _) = data[at..at + LANES * STRETCH].as_chunks::<STRETCH>();
     let [a, b, c, d] = stretches else { return Err(hashes[LANES - 1]) };
     let mut hits = [usize::MAX; LANES];
@@ -122,7 +124,7 @@ fn find_wide(gear: &[u64; 256], data: &[u8], at: usize, mask: u64) -> Result<usi
                     hits[lane] = hits[lane].min(offset);
                 }
             }
-            // Nothing can come before a hit in the first lane.
+            // The first lane comes first in the data, so its hit is the earliest.
             if hits[0] != usize::MAX {
                 break;
             }

@@ -1,24 +1,25 @@
 //! Layer 3: content-defined chunking.
 //!
-//! Cut points are part of the format: two versions of snap that cut one file
-//! differently would not share its chunks. So this is our own, small, with
-//! golden vectors, and it is tested against the `fastcdc` crate.
+//! Cut points are part of the format: if two versions of snap cut a file differently,
+//! they do not share its chunks. So snap has its own small chunker with golden vectors.
+//! It is tested against the `fastcdc` crate.
 //!
 //! The algorithm is FastCDC as Xia et al. describe it in "The Design of Fast
 //! Content-Defined Chunking for Data Deduplication Based Storage Systems"
 //! (IEEE TPDS 2020), with a gear hash and normalisation level 2:
 //!
-//! * The hash starts at 0 with the byte at offset `min` of the chunk and takes
-//!   in each byte as `hash = (hash << 1) + gear[byte]`, modulo 2⁶⁴.
-//! * A chunk ends *before* the first byte after which the hash has the n + 2
-//!   bits from bit 62 downwards zero (offsets below `average` = 2ⁿ), or the
-//!   n − 2 bits from there (offsets from `average` on), or at `max` bytes.
-//! * `gear[i]` is the little-endian u64 at 8 i of the BLAKE3 output stream in
-//!   derive-key mode for [`GEAR_CONTEXT`] and no input.
+//! * The hash starts at 0 before the byte at offset `min` of the chunk. Each byte
+//!   updates it: `hash = (hash << 1) + gear[byte]`, modulo 2⁶⁴.
+//! * A chunk ends *before* the first byte after which certain bits of the hash are all
+//!   zero. Below offset `average` = 2ⁿ these are the n + 2 bits from bit 62 downwards;
+//!   from `average` on, the n − 2 bits from bit 62 downwards. A chunk also ends at
+//!   `max` bytes.
+//! * `gear[i]` is the little-endian u64 at byte 8 × i of the BLAKE3 output stream in
+//!   derive-key mode, with the context [`GEAR_CONTEXT`] and no input.
 //!
-//! The paper spreads the mask bits; neighbours serve as well, because each of
-//! these depends on the last 42 bytes or more. Bit 63 is left out because the
-//! `fastcdc` crate, which takes two bytes a step, cannot test it.
+//! The paper spreads the mask bits. Adjacent bits work as well, because with the
+//! default sizes each of them depends on at least the last 42 bytes. Bit 63 is not
+//! used: the `fastcdc` crate processes two bytes per step and could not test it.
 
 mod gear;
 
@@ -26,7 +27,7 @@ pub use gear::GEAR_CONTEXT;
 
 use crate::base::limits;
 
-/// Where a store cuts; part of its configuration.
+/// The chunk sizes of a store. They are part of its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params {
     min: usize,
@@ -37,26 +38,26 @@ pub struct Params {
 /// Why parameters are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParamsError {
-    /// The average is no power of two from 4 KiB on.
-    #[error("the average chunk size must be a power of two of at least 4096 bytes")]
+    /// The average is not a power of two, or less than 4 KiB.
+    #[error("the average chunk size must be a power of two, at least 4096 bytes")]
     Average,
-    /// Not min < average < max, or min is too small for the hash.
+    /// The sizes are not in the order min < average < max, or min is below 64.
     #[error("chunk sizes must be in order: 64 ≤ min < average < max")]
     Order,
-    /// A chunk would not fit in a frame.
-    #[error("the largest chunk may have at most {} bytes", limits::CHUNK_BYTES)]
+    /// A chunk of the maximum size would not fit in a frame.
+    #[error("the maximum chunk size is over the limit of {} bytes", limits::CHUNK_BYTES)]
     Max,
 }
 
 impl Params {
-    /// 768 KiB, 1 MiB, 4 MiB: the mean is 1.2 MiB, and three fifths of each
-    /// chunk are skipped: `docs/decisions/0005`.
+    /// 768 KiB, 1 MiB and 4 MiB. The mean is 1.2 MiB, and the first three fifths of a
+    /// chunk are skipped without hashing; see `docs/decisions/0005`.
     pub const DEFAULT: Self = Self { min: 768 << 10, average_bits: 20, max: 4 << 20 };
 
-    /// Checks sizes in bytes.
+    /// Checks the sizes, which are in bytes.
     ///
     /// # Errors
-    /// [`ParamsError`] says what is wrong.
+    /// [`ParamsError`] names the rule that they break.
     pub fn new(min: usize, average: usize, max: usize) -> Result<Self, ParamsError> {
         if !average.is_power_of_two() || average < 4096 {
             return Err(ParamsError::Average);
@@ -70,23 +71,23 @@ impl Params {
         Ok(Self { min, average_bits: average.trailing_zeros(), max })
     }
 
-    /// Shortest chunk, but for the last one of a content.
+    /// Returns the minimum chunk size. Only the last chunk of a content may be smaller.
     pub const fn min(&self) -> usize {
         self.min
     }
 
-    /// The size that cuts are steered to.
+    /// Returns the size at which the chunker begins to cut more often.
     pub const fn average(&self) -> usize {
         1 << self.average_bits
     }
 
-    /// Longest chunk.
+    /// Returns the maximum chunk size.
     pub const fn max(&self) -> usize {
         self.max
     }
 }
 
-/// Finds the end of one chunk after the other while a content streams by.
+/// Finds the ends of the chunks of a content that arrives in pieces.
 #[derive(Clone, Debug)]
 pub struct Cutter {
     params: Params,
@@ -95,21 +96,23 @@ pub struct Cutter {
 }
 
 impl Cutter {
-    /// Starts at the beginning of a content.
+    /// Creates a cutter at the beginning of a content.
     pub fn new(params: Params) -> Self {
         Self { params, scanned: params.min, hash: 0 }
     }
 
-    /// Looks for the end of the chunk that starts at `data[0]`.
+    /// Searches the end of the chunk that starts at `data[0]`.
     ///
-    /// Returns its length, or `None` when more data is needed; then call again
-    /// with the same bytes and more behind them, and only those are looked at.
-    /// `last` says that no more data comes. After a cut the next chunk starts
-    /// at the first byte behind it.
+    /// Returns its length, or `None` when more data is needed. The caller then calls
+    /// again with the same bytes followed by more; only the new ones are hashed. `last`
+    /// means that no more data will come. After a cut, the next chunk starts at the
+    /// first byte behind it.
     pub fn next_cut(&mut self, data: &[u8], last: bool) -> Option<usize> {
         let Params { min, average_bits, max } = self.params;
         let end = data.len().min(max);
         if end > min {
+            // Below the average size more bits must be zero, so cuts are rarer there.
+            // This normalises the chunk sizes.
             let small = mask(average_bits + 2);
             let large = mask(average_bits - 2);
             let average = end.min(1 << average_bits);
@@ -138,12 +141,12 @@ impl Cutter {
     }
 }
 
-/// Returns whether all bytes of a chunk are zero.
+/// Returns true if all bytes of a chunk are zero.
 pub fn is_zeros(chunk: &[u8]) -> bool {
     gear::is_zeros(chunk)
 }
 
-/// So many bits from bit 62 downwards.
+/// Returns a mask of `bits` bits from bit 62 downwards.
 const fn mask(bits: u32) -> u64 {
     ((1 << bits) - 1) << (63 - bits)
 }
@@ -167,7 +170,7 @@ mod tests {
         lengths
     }
 
-    /// The same cuts by the `fastcdc` crate, given our table and masks.
+    /// Cuts with the `fastcdc` crate, given snap's table and masks.
     fn fastcdc_cuts(data: &[u8], params: Params) -> Vec<usize> {
         let gear = gear::table();
         let shifted: Vec<u64> = gear.iter().map(|g| g << 1).collect();
@@ -203,7 +206,7 @@ mod tests {
         }
     }
 
-    /// Cuts by the plain loop that the format describes, one byte a step.
+    /// Cuts with the plain loop that the format describes, one byte per step.
     fn plain_cuts(data: &[u8], params: Params) -> Vec<usize> {
         let gear = gear::table();
         let (small, large) = (mask(params.average_bits + 2), mask(params.average_bits - 2));
@@ -237,7 +240,7 @@ mod tests {
             let mut data = Vec::new();
             for _ in 0..1 + number(12) {
                 let (zeros, from) = (number(40_000), number(150_000));
-                // Runs about as long as the window and as a stretch, too.
+                // Also use runs that are about as long as the window.
                 let zeros = if number(3) == 0 { zeros % 200 } else { zeros };
                 data.resize(data.len() + zeros, 0);
                 let len = number(20_000) % [3, 70, 20_000][number(3)];
@@ -247,7 +250,8 @@ mod tests {
         }
     }
 
-    /// A search that skips zeros finds what a plain one finds, also where the mask lets the hash of zeros through.
+    /// The search that skips zeros must find the same as a plain loop, also if the hash
+    /// of zeros matches the mask.
     #[test]
     fn every_mask_finds_in_zeros_what_the_plain_loop_finds() {
         let table = gear::table();
@@ -277,8 +281,8 @@ mod tests {
         assert_eq!(cuts(&data, Params::DEFAULT), GOLDEN);
     }
 
-    /// Cuts of 12 MiB of test noise with the default parameters. A change here
-    /// is a change of the format.
+    /// The cuts of 12 MiB of test noise with the default parameters. A change here
+    /// changes the format.
     const GOLDEN: &[usize] = &[
         1205782, 1073445, 1082740, 1159026, 813148, 1107545, 1215738, 1135356, 1291694, 1335983,
         1068688, 93767,

@@ -1,14 +1,13 @@
-//! Layer 3: the one place where frame bytes pass on their way in and out.
+//! Layer 3: encoding and decoding of frames.
 //!
-//! Compression today; sealing frames (client-side encryption) would go here,
-//! too, and nowhere else.
+//! All frame bytes pass through this module. It compresses and decompresses them;
+//! encryption of frames would also belong here.
 //!
-//! Contexts are reused: a new one for each frame costs up to half the speed.
-//! Frames are compressed with a 2 MiB window, so that a frame that is filled
-//! with many small files finds matches across all of them. At the default level
-//! such a frame looks for longer matches than zstd would by itself, which is
-//! 8 % faster and loses 1 % on source trees, nothing on text;
-//! `docs/decisions/0002-frames.md` has the figures.
+//! Contexts are reused, because a new context for each frame costs up to half the
+//! speed. Frames are compressed with a 2 MiB window, so zstd finds matches across all
+//! small files in a frame. At the default level, such frames use a larger minimum match
+//! length than zstd's default. This is 8 % faster; source trees become 1 % larger, text
+//! does not. `docs/decisions/0002-frames.md` has the figures.
 
 use zstd::{
     bulk::{Compressor, Decompressor},
@@ -18,44 +17,44 @@ use zstd::{
 
 use crate::{base::limits, format::pack::Codec};
 
-/// Compression levels that a store may be configured to.
+/// The compression levels that a store may be configured to.
 pub const LEVELS: std::ops::RangeInclusive<i32> = 1..=19;
 
-/// Level of a new store.
+/// The compression level of a new store.
 pub const DEFAULT_LEVEL: i32 = 3;
 
-/// log2 of the largest match distance: 2 MiB.
+/// The window size as log2 of its bytes: 2 MiB.
 const WINDOW_LOG: u32 = 21;
 
-/// A frame is kept raw unless this fraction of it is saved (1/32, about 3 %):
-/// expanding costs time, too.
+/// A frame is stored raw unless compression saves at least this fraction (1/32, about 3
+/// %), because decompression takes time.
 const WORTHWHILE: usize = 32;
 
 /// Why a frame could not be encoded or decoded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
-    /// zstd refused; only for want of memory.
+    /// zstd failed to compress; it fails only when memory is short.
     #[error("cannot compress a frame")]
     Compress(#[source] std::io::Error),
-    /// The stored bytes are not what the codec writes.
-    #[error("cannot expand a frame")]
+    /// The stored bytes are not a valid frame of the codec.
+    #[error("cannot decompress a frame")]
     Expand(#[source] std::io::Error),
-    /// It expands to another length than the pack says.
-    #[error("a frame expands to {actual} bytes instead of {expected}")]
+    /// The frame decompresses to another length than the pack states.
+    #[error("a frame decompresses to {actual} bytes instead of {expected}")]
     Length {
-        /// What the pack says.
+        /// Length that the pack states.
         expected: usize,
-        /// What came out.
+        /// Actual length.
         actual: usize,
     },
 }
 
-/// What frames of small contents change of the default level: matches of six
-/// bytes instead of five, and a table for them of 128 KiB instead of 256.
+/// Parameters that frames of small contents change at the default level: a minimum
+/// match of six bytes instead of five, and a match table of 128 KiB instead of 256 KiB.
 const SMALL_PARAMETERS: [CParameter; 2] = [CParameter::MinMatch(6), CParameter::ChainLog(15)];
 
-/// Compresses frames with one context.
+/// Compresses frames with one reused context.
 pub struct Encoder {
     context: Compressor<'static>,
     buffer: Vec<u8>,
@@ -69,10 +68,10 @@ impl std::fmt::Debug for Encoder {
 }
 
 impl Encoder {
-    /// Makes a context of `level`, one of [`LEVELS`], for chunks of large files.
+    /// Creates an encoder for chunks of large files. `level` is one of [`LEVELS`].
     ///
     /// # Errors
-    /// [`CodecError::Compress`] when zstd refuses.
+    /// [`CodecError::Compress`] when zstd cannot create the context.
     pub fn new(level: i32) -> Result<Self, CodecError> {
         let mut context = Compressor::new(level).map_err(CodecError::Compress)?;
         let window = CParameter::WindowLog(WINDOW_LOG);
@@ -80,10 +79,10 @@ impl Encoder {
         Ok(Self { context, buffer: Vec::new(), level })
     }
 
-    /// Makes a context for frames of many small contents, or of metadata.
+    /// Creates an encoder for frames of many small contents or of metadata.
     ///
     /// # Errors
-    /// [`CodecError::Compress`] when zstd refuses.
+    /// [`CodecError::Compress`] when zstd cannot create the context.
     pub fn for_small(level: i32) -> Result<Self, CodecError> {
         if level != DEFAULT_LEVEL {
             return Self::new(level);
@@ -95,10 +94,10 @@ impl Encoder {
         Ok(encoder)
     }
 
-    /// Compresses `raw`, or leaves it as it is when that saves next to nothing.
+    /// Compresses `raw`, or returns it unchanged when compression saves too little.
     ///
     /// # Errors
-    /// [`CodecError::Compress`] when zstd refuses.
+    /// [`CodecError::Compress`] when zstd fails.
     pub fn encode<'a>(&'a mut self, raw: &'a [u8]) -> Result<(Codec, &'a [u8]), CodecError> {
         self.buffer.clear();
         self.buffer.reserve(zstd::zstd_safe::compress_bound(raw.len()));
@@ -112,7 +111,7 @@ impl Encoder {
     }
 }
 
-/// Expands frames with one context.
+/// Decompresses frames with one reused context.
 pub struct Decoder {
     context: Decompressor<'static>,
 }
@@ -124,22 +123,22 @@ impl std::fmt::Debug for Decoder {
 }
 
 impl Decoder {
-    /// Makes a context.
+    /// Creates a decoder.
     ///
     /// # Errors
-    /// [`CodecError::Expand`] when zstd refuses.
+    /// [`CodecError::Expand`] when zstd cannot create the context.
     pub fn new() -> Result<Self, CodecError> {
         Ok(Self { context: Decompressor::new().map_err(CodecError::Expand)? })
     }
 
-    /// Expands `stored`, which must come to exactly `raw_bytes`.
+    /// Decompresses `stored` to exactly `raw_bytes` bytes.
     ///
-    /// `raw_bytes` is within [`limits::FRAME_RAW_BYTES`] (the pack's decoder
-    /// checked it), and no more than that is ever allocated or written,
-    /// whatever the stored bytes claim.
+    /// `raw_bytes` must be within [`limits::FRAME_RAW_BYTES`], which the decoder of
+    /// packs checks. Whatever the stored bytes claim, no more than `raw_bytes` is
+    /// allocated or written.
     ///
     /// # Errors
-    /// [`CodecError`] when they do not.
+    /// [`CodecError`] when the bytes are invalid or have another length.
     pub fn decode(
         &mut self,
         codec: Codec,
@@ -160,26 +159,25 @@ impl Decoder {
     }
 }
 
-/// Expands the beginnings of frames with one context, into buffers that may be
-/// used again.
+/// Decompresses only the beginnings of frames, into reusable buffers.
 pub struct StartDecoder {
     context: zstd::stream::raw::Decoder<'static>,
 }
 
 impl StartDecoder {
-    /// Makes a context.
+    /// Creates a decoder.
     ///
     /// # Errors
-    /// [`CodecError::Expand`] when zstd refuses.
+    /// [`CodecError::Expand`] when zstd cannot create the context.
     pub fn new() -> Result<Self, CodecError> {
         Ok(Self { context: zstd::stream::raw::Decoder::new().map_err(CodecError::Expand)? })
     }
 
-    /// Expands the first `bytes` of what zstd wrote as `stored` into the first
-    /// `bytes` of `raw`, which grows to that length if it must.
+    /// Decompresses the first `bytes` bytes of the zstd frame `stored` into the start
+    /// of `raw`. Extends `raw` to this length if it is shorter.
     ///
     /// # Errors
-    /// [`CodecError`] when it is not what zstd writes, or less.
+    /// [`CodecError`] when the frame is invalid, or shorter than `bytes`.
     pub fn decode(
         &mut self,
         stored: &[u8],
@@ -195,6 +193,7 @@ impl StartDecoder {
         while written < bytes {
             let (input, output) = (&stored[read..], &mut raw[written..bytes]);
             let done = self.context.run_on_buffers(input, output).map_err(CodecError::Expand)?;
+            // Without progress the input is at its end.
             if done.bytes_read == 0 && done.bytes_written == 0 {
                 return Err(CodecError::Length { expected: bytes, actual: written });
             }

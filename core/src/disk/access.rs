@@ -1,12 +1,12 @@
-//! Permission bits of the files and folders that a [`Disk`](super::Disk) makes.
+//! Permission bits of the files and folders that a [`Disk`](super::Disk) creates.
 //!
-//! A store holds the content of files that only their owner may read, so a new
-//! store is closed to all other users, whatever the umask is. A file that is
-//! added to a store later gets the bits of the store's `objects/` folder.
+//! A store has the content of files that only their owner may read. So a new store is
+//! closed to all other users, whatever the umask is. Files that are added to a store
+//! later get the bits of the store's `objects/` folder.
 //!
-//! A file is created with the owner's bits alone and opened to others
-//! afterwards: it is never more open than it ends up. A file system without
-//! permission bits (FAT, some network shares) keeps the bits it gives itself.
+//! A file is created with only the owner's bits and opened to others afterwards, so it
+//! never has more bits than in the end. On file systems without permission bits (FAT,
+//! some network shares), files keep the bits that the file system gives them.
 
 use std::{
     fs::{DirBuilder, File, OpenOptions, Permissions},
@@ -18,52 +18,66 @@ use std::{
 
 use rustix::fs::{Gid, OFlags, Uid};
 
-/// Bits of a mode that say who may read, write and execute.
+/// The bits of a mode for reading, writing and executing.
 const PERMISSIONS: u32 = 0o777;
 
-/// New files in the folder get its group, not that of the process.
+/// The setgid bit: new files in a folder get the folder's group, not that of the
+/// process.
 const SET_GROUP: u32 = 0o2000;
 
 /// Bits that the owner of a folder always has.
 const OWNER: u32 = 0o700;
 
-/// Bits that let users outside the group write.
+/// The bit that lets users outside the group write.
 const OTHERS_WRITE: u32 = 0o002;
 
-/// Bits of a folder that count for a file in it.
+/// The bits of a folder that a file in it may inherit.
 const FILE: u32 = 0o666;
 
-/// Who may use what a [`Disk`](super::Disk) makes.
+/// The permissions of what a [`Disk`](super::Disk) creates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Access {
-    /// As the umask of the process has it: for files outside a store.
+pub enum CreateMode {
+    /// According to the umask of the process. For files outside a store.
     #[default]
     Umask,
-    /// As the folder in which the file or folder is made.
+    /// The same as the folder in which the file or folder is created.
     Inherit,
-    /// Folders get these bits, files the same without the execute bits.
+    /// These bits for folders, and the same without the execute bits for files.
     Exactly(u32),
 }
 
 /// The owner of a store that root changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Owner {
+pub(super) struct StoreOwner {
     user: u32,
     group: u32,
 }
 
-impl Owner {
-    /// The owner of `objects/` in the store in `dir`, when this is root and the
-    /// owner is not. Without that, `sudo snap commit` would lock users out of their
+impl StoreOwner {
+    /// Returns the owner of `objects/` in the store in `dir`, if the process is root
+    /// and the owner is not. Otherwise `sudo snap commit` would lock users out of their
     /// own store.
     pub(super) fn of_store(dir: &Path) -> Option<Self> {
-        let is_root = rustix::process::geteuid().is_root();
-        let meta = fs_err::metadata(dir.join("objects")).ok().filter(|_| is_root)?;
-        let owner = Self { user: meta.uid(), group: meta.gid() };
-        (owner.user != 0).then_some(owner)
+        Self::of_folder(&dir.join("objects")).map(|(owner, _)| owner)
     }
 
-    /// Gives the owner an open file or folder that root has made.
+    /// Returns the owner for files that root creates in a folder, unless all users may
+    /// write to the folder.
+    pub(super) fn of_entries(folder: &Path) -> Option<Self> {
+        let (owner, mode) = Self::of_folder(folder)?;
+        (mode & OTHERS_WRITE == 0).then_some(owner)
+    }
+
+    /// Returns the owner of a folder and its mode, if the process is root and the owner
+    /// is not.
+    fn of_folder(folder: &Path) -> Option<(Self, u32)> {
+        let is_root = rustix::process::geteuid().is_root();
+        let meta = is_root.then(|| fs_err::metadata(folder).ok()).flatten()?;
+        let owner = Self { user: meta.uid(), group: meta.gid() };
+        (owner.user != 0).then_some((owner, meta.mode()))
+    }
+
+    /// Makes the owner the owner of an open file or folder that root has created.
     pub(super) fn give(self, made: BorrowedFd<'_>) -> io::Result<()> {
         let stat = rustix::fs::fstat(made)?;
         if stat.st_uid != 0 {
@@ -71,28 +85,29 @@ impl Owner {
         }
         let (user, group) = (Uid::from_raw(self.user), Gid::from_raw(self.group));
         match rustix::fs::fchown(made, Some(user), Some(group)).map_err(io::Error::from) {
-            // File systems without owners, and shares that do not let root.
+            // The file system has no owners, or it is a network share that restricts root.
             Err(error) if keeps_own_bits(&error) => Ok(()),
             done => done,
         }
     }
 }
 
-impl Access {
-    /// The owner alone.
+impl CreateMode {
+    /// Access for the owner only.
     pub const PRIVATE: Self = Self::Exactly(OWNER);
 
-    /// The owner and the group of the folder.
+    /// Access for the owner and the group of the folder.
     pub const GROUP: Self = Self::Exactly(SET_GROUP | 0o770);
 
-    /// As the `objects/` folder of the store in `dir`; private where there is
-    /// none yet.
+    /// Returns the access of the `objects/` folder of the store in `dir`; private if it
+    /// does not exist yet.
     pub fn of_store(dir: &Path) -> Self {
         fs_err::metadata(dir.join("objects"))
             .map_or(Self::PRIVATE, |meta| Self::Exactly(usable(meta.mode())))
     }
 
-    /// Bits of a folder made at `path`; `None` when the umask decides.
+    /// Returns the bits of a folder that is created at `path`; `None` if the umask
+    /// decides.
     fn folder_bits(self, path: &Path) -> Option<u32> {
         match self {
             Self::Umask => None,
@@ -100,15 +115,14 @@ impl Access {
             Self::Inherit => {
                 let parent = super::output::folder_of(path);
                 let above = fs_err::metadata(parent).map_or(OWNER, |meta| meta.mode());
-                // A folder that all users may write to, such as `/tmp`, says nothing about
+                // A folder that all users may write to, such as `/tmp`, does not say
                 // who may read the files in it.
                 Some(if above & OTHERS_WRITE == 0 { usable(above) } else { OWNER })
             }
         }
     }
 
-    /// Creates a file that must not exist. What failed and where is said by
-    /// the error of the caller.
+    /// Creates a file that must not exist. The caller adds the path to the error.
     pub(super) fn create_file(self, path: &Path, options: &mut OpenOptions) -> io::Result<File> {
         options.create_new(true);
         let Some(bits) = self.folder_bits(path) else { return options.open(path) };
@@ -117,25 +131,26 @@ impl Access {
         Ok(file)
     }
 
-    /// Creates a folder that must not exist, for `owner` if there is one.
-    pub(super) fn create_folder(self, path: &Path, owner: Option<Owner>) -> io::Result<()> {
+    /// Creates a folder that must not exist, and gives it to `owner` if there is one.
+    pub(super) fn create_folder(self, path: &Path, owner: Option<StoreOwner>) -> io::Result<()> {
         let Some(bits) = self.folder_bits(path) else { return DirBuilder::new().create(path) };
         DirBuilder::new().mode(OWNER).create(path)?;
-        // The name may have been taken over in a folder that others may write.
+        // In a folder that other users may write, the name may have been replaced by a
+        // link.
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
         let flags = i32::try_from(flags.bits()).unwrap_or(0);
         let folder = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
         set(&folder, bits)?;
-        // A folder that was moved there meanwhile has something in it, or it does no
-        // harm to give it away.
+        // If another user has moved a folder there meanwhile, only an empty one is
+        // given away, which does no harm.
         match owner.filter(|_| fs_err::read_dir(path).is_ok_and(|all| all.count() == 0)) {
             Some(owner) => owner.give(folder.as_fd()),
             None => Ok(()),
         }
     }
 
-    /// Gives a folder that exists and belongs to this user the bits of a new
-    /// one. Folders of other users stay as they are.
+    /// Gives an existing folder of this user the bits of a new one. Folders of other
+    /// users stay unchanged.
     pub(crate) fn apply(self, path: &Path) -> io::Result<()> {
         let Some(bits) = self.folder_bits(path) else { return Ok(()) };
         let flags = i32::try_from(OFlags::DIRECTORY.bits()).unwrap_or(0);
@@ -145,26 +160,26 @@ impl Access {
     }
 }
 
-/// Bits of a folder as far as files in a store may have them.
+/// Returns the bits of a folder that files in a store may have.
 fn usable(mode: u32) -> u32 {
     (mode & (PERMISSIONS | SET_GROUP) & !OTHERS_WRITE) | OWNER
 }
 
-/// Sets the bits of an open file or folder that lacks them.
+/// Sets the bits of an open file or folder, unless it has them.
 fn set(file: &File, bits: u32) -> io::Result<()> {
     let mode = file.metadata()?.mode();
     let is_set = mode & PERMISSIONS == bits & PERMISSIONS && bits & SET_GROUP & !mode == 0;
     if is_set {
         return Ok(());
     }
-    // A folder keeps the group mark that it has from the folder above.
+    // A folder keeps the setgid bit that it inherited.
     match file.set_permissions(Permissions::from_mode(bits | mode & SET_GROUP)) {
         Err(error) if keeps_own_bits(&error) => Ok(()),
         done => done,
     }
 }
 
-/// Whether the file system has no bits of its own to set.
+/// Returns true if the file system cannot change permission bits.
 fn keeps_own_bits(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::Unsupported)
 }
@@ -182,7 +197,7 @@ mod tests {
     fn files_in_a_store_get_the_bits_of_its_objects() {
         let store = tempfile::tempdir().unwrap();
         let objects = store.path().join("objects");
-        assert_eq!(Access::of_store(store.path()), Access::PRIVATE);
+        assert_eq!(CreateMode::of_store(store.path()), CreateMode::PRIVATE);
         fs_err::create_dir(&objects).unwrap();
         // (bits of objects, of a new folder, of a new file)
         for (bits, folder, file) in [
@@ -193,7 +208,7 @@ mod tests {
             (0o500, 0o700, 0o600),
         ] {
             fs_err::set_permissions(&objects, Permissions::from_mode(bits)).unwrap();
-            let disk = Disk::default().with_access(Access::of_store(store.path()));
+            let disk = Disk::default().with_access(CreateMode::of_store(store.path()));
             let (made, below) = (store.path().join("a"), store.path().join("a/b"));
             disk.create_folders(&below).unwrap();
             assert_eq!((mode(&made), mode(&below)), (folder, folder), "{bits:o}");
@@ -211,7 +226,7 @@ mod tests {
         let path = folder.path().join("log");
         fs_err::write(&path, "").unwrap();
         fs_err::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
-        drop(Disk::default().with_access(Access::PRIVATE).append(&path).unwrap());
+        drop(Disk::default().with_access(CreateMode::PRIVATE).append(&path).unwrap());
         assert_eq!(mode(&path), 0o640);
     }
 

@@ -1,8 +1,8 @@
-//! Steps of durable writes: temporary file, data sync, rename, folder sync.
+//! The steps of a durable write: temporary file, data sync, rename, folder sync.
 //!
-//! The order that makes a file appear whole or not at all, also across a
-//! power cut, is: [`Disk::create`] under a temporary name, [`NewFile::write`],
-//! [`NewFile::sync`], [`Disk::rename_new`] or [`Disk::replace`], and
+//! A file appears completely or not at all, even after a power cut, with this order of
+//! steps: [`Disk::create`] under a temporary name, [`NewFile::write`],
+//! [`NewFile::sync`], then [`Disk::rename_new`] or [`Disk::replace`], and
 //! [`Disk::sync_folder`] before anything refers to the file.
 
 use std::{
@@ -24,91 +24,129 @@ use rustix::fs::{RenameFlags, renameat_with};
 use crate::{
     base::io::PathError,
     disk::{
-        access::{Access, Owner},
-        gate::{Gate, Open, Step, Verdict},
-        inside,
+        access::{CreateMode, StoreOwner},
+        fault_injector::{DiskStep, FaultDecision, FaultInjector, NoFaults},
+        output::folder_of,
         regular::OPEN_FLAGS,
+        symlink_guard,
     },
 };
 
 /// Changes files of a store, step by step.
 #[derive(Clone, Debug)]
 pub struct Disk {
-    gate: Arc<dyn Gate>,
+    fault_injector: Arc<dyn FaultInjector>,
     durability: Durability,
-    access: Access,
-    /// The store whose files it changes, if it is for one.
-    store: Option<Arc<Path>>,
-    /// Who owns what it makes; `None` for the user who runs it.
-    owner: Option<Owner>,
+    access: CreateMode,
+    /// The store whose files are changed, if there is one.
+    store: Option<symlink_guard::StoreRoot>,
+    /// The owner of new files and folders.
+    ownership: NewFileOwner,
 }
 
-/// Whether what is written has to survive.
+/// The owner of new files and folders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NewFileOwner {
+    /// The user of the process.
+    User,
+    /// The owner of a store that root changes.
+    Store(StoreOwner),
+    /// If the process is root: the owner of the folder in which they are created.
+    Folder,
+}
+
+/// The durability of written data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Durability {
-    /// Yes, also a power cut.
+    /// The data must survive a power cut.
     Full,
-    /// No: nothing is synced.
+    /// The data may be lost: nothing is synced.
     None,
 }
 
 impl Default for Disk {
     fn default() -> Self {
-        let (gate, durability) = (Arc::new(Open), Durability::Full);
-        Self { gate, durability, access: Access::Umask, store: None, owner: None }
+        let (fault_injector, durability) = (Arc::new(NoFaults), Durability::Full);
+        let ownership = NewFileOwner::User;
+        Self { fault_injector, durability, access: CreateMode::Umask, store: None, ownership }
     }
 }
 
-/// What a rename onto a free name came to.
+/// The result of a rename to a new name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renamed {
-    /// The file has its name.
+    /// The file was renamed.
     Done,
-    /// Somebody had taken the name; the temporary file is still there.
+    /// The name is taken. The temporary file still exists.
     Taken,
 }
 
 impl Disk {
-    /// A disk whose every step is decided by `gate`.
-    pub fn with_gate(gate: Arc<dyn Gate>) -> Self {
-        Self { gate, ..Self::default() }
+    /// Creates a disk that asks `fault_injector` before each step.
+    pub fn with_fault_injector(fault_injector: Arc<dyn FaultInjector>) -> Self {
+        Self { fault_injector, ..Self::default() }
     }
 
-    /// A disk for what need not survive the process: it never syncs. Its files
-    /// are as open as the folder that they are made in.
+    /// Creates a disk for data that need not survive the process: [`NewFile::sync`] and
+    /// [`Disk::sync_folder`] do nothing. Its files have the permissions of their
+    /// folder. If the process is root, they belong to the owner of that folder, because
+    /// caches are in the stores and folders of users.
     pub fn scratch() -> Self {
-        Self { durability: Durability::None, access: Access::Inherit, ..Self::default() }
+        Self {
+            durability: Durability::None,
+            access: CreateMode::Inherit,
+            ownership: NewFileOwner::Folder,
+            ..Self::default()
+        }
     }
 
-    /// The same disk, with other permission bits for what it makes.
+    /// Creates a [scratch](Self::scratch) disk for a cache in `dir` that other users may be
+    /// able to write. It follows no link in place of `dir` or inside it.
+    pub fn cache(dir: &Path) -> Self {
+        Self { store: Some(symlink_guard::StoreRoot::of_cache(dir)), ..Self::scratch() }
+    }
+
+    /// Returns the same disk with other permissions for new files.
     #[must_use]
-    pub fn with_access(&self, access: Access) -> Self {
+    pub fn with_access(&self, access: CreateMode) -> Self {
         Self { access, ..self.clone() }
     }
 
-    /// The same disk, for files in the store in `dir`. It follows no link in the
-    /// store. When root runs it, what it makes belongs to the owner of the store.
+    /// Returns the same disk for files in the store in `dir`. It does not follow links
+    /// inside the store. If the process is root, new files belong to the owner of the
+    /// store.
     #[must_use]
     pub fn in_store(&self, dir: &Path) -> Self {
-        let (store, owner) = (Some(dir.into()), Owner::of_store(dir));
-        Self { store, owner, ..self.with_access(Access::of_store(dir)) }
+        let store = Some(symlink_guard::StoreRoot::new(dir));
+        let ownership = StoreOwner::of_store(dir).map_or(NewFileOwner::User, NewFileOwner::Store);
+        Self { store, ownership, ..self.with_access(CreateMode::of_store(dir)) }
     }
 
-    /// Fails where a link in the store leads to the folder that `path` is in.
+    /// Fails if a link inside the store is on the way to `path`, or if the store was
+    /// replaced by another one since it was opened.
     fn stay_inside(&self, path: &Path) -> Result<(), PathError> {
-        self.store.as_ref().map_or(Ok(()), |root| inside::check_above(root, path))
+        self.store.as_ref().map_or(Ok(()), |root| root.check(path))
     }
 
-    /// Gives a file or folder that was just made to the owner of the store.
+    /// Returns the owner of a new file at `path`; `None` for the user of the process.
+    fn owner_at(&self, path: &Path) -> Option<StoreOwner> {
+        match self.ownership {
+            NewFileOwner::User => None,
+            NewFileOwner::Store(owner) => Some(owner),
+            NewFileOwner::Folder => StoreOwner::of_entries(folder_of(path)),
+        }
+    }
+
+    /// Gives a new file or folder to its owner.
     fn give(&self, made: impl AsFd, path: &Path) -> Result<(), PathError> {
-        let give = |owner: Owner| owner.give(made.as_fd());
-        self.owner.map_or(Ok(()), give).map_err(PathError::when("set the owner of", path))
+        let give = |owner: StoreOwner| owner.give(made.as_fd());
+        self.owner_at(path).map_or(Ok(()), give).map_err(PathError::when("set the owner of", path))
     }
 
-    fn pass(&self, action: &'static str, step: Step, path: &Path) -> Result<(), PathError> {
-        match self.gate.pass(step, path) {
-            Verdict::Go => Ok(()),
-            Verdict::Fail(source) | Verdict::Short(_, source) => {
+    fn pass(&self, action: &'static str, step: DiskStep, path: &Path) -> Result<(), PathError> {
+        match self.fault_injector.decide(step, path) {
+            FaultDecision::Go => Ok(()),
+            FaultDecision::Fail(source) | FaultDecision::Short(_, source) => {
                 Err(PathError { action, path: path.to_owned(), source })
             }
         }
@@ -117,9 +155,9 @@ impl Disk {
     /// Creates a file that must not exist.
     ///
     /// # Errors
-    /// [`PathError`] when it exists or cannot be created.
+    /// [`PathError`] when the file exists or cannot be created.
     pub fn create(&self, path: &Path) -> Result<NewFile, PathError> {
-        self.pass("create", Step::Create, path)?;
+        self.pass("create", DiskStep::Create, path)?;
         self.stay_inside(path)?;
         let file = self.access.create_file(path, File::options().read(true).write(true));
         let file = file.map_err(PathError::when("create", path))?;
@@ -132,12 +170,12 @@ impl Disk {
         })
     }
 
-    /// Opens a file for appending, creating it when it does not exist.
+    /// Opens a file for appending. Creates it if it does not exist.
     ///
     /// # Errors
-    /// [`PathError`] when it cannot be opened.
+    /// [`PathError`] when the file cannot be opened.
     pub fn append(&self, path: &Path) -> Result<NewFile, PathError> {
-        self.pass("open", Step::Create, path)?;
+        self.pass("open", DiskStep::Create, path)?;
         self.stay_inside(path)?;
         let open = || self.open_for_change(File::options().append(true), path);
         let file = match open() {
@@ -157,8 +195,8 @@ impl Disk {
         Ok(NewFile { file, path: path.to_owned(), disk: self.clone(), kept: AtomicBool::new(true) })
     }
 
-    /// Opens a file that is there. In a store a link is refused, and a pipe, which
-    /// would be waited for.
+    /// Opens an existing file. In a store, refuses links, and also pipes, because
+    /// opening a pipe would wait.
     fn open_for_change(&self, options: &mut OpenOptions, path: &Path) -> Result<File, PathError> {
         let failed = PathError::when("open", path);
         if self.store.is_none() {
@@ -166,7 +204,7 @@ impl Disk {
         }
         let file = options.custom_flags(OPEN_FLAGS).open(path);
         let file = file.map_err(|error| match path.is_symlink() {
-            true => PathError::when("use", path)(inside::link()),
+            true => PathError::when("use", path)(symlink_guard::link()),
             false => PathError::when("open", path)(error),
         })?;
         match file.metadata().is_ok_and(|meta| meta.is_file()) {
@@ -177,29 +215,27 @@ impl Disk {
         }
     }
 
-    /// Opens a file that processes lock, creating it when it does not exist. Its
-    /// content does not count.
+    /// Opens a lock file. Creates it if it does not exist. Its content is not used.
     ///
     /// # Errors
-    /// [`PathError`] when it cannot be opened.
+    /// [`PathError`] when the file cannot be opened.
     pub fn lock_file(&self, path: &Path) -> Result<File, PathError> {
         self.append(path)?.file().try_clone().map_err(PathError::when("open", path))
     }
 
-    /// Gives a folder the permission bits of a new one, if it belongs to this
-    /// user.
+    /// Gives a folder the permission bits of a new one, if it belongs to this user.
     ///
     /// # Errors
-    /// [`PathError`] when it cannot be opened or changed.
+    /// [`PathError`] when the folder cannot be opened or changed.
     pub fn apply_access(&self, path: &Path) -> Result<(), PathError> {
         self.access.apply(path).map_err(PathError::when("set the mode of", path))
     }
 
-    /// Creates a folder and those above it; one that exists is fine. Folders
-    /// that were created are synced into their parents.
+    /// Creates a folder and its missing parents. An existing folder is not an error.
+    /// Each new folder's name is synced in its parent.
     ///
     /// # Errors
-    /// [`PathError`] when one cannot be created.
+    /// [`PathError`] when a folder cannot be created.
     pub fn create_folders(&self, path: &Path) -> Result<(), PathError> {
         if path.is_dir() {
             return self.stay_inside(path);
@@ -208,25 +244,26 @@ impl Disk {
         if let Some(parent) = parent {
             self.create_folders(parent)?;
         }
-        self.pass("create folder", Step::Create, path)?;
+        self.pass("create folder", DiskStep::Create, path)?;
         self.stay_inside(path)?;
-        match self.access.create_folder(path, self.owner) {
+        match self.access.create_folder(path, self.owner_at(path)) {
             Ok(()) => self.sync_folder(parent.unwrap_or(Path::new("."))),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             Err(error) => Err(PathError::when("create folder", path)(error)),
         }
     }
 
-    /// Gives the file `from` the name `to` unless that is taken.
+    /// Renames the file `from` to `to`, unless that name is taken.
     ///
     /// # Errors
-    /// [`PathError`] when the system refuses for another reason.
+    /// [`PathError`] when the rename fails for another reason.
     pub fn rename_new(&self, from: &Path, to: &Path) -> Result<Renamed, PathError> {
-        self.pass("rename", Step::Rename, to)?;
+        self.pass("rename", DiskStep::Rename, to)?;
         self.stay_inside(to)?;
         let cwd = rustix::fs::CWD;
         let done = match renameat_with(cwd, from, cwd, to, RenameFlags::NOREPLACE) {
-            // A file system without the flag: a hard link does not replace either.
+            // The file system lacks the flag. A hard link does not replace an existing
+            // file either.
             Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
                 rustix::fs::link(from, to).and_then(|()| rustix::fs::unlink(from))
             }
@@ -239,23 +276,23 @@ impl Disk {
         }
     }
 
-    /// Gives the file `from` the name `to`, in place of what has it.
+    /// Renames the file `from` to `to`, and replaces a file with that name.
     ///
     /// # Errors
-    /// [`PathError`] when the system refuses.
+    /// [`PathError`] when the rename fails.
     pub fn replace(&self, from: &Path, to: &Path) -> Result<(), PathError> {
-        self.pass("rename", Step::Rename, to)?;
+        self.pass("rename", DiskStep::Rename, to)?;
         self.stay_inside(to)?;
         rustix::fs::rename(from, to).map_err(PathError::when("rename to", to))
     }
 
-    /// Gives the file `from` a second name, unless that is taken.
+    /// Creates the hard link `to` to the file `from`, unless that name is taken.
     ///
     /// # Errors
-    /// [`PathError`] when the system refuses for another reason, as file systems
-    /// without hard links do.
+    /// [`PathError`] when this fails for another reason, for example because the file
+    /// system has no hard links.
     pub fn link(&self, from: &Path, to: &Path) -> Result<Renamed, PathError> {
-        self.pass("link", Step::Create, to)?;
+        self.pass("link", DiskStep::Create, to)?;
         self.stay_inside(to)?;
         match rustix::fs::link(from, to) {
             Ok(()) => Ok(Renamed::Done),
@@ -272,7 +309,7 @@ impl Disk {
         if self.durability == Durability::None {
             return Ok(());
         }
-        self.pass("sync folder", Step::SyncFolder, path)?;
+        self.pass("sync folder", DiskStep::SyncFolder, path)?;
         let folder = fs_err::File::open(path).map_err(PathError::when("open folder", path))?;
         rustix::fs::fsync(&folder).map_err(PathError::when("sync folder", path))
     }
@@ -280,24 +317,23 @@ impl Disk {
     /// Makes the data of a file durable that was written and closed before.
     ///
     /// # Errors
-    /// [`PathError`] when it cannot be opened, or the system could not write.
+    /// [`PathError`] when the file cannot be opened or its data cannot be written.
     pub fn sync_file(&self, path: &Path) -> Result<(), PathError> {
-        self.pass("sync", Step::Sync, path)?;
+        self.pass("sync", DiskStep::Sync, path)?;
         let file = fs_err::File::open(path).map_err(PathError::when("open", path))?;
         rustix::fs::fdatasync(&file).map_err(PathError::when("sync", path))
     }
 
-    /// Writes a part of a file that is there. It is **not** synced. Does
-    /// nothing when the file was given another name meanwhile by somebody who
-    /// [locked](File::lock) it for that.
+    /// Writes a part of an existing file. It is **not** synced. Does nothing if another
+    /// process has [locked](File::lock) the file and renamed it meanwhile.
     ///
     /// # Errors
-    /// [`PathError`]; that part of the file is then anything.
+    /// [`PathError`]; the content of that part is undefined then.
     pub fn fill(&self, path: &Path, offset: u64, bytes: &[u8]) -> Result<(), PathError> {
         let error = |source| PathError { action: "write", path: path.to_owned(), source };
         self.stay_inside(path)?;
         let file = self.open_for_change(File::options().write(true), path)?;
-        // Where nothing can be locked, nobody keeps to it either.
+        // On file systems without locks, other processes cannot lock the file either.
         let _ = file.lock_shared();
         let ours = file.metadata().map_err(error)?;
         let is_there = fs_err::metadata(path)
@@ -305,35 +341,34 @@ impl Disk {
         if !is_there {
             return Ok(());
         }
-        match self.gate.pass(Step::Write { bytes: bytes.len() }, path) {
-            Verdict::Go => file.write_all_at(bytes, offset).map_err(error),
-            Verdict::Fail(source) => Err(error(source)),
-            Verdict::Short(len, source) => {
+        match self.fault_injector.decide(DiskStep::Write { bytes: bytes.len() }, path) {
+            FaultDecision::Go => file.write_all_at(bytes, offset).map_err(error),
+            FaultDecision::Fail(source) => Err(error(source)),
+            FaultDecision::Short(len, source) => {
                 let _ = file.write_all_at(&bytes[..len.min(bytes.len())], offset);
                 Err(error(source))
             }
         }
     }
 
-    /// Makes durable all that was written to the file system of a folder, by any
-    /// process.
+    /// Makes everything durable that any process has written to the file system of a
+    /// folder.
     ///
     /// # Errors
-    /// [`PathError`] when the folder cannot be opened, or something could not be
-    /// written.
+    /// [`PathError`] when the folder cannot be opened, or data cannot be written.
     pub fn sync_file_system(&self, folder: &Path) -> Result<(), PathError> {
-        self.pass("sync", Step::Sync, folder)?;
+        self.pass("sync", DiskStep::Sync, folder)?;
         let open = fs_err::File::open(folder).map_err(PathError::when("open", folder))?;
         let synced = rustix::fs::syncfs(open.file()).map_err(io::Error::from);
         synced.map_err(PathError::when("sync", folder))
     }
 
-    /// Removes a file; one that is gone already is fine.
+    /// Removes a file. A missing file is not an error.
     ///
     /// # Errors
-    /// [`PathError`] when the system refuses.
+    /// [`PathError`] when the removal fails.
     pub fn remove(&self, path: &Path) -> Result<(), PathError> {
-        self.pass("remove", Step::Remove, path)?;
+        self.pass("remove", DiskStep::Remove, path)?;
         self.stay_inside(path)?;
         match fs_err::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -343,12 +378,12 @@ impl Disk {
         }
     }
 
-    /// Writes a small file whole, durably, in place of what has its name.
+    /// Writes a small file completely and durably, and replaces a file with its name.
     /// `temporary` must be on the same file system.
     ///
     /// # Errors
-    /// [`PathError`] of the first step that failed; `path` is then as it was,
-    /// unless that was the last, the sync of the folder.
+    /// [`PathError`] of the first step that failed. `path` is unchanged then, unless
+    /// only the last step failed, the sync of the folder.
     pub fn write_whole(
         &self,
         temporary: &Path,
@@ -364,8 +399,8 @@ impl Disk {
     }
 }
 
-/// A file that is being written. One that was created goes when this is
-/// dropped, unless it is [kept](NewFile::keep): a full disk is not made fuller.
+/// A file that is being written. A new file is removed when this is dropped, unless it
+/// was [kept](NewFile::keep), so that failed writes do not fill the disk.
 #[derive(Debug)]
 pub struct NewFile {
     file: File,
@@ -383,15 +418,15 @@ impl Drop for NewFile {
 }
 
 impl NewFile {
-    /// Writes all of `bytes` at the end.
+    /// Writes all of `bytes` at the end of the file.
     ///
     /// # Errors
-    /// [`PathError`]; the file then ends anywhere.
+    /// [`PathError`]; the file may then end with any part of `bytes`.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), PathError> {
-        match self.disk.gate.pass(Step::Write { bytes: bytes.len() }, &self.path) {
-            Verdict::Go => {}
-            Verdict::Fail(source) => return Err(self.error("write", source)),
-            Verdict::Short(len, source) => {
+        match self.disk.fault_injector.decide(DiskStep::Write { bytes: bytes.len() }, &self.path) {
+            FaultDecision::Go => {}
+            FaultDecision::Fail(source) => return Err(self.error("write", source)),
+            FaultDecision::Short(len, source) => {
                 let _ = self.file.write_all(&bytes[..len.min(bytes.len())]);
                 return Err(self.error("write", source));
             }
@@ -399,15 +434,16 @@ impl NewFile {
         self.file.write_all(bytes).map_err(|source| self.error("write", source))
     }
 
-    /// Writes all of `bytes` at `offset`; several threads may do so at once.
+    /// Writes all of `bytes` at `offset`. Several threads may call this at the same
+    /// time.
     ///
     /// # Errors
-    /// [`PathError`]; that part of the file is then anything.
+    /// [`PathError`]; the content of that part is undefined then.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), PathError> {
-        match self.disk.gate.pass(Step::Write { bytes: bytes.len() }, &self.path) {
-            Verdict::Go => {}
-            Verdict::Fail(source) => return Err(self.error("write", source)),
-            Verdict::Short(len, source) => {
+        match self.disk.fault_injector.decide(DiskStep::Write { bytes: bytes.len() }, &self.path) {
+            FaultDecision::Go => {}
+            FaultDecision::Fail(source) => return Err(self.error("write", source)),
+            FaultDecision::Short(len, source) => {
                 let _ = self.file.write_all_at(&bytes[..len.min(bytes.len())], offset);
                 return Err(self.error("write", source));
             }
@@ -415,8 +451,8 @@ impl NewFile {
         self.file.write_all_at(bytes, offset).map_err(|source| self.error("write", source))
     }
 
-    /// Starts writing back a range without waiting, so that a later
-    /// [`NewFile::sync`] has less to wait for. Only a hint.
+    /// Starts writing a range to the disk without waiting, so that a later
+    /// [`NewFile::sync`] is faster. This is only a hint.
     pub fn start_writeback(&self, offset: u64, bytes: u64) {
         if self.disk.durability == Durability::None {
             return;
@@ -424,36 +460,36 @@ impl NewFile {
         writeback::start(self.file.as_fd(), offset, bytes);
     }
 
-    /// Waits until the data is durable. A file whose sync failed must be
-    /// written again, not synced again: the kernel forgets what it could not
-    /// write.
+    /// Waits until the data is durable. After a failed sync the file must be written
+    /// again: a second sync would succeed, because the kernel drops the data that it
+    /// could not write.
     ///
     /// # Errors
-    /// [`PathError`] when the system could not write.
+    /// [`PathError`] when the data cannot be written.
     pub fn sync(&self) -> Result<(), PathError> {
         if self.disk.durability == Durability::None {
             return Ok(());
         }
-        self.disk.pass("sync", Step::Sync, &self.path)?;
+        self.disk.pass("sync", DiskStep::Sync, &self.path)?;
         rustix::fs::fdatasync(&self.file).map_err(|source| self.error("sync", source.into()))
     }
 
-    /// Leaves the file where it is, or where it was renamed to.
+    /// Keeps the file when this is dropped.
     pub fn keep(&self) {
         self.kept.store(true, Ordering::Relaxed);
     }
 
-    /// Where it is.
+    /// Returns the path at which the file was created.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What changes it.
+    /// Returns the disk that created the file.
     pub fn disk(&self) -> &Disk {
         &self.disk
     }
 
-    /// The file itself, to lock or to read it.
+    /// Returns the file itself, to lock or read it.
     pub fn file(&self) -> &File {
         &self.file
     }
@@ -463,13 +499,13 @@ impl NewFile {
     }
 }
 
-/// Asks the kernel to begin writing dirty pages.
+/// Requests that the kernel starts to write dirty pages.
 mod writeback {
     use std::os::fd::BorrowedFd;
 
     pub(super) fn start(fd: BorrowedFd<'_>, offset: u64, bytes: u64) {
-        // `sync_file_range` has no safe wrapper; without it `POSIX_FADV_DONTNEED`
-        // also starts writeback of the range, and drops only clean pages.
+        // `sync_file_range` has no safe wrapper. `POSIX_FADV_DONTNEED` also starts
+        // write-back of the range, and it only drops clean pages.
         let len = std::num::NonZeroU64::new(bytes);
         let _ = rustix::fs::fadvise(fd, offset, len, rustix::fs::Advice::DontNeed);
     }

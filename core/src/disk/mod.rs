@@ -1,20 +1,21 @@
 //! Layer 3: the only place that changes files of a store.
 //!
-//! [`Disk`] performs each step of a durable write (create, write, sync,
-//! rename, sync the folder) and asks a [`Gate`] before each one, so that tests
-//! can make any single step fail, stop short, or be the last one before the
-//! power goes. Reading goes through [`regular`] and the memory maps of
-//! [`table`].
+//! [`Disk`] performs each step of a durable write: create, write, sync, rename, sync
+//! the folder. It asks a [`FaultInjector`] before each step. So tests can make any step fail,
+//! write only a part, or be the last one before a power cut. Files are read through
+//! [`regular`] and the memory maps of [`table`].
 
 mod access;
 mod durable;
-mod gate;
-pub mod inside;
+mod fault_injector;
+pub mod folder_times;
+pub mod lock_wait;
 pub mod output;
 pub mod regular;
 pub mod scratch;
+pub mod symlink_guard;
 pub mod table;
 
-pub use access::Access;
+pub use access::CreateMode;
 pub use durable::{Disk, NewFile, Renamed};
-pub use gate::{Gate, Step, Verdict};
+pub use fault_injector::{DiskStep, FaultDecision, FaultInjector};

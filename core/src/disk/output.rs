@@ -1,7 +1,7 @@
-//! A file that a command makes for its user: whole and durable, or not there.
+//! An output file for the user: it appears complete and durable, or not at all.
 //!
-//! It is written beside its place under a temporary name, synced, and renamed
-//! at the end. Dropped before that, it goes.
+//! It is written to a temporary file in the same folder, synced, and renamed at the
+//! end. If it is dropped before that, the temporary file is removed.
 
 use std::{
     io::{self, Write},
@@ -12,44 +12,44 @@ use rustix::io::Errno;
 
 use crate::{
     base::io::PathError,
-    disk::{Access, Disk, NewFile, Renamed, scratch::unique_name},
+    disk::{CreateMode, Disk, NewFile, Renamed, scratch::unique_name},
 };
 
-/// Dirty pages are handed to the disk so many bytes at a time.
+/// Dirty bytes after which write-back is started.
 const WRITEBACK_BYTES: u64 = 4 << 20;
 
-/// What happens to a file that has the name already.
+/// What to do if a file has the name already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Taken {
-    /// It stays, and finishing fails.
+pub enum IfExists {
+    /// Keep that file and fail.
     #[default]
     Refuse,
-    /// It is replaced.
+    /// Replace that file.
     Replace,
 }
 
-/// A file in the making.
+/// An output file that is being written.
 #[derive(Debug)]
 pub struct OutputFile {
     file: NewFile,
     path: PathBuf,
-    taken: Taken,
+    taken: IfExists,
     bytes: u64,
     written_back: u64,
 }
 
 impl OutputFile {
-    /// Starts a file that will be at `path`, with the mode of the file that it
+    /// Starts a file that will be at `path`. It gets the mode of the file that it
     /// replaces.
     ///
     /// # Errors
-    /// [`PathError`] when `path` exists and may not be replaced, is a folder,
-    /// or nothing can be made beside it.
-    pub fn create(disk: &Disk, path: &Path, taken: Taken) -> Result<Self, PathError> {
+    /// [`PathError`] when `path` exists and may not be replaced, when it is a folder,
+    /// or when no file can be created beside it.
+    pub fn create(disk: &Disk, path: &Path, taken: IfExists) -> Result<Self, PathError> {
         let refuse = |errno| Err(PathError::when("write", path)(errno));
         let replaced = match fs_err::symlink_metadata(path) {
             Ok(meta) if meta.is_dir() => return refuse(Errno::ISDIR),
-            Ok(_) if taken == Taken::Refuse => return refuse(Errno::EXIST),
+            Ok(_) if taken == IfExists::Refuse => return refuse(Errno::EXIST),
             Ok(meta) if meta.is_file() => Some(meta.permissions()),
             _ => None,
         };
@@ -57,9 +57,10 @@ impl OutputFile {
             return refuse(Errno::INVAL);
         }
         let temporary = folder_of(path).join(unique_name(".snap-part"));
-        // One that is for its owner alone must not be open to others at any time.
+        // If the replaced file is private, the new one must not be readable by others
+        // at any time.
         let created = match &replaced {
-            Some(_) => disk.with_access(Access::PRIVATE).create(&temporary),
+            Some(_) => disk.with_access(CreateMode::PRIVATE).create(&temporary),
             None => disk.create(&temporary),
         };
         let file = created.map_err(|error| PathError {
@@ -74,18 +75,18 @@ impl OutputFile {
         Ok(Self { file, path: path.to_owned(), taken, bytes: 0, written_back: 0 })
     }
 
-    /// Makes it durable and gives it its name.
+    /// Makes the file durable and renames it to its path.
     ///
     /// # Errors
-    /// [`PathError`]; then it is gone, unless the last step failed, the sync
-    /// of the folder.
+    /// [`PathError`]; the file is removed then, unless only the last step failed, the
+    /// sync of the folder.
     pub fn finish(self) -> Result<(), PathError> {
         self.file.sync()?;
         let disk = self.file.disk();
         let from = self.file.path();
         match self.taken {
-            Taken::Replace => disk.replace(from, &self.path)?,
-            Taken::Refuse => {
+            IfExists::Replace => disk.replace(from, &self.path)?,
+            IfExists::Refuse => {
                 if disk.rename_new(from, &self.path)? == Renamed::Taken {
                     return Err(PathError::when("write", &self.path)(Errno::EXIST));
                 }
@@ -96,14 +97,14 @@ impl OutputFile {
     }
 }
 
-/// The folder that a path is in.
+/// Returns the folder that a path is in.
 pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 impl Write for OutputFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // The path is said by whoever is told that writing failed.
+        // The caller has the path and adds it to its error message.
         self.file.write(bytes).map_err(|error| error.source)?;
         self.bytes += bytes.len() as u64;
         if self.bytes - self.written_back >= WRITEBACK_BYTES {
@@ -126,12 +127,12 @@ mod tests {
     fn a_file_appears_whole_or_not_at_all() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out");
-        let mut file = OutputFile::create(&Disk::default(), &path, Taken::Refuse).unwrap();
+        let mut file = OutputFile::create(&Disk::default(), &path, IfExists::Refuse).unwrap();
         file.write_all(b"half").unwrap();
         drop(file);
         assert_eq!(fs_err::read_dir(folder.path()).unwrap().count(), 0);
 
-        let mut file = OutputFile::create(&Disk::default(), &path, Taken::Refuse).unwrap();
+        let mut file = OutputFile::create(&Disk::default(), &path, IfExists::Refuse).unwrap();
         file.write_all(b"whole").unwrap();
         file.finish().unwrap();
         assert_eq!(fs_err::read(&path).unwrap(), b"whole");
@@ -142,14 +143,14 @@ mod tests {
     fn what_has_the_name_stays_unless_it_may_go() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out");
-        let mut late = OutputFile::create(&Disk::default(), &path, Taken::Refuse).unwrap();
+        let mut late = OutputFile::create(&Disk::default(), &path, IfExists::Refuse).unwrap();
         late.write_all(b"late").unwrap();
         fs_err::write(&path, "first").unwrap();
         assert_eq!(late.finish().unwrap_err().source.kind(), io::ErrorKind::AlreadyExists);
-        assert!(OutputFile::create(&Disk::default(), &path, Taken::Refuse).is_err());
+        assert!(OutputFile::create(&Disk::default(), &path, IfExists::Refuse).is_err());
         assert_eq!(fs_err::read(&path).unwrap(), b"first");
 
-        OutputFile::create(&Disk::default(), &path, Taken::Replace).unwrap().finish().unwrap();
+        OutputFile::create(&Disk::default(), &path, IfExists::Replace).unwrap().finish().unwrap();
         assert_eq!(fs_err::read(&path).unwrap(), b"");
         assert_eq!(fs_err::read_dir(folder.path()).unwrap().count(), 1);
     }

@@ -1,31 +1,40 @@
-//! Reads small files of a store, which another user may have made.
+//! Reading of small files in a store, which other users may be able to write.
 //!
-//! Only regular files are read, so a pipe blocks no command and a device never
-//! ends, and only up to a limit, so a sparse file of a few bytes on disk does
-//! not fill the memory.
+//! Only regular files are read, because opening a pipe could block and a device may
+//! never end. Reads are limited in length, because a sparse file that is tiny on disk
+//! could fill the memory.
 
 use std::{
+    fs::{File, OpenOptions},
     io::{self, Read, Seek, SeekFrom},
     os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
-use rustix::fs::OFlags;
+use rustix::{
+    fs::{Mode, OFlags, open},
+    io::Errno,
+};
 
-/// Opens no link and waits for no pipe.
+/// Flags that refuse symbolic links and do not wait for pipes.
 pub(super) const OPEN_FLAGS: i32 = OFlags::NONBLOCK.union(OFlags::NOFOLLOW).bits().cast_signed();
 
 /// Opens a regular file for reading.
 ///
 /// # Errors
-/// As the system says; [`io::ErrorKind::IsADirectory`] for a folder and
+/// The error of the system; [`io::ErrorKind::IsADirectory`] for a folder and
 /// [`io::ErrorKind::InvalidInput`] for anything else that is not a regular file.
 pub fn open_regular(path: &Path) -> io::Result<fs_err::File> {
-    let mut options = fs_err::OpenOptions::new();
-    options.read(true);
-    // Opening a pipe does not wait for a writer.
-    options.options_mut().custom_flags(OFlags::NONBLOCK.bits().cast_signed());
-    let file = options.open(path)?;
+    // `NONBLOCK`: opening a pipe does not wait for a writer.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = open(path, flags, Mode::empty()).map_err(|errno| match errno {
+        // A cycle of links, a socket, or a missing device.
+        Errno::LOOP | Errno::NXIO | Errno::NODEV => {
+            io::Error::new(io::ErrorKind::InvalidInput, errno)
+        }
+        errno => errno.into(),
+    })?;
+    let file = fs_err::File::from_parts(File::from(file), path);
     let kind = file.metadata()?.file_type();
     match (kind.is_file(), kind.is_dir()) {
         (true, _) => Ok(file),
@@ -34,10 +43,25 @@ pub fn open_regular(path: &Path) -> io::Result<fs_err::File> {
     }
 }
 
+/// Opens a file or folder for reading, for example to lock it. Refuses links, and does not
+/// wait for the writer of a pipe.
+///
+/// # Errors
+/// The error of the system.
+pub fn open_unfollowed(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(OPEN_FLAGS).open(path)
+}
+
+/// Returns true if a path is a symbolic link. If reading the path failed, the link is
+/// dangling.
+pub fn is_link(path: &Path) -> bool {
+    fs_err::symlink_metadata(path).is_ok_and(|meta| meta.is_symlink())
+}
+
 /// Reads a regular file of at most `limit` bytes.
 ///
 /// # Errors
-/// As [`open_regular`]; [`io::ErrorKind::FileTooLarge`].
+/// As [`open_regular`]; [`io::ErrorKind::FileTooLarge`] when the file is longer.
 pub fn read_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular(path)?.take(limit + 1).read_to_end(&mut bytes)?;
@@ -47,7 +71,7 @@ pub fn read_at_most(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Reads the last `limit` bytes of a regular file, or all if there are fewer.
+/// Reads the last `limit` bytes of a regular file, or the whole file if it is shorter.
 ///
 /// # Errors
 /// As [`open_regular`].
@@ -77,11 +101,15 @@ mod tests {
         )
         .unwrap();
         std::os::unix::fs::symlink("/dev/zero", path("zeros")).unwrap();
+        std::os::unix::fs::symlink("circle", path("circle")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
         fs_err::File::create(path("sparse")).unwrap().set_len(1 << 40).unwrap();
         fs_err::write(path("text"), "some text").unwrap();
         let kind = |name| read_at_most(&path(name), 9).map_err(|error| error.kind());
         assert_eq!(kind("pipe"), Err(io::ErrorKind::InvalidInput));
         assert_eq!(kind("zeros"), Err(io::ErrorKind::InvalidInput));
+        assert_eq!(kind("circle"), Err(io::ErrorKind::InvalidInput));
+        assert_eq!(kind("socket"), Err(io::ErrorKind::InvalidInput));
         assert_eq!(kind("."), Err(io::ErrorKind::IsADirectory));
         assert_eq!(kind("sparse"), Err(io::ErrorKind::FileTooLarge));
         assert_eq!(kind("text"), Ok(b"some text".to_vec()));

@@ -1,5 +1,5 @@
-//! A folder for what need not survive, gone when it is dropped. It is locked, so
-//! that others tell it from one whose owner was killed.
+//! Scratch folders: temporary folders that are removed when they are dropped. They are
+//! locked, so that other processes can recognise a folder whose owner was killed.
 
 use std::{
     fs::File,
@@ -9,45 +9,44 @@ use std::{
 
 use crate::{
     base::{io::PathError, time::Time},
-    disk::{Access, Disk},
+    disk::{CreateMode, Disk},
 };
 
 static SERIAL: AtomicU64 = AtomicU64::new(0);
 
-/// What names of such folders start with.
+/// Prefix of the names of scratch folders.
 pub const PREFIX: &str = ".snap-scratch";
 
-/// A name that no other process or thread uses.
+/// Returns a name that no other process or thread uses.
 pub fn unique_name(what: &str) -> String {
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
     let Time { secs, nanos } = Time::now();
     format!("{what}-{}-{secs:x}{nanos:08x}-{serial}", std::process::id())
 }
 
-/// A folder of one's own.
+/// A scratch folder.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
-    /// Says to others that the folder has an owner; `None` where nothing can be
-    /// locked, and nobody takes it for free.
+    /// The lock that shows other processes that the folder has an owner. `None` if the
+    /// file system has no locks; then other processes do not remove the folder either.
     _lock: Option<File>,
 }
 
 impl Scratch {
-    /// Makes a folder in `parent`, which must exist. No other user may look
-    /// into it.
+    /// Creates a folder in `parent`, which must exist. Other users cannot access it.
     ///
     /// # Errors
-    /// [`PathError`] when it cannot be made.
+    /// [`PathError`] when the folder cannot be created.
     pub fn create(parent: &Path) -> Result<Self, PathError> {
         let path = parent.join(unique_name(PREFIX));
-        Disk::scratch().with_access(Access::PRIVATE).create_folders(&path)?;
+        Disk::scratch().with_access(CreateMode::PRIVATE).create_folders(&path)?;
         let folder = fs_err::File::open(&path).ok().map(|folder| folder.into_parts().0);
         let _lock = folder.filter(|folder| folder.try_lock().is_ok());
         Ok(Self { path, _lock })
     }
 
-    /// Where it is.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -55,7 +54,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What cannot be removed now is nobody's loss but the disk's.
+        // A failure only leaves the folder on the disk.
         let _ = fs_err::remove_dir_all(&self.path);
     }
 }

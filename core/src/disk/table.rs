@@ -1,15 +1,15 @@
-//! Table files: written sorted, read through a memory map.
+//! Table files: written in sorted order, read through a memory map.
 //!
-//! See [`format::table`](crate::format::table) for the bytes. A block is
-//! checked when it is first touched, so opening a table costs its header and
-//! fences only, however many records it has.
+//! [`format::table`](crate::format::table) defines the bytes. A block is verified when
+//! it is first read. So opening a table reads only its header, fences and metadata,
+//! however many records it has.
 //!
-//! This is one of the two places with `unsafe`: a memory map is sound as long
-//! as nobody shortens or changes the file below it. Tables are written under
-//! a temporary name, renamed, and never changed again, and they lie in folders
-//! of the store; somebody who truncates one gets `SIGBUS` for it, and nothing
-//! worse, because each byte is read as plain data and checked.
-#![expect(unsafe_code, reason = "memory maps; see the header")]
+//! This is one of the two modules with `unsafe`. A memory map is sound while no process
+//! shortens or changes the file. Tables are written under a temporary name, renamed,
+//! and never changed again, and they are in folders of the store. If another process
+//! truncates one, snap is killed by `SIGBUS`. Nothing worse can happen, because each
+//! byte is read as plain data and checked.
+#![expect(unsafe_code, reason = "memory maps; see the module documentation")]
 
 use std::{
     path::{Path, PathBuf},
@@ -22,7 +22,7 @@ use crate::{
     base::{io::PathError, kind::ErrorKind},
     disk::{Disk, NewFile, regular::open_regular},
     format::{
-        table::{BLOCK_BYTES, BLOCK_SUM_BYTES, Header, Shape, checksum},
+        table::{BLOCK_BYTES, BLOCK_SUM_BYTES, Shape, TableHeader, checksum},
         wire::FormatError,
     },
 };
@@ -33,18 +33,18 @@ pub enum TableError {
     /// The file could not be opened, mapped or written.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// Its bytes break a rule of the format.
+    /// The bytes break a rule of the format.
     #[error("table {} is damaged", path.display())]
     Damaged {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Which rule.
+        /// The rule.
         source: FormatError,
     },
 }
 
 impl TableError {
-    /// What a caller can do about it.
+    /// Returns what the caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io(error) => error.kind(),
@@ -64,7 +64,7 @@ pub struct TableWriter {
     records: u64,
 }
 
-/// Blocks are handed to the file so many bytes at a time.
+/// Bytes that are written to the file at a time.
 const WRITE_BYTES: usize = 256 << 10;
 
 impl TableWriter {
@@ -74,7 +74,7 @@ impl TableWriter {
     /// [`PathError`] when it cannot be created.
     pub fn create(disk: &Disk, path: &Path, shape: Shape) -> Result<Self, PathError> {
         let mut pending = Vec::with_capacity(WRITE_BYTES + BLOCK_BYTES);
-        // The header is known at the end only; its place is kept.
+        // Reserve space for the header, which is known only at the end.
         pending.resize(BLOCK_BYTES, 0);
         Ok(Self {
             file: disk.create(path)?,
@@ -86,7 +86,7 @@ impl TableWriter {
         })
     }
 
-    /// Adds a record; keys must not decrease.
+    /// Adds a record. Keys must not decrease.
     ///
     /// # Errors
     /// [`PathError`] when the file cannot be written.
@@ -114,13 +114,13 @@ impl TableWriter {
         Ok(())
     }
 
-    /// How many records there are so far.
+    /// Returns the number of records so far.
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// Ends the table. The file is complete but not synced: a table is derived
-    /// and checked, so it need not survive a power cut.
+    /// Completes the table. It is not synced, because a table is derived data with
+    /// checksums and need not survive a power cut.
     ///
     /// # Errors
     /// [`PathError`] when the file cannot be written.
@@ -130,14 +130,14 @@ impl TableWriter {
         }
         let mut tail = std::mem::take(&mut self.fences);
         tail.extend_from_slice(meta);
-        let header = Header {
+        let header = TableHeader {
             shape: self.shape,
             records: self.records,
             meta_bytes: meta.len() as u64,
             tail_checksum: checksum(&tail),
         };
         self.pending.extend_from_slice(&tail);
-        // A small table is written in one piece, header included.
+        // A small table is written in one piece, including the header.
         if header.file_bytes() == self.pending.len() as u64 {
             self.pending[..BLOCK_BYTES].copy_from_slice(&header.encode());
             self.file.write(&self.pending)?;
@@ -150,32 +150,34 @@ impl TableWriter {
     }
 }
 
-/// A walk through a table keeps no more than twice so many blocks in memory.
+/// A sequential walk through a table keeps at most twice this many blocks in memory.
 const RELEASE_BLOCKS: usize = 1024;
 
-/// A table that is read.
+/// An open table.
 #[derive(Debug)]
 pub struct Table {
     map: Mmap,
-    header: Header,
+    header: TableHeader,
     path: PathBuf,
     checked: Box<[AtomicU64]>,
 }
 
 impl Table {
-    /// Maps the table at `path`, which should have `shape`.
+    /// Maps the table at `path`, which must have `shape`.
     ///
-    /// Checked: header, length, fences and meta. Blocks are checked later.
+    /// Checked: header, length, fences and metadata. Blocks are checked when they are
+    /// read.
     ///
     /// # Errors
-    /// [`TableError`] when it cannot be opened or is damaged.
+    /// [`TableError`] when the table cannot be opened or is damaged.
     pub fn open(path: &Path, shape: Shape) -> Result<Self, TableError> {
         let file = open_regular(path).map_err(PathError::when("open", path))?;
-        // SAFETY: the file is never changed after its rename; see the header.
+        // SAFETY: the file is never changed after its rename; see the module
+        // documentation.
         let map = unsafe { Mmap::map(&file) }.map_err(PathError::when("map", path))?;
         let damaged = |source| TableError::Damaged { path: path.to_owned(), source };
         let head = map.get(..BLOCK_BYTES).unwrap_or_default();
-        let header = Header::decode(head, shape, map.len() as u64).map_err(damaged)?;
+        let header = TableHeader::decode(head, shape, map.len() as u64).map_err(damaged)?;
         if checksum(&map[header.fences_offset() as usize..]) != header.tail_checksum {
             return Err(damaged(FormatError::Checksum { what: "the fences" }));
         }
@@ -184,22 +186,22 @@ impl Table {
         Ok(Self { map, header, path: path.to_owned(), checked })
     }
 
-    /// How many records.
+    /// Returns the number of records.
     pub fn records(&self) -> u64 {
         self.header.records
     }
 
-    /// How many bytes the file has.
+    /// Returns the length of the file in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.map.len() as u64
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The purpose's own bytes.
+    /// Returns the metadata, whose meaning depends on the purpose.
     pub fn meta(&self) -> &[u8] {
         let start = self.map.len() - self.header.meta_bytes as usize;
         &self.map[start..]
@@ -210,7 +212,7 @@ impl Table {
         &self.map[at..at + 8]
     }
 
-    /// The records of a block, checked when first touched.
+    /// Returns the records of a block. Verifies the block when it is first read.
     fn block(&self, block: usize) -> Result<&[u8], TableError> {
         let at = BLOCK_BYTES * (1 + block);
         let bytes = &self.map[at..at + BLOCK_BYTES];
@@ -230,21 +232,21 @@ impl Table {
         Ok(&records[..count * self.header.shape.record_bytes])
     }
 
-    /// Lets go of the memory behind a reader that walks through the table. The
-    /// pages stay in the system's cache, and are mapped again when touched.
+    /// Releases the memory of the blocks that a sequential walk has passed. The pages
+    /// stay in the system's page cache and are mapped again when they are read.
     fn release(&self, first_block: usize) {
         let advice = memmap2::UncheckedAdvice::DontNeed;
         let (offset, len) = (BLOCK_BYTES * (1 + first_block), BLOCK_BYTES * RELEASE_BLOCKS);
-        // SAFETY: of a shared read-only map of a file this only drops page
-        // table entries; the same bytes are read again from the file.
+        // SAFETY: for a shared read-only map of a file, this only drops page table
+        // entries. Later reads get the same bytes from the file.
         let _ = unsafe { self.map.unchecked_advise_range(advice, offset, len) };
     }
 
-    /// Index of the first record whose key is not below `key`.
+    /// Returns the index of the first record whose key is not below `key`.
     fn lower_bound(&self, key: &[u8]) -> Result<u64, TableError> {
         let blocks = self.header.blocks() as usize;
-        // The last block that starts before `key` may still hold it; several
-        // blocks may share a fence, so only a smaller fence decides.
+        // The last block whose fence is smaller than `key` may still contain it.
+        // Several blocks may have the same fence, so the search starts at that block.
         let (mut low, mut high) = (0, blocks);
         while low < high {
             let middle = low.midpoint(high);
@@ -269,10 +271,10 @@ impl Table {
         Ok(self.header.records)
     }
 
-    /// The record at `index`.
+    /// Returns the record at `index`.
     ///
     /// # Errors
-    /// [`TableError::Damaged`] when its block is.
+    /// [`TableError::Damaged`] when its block is damaged.
     pub fn record(&self, index: u64) -> Result<&[u8], TableError> {
         let (width, full) = (self.header.shape.record_bytes, self.header.shape.block_records());
         let (block, slot) = (index as usize / full, index as usize % full);
@@ -282,10 +284,10 @@ impl Table {
         Ok(&self.block(block)?[slot * width..(slot + 1) * width])
     }
 
-    /// The first record with exactly this key, and its index.
+    /// Returns the first record with exactly this key, and its index.
     ///
     /// # Errors
-    /// [`TableError::Damaged`] when a block on the way is.
+    /// [`TableError::Damaged`] when a block that is read on the way is damaged.
     pub fn find(&self, key: &[u8]) -> Result<Option<(u64, &[u8])>, TableError> {
         let index = self.lower_bound(key)?;
         if index == self.header.records {
@@ -295,29 +297,29 @@ impl Table {
         Ok((&record[..key.len()] == key).then_some((index, record)))
     }
 
-    /// The records with keys from `low` on.
+    /// Iterates over the records with keys from `low` on.
     ///
     /// # Errors
-    /// [`TableError::Damaged`] when a block on the way is; items carry the
-    /// same error later.
-    pub fn from(&self, low: &[u8]) -> Result<Records<'_>, TableError> {
-        Ok(Records { table: self, next: self.lower_bound(low)? })
+    /// [`TableError::Damaged`] when a block that is read to find the start is damaged.
+    /// The items of the iterator can have the same error.
+    pub fn from(&self, low: &[u8]) -> Result<TableRecords<'_>, TableError> {
+        Ok(TableRecords { table: self, next: self.lower_bound(low)? })
     }
 
-    /// All records.
-    pub fn iter(&self) -> Records<'_> {
-        Records { table: self, next: 0 }
+    /// Iterates over all records.
+    pub fn iter(&self) -> TableRecords<'_> {
+        TableRecords { table: self, next: 0 }
     }
 }
 
 /// Iterates over records in order.
 #[derive(Debug)]
-pub struct Records<'a> {
+pub struct TableRecords<'a> {
     table: &'a Table,
     next: u64,
 }
 
-impl<'a> Iterator for Records<'a> {
+impl<'a> Iterator for TableRecords<'a> {
     type Item = Result<&'a [u8], TableError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -329,9 +331,10 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// From which table on, of sizes from large to small or old to new, they
-/// should be one: each that stays is more than twice as large as all behind it
-/// together, so there are at most log₂ of them.
+/// Returns the index of the first table to merge. `sizes` are sorted from large to
+/// small, or from old to new; the tables from this index on should be merged into one.
+/// Each table before it is more than twice as large as all tables behind it together,
+/// so their number is logarithmic.
 pub fn merge_from(sizes: &[u64]) -> usize {
     let mut from = sizes.len().saturating_sub(1);
     let mut sum = sizes.last().copied().unwrap_or(0);

@@ -1,50 +1,49 @@
-//! Access control lists as Linux keeps them, in the extended attributes
+//! Access control lists in the form of Linux, as stored in the extended attributes
 //! `system.posix_acl_access` and `system.posix_acl_default`.
 //!
 //! | field   | form | meaning                                          |
 //! |---------|------|--------------------------------------------------|
 //! | version | u32  | 2                                                |
-//! | entries | 8    | back to back: tag u16, permissions u16, number u32 |
+//! | entries | 8    | back to back: tag u16, permissions u16, id u32   |
 //!
 //! Integers are little-endian; permissions are 4 read, 2 write, 1 execute.
 
 use crate::format::tree::Metadata;
 
-/// The attribute that decides who may do what with an entry.
+/// The attribute with the permissions of an entry.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
 
-/// The attribute of a folder from which its new entries get their list.
+/// The attribute of a folder with the access control list that new entries inherit.
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
 
-/// Whom an entry of a list is about.
+/// The subject of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// The owner of the file.
     Owner,
-    /// A user.
+    /// The user with this id.
     User(u32),
     /// The group of the file.
     OwningGroup,
-    /// A group.
+    /// The group with this id.
     Group(u32),
-    /// The most that users and groups with entries of their own get.
+    /// The upper bound for named users, named groups and the group of the file.
     Mask,
-    /// Everybody else.
+    /// All other users.
     Others,
 }
 
-/// An entry of a list.
+/// One rule of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Whom it is about.
     pub subject: Subject,
-    /// Permissions as the three bits of a mode.
+    /// Permissions as three bits of a mode.
     pub bits: u16,
 }
 
-/// Reads the value of an attribute; `None` when it is not a list.
+/// Decodes the value of an attribute. Returns `None` when it is not a valid list.
 pub fn decode(value: &[u8]) -> Option<Vec<Rule>> {
     let (version, entries) = value.split_first_chunk()?;
     if u32::from_le_bytes(*version) != VERSION || entries.len() % 8 != 0 {
@@ -68,12 +67,13 @@ fn rule(&[tag, tag_high, may, may_high, number @ ..]: &[u8; 8]) -> Option<Rule> 
 }
 
 impl Metadata {
-    /// The mode that gives nobody more when the access control list is lost.
+    /// Returns a mode that grants no additional rights when the access control list is
+    /// lost.
     ///
-    /// With a list, the group bits of a mode are the list's mask: the most that
-    /// any named user or group gets. Without the list they would be the rights
-    /// of the owning group. So they become what the list gives to that group,
-    /// or nothing when the list cannot be read.
+    /// If there is a list, the group bits of the mode are the mask of the list. The
+    /// mask is the upper bound for all named users and groups. Without the list, these
+    /// bits would be the rights of the owning group. So the result has the rights that
+    /// the list grants to that group, or none if the list is invalid.
     pub fn mode_without_acl(&self) -> u16 {
         let Some(list) = self.xattrs.iter().find(|xattr| *xattr.name == *ACCESS) else {
             return self.mode;
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
     use crate::format::tree::Xattr;
 
-    /// A list of tags and permissions.
+    /// Makes a list of rules from tags and permissions.
     fn list(rules: &[(u8, u8)]) -> Vec<u8> {
         let mut value = VERSION.to_le_bytes().to_vec();
         for (tag, may) in rules {
@@ -109,12 +109,12 @@ mod tests {
         // The mask is rwx for a named user, and the owning group may read.
         let for_user = list(&[(1, 6), (2, 7), (4, 4), (16, 7), (32, 0)]);
         assert_eq!(mode_without(for_user, 0o670), 0o640);
-        // The mask takes from the owning group.
+        // The mask restricts the owning group.
         let masked = list(&[(1, 6), (4, 7), (16, 4), (32, 0)]);
         assert_eq!(mode_without(masked, 0o640), 0o640);
         let nothing = list(&[(1, 6), (2, 7), (4, 0), (16, 7), (32, 0)]);
         assert_eq!(mode_without(nothing, 0o4670), 0o4600);
-        // A list without a mask says what the mode says.
+        // Without a mask, the rules are the same as the mode.
         assert_eq!(mode_without(list(&[(1, 6), (4, 4), (32, 4)]), 0o644), 0o644);
         for broken in [Vec::new(), b"\x03\0\0\0".to_vec(), list(&[(9, 7)])] {
             assert_eq!(mode_without(broken, 0o664), 0o604);

@@ -1,13 +1,13 @@
-//! Bundle files: packs that carry a commit, one after the other in one file.
+//! Bundle files: a single file with packs that together carry a commit.
 //!
 //! | part    | bytes | field                                                  |
 //! |---------|-------|--------------------------------------------------------|
-//! | header  | 8     | magic, `SNAPPACK`, that of a [`super::pack`] |
+//! | header  | 8     | magic, `SNAPPACK`, as in a [`super::pack`]             |
 //! |         | 2     | format version, u16                                    |
 //! |         | 2     | flags, u16: 1, a bundle                                |
 //! |         | 4     | extension length, u32                                  |
 //! |extension| 1     | version of the extension, 1                            |
-//! |         | 32    | id of the commit that the bundle is about              |
+//! |         | 32    | id of the commit that the bundle carries               |
 //! |         | 8     | objects in all packs together, u64                     |
 //! |         | 8     | their bytes, uncompressed, u64                         |
 //! |         | 4     | prerequisites p, u32                                   |
@@ -17,49 +17,48 @@
 //! |         | …     | the pack, as it lies in a store                        |
 //! | end     | 8     | 0, u64                                                 |
 //!
-//! Integers are little-endian. Each pack comes after its length, so a reader
-//! can hop over it, and a pipe can be read front to back. What holds for every
-//! bundle, and is checked by those who read one:
+//! Integers are little-endian. Each pack is preceded by its length. A reader of a file
+//! can skip it, and a reader of a pipe can read front to back. Readers check that:
 //!
-//! 1. Objects and bytes are those of the packs, and no object is there twice.
-//! 2. What the commit refers to is in the packs, or what the prerequisites
-//!    refer to; a bundle without prerequisites is complete in itself.
+//! 1. The numbers of objects and bytes match the packs, and no object is there twice.
+//! 2. Every object that the commit refers to is in the packs, or belongs to a
+//!    prerequisite. A bundle without prerequisites is complete.
 //! 3. Nothing follows the end.
 
 use crate::{
     base::{id::CommitId, limits},
     format::{
         pack::{self, HEADER_BYTES, MAGIC, VERSION, checksum},
-        wire::{FormatError, Reader, Writer},
+        wire::{FormatError, WireReader, WireWriter},
     },
 };
 
-/// Newest version of the extension known.
+/// The newest known version of the extension.
 pub const EXTENSION_VERSION: u8 = 1;
 
-/// Bytes of a length before a pack, and of the end.
+/// Size of the length field before each pack, and of the end marker.
 pub const LENGTH_BYTES: usize = 8;
 
 const CHECKSUM_BYTES: usize = 8;
 
-/// What a bundle says of itself before its packs.
+/// The head of a bundle: everything before its packs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
-    /// The commit that it is about.
+pub struct BundleHead {
+    /// The commit that the bundle carries.
     pub commit: CommitId,
-    /// Objects in all its packs.
+    /// Number of objects in all packs.
     pub objects: u64,
-    /// Their bytes, uncompressed.
+    /// Length of these objects before compression, in bytes.
     pub raw_bytes: u64,
-    /// Commits that whoever unpacks it must have, with all they refer to;
-    /// ascending.
+    /// Commits that the receiver must have, with everything that they refer to.
+    /// Ascending.
     pub prerequisites: Vec<CommitId>,
 }
 
-impl Head {
+impl BundleHead {
     /// Encodes header and extension.
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::new();
+        let mut w = WireWriter::new();
         w.u8(EXTENSION_VERSION);
         w.raw(self.commit.as_bytes());
         w.u64(self.objects);
@@ -83,7 +82,7 @@ impl Head {
     /// # Errors
     /// [`FormatError`] names the rule.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
-        let mut r = Reader::new(bytes);
+        let mut r = WireReader::new(bytes);
         let header = r.raw("bundle header", HEADER_BYTES)?;
         let extension_bytes = decode_header(header)? as usize;
         if bytes.len() < HEADER_BYTES + extension_bytes || extension_bytes < CHECKSUM_BYTES {
@@ -122,14 +121,16 @@ impl Head {
     }
 }
 
-/// Decodes the first [`HEADER_BYTES`] and returns how many more the head has.
+/// Decodes the first [`HEADER_BYTES`] of a bundle. Returns the length of the rest of
+/// the head.
 ///
 /// # Errors
-/// [`FormatError`]: not a bundle, a newer one, or too long an extension.
+/// [`FormatError`] when the file is not a bundle, is newer, or its extension is too
+/// long.
 pub fn decode_header(bytes: &[u8]) -> Result<u32, FormatError> {
     match pack::decode_start(bytes) {
         Ok((pack::FLAG_BUNDLE, extension)) => Ok(extension),
-        Ok(_) => Err(FormatError::Invalid { what: "bundle (it is a bare pack)", at: 10 }),
+        Ok(_) => Err(FormatError::Invalid { what: "bundle header (the file is a pack)", at: 10 }),
         Err(FormatError::Magic { .. }) => Err(FormatError::Magic { what: "bundle" }),
         Err(error) => Err(error),
     }
@@ -154,33 +155,37 @@ mod tests {
             prerequisites in proptest::collection::btree_set(any::<u8>(), 0..6),
         ) {
             let prerequisites = prerequisites.into_iter().map(id).collect();
-            let head = Head { commit: id(commit), objects, raw_bytes, prerequisites };
-            prop_assert_eq!(Head::decode(&head.encode()), Ok(head));
+            let head = BundleHead { commit: id(commit), objects, raw_bytes, prerequisites };
+            prop_assert_eq!(BundleHead::decode(&head.encode()), Ok(head));
         }
     }
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_noticed() {
         let prerequisites = vec![id(1), id(2)];
-        let head = Head { commit: id(9), objects: 3, raw_bytes: 4096, prerequisites };
+        let head = BundleHead { commit: id(9), objects: 3, raw_bytes: 4096, prerequisites };
         let bytes = head.encode();
         for at in 0..bytes.len() {
-            assert!(Head::decode(&bytes[..at]).is_err(), "cut at {at}");
+            assert!(BundleHead::decode(&bytes[..at]).is_err(), "cut at {at}");
             for bit in 0..8 {
                 let mut flipped = bytes.clone();
                 flipped[at] ^= 1 << bit;
-                assert!(Head::decode(&flipped).is_err(), "bit {bit} of byte {at}");
+                assert!(BundleHead::decode(&flipped).is_err(), "bit {bit} of byte {at}");
             }
         }
         let mut longer = bytes;
         longer.push(0);
-        assert!(Head::decode(&longer).is_err());
+        assert!(BundleHead::decode(&longer).is_err());
     }
 
     #[test]
     fn prerequisites_in_another_order_are_refused() {
-        let head =
-            Head { commit: id(9), objects: 0, raw_bytes: 0, prerequisites: vec![id(2), id(1)] };
-        assert!(matches!(Head::decode(&head.encode()), Err(FormatError::Order { .. })));
+        let head = BundleHead {
+            commit: id(9),
+            objects: 0,
+            raw_bytes: 0,
+            prerequisites: vec![id(2), id(1)],
+        };
+        assert!(matches!(BundleHead::decode(&head.encode()), Err(FormatError::Order { .. })));
     }
 }

@@ -1,8 +1,7 @@
-//! Chunk lists: a content that was cut into chunks.
+//! Chunk lists: the lists of chunks of large contents.
 //!
-//! A chunk list is stored under **the id of the whole content**, so it is not
-//! hashed itself: a reader hashes what the chunks amount to and compares that
-//! with the id.
+//! A chunk list is stored under **the id of the whole content**, not under its own
+//! hash. A reader verifies it by hashing the content of all chunks.
 //!
 //! | field   | form            | meaning                                       |
 //! |---------|-----------------|-----------------------------------------------|
@@ -12,64 +11,63 @@
 //! | count   | varint          | chunks (direct) or parts                      |
 //! | entries | 32 + varint each| id of a blob and its length                   |
 //!
-//! In the direct form an entry is a chunk: its blob id and its bytes, at least
-//! one. A list of more than [`limits::CHUNK_LIST_ENTRIES`] chunks takes the
-//! form in parts: the entries are encoded back to back, cut after every
-//! [`limits::CHUNK_LIST_ENTRIES`] of them, each part stored as a blob among
-//! the metadata, and the list names those blobs and their lengths.
+//! In the direct form, an entry is a chunk: its blob id and its length, at least 1. A
+//! list of more than [`limits::CHUNK_LIST_ENTRIES`] chunks has the form in parts. The
+//! encoded entries are split after every [`limits::CHUNK_LIST_ENTRIES`] entries. Each
+//! part is stored as a blob in the metadata frames, and the list has the ids and
+//! lengths of these blobs.
 //!
-//! How a content is cut is representation, never identity: two lists of one
-//! content may differ.
+//! Where a content is cut is not part of its identity: the same content may have
+//! different lists.
 
 use crate::{
     base::{id::BlobId, limits},
-    format::wire::{FormatError, Reader, Writer},
+    format::wire::{FormatError, WireReader, WireWriter},
 };
 
-/// Newest version known.
+/// The newest known version.
 pub const VERSION: u8 = 1;
 
-/// Longest encoded entry.
+/// Maximum length of an encoded entry.
 const ENTRY_BYTES: usize = 32 + 5;
 
-/// Longest encoded chunk list or part.
+/// Maximum length of an encoded chunk list or part.
 pub const MAX_BYTES: usize = 2 + 10 + 3 + limits::CHUNK_LIST_ENTRIES * ENTRY_BYTES;
 
 /// A blob and its length: a chunk, or a part of a long list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// The blob.
+pub struct BlobRef {
     pub id: BlobId,
-    /// Its length, at least 1.
+    /// Its length in bytes, at least 1.
     pub bytes: u32,
 }
 
 /// A decoded chunk list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkList {
-    /// Bytes of the whole content.
+    /// Length of the whole content in bytes.
     pub total_bytes: u64,
-    /// What it consists of.
-    pub pieces: Pieces,
+    /// The chunks, or the parts of the list.
+    pub pieces: ChunkListEntries,
 }
 
 /// The two forms of a chunk list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pieces {
+pub enum ChunkListEntries {
     /// The chunks, in order.
-    Chunks(Vec<Piece>),
-    /// Blobs that hold the chunks' entries, in order.
-    Parts(Vec<Piece>),
+    Chunks(Vec<BlobRef>),
+    /// The blobs that hold the entries of the chunks, in order.
+    Parts(Vec<BlobRef>),
 }
 
 impl ChunkList {
     /// Encodes the list.
     pub fn encode(&self) -> Vec<u8> {
         let (form, pieces) = match &self.pieces {
-            Pieces::Chunks(pieces) => (0, pieces),
-            Pieces::Parts(pieces) => (1, pieces),
+            ChunkListEntries::Chunks(pieces) => (0, pieces),
+            ChunkListEntries::Parts(pieces) => (1, pieces),
         };
-        let mut w = Writer::new();
+        let mut w = WireWriter::new();
         w.u8(VERSION);
         w.u8(form);
         w.varint(self.total_bytes);
@@ -80,13 +78,13 @@ impl ChunkList {
 
     /// Decodes a list.
     ///
-    /// Checked: version, form, counts, that direct chunks amount to the total.
-    /// **Not** checked: that the blobs exist or hash to anything.
+    /// Checked: version, form, counts, and that direct chunks add up to the total.
+    /// **Not** checked: that the blobs exist and have these lengths.
     ///
     /// # Errors
-    /// [`FormatError`] names the rule and the byte.
+    /// [`FormatError`] names the rule and the offset.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
-        let mut r = Reader::new(bytes);
+        let mut r = WireReader::new(bytes);
         let version = r.u8("chunk list version")?;
         if version != VERSION {
             let (found, known) = (u32::from(version), u32::from(VERSION));
@@ -103,42 +101,45 @@ impl ChunkList {
             0 if pieces.iter().map(|p| u64::from(p.bytes)).sum::<u64>() != total_bytes => {
                 return Err(FormatError::Invalid { what: "chunk list total", at });
             }
-            0 => Pieces::Chunks(pieces),
-            1 => Pieces::Parts(pieces),
+            0 => ChunkListEntries::Chunks(pieces),
+            1 => ChunkListEntries::Parts(pieces),
             _ => return Err(FormatError::Invalid { what: "chunk list form", at: 1 }),
         };
         Ok(Self { total_bytes, pieces })
     }
 }
 
-/// What stands for a content of several chunks.
+/// The encoded form of a chunked content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Encoded {
+pub struct EncodedChunkList {
     /// The list.
     pub list: Vec<u8>,
-    /// The blobs that it names, in order, if it is a long one.
+    /// The parts that the list names, in order; empty for a short list.
     pub parts: Vec<Vec<u8>>,
 }
 
-/// Encodes what stands for a content of so many bytes that was cut into `chunks`.
-/// `None` when there are more than a list can name.
-pub fn encode_content(total_bytes: u64, chunks: &[Piece]) -> Option<Encoded> {
+/// Encodes the list of a content of `total_bytes` that was cut into `chunks`. Returns
+/// `None` when there are more chunks than a list can name.
+pub fn encode_content(total_bytes: u64, chunks: &[BlobRef]) -> Option<EncodedChunkList> {
     if chunks.len() <= limits::CHUNK_LIST_ENTRIES {
-        let list = ChunkList { total_bytes, pieces: Pieces::Chunks(chunks.to_vec()) };
-        return Some(Encoded { list: list.encode(), parts: Vec::new() });
+        let list = ChunkList { total_bytes, pieces: ChunkListEntries::Chunks(chunks.to_vec()) };
+        return Some(EncodedChunkList { list: list.encode(), parts: Vec::new() });
     }
     let parts: Vec<Vec<u8>> = chunks.chunks(limits::CHUNK_LIST_ENTRIES).map(encode_part).collect();
     if parts.len() > limits::CHUNK_LIST_PARTS {
         return None;
     }
-    let piece = |part: &Vec<u8>| Piece { id: BlobId::of(part), bytes: part.len() as u32 };
-    let list = ChunkList { total_bytes, pieces: Pieces::Parts(parts.iter().map(piece).collect()) };
-    Some(Encoded { list: list.encode(), parts })
+    let piece = |part: &Vec<u8>| BlobRef { id: BlobId::of(part), bytes: part.len() as u32 };
+    let list = ChunkList {
+        total_bytes,
+        pieces: ChunkListEntries::Parts(parts.iter().map(piece).collect()),
+    };
+    Some(EncodedChunkList { list: list.encode(), parts })
 }
 
 /// Encodes the entries of one part.
-pub fn encode_part(chunks: &[Piece]) -> Vec<u8> {
-    let mut w = Writer::new();
+pub fn encode_part(chunks: &[BlobRef]) -> Vec<u8> {
+    let mut w = WireWriter::new();
     encode_pieces(&mut w, chunks);
     w.finish()
 }
@@ -146,20 +147,23 @@ pub fn encode_part(chunks: &[Piece]) -> Vec<u8> {
 /// Decodes the entries of one part.
 ///
 /// # Errors
-/// [`FormatError`] names the rule and the byte.
-pub fn decode_part(bytes: &[u8]) -> Result<Vec<Piece>, FormatError> {
-    decode_pieces(&mut Reader::new(bytes), None)
+/// [`FormatError`] names the rule and the offset.
+pub fn decode_part(bytes: &[u8]) -> Result<Vec<BlobRef>, FormatError> {
+    decode_pieces(&mut WireReader::new(bytes), None)
 }
 
-fn encode_pieces(w: &mut Writer, pieces: &[Piece]) {
+fn encode_pieces(w: &mut WireWriter, pieces: &[BlobRef]) {
     for piece in pieces {
         w.raw(piece.id.as_bytes());
         w.varint(u64::from(piece.bytes));
     }
 }
 
-/// Reads `count` entries, or as many as there are bytes.
-fn decode_pieces(r: &mut Reader<'_>, count: Option<usize>) -> Result<Vec<Piece>, FormatError> {
+/// Reads `count` entries, or all entries up to the end.
+fn decode_pieces(
+    r: &mut WireReader<'_>,
+    count: Option<usize>,
+) -> Result<Vec<BlobRef>, FormatError> {
     let fits = r.remaining() / 33;
     let mut pieces = Vec::with_capacity(count.unwrap_or(fits).min(fits));
     while count.map_or(r.remaining() > 0, |count| pieces.len() < count) {
@@ -171,7 +175,7 @@ fn decode_pieces(r: &mut Reader<'_>, count: Option<usize>) -> Result<Vec<Piece>,
         let at = r.at();
         match r.varint_u32("chunk length")? {
             0 => return Err(FormatError::Invalid { what: "chunk length", at }),
-            bytes => pieces.push(Piece { id, bytes }),
+            bytes => pieces.push(BlobRef { id, bytes }),
         }
     }
     Ok(pieces)
@@ -181,15 +185,17 @@ fn decode_pieces(r: &mut Reader<'_>, count: Option<usize>) -> Result<Vec<Piece>,
 mod tests {
     use super::*;
 
-    fn piece(bytes: u32) -> Piece {
-        Piece { id: BlobId::of(&bytes.to_le_bytes()), bytes }
+    fn piece(bytes: u32) -> BlobRef {
+        BlobRef { id: BlobId::of(&bytes.to_le_bytes()), bytes }
     }
 
     #[test]
     fn both_forms_come_back() {
         let chunks = vec![piece(1), piece(1 << 20), piece(u32::MAX)];
         let total_bytes = chunks.iter().map(|p| u64::from(p.bytes)).sum();
-        for pieces in [Pieces::Chunks(chunks.clone()), Pieces::Parts(chunks.clone())] {
+        for pieces in
+            [ChunkListEntries::Chunks(chunks.clone()), ChunkListEntries::Parts(chunks.clone())]
+        {
             let list = ChunkList { total_bytes, pieces };
             assert_eq!(ChunkList::decode(&list.encode()), Ok(list));
         }
@@ -198,9 +204,9 @@ mod tests {
 
     #[test]
     fn a_list_that_lies_is_refused() {
-        let list = ChunkList { total_bytes: 5, pieces: Pieces::Chunks(vec![piece(4)]) };
+        let list = ChunkList { total_bytes: 5, pieces: ChunkListEntries::Chunks(vec![piece(4)]) };
         assert!(matches!(ChunkList::decode(&list.encode()), Err(FormatError::Invalid { .. })));
-        let none = ChunkList { total_bytes: 0, pieces: Pieces::Chunks(vec![piece(0)]) };
+        let none = ChunkList { total_bytes: 0, pieces: ChunkListEntries::Chunks(vec![piece(0)]) };
         assert!(matches!(ChunkList::decode(&none.encode()), Err(FormatError::Invalid { .. })));
         let mut newer = list.encode();
         newer[0] = 2;

@@ -1,4 +1,4 @@
-//! Commits: one snapshot each.
+//! Commits: the encoding of snapshots.
 //!
 //! A commit's id is the BLAKE3 of these bytes in derive-key mode.
 //!
@@ -19,10 +19,10 @@
 //! | bytes    | varint                 | sum of the sizes of the files            |
 //! | selection | see [`selection`](crate::format::selection) | version 2 only: which files it could have contained |
 //!
-//! A commit whose selection is empty has version 1, so that it has one form and
-//! older programs read it; a version 2 commit with an empty one is refused.
-//! A text is a varint length and UTF-8. The root's metadata is that of a tree
-//! entry, see [`tree`](crate::format::tree).
+//! A commit with an empty selection has version 1, so it has only one form and older
+//! programs can read it. A version 2 commit with an empty selection is refused. A text
+//! is a varint length and UTF-8. The metadata of the root has the form of a tree
+//! entry's metadata, see [`tree`](crate::format::tree).
 
 use std::collections::BTreeMap;
 
@@ -35,46 +35,46 @@ use crate::{
     format::{
         selection::Selection,
         tree::{Metadata, Totals},
-        wire::{FormatError, Reader, Writer},
+        wire::{FormatError, WireReader, WireWriter},
     },
 };
 
-/// Newest version known.
+/// The newest known version.
 pub const VERSION: u8 = 2;
 
-/// Version of a commit whose selection is empty.
+/// The version of a commit with an empty selection.
 const VERSION_WITHOUT_SELECTION: u8 = 1;
 
 /// One snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// Root tree.
+    /// Id of the root tree.
     pub tree: TreeId,
-    /// What it follows; the first one is the line of history it continues.
+    /// The parents. The first one continues the line of history.
     pub parents: Vec<CommitId>,
-    /// When it was made, by the clock or as the user said. It may be before the
-    /// time of a parent: parents alone tell the order.
+    /// The time of the commit, from the clock or from the user. It may be before a
+    /// parent's time: only the parents define the order.
     pub time: Time,
-    /// Who made it.
+    /// Name of the author.
     pub author: String,
-    /// On which machine.
+    /// Name of the machine.
     pub host: String,
-    /// Why.
+    /// The message; may be empty.
     pub message: String,
-    /// `key=value` pairs.
+    /// Labels: keys and values.
     pub labels: BTreeMap<String, String>,
-    /// The root folder's own attributes, when one folder was committed.
+    /// The root folder's own metadata, if a single folder was committed.
     pub root: Option<Metadata>,
-    /// What is below the root.
+    /// Totals of everything below the root.
     pub totals: Totals,
-    /// Which files it could have contained.
+    /// Which files the commit could have contained.
     pub selection: Selection,
 }
 
 impl Commit {
     /// Encodes the commit.
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::new();
+        let mut w = WireWriter::new();
         w.u8(match self.selection.is_empty() {
             true => VERSION_WITHOUT_SELECTION,
             false => VERSION,
@@ -107,16 +107,16 @@ impl Commit {
 
     /// Decodes a commit.
     ///
-    /// **Not** checked: that `bytes` hash to the id it was found under.
+    /// **Not** checked: that `bytes` hash to the expected id.
     ///
     /// # Errors
-    /// [`FormatError`] names the rule and the byte.
+    /// [`FormatError`] names the rule and the offset.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         if bytes.len() > limits::COMMIT_BYTES {
             let (claimed, limit) = (bytes.len() as u64, limits::COMMIT_BYTES as u64);
             return Err(FormatError::Limit { what: "commit bytes", claimed, limit });
         }
-        let mut r = Reader::new(bytes);
+        let mut r = WireReader::new(bytes);
         let version = r.u8("commit version")?;
         if !(VERSION_WITHOUT_SELECTION..=VERSION).contains(&version) {
             let (found, known) = (u32::from(version), u32::from(VERSION));
@@ -125,7 +125,8 @@ impl Commit {
         let tree = TreeId::from_bytes(r.digest("commit tree")?);
         let parents = decode_parents(&mut r)?;
         let time = decode_time(&mut r)?;
-        let text = |r: &mut Reader<'_>, what| r.text(what, limits::COMMIT_BYTES).map(str::to_owned);
+        let text =
+            |r: &mut WireReader<'_>, what| r.text(what, limits::COMMIT_BYTES).map(str::to_owned);
         let author = text(&mut r, "commit author")?;
         let host = text(&mut r, "commit host")?;
         let message = text(&mut r, "commit message")?;
@@ -146,7 +147,7 @@ impl Commit {
     }
 }
 
-fn decode_parents(r: &mut Reader<'_>) -> Result<Vec<CommitId>, FormatError> {
+fn decode_parents(r: &mut WireReader<'_>) -> Result<Vec<CommitId>, FormatError> {
     let count = r.count("commit parents", limits::PARENTS)?;
     let mut parents = Vec::with_capacity(count);
     for _ in 0..count {
@@ -161,7 +162,7 @@ fn decode_parents(r: &mut Reader<'_>) -> Result<Vec<CommitId>, FormatError> {
 }
 
 /// Reads seconds and nanoseconds.
-pub(crate) fn decode_time(r: &mut Reader<'_>) -> Result<Time, FormatError> {
+pub(crate) fn decode_time(r: &mut WireReader<'_>) -> Result<Time, FormatError> {
     let secs = r.zigzag("time")?;
     let at = r.at();
     match r.varint_u32("nanoseconds")? {
@@ -170,7 +171,7 @@ pub(crate) fn decode_time(r: &mut Reader<'_>) -> Result<Time, FormatError> {
     }
 }
 
-fn decode_labels(r: &mut Reader<'_>) -> Result<BTreeMap<String, String>, FormatError> {
+fn decode_labels(r: &mut WireReader<'_>) -> Result<BTreeMap<String, String>, FormatError> {
     let count = r.count("commit labels", limits::LABELS)?;
     let mut labels = BTreeMap::new();
     for _ in 0..count {

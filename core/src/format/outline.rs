@@ -1,7 +1,7 @@
-//! Outlines: what packs say of themselves, without their frames.
+//! Outlines: everything in a pack except its frames.
 //!
-//! A store elsewhere keeps its index in such files, so that whoever reads one
-//! knows where each object lies without asking for each pack.
+//! A remote store keeps its index in files of outlines. A reader of such a file can
+//! locate each object without a request for each pack.
 //!
 //! | part    | bytes | field                                            |
 //! |---------|-------|--------------------------------------------------|
@@ -16,12 +16,12 @@
 //! |         | h     | header and extension                             |
 //! |         | f     | footer and trailer                               |
 //!
-//! Integers are little-endian. Names strictly increase, so the same packs have
-//! one file. It is named by the BLAKE3 of its bytes, so it needs no checksum;
-//! header and footer have their own.
+//! Integers are little-endian. Ids strictly increase, so a set of packs has only one
+//! encoding. The file is named by the BLAKE3 of its bytes, so it needs no checksum.
+//! Header and footer have their own.
 //!
-//! Outlines that only count together may be in several files, the *parts* of a
-//! *group*. Its file says which:
+//! Outlines that must be published together may be in several files, the *parts* of a
+//! *group*. The file of the group lists them:
 //!
 //! | part    | bytes | field                                            |
 //! |---------|-------|--------------------------------------------------|
@@ -34,47 +34,46 @@
 use crate::{
     base::{id::PackId, limits},
     format::{
-        pack::{self, Frame, HEADER_BYTES, Object, TRAILER_BYTES, Trailer},
-        wire::{FormatError, Reader, Writer},
+        pack::{self, Frame, HEADER_BYTES, PackedObject, TRAILER_BYTES, Trailer},
+        wire::{FormatError, WireReader, WireWriter},
     },
 };
 
-/// First bytes of a file of outlines.
+/// The first bytes of a file of outlines.
 pub const MAGIC: &[u8; 8] = b"SNAPOUTL";
 
-/// First bytes of the file of a group.
+/// The first bytes of the file of a group.
 pub const GROUP_MAGIC: &[u8; 8] = b"SNAPGRUP";
 
-/// Newest version known.
+/// The newest known version.
 pub const VERSION: u16 = 1;
 
-/// Name of a file of outlines: the BLAKE3 of its bytes.
+/// The name of a file of outlines: the BLAKE3 of its bytes.
 pub type Name = PackId;
 
-/// What a pack says of itself.
+/// The outline of one pack.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outline {
-    /// Its name.
+pub struct PackOutline {
     pub id: PackId,
-    /// Its length.
+    /// Length of the pack in bytes.
     pub file_bytes: u64,
-    /// Header and extension.
+    /// Header and extension of the pack.
     pub head: Vec<u8>,
-    /// Footer and trailer.
+    /// Footer and trailer of the pack.
     pub tail: Vec<u8>,
 }
 
-impl Outline {
-    /// Bytes that it takes in a file.
+impl PackOutline {
+    /// Returns the number of bytes that the outline takes in a file.
     pub fn file_share(&self) -> u64 {
         (self.id.as_bytes().len() + 16 + self.head.len() + self.tail.len()) as u64
     }
 
-    /// Decodes all of it, as a reader of the pack would.
+    /// Decodes and checks all tables, as a reader of the pack does.
     ///
     /// # Errors
-    /// [`FormatError`] names the rule.
-    pub fn tables(&self) -> Result<(Vec<Frame>, Vec<Object>), FormatError> {
+    /// [`FormatError`] names the rule that the outline breaks.
+    pub fn tables(&self) -> Result<(Vec<Frame>, Vec<PackedObject>), FormatError> {
         let header = self.head.get(..HEADER_BYTES).unwrap_or(&self.head);
         let extension = pack::decode_header(header)? as usize;
         if self.head.len() != HEADER_BYTES + extension {
@@ -94,8 +93,8 @@ impl Outline {
     }
 }
 
-fn header(magic: &[u8; 8], count: usize) -> Writer {
-    let mut w = Writer::new();
+fn header(magic: &[u8; 8], count: usize) -> WireWriter {
+    let mut w = WireWriter::new();
     w.raw(magic);
     w.u16(VERSION);
     w.u16(0);
@@ -103,8 +102,8 @@ fn header(magic: &[u8; 8], count: usize) -> Writer {
     w
 }
 
-/// Reads a header; returns how many there are of what follows.
-fn read_header(r: &mut Reader<'_>, magic: &[u8; 8]) -> Result<u32, FormatError> {
+/// Reads a header. Returns the number of items after it.
+fn read_header(r: &mut WireReader<'_>, magic: &[u8; 8]) -> Result<u32, FormatError> {
     if r.raw("outlines", magic.len())? != magic {
         return Err(FormatError::Magic { what: "file of outlines" });
     }
@@ -129,9 +128,9 @@ pub fn encode_group(parts: &[Name]) -> Vec<u8> {
 /// Decodes the file of a group.
 ///
 /// # Errors
-/// [`FormatError`] names the rule.
+/// [`FormatError`] names the rule that the file breaks.
 pub fn decode_group(bytes: &[u8]) -> Result<Vec<Name>, FormatError> {
-    let mut r = Reader::new(bytes);
+    let mut r = WireReader::new(bytes);
     let count = read_header(&mut r, GROUP_MAGIC)?;
     let name = |_| Ok(Name::from_bytes(r.digest("name of a part")?));
     let parts = (0..count).map(name).collect::<Result<_, FormatError>>()?;
@@ -139,8 +138,8 @@ pub fn decode_group(bytes: &[u8]) -> Result<Vec<Name>, FormatError> {
     Ok(parts)
 }
 
-/// Encodes outlines as one file. **Not** checked: that their names increase.
-pub fn encode(outlines: &[Outline]) -> Vec<u8> {
+/// Encodes a file of outlines. **Not** checked: that their ids increase.
+pub fn encode(outlines: &[PackOutline]) -> Vec<u8> {
     let mut w = header(MAGIC, outlines.len());
     for outline in outlines {
         w.raw(outline.id.as_bytes());
@@ -153,14 +152,14 @@ pub fn encode(outlines: &[Outline]) -> Vec<u8> {
     w.finish()
 }
 
-/// Decodes a file of outlines; their tables are **not** decoded.
+/// Decodes a file of outlines. Their tables are **not** decoded.
 ///
 /// # Errors
-/// [`FormatError`] names the rule.
-pub fn decode(bytes: &[u8]) -> Result<Vec<Outline>, FormatError> {
-    let mut r = Reader::new(bytes);
+/// [`FormatError`] names the rule that the file breaks.
+pub fn decode(bytes: &[u8]) -> Result<Vec<PackOutline>, FormatError> {
+    let mut r = WireReader::new(bytes);
     let count = read_header(&mut r, MAGIC)?;
-    let mut outlines: Vec<Outline> = Vec::new();
+    let mut outlines: Vec<PackOutline> = Vec::new();
     for _ in 0..count {
         let at = r.at();
         let id = PackId::from_bytes(r.digest("outline name")?);
@@ -176,7 +175,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Outline>, FormatError> {
         let tail = r.u32("outline")? as usize;
         let head = r.raw("outline header", head)?.to_vec();
         let tail = r.raw("outline footer", tail)?.to_vec();
-        outlines.push(Outline { id, file_bytes, head, tail });
+        outlines.push(PackOutline { id, file_bytes, head, tail });
     }
     r.finish()?;
     Ok(outlines)
@@ -186,12 +185,12 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Outline>, FormatError> {
 mod tests {
     use super::*;
 
-    fn outline(number: u8) -> Outline {
+    fn outline(number: u8) -> PackOutline {
         let mut head = pack::encode_header().to_vec();
         head[15] = 0;
         let tail = pack::encode_footer(&[], &[], HEADER_BYTES as u64);
         let file_bytes = (head.len() + tail.len()) as u64;
-        Outline { id: PackId::from_bytes([number; 32]), file_bytes, head, tail }
+        PackOutline { id: PackId::from_bytes([number; 32]), file_bytes, head, tail }
     }
 
     #[test]
@@ -225,7 +224,7 @@ mod tests {
     fn a_pack_is_told_of_once_and_in_its_turn() {
         let [one, two] = [1, 2].map(outline);
         for outlines in [[&one, &one], [&two, &one]] {
-            let bytes = encode(&outlines.map(Outline::clone));
+            let bytes = encode(&outlines.map(PackOutline::clone));
             let at = 16 + one.file_share() as usize;
             let refused = decode(&bytes);
             assert!(
@@ -243,11 +242,11 @@ mod tests {
         let mut many = encode(&[outline(1)]);
         many[12..16].fill(0xff);
         assert!(matches!(decode(&many), Err(FormatError::Truncated { .. })));
-        let long = Outline { file_bytes: limits::PACK_BYTES + 1, ..outline(1) };
+        let long = PackOutline { file_bytes: limits::PACK_BYTES + 1, ..outline(1) };
         assert!(decode(&encode(&[long])).is_err());
-        let short = Outline { file_bytes: 1, ..outline(1) };
+        let short = PackOutline { file_bytes: 1, ..outline(1) };
         assert!(short.tables().is_err());
-        let headless = Outline { head: Vec::new(), ..outline(1) };
+        let headless = PackOutline { head: Vec::new(), ..outline(1) };
         assert!(headless.tables().is_err());
     }
 }

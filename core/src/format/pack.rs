@@ -1,8 +1,8 @@
 //! Pack files: many objects in one immutable file.
 //!
-//! A pack is written once, named by the BLAKE3 of its bytes, and never changed
-//! afterwards. It is read from its end: the trailer, then the footer that lies
-//! before it.
+//! A pack is written once and named by the BLAKE3 hash of its bytes. It never changes
+//! afterwards. Readers start at its end: they read the trailer, then the footer before
+//! it.
 //!
 //! | part      | offset          | bytes      | field                            |
 //! |-----------|-----------------|------------|----------------------------------|
@@ -38,66 +38,65 @@
 //! | 14     | 2     | 0                                                      |
 //! | 16     | 8     | XXH3-64 of the stored bytes                            |
 //!
-//! Integers are little-endian. Offsets are not stored: frames follow each
-//! other without a gap from the end of the header to the footer, and so do
-//! the objects inside a frame's raw bytes, so nothing can overlap. Checked on
-//! reading, because a pack may come from anywhere:
+//! Integers are little-endian. Offsets are not stored. Frames follow each other without
+//! gaps from the header to the footer, and so do the objects in a frame's raw bytes. So
+//! nothing can overlap. A pack may come from anywhere, so readers check that:
 //!
 //! 1. The stored lengths add up to the space between header and footer.
-//! 2. The objects of each frame add up to its raw length.
-//! 3. Data frames hold blobs only and lie before the metadata frames.
-//! 4. Counts and lengths stay within [`limits`]; a larger claim is refused
-//!    before anything is allocated for it.
+//! 2. The lengths of the objects of each frame add up to its raw length.
+//! 3. Data frames hold only blobs and come before the metadata frames.
+//! 4. Counts and lengths are within [`limits`]. This is checked before memory is
+//!    allocated for them.
 //!
-//! The checksums find accidents and say where; what an object *is* is decided
-//! by its id alone. Bytes in, values out: nothing here opens a file.
+//! The checksums detect accidental damage and locate it. Only an object's id proves its
+//! content. This module decodes and encodes bytes; it opens no files.
 
 use twox_hash::XxHash3_64;
 
 use crate::{
     base::{id::ObjectId, limits},
-    format::wire::{FormatError, Reader, Writer},
+    format::wire::{FormatError, WireReader, WireWriter},
 };
 
-/// First bytes of a pack.
+/// The first bytes of a pack.
 pub const MAGIC: &[u8; 8] = b"SNAPPACK";
 
-/// Last bytes of a pack.
+/// The last bytes of a pack.
 pub const END_MAGIC: &[u8; 8] = b"SNAPEND\n";
 
-/// Newest version known.
+/// The newest known version.
 pub const VERSION: u16 = 1;
 
-/// Flag in the header of a bundle; a pack has none.
+/// The header flag of a bundle. A pack has no flags.
 pub const FLAG_BUNDLE: u16 = 1;
 
-/// Header without its extension.
+/// Length of the header without its extension.
 pub const HEADER_BYTES: usize = 16;
 
-/// The trailer at the end.
+/// Length of the trailer.
 pub const TRAILER_BYTES: usize = 48;
 
-/// One frame table entry.
+/// Length of one frame table entry.
 pub const FRAME_ENTRY_BYTES: usize = 24;
 
-/// Footer bytes of one object.
+/// Length of one object's data in the footer.
 pub const OBJECT_ENTRY_BYTES: usize = 37;
 
-/// What an object is.
+/// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectKind {
     /// A content, a chunk of one, or a part of a long chunk list.
     Blob,
-    /// Stands for a content that was cut.
+    /// The list of chunks that make up a content.
     ChunkList,
-    /// A directory, or a part of a large one.
+    /// A directory, or a part of a large directory.
     Tree,
     /// A snapshot.
     Commit,
 }
 
 impl ObjectKind {
-    /// Its number in storage.
+    /// Returns the code of the kind in storage.
     pub const fn code(self) -> u8 {
         match self {
             Self::Blob => 0,
@@ -107,7 +106,7 @@ impl ObjectKind {
         }
     }
 
-    /// The kind with this number.
+    /// Returns the kind with this code.
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
             0 => Some(Self::Blob),
@@ -118,7 +117,7 @@ impl ObjectKind {
         }
     }
 
-    /// Noun for messages and JSON.
+    /// Returns the noun for messages and JSON.
     pub const fn noun(self) -> &'static str {
         match self {
             Self::Blob => "blob",
@@ -129,67 +128,71 @@ impl ObjectKind {
     }
 }
 
-/// How a frame is stored.
+/// The encoding of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
-    /// As it is, because it does not compress.
+    /// The raw bytes, because they do not compress.
     Raw,
     /// One zstd frame.
     Zstd,
 }
 
-/// What a frame holds.
+/// The class of objects in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Class {
+pub enum ObjectClass {
     /// Contents.
     Data,
     /// Trees, commits, chunk lists.
     Metadata,
 }
 
-/// One frame, as the table has it.
+/// One frame, according to the frame table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Where it starts in the pack.
+    /// Offset in the pack.
     pub offset: u64,
-    /// Bytes as stored.
+    /// Stored length in bytes.
     pub stored_bytes: u32,
-    /// Bytes when expanded.
+    /// Raw length in bytes.
     pub raw_bytes: u32,
-    /// How many objects it holds.
+    /// Number of objects in the frame.
     pub objects: u32,
-    /// How it is stored.
     pub codec: Codec,
-    /// What it holds.
-    pub class: Class,
+    pub class: ObjectClass,
     /// XXH3-64 of the stored bytes.
     pub checksum: u64,
 }
 
 impl Frame {
-    /// Where it lies in the pack, in bytes.
+    /// Returns the byte range of the frame in the pack.
     pub fn range(&self) -> std::ops::Range<u64> {
         self.offset..self.offset + u64::from(self.stored_bytes)
     }
+
+    /// Returns a sort key for the order of the frames in the pack. The offset alone is
+    /// ambiguous: an empty frame, as of an empty file, has the same offset as the next
+    /// frame.
+    pub fn position(&self) -> (u64, u64) {
+        let range = self.range();
+        (range.start, range.end)
+    }
 }
 
-/// One object, as the footer has it.
+/// One object, according to the footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Object {
-    /// Its id.
+pub struct PackedObject {
     pub id: ObjectId,
-    /// What it is.
     pub kind: ObjectKind,
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: u32,
 }
 
-/// Checksum of stored bytes.
+/// Computes the checksum of stored bytes.
 pub fn checksum(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
 
-/// Encodes the header of a plain pack.
+/// Encodes the header of a pack that is not a bundle.
 pub fn encode_header() -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[..8].copy_from_slice(MAGIC);
@@ -200,19 +203,19 @@ pub fn encode_header() -> [u8; HEADER_BYTES] {
 /// Decodes a header and returns the length of its extension.
 ///
 /// # Errors
-/// [`FormatError`]: not a pack, a bundle, a newer one, unknown flags, or too
-/// long an extension.
+/// [`FormatError`] when the file is not a pack, is a bundle, is newer, has unknown
+/// flags, or its extension is too long.
 pub fn decode_header(bytes: &[u8]) -> Result<u32, FormatError> {
     match decode_start(bytes)? {
         (0, extension) => Ok(extension),
-        _ => Err(FormatError::Invalid { what: "pack (it is a bundle)", at: 10 }),
+        _ => Err(FormatError::Invalid { what: "pack header (the file is a bundle)", at: 10 }),
     }
 }
 
-/// Decodes what packs and bundles start with: flags and the length of the
-/// extension.
+/// Decodes the common header of packs and bundles. Returns the flags and the length of
+/// the extension.
 pub(super) fn decode_start(bytes: &[u8]) -> Result<(u16, u32), FormatError> {
-    let mut r = Reader::new(bytes);
+    let mut r = WireReader::new(bytes);
     if r.raw("pack header", 8)? != MAGIC {
         return Err(FormatError::Magic { what: "pack" });
     }
@@ -242,18 +245,18 @@ fn check_version(found: u16) -> Result<(), FormatError> {
     }
 }
 
-/// The end of a pack: how long its footer is and what to check it against.
+/// The trailer of a pack: the size of the footer and its checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trailer {
-    /// Frames.
+    /// Number of frames.
     pub frames: u32,
-    /// Objects.
+    /// Number of objects.
     pub objects: u32,
     /// XXH3-64 of the frame table.
     pub frames_checksum: u64,
-    /// XXH3-64 of the rest of the footer.
+    /// XXH3-64 of the object table.
     pub objects_checksum: u64,
-    /// Length of the whole file.
+    /// Length of the pack file in bytes.
     pub file_bytes: u64,
 }
 
@@ -261,9 +264,9 @@ impl Trailer {
     /// Decodes the last [`TRAILER_BYTES`] of a pack of `file_bytes`.
     ///
     /// # Errors
-    /// [`FormatError`] names the rule.
+    /// [`FormatError`] names the rule that the trailer breaks.
     pub fn decode(bytes: &[u8], file_bytes: u64) -> Result<Self, FormatError> {
-        let mut r = Reader::new(bytes);
+        let mut r = WireReader::new(bytes);
         let checked = r.clone().raw("pack trailer", 36)?;
         let frames = r.u32("pack trailer")?;
         let objects = r.u32("pack trailer")?;
@@ -300,7 +303,7 @@ impl Trailer {
     }
 
     fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::new();
+        let mut w = WireWriter::new();
         w.u32(self.frames);
         w.u32(self.objects);
         w.u64(self.frames_checksum);
@@ -315,35 +318,35 @@ impl Trailer {
         bytes
     }
 
-    /// Bytes of the frame table.
+    /// Returns the length of the frame table in bytes.
     pub fn frame_table_bytes(&self) -> usize {
         self.frames as usize * FRAME_ENTRY_BYTES
     }
 
-    /// Bytes of the object table.
+    /// Returns the length of the object table in bytes.
     pub fn object_table_bytes(&self) -> usize {
         self.objects as usize * OBJECT_ENTRY_BYTES
     }
 
-    /// Bytes of both.
+    /// Returns the length of both tables in bytes.
     pub fn footer_bytes(&self) -> u64 {
         (self.frame_table_bytes() + self.object_table_bytes()) as u64
     }
 
-    /// Where the footer starts.
+    /// Returns the offset of the footer in the pack.
     pub fn footer_offset(&self) -> u64 {
         self.file_bytes - TRAILER_BYTES as u64 - self.footer_bytes()
     }
 
-    /// Decodes the frame table, for a pack whose frames start at `start`.
+    /// Decodes the frame table of a pack whose first frame is at `start`.
     ///
     /// # Errors
-    /// [`FormatError`] names the rule.
+    /// [`FormatError`] names the rule that the table breaks.
     pub fn decode_frames(&self, bytes: &[u8], start: u64) -> Result<Vec<Frame>, FormatError> {
         if bytes.len() != self.frame_table_bytes() || checksum(bytes) != self.frames_checksum {
             return Err(FormatError::Checksum { what: "the frame table" });
         }
-        let mut r = Reader::new(bytes);
+        let mut r = WireReader::new(bytes);
         let mut frames: Vec<Frame> = Vec::with_capacity(self.frames as usize);
         let mut offset = start;
         let mut objects = 0u64;
@@ -363,22 +366,22 @@ impl Trailer {
         Ok(frames)
     }
 
-    /// Decodes the object table, checked against the frames.
+    /// Decodes the object table and checks it against the frames.
     ///
     /// # Errors
-    /// [`FormatError`] names the rule.
+    /// [`FormatError`] names the rule that the table breaks.
     pub fn decode_objects(
         &self,
         bytes: &[u8],
         frames: &[Frame],
-    ) -> Result<Vec<Object>, FormatError> {
+    ) -> Result<Vec<PackedObject>, FormatError> {
         let count = self.objects as usize;
         if bytes.len() != self.object_table_bytes() || checksum(bytes) != self.objects_checksum {
             return Err(FormatError::Checksum { what: "the object table" });
         }
         let (ids, rest) = bytes.split_at(count * 32);
         let (lengths, kinds) = rest.split_at(count * 4);
-        let (mut ids, mut lengths) = (Reader::new(ids), Reader::new(lengths));
+        let (mut ids, mut lengths) = (WireReader::new(ids), WireReader::new(lengths));
         let mut objects = Vec::with_capacity(count);
         for frame in frames {
             let mut raw_bytes = 0u64;
@@ -388,11 +391,11 @@ impl Trailer {
                 let bytes = lengths.u32("object length")?;
                 let kind = ObjectKind::from_code(kinds[at])
                     .ok_or(FormatError::Invalid { what: "object kind", at })?;
-                if frame.class == Class::Data && kind != ObjectKind::Blob {
+                if frame.class == ObjectClass::Data && kind != ObjectKind::Blob {
                     return Err(FormatError::Invalid { what: "object kind in a data frame", at });
                 }
                 raw_bytes += u64::from(bytes);
-                objects.push(Object { id, kind, bytes });
+                objects.push(PackedObject { id, kind, bytes });
             }
             if raw_bytes != u64::from(frame.raw_bytes) {
                 return Err(FormatError::Invalid {
@@ -405,7 +408,7 @@ impl Trailer {
     }
 }
 
-fn decode_frame(r: &mut Reader<'_>, offset: u64) -> Result<Frame, FormatError> {
+fn decode_frame(r: &mut WireReader<'_>, offset: u64) -> Result<Frame, FormatError> {
     let at = r.at();
     let stored_bytes = r.u32("frame")?;
     let raw_bytes = r.u32("frame")?;
@@ -416,8 +419,8 @@ fn decode_frame(r: &mut Reader<'_>, offset: u64) -> Result<Frame, FormatError> {
         _ => return Err(FormatError::Invalid { what: "frame codec", at: at + 12 }),
     };
     let class = match r.u8("frame class")? {
-        0 => Class::Data,
-        1 => Class::Metadata,
+        0 => ObjectClass::Data,
+        1 => ObjectClass::Metadata,
         _ => return Err(FormatError::Invalid { what: "frame class", at: at + 13 }),
     };
     let reserved = r.u16("frame")?;
@@ -437,12 +440,12 @@ fn decode_frame(r: &mut Reader<'_>, offset: u64) -> Result<Frame, FormatError> {
     Ok(Frame { offset, stored_bytes, raw_bytes, objects, codec, class, checksum })
 }
 
-/// Encodes footer and trailer for frames that start at `start`.
+/// Encodes footer and trailer of a pack whose first frame is at `start`.
 ///
-/// `objects` are in the order of the frames.
-pub fn encode_footer(frames: &[Frame], objects: &[Object], start: u64) -> Vec<u8> {
+/// `objects` must be in the order of the frames.
+pub fn encode_footer(frames: &[Frame], objects: &[PackedObject], start: u64) -> Vec<u8> {
     let room = frames.len() * FRAME_ENTRY_BYTES + objects.len() * OBJECT_ENTRY_BYTES;
-    let mut w = Writer::on(Vec::with_capacity(room + TRAILER_BYTES));
+    let mut w = WireWriter::on(Vec::with_capacity(room + TRAILER_BYTES));
     let mut end = start;
     for frame in frames {
         debug_assert_eq!(frame.offset, end);
@@ -450,7 +453,7 @@ pub fn encode_footer(frames: &[Frame], objects: &[Object], start: u64) -> Vec<u8
         w.u32(frame.raw_bytes);
         w.u32(frame.objects);
         w.u8(matches!(frame.codec, Codec::Zstd).into());
-        w.u8(matches!(frame.class, Class::Metadata).into());
+        w.u8(matches!(frame.class, ObjectClass::Metadata).into());
         w.u16(0);
         w.u64(frame.checksum);
         end += u64::from(frame.stored_bytes);

@@ -1,23 +1,25 @@
-//! The text of a ref: where a branch or a tag stands, and which write said so.
+//! The text of a ref: the commit of a branch or a tag, and the identity of the last
+//! write.
 //!
-//! One form for local stores, folders, buckets and servers. Lines end with `\n`:
+//! Local stores, folders, buckets and servers use the same form. Lines end with `\n`:
 //!
 //! | line | what                                                              |
 //! |------|-------------------------------------------------------------------|
 //! | 1    | id of the commit, 64 hex digits; 64 zeros: the ref was deleted    |
 //! | 2    | nonce, 32 hex digits: a new random number for each write          |
 //! | 3    | epoch of the garbage collection that the writer knew, in decimal  |
-//! | 4 …  | reserved: tips that the ref had before                            |
+//! | 4 …  | reserved: tips that the ref had before. Each line begins with the |
+//! |      | id of a commit; after a space more may follow                     |
 //!
-//! Store version 1 has shorter texts, which are still read: line 1 alone, with
-//! or without its `\n`, is a local ref, and lines 1 and 2 are a ref of a remote.
-//! Their epoch is 0. The encoder writes three lines.
+//! Refs of store version 1 are shorter and still accepted. A local ref has only line 1,
+//! with or without its `\n`; a ref of a remote has lines 1 and 2. Their epoch is 0. The
+//! encoder writes three lines.
 //!
-//! The epoch is the fence of every deletion: garbage collection raises it, and
-//! writes it into each ref, before it deletes anything. This version knows of no
-//! garbage collection, so it does not know which objects are about to go. It
-//! reads each ref, but it may not [write](RefText::is_writable) one whose epoch
-//! is not 0 or that has a line 4: it would rely on garbage, or lose former tips.
+//! The epoch protects against deletions: garbage collection increases it and writes it into each
+//! ref before it deletes anything. This version has no garbage collection, so it does not know
+//! which objects are about to be deleted. It reads every ref, but does not
+//! [overwrite](RefText::is_writable) a ref whose epoch is not 0 or that has a line 4: the new value
+//! might refer to objects that are about to be deleted, and the former tips would be lost.
 
 use std::{
     fmt,
@@ -27,20 +29,20 @@ use std::{
 
 use crate::{base::id::CommitId, format::wire::FormatError};
 
-/// What line 1 says of a ref that was deleted.
+/// The commit id in line 1 of a deleted ref.
 const DELETED: [u8; 32] = [0; 32];
 
-/// The number of the epoch before any garbage collection.
+/// The epoch before any garbage collection.
 pub const FIRST_EPOCH: u64 = 0;
 
-/// A random number that tells one write of a ref from all others.
+/// A random number that distinguishes one write of a ref from all others.
 ///
 /// Text form: 32 lower-case hex digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Nonce([u8; 16]);
 
 impl Nonce {
-    /// A nonce that no other write has. Unique, **not** secret.
+    /// Generates a nonce. It is unique, but **not** secret.
     pub fn random() -> Self {
         let random = || u128::from(RandomState::new().hash_one(std::process::id()));
         Self((random() << 64 | random()).to_be_bytes())
@@ -65,37 +67,37 @@ impl FromStr for Nonce {
     }
 }
 
-/// What a ref says.
+/// The content of a ref.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefText {
-    /// Where it stands; `None` when it was deleted.
+    /// The commit that the ref points at; `None` if the ref was deleted.
     pub commit: Option<CommitId>,
-    /// Which write said so; `None` for a local ref of store version 1.
+    /// The nonce of the last write; `None` in a local ref of store version 1.
     pub nonce: Option<Nonce>,
-    /// The epoch of the garbage collection that the writer knew.
+    /// The garbage collection epoch that the writer knew.
     pub epoch: u64,
-    /// Whether there are lines that only later versions understand.
+    /// True if there are further lines, which only later versions understand.
     pub has_more: bool,
 }
 
 impl RefText {
-    /// The text of a new write; `None` says that the ref was deleted.
+    /// Makes the content of a new write. `None` deletes the ref.
     pub fn new(commit: Option<CommitId>) -> Self {
         Self { nonce: Some(Nonce::random()), ..Self::without_nonce(commit) }
     }
 
-    /// The text of a local ref of store version 1.
+    /// Makes the content of a local ref of store version 1.
     pub fn without_nonce(commit: Option<CommitId>) -> Self {
         Self { commit, nonce: None, epoch: FIRST_EPOCH, has_more: false }
     }
 
-    /// Whether this version may write a ref that says this.
+    /// Returns true if this version may overwrite a ref with this content.
     pub fn is_writable(&self) -> bool {
         self.epoch == FIRST_EPOCH && !self.has_more
     }
 
-    /// The three lines; one for a text without a nonce. Lines after the third
-    /// are not kept.
+    /// Encodes three lines, or one line if there is no nonce. Lines after the third are
+    /// lost.
     pub fn encode(&self) -> String {
         let Self { nonce, epoch, .. } = self;
         let commit = self.line();
@@ -105,11 +107,10 @@ impl RefText {
         }
     }
 
-    /// Reads the text of a ref, in any of its forms.
+    /// Decodes the text of a ref in any of its forms.
     ///
     /// # Errors
-    /// [`FormatError::Invalid`], with the byte at which the line begins that is
-    /// wrong.
+    /// [`FormatError::Invalid`] with the offset of the invalid line.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let wrong = |what, at| FormatError::Invalid { what, at };
         let text = str::from_utf8(bytes).map_err(|_| wrong("text of a ref", 0))?;
@@ -132,11 +133,17 @@ impl RefText {
         let number = epoch.parse::<u64>().ok().filter(|number| number.to_string() == epoch);
         read.epoch = number.ok_or_else(|| wrong("epoch of a ref", at))?;
         read.has_more = !rest.is_empty();
-        Ok(read)
+        let at = at + epoch.len() + 1;
+        // Text in any other form is damaged, and a push may overwrite it.
+        let is_whole = rest.is_empty() || rest.ends_with('\n');
+        match is_whole && rest.lines().all(is_former_tip) {
+            true => Ok(read),
+            false => Err(wrong("former tips of a ref", at)),
+        }
     }
 
-    /// What an ETag of the ref says: the commit, the epoch and the nonce; the
-    /// commit alone where there is no nonce.
+    /// Returns the ETag of the ref: commit, epoch and nonce, or only the commit if
+    /// there is no nonce.
     pub fn tag(&self) -> String {
         let commit = self.line();
         match &self.nonce {
@@ -145,8 +152,8 @@ impl RefText {
         }
     }
 
-    /// Reads what an ETag says. Of a commit alone the nonce is not known; that is
-    /// what servers said before refs had three lines.
+    /// Parses an ETag. An ETag that is only a commit has no nonce; servers sent this
+    /// form before refs had three lines.
     ///
     /// # Errors
     /// [`FormatError::Invalid`].
@@ -163,6 +170,12 @@ impl RefText {
     fn line(&self) -> String {
         self.commit.unwrap_or(CommitId::from_bytes(DELETED)).to_string()
     }
+}
+
+/// Returns true if a line begins with the id of a commit.
+fn is_former_tip(line: &str) -> bool {
+    let id = line.split(' ').next().unwrap_or(line);
+    id.parse::<CommitId>().is_ok()
 }
 
 #[cfg(test)]
@@ -239,6 +252,11 @@ mod tests {
             format!("{commit}\n{NONCE}\n00\n"),
             format!("{commit}\n{NONCE}\n+1\n"),
             format!("{commit}\n{NONCE}\n18446744073709551616\n"),
+            format!("{commit}\n{NONCE}\n0\n\0"),
+            format!("{commit}\n{NONCE}\n0\nxyz\n"),
+            format!("{commit}\n{NONCE}\n0\n{commit}"),
+            format!("{commit}\n{NONCE}\n0\n{commit}0 1\n"),
+            format!("{commit}\n{NONCE}\n0\n{commit} 1\n\n"),
         ] {
             assert!(RefText::decode(text.as_bytes()).is_err(), "{text:?}");
         }

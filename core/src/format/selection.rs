@@ -1,8 +1,8 @@
 //! The selection of a commit: which files it could have contained.
 //!
-//! A restore needs it to tell a file that did not exist at the time of the
-//! commit from a file that the commit left out, and the next commit needs it
-//! to notice that its sources are others. It is part of a version 2 commit.
+//! A restore uses it to distinguish files that did not exist at the time of the commit
+//! from files that the commit left out. The next commit uses it to detect that its
+//! sources differ. It is part of a version 2 commit.
 //!
 //! | field       | form                  | meaning                                   |
 //! |-------------|-----------------------|-------------------------------------------|
@@ -15,25 +15,25 @@
 //!
 //! | field       | form                  | meaning                                   |
 //! |-------------|-----------------------|-------------------------------------------|
-//! | flags       | u8                    | 1 `.gitignore` files count, 2 contents of cache folders are left out, 4 one file system, 8 a size limit follows |
+//! | flags       | u8                    | 1 use `.gitignore` files, 2 leave out the contents of cache folders, 4 one file system, 8 a size limit follows |
 //! | size limit  | varint                | with flag 8: larger files are left out    |
 //! | patterns    | varint count, text each | in gitignore syntax, in order           |
 //!
-//! A rule set that leaves nothing out is not stored. A commit that updated some
-//! paths of its parent keeps the parent's rule sets beside its own: a path is
-//! left out of the commit if any of them excludes it. Ignore files in the
-//! folders are not repeated here; they are part of the tree.
+//! A rule set that excludes nothing is not stored. A commit that updates only some
+//! paths keeps the rule sets of its parent in addition to its own. A path is left out
+//! of the commit if any of them excludes it. Ignore files in the folders are part of
+//! the tree and not stored here.
 //!
-//! Sources are absolute paths, or names of streams, which do not start with
-//! `/`. Unread paths are relative to the root of the snapshot; each stands for
-//! all that is below it. With *more unread* every path that sorts after the last
-//! recorded one may have been unread, too, and none before it.
+//! Sources are absolute paths, or names of streams, which do not start with `/`. Unread paths are
+//! relative to the root of the snapshot, and each includes everything below it. If *more unread* is
+//! 1, every path that sorts after the last recorded one may have been unread, too. Of the paths
+//! that sort before it, only the recorded ones were unread.
 
 use std::collections::BTreeSet;
 
 use crate::{
     base::limits,
-    format::wire::{FormatError, Reader, Writer},
+    format::wire::{FormatError, WireReader, WireWriter},
 };
 
 const GITIGNORE: u8 = 1;
@@ -41,47 +41,49 @@ const CACHE_FOLDERS: u8 = 2;
 const ONE_FILE_SYSTEM: u8 = 4;
 const SIZE_LIMIT: u8 = 8;
 
-/// What the caller wants left out of a snapshot.
+/// The options that decide which files are left out of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IgnoreOptions {
     /// Patterns in gitignore syntax, relative to the root.
     pub patterns: Vec<String>,
-    /// Honour `.gitignore` files, too.
+    /// True if `.gitignore` files are used, too.
     pub gitignore: bool,
-    /// Leave out what is in folders with a `CACHEDIR.TAG`, but for the tag.
+    /// True if the contents of folders with a `CACHEDIR.TAG` are left out, except the
+    /// tag.
     pub cache_folders: bool,
-    /// Leave out larger files.
+    /// Size in bytes beyond which files are left out.
     pub larger_than_bytes: Option<u64>,
-    /// Do not look into folders on other file systems.
+    /// True if folders on other file systems are not entered.
     pub one_file_system: bool,
 }
 
 /// Which files a commit could have contained.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Each excludes paths; none is the default, none is there twice.
+    /// Rule sets, each of which excludes paths. Without any, nothing is excluded. No
+    /// rule set is empty or occurs twice.
     pub rules: Vec<IgnoreOptions>,
-    /// Absolute paths that were committed, and names of streams, sorted; empty
-    /// when the project's own folder was.
+    /// Absolute paths that were committed, and names of streams, sorted. Empty if the
+    /// project folder itself was committed.
     pub sources: Vec<Box<[u8]>>,
     /// Paths below the root that could not be read.
     pub unread: UnreadPaths,
 }
 
-/// Paths below the root of a snapshot that could not be read, as many as a
+/// Paths below the root of a snapshot that could not be read, up to the number that a
 /// commit records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnreadPaths {
-    /// At most [`limits::UNREAD_PATHS`], of [`limits::UNREAD_BYTES`] together.
+    /// At most [`limits::UNREAD_PATHS`] paths with a total length of
+    /// [`limits::UNREAD_BYTES`].
     paths: BTreeSet<Box<[u8]>>,
     bytes: usize,
     has_more: bool,
 }
 
 impl UnreadPaths {
-    /// Adds a path. When there are too many, the last ones by name go, and
-    /// [`Self::has_more`] says so. Every path that is left out sorts after the
-    /// last one that is recorded.
+    /// Adds a path. When there are too many, drops the last ones by name and sets
+    /// [`Self::has_more`]. So every dropped path sorts after the last recorded one.
     pub fn insert(&mut self, path: &[u8]) {
         if self.is_past_the_end(path) || !self.paths.insert(path.into()) {
             return;
@@ -103,13 +105,13 @@ impl UnreadPaths {
         other.iter().for_each(|path| self.insert(path));
     }
 
-    /// Returns whether a path may be one of those that are left out.
+    /// Returns true if a path may be one of the dropped paths.
     fn is_past_the_end(&self, path: &[u8]) -> bool {
         self.has_more && self.paths.last().is_none_or(|last| path > &**last)
     }
 
-    /// Returns whether the entry at `path`, or one above it, could not be read, or may
-    /// be one of those that are left out.
+    /// Returns true if the entry at `path`, or a folder above it, could not be read, or
+    /// may be one of the dropped paths.
     pub fn covers(&self, path: &[u8]) -> bool {
         let mut above = (0..path.len()).filter(|at| path[*at] == b'/').map(|at| &path[..at]);
         self.paths.contains(path)
@@ -117,31 +119,31 @@ impl UnreadPaths {
             || self.is_past_the_end(path)
     }
 
-    /// The recorded paths, sorted.
+    /// Returns the recorded paths, sorted.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.paths.iter().map(|path| &**path)
     }
 
-    /// Whether further paths could not be read, which are not recorded.
+    /// Returns true if paths were dropped.
     pub fn has_more(&self) -> bool {
         self.has_more
     }
 }
 
 impl Selection {
-    /// Whether everything below one project folder was selected and read.
+    /// Returns true if everything below one project folder was selected and read.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Adds a rule set, unless it leaves nothing out or is already there.
+    /// Adds a rule set, unless it excludes nothing or is already present.
     pub fn add_rules(&mut self, rules: &IgnoreOptions) {
         if *rules != IgnoreOptions::default() && !self.rules.contains(rules) {
             self.rules.push(rules.clone());
         }
     }
 
-    pub(super) fn encode(&self, w: &mut Writer) {
+    pub(super) fn encode(&self, w: &mut WireWriter) {
         w.varint(self.rules.len() as u64);
         for rules in &self.rules {
             rules.encode(w);
@@ -151,7 +153,7 @@ impl Selection {
         w.u8(u8::from(self.unread.has_more));
     }
 
-    pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+    pub(super) fn decode(r: &mut WireReader<'_>) -> Result<Self, FormatError> {
         let start = r.at();
         let count = r.count("rule sets", limits::RULE_SETS)?;
         let mut rules = Vec::new();
@@ -183,7 +185,7 @@ impl Selection {
 }
 
 impl IgnoreOptions {
-    fn encode(&self, w: &mut Writer) {
+    fn encode(&self, w: &mut WireWriter) {
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
         w.u8(flag(self.gitignore, GITIGNORE)
             | flag(self.cache_folders, CACHE_FOLDERS)
@@ -198,7 +200,7 @@ impl IgnoreOptions {
         }
     }
 
-    fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+    fn decode(r: &mut WireReader<'_>) -> Result<Self, FormatError> {
         let at = r.at();
         let flags = r.u8("rule set flags")?;
         if flags & !(GITIGNORE | CACHE_FOLDERS | ONE_FILE_SYSTEM | SIZE_LIMIT) != 0 {
@@ -223,16 +225,16 @@ impl IgnoreOptions {
     }
 }
 
-fn encode_paths<'p>(w: &mut Writer, paths: impl ExactSizeIterator<Item = &'p [u8]>) {
+fn encode_paths<'p>(w: &mut WireWriter, paths: impl ExactSizeIterator<Item = &'p [u8]>) {
     w.varint(paths.len() as u64);
     for path in paths {
         w.bytes(path);
     }
 }
 
-/// Reads sorted paths: at most so many, with at most so many bytes together.
+/// Reads sorted paths: at most `most`, with a total length of at most `most_bytes`.
 fn decode_paths(
-    r: &mut Reader<'_>,
+    r: &mut WireReader<'_>,
     what: &'static str,
     (most, most_bytes): (usize, usize),
 ) -> Result<Vec<Box<[u8]>>, FormatError> {
@@ -273,14 +275,14 @@ mod tests {
         unread.insert(&vec![b'b'; limits::UNREAD_BYTES / 2 + 1]);
         unread.insert(&vec![b'a'; limits::UNREAD_BYTES / 2]);
         assert_eq!((unread.iter().len(), unread.has_more()), (1, true));
-        let mut w = Writer::new();
+        let mut w = WireWriter::new();
         let selection = Selection { unread, ..Selection::default() };
         selection.encode(&mut w);
-        assert_eq!(Selection::decode(&mut Reader::new(&w.finish())), Ok(selection));
+        assert_eq!(Selection::decode(&mut WireReader::new(&w.finish())), Ok(selection));
     }
 
-    /// In whatever order paths come, and however lists are put together, every
-    /// path that was inserted is covered.
+    /// Every inserted path is covered, in whatever order paths are inserted and lists
+    /// are merged.
     #[test]
     fn unread_paths_that_are_left_out_are_covered() {
         let paths: Vec<Vec<u8>> = (0..400_usize)
@@ -329,9 +331,9 @@ mod tests {
             sources(&[b""]),
         ];
         for bad in bad {
-            let mut w = Writer::new();
+            let mut w = WireWriter::new();
             bad.encode(&mut w);
-            assert!(Selection::decode(&mut Reader::new(&w.finish())).is_err(), "{bad:?}");
+            assert!(Selection::decode(&mut WireReader::new(&w.finish())).is_err(), "{bad:?}");
         }
     }
 }

@@ -12,12 +12,12 @@
 //! |--------------|--------|----------------------------------------------------|
 //! | 0            | 32     | pack id                                            |
 //! | 32           | 1      | reason: 1 dead, 2 damaged                          |
-//! | 33           | 4      | number of objects n, u32; 0 stands for the whole pack |
+//! | 33           | 4      | number of objects n, u32; 0 means the whole pack   |
 //! | 37           | 32 × n | ids of the objects, strictly increasing            |
 //!
-//! Integers are little-endian. A pack has at most one entry for each reason.
-//! The magic, the version and the checksum are in these places in every version,
-//! so that a damaged table is not taken for a newer one.
+//! Integers are little-endian. A pack has at most one entry for each reason. Magic,
+//! version and checksum have these offsets in every version. So a damaged table cannot
+//! be mistaken for a newer one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,22 +28,22 @@ use crate::{
     },
     format::{
         pack::checksum,
-        wire::{FormatError, Reader, Writer},
+        wire::{FormatError, WireReader, WireWriter},
     },
 };
 
-/// First bytes of a shadow table.
+/// The first bytes of a shadow table.
 pub const MAGIC: &[u8; 8] = b"SNAPSHAD";
 
-/// Newest version known.
+/// The newest known version.
 pub const VERSION: u16 = 1;
 
 /// Why an object must not be relied on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
-    /// No commit that is kept refers to it. It may be deleted.
+    /// No kept commit refers to it. It may be deleted.
     Dead,
-    /// Its bytes are wrong or cannot be read.
+    /// Its bytes are wrong or unreadable.
     Damaged,
 }
 
@@ -64,16 +64,16 @@ impl Reason {
     }
 }
 
-/// Which objects of a pack are shadowed.
+/// The part of a pack that is shadowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Extent {
-    /// All of them.
+pub enum ShadowedPart {
+    /// All objects.
     Whole,
-    /// Those with these ids; never empty.
+    /// The objects with these ids; never empty.
     Objects(BTreeSet<ObjectId>),
 }
 
-impl Extent {
+impl ShadowedPart {
     fn covers(&self, id: &ObjectId) -> bool {
         match self {
             Self::Whole => true,
@@ -85,76 +85,75 @@ impl Extent {
 /// The packs and objects that must not be relied on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShadowTable {
-    entries: BTreeMap<(PackId, Reason), Extent>,
+    entries: BTreeMap<(PackId, Reason), ShadowedPart>,
 }
 
 impl ShadowTable {
-    /// Whether nothing is shadowed.
+    /// Returns true if nothing is shadowed.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The entries, in the order of the table.
-    pub fn entries(&self) -> impl Iterator<Item = (&PackId, Reason, &Extent)> {
+    /// Returns the entries in the order of the table.
+    pub fn entries(&self) -> impl Iterator<Item = (&PackId, Reason, &ShadowedPart)> {
         self.entries.iter().map(|((pack, reason), extent)| (pack, *reason, extent))
     }
 
-    /// Whether an object of a pack is shadowed, for any reason.
+    /// Returns true if an object of a pack is shadowed for any reason.
     pub fn covers(&self, pack: &PackId, id: &ObjectId) -> bool {
         self.of(pack).any(|(_, extent)| extent.covers(id))
     }
 
-    /// Whether any object of a pack is shadowed.
-    pub fn touches(&self, pack: &PackId) -> bool {
+    /// Returns true if any object of a pack is shadowed.
+    pub fn has_any(&self, pack: &PackId) -> bool {
         self.of(pack).next().is_some()
     }
 
-    /// Whether any object of a pack is shadowed for this reason.
+    /// Returns true if any object of a pack is shadowed for this reason.
     pub fn has(&self, pack: &PackId, reason: Reason) -> bool {
         self.entries.contains_key(&(*pack, reason))
     }
 
-    fn of(&self, pack: &PackId) -> impl Iterator<Item = (Reason, &Extent)> {
+    fn of(&self, pack: &PackId) -> impl Iterator<Item = (Reason, &ShadowedPart)> {
         let range = (*pack, Reason::Dead)..=(*pack, Reason::Damaged);
         self.entries.range(range).map(|((_, reason), extent)| (*reason, extent))
     }
 
-    /// Shadows objects of a pack besides those that already are. Many damaged
-    /// objects stand for the whole pack. Dead ones never do, because a pack
-    /// that is dead as a whole may be deleted.
-    pub fn add(&mut self, pack: PackId, reason: Reason, extent: Extent) {
+    /// Adds objects of a pack to the shadowed ones. If there are too many damaged
+    /// objects, the whole pack is shadowed. This does not apply to dead objects,
+    /// because a pack that is dead as a whole may be deleted.
+    pub fn add(&mut self, pack: PackId, reason: Reason, extent: ShadowedPart) {
         let added = match (self.entries.remove(&(pack, reason)), extent) {
-            (Some(Extent::Whole), _) | (_, Extent::Whole) => Extent::Whole,
-            (None, Extent::Objects(ids)) => Extent::Objects(ids),
-            (Some(Extent::Objects(mut known)), Extent::Objects(ids)) => {
+            (Some(ShadowedPart::Whole), _) | (_, ShadowedPart::Whole) => ShadowedPart::Whole,
+            (None, ShadowedPart::Objects(ids)) => ShadowedPart::Objects(ids),
+            (Some(ShadowedPart::Objects(mut known)), ShadowedPart::Objects(ids)) => {
                 known.extend(ids);
-                Extent::Objects(known)
+                ShadowedPart::Objects(known)
             }
         };
         let added = match added {
-            Extent::Objects(ids) if ids.is_empty() => return,
-            Extent::Objects(ids)
+            ShadowedPart::Objects(ids) if ids.is_empty() => return,
+            ShadowedPart::Objects(ids)
                 if reason == Reason::Damaged && ids.len() > limits::SHADOW_OBJECTS =>
             {
-                Extent::Whole
+                ShadowedPart::Whole
             }
             extent => extent,
         };
         self.entries.insert((pack, reason), added);
     }
 
-    /// Relies on a pack again, as far as this was the reason not to. Returns
-    /// whether it was.
-    pub fn withdraw(&mut self, pack: &PackId, reason: Reason) -> bool {
+    /// Removes the entry of a pack with this reason. Returns true if there was one.
+    pub fn remove(&mut self, pack: &PackId, reason: Reason) -> bool {
         self.entries.remove(&(*pack, reason)).is_some()
     }
 
     /// Encodes the table.
     ///
     /// # Errors
-    /// [`FormatError::Limit`] when it would be too long to be read again.
+    /// [`FormatError::Limit`] when the table would be too long to be read again.
     pub fn encode(&self) -> Result<Vec<u8>, FormatError> {
-        let mut w = Writer::new();
+        let mut w = WireWriter::new();
         w.raw(MAGIC);
         w.u16(VERSION);
         w.u32(self.entries.len() as u32);
@@ -162,8 +161,8 @@ impl ShadowTable {
             w.raw(pack.as_bytes());
             w.u8(reason.code());
             match extent {
-                Extent::Whole => w.u32(0),
-                Extent::Objects(ids) => {
+                ShadowedPart::Whole => w.u32(0),
+                ShadowedPart::Objects(ids) => {
                     check_limit("objects of a shadow", ids.len() as u64, limits::PACK_OBJECTS)?;
                     w.u32(ids.len() as u32);
                     ids.iter().for_each(|id| w.raw(id.as_bytes()));
@@ -180,10 +179,10 @@ impl ShadowTable {
     /// Decodes a table.
     ///
     /// # Errors
-    /// [`FormatError`] when it breaks a rule.
+    /// [`FormatError`] names the rule that the table breaks.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let what = "shadow table";
-        let mut head = Reader::new(bytes);
+        let mut head = WireReader::new(bytes);
         if head.raw(what, MAGIC.len())? != MAGIC {
             return Err(FormatError::Magic { what });
         }
@@ -197,7 +196,7 @@ impl ShadowTable {
             let (found, known) = (u32::from(found), u32::from(VERSION));
             return Err(FormatError::Newer { what, found, known });
         }
-        let mut r = Reader::new(body);
+        let mut r = WireReader::new(body);
         r.raw(what, head.at())?;
         let count = r.u32(what)?;
         let mut entries = BTreeMap::new();
@@ -217,7 +216,7 @@ impl ShadowTable {
     }
 }
 
-fn decode_extent(r: &mut Reader<'_>) -> Result<Extent, FormatError> {
+fn decode_extent(r: &mut WireReader<'_>) -> Result<ShadowedPart, FormatError> {
     let what = "objects of a shadow";
     let count = r.u32(what)?;
     check_limit(what, u64::from(count), limits::PACK_OBJECTS)?;
@@ -230,7 +229,7 @@ fn decode_extent(r: &mut Reader<'_>) -> Result<Extent, FormatError> {
         }
         ids.insert(id);
     }
-    Ok(if ids.is_empty() { Extent::Whole } else { Extent::Objects(ids) })
+    Ok(if ids.is_empty() { ShadowedPart::Whole } else { ShadowedPart::Objects(ids) })
 }
 
 fn check_limit(what: &'static str, claimed: u64, limit: usize) -> Result<(), FormatError> {
@@ -251,13 +250,13 @@ mod tests {
         PackId::from_bytes([n; 32])
     }
 
-    fn objects(range: std::ops::Range<usize>) -> Extent {
-        Extent::Objects(range.map(object).collect())
+    fn objects(range: std::ops::Range<usize>) -> ShadowedPart {
+        ShadowedPart::Objects(range.map(object).collect())
     }
 
     fn table() -> ShadowTable {
         let mut table = ShadowTable::default();
-        table.add(pack(2), Reason::Damaged, Extent::Whole);
+        table.add(pack(2), Reason::Damaged, ShadowedPart::Whole);
         table.add(pack(1), Reason::Damaged, objects(0..3));
         table.add(pack(1), Reason::Dead, objects(2..5));
         table
@@ -273,7 +272,7 @@ mod tests {
             assert_eq!(table.covers(&pack(1), &object(n)), covered, "object {n}");
         }
         assert!(table.covers(&pack(2), &object(9)));
-        assert!(table.touches(&pack(1)) && !table.touches(&pack(3)));
+        assert!(table.has_any(&pack(1)) && !table.has_any(&pack(3)));
     }
 
     #[test]
@@ -300,8 +299,8 @@ mod tests {
     #[test]
     fn withdrawing_one_reason_leaves_the_other() {
         let mut table = table();
-        assert!(table.withdraw(&pack(1), Reason::Damaged));
-        assert!(!table.withdraw(&pack(1), Reason::Damaged));
+        assert!(table.remove(&pack(1), Reason::Damaged));
+        assert!(!table.remove(&pack(1), Reason::Damaged));
         assert!(table.covers(&pack(1), &object(2)) && !table.covers(&pack(1), &object(0)));
     }
 

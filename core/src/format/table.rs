@@ -1,14 +1,14 @@
-//! Tables: sorted records of one width, for reading through a memory map.
+//! Tables: sorted records of fixed length, read through a memory map.
 //!
-//! The index segments and the stat cache are tables. Both are derived, so a
-//! damaged one is thrown away and made again; what matters is that damage is
-//! noticed, which the checksum of each block sees to when it is first touched.
+//! The index segments and the stat cache are tables. Both are derived data, so a
+//! damaged table is deleted and rebuilt. To detect damage, each block has a checksum,
+//! which is verified when the block is first read.
 //!
 //! | part   | offset         | bytes       | field                             |
 //! |--------|----------------|-------------|-----------------------------------|
 //! | header | 0              | 8           | magic, `SNAPTABL`                 |
 //! |        | 8              | 2           | format version, u16               |
-//! |        | 10             | 2           | purpose, u16, see [`Purpose`]     |
+//! |        | 10             | 2           | purpose, u16, see [`TablePurpose`]     |
 //! |        | 12             | 2           | key bytes k, u16, at least 8      |
 //! |        | 14             | 2           | record bytes w, u16, key included |
 //! |        | 16             | 8           | record count, u64                 |
@@ -16,45 +16,45 @@
 //! |        | 32             | 8           | XXH3-64 of fences and meta        |
 //! |        | 40             | 8           | XXH3-64 of the 40 bytes before    |
 //! |        | 48             | 4048        | 0                                 |
-//! | blocks | 4096           | 4096 × b    | XXH3-64 of the rest of the block, then ⌊4088 / w⌋ records, then 0 |
+//! | blocks | 4096           | 4096 × b    | XXH3-64 of the rest of the block, ⌊4088 / w⌋ records, zeros |
 //! | fences | 4096 (1 + b)   | 8 × b       | first 8 key bytes of each block's first record |
-//! | meta   | 4096 + 4104 b  | m           | the purpose's own                 |
+//! | meta   | 4096 + 4104 b  | m           | metadata, depends on the purpose  |
 //!
-//! Keys are compared as bytes and never decrease; where the purpose says so,
-//! several records have one key. Integers of the table itself are little-endian; a fence is stored as the key has it.
+//! Keys are compared as bytes and never decrease. In tables of some purposes, several
+//! records may have the same key. Integers of the table itself are little-endian. A
+//! fence is stored in the form of the key.
 
 use twox_hash::XxHash3_64;
 
 use crate::{
     base::limits,
-    format::wire::{FormatError, Reader, Writer},
+    format::wire::{FormatError, WireReader, WireWriter},
 };
 
-/// First bytes of a table.
+/// The first bytes of a table.
 pub const MAGIC: &[u8; 8] = b"SNAPTABL";
 
-/// Newest version known.
+/// The newest known version.
 pub const VERSION: u16 = 1;
 
-/// Bytes of a block, and of the header.
+/// Length of a block, and of the header.
 pub const BLOCK_BYTES: usize = 4096;
 
-/// Bytes of a block's checksum.
+/// Length of a block's checksum.
 pub const BLOCK_SUM_BYTES: usize = 8;
 
-/// What a table is for.
+/// The purpose of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// Object id → place: 1.
+pub enum TablePurpose {
+    /// From object ids to places. Code 1.
     Index,
-    /// Inode → content id: 4. Code 2 was that of records that trusted birth
-    /// times.
+    /// From inodes to content ids. Code 4; code 2 was used for records that trusted birth times.
     StatFiles,
-    /// Inode → tree id: 5. Code 3 was that of trees made with those records.
+    /// From inodes to tree ids. Code 5; code 3 was used for trees made with those records.
     StatFolders,
 }
 
-impl Purpose {
+impl TablePurpose {
     const fn code(self) -> u16 {
         match self {
             Self::Index => 1,
@@ -64,24 +64,23 @@ impl Purpose {
     }
 }
 
-/// Widths of a table's records.
+/// The purpose of a table and the lengths of its keys and records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// What it is for.
-    pub purpose: Purpose,
-    /// Bytes of a key.
+    pub purpose: TablePurpose,
+    /// Length of a key in bytes.
     pub key_bytes: usize,
-    /// Bytes of a record, key included.
+    /// Length of a record in bytes, including the key.
     pub record_bytes: usize,
 }
 
 impl Shape {
-    /// Records in a full block.
+    /// Returns the number of records in a full block.
     pub const fn block_records(&self) -> usize {
         (BLOCK_BYTES - BLOCK_SUM_BYTES) / self.record_bytes
     }
 
-    /// Blocks that so many records fill.
+    /// Returns the number of blocks for `records` records.
     pub fn blocks(&self, records: u64) -> u64 {
         records.div_ceil(self.block_records() as u64)
     }
@@ -89,26 +88,25 @@ impl Shape {
 
 /// The header of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
-    /// Widths.
+pub struct TableHeader {
     pub shape: Shape,
-    /// How many records.
+    /// Number of records.
     pub records: u64,
-    /// How many bytes of meta.
+    /// Length of the metadata in bytes.
     pub meta_bytes: u64,
     /// XXH3-64 of fences and meta.
     pub tail_checksum: u64,
 }
 
-/// Checksum of a part of a table.
+/// Computes the checksum of a part of a table.
 pub fn checksum(bytes: &[u8]) -> u64 {
     XxHash3_64::oneshot(bytes)
 }
 
-impl Header {
-    /// Encodes the header, one block long.
+impl TableHeader {
+    /// Encodes the header, padded to one block.
     pub fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::on(Vec::with_capacity(BLOCK_BYTES));
+        let mut w = WireWriter::on(Vec::with_capacity(BLOCK_BYTES));
         w.raw(MAGIC);
         w.u16(VERSION);
         w.u16(self.shape.purpose.code());
@@ -127,9 +125,9 @@ impl Header {
     /// Decodes the header of a table of `file_bytes` that should have `shape`.
     ///
     /// # Errors
-    /// [`FormatError`] names the rule.
+    /// [`FormatError`] names the rule that the header breaks.
     pub fn decode(bytes: &[u8], shape: Shape, file_bytes: u64) -> Result<Self, FormatError> {
-        let mut r = Reader::new(bytes);
+        let mut r = WireReader::new(bytes);
         if r.raw("table header", 8)? != MAGIC {
             return Err(FormatError::Magic { what: "table" });
         }
@@ -165,17 +163,17 @@ impl Header {
         Ok(header)
     }
 
-    /// How many blocks.
+    /// Returns the number of blocks.
     pub fn blocks(&self) -> u64 {
         self.shape.blocks(self.records)
     }
 
-    /// Where the fences start.
+    /// Returns the offset of the fences in the file.
     pub fn fences_offset(&self) -> u64 {
         BLOCK_BYTES as u64 * (1 + self.blocks())
     }
 
-    /// How long the file is.
+    /// Returns the length of the file in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.fences_offset() + 8 * self.blocks() + self.meta_bytes
     }

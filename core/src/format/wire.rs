@@ -2,93 +2,93 @@
 //!
 //! | primitive | form                                                          |
 //! |-----------|---------------------------------------------------------------|
-//! | varint    | LEB128, 7 bits a byte, low first, at most 10 bytes, shortest  |
+//! | varint    | LEB128: 7 bits per byte, low bits first, at most 10 bytes, shortest form |
 //! | zigzag    | signed as varint: 0, -1, 1, -2 … become 0, 1, 2, 3 …          |
 //! | u16…u64   | little-endian                                                 |
 //! | bytes     | varint length, then that many bytes                           |
 
 use crate::base::{kind::ErrorKind, name::NameError};
 
-/// Why bytes are not what they should be.
+/// Why bytes cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
     /// The bytes end in the middle of `what`.
-    #[error("{what} ends too early, at byte {at}")]
+    #[error("{what} is truncated at byte {at}")]
     Truncated {
-        /// What was being read.
+        /// The field that was being read.
         what: &'static str,
-        /// Where.
+        /// Offset of the field.
         at: usize,
     },
     /// Bytes remain after the value.
-    #[error("{extra} bytes too many after byte {at}")]
+    #[error("{extra} extra bytes after byte {at}")]
     Trailing {
-        /// Where the value ended.
+        /// Offset of the end of the value.
         at: usize,
-        /// How many follow.
+        /// Number of bytes that follow.
         extra: usize,
     },
-    /// The magic number is another.
-    #[error("this is not a {what}: its magic number is wrong")]
+    /// The magic number is wrong.
+    #[error("not a {what}: wrong magic number")]
     Magic {
-        /// What was expected.
+        /// The expected kind of file.
         what: &'static str,
     },
-    /// Written by a newer version.
+    /// The data was written by a newer version.
     #[error("{what} has format version {found}; this snap reads up to {known}")]
     Newer {
-        /// What it is.
+        /// The kind of data.
         what: &'static str,
         /// Its version.
         found: u32,
-        /// The newest one known.
+        /// The newest known version.
         known: u32,
     },
-    /// A length or count is beyond its ceiling.
-    #[error("{what} is {claimed}, more than {limit}")]
+    /// A length or count exceeds its limit.
+    #[error("{what} is {claimed}; the limit is {limit}")]
     Limit {
-        /// What is too large.
+        /// The field.
         what: &'static str,
-        /// What it says.
+        /// The value of the field.
         claimed: u64,
         /// What is allowed.
         limit: u64,
     },
-    /// A value that no writer produces.
-    #[error("{what} is not valid, at byte {at}")]
+    /// A field has a value that no writer produces.
+    #[error("invalid {what} at byte {at}")]
     Invalid {
-        /// What is wrong.
+        /// The field.
         what: &'static str,
-        /// Where.
+        /// Its offset.
         at: usize,
     },
-    /// Entries are not in strictly increasing order.
-    #[error("{what} are not in order, at byte {at}")]
+    /// Items are not in strictly increasing order.
+    #[error("{what} are out of order at byte {at}")]
     Order {
-        /// Which.
+        /// The items.
         what: &'static str,
-        /// Where.
+        /// Offset of the first item that is out of order.
         at: usize,
     },
     /// A checksum does not match.
     #[error("the checksum of {what} does not match")]
     Checksum {
-        /// Of what.
+        /// The data that the checksum covers.
         what: &'static str,
     },
-    /// An entry name could climb or break the listing.
-    #[error("bad entry name at byte {at}")]
+    /// An entry name could lead out of its folder or break the listing.
+    #[error("invalid entry name at byte {at}")]
     Name {
-        /// Where.
+        /// Its offset.
         at: usize,
-        /// Which rule it breaks.
+        /// The rule that it breaks.
         source: NameError,
     },
 }
 
 impl FormatError {
-    /// What a caller can do about it.
+    /// Returns what the caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Newer { .. } => ErrorKind::Unsupported,
@@ -99,57 +99,57 @@ impl FormatError {
 
 /// Appends primitives to a buffer.
 #[derive(Debug, Default)]
-pub struct Writer {
+pub struct WireWriter {
     bytes: Vec<u8>,
 }
 
-impl Writer {
-    /// Starts with an empty buffer.
+impl WireWriter {
+    /// Creates a writer with an empty buffer.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Appends to `bytes`.
+    /// Creates a writer that appends to `bytes`.
     pub fn on(bytes: Vec<u8>) -> Self {
         Self { bytes }
     }
 
-    /// The bytes so far.
+    /// Returns the bytes written so far.
     pub fn finish(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// How many bytes there are so far.
+    /// Returns the number of bytes written so far.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether nothing has been written.
+    /// Returns true if nothing has been written.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// One byte.
+    /// Writes one byte.
     pub fn u8(&mut self, value: u8) {
         self.bytes.push(value);
     }
 
-    /// Two bytes.
+    /// Writes two bytes.
     pub fn u16(&mut self, value: u16) {
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// Four bytes.
+    /// Writes four bytes.
     pub fn u32(&mut self, value: u32) {
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// Eight bytes.
+    /// Writes eight bytes.
     pub fn u64(&mut self, value: u64) {
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// A varint.
+    /// Writes a varint.
     pub fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.bytes.push(value as u8 | 0x80);
@@ -158,47 +158,47 @@ impl Writer {
         self.bytes.push(value as u8);
     }
 
-    /// A signed varint.
+    /// Writes a signed varint.
     pub fn zigzag(&mut self, value: i64) {
         self.varint(((value << 1) ^ (value >> 63)) as u64);
     }
 
-    /// Bytes without their length.
+    /// Writes bytes without their length.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Bytes with their length.
+    /// Writes bytes with their length.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.varint(bytes.len() as u64);
         self.raw(bytes);
     }
 }
 
-/// Reads primitives off a slice.
+/// Reads primitives from a slice.
 #[derive(Debug, Clone)]
-pub struct Reader<'a> {
+pub struct WireReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
-    /// Reads from the start of `bytes`.
+impl<'a> WireReader<'a> {
+    /// Creates a reader at the start of `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 
-    /// How many bytes have been read.
+    /// Returns the number of bytes read so far.
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// How many bytes remain.
+    /// Returns the number of bytes left.
     pub fn remaining(&self) -> usize {
         self.bytes.len() - self.at
     }
 
-    /// The next `len` bytes.
+    /// Reads the next `len` bytes.
     pub fn raw(&mut self, what: &'static str, len: usize) -> Result<&'a [u8], FormatError> {
         match self.bytes[self.at..].get(..len) {
             Some(bytes) => {
@@ -214,43 +214,45 @@ impl<'a> Reader<'a> {
         bytes.try_into().map_err(|_| FormatError::Truncated { what, at: self.at })
     }
 
-    /// One byte.
+    /// Reads one byte.
     pub fn u8(&mut self, what: &'static str) -> Result<u8, FormatError> {
         Ok(self.array::<1>(what)?[0])
     }
 
-    /// Two bytes.
+    /// Reads two bytes.
     pub fn u16(&mut self, what: &'static str) -> Result<u16, FormatError> {
         Ok(u16::from_le_bytes(self.array(what)?))
     }
 
-    /// Four bytes.
+    /// Reads four bytes.
     pub fn u32(&mut self, what: &'static str) -> Result<u32, FormatError> {
         Ok(u32::from_le_bytes(self.array(what)?))
     }
 
-    /// Eight bytes.
+    /// Reads eight bytes.
     pub fn u64(&mut self, what: &'static str) -> Result<u64, FormatError> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
 
-    /// A digest.
+    /// Reads a digest.
     pub fn digest(&mut self, what: &'static str) -> Result<[u8; 32], FormatError> {
         self.array(what)
     }
 
-    /// A varint in its shortest form.
+    /// Reads a varint, which must have its shortest form.
     pub fn varint(&mut self, what: &'static str) -> Result<u64, FormatError> {
         let start = self.at;
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.u8(what)?;
             let bits = u64::from(byte & 0x7f);
+            // The tenth byte has room for one bit only.
             if shift == 63 && bits > 1 {
                 break;
             }
             value |= bits << shift;
             if byte & 0x80 == 0 {
+                // A last byte of zero adds nothing, so the form is not the shortest.
                 if byte == 0 && shift > 0 {
                     break;
                 }
@@ -260,7 +262,7 @@ impl<'a> Reader<'a> {
         Err(FormatError::Invalid { what, at: start })
     }
 
-    /// A varint of at most `limit`.
+    /// Reads a varint of at most `limit`.
     pub fn count(&mut self, what: &'static str, limit: usize) -> Result<usize, FormatError> {
         let claimed = self.varint(what)?;
         let limit = limit as u64;
@@ -270,33 +272,33 @@ impl<'a> Reader<'a> {
         Ok(claimed as usize)
     }
 
-    /// A varint that fits in 32 bits.
+    /// Reads a varint that fits in 32 bits.
     pub fn varint_u32(&mut self, what: &'static str) -> Result<u32, FormatError> {
         let claimed = self.varint(what)?;
         let limit = u64::from(u32::MAX);
         u32::try_from(claimed).map_err(|_| FormatError::Limit { what, claimed, limit })
     }
 
-    /// A signed varint.
+    /// Reads a signed varint.
     pub fn zigzag(&mut self, what: &'static str) -> Result<i64, FormatError> {
         let value = self.varint(what)?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// Bytes with their length, of at most `limit`.
+    /// Reads bytes with their length, at most `limit` bytes.
     pub fn bytes(&mut self, what: &'static str, limit: usize) -> Result<&'a [u8], FormatError> {
         let len = self.count(what, limit)?;
         self.raw(what, len)
     }
 
-    /// Text with its length, of at most `limit` bytes.
+    /// Reads UTF-8 text with its length, at most `limit` bytes.
     pub fn text(&mut self, what: &'static str, limit: usize) -> Result<&'a str, FormatError> {
         let at = self.at;
         let bytes = self.bytes(what, limit)?;
         std::str::from_utf8(bytes).map_err(|_| FormatError::Invalid { what, at })
     }
 
-    /// Ends the reading; nothing may remain.
+    /// Ends reading. No bytes may be left.
     pub fn finish(self) -> Result<(), FormatError> {
         match self.remaining() {
             0 => Ok(()),
@@ -312,36 +314,36 @@ mod tests {
     #[test]
     fn varints_come_back_and_only_in_their_shortest_form() {
         for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX] {
-            let mut w = Writer::new();
+            let mut w = WireWriter::new();
             w.varint(value);
             let bytes = w.finish();
-            let mut r = Reader::new(&bytes);
+            let mut r = WireReader::new(&bytes);
             assert_eq!(r.varint("v"), Ok(value));
             r.finish().unwrap();
         }
         for bad in [&[0x80, 0x00][..], &[0xff; 10], &[0x81, 0x80, 0x00]] {
             assert!(
-                matches!(Reader::new(bad).varint("v"), Err(FormatError::Invalid { .. })),
+                matches!(WireReader::new(bad).varint("v"), Err(FormatError::Invalid { .. })),
                 "{bad:?}"
             );
         }
-        assert!(matches!(Reader::new(&[0x80]).varint("v"), Err(FormatError::Truncated { .. })));
+        assert!(matches!(WireReader::new(&[0x80]).varint("v"), Err(FormatError::Truncated { .. })));
     }
 
     #[test]
     fn signed_varints_come_back() {
         for value in [0, -1, 1, i64::MIN, i64::MAX, -86_400] {
-            let mut w = Writer::new();
+            let mut w = WireWriter::new();
             w.zigzag(value);
-            assert_eq!(Reader::new(&w.finish()).zigzag("z"), Ok(value));
+            assert_eq!(WireReader::new(&w.finish()).zigzag("z"), Ok(value));
         }
     }
 
     #[test]
     fn a_length_beyond_its_ceiling_is_refused_before_it_is_used() {
-        let mut w = Writer::new();
+        let mut w = WireWriter::new();
         w.varint(u64::MAX);
         let bytes = w.finish();
-        assert!(matches!(Reader::new(&bytes).bytes("b", 10), Err(FormatError::Limit { .. })));
+        assert!(matches!(WireReader::new(&bytes).bytes("b", 10), Err(FormatError::Limit { .. })));
     }
 }

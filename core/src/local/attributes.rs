@@ -1,15 +1,14 @@
-//! What a file has beside its content: owner, mode, time, extended attributes.
+//! Attributes of files: owner, mode, time and extended attributes.
 //!
-//! Reading serves the scan, applying serves the restore. POSIX ACLs are the
-//! attributes `system.posix_acl_access` and `system.posix_acl_default` and
-//! need no treatment of their own.
+//! The scan reads them, and a restore applies them. POSIX ACLs are the extended attributes
+//! `system.posix_acl_access` and `system.posix_acl_default`; they need no code of their own.
 //!
-//! Attributes are applied in the one order that works: the owner first, since
-//! a change of owner clears setuid and file capabilities; then extended
-//! attributes, as long as the file is still writable; then the mode; the time
-//! last. What the system refuses is handed to the caller and does not stop the
-//! rest. A file whose owner could not be set never gets setuid or setgid: the
-//! bits would lend somebody else's rights.
+//! The order of applying matters. The owner comes first, because a change of owner clears setuid
+//! and file capabilities. Extended attributes come next, while the file is still writable; then the
+//! time. The mode comes last: a restore that runs again after a kill recognises an
+//! [unfinished](super::unfinished) folder by its mode and sets all attributes again. Errors are
+//! reported to the caller and do not stop the rest. If the owner could not be set, setuid, setgid and
+//! the file capabilities are not set either: they would grant rights to the wrong user.
 
 use std::{
     ffi::CStr,
@@ -21,9 +20,9 @@ use std::{
 
 use rustix::{
     fs::{
-        AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags,
+        AtFlags, CWD, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, Uid, XattrFlags,
         chmodat, chownat, fchmod, fchown, fgetxattr, flistxattr, fremovexattr, fsetxattr, fstat,
-        futimens, lgetxattr, llistxattr, lremovexattr, lsetxattr, utimensat,
+        futimens, lgetxattr, llistxattr, lremovexattr, lsetxattr, lstat, utimensat,
     },
     io::Errno,
 };
@@ -37,22 +36,44 @@ use crate::{
             check::{check_xattrs, xattr_bytes},
         },
     },
-    local::contain::Folder,
+    local::{
+        contain::OpenFolder,
+        unfinished::{UNFINISHED_XATTR, UnfinishedRestore, has_unfinished_mode},
+    },
 };
 
-/// Most that Linux returns for a list of names or for a value.
+/// Name of the attribute that holds the capabilities of an executable file.
+pub const CAPABILITY: &[u8] = b"security.capability";
+
+/// What [`apply`] calls the permission bits of an entry.
+pub const MODE: &str = "mode";
+
+/// What [`apply`] calls the modification time.
+pub const MTIME: &str = "modification time";
+
+/// What a restore calls the attributes of a folder that it cannot open.
+pub const FOLDER_ATTRIBUTES: &str = "attributes of a folder";
+
+/// Largest list of names, and largest value, that Linux returns.
 const KERNEL_LIMIT_BYTES: usize = 64 << 10;
 
-/// Whose extended attributes are read.
+/// The entry whose extended attributes are read.
 #[derive(Clone, Copy, Debug)]
 pub enum XattrTarget<'a> {
     /// An open file or folder.
     Fd(BorrowedFd<'a>),
-    /// Whatever has this path; a symbolic link is not followed.
+    /// The entry at this path; a symbolic link is not followed.
     Path(&'a Path),
 }
 
 impl XattrTarget<'_> {
+    fn stat(&self) -> Result<Stat, Errno> {
+        match self {
+            Self::Fd(fd) => fstat(fd),
+            Self::Path(path) => lstat(*path),
+        }
+    }
+
     fn list<'b>(&self, buffer: &'b mut [MaybeUninit<u8>]) -> Result<&'b [u8], Errno> {
         let (list, _) = match self {
             Self::Fd(fd) => flistxattr(fd, buffer)?,
@@ -70,16 +91,38 @@ impl XattrTarget<'_> {
     }
 }
 
-/// Reads all extended attributes, sorted by name. A file system without them
-/// gives none. One system call and no allocation when there are none.
+/// Reads all extended attributes, sorted by name. Returns none on a file system that does not
+/// support them. A file without attributes costs one system call and no allocation.
 ///
 /// # Errors
-/// As the system says; also when there are more than a tree can hold.
+/// Returns the error of the system call, or an error if there are more attributes than a tree can
+/// hold.
 pub fn read_xattrs(target: XattrTarget<'_>) -> io::Result<Vec<Xattr>> {
+    Ok(read_with_mark(target)?.0)
+}
+
+/// Reads extended attributes like [`read_xattrs`], for a snapshot. Fails for a folder that an
+/// interrupted restore left, because its attributes are not final.
+///
+/// # Errors
+/// As [`read_xattrs`]; the error for such a folder wraps [`UnfinishedRestore`].
+pub fn read_saved_xattrs(target: XattrTarget<'_>) -> io::Result<Vec<Xattr>> {
+    match read_with_mark(target)? {
+        (_, true) if has_unfinished_mode(&target.stat()?) => {
+            Err(io::Error::other(UnfinishedRestore))
+        }
+        (xattrs, _) => Ok(xattrs),
+    }
+}
+
+/// Reads the attributes without the [mark](crate::local::unfinished) of a restore, and returns
+/// whether the mark is there.
+fn read_with_mark(target: XattrTarget<'_>) -> io::Result<(Vec<Xattr>, bool)> {
+    let mut is_unfinished = false;
     let mut small = [MaybeUninit::uninit(); 1024];
     let mut large;
     let names = match target.list(&mut small) {
-        Ok([]) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(Vec::new()),
+        Ok([]) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok((Vec::new(), false)),
         Err(Errno::RANGE) => {
             large = vec![MaybeUninit::uninit(); KERNEL_LIMIT_BYTES];
             target.list(&mut large)?
@@ -89,22 +132,26 @@ pub fn read_xattrs(target: XattrTarget<'_>) -> io::Result<Vec<Xattr>> {
     let (mut xattrs, mut bytes) = (Vec::new(), 0);
     for name in names.split_inclusive(|byte| *byte == 0) {
         let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
+        if name.to_bytes() == UNFINISHED_XATTR.as_bytes() {
+            is_unfinished = true;
+            continue;
+        }
         if let Some(value) = read_xattr(target, name)? {
             let xattr = Xattr { name: name.to_bytes().into(), value };
             bytes += xattr_bytes(&xattr);
             xattrs.push(xattr);
         }
-        // More than a tree holds is not read into memory, either.
+        // Stops early, so that attributes that no tree can hold do not fill the memory.
         if bytes > 2 * limits::XATTR_TOTAL_BYTES {
             break;
         }
     }
     xattrs.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     check_xattrs(&xattrs).map_err(io::Error::other)?;
-    Ok(xattrs)
+    Ok((xattrs, is_unfinished))
 }
 
-/// A value; `None` when the attribute is gone, or only listed.
+/// Reads one value; returns `None` if the attribute is gone, or is listed but not readable.
 fn read_xattr(target: XattrTarget<'_>, name: &CStr) -> io::Result<Option<Box<[u8]>>> {
     let mut small = [MaybeUninit::uninit(); 1024];
     let value = match target.get(name, &mut small) {
@@ -121,7 +168,7 @@ fn read_xattr(target: XattrTarget<'_>, name: &CStr) -> io::Result<Option<Box<[u8
     }
 }
 
-/// Labels that security modules of the kernel give each file by themselves.
+/// Prefixes of labels that security modules of the kernel give to every file.
 const LABELS: [&[u8]; 5] = [
     b"security.selinux",
     b"security.SMACK64",
@@ -130,9 +177,9 @@ const LABELS: [&[u8]; 5] = [
     b"security.evm",
 ];
 
-/// Returns whether an attribute that a snapshot lacks is removed from the file. Labels
-/// of security modules stay, since a new file has them as well, and so does
-/// `trusted.*`, which a commit sees only when root makes it.
+/// Returns true if a restore removes this attribute when the snapshot lacks it. Labels of security
+/// modules stay, because a new file has them too. `trusted.*` stays, because a commit sees it only
+/// if root runs it.
 pub fn is_removable(name: &[u8]) -> bool {
     let is_label = || LABELS.iter().any(|label| name.starts_with(label));
     name.starts_with(b"user.")
@@ -140,103 +187,137 @@ pub fn is_removable(name: &[u8]) -> bool {
         || (name.starts_with(b"security.") && !is_label())
 }
 
-/// What attributes are applied to.
-#[derive(Clone, Copy, Debug)]
-pub enum Target<'a> {
-    /// A file or folder, open for reading or writing.
-    Fd(BorrowedFd<'a>),
-    /// An entry that is not a symbolic link, and is not opened.
-    Entry(&'a Folder, &'a EntryName, Expected),
-    /// A symbolic link.
-    Symlink(&'a Folder, &'a EntryName),
+/// Returns true if this user may set the extended attribute on their own files.
+pub fn is_settable(name: &[u8]) -> bool {
+    let is_free = name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_");
+    is_free || rustix::process::geteuid().is_root()
 }
 
-/// What an entry must be, for owner and mode to be set. Whoever may write to the
-/// folder can give its name to another file meanwhile.
+/// The entry that attributes are applied to.
 #[derive(Clone, Copy, Debug)]
-pub struct Expected {
+pub enum AttributeTarget<'a> {
+    /// A file or folder that is open for reading or writing.
+    Fd(BorrowedFd<'a>),
+    /// An entry that is not a symbolic link and cannot be opened.
+    Entry(&'a OpenFolder, &'a EntryName, ExpectedFile),
+    /// A symbolic link.
+    Symlink(&'a OpenFolder, &'a EntryName),
+}
+
+/// The identity that an entry must still have when its owner and mode are set. Another user with
+/// write access to the folder can replace the entry by another file.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpectedFile {
     /// Its kind.
     pub kind: FileType,
-    /// Its number, unless it was just made.
+    /// The inode number; `None` if the entry was just created.
     pub inode: Option<u64>,
 }
 
-/// What happens to attributes that the file has and the snapshot lacks.
+/// How to treat attributes that the file has and the snapshot lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extra {
-    /// There are none, or they stay.
+    /// The file has no such attributes, or they stay.
     Keep,
-    /// Those that [`is_removable`] names are removed.
+    /// Removes those for which [`is_removable`] returns true.
     Remove,
 }
 
-/// What is to be applied; `None` leaves a thing as it is.
+/// Selects whether [`CAPABILITY`] is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileCapability {
+    /// The file gets the recorded capabilities.
+    Apply,
+    /// The file gets none, and [`Extra::Remove`] removes those that it has.
+    Drop,
+}
+
+/// The attributes to apply; `None` leaves an attribute unchanged.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'a> {
-    /// User and group number.
+    /// User id and group id.
     pub owner: Option<(u32, u32)>,
-    /// The 12 mode bits; of no meaning for symbolic links.
+    /// The 12 mode bits; ignored for symbolic links.
     pub mode: Option<u16>,
     /// Time of modification.
     pub mtime: Option<Time>,
     /// Extended attributes.
     pub xattrs: &'a [Xattr],
-    /// What to do about others.
+    /// Selects whether the capabilities among them are applied.
+    pub capability: FileCapability,
+    /// How to treat other extended attributes.
     pub extra: Extra,
 }
 
-/// Receives what could not be applied: its name, and why.
+impl Attributes<'_> {
+    fn has_capability(&self) -> bool {
+        self.xattrs.iter().any(|xattr| *xattr.name == *CAPABILITY)
+    }
+
+    /// Returns the extended attributes without a capability that is not applied.
+    fn wanted_xattrs(&self) -> impl Iterator<Item = &Xattr> {
+        let drops = self.capability == FileCapability::Drop;
+        self.xattrs.iter().filter(move |xattr| !(drops && *xattr.name == *CAPABILITY))
+    }
+}
+
+/// A callback for attributes that could not be applied: the attribute and the error.
 pub type Refused<'a> = dyn FnMut(&'static str, io::Error) + 'a;
 
-/// Applies what `attributes` holds.
-pub fn apply(target: Target<'_>, attributes: &Attributes<'_>, refused: &mut Refused<'_>) {
-    let mut owned = true;
+/// Applies `attributes` to `target`.
+pub fn apply(target: AttributeTarget<'_>, attributes: &Attributes<'_>, refused: &mut Refused<'_>) {
+    let (mut owned, mut capability) = (true, attributes.capability);
     if let Some((uid, gid)) = attributes.owner
         && let Err(error) = set_owner(target, uid, gid)
     {
         owned = false;
         refused("owner", error);
+        if capability == FileCapability::Apply && attributes.has_capability() {
+            refused("file capability", Errno::PERM.into());
+        }
+        capability = FileCapability::Drop;
     }
     let mut mode = attributes.mode;
     if !attributes.xattrs.is_empty() || attributes.extra == Extra::Remove {
-        let lost_list = apply_xattrs(target, attributes, refused);
-        mode = mode.map(|mode| if lost_list { without_acl(mode, attributes) } else { mode });
+        let attributes = Attributes { capability, ..*attributes };
+        let lost_list = apply_xattrs(target, &attributes, refused);
+        mode = mode.map(|mode| if lost_list { without_acl(mode, &attributes) } else { mode });
     }
-    if let Some(mode) = mode.filter(|_| !matches!(target, Target::Symlink(..))) {
+    if let Some(mtime) = attributes.mtime
+        && let Err(error) = set_mtime(target, mtime)
+    {
+        refused(MTIME, error);
+    }
+    if let Some(mode) = mode.filter(|_| !matches!(target, AttributeTarget::Symlink(..))) {
         let lent = if owned { 0 } else { mode & 0o6000 };
         if lent != 0 {
             refused("setuid or setgid bit", Errno::PERM.into());
         }
         if let Err(error) = set_mode(target, mode & !lent) {
-            refused("mode", error);
+            refused(MODE, error);
         }
-    }
-    if let Some(mtime) = attributes.mtime
-        && let Err(error) = set_mtime(target, mtime)
-    {
-        refused("modification time", error);
     }
 }
 
-fn set_owner(target: Target<'_>, uid: u32, gid: u32) -> io::Result<()> {
+fn set_owner(target: AttributeTarget<'_>, uid: u32, gid: u32) -> io::Result<()> {
     let pinned = match target {
-        Target::Fd(_) => None,
-        Target::Entry(folder, name, expected) => Some(pin(folder, name, expected)?),
-        Target::Symlink(folder, name) => {
-            Some(pin(folder, name, Expected { kind: FileType::Symlink, inode: None })?)
+        AttributeTarget::Fd(_) => None,
+        AttributeTarget::Entry(folder, name, expected) => Some(pin(folder, name, expected)?),
+        AttributeTarget::Symlink(folder, name) => {
+            Some(pin(folder, name, ExpectedFile { kind: FileType::Symlink, inode: None })?)
         }
     };
     let change = |uid: Option<Uid>, gid: Option<Gid>| match (target, &pinned) {
-        (Target::Fd(fd), _) => fchown(fd, uid, gid),
+        (AttributeTarget::Fd(fd), _) => fchown(fd, uid, gid),
         (_, Some(pinned)) => chownat(pinned, c"", uid, gid, AtFlags::EMPTY_PATH),
         (_, None) => Err(Errno::BADF),
     };
-    // All ones means "leave it" to the system and is nobody's number.
+    // The value -1 (all bits set) means "unchanged" to the system and is never a valid id.
     let uid = (uid != u32::MAX).then(|| Uid::from_raw(uid));
     let gid = (gid != u32::MAX).then(|| Gid::from_raw(gid));
     match change(uid, gid) {
         Err(Errno::PERM) => {
-            // Without privilege one may still give a file to a group of one's own.
+            // Without privileges, a user can still give a file to one of their own groups.
             let _ = change(None, gid);
             Err(Errno::PERM.into())
         }
@@ -244,42 +325,42 @@ fn set_owner(target: Target<'_>, uid: u32, gid: u32) -> io::Result<()> {
     }
 }
 
-/// Holds an entry that is what it must be.
-fn pin(folder: &Folder, name: &EntryName, expected: Expected) -> io::Result<OwnedFd> {
+/// Opens an entry with `O_PATH`, and checks that it is the expected one.
+fn pin(folder: &OpenFolder, name: &EntryName, expected: ExpectedFile) -> io::Result<OwnedFd> {
     let pinned = folder.pin(name)?;
     let stat = fstat(&pinned)?;
     let is_it = FileType::from_raw_mode(stat.st_mode) == expected.kind
         && expected.inode.is_none_or(|inode| inode == stat.st_ino);
     match is_it {
         true => Ok(pinned),
-        false => Err(io::Error::other("another user gave its name to another file meanwhile")),
+        false => Err(io::Error::other("another user replaced the file")),
     }
 }
 
-fn set_mtime(target: Target<'_>, mtime: Time) -> io::Result<()> {
+fn set_mtime(target: AttributeTarget<'_>, mtime: Time) -> io::Result<()> {
     let times = Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         last_modification: Timespec { tv_sec: mtime.secs, tv_nsec: i64::from(mtime.nanos) as _ },
     };
     match target {
-        Target::Fd(fd) => futimens(fd, &times)?,
-        Target::Entry(folder, name, _) | Target::Symlink(folder, name) => {
+        AttributeTarget::Fd(fd) => futimens(fd, &times)?,
+        AttributeTarget::Entry(folder, name, _) | AttributeTarget::Symlink(folder, name) => {
             utimensat(folder, name.as_os_str(), &times, AtFlags::SYMLINK_NOFOLLOW)?;
         }
     }
     Ok(())
 }
 
-/// A target for the calls that want a descriptor or a path.
+/// The target in the form that the system calls need.
 enum Handle<'a> {
     Fd(BorrowedFd<'a>),
     /// See [`entry_path`].
     Path(PathBuf),
 }
 
-/// A path that leads to an entry of this very folder, whatever has the folder's
-/// name by now; for calls that do not follow a link at the end.
-fn entry_path(folder: &Folder, name: &EntryName) -> PathBuf {
+/// Returns a path to an entry through the open folder, so that a renamed folder does not matter.
+/// The path is for calls that do not follow a link at its end.
+pub(super) fn entry_path(folder: &OpenFolder, name: &EntryName) -> PathBuf {
     let mut path = PathBuf::from(format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd()));
     path.push(name.as_os_str());
     path
@@ -313,50 +394,49 @@ impl Handle<'_> {
     }
 }
 
-/// The extended attributes of an entry of any kind, sorted by name.
+/// Reads the extended attributes of an entry of any kind, sorted by name.
 ///
 /// # Errors
-/// As the system says.
-pub fn read_entry_xattrs(folder: &Folder, name: &EntryName) -> io::Result<Vec<Xattr>> {
+/// Returns the error of the system call.
+pub fn read_entry_xattrs(folder: &OpenFolder, name: &EntryName) -> io::Result<Vec<Xattr>> {
     read_xattrs(XattrTarget::Path(&entry_path(folder, name)))
 }
 
-fn set_mode(target: Target<'_>, mode: u16) -> io::Result<()> {
+fn set_mode(target: AttributeTarget<'_>, mode: u16) -> io::Result<()> {
     let mode = Mode::from_raw_mode(u32::from(mode));
     match target {
-        Target::Fd(fd) => fchmod(fd, mode)?,
-        Target::Entry(folder, name, expected) => {
-            // No call changes a mode without following a link, so the entry is
-            // pinned down first and then followed to.
+        AttributeTarget::Fd(fd) => fchmod(fd, mode)?,
+        AttributeTarget::Entry(folder, name, expected) => {
+            // No call changes a mode without following links. So the entry is opened with `O_PATH`
+            // first, and its path in `/proc` is followed.
             let fd = pin(folder, name, expected)?;
             let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
             chmodat(CWD, path, mode, AtFlags::empty())?;
         }
-        Target::Symlink(..) => {}
+        AttributeTarget::Symlink(..) => {}
     }
     Ok(())
 }
 
-/// The mode for a file whose access control list the system refused.
+/// Returns the mode for a file whose ACL the system refused.
 fn without_acl(mode: u16, attributes: &Attributes<'_>) -> u16 {
     let xattrs = attributes.xattrs.to_vec();
     Metadata { mode, xattrs, ..Metadata::default() }.mode_without_acl()
 }
 
-/// Returns whether the system refused the access control list.
+/// Applies extended attributes; returns true if the system refused the ACL.
 fn apply_xattrs(
-    target: Target<'_>,
+    target: AttributeTarget<'_>,
     attributes: &Attributes<'_>,
     refused: &mut Refused<'_>,
 ) -> bool {
     const WHAT: &str = "extended attribute";
     let handle = match target {
-        Target::Fd(fd) => Handle::Fd(fd),
-        Target::Entry(folder, name, _) | Target::Symlink(folder, name) => {
+        AttributeTarget::Fd(fd) => Handle::Fd(fd),
+        AttributeTarget::Entry(folder, name, _) | AttributeTarget::Symlink(folder, name) => {
             Handle::Path(entry_path(folder, name))
         }
     };
-    let wanted = attributes.xattrs;
     let mut present = Vec::new();
     if attributes.extra == Extra::Remove {
         match handle.xattrs() {
@@ -367,7 +447,7 @@ fn apply_xattrs(
             }
         }
         for extra in &present {
-            let is_wanted = wanted.iter().any(|xattr| xattr.name == extra.name);
+            let is_wanted = attributes.wanted_xattrs().any(|xattr| xattr.name == extra.name);
             if !is_wanted
                 && is_removable(&extra.name)
                 && let Err(error) = handle.remove_xattr(&extra.name)
@@ -377,7 +457,7 @@ fn apply_xattrs(
         }
     }
     let mut lost_list = false;
-    for xattr in wanted.iter().filter(|xattr| !present.contains(xattr)) {
+    for xattr in attributes.wanted_xattrs().filter(|xattr| !present.contains(xattr)) {
         if let Err(error) = handle.set_xattr(xattr) {
             let what = if xattr.name.starts_with(b"system.posix_acl_") { "ACL" } else { WHAT };
             refused(what, error);

@@ -1,19 +1,16 @@
-//! The only place where stored names meet a real folder.
+//! Containment: the only place where stored names are joined to a real folder.
 //!
-//! A [`Root`] holds the target folder open. Whatever is done below it is done
-//! relative to an open [`Folder`], by one [`EntryName`], and never through a
-//! symbolic link: a folder is reached with `openat2` and
-//! `RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS`, and the last step of each call is
-//! told not to follow. So it does not matter what somebody plants in the
-//! target before or during a run: the call fails, nothing leaves the target.
+//! A [`TargetRoot`] holds the target folder open. Every operation works relative to an open [`OpenFolder`],
+//! on one [`EntryName`], and never follows a symbolic link. Folders are opened by `openat2` with
+//! `RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS`, and the final system call does not follow links either.
+//! If another process plants links in the target, before or during a run, the call fails; nothing
+//! leaves the target.
 //!
-//! Where `openat2` is missing (a kernel before 5.6, or a sandbox that refuses
-//! it), folders are opened component by component with `O_NOFOLLOW`, which
-//! rules out the same.
+//! If `openat2` is missing (on a kernel before 5.6, or in a sandbox that blocks it), folders are
+//! opened one component at a time with `O_NOFOLLOW`, which has the same effect.
 //!
-//! The way to a target that the user names may go through links: that is the
-//! user's own choice. The way from a project to a part of it may not. Paths longer than `PATH_MAX` work, because a path is walked in
-//! pieces.
+//! The path to the target may contain links, because the user chose it. The path from a project to
+//! a part of it must not. Paths longer than `PATH_MAX` work, because they are opened in pieces.
 
 mod listing;
 
@@ -42,45 +39,47 @@ use rustix::{
 
 use crate::{
     base::{io::PathError, name::EntryName},
+    disk::Renamed,
     format::tree::Device,
+    local::unfinished::{UNFINISHED_MODE, mark},
 };
 
-pub use listing::Listing;
+pub use listing::FolderNames;
 
-/// Bytes of a path that are handed to the system at once; `PATH_MAX` is 4,096.
+/// Maximum length of a path in one system call, in bytes; `PATH_MAX` is 4,096.
 const PATH_PIECE_BYTES: usize = 3_800;
 
 const FOLDER: OFlags =
     OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Where a folder is below a [`Root`]: names only, nothing is open.
+/// The path of a folder below a [`TargetRoot`]. It only holds names; nothing is open.
 pub struct FolderPath {
     below: Option<(Arc<FolderPath>, EntryName)>,
     depth: usize,
 }
 
 impl FolderPath {
-    /// The root itself.
+    /// Returns the path of the root itself.
     pub fn top() -> Arc<Self> {
         Arc::new(Self { below: None, depth: 0 })
     }
 
-    /// The folder `name` in this one.
+    /// Returns the path of the folder `name` in this one.
     pub fn child(self: &Arc<Self>, name: EntryName) -> Arc<Self> {
         Arc::new(Self { below: Some((Arc::clone(self), name)), depth: self.depth + 1 })
     }
 
-    /// How many names lead here.
+    /// Returns the number of names in the path.
     pub fn depth(&self) -> usize {
         self.depth
     }
 
-    /// The folder this one is in, and its name there; `None` for the root.
+    /// Returns the parent folder and the name in it; `None` for the root.
     pub fn parent(&self) -> Option<(&Arc<FolderPath>, &EntryName)> {
         self.below.as_ref().map(|(parent, name)| (parent, name))
     }
 
-    /// The names that lead here, from the root on.
+    /// Returns the names from the root to this folder.
     pub fn names(&self) -> Vec<&EntryName> {
         let mut names = Vec::with_capacity(self.depth);
         let mut at = self;
@@ -92,12 +91,12 @@ impl FolderPath {
         names
     }
 
-    /// For messages and patterns, relative to the root; never to open anything.
+    /// Returns the path relative to the root, for messages and patterns; never to open anything.
     pub fn to_path(&self) -> PathBuf {
         self.names().iter().map(|name| name.as_os_str()).collect()
     }
 
-    /// The path of an entry of this folder, for messages and patterns.
+    /// Returns the path of an entry of this folder, for messages and patterns.
     pub fn join(&self, name: &EntryName) -> PathBuf {
         let mut path = self.to_path();
         path.push(name.as_os_str());
@@ -111,19 +110,19 @@ impl fmt::Debug for FolderPath {
     }
 }
 
-/// The folder that nothing may leave.
+/// The target folder, which no operation can leave.
 #[derive(Debug)]
-pub struct Root {
+pub struct TargetRoot {
     fd: OwnedFd,
     path: PathBuf,
     stepwise: AtomicBool,
 }
 
-impl Root {
-    /// Opens a folder that exists.
+impl TargetRoot {
+    /// Opens an existing folder.
     ///
     /// # Errors
-    /// [`PathError`] when it does not, or is not a folder.
+    /// [`PathError`] if it does not exist or is not a folder.
     pub fn open(path: &Path) -> Result<Self, PathError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = openat(rustix::fs::CWD, path, flags, Mode::empty())
@@ -131,11 +130,11 @@ impl Root {
         Ok(Self { fd, path: path.to_owned(), stepwise: AtomicBool::new(false) })
     }
 
-    /// Opens a folder, creating it and those above it when it does not exist. Says
-    /// whether it was created; then it is private.
+    /// Opens a folder; creates it and its parents if it does not exist. Returns whether it was
+    /// created; a new folder is [unfinished](super::unfinished).
     ///
     /// # Errors
-    /// [`PathError`] when it can neither be opened nor created.
+    /// [`PathError`] if it can neither be opened nor created.
     pub fn create(path: &Path) -> Result<(Self, bool), PathError> {
         match Self::open(path) {
             Err(error) if error.is_not_found() => {}
@@ -144,20 +143,26 @@ impl Root {
         if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
             fs_err::create_dir_all(parent).map_err(PathError::when("create folder", parent))?;
         }
-        let created = match DirBuilder::new().mode(0o700).create(path) {
+        let created = match DirBuilder::new().mode(UNFINISHED_MODE.into()).create(path) {
             Ok(()) => true,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
             Err(error) => return Err(PathError::when("create folder", path)(error)),
         };
-        Ok((Self::open(path)?, created))
+        let root = Self::open(path)?;
+        if created {
+            mark(&OpenFolder {
+                fd: root.fd.try_clone().map_err(PathError::when("open folder", path))?,
+            });
+        }
+        Ok((root, created))
     }
 
-    /// Opens the folder that `names` lead to below the folder `above`, and follows no
-    /// link on the way. With `creates`, folders that are missing are created, private.
-    /// Says whether the last one was created.
+    /// Opens the folder that `names` lead to below the folder `above`, without following links.
+    /// With `creates`, missing folders are created with mode 0700; the last one is
+    /// [unfinished](super::unfinished). Returns whether the last one was created.
     ///
     /// # Errors
-    /// [`PathError`] names the first path that is not a folder.
+    /// [`PathError`] names the first component that is not a folder.
     pub fn below(
         above: &Path,
         names: &[EntryName],
@@ -165,33 +170,38 @@ impl Root {
     ) -> Result<(Self, bool), PathError> {
         let Self { mut fd, mut path, stepwise } = Self::open(above)?;
         let mut is_created = false;
-        for name in names {
+        for (at, name) in names.iter().enumerate() {
             path.push(name.as_os_str());
-            let folder = Folder { fd };
+            let folder = OpenFolder { fd };
+            let mode = if at + 1 == names.len() { UNFINISHED_MODE } else { 0o700 };
             is_created = creates
-                && match folder.make_folder(name, 0o700) {
+                && match folder.make_folder(name, mode) {
                     Ok(()) => true,
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
                     Err(error) => return Err(PathError::when("create folder", &path)(error)),
                 };
-            fd = folder.folder(name).map_err(PathError::when("open folder", &path))?.fd;
+            let opened = folder.folder(name).map_err(PathError::when("open folder", &path))?;
+            if is_created && at + 1 == names.len() {
+                mark(&opened);
+            }
+            fd = opened.fd;
         }
         Ok((Self { fd, path, stepwise }, is_created))
     }
 
-    /// Never uses `openat2`, as on a kernel without it.
+    /// Disables `openat2`, as on a kernel without it.
     #[must_use]
     pub fn stepwise(self) -> Self {
         self.stepwise.store(true, Ordering::Relaxed);
         self
     }
 
-    /// The path it was opened by.
+    /// Returns the path by which the root was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// An error about `folder`, or about an entry of it.
+    /// Makes an error about `folder`, or about an entry of it.
     pub fn error(
         &self,
         action: &'static str,
@@ -208,12 +218,13 @@ impl Root {
     /// Opens the folder at `at`.
     ///
     /// # Errors
-    /// As the system says; `ELOOP` or `ENOTDIR` when a link is in the way.
-    pub fn folder(&self, at: &FolderPath) -> io::Result<Folder> {
+    /// Returns the error of the system call: `ELOOP` or `ENOTDIR` if a component is a link.
+    pub fn folder(&self, at: &FolderPath) -> io::Result<OpenFolder> {
         let names = at.names();
         if names.is_empty() {
-            return Ok(Folder { fd: self.fd.try_clone()? });
+            return Ok(OpenFolder { fd: self.fd.try_clone()? });
         }
+        // Each step opens as many names as fit in one path, relative to the last descriptor.
         let mut fd: Option<OwnedFd> = None;
         let mut rest = names.as_slice();
         while !rest.is_empty() {
@@ -223,10 +234,10 @@ impl Root {
             rest = &rest[taken..];
         }
         let fd = fd.expect("there was at least one name");
-        Ok(Folder { fd })
+        Ok(OpenFolder { fd })
     }
 
-    /// Opens as many of `names` as fit in one call, and says how many.
+    /// Opens as many of `names` as fit in one system call, and returns their number.
     fn descend(&self, from: BorrowedFd<'_>, names: &[&EntryName]) -> io::Result<(OwnedFd, usize)> {
         if self.stepwise.load(Ordering::Relaxed) {
             return Ok((openat(from, names[0].as_os_str(), FOLDER, Mode::empty())?, 1));
@@ -251,7 +262,7 @@ impl Root {
                 self.stepwise.store(true, Ordering::Relaxed);
                 self.descend(from, names)
             }
-            // The kernel could not rule out a race; the slow way can.
+            // The kernel could not rule out a race; opening one component at a time can.
             Err(Errno::AGAIN) => {
                 Ok((openat(from, names[0].as_os_str(), FOLDER, Mode::empty())?, 1))
             }
@@ -260,41 +271,31 @@ impl Root {
     }
 }
 
-/// An open folder below a [`Root`]. Each method works on one entry of it and
-/// follows no link.
+/// An open folder below a [`TargetRoot`]. Each method works on one entry and does not follow links.
 #[derive(Debug)]
-pub struct Folder {
+pub struct OpenFolder {
     fd: OwnedFd,
 }
 
-impl AsFd for Folder {
+impl AsFd for OpenFolder {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-/// What a rename onto a name that should be free came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Renamed {
-    /// The file has its name.
-    Done,
-    /// Something else has the name; the file still has its old one.
-    Taken,
-}
-
-impl Folder {
+impl OpenFolder {
     /// Opens the folder `name`.
     ///
     /// # Errors
-    /// As the system says; `ENOTDIR` for anything else than a folder.
-    pub fn folder(&self, name: &EntryName) -> io::Result<Folder> {
-        Ok(Folder { fd: openat(&self.fd, name.as_os_str(), FOLDER, Mode::empty())? })
+    /// Returns the error of the system call; `ENOTDIR` if the entry is not a folder.
+    pub fn folder(&self, name: &EntryName) -> io::Result<OpenFolder> {
+        Ok(OpenFolder { fd: openat(&self.fd, name.as_os_str(), FOLDER, Mode::empty())? })
     }
 
-    /// Opens this folder once more, for what an `O_PATH` descriptor cannot do.
+    /// Opens this folder again for reading; an `O_PATH` descriptor cannot be read.
     ///
     /// # Errors
-    /// As the system says; needs permission to read the folder.
+    /// Returns the error of the system call; reading the folder needs permission.
     pub fn readable(&self) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(openat(&self.fd, c".", flags, Mode::empty())?)
@@ -303,15 +304,15 @@ impl Folder {
     /// Creates a folder.
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns the error of the system call.
     pub fn make_folder(&self, name: &EntryName, mode: u16) -> io::Result<()> {
         Ok(mkdirat(&self.fd, name.as_os_str(), mode_of(mode))?)
     }
 
-    /// Creates a symbolic link that holds `target`, whatever that is.
+    /// Creates a symbolic link to `target`, which is not checked.
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns the error of the system call.
     pub fn make_symlink(&self, name: &EntryName, target: &[u8]) -> io::Result<()> {
         Ok(symlinkat(target, &self.fd, name.as_os_str())?)
     }
@@ -319,7 +320,7 @@ impl Folder {
     /// Creates a pipe, a socket or a device.
     ///
     /// # Errors
-    /// As the system says; devices need privilege.
+    /// Returns the error of the system call; devices need privileges.
     pub fn make_node(
         &self,
         name: &EntryName,
@@ -331,30 +332,30 @@ impl Folder {
         Ok(mknodat(&self.fd, name.as_os_str(), kind, mode_of(mode), device)?)
     }
 
-    /// Creates a file that must not exist, open for reading and writing.
+    /// Creates a file, open for reading and writing; fails if the name is taken.
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns the error of the system call.
     pub fn create_file(&self, name: &EntryName, mode: u16) -> io::Result<OwnedFd> {
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(openat(&self.fd, name.as_os_str(), flags, mode_of(mode))?)
     }
 
-    /// Creates a file without a name, which goes when it is closed.
+    /// Creates a file without a name, which disappears when it is closed.
     ///
     /// # Errors
-    /// As the system says; not every file system can do this.
+    /// Returns the error of the system call; some file systems do not support this.
     pub fn create_nameless(&self, mode: u16) -> io::Result<OwnedFd> {
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
         Ok(openat(&self.fd, c".", flags, mode_of(mode))?)
     }
 
-    /// Opens a regular file for reading. Whatever else has the name is not
-    /// waited for (a pipe), and must be told apart by `fstat`.
+    /// Opens a regular file for reading. Does not block on a pipe; the caller must check the kind
+    /// of the entry with `fstat`.
     ///
     /// # Errors
-    /// As the system says; `ELOOP` for a symbolic link.
+    /// Returns the error of the system call; `ELOOP` for a symbolic link.
     pub fn open_file(&self, name: &EntryName) -> io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         Ok(openat(&self.fd, name.as_os_str(), flags, Mode::empty())?)
@@ -363,25 +364,25 @@ impl Folder {
     /// Opens a regular file for reading and writing in place.
     ///
     /// # Errors
-    /// As the system says; `ELOOP` for a symbolic link.
+    /// Returns the error of the system call; `ELOOP` for a symbolic link.
     pub fn open_for_update(&self, name: &EntryName) -> io::Result<OwnedFd> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         Ok(openat(&self.fd, name.as_os_str(), flags, Mode::empty())?)
     }
 
-    /// Pins down an entry of any kind without opening it (`O_PATH`).
+    /// Holds an entry of any kind without opening it for I/O (`O_PATH`).
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns the error of the system call.
     pub fn pin(&self, name: &EntryName) -> io::Result<OwnedFd> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(openat(&self.fd, name.as_os_str(), flags, Mode::empty())?)
     }
 
-    /// What is known about an entry; `None` when there is none.
+    /// Returns the stat of an entry; `None` if it does not exist.
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns the error of the system call.
     pub fn stat(&self, name: &EntryName) -> io::Result<Option<Stat>> {
         match statat(&self.fd, name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -390,42 +391,42 @@ impl Folder {
         }
     }
 
-    /// Where a symbolic link points.
+    /// Returns the target of a symbolic link.
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns the error of the system call.
     pub fn read_link(&self, name: &EntryName) -> io::Result<Vec<u8>> {
         Ok(readlinkat(&self.fd, name.as_os_str(), Vec::with_capacity(256))?.into_bytes())
     }
 
-    /// The entries of this folder, sorted by name.
+    /// Lists the entries of this folder, sorted by name.
     ///
     /// # Errors
-    /// As the system says.
-    pub fn list(&self) -> io::Result<Listing> {
-        Listing::read(&self.readable()?)
+    /// Returns the error of the system call.
+    pub fn list(&self) -> io::Result<FolderNames> {
+        FolderNames::read(&self.readable()?)
     }
 
-    /// Gives the file `name` another name, `new`, in the folder `into`.
+    /// Creates a hard link `new` in the folder `into` to the file `name`.
     ///
     /// # Errors
-    /// As the system says; `EEXIST` when `new` is taken.
-    pub fn link(&self, name: &EntryName, into: &Folder, new: &EntryName) -> io::Result<()> {
+    /// Returns the error of the system call; `EEXIST` if `new` is taken.
+    pub fn link(&self, name: &EntryName, into: &OpenFolder, new: &EntryName) -> io::Result<()> {
         Ok(linkat(&self.fd, name.as_os_str(), &into.fd, new.as_os_str(), AtFlags::empty())?)
     }
 
-    /// Removes an entry that is not a folder; one that is gone is fine.
+    /// Removes an entry that is not a folder. Succeeds if it does not exist.
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns the error of the system call.
     pub fn remove(&self, name: &EntryName) -> io::Result<()> {
         gone_is_fine(unlinkat(&self.fd, name.as_os_str(), AtFlags::empty()))
     }
 
-    /// Removes an empty folder; one that is gone is fine.
+    /// Removes an empty folder. Succeeds if it does not exist.
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns the error of the system call.
     pub fn remove_folder(&self, name: &EntryName) -> io::Result<()> {
         gone_is_fine(unlinkat(&self.fd, name.as_os_str(), AtFlags::REMOVEDIR))
     }
@@ -433,11 +434,12 @@ impl Folder {
     /// Renames an entry of this folder unless the new name is taken.
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns the error of the system call.
     pub fn rename_new(&self, from: &EntryName, to: &EntryName) -> io::Result<Renamed> {
         let (from, to) = (from.as_os_str(), to.as_os_str());
         let done = match renameat_with(&self.fd, from, &self.fd, to, RenameFlags::NOREPLACE) {
-            // A file system without the flag: a hard link does not replace either.
+            // The file system does not support the flag. A hard link does not replace a file
+            // either.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 match linkat(&self.fd, from, &self.fd, to, AtFlags::empty()) {
                     Ok(()) => unlinkat(&self.fd, from, AtFlags::empty()),
@@ -460,34 +462,33 @@ impl Folder {
         }
     }
 
-    /// Renames an entry of this folder in place of what has the new name.
+    /// Renames an entry of this folder, replacing the entry of the new name.
     ///
     /// # Errors
-    /// As the system says; `EISDIR` when that is a folder.
+    /// Returns the error of the system call; `EISDIR` if the new name is a folder.
     pub fn replace(&self, from: &EntryName, to: &EntryName) -> io::Result<()> {
         Ok(renameat(&self.fd, from.as_os_str(), &self.fd, to.as_os_str())?)
     }
 }
 
-/// Folders opened one after the other: the last one stays open, since runs of
-/// files in one folder are the rule.
+/// A cache of the last open folder, because consecutive files are usually in the same folder.
 #[derive(Debug)]
-pub struct Cursor<'r> {
-    root: &'r Root,
-    last: Option<(Arc<FolderPath>, Folder)>,
+pub struct FolderCache<'r> {
+    root: &'r TargetRoot,
+    last: Option<(Arc<FolderPath>, OpenFolder)>,
 }
 
-impl<'r> Cursor<'r> {
-    /// Nothing is open yet.
-    pub fn new(root: &'r Root) -> Self {
+impl<'r> FolderCache<'r> {
+    /// Makes an empty cache.
+    pub fn new(root: &'r TargetRoot) -> Self {
         Self { root, last: None }
     }
 
-    /// The folder at `at`, open.
+    /// Returns the folder at `at`, open.
     ///
     /// # Errors
-    /// [`PathError`] as of [`Root::folder`].
-    pub fn folder(&mut self, at: &Arc<FolderPath>) -> Result<&Folder, PathError> {
+    /// [`PathError`] if [`TargetRoot::folder`] fails.
+    pub fn folder(&mut self, at: &Arc<FolderPath>) -> Result<&OpenFolder, PathError> {
         let hit = self.last.as_ref().is_some_and(|(path, _)| Arc::ptr_eq(path, at));
         if !hit {
             let folder = self.root.folder(at);

@@ -1,4 +1,4 @@
-//! What a snapshot records of a file or folder beside its content.
+//! Makes the record of a file or folder in a snapshot, without its content.
 
 use std::{
     ffi::OsStr,
@@ -11,23 +11,23 @@ use std::{
 };
 
 use crate::{
-    format::tree::{Device, Kind, Metadata, Xattr, check::check_target},
+    format::tree::{Device, EntryKind, Metadata, Xattr, check::check_target},
     local::{
-        attributes::{XattrTarget, read_xattrs},
-        fingerprint::Manner,
+        attributes::{XattrTarget, read_saved_xattrs},
+        fingerprint::TreeOptions,
         owners::Owners,
         scan::{FileKind, FileStat},
     },
 };
 
-/// What is recorded about an entry; `sparse` says whether the file has holes.
+/// Returns the metadata of an entry; `sparse` tells whether the file has holes.
 pub fn metadata(
     stat: &FileStat,
     owners: &Owners,
-    manner: Manner,
+    options: TreeOptions,
     (xattrs, sparse): (Vec<Xattr>, bool),
 ) -> Metadata {
-    if manner.reproducible {
+    if options.reproducible {
         let with_list = Metadata { mode: stat.mode, xattrs, ..Metadata::default() };
         let mode = with_list.mode_without_acl();
         let mut xattrs = with_list.xattrs;
@@ -45,7 +45,7 @@ pub fn metadata(
     }
 }
 
-/// The same for each name of one file, and for no other file.
+/// Returns a number that all names of one file share, and no other file has.
 fn link_group(stat: &FileStat) -> u64 {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&stat.device.to_le_bytes());
@@ -55,32 +55,35 @@ fn link_group(stat: &FileStat) -> u64 {
     u64::from_le_bytes(group)
 }
 
-/// Extended attributes of an entry, found through the open folder, so that
-/// neither a long path nor a renamed folder above matters. An entry that has
-/// vanished has none.
+/// Reads the extended attributes of an entry through the open folder, so that a long path or a
+/// renamed parent folder does not matter. An entry that has vanished has none.
 ///
 /// # Errors
-/// As the system says, also when `/proc` is not mounted.
+/// Returns the error of the system call, also if `/proc` is not mounted.
 pub fn xattrs(folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<Vec<Xattr>> {
     let mut path = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
     path.push(OsStr::from_bytes(name));
-    match read_xattrs(XattrTarget::Path(&path)) {
+    match read_saved_xattrs(XattrTarget::Path(&path)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             match FileStat::of_name(folder, OsStr::from_bytes(name)) {
                 Err(gone) if gone.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-                _ => Err(io::Error::other("it is read through /proc, which is not mounted")),
+                _ => Err(io::Error::other("it needs /proc, which is not mounted")),
             }
         }
         other => other,
     }
 }
 
-/// What is recorded of an entry that is neither file nor folder; `None` of
-/// those.
+/// Returns the record of an entry that is neither a file nor a folder; `None` for files and
+/// folders.
 ///
 /// # Errors
-/// As the system says of a symlink that cannot be read.
-pub fn special(folder: BorrowedFd<'_>, name: &[u8], stat: &FileStat) -> io::Result<Option<Kind>> {
+/// Returns the error of reading a symlink.
+pub fn special(
+    folder: BorrowedFd<'_>,
+    name: &[u8],
+    stat: &FileStat,
+) -> io::Result<Option<EntryKind>> {
     let device =
         Device { major: rustix::fs::major(stat.special), minor: rustix::fs::minor(stat.special) };
     Ok(Some(match stat.kind {
@@ -89,11 +92,11 @@ pub fn special(folder: BorrowedFd<'_>, name: &[u8], stat: &FileStat) -> io::Resu
             let target = rustix::fs::readlinkat(folder, OsStr::from_bytes(name), Vec::new())?;
             let target = target.into_bytes();
             check_target(&target).map_err(io::Error::other)?;
-            Kind::Symlink { target: target.into() }
+            EntryKind::Symlink { target: target.into() }
         }
-        FileKind::Fifo => Kind::Fifo,
-        FileKind::Socket => Kind::Socket,
-        FileKind::CharDevice => Kind::CharDevice { device },
-        FileKind::BlockDevice => Kind::BlockDevice { device },
+        FileKind::Fifo => EntryKind::Fifo,
+        FileKind::Socket => EntryKind::Socket,
+        FileKind::CharDevice => EntryKind::CharDevice { device },
+        FileKind::BlockDevice => EntryKind::BlockDevice { device },
     }))
 }

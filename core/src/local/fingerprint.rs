@@ -1,25 +1,25 @@
-//! What a folder's listing hashes to: whether anything in it has changed.
+//! Hashes the listing of a folder, to detect any change in it.
 //!
-//! The stat cache keeps these beside the tree that came of a folder, so they
-//! cover all that decides over its entries, but for what is below its folders.
+//! The stat cache keeps the hash with the tree of the folder. The hash therefore covers everything
+//! that the tree depends on, except the trees of subfolders.
 
-use crate::local::{owners::Owners, scan::Listing};
+use crate::local::{owners::Owners, scan::ScannedFolder};
 
-/// What beside a listing decides over the tree that is made of it.
+/// Options of a commit that change the tree made of a listing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Manner {
-    /// Whether owners and times are left out.
+pub struct TreeOptions {
+    /// True if owners and times are left out.
     pub reproducible: bool,
-    /// Whether folders on other file systems are not looked into.
+    /// True if folders on other file systems are not entered.
     pub one_file_system: bool,
 }
 
-/// Hashes all that a listing says and that decides over the folder's tree,
-/// but for the trees of its folders.
-pub fn of_listing(listing: &Listing, owners: &Owners, manner: Manner) -> [u8; 16] {
+/// Hashes everything in a listing that the folder's tree depends on, except the trees of
+/// subfolders.
+pub fn of_listing(listing: &ScannedFolder, owners: &Owners, options: TreeOptions) -> [u8; 16] {
     let mut bytes = Vec::with_capacity(64 + listing.entries.len() * 128);
-    bytes.push(u8::from(manner.reproducible));
-    bytes.push(u8::from(manner.one_file_system));
+    bytes.push(u8::from(options.reproducible));
+    bytes.push(u8::from(options.one_file_system));
     let mut owner = None;
     for entry in &listing.entries {
         let stat = &entry.stat;
@@ -35,7 +35,7 @@ pub fn of_listing(listing: &Listing, owners: &Owners, manner: Manner) -> [u8; 16
         for number in [stat.device, stat.inode, stat.size, stat.special, mtime, ctime] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
-        // Users may be renamed, and a tree has their names.
+        // A tree contains the names of users, and these may change.
         if owner.replace((stat.uid, stat.gid)) != Some((stat.uid, stat.gid)) {
             let names = owners.of(stat.uid, stat.gid);
             bytes.extend_from_slice(&names.user);
@@ -47,7 +47,7 @@ pub fn of_listing(listing: &Listing, owners: &Owners, manner: Manner) -> [u8; 16
     short_hash(&bytes)
 }
 
-/// The first 16 bytes of the BLAKE3 hash.
+/// Returns the first 16 bytes of the BLAKE3 hash.
 pub fn short_hash(bytes: &[u8]) -> [u8; 16] {
     let mut hash = [0; 16];
     hash.copy_from_slice(&blake3::hash(bytes).as_bytes()[..16]);

@@ -1,16 +1,14 @@
-//! Files with holes: what marks a file as sparse, how holes are read, made and
-//! filled.
+//! Sparse files: detects them, reads them fast, and makes and fills holes.
 //!
-//! What the system says about holes never decides what a file contains, since
-//! some file systems have reported holes over data that was not yet on the
-//! disk. Every byte comes from a `read`. The answer decides two other things:
-//! whether a file is marked as sparse, so that a restore leaves holes where
-//! zeros are, and where the page cache is passed over.
+//! The holes that the system reports never decide what a file contains, because some file systems
+//! have reported holes over data that was not yet on the disk. Every byte comes from a `read`. The
+//! reported holes decide two other things: whether a file is marked as sparse, so that a restore
+//! makes holes of zeros, and which ranges are read around the page cache.
 //!
-//! A read of a hole through the page cache fills that with zeros, which is slow
-//! and pushes everything else out. A direct read (`O_DIRECT`) does neither, and
-//! the system writes changed pages of the range to the disk before it. This is
-//! used on file systems whose direct reads are known to behave so.
+//! Reading a hole through the page cache fills the cache with zeros, which is slow and evicts
+//! everything else. A direct read (`O_DIRECT`) does not use the cache, and the system first writes
+//! changed pages of the range to the disk. Direct reads are used on file systems that are known to
+//! behave like this.
 
 use std::{
     fs::File,
@@ -26,37 +24,37 @@ use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, SeekFrom, fallocate, fstatfs
 
 use crate::chunk::is_zeros;
 
-/// Zeros that are worth a hole: a block of most file systems.
+/// Length of the shortest run of zeros that becomes a hole: a block of most file systems.
 pub const HOLE_BYTES: usize = 4096;
 
-/// Bytes of a file that are searched for zeros at once.
+/// Bytes that are read in one step when searching for zeros.
 const SEARCHED_BYTES: usize = 64 * HOLE_BYTES;
 
-/// Direct reads start at multiples of this, in the file and in memory.
+/// Alignment of direct reads, in the file and in memory.
 const ALIGN_BYTES: u64 = 4096;
 
-/// Shorter holes are read like data.
+/// Minimum length of a hole for a direct read.
 const MIN_HOLE_BYTES: u64 = 1 << 20;
 
-/// Bytes of a direct read at most.
+/// Maximum length of one direct read.
 const DIRECT_BYTES: usize = 4 << 20;
 
 /// `f_type` of ext2 to ext4, XFS and Btrfs.
 const DIRECT_FILE_SYSTEMS: [u32; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
 
-/// Returns whether a file of `size` bytes has a hole before its end. A file system
-/// that compresses occupies less, too, without any. Moves the file's offset.
+/// Returns true if a file of `size` bytes has a hole. The number of blocks does not show this: a
+/// file system that compresses uses fewer blocks even without holes. Moves the file's offset.
 pub fn has_holes(fd: BorrowedFd<'_>, size: u64) -> bool {
     seek(fd, SeekFrom::Hole(0)).is_ok_and(|hole| hole < size)
 }
 
-/// Reads a file from its start, long holes directly. Moves the file's offset.
+/// A reader of a whole file that reads long holes directly. Moves the file's offset.
 #[derive(Debug)]
 pub struct SparseReader {
     file: File,
     size: u64,
     at: u64,
-    /// The hole that `at` is in or before, where it is read directly.
+    /// The next long hole: `at` is before it or in it.
     hole: Range<u64>,
     direct: Option<Direct>,
 }
@@ -68,7 +66,7 @@ struct Direct {
 }
 
 impl SparseReader {
-    /// Reads the first `size` bytes of `file`.
+    /// Makes a reader of the first `size` bytes of `file`.
     pub fn new(file: File, size: u64) -> Self {
         let direct = Direct::open(&file);
         let hole = if direct.is_some() { 0..0 } else { size..size };
@@ -90,6 +88,7 @@ impl SparseReader {
                 Err(rustix::io::Errno::NXIO) => self.size,
                 Err(_) => return,
             };
+            // A direct read needs whole blocks, so the hole is shrunk to block boundaries.
             let aligned = start.next_multiple_of(ALIGN_BYTES)..end / ALIGN_BYTES * ALIGN_BYTES;
             if aligned.end.saturating_sub(aligned.start) >= MIN_HOLE_BYTES {
                 self.hole = aligned;
@@ -117,7 +116,8 @@ impl Read for SparseReader {
         let until = match in_hole {
             false if self.at < self.hole.start => self.hole.start,
             false => self.size,
-            // The rest of a block after a short read, then whole blocks.
+            // After a short read, the rest of the block is read through the cache; then direct
+            // reads continue with whole blocks.
             true if !self.at.is_multiple_of(ALIGN_BYTES) => self.at.next_multiple_of(ALIGN_BYTES),
             true => self.hole.end,
         };
@@ -127,7 +127,7 @@ impl Read for SparseReader {
         if may_be_direct && len as u64 >= ALIGN_BYTES {
             read = self.direct.as_mut().and_then(|direct| direct.read(&mut buffer[..len], self.at));
             if read.is_none() {
-                // The file system refuses direct reads after all.
+                // The file system refuses direct reads.
                 (self.direct, self.hole) = (None, self.size..self.size);
             }
         }
@@ -141,7 +141,7 @@ impl Read for SparseReader {
 }
 
 impl Direct {
-    /// Opens the file a second time; `None` where that cannot be done.
+    /// Opens the file again for direct reads; returns `None` if that is not possible.
     fn open(file: &File) -> Option<Self> {
         let kind = fstatfs(file).ok()?.f_type as u32;
         if !DIRECT_FILE_SYSTEMS.contains(&kind) {
@@ -153,8 +153,8 @@ impl Direct {
         Some(Self { file: again.into(), buffer: Vec::new() })
     }
 
-    /// Reads whole blocks at a multiple of [`ALIGN_BYTES`]; `None` when that
-    /// fails or nothing is there.
+    /// Reads whole blocks at a multiple of [`ALIGN_BYTES`]; returns `None` on an error or at the
+    /// end of the file.
     fn read(&mut self, target: &mut [u8], at: u64) -> Option<usize> {
         let align = ALIGN_BYTES as usize;
         let len = target.len().min(DIRECT_BYTES) / align * align;
@@ -167,11 +167,10 @@ impl Direct {
     }
 }
 
-/// Turns the blocks of zeros of a file of `size` bytes into holes. Its content
-/// stays.
+/// Turns the zero blocks of a file of `size` bytes into holes. Its content does not change.
 ///
 /// # Errors
-/// As the system says; not every file system can do this.
+/// Returns the error of the system call; some file systems do not support this.
 pub fn punch(file: &File, size: u64) -> io::Result<()> {
     let give_back = |zeros: Range<u64>| match zeros.is_empty() {
         true => Ok(()),
@@ -189,7 +188,7 @@ pub fn punch(file: &File, size: u64) -> io::Result<()> {
             if !is_zeros(block) {
                 give_back(std::mem::take(&mut zeros))?;
             } else {
-                // The system gives back whole blocks only, also at the end.
+                // The system frees whole blocks only, also at the end of the file.
                 let start = if zeros.is_empty() { at } else { zeros.start };
                 zeros = start..at + HOLE_BYTES as u64;
             }
@@ -199,10 +198,10 @@ pub fn punch(file: &File, size: u64) -> io::Result<()> {
     Ok(give_back(zeros)?)
 }
 
-/// Gives a file of `size` bytes blocks where it has holes. Its content stays.
+/// Allocates blocks for the holes of a file of `size` bytes. Its content does not change.
 ///
 /// # Errors
-/// As the system says, such as a full disk.
+/// Returns the error of the system call, such as a full disk.
 pub fn fill(file: &File, size: u64) -> io::Result<()> {
     Ok(fallocate(file, FallocateFlags::empty(), 0, size)?)
 }
@@ -225,7 +224,7 @@ mod tests {
     fn a_file_with_holes_reads_like_any_other() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(9 << 20).unwrap();
-        // Not synced: what is written lies in the page cache.
+        // The data is not synced, so it is only in the page cache.
         file.as_file().write_all_at(b"start", 0).unwrap();
         file.as_file().write_all_at(b"middle", (3 << 20) + 17).unwrap();
         file.as_file().write_all_at(b"end", (9 << 20) - 3).unwrap();
@@ -246,7 +245,7 @@ mod tests {
         }
     }
 
-    /// Data is read also where the system says that there is a hole.
+    /// Data must be read even if the system reports a hole there.
     #[test]
     fn data_in_what_is_taken_for_a_hole_is_read() {
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -1,18 +1,18 @@
-//! What is left out of a snapshot.
+//! Rules for what is excluded from a snapshot.
 //!
-//! Patterns have full gitignore syntax, read as git does and matched by the
-//! `ignore` crate. They come from the caller (as if from an ignore file at the
-//! root, and stronger than any file) and from ignore files in the folders
-//! themselves, where the nearest one decides. A folder that is left out is not
-//! looked into, so nothing in it can be taken back in by a `!` pattern, as in
+//! Patterns have the full gitignore syntax and git's meaning; the `ignore` crate matches them.
+//! There are two sources: patterns from the caller, which act like an ignore file at the root but
+//! take precedence over all files, and ignore files in folders, of which the nearest one decides.
+//! An excluded folder is not entered, so a `!` pattern cannot include anything in it again, as in
 //! git.
 
 use std::{
+    collections::{HashMap, HashSet},
     ffi::OsStr,
     io::{self, Read},
     os::{fd::AsFd, unix::ffi::OsStrExt},
     path::Path,
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use ignore::{
@@ -24,8 +24,9 @@ use rustix::fs::{Mode, OFlags, openat};
 use crate::{
     base::limits,
     local::{
-        pattern::as_git_reads,
-        scan::{FileKind, FileStat, Listing},
+        kernel_files::kernel_devices,
+        pattern::{AddError, PatternCost, add_line, excerpt, wildcards},
+        scan::{FileKind, FileStat, ScannedFolder},
         store_folder::{STORE_FOLDER, holds_store},
     },
 };
@@ -41,97 +42,133 @@ pub const GITIGNORE: &str = ".gitignore";
 /// Name of the file that marks a cache folder.
 pub const CACHEDIR_TAG: &str = "CACHEDIR.TAG";
 
-/// First bytes of a valid tag: see <https://bford.info/cachedir/>.
+/// First bytes of a valid tag, see <https://bford.info/cachedir/>.
 const CACHEDIR_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
 
 /// A pattern that cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 #[error("`{pattern}` is not a valid pattern")]
 pub struct PatternError {
-    /// The pattern.
+    /// The start of the pattern.
     pub pattern: String,
-    /// What is wrong with it.
+    /// The error of the parser.
     pub source: ignore::Error,
 }
 
-/// Decides what is left out of one snapshot.
+/// Contents of ignore files by the path of their folder. Each folder's list has file names and
+/// contents, lowest precedence first.
+pub type IgnoreFiles = HashMap<Vec<u8>, Vec<(&'static str, Vec<u8>)>>;
+
+/// The exclude rules of one snapshot.
 #[derive(Debug)]
-pub struct Rules {
+pub struct IgnoreRules {
+    /// Ignore files outside the scope of a partial clone, which are not on disk but still apply.
+    unfetched: IgnoreFiles,
     options: Options,
     own: Gitignore,
     store: Option<(u64, u64)>,
+    /// Devices of kernel file systems such as `/proc`. Read when the walk first meets another
+    /// device.
+    kernel_devices: OnceLock<HashSet<u64>>,
 }
 
-/// Ignore files of a folder and of those above it.
+/// The ignore files of a folder and of the folders above it.
 #[derive(Clone, Debug, Default)]
-pub struct Scope(Option<Arc<Level>>);
+pub struct IgnoreScope(Option<Arc<IgnoreLevel>>);
 
 #[derive(Debug)]
-struct Level {
-    above: Scope,
+struct IgnoreLevel {
+    above: IgnoreScope,
     matcher: Gitignore,
-    /// Bytes of the folder's own path, with the slash behind it.
+    /// Length in bytes of the folder's own path, including the slash after it.
     prefix_bytes: usize,
 }
 
-impl Rules {
-    /// Makes rules of options. `store` is device and inode of the store's
-    /// folder, which is never part of a snapshot, whatever its name.
+impl IgnoreRules {
+    /// Makes rules from options. `store` is the device and inode of the store folder, which is
+    /// never part of a snapshot, whatever its name is.
     ///
     /// # Errors
-    /// [`PatternError`] names the first pattern that cannot be parsed.
+    /// [`PatternError`] names the first invalid pattern.
     pub fn new(options: Options, store: Option<(u64, u64)>) -> Result<Self, PatternError> {
         let mut builder = GitignoreBuilder::new("");
         for pattern in &options.patterns {
-            let named = |source| PatternError { pattern: pattern.clone(), source };
-            builder.add_line(None, &as_git_reads(pattern)).map_err(named)?;
+            let named = |source| PatternError { pattern: excerpt(pattern), source };
+            add_line(&mut builder, pattern).map_err(|error| named(error.into()))?;
         }
-        let named = |source| PatternError { pattern: options.patterns.join(" "), source };
+        let named = |source| PatternError { pattern: excerpt(&options.patterns.join(" ")), source };
         let own = builder.build().map_err(named)?;
-        Ok(Self { options, own, store })
+        let (unfetched, kernel_devices) = (IgnoreFiles::new(), OnceLock::new());
+        Ok(Self { unfetched, options, own, store, kernel_devices })
     }
 
-    /// Makes rules of options for snapshots in the store whose folder is `store`.
+    /// Makes rules from options, for snapshots in the store at `store`.
     ///
     /// # Errors
-    /// As [`Rules::new`].
+    /// As [`IgnoreRules::new`].
     pub fn beside(options: Options, store: &Path) -> Result<Self, PatternError> {
         let place = rustix::fs::stat(store).ok().map(|stat| (stat.st_dev, stat.st_ino));
         Self::new(options, place)
     }
 
-    /// The scope inside the folder `fd` whose listing and path are given.
+    /// Adds ignore files that a partial clone did not fetch.
+    #[must_use]
+    pub fn with_unfetched(self, unfetched: IgnoreFiles) -> Self {
+        Self { unfetched, ..self }
+    }
+
+    /// Returns the scope inside the folder `fd` with this listing and path.
     ///
-    /// Unreadable ignore files are returned as errors beside it, so that they
-    /// can be told; lines that are no patterns are passed over, as git does.
+    /// Also returns an error for each ignore file that is unreadable or has a line that is too
+    /// costly to apply, for the caller to report. Skips invalid patterns in the files, as git does.
     pub fn enter(
         &self,
-        above: &Scope,
+        above: &IgnoreScope,
         fd: impl AsFd,
-        listing: &Listing,
+        listing: &ScannedFolder,
         path: &[u8],
-    ) -> (Scope, Vec<(&'static str, io::Error)>) {
+    ) -> (IgnoreScope, Vec<(&'static str, io::Error)>) {
         let mut scope = above.clone();
         let mut errors = Vec::new();
         let files =
             if self.options.gitignore { &[GITIGNORE, SNAPIGNORE][..] } else { &[SNAPIGNORE] };
         for name in files {
             let found = listing.entries.binary_search_by(|e| listing.name(e).cmp(name.as_bytes()));
-            let Ok(at) = found else { continue };
-            if listing.entries[at].stat.kind != FileKind::File {
+            let Ok(at) = found else {
+                let texts = self.unfetched.get(path).into_iter().flatten();
+                for (_, text) in texts.filter(|(other, _)| other == name) {
+                    let error;
+                    (scope, error) = scope.with_file(text, path);
+                    errors.extend(error.map(|error| (*name, error)));
+                }
                 continue;
+            };
+            match listing.entries[at].stat.kind {
+                FileKind::File => {}
+                FileKind::Folder => continue,
+                // Report it, because its rules are not applied. A link is not followed, as in git:
+                // it may lead out of the project.
+                _ => {
+                    let why = "only regular files are read as ignore files";
+                    errors.push((*name, io::Error::other(why)));
+                    continue;
+                }
             }
             match read_small(&fd, name).and_then(whole) {
-                Ok(text) => scope = scope.with_file(&text, path),
+                Ok(text) => {
+                    let error;
+                    (scope, error) = scope.with_file(&text, path);
+                    errors.extend(error.map(|error| (*name, error)));
+                }
                 Err(error) => errors.push((*name, error)),
             }
         }
         (scope, errors)
     }
 
-    /// Whether the folder with this listing holds nothing but its cache tag
-    /// as far as a snapshot is concerned.
-    pub fn is_cache_folder(&self, fd: impl AsFd, listing: &Listing) -> bool {
+    /// Returns true if the folder with this listing is a cache folder: a snapshot contains only its
+    /// cache tag.
+    pub fn is_cache_folder(&self, fd: impl AsFd, listing: &ScannedFolder) -> bool {
         self.options.cache_folders
             && listing
                 .entries
@@ -140,26 +177,30 @@ impl Rules {
             && read_small(&fd, CACHEDIR_TAG).is_ok_and(|text| self.honours_cache_tag(&text))
     }
 
-    /// Returns whether a tag with this text makes its folder a cache folder.
+    /// Returns true if a tag with this content marks a cache folder.
     pub fn honours_cache_tag(&self, text: &[u8]) -> bool {
         self.options.cache_folders && text.starts_with(CACHEDIR_SIGNATURE)
     }
 
-    /// Whether an entry is a cache folder's tag.
+    /// Returns true if the entry is the tag of a cache folder.
     pub fn is_cache_tag(name: &[u8]) -> bool {
         name == CACHEDIR_TAG.as_bytes()
     }
 
-    /// Whether a folder is looked into; `root` is the device of the root.
+    /// Returns true if a folder is entered. `root_device` is the device of the committed folder.
+    /// Kernel file systems below it, such as `/proc` and `/sys`, are not entered: their files are
+    /// not the user's, and reading them may have side effects.
     pub fn descends(&self, stat: &FileStat, root_device: u64) -> bool {
-        !self.options.one_file_system || stat.device == root_device
+        stat.device == root_device
+            || !self.options.one_file_system
+                && !self.kernel_devices.get_or_init(kernel_devices).contains(&stat.device)
     }
 
-    /// Returns whether an entry of the open folder `fd` is left out. `path` is relative
-    /// to the root.
+    /// Returns true if an entry of the open folder `fd` is excluded. `path` is relative to the
+    /// root.
     pub fn excludes(
         &self,
-        scope: &Scope,
+        scope: &IgnoreScope,
         (fd, name): (impl AsFd, &[u8]),
         path: &[u8],
         stat: &FileStat,
@@ -168,7 +209,7 @@ impl Rules {
         if is_folder && self.store == Some((stat.device, stat.inode)) {
             return true;
         }
-        // A folder that cannot be read is skipped by the walk, which tells so.
+        // If the folder cannot be read, the walk skips and reports it.
         let leads_to_folder = is_folder || stat.kind == FileKind::Symlink;
         let may_be_store = leads_to_folder && name == STORE_FOLDER.as_bytes();
         if may_be_store && holds_store(fd, name).unwrap_or(false) {
@@ -177,14 +218,14 @@ impl Rules {
         self.excludes_size(stat) || self.excludes_path(scope, path, is_folder)
     }
 
-    /// Returns whether the size limit leaves out a file.
+    /// Returns true if the size limit excludes a file.
     pub fn excludes_size(&self, stat: &FileStat) -> bool {
         let too_large = self.options.larger_than_bytes.is_some_and(|limit| stat.size > limit);
         stat.kind == FileKind::File && too_large
     }
 
-    /// Returns whether a pattern leaves out the entry at `path`.
-    pub fn excludes_path(&self, scope: &Scope, path: &[u8], is_folder: bool) -> bool {
+    /// Returns true if a pattern excludes the entry at `path`.
+    pub fn excludes_path(&self, scope: &IgnoreScope, path: &[u8], is_folder: bool) -> bool {
         if !self.own.is_empty() {
             match self.own.matched(as_path(path), is_folder) {
                 Match::Ignore(_) => return true,
@@ -195,29 +236,52 @@ impl Rules {
         scope.excludes(path, is_folder)
     }
 
-    /// Everything in the options that decides over an entry beside its own
-    /// name and stat, for telling one set of rules from another.
+    /// Returns the options, for comparing two sets of rules. The options, the name and the stat of
+    /// an entry decide whether it is excluded.
     pub fn options(&self) -> &Options {
         &self.options
     }
 }
 
-impl Scope {
-    /// With the ignore file `text` of the folder at `path`, which is below
-    /// those of the present scope.
+impl IgnoreScope {
+    /// Adds the ignore file `text` of the folder at `path`, which is below the folders of this
+    /// scope. Also returns an error that names the lines that are too costly to apply.
     #[must_use]
-    pub fn with_file(self, text: &[u8], path: &[u8]) -> Self {
+    pub fn with_file(self, text: &[u8], path: &[u8]) -> (Self, Option<io::Error>) {
         let mut builder = GitignoreBuilder::new("");
-        for line in lines(text) {
-            // A line that is no pattern matches nothing.
-            let _ = builder.add_line(None, &as_git_reads(line));
-        }
-        match builder.build() {
-            Ok(matcher) if !matcher.is_empty() => {
-                let prefix_bytes = if path.is_empty() { 0 } else { path.len() + 1 };
-                Self(Some(Arc::new(Level { above: self, matcher, prefix_bytes })))
+        let (mut costly, mut count) = (Vec::new(), 0);
+        for (number, line) in numbered_lines(text) {
+            let more = if line.starts_with('#') { 0 } else { wildcards(line.as_bytes()) };
+            if more <= limits::PATTERN_WILDCARDS {
+                count += more;
             }
-            _ => self,
+            if more > 0 && count > limits::IGNORE_FILE_WILDCARDS {
+                costly.push((number, PatternCost::File));
+                continue;
+            }
+            match add_line(&mut builder, line) {
+                // An invalid pattern matches nothing.
+                Ok(()) | Err(AddError::Invalid(_)) => {}
+                Err(AddError::Cost(cost)) => costly.push((number, cost)),
+            }
+        }
+        let error = costly.first().map(|(number, cost)| {
+            let more = match costly.len() - 1 {
+                0 => String::new(),
+                1 => " (and another line)".to_owned(),
+                more => format!(" (and {more} more lines)"),
+            };
+            io::Error::other(format!("line {number}{more} is not applied: {cost}"))
+        });
+        match builder.build() {
+            Ok(matcher) if matcher.is_empty() => (self, error),
+            Ok(matcher) => {
+                let prefix_bytes = if path.is_empty() { 0 } else { path.len() + 1 };
+                let level = IgnoreLevel { above: self, matcher, prefix_bytes };
+                (Self(Some(Arc::new(level))), error)
+            }
+            // The matcher of all patterns together is too large.
+            Err(error) => (self, Some(io::Error::other(error))),
         }
     }
 
@@ -235,30 +299,38 @@ impl Scope {
     }
 }
 
-/// The lines of an ignore file as git splits it: a byte order mark is passed
-/// over, and `\n` or `\r\n` ends a line. A line that is not UTF-8 is left out,
-/// since the matcher has no form for it.
+/// Splits an ignore file into lines as git does: it skips a byte order mark, and `\n` or `\r\n`
+/// ends a line. Leaves out lines that are not UTF-8, because the matcher cannot represent them.
 pub fn lines(text: &[u8]) -> impl Iterator<Item = &str> {
+    numbered_lines(text).map(|(_, line)| line)
+}
+
+/// Returns the same lines as [`lines`], with their numbers in the file from 1.
+fn numbered_lines(text: &[u8]) -> impl Iterator<Item = (usize, &str)> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
-    let lines = text.split(|byte| *byte == b'\n');
-    lines.filter_map(|line| std::str::from_utf8(line.strip_suffix(b"\r").unwrap_or(line)).ok())
+    (1..).zip(text.split(|byte| *byte == b'\n')).filter_map(|(number, line)| {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        Some((number, std::str::from_utf8(line).ok()?))
+    })
 }
 
 fn as_path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
-/// Refuses an ignore file of which [`read_small`] has read the beginning only:
-/// a pattern that is cut off matches other files.
+/// Fails if [`read_small`] has read only the start of an ignore file: a truncated pattern would
+/// match other files.
 pub(crate) fn whole(text: Vec<u8>) -> io::Result<Vec<u8>> {
     let limit = limits::IGNORE_FILE_BYTES;
     match text.len() as u64 > limit {
-        true => Err(io::Error::other(format!("an ignore file has at most {limit} bytes"))),
+        true => {
+            Err(io::Error::other(format!("the ignore file exceeds the limit of {limit} bytes")))
+        }
         false => Ok(text),
     }
 }
 
-/// Reads a file, of a large one [`limits::IGNORE_FILE_BYTES`] and one byte.
+/// Reads a file, but at most one byte more than [`limits::IGNORE_FILE_BYTES`].
 pub(crate) fn read_small(folder: &impl AsFd, name: &str) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = std::fs::File::from(openat(folder, name, flags, Mode::empty())?);
@@ -278,18 +350,18 @@ mod tests {
         stat
     }
 
-    fn rules(patterns: &[&str]) -> Rules {
+    fn rules(patterns: &[&str]) -> IgnoreRules {
         let patterns = patterns.iter().map(ToString::to_string).collect();
-        Rules::new(Options { patterns, ..Options::default() }, None).unwrap()
+        IgnoreRules::new(Options { patterns, ..Options::default() }, None).unwrap()
     }
 
     #[test]
     fn the_nearest_ignore_file_decides() {
         let rules = rules(&[]);
         let file = stat(FileKind::File, 1);
-        let top = Scope::default().with_file(b"*.log\n/build\n# comment\n\n", b"");
-        let sub = top.clone().with_file(b"!keep.log\n", b"sub");
-        let excluded = |scope: &Scope, path: &str| {
+        let top = IgnoreScope::default().with_file(b"*.log\n/build\n# comment\n\n", b"").0;
+        let sub = top.clone().with_file(b"!keep.log\n", b"sub").0;
+        let excluded = |scope: &IgnoreScope, path: &str| {
             rules.excludes_size(&file) || rules.excludes_path(scope, path.as_bytes(), false)
         };
         assert!(excluded(&top, "a.log"));
@@ -301,7 +373,7 @@ mod tests {
 
     #[test]
     fn only_spaces_are_dropped_from_the_end_of_a_pattern_as_git_does() {
-        // Each pattern leaves out the first name and keeps the second.
+        // Each pattern excludes the first name and keeps the second.
         for (pattern, out, kept) in [
             ("a ", "a", "a "),
             ("a  \\ ", "a   ", "a  "),
@@ -318,7 +390,7 @@ mod tests {
         ] {
             let rules = rules(&[pattern]);
             let left_out =
-                |name: &str| rules.excludes_path(&Scope::default(), name.as_bytes(), false);
+                |name: &str| rules.excludes_path(&IgnoreScope::default(), name.as_bytes(), false);
             assert!(left_out(out), "{pattern:?} should leave out {out:?}");
             assert!(!left_out(kept), "{pattern:?} should keep {kept:?}");
         }
@@ -342,9 +414,52 @@ mod tests {
     }
 
     #[test]
+    fn costly_lines_of_an_ignore_file_are_named_and_the_others_apply() {
+        let text =
+            ["\u{feff}*.log", "[z-a]", &"[".repeat(1_000_000), "*.tmp", &"**/".repeat(20_000)]
+                .join("\n");
+        let (scope, error) = IgnoreScope::default().with_file(text.as_bytes(), b"");
+        let error = error.unwrap().to_string();
+        assert_eq!(error, "line 3 (and another line) is not applied: it is longer than 4096 bytes");
+        let rules = rules(&[]);
+        let excluded = |path: &str| rules.excludes_path(&scope, path.as_bytes(), false);
+        assert!(excluded("a.log") && excluded("a.tmp"));
+        assert!(!excluded("a"));
+    }
+
+    #[test]
+    fn an_ignore_file_with_too_many_wildcards_is_named_and_its_first_lines_apply() {
+        let count = limits::IGNORE_FILE_WILDCARDS + 10;
+        let text = (1..=count).map(|n| format!("*.e{n}\n")).collect::<String>() + "plain\n";
+        let (scope, error) = IgnoreScope::default().with_file(text.as_bytes(), b"");
+        let wanted =
+            "line 65537 (and 9 more lines) is not applied: its file has more than 65536 wildcards";
+        assert_eq!(error.unwrap().to_string(), wanted);
+        let excluded = |path: &str| rules(&[]).excludes_path(&scope, path.as_bytes(), false);
+        assert!(excluded("a.e1") && excluded("a.e65536") && excluded("plain"));
+        assert!(!excluded("a.e65537"));
+    }
+
+    #[test]
+    fn an_ignore_file_with_patterns_that_do_not_fit_in_a_matcher_is_named() {
+        let text = (0..16_000).map(|n| format!("*{n:0>200}a*b?c*\n")).collect::<String>();
+        assert!(text.len() as u64 <= limits::IGNORE_FILE_BYTES);
+        let (_, error) = IgnoreScope::default().with_file(text.as_bytes(), b"");
+        assert!(error.is_some());
+    }
+
+    #[test]
+    fn a_costly_pattern_of_an_option_is_refused() {
+        let options = Options { patterns: vec!["[".repeat(10_000)], ..Options::default() };
+        let error = IgnoreRules::new(options, None).unwrap_err();
+        assert!(error.to_string().len() < 300);
+        assert_eq!(error.source.to_string(), "it is longer than 4096 bytes");
+    }
+
+    #[test]
     fn own_patterns_are_stronger_than_files() {
         let rules = rules(&["!important.log", "*.tmp"]);
-        let scope = Scope::default().with_file(b"*.log\n!x.tmp\n", b"");
+        let scope = IgnoreScope::default().with_file(b"*.log\n!x.tmp\n", b"").0;
         assert!(!rules.excludes_path(&scope, b"important.log", false));
         assert!(rules.excludes_path(&scope, b"x.tmp", false));
         assert!(rules.excludes_path(&scope, b"other.log", false));
@@ -356,7 +471,12 @@ mod tests {
         let fd = fs_err::File::open(dir.path()).unwrap();
         let excluded = |kind| {
             let rules = rules(&["!.snap"]);
-            rules.excludes(&Scope::default(), (fd.file(), b".snap"), b"a/.snap", &stat(kind, 0))
+            rules.excludes(
+                &IgnoreScope::default(),
+                (fd.file(), b".snap"),
+                b"a/.snap",
+                &stat(kind, 0),
+            )
         };
         let store = dir.path().join(".snap");
         fs_err::create_dir(&store).unwrap();
@@ -364,14 +484,14 @@ mod tests {
         assert!(!excluded(FileKind::Folder));
         fs_err::remove_file(store.join("notes")).unwrap();
         fs_err::write(store.join("lock"), "").unwrap();
-        assert!(excluded(FileKind::Folder), "one that is being made");
+        assert!(excluded(FileKind::Folder), "a store that is being created");
         assert!(!excluded(FileKind::File));
     }
 
     #[test]
     fn a_bad_pattern_is_named() {
         let options = Options { patterns: vec!["ok".into(), "[z-a]".into()], ..Options::default() };
-        let error = Rules::new(options, None).unwrap_err();
+        let error = IgnoreRules::new(options, None).unwrap_err();
         assert_eq!(error.to_string(), "`[z-a]` is not a valid pattern");
     }
 }

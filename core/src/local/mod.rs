@@ -1,5 +1,5 @@
-//! Layer 4: the user's own files: list them, leave some out, know which have
-//! not changed, read and apply their attributes, write them safely.
+//! Layer 4: the user's own files: listing, ignore rules, the stat cache, attributes, and safe
+//! writing.
 
 pub mod attributes;
 pub mod contain;
@@ -7,6 +7,7 @@ pub mod describe;
 pub mod fingerprint;
 pub mod holes;
 pub mod ignore;
+mod kernel_files;
 pub mod mount;
 pub mod owners;
 pub(crate) mod pattern;
@@ -14,5 +15,6 @@ pub mod read;
 pub mod scan;
 pub mod stat_cache;
 pub mod store_folder;
+pub mod unfinished;
 pub mod visible;
 pub mod write;

@@ -1,35 +1,35 @@
-//! Mount points: is a file system mounted between a folder and its entries?
+//! Detects mount points between a folder and its entries.
 //!
-//! A bind mount of the same file system has the device of its surroundings, so
-//! devices alone do not show it; the kernel's mount id does (`STATX_MNT_ID`,
-//! since Linux 5.8). Where the kernel has none, the device decides.
+//! A bind mount of the same file system has the same device as the folder around it. So the device
+//! does not show all mounts, but the kernel's mount id does (`STATX_MNT_ID`, since Linux 5.8). On
+//! older kernels the device decides.
 
 use std::{ffi::OsStr, io, os::fd::AsFd};
 
 use rustix::fs::{AtFlags, FileType, StatxFlags, makedev, statx};
 
-/// The mount that an entry lies on.
+/// The mount that an entry is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Only of folders: overlay file systems give files other devices.
+    /// Set for folders only: overlay file systems give files other devices.
     device: Option<u64>,
     id: Option<u64>,
 }
 
 impl Mount {
-    /// The mount that an open folder lies on.
+    /// Returns the mount of an open folder.
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns the error of the system call.
     pub fn of_folder(folder: impl AsFd) -> io::Result<Self> {
         Self::read(folder, "".as_ref(), AtFlags::EMPTY_PATH)
     }
 
-    /// The mount that an entry of an open folder lies on: its own, when
-    /// something is mounted there. Nothing is mounted by asking.
+    /// Returns the mount of an entry of an open folder. If the entry is a mount point, that is the
+    /// mounted file system. Does not trigger an automount.
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns the error of the system call.
     pub fn of_entry(folder: impl AsFd, name: &OsStr) -> io::Result<Self> {
         Self::read(folder, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
     }
@@ -44,8 +44,8 @@ impl Mount {
         })
     }
 
-    /// Returns whether an entry on `below` in a folder on `self` is a mount point, or
-    /// the top of another file system such as a Btrfs subvolume.
+    /// Returns true if an entry on `below`, in a folder on `self`, is a mount point or the top of
+    /// another file system, such as a Btrfs subvolume.
     pub fn is_left_by(&self, below: &Mount) -> bool {
         let differ = |a: Option<u64>, b: Option<u64>| a.zip(b).is_some_and(|(a, b)| a != b);
         differ(self.device, below.device) || differ(self.id, below.id)

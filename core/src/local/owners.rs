@@ -1,4 +1,4 @@
-//! User and group numbers ⇄ names, each asked of the system once.
+//! Converts user and group ids to names and back, with a cache.
 
 use std::{
     collections::HashMap,
@@ -9,31 +9,31 @@ use std::{
 
 use crate::{base::limits, format::tree::Owner};
 
-/// What decides whom a restored file belongs to.
+/// How the owner of a restored file is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ids {
-    /// The name, when this system knows it; else the number.
+pub enum OwnerMapping {
+    /// By the name if this system has it, otherwise by the id.
     #[default]
     ByName,
-    /// The number; names are neither looked up nor recorded.
+    /// By the id; names are neither looked up nor recorded.
     Numeric,
 }
 
-/// A cache of owners. All methods may be called from several threads at once.
+/// A cache of owners, safe to use from several threads.
 #[derive(Debug, Default)]
 pub struct Owners {
-    ids: Ids,
+    ids: OwnerMapping,
     by_numbers: RwLock<HashMap<(u32, u32), Arc<Owner>>>,
     by_owner: RwLock<HashMap<Owner, (u32, u32)>>,
 }
 
 impl Owners {
-    /// An empty cache.
-    pub fn new(ids: Ids) -> Self {
+    /// Makes an empty cache.
+    pub fn new(ids: OwnerMapping) -> Self {
         Self { ids, ..Self::default() }
     }
 
-    /// The owner with these numbers; one `Arc` for one pair.
+    /// Returns the owner with these ids; equal pairs share one `Arc`.
     pub fn of(&self, uid: u32, gid: u32) -> Arc<Owner> {
         let known = self.by_numbers.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(owner) = known.get(&(uid, gid)) {
@@ -45,9 +45,9 @@ impl Owners {
         Arc::clone(known.entry((uid, gid)).or_insert_with(|| Arc::new(owner)))
     }
 
-    /// The numbers that `owner` has on this system.
+    /// Returns the ids of `owner` on this system.
     pub fn resolve(&self, owner: &Owner) -> (u32, u32) {
-        if self.ids == Ids::Numeric {
+        if self.ids == OwnerMapping::Numeric {
             return (owner.uid, owner.gid);
         }
         let known = self.by_owner.read().unwrap_or_else(PoisonError::into_inner);
@@ -67,10 +67,10 @@ impl Owners {
     }
 
     fn look_up(&self, uid: u32, gid: u32) -> Owner {
-        if self.ids == Ids::Numeric {
+        if self.ids == OwnerMapping::Numeric {
             return Owner { uid, gid, ..Owner::default() };
         }
-        // A name that no tree can hold counts as unknown: the number is kept.
+        // A name that is too long for a tree counts as unknown; the id is kept.
         let name = |name: &OsStr| {
             Some(name.as_bytes()).filter(|name| name.len() <= limits::NAME_BYTES).map(Into::into)
         };
@@ -80,7 +80,7 @@ impl Owners {
     }
 }
 
-/// The name as the system takes it; a C string cannot hold NUL.
+/// Returns the name for a lookup; `None` if it is empty or has a NUL, which a C string cannot hold.
 fn named(name: &[u8]) -> Option<&OsStr> {
     (!name.is_empty() && !name.contains(&0)).then(|| OsStr::from_bytes(name))
 }
@@ -105,7 +105,7 @@ mod tests {
             Owner { uid: 4242, gid: 4343, user: (*b"root").into(), group: (*b"no such").into() };
         assert_eq!(Owners::default().resolve(&owner), (0, 4343));
         assert_eq!(Owners::default().resolve(&owner), (0, 4343));
-        assert_eq!(Owners::new(Ids::Numeric).resolve(&owner), (4242, 4343));
+        assert_eq!(Owners::new(OwnerMapping::Numeric).resolve(&owner), (4242, 4343));
         let odd = Owner { user: (*b"a\0b").into(), ..owner };
         assert_eq!(Owners::default().resolve(&odd), (4242, 4343));
     }

@@ -1,18 +1,103 @@
-//! Patterns of ignore files, from git's syntax to that of `globset`.
+//! Translates patterns of ignore files from git's syntax to that of `globset`.
 //!
-//! `globset` expands `{a,b}`, which git does not. It knows neither escapes nor
-//! names of classes in brackets, and lets a class match `/`. Git reads brackets
-//! as `wildmatch` does: <https://git-scm.com/docs/gitignore>.
+//! The two differ in braces and brackets. `globset` expands `{a,b}`, which git does not. In
+//! brackets, `globset` supports neither escapes nor named classes, and lets a class match `/`. Git
+//! reads brackets as `wildmatch` does: <https://git-scm.com/docs/gitignore>.
+//!
+//! Patterns come from outside, also from other users of a repository. [`check_cost`] refuses those
+//! that would take long to parse or to match.
 
 use std::borrow::Cow;
 
-/// A pattern in the form in which [`GitignoreBuilder`](ignore::gitignore) reads
-/// it as git does.
+use ignore::gitignore::GitignoreBuilder;
+
+use crate::base::limits;
+
+/// Why a pattern is too costly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PatternCost {
+    /// The pattern is longer than [`limits::PATTERN_BYTES`].
+    #[error("it is longer than {} bytes", limits::PATTERN_BYTES)]
+    Bytes,
+    /// The pattern has more than [`limits::PATTERN_WILDCARDS`] wildcards.
+    #[error("it has more than {} wildcards", limits::PATTERN_WILDCARDS)]
+    Wildcards,
+    /// The pattern and those before it in its file have more than
+    /// [`limits::IGNORE_FILE_WILDCARDS`] wildcards.
+    #[error("its file has more than {} wildcards", limits::IGNORE_FILE_WILDCARDS)]
+    File,
+}
+
+/// Checks the length of a pattern and the number of its wildcards.
 ///
-/// Git drops trailing spaces that no backslash escapes. The builder drops all
-/// trailing white space, so another kind at the end becomes a group of one. (A
-/// class would not do: it holds single bytes.)
-pub(crate) fn as_git_reads(line: &str) -> Cow<'_, str> {
+/// # Errors
+/// [`PatternCost`] names the limit that the pattern exceeds.
+pub(crate) fn check_cost(pattern: &[u8]) -> Result<(), PatternCost> {
+    if pattern.len() > limits::PATTERN_BYTES {
+        return Err(PatternCost::Bytes);
+    }
+    match wildcards(pattern) > limits::PATTERN_WILDCARDS {
+        true => Err(PatternCost::Wildcards),
+        false => Ok(()),
+    }
+}
+
+/// Returns the number of wildcards of a pattern, including escaped ones.
+pub(crate) fn wildcards(pattern: &[u8]) -> usize {
+    let is_wildcard = |at: &usize| match pattern[*at] {
+        b'*' => *at == 0 || pattern[*at - 1] != b'*',
+        byte => matches!(byte, b'?' | b'[' | b'{'),
+    };
+    (0..pattern.len()).filter(is_wildcard).count()
+}
+
+/// Returns the part of a pattern that an error message shows.
+pub(crate) fn excerpt(pattern: &str) -> String {
+    const CHARS: usize = 60;
+    match pattern.char_indices().nth(CHARS) {
+        Some((end, _)) => format!("{}…", &pattern[..end]),
+        None => pattern.to_owned(),
+    }
+}
+
+/// Why a line was not added.
+#[derive(Debug)]
+pub(crate) enum AddError {
+    /// The pattern is too costly.
+    Cost(PatternCost),
+    /// The pattern has a syntax error.
+    Invalid(ignore::Error),
+}
+
+impl From<AddError> for ignore::Error {
+    fn from(error: AddError) -> Self {
+        match error {
+            AddError::Cost(cost) => Self::Glob { glob: None, err: cost.to_string() },
+            AddError::Invalid(error) => error,
+        }
+    }
+}
+
+/// Adds a line of an ignore file, or a pattern of an option, as git reads it. Comments may have any
+/// length.
+///
+/// # Errors
+/// [`AddError`] when the pattern is too costly or invalid.
+pub(crate) fn add_line(builder: &mut GitignoreBuilder, line: &str) -> Result<(), AddError> {
+    if line.starts_with('#') {
+        return Ok(());
+    }
+    check_cost(line.as_bytes()).map_err(AddError::Cost)?;
+    builder.add_line(None, &as_git_reads(line)).map(drop).map_err(AddError::Invalid)
+}
+
+/// Translates a pattern so that [`GitignoreBuilder`](ignore::gitignore) reads it as git does.
+///
+/// Git drops trailing spaces that are not escaped by a backslash. The builder drops all trailing
+/// white space, so any other white space at the end is put into a group of one member. (A class
+/// does not work: it holds single bytes.)
+fn as_git_reads(line: &str) -> Cow<'_, str> {
     let mut end = 0;
     let mut chars = line.char_indices();
     while let Some((at, char)) = chars.next() {
@@ -27,7 +112,7 @@ pub(crate) fn as_git_reads(line: &str) -> Cow<'_, str> {
         Some((at, last)) if last != ' ' && last.is_whitespace() => {
             let before = &line[..at];
             let backslashes = at - before.trim_end_matches('\\').len();
-            // An odd one escapes the last character, and the group needs none.
+            // An odd backslash escapes the last character; inside the group no escape is needed.
             let before = translate(&before[..at - backslashes % 2]);
             Cow::Owned(format!("{before}{{{last}}}"))
         }
@@ -51,7 +136,7 @@ fn translate(line: &str) -> Cow<'_, str> {
                 rest = &after[after.chars().next().map_or(0, char::len_utf8)..];
             }
             '{' | '}' => text.extend(['\\', char]),
-            '[' => match Class::read(after) {
+            '[' => match BracketClass::read(after) {
                 Some((class, after)) => {
                     has_slash |= class.is_negated;
                     text.push_str(&class.text());
@@ -62,7 +147,7 @@ fn translate(line: &str) -> Cow<'_, str> {
             _ => text.push(char),
         }
     }
-    // Only a `/` of the user's ties a pattern to the folder of its file.
+    // Only a `/` that the user wrote anchors a pattern to the folder of its file.
     let (mark, own) = match line.strip_prefix('!') {
         Some(own) => ("!", own),
         None => ("", line),
@@ -74,16 +159,16 @@ fn translate(line: &str) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
-/// The ASCII characters that a class in brackets names.
-struct Class {
+/// The ASCII characters in a bracket expression.
+struct BracketClass {
     is_negated: bool,
     members: u128,
 }
 
-/// Whether a character is in a named class.
+/// A function that tests if a character is in a named class.
 type IsIn = fn(&u8) -> bool;
 
-/// Names of classes, and what is in them.
+/// Named classes and their members.
 const NAMED: [(&str, IsIn); 12] = [
     ("alnum", u8::is_ascii_alphanumeric),
     ("alpha", u8::is_ascii_alphabetic),
@@ -99,9 +184,9 @@ const NAMED: [(&str, IsIn); 12] = [
     ("xdigit", u8::is_ascii_hexdigit),
 ];
 
-impl Class {
-    /// Reads a class behind its `[`; with what follows its `]`. `None` for what
-    /// is no class, or has other characters than those of ASCII.
+impl BracketClass {
+    /// Parses a class after its `[`. Returns the class and the text after its `]`. Returns `None`
+    /// if the text is not a class, or contains characters outside ASCII.
     fn read(text: &str) -> Option<(Self, &str)> {
         let is_negated = text.starts_with(['!', '^']);
         let bytes = text.as_bytes();
@@ -133,15 +218,15 @@ impl Class {
         (class.members != 0 || is_negated).then_some((class, &text[at + 1..]))
     }
 
-    /// The character at `at`, and where the next one begins.
+    /// Returns the character at `at`, and the position of the next one.
     fn member(bytes: &[u8], at: usize) -> Option<(u8, usize)> {
         let escaped = usize::from(bytes.get(at) == Some(&b'\\'));
         let byte = *bytes.get(at + escaped)?;
         byte.is_ascii().then_some((byte, at + escaped + 1))
     }
 
-    /// The class as `globset` reads it: without escapes, `]` first, `-` last,
-    /// and nothing at the front that would negate it.
+    /// Formats the class for `globset`: without escapes, with `]` first and `-` last, and without a
+    /// negating character at the front.
     fn text(&self) -> String {
         let has = |byte: u8| self.members & 1 << byte != 0;
         let mut text = String::new();
@@ -168,7 +253,7 @@ impl Class {
             text.push('-');
         }
         match (text.is_empty(), has(b'!'), has(b'^')) {
-            // Alone, either would negate a class.
+            // As the first character, either of them would negate the class.
             (true, true, false) => return "\\!".to_owned(),
             (true, false, true) => return "\\^".to_owned(),
             (true, true, true) => return "{\\!,\\^}".to_owned(),
@@ -187,19 +272,17 @@ impl Class {
 
 #[cfg(test)]
 mod tests {
-    use ignore::gitignore::GitignoreBuilder;
-
     use super::*;
 
     fn matches(pattern: &str, path: &str) -> bool {
         let mut builder = GitignoreBuilder::new("");
-        builder.add_line(None, &as_git_reads(pattern)).unwrap();
+        add_line(&mut builder, pattern).unwrap();
         builder.build().unwrap().matched(path, false).is_ignore()
     }
 
     #[test]
     fn braces_and_brackets_mean_what_they_mean_in_git() {
-        // Each answer is that of `git check-ignore`, of git 2.39.
+        // The expected answers come from `git check-ignore` of git 2.39.
         for (pattern, path, ignored) in [
             ("*.{jpg,png}", "a.jpg", false),
             ("*.{jpg,png}", "a.{jpg,png}", true),
@@ -236,5 +319,24 @@ mod tests {
         ] {
             assert_eq!(matches(pattern, path), ignored, "{pattern} {path}");
         }
+    }
+
+    #[test]
+    fn patterns_that_are_costly_to_match_are_refused() {
+        let add = |line: &str| {
+            let added = add_line(&mut GitignoreBuilder::new(""), line);
+            added.map_err(|error| ignore::Error::from(error).to_string())
+        };
+        for line in ["a".repeat(4096), "*".repeat(4096), "[a]".repeat(256), "**/".repeat(256)] {
+            assert_eq!(add(&line), Ok(()), "{}", excerpt(&line));
+        }
+        let too_long = Err("it is longer than 4096 bytes".to_owned());
+        assert_eq!(add(&"a".repeat(4097)), too_long);
+        assert_eq!(add(&"**/".repeat(20_000)), too_long);
+        let too_many = Err("it has more than 256 wildcards".to_owned());
+        for wildcard in ["[", "[a]", "**/", "*a", "?", "{a}"] {
+            assert_eq!(add(&wildcard.repeat(257)), too_many, "{wildcard}");
+        }
+        assert_eq!(add(&format!("#{}", "[".repeat(1_000_000))), Ok(()), "a comment");
     }
 }

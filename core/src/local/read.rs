@@ -1,5 +1,5 @@
-//! Opening the user's files and folders to read them, through no symlink, and
-//! without hanging on what is no file; hashing files that are only compared.
+//! Opens the user's files and folders for reading, without following symlinks and without blocking
+//! on special files. Hashes files for comparisons.
 
 use std::{
     ffi::OsStr,
@@ -26,31 +26,31 @@ use crate::{
 
 /// Which files an operation reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reading {
+pub enum ReadMode {
     /// Files that the stat cache does not prove unchanged.
     #[default]
     Changed,
-    /// All files; the stat cache is not asked.
+    /// All files; the stat cache is not used.
     All,
 }
 
-/// Bytes read at a time; one such piece is hashed while the next is read.
+/// Size of a read buffer; one buffer is hashed while the next one is filled.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Who runs this; asked once, not for each file.
+/// The effective user id, cached because it is needed for each file.
 static USER: LazyLock<rustix::process::Uid> = LazyLock::new(rustix::process::geteuid);
 
-/// Opens the file of this name in a folder, which had `stat` when it was
-/// listed; where that is allowed, without a change of its access time.
+/// Opens the file `name` in a folder, which had `stat` when it was listed. Does not change its
+/// access time if the system allows that.
 ///
 /// # Errors
-/// As the system says.
+/// Returns the error of the system call.
 pub fn open_file(folder: BorrowedFd<'_>, name: &OsStr, stat: &FileStat) -> io::Result<OwnedFd> {
-    // Without `NONBLOCK` a pipe that took the file's place would hang us.
+    // Without `NONBLOCK`, opening a pipe that replaced the file would block.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     if USER.is_root() || USER.as_raw() == stat.uid {
         match openat(folder, name, flags | OFlags::NOATIME, Mode::empty()) {
-            // Root in a container may not own what it sees.
+            // Only the owner may use `NOATIME`, and root in a container may not count as the owner.
             Err(rustix::io::Errno::PERM) => {}
             other => return Ok(other?),
         }
@@ -58,21 +58,21 @@ pub fn open_file(folder: BorrowedFd<'_>, name: &OsStr, stat: &FileStat) -> io::R
     Ok(openat(folder, name, flags, Mode::empty())?)
 }
 
-/// Opens the folder of this name in a folder, to list it.
+/// Opens the folder `name` in a folder, to list it.
 ///
 /// # Errors
-/// As the system says.
+/// Returns the error of the system call.
 pub fn open_folder(above: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(openat(above, name, flags, Mode::empty())?)
 }
 
-/// Opens the folder above `path`, which starts at `top`, and returns it with the
-/// last name. Each folder on the way is opened from the one before and through
-/// no symlink, so no path is too long for the system.
+/// Opens the parent folder of `path`, which is relative to `top`, and returns it with the last
+/// name. Opens one folder after another without following symlinks, so a path cannot be too long
+/// for the system.
 ///
 /// # Errors
-/// As the system says.
+/// Returns the error of the system call.
 pub fn open_above<'p>(top: BorrowedFd<'_>, path: &'p [u8]) -> io::Result<(OwnedFd, &'p OsStr)> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut folder = openat(top, ".", flags, Mode::empty())?;
@@ -84,28 +84,28 @@ pub fn open_above<'p>(top: BorrowedFd<'_>, path: &'p [u8]) -> io::Result<(OwnedF
     Ok((folder, OsStr::from_bytes(rest)))
 }
 
-/// A file that was read only to be hashed.
+/// The result of hashing a file.
 #[derive(Debug)]
 pub struct Hashed {
-    /// Its content.
+    /// The id of its content.
     pub id: BlobId,
-    /// Its stat when it had been read; the size is that of what was read.
+    /// Its stat after reading; `size` is the number of bytes that were read.
     pub stat: FileStat,
     /// Its extended attributes.
     pub xattrs: Vec<Xattr>,
-    /// Whether it has holes.
+    /// True if it has holes.
     pub sparse: bool,
-    /// When reading began.
+    /// The time when reading began.
     pub read_at: Time,
-    /// Whether it stayed as it was meanwhile.
+    /// True if the file did not change while it was read.
     pub steady: bool,
 }
 
-/// Reads and hashes the file of this name in a folder, which had `stat` when
-/// it was listed. One that changes meanwhile is read again once.
+/// Reads and hashes the file `name` in a folder, which had `stat` when it was listed. If the file
+/// changes meanwhile, it is read once more.
 ///
 /// # Errors
-/// As the system says; [`io::ErrorKind::Interrupted`] when `stop` says so.
+/// Returns the error of the system call; [`io::ErrorKind::Interrupted`] if `stop` returns true.
 pub fn hash_file(
     folder: BorrowedFd<'_>,
     name: &OsStr,
@@ -121,7 +121,7 @@ pub fn hash_file(
         let xattrs = read_xattrs(XattrTarget::Fd(fd.as_fd())).map_err(unread_xattrs)?;
         let after = FileStat::of_fd(fd.as_fd())?;
         if after.kind != FileKind::File {
-            return Err(io::Error::other("it is no longer a regular file"));
+            return Err(io::Error::other("no longer a regular file"));
         }
         let steady = after.same_state(&before) && size == before.size;
         if !steady && !again {
@@ -134,16 +134,15 @@ pub fn hash_file(
     }
 }
 
-/// Says that it is the extended attributes that could not be read.
+/// Wraps an error, to say that extended attributes could not be read.
 pub fn unread_xattrs(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot read extended attributes: {error}"))
 }
 
-/// Hashes what an open file contains, up to the size in `stat`, and returns how
-/// many bytes that were.
+/// Hashes the content of an open file, up to the size in `stat`. Returns the number of bytes too.
 ///
 /// # Errors
-/// As the system says; [`io::ErrorKind::Interrupted`] when `stop` says so.
+/// Returns the error of the system call; [`io::ErrorKind::Interrupted`] if `stop` returns true.
 pub fn hash_content(
     fd: &OwnedFd,
     stat: &FileStat,
@@ -173,11 +172,11 @@ pub fn hash_content(
     Ok((BlobId::from_bytes(*hasher.finalize().as_bytes()), size))
 }
 
-/// The content of an open file up to the size in `stat`: one that grows has
-/// another stat afterwards.
+/// Returns a reader of an open file up to the size in `stat`. A file that grows meanwhile is
+/// detected by its changed stat.
 ///
 /// # Errors
-/// As the system says.
+/// Returns the error of the system call.
 pub fn content(fd: &OwnedFd, stat: &FileStat) -> io::Result<Box<dyn Read + Send>> {
     let file = File::from(fd.try_clone()?);
     Ok(match stat.may_have_holes() {

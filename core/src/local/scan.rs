@@ -1,9 +1,8 @@
-//! Listing a folder of the user's: names and stats, sorted by name bytes.
+//! Lists a folder of the user's: names and stats, sorted by name bytes.
 //!
-//! One `getdents64` for a few hundred names and one `fstatat` for each, both
-//! relative to the open folder, so no path is looked up twice. Names and stats
-//! lie in two flat vectors: a folder of a million entries takes about 150 MB,
-//! not a million allocations.
+//! One `getdents64` returns a few hundred names, and one `fstatat` is called for each. Both are
+//! relative to the open folder, so no path is looked up twice. Names and stats are kept in two flat
+//! vectors: a folder of a million entries takes about 150 MB, but not a million allocations.
 
 use std::{
     io,
@@ -17,13 +16,14 @@ use rustix::fs::{AtFlags, FileType, RawDir, statat};
 
 use crate::base::time::Time;
 
-/// Room for names that one `getdents64` fills.
+/// Size of the buffer that one `getdents64` fills.
 const BUFFER_BYTES: usize = 32 << 10;
 
-/// Larger folders are stat'ed by several threads, so many entries at a time.
+/// Number of entries that one thread stats in a batch. Folders of more than two batches use several
+/// threads.
 const STAT_BATCH: usize = 1024;
 
-/// What a directory entry is.
+/// The kind of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// Regular file.
@@ -42,14 +42,13 @@ pub enum FileKind {
     BlockDevice,
 }
 
-/// What the system knows about a file.
+/// The stat of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStat {
-    /// What it is.
     pub kind: FileKind,
     /// The 12 mode bits.
     pub mode: u16,
-    /// Number of names.
+    /// Number of hard links.
     pub links: u32,
     /// Device it lies on.
     pub device: u64,
@@ -59,21 +58,20 @@ pub struct FileStat {
     pub size: u64,
     /// Blocks of 512 bytes that it occupies.
     pub blocks: u64,
-    /// User.
+    /// User id.
     pub uid: u32,
-    /// Group.
+    /// Group id.
     pub gid: u32,
-    /// For devices: which.
+    /// Device number, if this is a device.
     pub special: u64,
-    /// Last change of the content.
+    /// Time of the last change of the content.
     pub mtime: Time,
-    /// Last change of anything.
+    /// Time of the last change of content or attributes.
     pub ctime: Time,
 }
 
 impl FileStat {
-    /// Takes what `fstat` and its kin return. `None` for a kind that Linux
-    /// does not have.
+    /// Converts the result of `fstat` and its variants. Returns `None` for an unknown kind of file.
     pub fn from_raw(raw: &rustix::fs::Stat) -> Option<Self> {
         let kind = file_kind(FileType::from_raw_mode(raw.st_mode))?;
         Some(Self {
@@ -92,38 +90,37 @@ impl FileStat {
         })
     }
 
-    /// The stat of an open file.
+    /// Returns the stat of an open file.
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns the error of the system call.
     pub fn of_fd(fd: BorrowedFd<'_>) -> io::Result<Self> {
         known(&rustix::fs::fstat(fd)?)
     }
 
-    /// The stat of a name in a folder; symlinks are not followed.
+    /// Returns the stat of a name in a folder; does not follow symlinks.
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns the error of the system call.
     pub fn of_name(folder: BorrowedFd<'_>, name: &std::ffi::OsStr) -> io::Result<Self> {
         known(&statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// The stat of a path; a symlink at its end is not followed.
+    /// Returns the stat of a path; does not follow a symlink at its end.
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns the error of the system call.
     pub fn of_path(path: &std::path::Path) -> io::Result<Self> {
         Self::of_name(rustix::fs::CWD.as_fd(), path.as_os_str())
     }
 
-    /// Whether content and attributes are surely the same as when `other` was
-    /// taken of the same file.
+    /// Returns true if the file has not changed since `other` was taken.
     pub fn same_state(&self, other: &Self) -> bool {
         (self.device, self.inode, self.size, self.mtime, self.ctime)
             == (other.device, other.inode, other.size, other.mtime, other.ctime)
     }
 
-    /// Whether fewer blocks are occupied than the length needs.
+    /// Returns true if the file occupies fewer blocks than its length needs.
     pub fn may_have_holes(&self) -> bool {
         self.kind == FileKind::File && self.blocks.saturating_mul(512) < self.size
     }
@@ -146,31 +143,31 @@ fn known(raw: &rustix::fs::Stat) -> io::Result<FileStat> {
     FileStat::from_raw(raw).ok_or_else(|| io::Error::other("unknown kind of file"))
 }
 
-/// One entry of a [`Listing`].
+/// One entry of a [`ScannedFolder`].
 #[derive(Clone, Copy, Debug)]
-pub struct Listed {
+pub struct ScannedEntry {
     name_start: u32,
     name_bytes: u16,
-    /// What the system knows about it.
+    /// Its stat.
     pub stat: FileStat,
 }
 
 /// The entries of a folder.
 #[derive(Debug, Default)]
-pub struct Listing {
+pub struct ScannedFolder {
     names: Vec<u8>,
     /// Sorted by name bytes.
-    pub entries: Vec<Listed>,
-    /// Names that could not be stat'ed, and why.
+    pub entries: Vec<ScannedEntry>,
+    /// Names that could not be stat'ed, each with the error.
     pub failed: Vec<(Vec<u8>, io::Error)>,
 }
 
-impl Listing {
-    /// Lists the open folder `fd`. An entry that vanishes meanwhile is left
-    /// out; one that cannot be stat'ed is in [`Listing::failed`].
+impl ScannedFolder {
+    /// Lists the open folder `fd`. Leaves out entries that vanish meanwhile; adds those that cannot
+    /// be stat'ed to [`ScannedFolder::failed`].
     ///
     /// # Errors
-    /// As the system says of the folder itself.
+    /// Returns the error of reading the folder itself.
     pub fn read(fd: BorrowedFd<'_>) -> io::Result<Self> {
         let (names, spans) = read_names(fd)?;
         let mut listing =
@@ -203,7 +200,7 @@ impl Listing {
 
     fn keep(&mut self, span: Range<u32>, result: io::Result<FileStat>) {
         match result {
-            Ok(stat) => self.entries.push(Listed {
+            Ok(stat) => self.entries.push(ScannedEntry {
                 name_start: span.start,
                 name_bytes: (span.end - span.start) as u16,
                 stat,
@@ -216,14 +213,14 @@ impl Listing {
         }
     }
 
-    /// The name of one of its entries.
-    pub fn name(&self, entry: &Listed) -> &[u8] {
+    /// Returns the name of an entry.
+    pub fn name(&self, entry: &ScannedEntry) -> &[u8] {
         let start = entry.name_start as usize;
         &self.names[start..start + usize::from(entry.name_bytes)]
     }
 }
 
-/// All names, each with a NUL behind it, and where each lies; sorted.
+/// Reads all names, each followed by a NUL. Returns them with the range of each name, sorted.
 fn read_names(fd: impl AsFd) -> io::Result<(Vec<u8>, Vec<Range<u32>>)> {
     let mut buffer = vec![MaybeUninit::uninit(); BUFFER_BYTES];
     let mut names: Vec<u8> = Vec::new();
@@ -235,7 +232,7 @@ fn read_names(fd: impl AsFd) -> io::Result<(Vec<u8>, Vec<Range<u32>>)> {
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
-        let too_many = || io::Error::other("a folder with more than 4 GiB of names");
+        let too_many = || io::Error::other("the names of the folder exceed 4 GiB");
         let start = u32::try_from(names.len()).map_err(|_| too_many())?;
         names.extend_from_slice(name.to_bytes_with_nul());
         let end = u32::try_from(names.len() - 1).map_err(|_| too_many())?;
@@ -258,7 +255,7 @@ mod tests {
         }
         std::os::unix::fs::symlink("/nowhere", dir.path().join("link")).unwrap();
         let file = fs_err::File::open(dir.path()).unwrap();
-        let listing = Listing::read(file.as_fd()).unwrap();
+        let listing = ScannedFolder::read(file.as_fd()).unwrap();
         let names: Vec<_> = listing.entries.iter().map(|e| listing.name(e).to_vec()).collect();
         let expected: [&[u8]; 6] = [b"Z", b"a", b"a.txt", b"b", b"link", "ä".as_bytes()];
         assert_eq!(names, expected);
@@ -273,7 +270,7 @@ mod tests {
             fs_err::write(dir.path().join(format!("{n:05}")), "").unwrap();
         }
         let file = fs_err::File::open(dir.path()).unwrap();
-        let listing = Listing::read(file.as_fd()).unwrap();
+        let listing = ScannedFolder::read(file.as_fd()).unwrap();
         assert_eq!(listing.entries.len(), 5000);
         assert!(
             listing.entries.windows(2).all(|two| listing.name(&two[0]) < listing.name(&two[1]))

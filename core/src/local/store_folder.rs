@@ -1,19 +1,18 @@
-//! Recognises a store by what its folder holds.
+//! Recognises a store by the entries of its folder.
 //!
-//! A commit leaves stores out, and a restore never deletes one. Both decide by
-//! the entries of the folder, because a folder may be called `.snap` without
-//! being a store, and a bare store may have any name.
+//! A commit excludes stores, and a restore never deletes one. Both look at the entries of the
+//! folder: a folder called `.snap` need not be a store, and a bare store may have any name.
 //!
-//! A folder is a store when it holds the folder `objects` or `partial`, and
+//! A folder is a store if it contains the folder `objects` or `partial`, or a symbolic link of that
+//! name, and
 //!
 //! 1. the file `config.toml` with `HEAD` or `refs`, or
-//! 2. at least three of `config.toml`, `index`, `cache`, `tmp` and `lock`, so
-//!    that a store that lost its settings is still recognised.
+//! 2. at least three of `config.toml`, `index`, `cache`, `tmp` and `lock`, so that a store that
+//!    lost its settings is still recognised.
 //!
-//! A store that is being made counts as well: it holds the file `lock`, nothing
-//! but parts of a store, and is called `.snap` or holds `objects`. A Git
-//! repository has `objects`, `HEAD` and `refs`, but none of the five names of
-//! rule 2, so it is not taken for a store.
+//! A store that is being created counts too: it contains the file `lock` and only parts of a store,
+//! and it is called `.snap` or contains `objects`. A Git repository has `objects`, `HEAD` and
+//! `refs`, but none of the five names of rule 2, so it does not count as a store.
 
 use std::{
     ffi::OsStr,
@@ -27,12 +26,12 @@ use std::{
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, openat};
 
-use crate::{base::id::PackId, local::contain::Listing};
+use crate::{base::id::PackId, local::contain::FolderNames};
 
 /// Name of the store folder in a project.
 pub const STORE_FOLDER: &str = ".snap";
 
-/// The settings of a store.
+/// The settings file of a store.
 const CONFIG: &[u8] = b"config.toml";
 
 /// Parts of a store that a Git repository does not have.
@@ -44,10 +43,10 @@ const OWN_PARTS: [(&[u8], FileType); 5] = [
     (b"lock", FileType::RegularFile),
 ];
 
-/// Own parts that are enough without settings and refs.
+/// Number of parts of rule 2 that are sufficient.
 const ENOUGH_PARTS: usize = 3;
 
-/// The parts of a store that were met in a folder, entry by entry.
+/// The parts of a store that were found among the entries of a folder.
 #[derive(Debug, Default)]
 pub struct StoreSigns {
     has_objects: bool,
@@ -57,7 +56,7 @@ pub struct StoreSigns {
 }
 
 impl StoreSigns {
-    fn of(listing: &Listing) -> Self {
+    fn of(listing: &FolderNames) -> Self {
         let mut signs = Self::default();
         for (name, kind) in listing.iter() {
             signs.add(name, kind);
@@ -65,8 +64,8 @@ impl StoreSigns {
         signs
     }
 
-    /// Takes in an entry of the folder. A file system that does not say what an
-    /// entry is gives `Unknown`, which passes for what a store has.
+    /// Adds an entry of the folder. If the file system does not report the kind of an entry
+    /// (`Unknown`), the entry counts as the expected kind.
     pub fn add(&mut self, name: &[u8], kind: FileType) {
         let is = |wanted| kind == wanted || kind == FileType::Unknown;
         if let Some(part) = OWN_PARTS.iter().position(|(own, _)| *own == name) {
@@ -76,7 +75,10 @@ impl StoreSigns {
             return;
         }
         match name {
-            b"objects" | b"partial" if is(FileType::Directory) => self.has_objects = true,
+            // A user may have moved the packs to another disk and left a link.
+            b"objects" | b"partial" if is(FileType::Directory) || is(FileType::Symlink) => {
+                self.has_objects = true;
+            }
             b"HEAD" if is(FileType::RegularFile) => self.has_refs = true,
             b"refs" if is(FileType::Directory) => self.has_refs = true,
             b"logs" | b"base" | b"scope" | b"compact.lock" | b"shadow" | b"shadow.lock"
@@ -85,7 +87,13 @@ impl StoreSigns {
         }
     }
 
-    /// Returns whether the folder is a store; `name` is the folder's own name.
+    /// Returns true if the folder contains a settings file. The search for a project's store ends
+    /// at a `.snap` with this file.
+    pub fn has_settings(&self) -> bool {
+        self.own[0]
+    }
+
+    /// Returns true if the folder is a store; `name` is the folder's own name.
     pub fn is_store(&self, name: &[u8]) -> bool {
         let [has_config, .., has_lock] = self.own;
         let parts = self.own.iter().filter(|part| **part).count();
@@ -95,17 +103,17 @@ impl StoreSigns {
     }
 }
 
-/// Returns whether the folder with this name and these entries is a store.
-pub fn is_store(name: &[u8], listing: &Listing) -> bool {
+/// Returns true if the folder with this name and these entries is a store.
+pub fn is_store(name: &[u8], listing: &FolderNames) -> bool {
     StoreSigns::of(listing).is_store(name)
 }
 
-/// Returns whether the entry `name` of an open folder is a folder that is a store, or
-/// a symbolic link called `.snap` that leads to one: commands find the store of a
-/// project through such a link, so it is the project's way to its history.
+/// Returns true if the entry `name` of an open folder is a store, or is a symbolic link called
+/// `.snap` to one. Commands find the store of a project through such a link, so it counts as the
+/// store.
 ///
 /// # Errors
-/// As the system says; the folder must be readable to be recognised.
+/// Returns the error of the system call; the folder must be readable to be recognised.
 pub fn holds_store(folder: impl AsFd, name: &[u8]) -> io::Result<bool> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let nofollow = match name == STORE_FOLDER.as_bytes() {
@@ -113,23 +121,31 @@ pub fn holds_store(folder: impl AsFd, name: &[u8]) -> io::Result<bool> {
         false => OFlags::NOFOLLOW,
     };
     let fd: OwnedFd = openat(folder, name, flags | nofollow, Mode::empty())?;
-    Ok(is_store(name, &Listing::read(&fd)?))
+    Ok(is_store(name, &FolderNames::read(&fd)?))
 }
 
-/// Returns the store that a path, which need not exist yet, lies in.
+/// Returns the store that contains a path; the path need not exist yet.
 pub fn store_above(path: &Path) -> Option<PathBuf> {
     let path = std::path::absolute(path).ok()?;
-    let there = path.ancestors().find_map(|above| {
+    let candidates = path.ancestors().find_map(|above| {
         let real = fs_err::canonicalize(above).ok()?;
-        // What exists of the path itself does not lie in itself.
+        // A path that exists is not inside itself.
         let is_path = above == path;
         Some(real.ancestors().skip(usize::from(is_path)).map(Path::to_owned).collect::<Vec<_>>())
     });
-    there?.into_iter().find(|above| is_store_at(above))
+    candidates?.into_iter().find(|above| is_store_at(above))
 }
 
-/// Returns whether a folder holds what makes it a store, by a look at the names
-/// of its parts.
+/// Returns the folder to which the link `objects` of the store in `dir` leads, if it lies in
+/// a store: in another one, or in this one. The commands of one of them would remove packs of
+/// the other.
+pub fn objects_in_store(dir: &Path) -> Option<PathBuf> {
+    let objects = dir.join("objects");
+    let target = objects.is_symlink().then(|| fs_err::canonicalize(&objects).ok()).flatten()?;
+    target.ancestors().any(is_store_at).then_some(target)
+}
+
+/// Returns true if a folder is a store, by checking the names of parts one by one.
 fn is_store_at(folder: &Path) -> bool {
     let mut signs = StoreSigns { has_others: true, ..StoreSigns::default() };
     let names = OWN_PARTS.iter().map(|(name, _)| *name);
@@ -142,31 +158,30 @@ fn is_store_at(folder: &Path) -> bool {
     signs.is_store(folder.file_name().unwrap_or_default().as_bytes())
 }
 
-/// Returns whether an open folder that is none by its own parts was a store: its
-/// `objects` holds packs.
+/// Returns true if an open folder, which is not recognised as a store, was one: its `objects`
+/// contains packs.
 pub fn holds_packs(folder: impl AsFd) -> bool {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let listing = openat(folder, c"objects", flags, Mode::empty())
         .map_err(io::Error::from)
-        .and_then(|fd| Listing::read(&fd));
+        .and_then(|fd| FolderNames::read(&fd));
     let is_pack =
         |name: &[u8]| str::from_utf8(name).is_ok_and(|name| name.parse::<PackId>().is_ok());
     listing.is_ok_and(|listing| listing.iter().any(|(name, _)| is_pack(name)))
 }
 
-/// Returns whether a search for the store of a project ends at this folder,
-/// which is called `.snap`. It goes on above only if the folder surely holds
-/// something else: a damaged store must not be passed over for another one.
+/// Returns true if the search for a project's store ends at this folder, which is called `.snap`.
+/// The search continues above only if the folder is certainly not a store: a damaged store must not
+/// be skipped in favour of another one.
 pub fn ends_search(folder: &Path) -> bool {
     let listing =
         openat(CWD, folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .map_err(io::Error::from)
-            .and_then(|fd| Listing::read(&fd));
+            .and_then(|fd| FolderNames::read(&fd));
     match listing {
         Ok(listing) => {
             let signs = StoreSigns::of(&listing);
-            // Without entries of other kinds it is empty, or what an
-            // interrupted `init` left.
+            // Without other entries, the folder is empty, or an interrupted `init` left it.
             !signs.has_others || listing.has(CONFIG) || signs.is_store(STORE_FOLDER.as_bytes())
         }
         Err(_) => folder.is_dir(),
@@ -201,6 +216,10 @@ mod tests {
         ];
         for name in [".snap", "backup"] {
             assert!(check(name, &whole));
+            let moved = whole.map(|(part, kind)| {
+                (part, if part == "objects" { FileType::Symlink } else { kind })
+            });
+            assert!(check(name, &moved));
             for lost in whole.iter().filter(|(part, _)| *part != "objects") {
                 let rest: Vec<_> = whole.iter().filter(|part| *part != lost).copied().collect();
                 assert!(check(name, &rest), "without {lost:?}");
@@ -218,7 +237,7 @@ mod tests {
     fn a_store_that_is_being_made_is_recognised() {
         assert!(check(".snap", &[("lock", FILE)]));
         assert!(check("bare", &[("lock", FILE), ("objects", FOLDER)]));
-        assert!(!check(".snap", &[]), "an empty folder is nothing yet");
+        assert!(!check(".snap", &[]), "an empty folder is not a store");
         assert!(!check("bare", &[("lock", FILE)]));
     }
 
@@ -243,7 +262,7 @@ mod tests {
         let store = dir.path().join(STORE_FOLDER);
         assert!(!ends_search(&store), "there is none");
         fs_err::create_dir(&store).unwrap();
-        assert!(ends_search(&store), "an empty one is made by the next command");
+        assert!(ends_search(&store), "the next command recreates an empty folder");
         fs_err::write(store.join("notes"), "").unwrap();
         assert!(!ends_search(&store));
         let link = dir.path().join("link");

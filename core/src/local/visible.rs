@@ -1,4 +1,4 @@
-//! What a snapshot sees of a folder: its listing without what is left out.
+//! Lists a folder without its excluded entries, as a snapshot sees it.
 
 use std::{
     io,
@@ -6,57 +6,82 @@ use std::{
 };
 
 use crate::local::{
-    ignore::{Rules, Scope},
-    scan::Listing,
+    ignore::{IgnoreRules, IgnoreScope},
+    scan::ScannedFolder,
     write::is_temporary,
 };
 
-/// The part of a folder that belongs in a snapshot.
+/// The entries of a folder that belong in a snapshot.
 #[derive(Debug)]
 pub struct Visible {
-    /// What is not left out.
-    pub listing: Listing,
-    /// The ignore files that hold in its folders.
-    pub scope: Scope,
-    /// Names that could not be stat'ed and ignore files that could not be
-    /// read, and why.
+    /// The entries that are not excluded.
+    pub listing: ScannedFolder,
+    /// The ignore files that apply to its subfolders.
+    pub scope: IgnoreScope,
+    /// Names that could not be stat'ed and ignore files that could not be read, each with the
+    /// error.
     pub failed: Vec<(Vec<u8>, io::Error)>,
 }
 
 impl Visible {
-    /// Lists the open folder `fd`, whose path in the snapshot is `path`.
+    /// Lists the open folder `fd`, whose path in the snapshot is `path`. Patterns are costly in a
+    /// large folder. So once `stop` returns true, no further entry is excluded: the caller must not
+    /// use the listing then.
     ///
     /// # Errors
-    /// As the system says of the folder itself.
-    pub fn read(rules: &Rules, above: &Scope, fd: &OwnedFd, path: &[u8]) -> io::Result<Self> {
-        let mut listing = Listing::read(fd.as_fd())?;
+    /// Returns the error of reading the folder itself.
+    pub fn read(
+        rules: &IgnoreRules,
+        above: &IgnoreScope,
+        fd: &OwnedFd,
+        path: &[u8],
+        stop: &dyn Fn() -> bool,
+    ) -> io::Result<Self> {
+        let mut listing = ScannedFolder::read(fd.as_fd())?;
         let mut failed = std::mem::take(&mut listing.failed);
         let (scope, errors) = rules.enter(above, fd, &listing, path);
         failed.extend(errors.into_iter().map(|(name, error)| (name.as_bytes().to_vec(), error)));
-        filter(rules, &scope, (&mut listing, fd), path);
+        filter(rules, &scope, (&mut listing, fd), path, stop);
         Ok(Self { listing, scope, failed })
     }
 }
 
-/// Takes out of a listing what the rules leave out, and what a restore that was
-/// killed left half-written.
-fn filter(rules: &Rules, scope: &Scope, (listing, fd): (&mut Listing, &OwnedFd), path: &[u8]) {
+/// The number of entries that are matched against the patterns between two calls of `stop`: few,
+/// because the most costly patterns that are allowed take long for each entry.
+const CHECKED_BETWEEN_STOPS: usize = 64;
+
+/// Removes excluded entries from a listing, and temporary files that a killed restore left.
+fn filter(
+    rules: &IgnoreRules,
+    scope: &IgnoreScope,
+    (listing, fd): (&mut ScannedFolder, &OwnedFd),
+    path: &[u8],
+    stop: &dyn Fn() -> bool,
+) {
     let cache = rules.is_cache_folder(fd, listing);
     let mut entries = std::mem::take(&mut listing.entries);
     let mut inside = join(path, b"");
     let prefix = inside.len();
+    let (mut checked, mut stopped) = (0_usize, false);
     entries.retain(|entry| {
+        if checked.is_multiple_of(CHECKED_BETWEEN_STOPS) {
+            stopped = stop();
+        }
+        checked += 1;
+        if stopped {
+            return true;
+        }
         let name = listing.name(entry);
         inside.truncate(prefix);
         inside.extend_from_slice(name);
         !is_temporary(name)
             && !rules.excludes(scope, (fd, name), &inside, &entry.stat)
-            && (!cache || Rules::is_cache_tag(name))
+            && (!cache || IgnoreRules::is_cache_tag(name))
     });
     listing.entries = entries;
 }
 
-/// Joins two parts of a path inside a snapshot.
+/// Joins two parts of a path in a snapshot.
 pub fn join(path: &[u8], name: &[u8]) -> Vec<u8> {
     let mut joined = Vec::with_capacity(path.len() + 1 + name.len());
     joined.extend_from_slice(path);

@@ -1,16 +1,14 @@
-//! Writing a file: whole or not at all.
+//! Writes a file atomically: whole or not at all.
 //!
-//! A [`Draft`] is a file under a temporary name in the folder it belongs to.
-//! Content and attributes go into the draft, then it takes its name in one
-//! step. A draft that is dropped before that removes itself; one that outlives
-//! its process is removed by the next restore into the folder ([`sweep`]).
+//! A [`Draft`] is a file under a temporary name in its target folder. Content and attributes are
+//! written to the draft, which then gets its final name by one rename. A draft that is dropped
+//! before that removes itself. A draft whose process was killed is removed by the next restore into
+//! the folder ([`sweep`]).
 //!
-//! Nothing is synced: a restore can be run again, and finds out by hashing what
-//! is missing.
+//! Nothing is synced: a restore can be run again, and finds missing content by hashing.
 //!
-//! A small file costs six system calls: create, lock, write, set the time,
-//! close, rename. Owner and mode are set only when they are not what a new file gets
-//! anyway, see [`Inherited`].
+//! A small file costs six system calls: create, lock, write, set the time, close, rename. Owner and
+//! mode are set only if a new file would not get them anyway, see [`Inherited`].
 
 use std::{
     fs::File,
@@ -33,39 +31,43 @@ use rustix::{
 
 use crate::{
     base::{name::EntryName, time::Time},
+    disk::Renamed,
     format::{table::checksum, tree::Xattr},
     local::{
-        attributes::{Attributes, Extra, Refused, Target, XattrTarget, apply, read_xattrs},
-        contain::{Folder, Listing, Renamed},
+        attributes::{
+            AttributeTarget, Attributes, Extra, FileCapability, Refused, XattrTarget, apply,
+            read_xattrs,
+        },
+        contain::{FolderNames, OpenFolder},
         holes::HOLE_BYTES,
     },
 };
 
-/// How every temporary name starts; 24 hex digits follow.
+/// Prefix of temporary names; 24 hex digits follow.
 pub const TEMPORARY_PREFIX: &[u8] = b".snap-tmp-";
 
-/// Bytes from which a hole is looked for at once.
+/// A block of zeros to compare with when looking for holes.
 static ZEROS: [u8; HOLE_BYTES] = [0; HOLE_BYTES];
 
-/// What a new file gets in a folder, found out once by making one.
+/// The owner and mode that a new file in a folder gets, determined once by creating one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inherited {
-    /// Its user.
+    /// User id.
     pub uid: u32,
-    /// Its group, which the folder or the mount may decide.
+    /// Group id, which the folder or the mount may determine.
     pub gid: u32,
-    /// Mode bits that are taken away.
+    /// Mode bits that the umask clears.
     pub umask: u16,
 }
 
 impl Inherited {
-    /// Makes a file in `folder`, looks at it and removes it. `None` when new
-    /// files get an access control list there, so that each must be looked at.
+    /// Creates a file in `folder`, reads its stat and removes it. Returns `None` if new files there
+    /// get an ACL; the attributes of each file must then be checked.
     ///
     /// # Errors
-    /// As the system says.
-    pub fn probe(folder: &Folder) -> io::Result<Option<Self>> {
-        // A file with a name would change the folder's time.
+    /// Returns the error of the system call.
+    pub fn probe(folder: &OpenFolder) -> io::Result<Option<Self>> {
+        // A file with a name would change the folder's modification time.
         let draft;
         let nameless = folder.create_nameless(0o777);
         let fd = match &nameless {
@@ -84,21 +86,20 @@ impl Inherited {
     }
 }
 
-/// Whether a file may take the place of another.
+/// Selects whether a new file may replace an existing one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// The name must be free.
+    /// The name must not be taken.
     New,
-    /// Whatever has the name goes, unless it is a folder.
+    /// An existing entry is replaced, unless it is a folder.
     Replace,
 }
 
-/// A file to be written, without its content.
+/// The name and attributes of a file to write.
 #[derive(Clone, Copy, Debug)]
 pub struct FileSpec<'a> {
-    /// Its name.
     pub name: &'a EntryName,
-    /// User and group number, when they are to be set.
+    /// User id and group id, if they are to be set.
     pub owner: Option<(u32, u32)>,
     /// The 12 mode bits.
     pub mode: u16,
@@ -106,16 +107,18 @@ pub struct FileSpec<'a> {
     pub mtime: Option<Time>,
     /// Extended attributes.
     pub xattrs: &'a [Xattr],
-    /// Whether zeros become holes.
+    /// Selects whether the capabilities among them are applied.
+    pub capability: FileCapability,
+    /// True if zeros become holes.
     pub sparse: bool,
-    /// What a new file gets here, when that is known.
+    /// The owner and mode of new files in this folder, if known.
     pub inherited: Option<Inherited>,
-    /// Whether it may replace something.
+    /// Selects whether the file may replace an existing entry.
     pub placement: Placement,
 }
 
 impl FileSpec<'_> {
-    /// Whether the system gives a new file everything but its time.
+    /// Returns true if a new file already gets everything but its time.
     fn is_plain(&self) -> bool {
         let Some(inherited) = self.inherited else { return false };
         self.xattrs.is_empty()
@@ -123,21 +126,21 @@ impl FileSpec<'_> {
             && self.owner.is_none_or(|owner| owner == (inherited.uid, inherited.gid))
     }
 
-    /// Starts the file under a temporary name. Until owner and attributes are
-    /// set nobody else may read it.
+    /// Creates the file under a temporary name. Other users cannot read it until its owner and
+    /// attributes are set.
     ///
     /// # Errors
-    /// As the system says.
-    pub fn start<'f>(&self, folder: &'f Folder) -> io::Result<Draft<'f>> {
+    /// Returns the error of the system call.
+    pub fn start<'f>(&self, folder: &'f OpenFolder) -> io::Result<Draft<'f>> {
         let mut draft = Draft::create(folder, if self.is_plain() { self.mode } else { 0o600 })?;
         draft.sparse = self.sparse;
         Ok(draft)
     }
 
-    /// Applies the attributes and gives the file its name.
+    /// Applies the attributes and renames the draft to its final name.
     ///
     /// # Errors
-    /// As the system says; the draft is then removed.
+    /// Returns the error of the system call; the draft is removed.
     pub fn finish(&self, draft: Draft<'_>, refused: &mut Refused<'_>) -> io::Result<Renamed> {
         draft.end_holes()?;
         let owner = self.owner.filter(|owner| {
@@ -148,19 +151,20 @@ impl FileSpec<'_> {
             mode: (!self.is_plain()).then_some(self.mode),
             mtime: self.mtime,
             xattrs: self.xattrs,
+            capability: self.capability,
             extra: if self.inherited.is_none() { Extra::Remove } else { Extra::Keep },
         };
-        apply(Target::Fd(draft.file.as_fd()), &attributes, refused);
+        apply(AttributeTarget::Fd(draft.file.as_fd()), &attributes, refused);
         draft.place(self.name, self.placement)
     }
 
     /// Writes the whole file.
     ///
     /// # Errors
-    /// As the system says; nothing is left behind then.
+    /// Returns the error of the system call; nothing is left behind.
     pub fn write(
         &self,
-        folder: &Folder,
+        folder: &OpenFolder,
         bytes: &[u8],
         refused: &mut Refused<'_>,
     ) -> io::Result<Renamed> {
@@ -170,10 +174,10 @@ impl FileSpec<'_> {
     }
 }
 
-/// A file under a temporary name; gone when dropped.
+/// A file under a temporary name; removed on drop.
 #[derive(Debug)]
 pub struct Draft<'f> {
-    folder: &'f Folder,
+    folder: &'f OpenFolder,
     temporary: EntryName,
     file: File,
     bytes: u64,
@@ -182,13 +186,13 @@ pub struct Draft<'f> {
 }
 
 impl<'f> Draft<'f> {
-    fn create(folder: &'f Folder, mode: u16) -> io::Result<Self> {
+    fn create(folder: &'f OpenFolder, mode: u16) -> io::Result<Self> {
         loop {
             let temporary = temporary_name();
             match folder.create_file(&temporary, mode) {
                 Ok(fd) => {
-                    // Tells others that it is not a leftover; where nothing can
-                    // be locked its age does.
+                    // The lock shows other processes that the draft is in use. If the file system
+                    // does not support locks, its age shows that.
                     let _ = flock(&fd, FlockOperation::NonBlockingLockShared);
                     let file = File::from(fd);
                     return Ok(Self {
@@ -206,15 +210,15 @@ impl<'f> Draft<'f> {
         }
     }
 
-    /// The file, for what needs a descriptor.
+    /// Returns the descriptor of the file.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// Appends `bytes`; in a sparse file zeros are left out.
+    /// Appends `bytes`; in a sparse file, zero blocks become holes.
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns the error of the system call.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.sparse {
             self.write_sparse(bytes)?
@@ -249,7 +253,7 @@ impl<'f> Draft<'f> {
         }
     }
 
-    /// Gives a sparse file its length, should it end with a hole.
+    /// Sets the length of a sparse file, which may end with a hole.
     fn end_holes(&self) -> io::Result<()> {
         if self.sparse {
             ftruncate(&self.file, self.bytes)?;
@@ -257,16 +261,15 @@ impl<'f> Draft<'f> {
         Ok(())
     }
 
-    /// Takes what is in the file for what was written, after its content came
-    /// from elsewhere.
+    /// Sets the number of written bytes, after the content was copied into the file by other means.
     pub fn adopt(&mut self, bytes: u64) {
         self.bytes = bytes;
     }
 
-    /// Throws away what was written.
+    /// Truncates the file, to start again.
     ///
     /// # Errors
-    /// As the system says.
+    /// Returns the error of the system call.
     pub fn clear(&mut self) -> io::Result<()> {
         self.bytes = 0;
         io::Seek::rewind(&mut self.file)?;
@@ -289,18 +292,18 @@ impl<'f> Draft<'f> {
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
         if !self.placed {
-            // Should this fail, the next restore sweeps it.
+            // If this fails, the next restore removes it.
             let _ = self.folder.remove(&self.temporary);
         }
     }
 }
 
-/// A name that no other process comes up with: the prefix, 16 digits that are
-/// unique, and their checksum, 8 digits.
+/// Returns a name that no other process generates: the prefix, 16 unique hex digits, and 8 digits
+/// of their checksum.
 pub fn temporary_name() -> EntryName {
     static START: LazyLock<u64> = LazyLock::new(|| RandomState::new().build_hasher().finish());
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    // An odd factor keeps the names apart and spreads them.
+    // An odd multiplier maps different counts to different values, and spreads them.
     let count = COUNT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut name = [0; TEMPORARY_PREFIX.len() + 24];
     let (prefix, digits) = name.split_at_mut(TEMPORARY_PREFIX.len());
@@ -312,15 +315,15 @@ pub fn temporary_name() -> EntryName {
     EntryName::new(&name).expect("no slash and no NUL in it")
 }
 
-/// Checksum of the unique part of a temporary name: a file that a user calls
-/// something like it is not taken for a draft.
+/// Returns the checksum of the unique part of a temporary name, so that a user's file with a
+/// similar name is not mistaken for a draft.
 fn name_sum(unique: u64) -> u32 {
     let mut text = TEMPORARY_PREFIX.to_vec();
     text.extend_from_slice(&unique.to_be_bytes());
     checksum(&text) as u32
 }
 
-/// Whether a name is one that [`temporary_name`] makes.
+/// Returns true if a name has the form that [`temporary_name`] generates.
 pub fn is_temporary(name: &[u8]) -> bool {
     let Some(digits) = name.strip_prefix(TEMPORARY_PREFIX).filter(|digits| digits.len() == 24)
     else {
@@ -334,13 +337,12 @@ pub fn is_temporary(name: &[u8]) -> bool {
         && name_sum(u64::from_be_bytes(unique)) == u32::from_be_bytes(sum)
 }
 
-/// Removes drafts that a killed restore left in `folder`: files with a
-/// temporary name that nothing has touched since `before`, and that no process
-/// holds.
+/// Removes drafts that a killed restore left in `folder`: files with a temporary name that have not
+/// changed since `before` and that no process has locked.
 ///
 /// # Errors
-/// As the system says.
-pub fn sweep(folder: &Folder, listing: &Listing, before: Time) -> io::Result<()> {
+/// Returns the error of the system call.
+pub fn sweep(folder: &OpenFolder, listing: &FolderNames, before: Time) -> io::Result<()> {
     for (name, _) in listing.iter().filter(|(name, _)| is_temporary(name)) {
         let Ok(name) = EntryName::new(name) else { continue };
         let Some(stat) = folder.stat(&name)? else { continue };
@@ -352,8 +354,8 @@ pub fn sweep(folder: &Folder, listing: &Listing, before: Time) -> io::Result<()>
                     Err(Errno::WOULDBLOCK)
                 )
             }),
-            FileType::Symlink => true,
-            _ => false,
+            FileType::Directory => false,
+            _ => true,
         };
         if is_left && changed < before {
             folder.remove(&name)?;

@@ -1,15 +1,15 @@
-//! `accept`: packs that somebody sent become part of the store, all at once,
-//! if what they refer to is there.
+//! `accept`: adds received packs to the store, all together, if everything they refer to
+//! is present.
 //!
-//! What is in each pack was checked when it came ([`check`]). Here it is seen
-//! to that nothing is missing: all that the commits, trees and cut contents in
-//! the packs refer to is in the packs or in the store. What the store has and no
-//! ref reaches may be left from something that did not come to its end, so it
-//! is walked, too.
+//! The contents of each pack were checked when it was received ([`check`]). This module
+//! checks that nothing is missing: every object that the commits, trees and cut contents
+//! in the packs refer to is in the packs or in the store. Objects of the store that no
+//! ref reaches may be left over from an interrupted transfer, so the walk covers them,
+//! too.
 //!
-//! Checking may take long, and changes nothing: many may be at it at a time
-//! ([`prepare`]). What was found right then becomes part of the store at once
-//! ([`Prepared::adopt`]).
+//! The check may take long and changes nothing, so several can run concurrently
+//! ([`prepare`]). Packs that passed it are then added to the store in one step
+//! ([`VerifiedPacks::adopt`]).
 
 use std::{
     collections::HashSet,
@@ -22,44 +22,50 @@ use crate::{
         kind::ErrorKind,
         observe::{Observer, Phase},
     },
-    format::pack::{Object, ObjectKind},
+    format::pack::{ObjectKind, PackedObject},
     ops::reach::{self, ReachError},
-    store::{Added, Incoming, Marks, PackFile, Place, Store, StoreError},
+    store::{Marks, ObjectLocation, PackFile, ReceivedPacks, Store, StoreError, WriteStats},
 };
 
-/// Why packs were not taken in.
+/// The reason why packs were not added.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
-    /// Something that they refer to is missing or damaged.
-    #[error("the packs are not complete")]
+    /// An object that the packs refer to is missing or damaged.
+    #[error("the packs refer to objects that are missing")]
     Incomplete(#[source] Box<ReachError>),
-    /// A content that was cut does not hash to its id.
+    /// The chunks of a content do not hash to its id.
     #[error("the packs are damaged")]
     Damaged(#[source] StoreError),
-    /// Contents that were cut are more than were to be read.
-    #[error("to check the chunk lists in them takes {found} bytes, and {most} are allowed")]
+    /// The check would read more bytes of cut contents than allowed.
+    #[error("verifying these packs would read {found} bytes; the limit is {most}")]
     TooMuch {
-        /// What it takes.
+        /// Bytes that the check would read.
         found: u64,
-        /// What is allowed.
+        /// Bytes that are allowed.
         most: u64,
     },
     /// The store could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Whoever asked wants it no more.
+    /// The observer cancelled the operation.
     #[error("interrupted")]
     Interrupted,
 }
 
 impl AcceptError {
-    /// Whether the store is certainly as it was.
+    /// Returns true if the store is certainly unchanged.
     pub fn changed_nothing(&self) -> bool {
         !matches!(self, Self::Store(_))
     }
 
-    /// What a caller can do about it.
+    /// Returns true if the error may come from packs that were damaged after they were
+    /// checked.
+    pub(super) fn may_be_damage(&self) -> bool {
+        !matches!(self, Self::TooMuch { .. } | Self::Interrupted)
+    }
+
+    /// Classifies the error for the caller.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Incomplete(_) | Self::Damaged(_) => ErrorKind::Damaged,
@@ -70,19 +76,21 @@ impl AcceptError {
     }
 }
 
-/// Checks a pack on its own: its footer, every frame, every object against its
-/// id but for chunk lists. **Not** checked: that the file hashes to its name.
+/// Checks a pack on its own: its footer, every frame, and every object against its id,
+/// except chunk lists. **Not** checked: that the file hashes to its name.
 ///
 /// # Errors
-/// [`AcceptError::Store`] with what is wrong, [`AcceptError::Interrupted`].
+/// [`AcceptError::Store`] when the pack is damaged or cannot be read;
+/// [`AcceptError::Interrupted`].
 pub fn check(path: &Path, id: PackId, observer: &dyn Observer) -> Result<(), AcceptError> {
     let pack = PackFile::open(path, id)?;
     pack.check(&pack.objects()?, observer)?;
     if observer.cancelled() { Err(AcceptError::Interrupted) } else { Ok(()) }
 }
 
-/// Takes in packs that were [checked](check). `tips` are commits that refs point
-/// at. When it returns they are durable; when it fails nothing was added.
+/// Adds packs that passed [`check`]. `tips` are the commits that refs point at. The packs
+/// are durable when this returns. If the check of completeness fails, no pack was added.
+/// If adding the packs fails, some may be part of the store, but nothing refers to them.
 ///
 /// # Errors
 /// [`AcceptError`].
@@ -91,19 +99,19 @@ pub fn run(
     packs: &[(PackId, PathBuf)],
     tips: &[CommitId],
     observer: &dyn Observer,
-) -> Result<Added, AcceptError> {
+) -> Result<WriteStats, AcceptError> {
     prepare(store, packs, (tips, u64::MAX), observer)?.adopt(observer)
 }
 
-/// Packs that were found right and complete, and are no part of the store yet.
+/// Packs that are checked and complete, but not part of the store yet.
 #[derive(Debug)]
-pub struct Prepared<'s> {
-    incoming: Incoming<'s>,
+pub struct VerifiedPacks<'s> {
+    incoming: ReceivedPacks<'s>,
     tips: Vec<CommitId>,
 }
 
-/// Checks packs as [`run`] does, without adding them. No more than `most` bytes of
-/// contents that were cut are read for that.
+/// Checks packs as [`run`] does, without adding them. Reads at most `most` bytes of cut
+/// contents.
 ///
 /// # Errors
 /// [`AcceptError`].
@@ -112,12 +120,12 @@ pub fn prepare<'s>(
     packs: &[(PackId, PathBuf)],
     (tips, most): (&[CommitId], u64),
     observer: &dyn Observer,
-) -> Result<Prepared<'s>, AcceptError> {
-    let mut incoming = Incoming::new(store, observer)?;
+) -> Result<VerifiedPacks<'s>, AcceptError> {
+    let mut incoming = ReceivedPacks::new(store, observer)?;
     for (id, path) in packs {
-        incoming.accept(path, *id)?;
+        incoming.link_verified(path, *id)?;
     }
-    let damaged = |error| match is_ours(&error) {
+    let damaged = |error| match is_local_fault(&error) {
         true => AcceptError::Store(error),
         false => AcceptError::Damaged(error),
     };
@@ -132,27 +140,26 @@ pub fn prepare<'s>(
     if observer.cancelled() {
         return Err(AcceptError::Interrupted);
     }
-    Ok(Prepared { incoming, tips: tips.to_vec() })
+    Ok(VerifiedPacks { incoming, tips: tips.to_vec() })
 }
 
-impl Prepared<'_> {
-    /// Makes them part of the store, durably. What the store had when they were
-    /// checked it has still, unless packs are gone: merged, as a rule. Then it is
-    /// looked whether all is there, but contents are not read again: ids say what
-    /// they are.
+impl VerifiedPacks<'_> {
+    /// Adds the packs to the store, durably. If packs of the store are gone since the
+    /// check, usually because they were merged, completeness is checked again. Contents
+    /// are not read again, since their ids have not changed.
     ///
     /// # Errors
     /// [`AcceptError`].
-    pub fn adopt(self, observer: &dyn Observer) -> Result<Added, AcceptError> {
-        if self.incoming.has_lost()? {
+    pub fn adopt(self, observer: &dyn Observer) -> Result<WriteStats, AcceptError> {
+        if self.incoming.target_lost_packs()? {
             check_complete(&self.incoming, &self.tips, observer)?;
         }
         Ok(self.incoming.adopt_packs()?)
     }
 }
 
-/// Checks that a commit of the store has all that it refers to there. `tips` are
-/// commits that refs point at, which do.
+/// Checks that the store has everything that a commit refers to. `tips` are the commits
+/// that refs point at, which are known to be complete.
 ///
 /// # Errors
 /// [`AcceptError`].
@@ -164,67 +171,97 @@ pub fn check_commit(
 ) -> Result<(), AcceptError> {
     let mut complete = Complete { store, tips, all: None };
     let marks = Marks::new(store);
-    let mut enter = |id: &ObjectId, place: &Place| {
+    let mut enter = |id: &ObjectId, place: &ObjectLocation| {
         let is_complete = place.kind == ObjectKind::Commit && complete.has(id)?;
         Ok(!is_complete && place.kind != ObjectKind::Blob && marks.mark(id)?)
     };
-    reach::visit(store, &[*id], &mut enter, observer).map_err(told)
+    reach::visit(store, &[*id], &mut enter, observer).map_err(reach_error)
 }
 
-fn told(error: ReachError) -> AcceptError {
+/// Checks that whole packs of a partial clone have everything that a commit refers to.
+///
+/// # Errors
+/// [`AcceptError::Incomplete`] for the first object that only partial packs have.
+pub fn check_commit_in_whole_packs(
+    store: &Store,
+    id: &CommitId,
+    observer: &dyn Observer,
+) -> Result<(), AcceptError> {
+    let marks = Marks::new(store);
+    let is_whole = |place: &ObjectLocation| {
+        store.pack_id(place.pack).is_some_and(|pack| !store.is_partial(&pack))
+    };
+    let mut enter = |id: &ObjectId, place: &ObjectLocation| {
+        if !is_whole(place) && !store.places(id)?.iter().any(is_whole) {
+            return Err(StoreError::Missing { id: *id, wanted: place.kind });
+        }
+        Ok(place.kind != ObjectKind::Blob && marks.mark(id)?)
+    };
+    reach::visit(store, &[*id], &mut enter, observer).map_err(reach_error)
+}
+
+fn reach_error(error: ReachError) -> AcceptError {
     match error {
         ReachError::Interrupted => AcceptError::Interrupted,
-        ReachError::Store(error) if is_ours(&error) => AcceptError::Store(error),
+        ReachError::Store(error) if is_local_fault(&error) => AcceptError::Store(error),
         error => AcceptError::Incomplete(Box::new(error)),
     }
 }
 
-/// A disk that fails, and what lies elsewhere and cannot be had, say nothing
-/// about what was sent.
-fn is_ours(error: &StoreError) -> bool {
-    matches!(error, StoreError::Io(_) | StoreError::Distant { .. } | StoreError::Garbled { .. })
+/// Returns true if an error concerns this store and not the received packs: a failing
+/// disk, a damaged index, or an object that cannot be fetched.
+fn is_local_fault(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Io(_)
+            | StoreError::Index(_)
+            | StoreError::Distant { .. }
+            | StoreError::Garbled { .. }
+    )
 }
 
 fn check_complete(
-    incoming: &Incoming<'_>,
+    incoming: &ReceivedPacks<'_>,
     tips: &[CommitId],
     observer: &dyn Observer,
 ) -> Result<(), AcceptError> {
     let mut complete = Complete { store: incoming.target(), tips, all: None };
     let (ours, theirs) = (Marks::new(incoming.own()), Marks::new(incoming.target()));
-    let mut enter = |id: &ObjectId, place: &Place| {
+    let mut enter = |id: &ObjectId, place: &ObjectLocation| {
         if incoming.own().locate(id)?.is_some() {
             return ours.mark(id);
         }
         let is_complete = place.kind == ObjectKind::Commit && complete.has(id)?;
-        Ok(!is_complete && theirs.mark(id)? && incoming.has_below(place)?)
+        Ok(!is_complete && theirs.mark(id)? && incoming.should_descend(place)?)
     };
     for id in incoming.packs() {
         let objects = incoming.own().open_pack(id)?.objects()?;
-        let of_kind = |kind| objects.iter().filter(move |object: &&Object| object.kind == kind);
+        let of_kind =
+            |kind| objects.iter().filter(move |object: &&PackedObject| object.kind == kind);
         let commits: Vec<CommitId> =
             of_kind(ObjectKind::Commit).map(|object| CommitId::from_object(object.id)).collect();
-        reach::visit(incoming, &commits, &mut enter, observer).map_err(told)?;
-        // What no commit reaches must be complete, too: others may come to refer
-        // to it.
+        reach::visit(incoming, &commits, &mut enter, observer).map_err(reach_error)?;
+        // Objects that no commit reaches must be complete, too: later packs may refer to
+        // them.
         for kind in [ObjectKind::Tree, ObjectKind::ChunkList] {
             let starts: Vec<_> = of_kind(kind).map(|object| (object.id, kind)).collect();
-            reach::visit_below(incoming, &starts, &mut enter, observer).map_err(told)?;
+            reach::visit_below(incoming, &starts, &mut enter, observer).map_err(reach_error)?;
         }
     }
     Ok(())
 }
 
-/// Commits that refs reach, with all that they refer to.
+/// The commits that refs reach. They are complete.
 struct Complete<'a> {
     store: &'a Store,
     tips: &'a [CommitId],
-    /// Found out when it is needed: most pushes go on from a tip.
+    /// All reachable commits. Computed only on demand, since most pushes continue from a
+    /// tip.
     all: Option<HashSet<ObjectId>>,
 }
 
 impl Complete<'_> {
-    /// The parents of a commit; `None` when the store has lost it.
+    /// Returns the parents of a commit, or `None` if the store has lost the commit.
     fn parents(&self, id: &CommitId) -> Result<Option<Vec<CommitId>>, StoreError> {
         match self.store.commit(id) {
             Ok(commit) => Ok(Some(commit.parents)),
@@ -246,7 +283,7 @@ impl Complete<'_> {
                 if all.contains(&id.object()) {
                     continue;
                 }
-                // What is sent may be what the store has lost.
+                // The received packs may contain the very commit that the store has lost.
                 let Some(parents) = self.parents(&id)? else { continue };
                 all.insert(id.object());
                 waiting.extend(parents);

@@ -1,37 +1,37 @@
-//! `cat`: the content of one file, in order, to a writer.
+//! `cat`: writes the content of one file to a writer.
 //!
-//! Each chunk is checked against its id before it is written. That the chunks
-//! amount to the content that was asked for is only known at the end, so a
-//! chunk list that lies is an error after bytes that are themselves genuine.
+//! Each chunk is verified against its id before it is written. Whether the chunks make up the
+//! requested content is known only at the end. A wrong chunk list is therefore reported after the
+//! bytes of its chunks were written.
 
 use std::io::{self, Write};
 
 use crate::{
     base::{id::BlobId, kind::ErrorKind, observe::Observer},
-    format::{chunk_list::Piece, pack::ObjectKind},
-    store::{Content, Store, StoreError},
+    format::{chunk_list::BlobRef, pack::ObjectKind},
+    store::{ContentLayout, Store, StoreError},
 };
 
-/// How much was written.
+/// Totals of the operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// Bytes of the content.
+pub struct CatOutcome {
+    /// Bytes that were written.
     pub bytes: u64,
 }
 
-/// Why a content was not written to its end.
+/// The reason why a content was not written completely.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CatError {
     /// The content cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Chunks that are whole, but not those of this content.
+    /// The chunks are sound, but they are not the chunks of this content.
     #[error("content {wanted} is damaged: its chunks hash to {actual:.12}")]
     Damaged {
-        /// What was asked for.
+        /// The id of the requested content.
         wanted: BlobId,
-        /// What was found.
+        /// The hash of the chunks.
         actual: BlobId,
     },
     /// The writer failed.
@@ -43,7 +43,7 @@ pub enum CatError {
 }
 
 impl CatError {
-    /// What a caller can do about it.
+    /// Classifies the error for the caller.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Store(error) => error.kind(),
@@ -54,37 +54,38 @@ impl CatError {
     }
 }
 
-/// Writes the content `id` to `out`, holding one chunk at a time.
+/// Writes the content `id` to `out`. Holds one chunk in memory at a time.
 ///
 /// # Errors
-/// [`CatError`]; what was written before is genuine, but not all of it.
+/// [`CatError`]. The bytes written before the error are verified chunks, but not the
+/// whole content.
 pub fn run(
     store: &Store,
     id: &BlobId,
     out: &mut dyn Write,
     observer: &dyn Observer,
-) -> Result<Outcome, CatError> {
-    store.will_need_contents(&mut std::iter::once(*id));
+) -> Result<CatOutcome, CatError> {
+    store.prefetch_contents(&mut std::iter::once(*id));
     let outcome = match store.content(id)? {
-        Content::Whole(_) => {
+        ContentLayout::Whole(_) => {
             let content = store.object(&id.object(), ObjectKind::Blob)?;
             out.write_all(&content)?;
-            Outcome { bytes: content.len() as u64 }
+            CatOutcome { bytes: content.len() as u64 }
         }
-        Content::Chunks(pieces) => write_chunks(store, id, &pieces, (out, observer))?,
+        ContentLayout::Chunks(pieces) => write_chunks(store, id, &pieces, (out, observer))?,
     };
-    store.tell_repairs(observer);
+    store.report_repairs(observer);
     Ok(outcome)
 }
 
 fn write_chunks(
     store: &Store,
     wanted: &BlobId,
-    pieces: &[Piece],
+    pieces: &[BlobRef],
     (out, observer): (&mut dyn Write, &dyn Observer),
-) -> Result<Outcome, CatError> {
+) -> Result<CatOutcome, CatError> {
     let mut whole = blake3::Hasher::new();
-    let mut outcome = Outcome::default();
+    let mut outcome = CatOutcome::default();
     for piece in pieces {
         if observer.cancelled() {
             return Err(CatError::Interrupted);

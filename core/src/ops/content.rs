@@ -1,10 +1,9 @@
-//! A large content as it goes by: expanded ahead of whoever takes it, checked
-//! as a whole.
+//! Streams a large content. Frames are decompressed ahead, and the content is verified as
+//! a whole.
 //!
-//! One thread expands frames ahead, the caller's takes what is in them.
-//! Consecutive chunks of one frame cost one expansion. The list of chunks is
-//! not believed: the hash over all of them must be the content's id, which is
-//! known at the end only.
+//! One thread decompresses frames ahead of the caller's thread, which consumes them.
+//! Consecutive chunks in one frame cost one decompression. The chunk list is not trusted:
+//! the hash over all chunks must be the content's id, which is known only at the end.
 
 use std::sync::{
     Arc,
@@ -13,74 +12,75 @@ use std::sync::{
 
 use crate::{
     base::id::{BlobId, ObjectId},
-    format::{chunk_list::Piece, pack::ObjectKind, wire::FormatError},
-    store::{Content, Place, Store, StoreError},
+    format::{chunk_list::BlobRef, pack::ObjectKind, wire::FormatError},
+    store::{ContentLayout, ObjectLocation, Store, StoreError},
 };
 
-/// Frames that wait to be taken. One more is being expanded and one taken.
+/// The length of the queue of decompressed frames. One more frame is being decompressed
+/// and one is being consumed.
 const FRAMES_AHEAD: usize = 2;
 
-/// A frame, and where the next chunks of the content lie in it.
-pub(super) struct Run {
+/// A decompressed frame, and the ranges in it that are the next chunks of the content.
+pub(super) struct ChunkRun {
     frame: Arc<Vec<u8>>,
     pieces: Vec<(usize, usize)>,
 }
 
-impl Run {
-    /// The next bytes of the content, piece by piece.
+impl ChunkRun {
+    /// Iterates over the next bytes of the content, one chunk at a time.
     pub(super) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         self.pieces.iter().map(|&(start, end)| &self.frame[start..end])
     }
 }
 
-/// Why a content was not handed out to its end.
-pub(super) enum Stop<E> {
-    /// It is not what its id says, or cannot be read.
+/// The reason why a stream ended early.
+pub(super) enum StreamError<E> {
+    /// The content is damaged or cannot be read.
     Damage(StoreError),
-    /// Whoever took it had enough.
-    Taker(E),
+    /// The callback returned an error.
+    Callback(E),
 }
 
-/// Hands out the content `id` of `size` bytes, in order. Only after this has
-/// come back well is it known to be right.
+/// Passes the content `id` of `size` bytes to `each`, in order. The content is verified
+/// only if this returns `Ok`.
 pub(super) fn stream<E>(
     store: &Store,
     id: &BlobId,
     size: u64,
-    each: &mut dyn FnMut(&Run) -> Result<(), E>,
-) -> Result<(), Stop<E>> {
-    let chunks = match store.content(id).map_err(Stop::Damage)? {
-        Content::Chunks(chunks) => chunks,
-        Content::Whole(place) => vec![Piece { id: *id, bytes: place.bytes }],
+    each: &mut dyn FnMut(&ChunkRun) -> Result<(), E>,
+) -> Result<(), StreamError<E>> {
+    let chunks = match store.content(id).map_err(StreamError::Damage)? {
+        ContentLayout::Chunks(chunks) => chunks,
+        ContentLayout::Whole(place) => vec![BlobRef { id: *id, bytes: place.bytes }],
     };
     if chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum::<u64>() != size {
-        return Err(Stop::Damage(wrong_list(id.object())));
+        return Err(StreamError::Damage(wrong_list(id.object())));
     }
     let actual = std::thread::scope(|scope| {
         let (sender, runs) = sync_channel(FRAMES_AHEAD);
         scope.spawn(|| read_ahead(store, &chunks, sender));
         take(runs, each)
     })?;
-    if actual == *id { Ok(()) } else { Err(Stop::Damage(diagnose(store, id, &chunks))) }
+    if actual == *id { Ok(()) } else { Err(StreamError::Damage(diagnose(store, id, &chunks))) }
 }
 
 fn take<E>(
-    runs: Receiver<Result<Run, StoreError>>,
-    each: &mut dyn FnMut(&Run) -> Result<(), E>,
-) -> Result<BlobId, Stop<E>> {
+    runs: Receiver<Result<ChunkRun, StoreError>>,
+    each: &mut dyn FnMut(&ChunkRun) -> Result<(), E>,
+) -> Result<BlobId, StreamError<E>> {
     let mut hasher = blake3::Hasher::new();
     for run in runs {
-        let run = run.map_err(Stop::Damage)?;
+        let run = run.map_err(StreamError::Damage)?;
         run.pieces().for_each(|piece| {
             hasher.update(piece);
         });
-        each(&run).map_err(Stop::Taker)?;
+        each(&run).map_err(StreamError::Callback)?;
     }
     Ok(BlobId::from_bytes(*hasher.finalize().as_bytes()))
 }
 
-/// Expands the frames of `chunks` in order. Ends early when nobody listens.
-fn read_ahead(store: &Store, chunks: &[Piece], sender: SyncSender<Result<Run, StoreError>>) {
+/// Decompresses the frames of `chunks` in order. Ends early if the receiver is gone.
+fn read_ahead(store: &Store, chunks: &[BlobRef], sender: SyncSender<Result<ChunkRun, StoreError>>) {
     let mut rest = chunks;
     while !rest.is_empty() {
         let run = next_run(store, rest);
@@ -92,16 +92,17 @@ fn read_ahead(store: &Store, chunks: &[Piece], sender: SyncSender<Result<Run, St
     }
 }
 
-/// The chunks at the start of `chunks` that lie in one frame, and how many.
-fn next_run(store: &Store, chunks: &[Piece]) -> Result<(Run, usize), StoreError> {
+/// Returns the run of chunks at the start of `chunks` that lie in one frame, and their
+/// number.
+fn next_run(store: &Store, chunks: &[BlobRef]) -> Result<(ChunkRun, usize), StoreError> {
     let first = place_of(store, &chunks[0])?;
     let frame = match store.frame(&first) {
-        Err(error) if !error.is_elsewhere() => {
-            // Damaged, or merged into another pack meanwhile: `object` tries
-            // every place.
+        Err(error) if !error.is_elsewhere() || store.route_around_damage(&error) => {
+            // The frame is damaged, or was merged into another pack meanwhile. `object`
+            // tries every copy of the chunk.
             let bytes = store.object(&chunks[0].id.object(), ObjectKind::Blob)?;
             let pieces = vec![(0, bytes.len())];
-            return Ok((Run { frame: Arc::new(bytes), pieces }, 1));
+            return Ok((ChunkRun { frame: Arc::new(bytes), pieces }, 1));
         }
         frame => frame?,
     };
@@ -123,10 +124,10 @@ fn next_run(store: &Store, chunks: &[Piece]) -> Result<(Run, usize), StoreError>
         }
     }
     let taken = pieces.len();
-    Ok((Run { frame, pieces }, taken))
+    Ok((ChunkRun { frame, pieces }, taken))
 }
 
-fn place_of(store: &Store, chunk: &Piece) -> Result<Place, StoreError> {
+fn place_of(store: &Store, chunk: &BlobRef) -> Result<ObjectLocation, StoreError> {
     let (id, wanted) = (chunk.id.object(), ObjectKind::Blob);
     let place = store.locate(&id)?.ok_or(StoreError::Missing { id, wanted })?;
     if place.kind != wanted {
@@ -138,13 +139,13 @@ fn place_of(store: &Store, chunk: &Piece) -> Result<Place, StoreError> {
     Ok(place)
 }
 
-/// Which chunk makes the whole hash to something else.
-fn diagnose(store: &Store, id: &BlobId, chunks: &[Piece]) -> StoreError {
-    let damaged = |chunk: &Piece| store.object(&chunk.id.object(), ObjectKind::Blob).err();
+/// Finds the chunk that makes the whole content hash to something else.
+fn diagnose(store: &Store, id: &BlobId, chunks: &[BlobRef]) -> StoreError {
+    let damaged = |chunk: &BlobRef| store.object(&chunk.id.object(), ObjectKind::Blob).err();
     chunks.iter().find_map(damaged).unwrap_or_else(|| wrong_list(id.object()))
 }
 
-/// A chunk list that does not amount to the content it stands for.
+/// The error for a chunk list that does not match its content.
 fn wrong_list(id: ObjectId) -> StoreError {
     let source = FormatError::Invalid { what: "chunk list", at: 0 };
     StoreError::Object { id, kind: ObjectKind::ChunkList, source }

@@ -1,60 +1,53 @@
-//! `list`: entries of a folder in a snapshot, or of all below it.
+//! `list`: lists the entries of a folder in a snapshot, or everything below it.
 //!
-//! Entries are handed out as they are met, folder before content, each folder
-//! in the order of its name bytes. What is held is one node for each level of
-//! folders and of nodes in split ones, never a whole listing, and the walk
-//! keeps its own stack, so a deep tree cannot overflow that of the thread.
+//! Entries are passed on as they are read: a folder before its contents, and the entries
+//! of each folder sorted by name bytes. Memory holds one node for each level of folders
+//! and of nodes in split directories, never a whole listing.
 
 use std::io;
 
 use crate::{
-    base::{id::TreeId, kind::ErrorKind, limits, name::EntryName, observe::Observer},
-    format::tree::{Child, Entry, Kind, Node},
-    store::{Store, StoreError},
+    base::{id::TreeId, kind::ErrorKind, limits, observe::Observer},
+    format::tree::{Entry, EntryKind},
+    repo::path::push_name,
+    store::{Prefetch, Store, StoreError, TreeCursor, TreeWalk, WalkStep},
 };
 
-/// How far to go.
+/// Selects how deep to list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Depth {
+pub enum ListDepth {
     /// The entries of the folder itself.
     #[default]
     Folder,
-    /// Everything below it.
+    /// Everything below the folder.
     All,
 }
 
-/// How much was listed.
+/// Totals of a listing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// Entries handed out.
+pub struct ListOutcome {
+    /// Entries that were passed on.
     pub entries: u64,
 }
 
-/// Why a listing ended early.
+/// The reason why a listing ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListError {
     /// Folders are nested deeper than [`limits::DEPTH`].
     #[error("`{path}` is nested deeper than {} folders", limits::DEPTH)]
     TooDeep {
-        /// The folder that is too deep.
+        /// Path of the folder that is nested too deep.
         path: String,
     },
     /// A tree cannot be read.
     #[error("cannot list `{path}`")]
     Tree {
-        /// The folder.
+        /// Path of the folder.
         path: String,
-        /// Why.
         source: Box<StoreError>,
     },
-    /// A node of a split directory is not where a writer puts one.
-    #[error("the tree of `{path}` is damaged: its nodes are not in their places")]
-    Levels {
-        /// The folder.
-        path: String,
-    },
-    /// The receiver of the entries failed.
+    /// The receiver of the entries returned an error.
     #[error("cannot write the listing")]
     Output(#[from] io::Error),
     /// The user asked to stop.
@@ -63,10 +56,18 @@ pub enum ListError {
 }
 
 impl ListError {
-    /// What a caller can do about it.
+    fn at(path: &[u8], error: StoreError) -> Self {
+        let path = String::from_utf8_lossy(path).into_owned();
+        match error {
+            StoreError::TooDeep { .. } => Self::TooDeep { path },
+            source => Self::Tree { path, source: Box::new(source) },
+        }
+    }
+
+    /// Classifies the error for the caller.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::TooDeep { .. } | Self::Levels { .. } => ErrorKind::Damaged,
+            Self::TooDeep { .. } => ErrorKind::Damaged,
             Self::Tree { source, .. } => source.kind(),
             Self::Output(source) => ErrorKind::of_io(source),
             Self::Interrupted => ErrorKind::Interrupted,
@@ -74,147 +75,49 @@ impl ListError {
     }
 }
 
-/// Receives each entry with its path; an error of it ends the walk.
-pub type Each<'a> = &'a mut dyn FnMut(&[u8], &Entry) -> io::Result<()>;
+/// Receives each entry with its path. An error that it returns ends the walk.
+pub type OnEntry<'a> = &'a mut dyn FnMut(&[u8], &Entry) -> io::Result<()>;
 
-/// Lists what is in the folder `tree`, whose own path is `prefix` (empty for
-/// the root).
+/// Lists the contents of the folder `tree`, whose path is `prefix` (empty for the root).
 ///
 /// # Errors
-/// [`ListError`]; what was handed out before stands.
+/// [`ListError`]. Entries that were passed on before the error are valid.
 pub fn run(
     store: &Store,
     (tree, prefix): (TreeId, &[u8]),
-    depth: Depth,
+    depth: ListDepth,
     observer: &dyn Observer,
-    each: Each<'_>,
-) -> Result<Outcome, ListError> {
-    let mut walk = Walk { store, depth, path: prefix.to_vec(), stack: Vec::new(), folders: 0 };
-    let mut outcome = Outcome::default();
-    walk.enter(tree, None, prefix.len())?;
-    while let Some((entry, path_bytes)) = walk.next()? {
-        if observer.cancelled() {
-            return Err(ListError::Interrupted);
-        }
-        each(&walk.path, &entry)?;
-        outcome.entries += 1;
-        match entry.kind {
-            Kind::Folder { id } if depth == Depth::All => {
-                walk.folders += 1;
-                if walk.folders > limits::DEPTH {
-                    return Err(ListError::TooDeep { path: walk.shown() });
-                }
-                walk.enter(id, None, walk.path.len())?;
+    each: OnEntry<'_>,
+) -> Result<ListOutcome, ListError> {
+    let prefetch = match depth {
+        ListDepth::Folder => Prefetch::Nodes,
+        ListDepth::All => Prefetch::NodesAndFolders,
+    };
+    // The tag of a folder is the length of its path in bytes.
+    let mut walk = TreeWalk::new(TreeCursor::new(tree, prefetch), prefix.len());
+    let mut path = prefix.to_vec();
+    let mut outcome = ListOutcome::default();
+    while let Some(step) = walk.next() {
+        let path_bytes = walk.tag().map_or(0, |bytes| *bytes);
+        path.truncate(path_bytes);
+        match step {
+            WalkStep::Node(node) => {
+                walk.open(store, node).map_err(|error| ListError::at(&path, error))?;
             }
-            _ => walk.path.truncate(path_bytes),
+            WalkStep::Entry(entry) => {
+                if observer.cancelled() {
+                    return Err(ListError::Interrupted);
+                }
+                push_name(&mut path, entry.name.as_bytes());
+                each(&path, &entry)?;
+                outcome.entries += 1;
+                if let (EntryKind::Folder { id }, ListDepth::All) = (entry.kind, depth) {
+                    walk.enter(id, path.len()).map_err(|error| ListError::at(&path, error))?;
+                }
+            }
+            WalkStep::Enter | WalkStep::Leave(_) => {}
         }
     }
-    store.tell_repairs(observer);
+    store.report_repairs(observer);
     Ok(outcome)
-}
-
-/// What a node above says of one: its level and its first name.
-type Place = (u8, EntryName);
-
-/// The rest of a node on the way down.
-enum Rest {
-    Entries(std::vec::IntoIter<Entry>),
-    Children(std::vec::IntoIter<Child>, u8),
-}
-
-struct Frame {
-    rest: Rest,
-    /// Length of the folder's own path.
-    path_bytes: usize,
-    /// Whether the folder ends with this frame.
-    is_top: bool,
-    /// The name that came last, in a folder's topmost frame.
-    last: Option<EntryName>,
-}
-
-struct Walk<'a> {
-    store: &'a Store,
-    depth: Depth,
-    path: Vec<u8>,
-    stack: Vec<Frame>,
-    folders: usize,
-}
-
-impl Walk<'_> {
-    fn shown(&self) -> String {
-        String::from_utf8_lossy(&self.path).into_owned()
-    }
-
-    fn enter(
-        &mut self,
-        id: TreeId,
-        place: Option<Place>,
-        path_bytes: usize,
-    ) -> Result<(), ListError> {
-        let node = self.store.tree(&id);
-        let node =
-            node.map_err(|error| ListError::Tree { path: self.shown(), source: Box::new(error) })?;
-        let is_top = place.is_none();
-        let fits = place
-            .is_none_or(|(level, first)| node.level() == level && node.first() == Some(&first));
-        if !fits || !(is_top || self.is_in_order(&node)) {
-            return Err(ListError::Levels { path: self.shown() });
-        }
-        let rest = match node {
-            Node::Leaf { entries, .. } => {
-                if self.depth == Depth::All {
-                    self.store.will_need_objects(&mut entries.iter().filter_map(Entry::folder));
-                }
-                Rest::Entries(entries.into_iter())
-            }
-            Node::Inner { level, children, .. } => {
-                self.store.will_need_objects(&mut children.iter().map(|child| child.id.object()));
-                Rest::Children(children.into_iter(), level)
-            }
-        };
-        self.stack.push(Frame { rest, path_bytes, is_top, last: None });
-        Ok(())
-    }
-
-    /// Whether a leaf of the present folder comes after the one before it.
-    fn is_in_order(&mut self, node: &Node) -> bool {
-        let Node::Leaf { entries, .. } = node else { return true };
-        let top = self.stack.iter_mut().rev().find(|frame| frame.is_top);
-        let (Some(top), Some(first), Some(last)) = (top, entries.first(), entries.last()) else {
-            return true;
-        };
-        let before = top.last.replace(last.name.clone());
-        before.is_none_or(|before| before < first.name)
-    }
-
-    /// The next entry, with [`Walk::path`] set to its own; and how long the
-    /// path of its folder is.
-    fn next(&mut self) -> Result<Option<(Entry, usize)>, ListError> {
-        while let Some(frame) = self.stack.last_mut() {
-            let path_bytes = frame.path_bytes;
-            self.path.truncate(path_bytes);
-            let step = match &mut frame.rest {
-                Rest::Entries(entries) => entries.next().map(Ok),
-                Rest::Children(children, level) => {
-                    children.next().map(|child| Err((child.id, (*level - 1, child.first))))
-                }
-            };
-            match step {
-                Some(Ok(entry)) => {
-                    if !self.path.is_empty() {
-                        self.path.push(b'/');
-                    }
-                    self.path.extend_from_slice(entry.name.as_bytes());
-                    return Ok(Some((entry, path_bytes)));
-                }
-                Some(Err((id, place))) => self.enter(id, Some(place), path_bytes)?,
-                None => {
-                    let ended = self.stack.pop();
-                    let left_folder = ended.is_some_and(|frame| frame.is_top);
-                    self.folders = self.folders.saturating_sub(usize::from(left_folder));
-                }
-            }
-        }
-        Ok(None)
-    }
 }

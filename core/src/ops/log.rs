@@ -1,4 +1,4 @@
-//! `log`: commits, newest first.
+//! `log`: lists commits, newest first.
 
 use std::num::NonZeroU64;
 
@@ -9,47 +9,48 @@ use crate::{
     store::{Store, StoreError},
 };
 
-/// Which commits to list.
+/// Selects the commits to list.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Which parents to follow.
+pub struct LogOptions {
+    /// The parents that are followed.
     pub parents: Parents,
-    /// At most so many.
+    /// The maximum number of commits.
     pub limit: Option<NonZeroU64>,
-    /// None older than this.
+    /// Omits commits older than this.
     pub since: Option<Time>,
-    /// None newer than this.
+    /// Omits commits newer than this.
     pub until: Option<Time>,
 }
 
-/// Commits of one or several lines of history, read as they are asked for.
+/// An iterator over commits of one or several lines of history, which are read on demand.
 #[derive(Debug)]
-pub struct Log<'a> {
+pub struct CommitLog<'a> {
     history: History<'a>,
     left: u64,
     since: Option<Time>,
     until: Option<Time>,
 }
 
-/// Lists `starts` and what came before them, each commit once.
+/// Lists `starts` and their ancestors, each commit once.
 ///
-/// Reads a commit only when its turn comes, so the first ones of a long
-/// history cost no more than those of a short one. With `since` all of history
-/// is read, unless the limit ends the list before.
+/// A commit is read only when the iterator reaches it, so the first commits of a long history cost
+/// no more than those of a short one. With `since`, the whole history is read unless the
+/// limit is reached first.
 ///
 /// # Errors
-/// [`StoreError`] when a start cannot be read; later ones as the list goes.
+/// [`StoreError`] when a start cannot be read. The iterator returns errors of later
+/// commits.
 pub fn run<'a>(
     store: &'a Store,
     starts: &[CommitId],
-    options: &Options,
-) -> Result<Log<'a>, StoreError> {
-    let Options { parents, limit, since, until } = *options;
+    options: &LogOptions,
+) -> Result<CommitLog<'a>, StoreError> {
+    let LogOptions { parents, limit, since, until } = *options;
     let history = History::new(store, starts, parents)?;
-    Ok(Log { history, left: limit.map_or(u64::MAX, NonZeroU64::get), since, until })
+    Ok(CommitLog { history, left: limit.map_or(u64::MAX, NonZeroU64::get), since, until })
 }
 
-impl Iterator for Log<'_> {
+impl Iterator for CommitLog<'_> {
     type Item = Result<(CommitId, Commit), StoreError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -59,7 +60,8 @@ impl Iterator for Log<'_> {
                 Ok(found) => found,
                 Err(error) => return Some(Err(error)),
             };
-            // A parent may be newer than its child, so an old commit ends nothing.
+            // A parent may be newer than its child, so an old commit does not end the
+            // list.
             let is_older = self.since.is_some_and(|since| commit.time < since);
             let is_newer = self.until.is_some_and(|until| commit.time > until);
             if !is_older && !is_newer {

@@ -1,8 +1,7 @@
-//! Layer 6: what users ask for. An operation is a function; its `Options` are
-//! choices with a default, its `Outcome` says what happened, in numbers. What
-//! programs are told of it is in [`record`].
+//! Layer 6: the operations that users request. An operation is a function. Its `Options`
+//! are choices with defaults, and its `Outcome` says in numbers what happened. [`record`]
+//! defines the JSON that programs receive about operations.
 
-pub mod absent;
 pub mod accept;
 pub mod bundle;
 pub mod cat;
@@ -11,17 +10,19 @@ mod content;
 pub mod diff;
 pub mod export;
 pub mod find;
-pub mod held;
 pub mod list;
 pub mod log;
+pub mod missing_objects;
 pub mod path_log;
 pub mod reach;
 pub mod record;
+pub mod recoverable;
 pub mod repair;
 pub mod restore;
 pub mod select;
-pub mod staged;
+pub mod staging_area;
 pub mod stats;
 pub mod tidy;
 pub mod undo;
+pub mod unfetched_ignores;
 pub mod verify;

@@ -1,16 +1,16 @@
-//! `log -- PATH`: the commits in which a path changed, newest first.
+//! `log -- PATH`: lists the commits in which a path changed, newest first.
 //!
-//! A path changed in a commit when it is not there as it is in a parent: kind,
-//! content, mode, owner and extended attributes count, the mtime does not. Of
-//! a folder everything below counts, times included, since its tree has them.
+//! A path changed in a commit if its entry differs from the one in a parent. Kind,
+//! content, mode, owner and extended attributes count; the mtime does not. For a folder
+//! everything below it counts, including times, since its tree contains them.
 //!
-//! History is simplified as git does it: a merge that has the path as one of
-//! its parents has it is left out, and only that parent is followed, because the others
-//! did not contribute. A merge that differs from all of them is listed, and
-//! all are followed. With first parents only, only those are compared.
+//! History is simplified as git does it. If a merge has the same entry as one of its
+//! parents, the merge is omitted and only that parent is followed: the other parents did
+//! not contribute. A merge that differs from all parents is listed, and all of them are
+//! followed. If only first parents are followed, a merge is compared only with its first parent.
 //!
-//! A path is looked up part by part, and not at all where the trees above it
-//! are the same; of each commit that waits one entry for each path is held.
+//! A path is looked up name by name, and not at all if the root trees are equal. Memory
+//! holds one entry for each path of each commit that waits.
 
 use std::collections::HashMap;
 
@@ -21,89 +21,89 @@ use crate::{
     },
     format::{
         commit::Commit,
-        tree::{Kind, Metadata},
+        tree::{EntryKind, Metadata},
     },
     ops::log,
     repo::{
-        changed::{Changed, Met, Others},
+        changed::{Changed, ChangedItem, Others},
         history::History,
         past::{PastError, shown},
-        path::{components, entry_named},
+        path::{components, entry_named, push_name},
     },
     store::Store,
 };
 
-/// Whether a path is followed to the name it had before.
+/// Selects whether a path is followed to the name that it had before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Renames {
-    /// The path is taken as it is.
+pub enum FollowRenames {
+    /// The path is not followed.
     #[default]
     Ignore,
-    /// Where the path appears while the same content goes from another path,
-    /// that one is looked for from there on.
+    /// If the path appears in a commit that removes the same content from another path,
+    /// the log continues with that other path.
     Follow,
 }
 
-/// A path that had another name before.
+/// A rename of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Moved {
-    /// Its name before.
+pub struct FollowedRename {
+    /// The name before the commit.
     pub from: Vec<u8>,
-    /// Its name in this commit.
+    /// The name in the commit.
     pub to: Vec<u8>,
 }
 
 /// A commit in which a path changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// Its id.
+pub struct PathChange {
     pub id: CommitId,
-    /// What it says.
+    /// The decoded commit.
     pub commit: Commit,
-    /// The renames in it that were followed.
-    pub moved: Vec<Moved>,
+    /// The renames in this commit that were followed.
+    pub moved: Vec<FollowedRename>,
 }
 
-/// Commits in which paths changed, read as they are asked for.
+/// An iterator over commits in which paths changed, which are read on demand.
 pub struct PathLog<'a> {
     store: &'a Store,
     observer: &'a dyn Observer,
     history: History<'a>,
-    options: log::Options,
-    renames: Renames,
+    options: log::LogOptions,
+    renames: FollowRenames,
     paths: Vec<Vec<u8>>,
-    /// What is known of commits that wait.
-    known: HashMap<CommitId, Seen>,
+    /// The entries of commits that wait in `history`.
+    known: HashMap<CommitId, PathState>,
     left: u64,
-    /// Whether any commit so far has one of the paths.
+    /// True if any commit so far has one of the paths.
     exists: bool,
     ended: bool,
 }
 
-/// The paths looked for in a commit, and what is there.
+/// The paths that are looked up in a commit, and their entries.
 #[derive(Clone)]
-struct Seen {
+struct PathState {
     paths: Vec<Vec<u8>>,
-    entries: Vec<Option<Look>>,
+    entries: Vec<Option<ComparedEntry>>,
 }
 
-/// What counts of an entry.
+/// The parts of an entry that count for a change. The mtime is removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Look {
-    kind: Kind,
+struct ComparedEntry {
+    kind: EntryKind,
     metadata: Metadata,
 }
 
-/// Lists the commits of `starts` and before in which one of `paths` changed.
+/// Lists `starts` and their ancestors in which one of `paths` changed.
 ///
 /// # Errors
-/// [`PastError`] when a start cannot be read or a path is none; what comes up
-/// later is told as the list goes, [`PastError::NoSuchPath`] at its end.
+/// [`PastError`] when a start cannot be read or a path is invalid. The iterator returns
+/// later errors, and [`PastError::NoSuchPath`] at the end if no commit has any of the
+/// paths.
 pub fn run<'a>(
     store: &'a Store,
     starts: &[CommitId],
     paths: &[&[u8]],
-    (options, renames): (&log::Options, Renames),
+    (options, renames): (&log::LogOptions, FollowRenames),
     observer: &'a dyn Observer,
 ) -> Result<PathLog<'a>, PastError> {
     let paths = paths.iter().map(|path| normal(path)).collect::<Result<_, _>>()?;
@@ -130,7 +130,7 @@ fn normal(path: &[u8]) -> Result<Vec<u8>, PastError> {
 }
 
 impl PathLog<'_> {
-    fn step(&mut self) -> Result<Option<Step>, PastError> {
+    fn step(&mut self) -> Result<Option<PathChange>, PastError> {
         while self.left > 0
             && let Some((id, commit)) = self.history.pop()
         {
@@ -139,7 +139,7 @@ impl PathLog<'_> {
             }
             let is_older = self.options.since.is_some_and(|since| commit.time < since);
             let is_newer = self.options.until.is_some_and(|until| commit.time > until);
-            let step = self.look_at(id, commit)?;
+            let step = self.compare_with_parents(id, commit)?;
             if let Some(step) = step.filter(|_| !is_older && !is_newer) {
                 self.left -= 1;
                 return Ok(Some(step));
@@ -151,9 +151,13 @@ impl PathLog<'_> {
         Err(PastError::NoSuchPath { paths: self.paths.iter().map(|path| shown(path)).collect() })
     }
 
-    /// Compares a commit with its parents and chooses which to follow. Returns
-    /// it if a path changed in it.
-    fn look_at(&mut self, id: CommitId, commit: Commit) -> Result<Option<Step>, PastError> {
+    /// Compares a commit with its parents and selects the parents to follow. Returns the
+    /// commit if a path changed in it.
+    fn compare_with_parents(
+        &mut self,
+        id: CommitId,
+        commit: Commit,
+    ) -> Result<Option<PathChange>, PastError> {
         let seen = match self.known.remove(&id) {
             Some(seen) => seen,
             None => self.seen(self.paths.clone(), (id, commit.tree))?,
@@ -162,52 +166,52 @@ impl PathLog<'_> {
         let parents = self.options.parents.of(&commit);
         let mut before = Vec::with_capacity(parents.len());
         for parent in parents {
-            let there = self.store.commit(parent)?;
-            let is_same_tree = there.tree == commit.tree;
+            let parent_commit = self.store.commit(parent)?;
+            let is_same_tree = parent_commit.tree == commit.tree;
             let old = match is_same_tree {
                 true => seen.clone(),
-                false => self.seen(seen.paths.clone(), (*parent, there.tree))?,
+                false => self.seen(seen.paths.clone(), (*parent, parent_commit.tree))?,
             };
             if is_same_tree || old.entries == seen.entries {
                 self.known.insert(*parent, old);
                 self.history.follow(&[*parent])?;
                 return Ok(None);
             }
-            before.push((*parent, there.tree, old));
+            before.push((*parent, parent_commit.tree, old));
         }
         let mut moved = Vec::new();
         let is_changed = !before.is_empty() || seen.entries.iter().any(Option::is_some);
         for (parent, tree, old) in before {
             let old = match self.renames {
-                Renames::Ignore => old,
-                Renames::Follow => {
+                FollowRenames::Ignore => old,
+                FollowRenames::Follow => {
                     self.renamed((&seen, &mut moved), commit.tree, (parent, tree, old))?
                 }
             };
             self.known.insert(parent, old);
         }
         self.history.follow(self.options.parents.of(&commit))?;
-        Ok(is_changed.then_some(Step { id, commit, moved }))
+        Ok(is_changed.then_some(PathChange { id, commit, moved }))
     }
 
     fn seen(
         &self,
         paths: Vec<Vec<u8>>,
         (commit, tree): (CommitId, TreeId),
-    ) -> Result<Seen, PastError> {
+    ) -> Result<PathState, PastError> {
         let look = |path: &Vec<u8>| look(self.store, (commit, tree), path);
         let entries = paths.iter().map(look).collect::<Result<_, _>>()?;
-        Ok(Seen { paths, entries })
+        Ok(PathState { paths, entries })
     }
 
-    /// For paths that a parent does not have: looks there for what has the
-    /// same content and is gone.
+    /// For paths that a parent does not have, searches the parent for the same content at
+    /// a path that is gone now.
     fn renamed(
         &self,
-        (seen, moved): (&Seen, &mut Vec<Moved>),
+        (seen, moved): (&PathState, &mut Vec<FollowedRename>),
         tree: TreeId,
-        (parent, parent_tree, mut old): (CommitId, TreeId, Seen),
-    ) -> Result<Seen, PastError> {
+        (parent, parent_tree, mut old): (CommitId, TreeId, PathState),
+    ) -> Result<PathState, PastError> {
         for (at, path) in seen.paths.iter().enumerate() {
             let (Some(Some(look)), Some(None)) = (seen.entries.get(at), old.entries.get(at)) else {
                 continue;
@@ -216,7 +220,7 @@ impl PathLog<'_> {
             let Some(from) = from else { continue };
             old.entries[at] = self::look(self.store, (parent, parent_tree), &from)?;
             old.paths[at].clone_from(&from);
-            let step = Moved { from, to: path.clone() };
+            let step = FollowedRename { from, to: path.clone() };
             if !moved.contains(&step) {
                 moved.push(step);
             }
@@ -224,23 +228,23 @@ impl PathLog<'_> {
         Ok(old)
     }
 
-    /// A path of `parent` that `tree` does not have and whose content is
-    /// `kind`; one of the same name if there is one.
+    /// Returns a path of `parent` that `tree` does not have and whose content is `kind`.
+    /// Prefers a path with the same name.
     fn moved_from(
         &self,
         parent: (CommitId, TreeId),
         tree: TreeId,
-        (path, kind): (&[u8], &Kind),
+        (path, kind): (&[u8], &EntryKind),
     ) -> Result<Option<Vec<u8>>, PastError> {
-        // All empty files are the same, and none was another one before.
-        if !matches!(kind, Kind::Folder { .. } | Kind::File { size: 1.., .. }) {
+        // All empty files are equal, so an empty file cannot be traced to another one.
+        if !matches!(kind, EntryKind::Folder { .. } | EntryKind::File { size: 1.., .. }) {
             return Ok(None);
         }
         let name = |path: &[u8]| components(path).last().map(<[u8]>::to_vec);
         let mut best = None;
         let mut gone = Changed::new(self.store, parent, &[tree], self.observer);
         while let Some(met) = gone.step()? {
-            let Met::Entry(entry, Others::Nothing) = met else { continue };
+            let ChangedItem::Entry(entry, Others::Nothing) = met else { continue };
             if entry.kind != *kind {
                 continue;
             }
@@ -253,30 +257,28 @@ impl PathLog<'_> {
     }
 }
 
-/// What a commit has at a path; `None` when it has nothing there.
+/// Returns the entry at a path of a commit, or `None` if there is none.
 fn look(
     store: &Store,
     (commit, root): (CommitId, TreeId),
     path: &[u8],
-) -> Result<Option<Look>, PastError> {
-    let mut found = Look { kind: Kind::Folder { id: root }, metadata: Metadata::default() };
+) -> Result<Option<ComparedEntry>, PastError> {
+    let mut found =
+        ComparedEntry { kind: EntryKind::Folder { id: root }, metadata: Metadata::default() };
     let mut walked: Vec<u8> = Vec::new();
     for part in components(path) {
-        let Kind::Folder { id } = found.kind else { return Ok(None) };
+        let EntryKind::Folder { id } = found.kind else { return Ok(None) };
         let entry = entry_named(store, id, part).map_err(PastError::at(&walked, commit))?;
         let Some(entry) = entry else { return Ok(None) };
         let metadata = Metadata { mtime: None, ..entry.metadata };
-        found = Look { kind: entry.kind, metadata };
-        if !walked.is_empty() {
-            walked.push(b'/');
-        }
-        walked.extend_from_slice(part);
+        found = ComparedEntry { kind: entry.kind, metadata };
+        push_name(&mut walked, part);
     }
     Ok(Some(found))
 }
 
 impl Iterator for PathLog<'_> {
-    type Item = Result<Step, PastError>;
+    type Item = Result<PathChange, PastError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.ended {

@@ -1,10 +1,11 @@
-//! What commits reach: their parents, trees, contents and chunks, each once.
+//! Walks the objects that are reachable from commits: parents, trees, contents and
+//! chunks.
 //!
-//! Not an operation of its own, but what bundles and transfers have in common.
-//! The caller says of each object whether to go on below it, usually by a bit
-//! of [`Marks`](crate::store::Marks), so nothing is visited twice and memory
-//! stays flat. On the way it is checked that trees are in their places and that
-//! contents have the size that their entries say.
+//! This is not an operation itself, but the common part of bundles and transfers. For
+//! each object the caller decides whether to descend, usually with a bit of
+//! [`Marks`](crate::store::Marks), so that each object is visited once and memory stays
+//! flat. The walk checks that the nodes of split trees are in place and that contents
+//! have the sizes that their entries claim.
 
 use std::collections::HashMap;
 
@@ -13,50 +14,51 @@ use crate::{
         id::{BlobId, CommitId, ObjectId, TreeId},
         kind::ErrorKind,
         limits,
-        name::EntryName,
         observe::Observer,
     },
     format::{
-        chunk_list::Piece,
+        chunk_list::BlobRef,
         commit::Commit,
         pack::ObjectKind,
-        tree::{Child, Entry, Kind, Node},
-        wire::FormatError,
+        tree::{EntryKind, Node},
     },
-    store::{Incoming, Met, Needed, Place, Store, StoreError, listed_bytes, walk_chunks},
+    store::{
+        ChunkVisit, ObjectIds, ObjectLocation, Prefetch, ReceivedPacks, Store, StoreError,
+        TreeCursor, TreeSource, TreeWalk, WalkStep, decode_tree, listed_bytes, walk_chunks,
+    },
 };
 
-/// Where objects are found.
-pub trait Objects {
-    /// Where an object is.
+/// A source of objects.
+pub trait ObjectSource {
+    /// Returns the position of an object.
     ///
     /// # Errors
     /// [`StoreError`] when the index cannot be read.
-    fn locate(&self, id: &ObjectId) -> Result<Option<Place>, StoreError>;
+    fn locate(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError>;
 
-    /// Its bytes, checked against its id.
+    /// Returns the bytes of an object, verified against its id.
     ///
     /// # Errors
     /// [`StoreError`] when it is missing or damaged.
     fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError>;
 
-    /// Whether an object can be read without asking elsewhere.
+    /// Returns true if an object can be read without fetching it.
     ///
     /// # Errors
     /// [`StoreError`] when its pack cannot be read.
     fn is_here(&self, id: &ObjectId) -> Result<bool, StoreError>;
 
-    /// Is told what will be read, for those who fetch it from elsewhere.
-    fn will_need(&self, ids: &mut Needed<'_>) {
+    /// Announces objects that will be read, so that an implementation can prefetch them.
+    fn will_need(&self, ids: &mut ObjectIds<'_>) {
         let _ = ids;
     }
 
-    /// Is told what is wrong with an object. Returns the error to end the visit, or
-    /// nothing to go on without what is below the object.
+    /// Handles an object that cannot be visited. Returns the error to end the walk, or
+    /// `Ok` to continue without the objects below it.
     ///
     /// # Errors
     /// `error`, by default.
-    fn pass_by(
+    fn on_unreadable(
         &self,
         id: &ObjectId,
         wanted: ObjectKind,
@@ -67,8 +69,8 @@ pub trait Objects {
     }
 }
 
-impl Objects for Store {
-    fn locate(&self, id: &ObjectId) -> Result<Option<Place>, StoreError> {
+impl ObjectSource for Store {
+    fn locate(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
         Store::locate(self, id)
     }
 
@@ -80,46 +82,56 @@ impl Objects for Store {
         self.locate(id)?.map_or(Ok(true), |place| Store::is_here(self, &place))
     }
 
-    fn will_need(&self, ids: &mut Needed<'_>) {
-        self.will_need_objects(ids);
+    fn will_need(&self, ids: &mut ObjectIds<'_>) {
+        self.prefetch_objects(ids);
     }
 }
 
-impl Objects for Incoming<'_> {
-    fn locate(&self, id: &ObjectId) -> Result<Option<Place>, StoreError> {
-        Incoming::locate(self, id)
+impl ObjectSource for ReceivedPacks<'_> {
+    fn locate(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
+        ReceivedPacks::locate(self, id)
     }
 
     fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
-        Incoming::object(self, id, kind)
+        ReceivedPacks::object(self, id, kind)
     }
 
     fn is_here(&self, id: &ObjectId) -> Result<bool, StoreError> {
-        Incoming::is_here(self, id)
+        ReceivedPacks::is_here(self, id)
     }
 }
 
-/// Why not everything could be reached.
+impl TreeSource for dyn ObjectSource + '_ {
+    fn tree(&self, id: &TreeId) -> Result<Node, StoreError> {
+        decode_tree(id, &self.object(&id.object(), ObjectKind::Tree)?)
+    }
+
+    fn will_need(&self, ids: &mut ObjectIds<'_>) {
+        ObjectSource::will_need(self, ids);
+    }
+}
+
+/// The reason why a walk failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReachError {
     /// An object is missing or damaged.
     #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A file's entry and its content do not agree on its size.
-    #[error("content {id} has {found} bytes, but its entry says {claimed}")]
+    Store(StoreError),
+    /// The size in a file's entry differs from the size of its content.
+    #[error("content {id} has {found} bytes instead of {claimed}")]
     Size {
         /// The content.
         id: ObjectId,
-        /// What the entry says.
+        /// Size in bytes, from the entry.
         claimed: u64,
-        /// What it has.
+        /// Size in bytes of the content.
         found: u64,
     },
     /// Folders are nested deeper than [`limits::DEPTH`].
     #[error("tree {id} is nested deeper than {} folders", limits::DEPTH)]
     Depth {
-        /// The folder that is too deep.
+        /// Tree of the folder that is nested too deep.
         id: ObjectId,
     },
     /// The user asked to stop.
@@ -127,8 +139,17 @@ pub enum ReachError {
     Interrupted,
 }
 
+impl From<StoreError> for ReachError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::TooDeep { id } => Self::Depth { id },
+            error => Self::Store(error),
+        }
+    }
+}
+
 impl ReachError {
-    /// What a caller can do about it.
+    /// Classifies the error for the caller.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Store(error) => error.kind(),
@@ -138,22 +159,21 @@ impl ReachError {
     }
 }
 
-/// Says whether to go on below an object; called for each that is met.
-pub type Enter<'a> = dyn FnMut(&ObjectId, &Place) -> Result<bool, StoreError> + 'a;
+/// Decides whether to descend below an object. It is called for each object on the way.
+pub type Enter<'a> = dyn FnMut(&ObjectId, &ObjectLocation) -> Result<bool, StoreError> + 'a;
 
-/// Visits all that `starts` reach, as far as `enter` says. Blobs have nothing
-/// below them; what is said of them does not matter.
+/// Visits all objects that are reachable from `starts`, as far as `enter` allows. The
+/// result of `enter` for a blob is ignored, since nothing lies below it.
 ///
 /// # Errors
-/// [`ReachError`] at the first object that is not as it should be and that
-/// [`Objects::pass_by`] does not pass by.
+/// [`ReachError`] for the first invalid object that [`ObjectSource::on_unreadable`] does not accept.
 pub fn visit(
-    objects: &dyn Objects,
+    objects: &dyn ObjectSource,
     starts: &[CommitId],
     enter: &mut Enter<'_>,
     observer: &dyn Observer,
 ) -> Result<(), ReachError> {
-    let mut visit = Visit { objects, enter, observer, sizes: HashMap::new() };
+    let mut visit = ReachWalk { objects, enter, observer, sizes: HashMap::new() };
     let mut waiting: Vec<CommitId> = starts.to_vec();
     while let Some(id) = waiting.pop() {
         let read = visit.commit(id);
@@ -168,22 +188,22 @@ pub fn visit(
     Ok(())
 }
 
-/// Visits all that trees and cut contents reach, whether or not any commit
-/// does; `enter` is asked for these, too.
+/// Visits all objects that are reachable from trees and chunk lists, whether or not a
+/// commit refers to them. `enter` is called for the starts as well.
 ///
 /// # Errors
 /// As [`visit`].
 pub fn visit_below(
-    objects: &dyn Objects,
+    objects: &dyn ObjectSource,
     starts: &[(ObjectId, ObjectKind)],
     enter: &mut Enter<'_>,
     observer: &dyn Observer,
 ) -> Result<(), ReachError> {
-    let mut visit = Visit { objects, enter, observer, sizes: HashMap::new() };
+    let mut visit = ReachWalk { objects, enter, observer, sizes: HashMap::new() };
     for (id, kind) in starts {
         match kind {
             ObjectKind::Tree => visit.tree(TreeId::from_object(*id))?,
-            // A content that is there whole, too, needs no chunks.
+            // A content that is also stored whole does not need its chunks.
             ObjectKind::ChunkList if visit.place(id, *kind)?.kind == ObjectKind::Blob => {}
             ObjectKind::ChunkList if visit.enters(id, *kind)? => {
                 visit.chunks(*id)?;
@@ -194,16 +214,16 @@ pub fn visit_below(
     Ok(())
 }
 
-struct Visit<'a, 'e> {
-    objects: &'a dyn Objects,
+struct ReachWalk<'a, 'e> {
+    objects: &'a dyn ObjectSource,
     enter: &'a mut Enter<'e>,
     observer: &'a dyn Observer,
-    /// Bytes of contents whose chunks were visited.
+    /// Sizes in bytes of contents whose chunks were visited.
     sizes: HashMap<ObjectId, u64>,
 }
 
-impl Visit<'_, '_> {
-    fn place(&self, id: &ObjectId, wanted: ObjectKind) -> Result<Place, StoreError> {
+impl ReachWalk<'_, '_> {
+    fn place(&self, id: &ObjectId, wanted: ObjectKind) -> Result<ObjectLocation, StoreError> {
         self.objects.locate(id)?.ok_or(StoreError::Missing { id: *id, wanted })
     }
 
@@ -215,8 +235,8 @@ impl Visit<'_, '_> {
         (self.enter)(id, &place)
     }
 
-    /// What was read of an object; `None` for one that is not to be looked at, or
-    /// is passed by.
+    /// Returns the object that was read. Returns `None` for an object that `enter`
+    /// declined or `on_unreadable` accepted as unreadable.
     fn unless_wrong<T>(
         &self,
         id: &ObjectId,
@@ -225,75 +245,56 @@ impl Visit<'_, '_> {
     ) -> Result<Option<T>, ReachError> {
         match read {
             Err(ReachError::Interrupted) => Err(ReachError::Interrupted),
-            Err(error) => self.objects.pass_by(id, wanted, error).map(|()| None),
+            Err(error) => self.objects.on_unreadable(id, wanted, error).map(|()| None),
             read => read,
         }
     }
 
-    /// A commit, if it is to be looked at.
-    fn commit(&mut self, id: CommitId) -> Result<Option<Commit>, ReachError> {
-        let (id, kind) = (id.object(), ObjectKind::Commit);
-        if !self.enters(&id, kind)? {
-            return Ok(None);
-        }
-        let commit = Commit::decode(&self.objects.object(&id, kind)?);
-        Ok(Some(commit.map_err(|source| StoreError::Object { id, kind, source })?))
+    /// Reads an object, unless `enter` declines it.
+    fn if_entered<T>(
+        &mut self,
+        id: &ObjectId,
+        wanted: ObjectKind,
+        read: impl FnOnce() -> Result<T, StoreError>,
+    ) -> Result<Option<T>, ReachError> {
+        Ok(if self.enters(id, wanted)? { Some(read()?) } else { None })
     }
 
-    /// A node of a tree, if it is to be looked at. `place` is what the node above
-    /// says of its level and its first name.
-    fn node(
-        &mut self,
-        object: ObjectId,
-        depth: usize,
-        place: Option<(u8, Option<EntryName>)>,
-    ) -> Result<Option<Node>, ReachError> {
-        let kind = ObjectKind::Tree;
-        if !self.enters(&object, kind)? {
-            return Ok(None);
-        }
-        if depth > limits::DEPTH {
-            return Err(ReachError::Depth { id: object });
-        }
-        let broken = |source| StoreError::Object { id: object, kind, source };
-        let node = Node::decode(&self.objects.object(&object, kind)?).map_err(broken)?;
-        let own_place = (node.level(), node.first().cloned());
-        if place.is_some_and(|place| place != own_place) {
-            let what = "place of a tree node";
-            return Err(broken(FormatError::Invalid { what, at: 1 }).into());
-        }
-        Ok(Some(node))
+    /// Reads a commit, unless `enter` declines it.
+    fn commit(&mut self, id: CommitId) -> Result<Option<Commit>, ReachError> {
+        let (objects, id, kind) = (self.objects, id.object(), ObjectKind::Commit);
+        self.if_entered(&id, kind, || {
+            Commit::decode(&objects.object(&id, kind)?).map_err(|source| StoreError::Object {
+                id,
+                kind,
+                source,
+            })
+        })
     }
 
     fn tree(&mut self, root: TreeId) -> Result<(), ReachError> {
-        // With each node of a split directory, what the one above says of it:
-        // its level and its first name.
-        let mut waiting = vec![(root, 0usize, None)];
-        while let Some((id, depth, place)) = waiting.pop() {
+        let (objects, kind) = (self.objects, ObjectKind::Tree);
+        let mut walk = TreeWalk::new(TreeCursor::new(root, Prefetch::NodesAndFolders), ());
+        while let Some(step) = walk.next() {
             self.check()?;
-            let read = self.node(id.object(), depth, place);
-            let Some(node) = self.unless_wrong(&id.object(), ObjectKind::Tree, read)? else {
-                continue;
-            };
-            match node {
-                Node::Leaf { entries, .. } => {
-                    self.objects.will_need(&mut entries.iter().filter_map(Entry::folder));
-                    for entry in entries {
-                        match entry.kind {
-                            Kind::Folder { id } => waiting.push((id, depth + 1, None)),
-                            Kind::File { size, id } => {
-                                let read = self.content(id, size).map(Some);
-                                self.unless_wrong(&id.object(), ObjectKind::Blob, read)?;
-                            }
-                            _ => {}
+            let WalkStep::Node(node) = step else { continue };
+            let id = node.id().object();
+            let read = self.if_entered(&id, kind, || walk.read(objects, node));
+            let Some(entries) = self.unless_wrong(&id, kind, read)? else { continue };
+            for entry in entries {
+                match entry.kind {
+                    EntryKind::Folder { id } => {
+                        if let Err(error) = walk.enter(id, ()) {
+                            let id = id.object();
+                            let read = self.if_entered(&id, kind, || Err::<(), _>(error));
+                            self.unless_wrong(&id, kind, read)?;
                         }
                     }
-                }
-                Node::Inner { level, children, .. } => {
-                    self.objects.will_need(&mut children.iter().map(|child| child.id.object()));
-                    let below =
-                        |child: Child| (child.id, depth, Some((level - 1, Some(child.first))));
-                    waiting.extend(children.into_iter().map(below));
+                    EntryKind::File { size, id } => {
+                        let read = self.content(id, size).map(Some);
+                        self.unless_wrong(&id.object(), ObjectKind::Blob, read)?;
+                    }
+                    _ => {}
                 }
             }
             self.observer.advance(1, 0);
@@ -319,8 +320,8 @@ impl Visit<'_, '_> {
         if found == claimed { Ok(()) } else { Err(ReachError::Size { id, claimed, found }) }
     }
 
-    /// What a content amounts to whose chunks were visited before; `None` where
-    /// that would have to be fetched.
+    /// Returns the size of a content whose chunks were visited before. Returns `None` if
+    /// its chunk list would have to be fetched.
     fn known_bytes(&mut self, id: ObjectId) -> Result<Option<u64>, ReachError> {
         if let Some(bytes) = self.sizes.get(&id) {
             return Ok(Some(*bytes));
@@ -329,25 +330,25 @@ impl Visit<'_, '_> {
             return Ok(None);
         }
         let objects = self.objects;
-        // It was seen that its chunks amount to that.
+        // The first visit verified the sizes of the chunks, so the list's total is right.
         let total = listed_bytes(id, &|id, kind| objects.object(id, kind))?;
         self.sizes.insert(id, total);
         Ok(Some(total))
     }
 
-    /// Visits the chunks of a content. Returns what they amount to.
+    /// Visits the chunks of a content. Returns their total size in bytes.
     fn chunks(&mut self, id: ObjectId) -> Result<u64, ReachError> {
         let objects = self.objects;
         let read = |id: &ObjectId, kind| objects.object(id, kind);
         let total = walk_chunks(id, &read, &mut |met| {
             self.check()?;
             match met {
-                Met::Part(part) => {
+                ChunkVisit::Part(part) => {
                     let (id, kind) = (part.id.object(), ObjectKind::Blob);
                     let read = self.enters(&id, kind).map(Some).map_err(ReachError::from);
                     self.unless_wrong(&id, kind, read).map(drop)
                 }
-                Met::Chunks(chunks) => chunks.iter().try_for_each(|chunk| {
+                ChunkVisit::Chunks(chunks) => chunks.iter().try_for_each(|chunk| {
                     let read = self.chunk(chunk).map(Some);
                     self.unless_wrong(&chunk.id.object(), ObjectKind::Blob, read).map(drop)
                 }),
@@ -357,7 +358,7 @@ impl Visit<'_, '_> {
         Ok(total)
     }
 
-    fn chunk(&mut self, chunk: &Piece) -> Result<(), ReachError> {
+    fn chunk(&mut self, chunk: &BlobRef) -> Result<(), ReachError> {
         let (id, wanted) = (chunk.id.object(), ObjectKind::Blob);
         let place = self.place(&id, wanted)?;
         if place.kind != wanted {

@@ -1,11 +1,11 @@
-//! Which packs carry commits to somebody who has a part of them.
+//! Selects packs that carry commits to a peer that has part of their objects.
 //!
-//! What the commits reach and the other side lacks is marked, one bit an
-//! object. A pack of which everything is wanted goes as it is. Of others the
-//! wanted frames are gathered in packs of a scratch folder; frames are not
-//! compressed again but for those of which only a part is wanted: a frame
-//! holds what was committed together, and nobody is handed what was not asked
-//! for. Of a partial pack what is wanted and lies elsewhere is fetched.
+//! Objects that the commits reach and the peer lacks are marked with one bit each. A pack
+//! in which every object is wanted is sent unchanged. The wanted frames of other packs
+//! are copied into packs in a scratch folder. Only a frame of which only some objects are
+//! wanted is compressed again: a frame may contain objects of other commits, which the
+//! peer did not request. Wanted frames of partial packs that are stored elsewhere are
+//! fetched.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,15 +20,15 @@ use crate::{
         observe::{Observer, Phase},
     },
     disk::{Disk, scratch::Scratch},
-    format::{pack::Object, wire::FormatError},
+    format::{pack::PackedObject, wire::FormatError},
     ops::reach::{self, ReachError},
     store::{
-        Marks, PackFile, Place, Store, StoreError, Writer,
-        copy::{Frames, copy_pack},
+        ChunkListCheck, Marks, ObjectLocation, ObjectWriter, PackFile, Store, StoreError,
+        copy::{FrameMode, copy_pack},
     },
 };
 
-/// Why packs could not be selected.
+/// The reason why packs could not be selected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SelectError {
@@ -38,13 +38,13 @@ pub enum SelectError {
     /// The store could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The scratch folder could not be made.
+    /// The scratch folder could not be created.
     #[error(transparent)]
     Io(#[from] PathError),
 }
 
 impl SelectError {
-    /// What a caller can do about it.
+    /// Classifies the error for the caller.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Reach(error) => error.kind(),
@@ -54,63 +54,64 @@ impl SelectError {
     }
 }
 
-/// Where selected frames are gathered.
+/// The parameters for copying selected frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Gather<'a> {
-    /// Where a scratch folder may be made.
+    /// The folder in which a scratch folder may be created.
     pub scratch: &'a Path,
-    /// zstd level for what has to be compressed again.
+    /// The zstd level for frames that are compressed again.
     pub level: i32,
-    /// Packs that the other side had, and has lost: they go as they are, even
-    /// when only a part of them is wanted.
+    /// Packs that the peer had and has lost. They are sent unchanged even if only some of
+    /// their objects are wanted.
     pub lost: &'a BTreeSet<PackId>,
 }
 
-/// What the other side has of an object.
+/// How much of an object the peer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holding {
-    /// The object, and all that it refers to.
+pub enum PeerHas {
+    /// The object and everything that it refers to.
     All,
-    /// The object, but perhaps not all that it refers to.
+    /// The object, but perhaps not everything that it refers to.
     Alone,
-    /// It had the object, and has lost it.
+    /// The peer had the object and has lost it.
     Lost,
-    /// It never had the object.
+    /// The peer never had the object.
     Nothing,
 }
 
-impl Holding {
-    /// Of a side that has each object with all that it refers to, or not at all.
+impl PeerHas {
+    /// The holding of a peer that has each object either with everything that it refers
+    /// to or not at all.
     pub fn of(has: bool) -> Self {
         if has { Self::All } else { Self::Nothing }
     }
 }
 
-/// Says what the other side has of an object.
-pub type Has<'a> = dyn Fn(&ObjectId) -> Result<Holding, StoreError> + 'a;
+/// Returns how much of an object the peer has.
+pub type Has<'a> = dyn Fn(&ObjectId) -> Result<PeerHas, StoreError> + 'a;
 
-/// The packs.
+/// The selected packs.
 #[derive(Debug)]
-pub struct Selection<'s> {
+pub struct SelectedPacks<'s> {
     store: &'s Store,
-    /// Those of the store that go as they are.
+    /// Packs of the store that are sent unchanged.
     whole: Vec<PackId>,
-    /// Those that were gathered. Dropped before their folder.
+    /// Packs that were assembled from parts. The store is dropped before its folder.
     gathered: Option<(Store, Scratch)>,
-    /// Objects in all of them.
+    /// Objects in all selected packs.
     pub objects: u64,
-    /// Their bytes, uncompressed.
+    /// Their total size in bytes, uncompressed.
     pub raw_bytes: u64,
-    /// Objects among them that the other side had, and has lost.
+    /// Objects among them that the peer had and has lost.
     pub lost: u64,
 }
 
-impl<'s> Selection<'s> {
-    /// Selects what `commits` reach and `has` does not know. The caller holds
-    /// the packs ([`Store::hold_packs`]).
+impl<'s> SelectedPacks<'s> {
+    /// Selects packs with everything that is reachable from `commits`, except what `has`
+    /// reports as present. The caller must hold the packs ([`Store::pin_packs`]).
     ///
     /// # Errors
-    /// [`SelectError`]; [`ReachError::Interrupted`] when the user asks to stop.
+    /// [`SelectError`]; [`ReachError::Interrupted`] when the observer cancels.
     pub fn make(
         store: &'s Store,
         commits: &[CommitId],
@@ -119,17 +120,17 @@ impl<'s> Selection<'s> {
         observer: &dyn Observer,
     ) -> Result<Self, SelectError> {
         observer.phase(Phase::Structure, None);
-        let wanted = Wanted::find(store, commits, has, observer)?;
+        let wanted = SendSet::find(store, commits, has, observer)?;
         let (whole, parts) = wanted.packs(store, gather.lost, observer)?;
         let gathered = match parts.is_empty() {
             true => None,
             false => Some(gather_parts(store, &wanted, &parts, gather, observer)?),
         };
-        let Wanted { objects, raw_bytes, lost, .. } = wanted;
+        let SendSet { objects, raw_bytes, lost, .. } = wanted;
         Ok(Self { store, whole, gathered, objects, raw_bytes, lost })
     }
 
-    /// The packs, and the store in which each lies.
+    /// Returns the packs and the store in which each lies.
     pub fn packs(&self) -> Vec<(&Store, PackId)> {
         let whole = self.whole.iter().map(|id| (self.store, *id));
         let gathered = self.gathered.iter();
@@ -138,29 +139,29 @@ impl<'s> Selection<'s> {
         whole.chain(gathered).collect()
     }
 
-    /// Where each of them lies.
+    /// Returns the packs and their paths.
     pub fn paths(&self) -> Vec<(PackId, PathBuf)> {
         self.packs().into_iter().map(|(store, id)| (id, store.pack_path(&id))).collect()
     }
 
-    /// How many are those of the store, byte for byte.
+    /// Returns the number of packs that are sent unchanged.
     pub fn whole(&self) -> u64 {
         self.whole.len() as u64
     }
 }
 
-/// What is to go.
-struct Wanted {
+/// The set of objects to send.
+struct SendSet {
     marks: Marks,
-    /// Numbers of the packs in which any of it lies, and how many objects of
-    /// each that is.
+    /// For each pack that contains wanted objects: the number of the pack, and the number of these
+    /// objects.
     touched: BTreeMap<u32, u64>,
     objects: u64,
     raw_bytes: u64,
     lost: u64,
 }
 
-impl Wanted {
+impl SendSet {
     fn find(
         store: &Store,
         commits: &[CommitId],
@@ -169,18 +170,18 @@ impl Wanted {
     ) -> Result<Self, ReachError> {
         let (marks, touched) = (Marks::new(store), BTreeMap::new());
         let mut wanted = Self { marks, touched, objects: 0, raw_bytes: 0, lost: 0 };
-        // What is walked although it is not wanted.
+        // Objects that the walk passes through although they are not wanted.
         let passed = Marks::new(store);
-        let mut enter = |id: &ObjectId, place: &Place| {
+        let mut enter = |id: &ObjectId, place: &ObjectLocation| {
             let holding = has(id)?;
             match holding {
-                Holding::All => return Ok(false),
-                Holding::Alone => return passed.mark(id),
-                Holding::Lost | Holding::Nothing => {}
+                PeerHas::All => return Ok(false),
+                PeerHas::Alone => return passed.mark(id),
+                PeerHas::Lost | PeerHas::Nothing => {}
             }
             let new = wanted.marks.mark(id)?;
             if new {
-                wanted.lost += u64::from(holding == Holding::Lost);
+                wanted.lost += u64::from(holding == PeerHas::Lost);
                 *wanted.touched.entry(place.pack).or_default() += 1;
                 wanted.objects += 1;
                 wanted.raw_bytes += u64::from(place.bytes);
@@ -191,7 +192,8 @@ impl Wanted {
         Ok(wanted)
     }
 
-    /// Whether an object is wanted from this pack: it may be in others, too.
+    /// Returns true if an object is wanted from this pack. Other packs may contain it,
+    /// too.
     fn is_wanted(&self, store: &Store, id: &ObjectId, pack: PackId) -> Result<bool, StoreError> {
         if !self.marks.is_marked(id)? {
             return Ok(false);
@@ -200,7 +202,7 @@ impl Wanted {
         Ok(place.is_some_and(|place| store.pack_id(place.pack) == Some(pack)))
     }
 
-    /// Says which frames of a pack will be read.
+    /// Announces the frames of a pack that will be read.
     fn announce(&self, store: &Store, pack: &PackFile) -> Result<(), StoreError> {
         if !store.may_fetch() {
             return Ok(());
@@ -212,22 +214,23 @@ impl Wanted {
             }
         }
         places.sort_unstable();
-        store.will_need(&places);
+        store.prefetch(&places);
         Ok(())
     }
 
-    /// Whether a pack of which everything is wanted is here; it is fetched when
-    /// it lies elsewhere.
+    /// Returns true if a pack that is wanted as a whole is stored locally. Fetches its missing
+    /// frames first.
     fn made_whole(&self, store: &Store, pack: &PackId) -> Result<bool, StoreError> {
-        match store.is_partial(pack).then(|| store.fetch_pack(pack)) {
+        match store.is_partial(pack).then(|| store.fetch_pack(pack, ChunkListCheck::Now)) {
             None | Some(Ok(())) => Ok(true),
-            // Where it cannot be kept, its frames are copied.
-            Some(Err(StoreError::Io(_))) => Ok(false),
+            // If the pack cannot be completed in this store, its frames are copied instead.
+            Some(Err(StoreError::Io(_) | StoreError::Absent { .. })) => Ok(false),
             Some(Err(error)) => Err(error),
         }
     }
 
-    /// The packs that are wanted whole, and those of which a part is.
+    /// Returns the packs that are sent unchanged, and the packs of which a part is
+    /// copied.
     fn packs(
         &self,
         store: &Store,
@@ -247,8 +250,8 @@ impl Wanted {
                 all &= is_wanted;
                 found += u64::from(is_wanted);
             }
-            // The file is not the pack that was indexed: what it lacks would be
-            // left out in silence.
+            // The file is not the pack that was indexed. Without this check, the objects
+            // that it lacks would silently be left out.
             if found < *expected {
                 let source = FormatError::Invalid { what: "object table", at: 0 };
                 return Err(StoreError::Format { pack: id, source }.into());
@@ -260,18 +263,18 @@ impl Wanted {
                 parts.push(pack);
             }
         }
-        // Numbers differ from one opening of the store to the next, and what is
-        // gathered again must come out the same.
+        // Pack numbers change each time the store is opened. Sorting by id makes repeated
+        // selections produce identical packs.
         whole.sort_unstable();
         parts.sort_unstable_by_key(PackFile::id);
         Ok((whole, parts))
     }
 }
 
-/// Copies what is wanted of some packs into packs of their own.
+/// Copies the wanted objects of some packs into new packs.
 fn gather_parts(
     store: &Store,
-    wanted: &Wanted,
+    wanted: &SendSet,
     parts: &[PackFile],
     gather: Gather<'_>,
     observer: &dyn Observer,
@@ -282,13 +285,13 @@ fn gather_parts(
     let gathered = Store::open(scratch.path(), disk, observer)?;
     let total = parts.iter().map(PackFile::file_bytes).sum();
     observer.phase(Phase::Bundle, Some(total));
-    let writer = Writer::new(&gathered, gather.level, 1)?;
+    let writer = ObjectWriter::new(&gathered, gather.level, 1)?;
     for pack in parts {
-        let mut choose = |object: &Object| {
+        let mut choose = |object: &PackedObject| {
             Ok(wanted.is_wanted(store, &object.id, pack.id())? && writer.claim_anew(object))
         };
         wanted.announce(store, pack)?;
-        copy_pack(&writer, pack, Frames::Keep, &mut choose)?;
+        copy_pack(&writer, pack, FrameMode::Keep, &mut choose)?;
         observer.advance(pack.file_bytes(), 0);
         if observer.cancelled() {
             return Err(ReachError::Interrupted.into());

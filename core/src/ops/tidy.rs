@@ -1,4 +1,4 @@
-//! `tidy`: what keeps a store fast as it ages, after the work is done.
+//! `tidy`: keeps a store fast as it ages. Runs after the work of a command is done.
 
 use crate::{
     base::observe::Observer,
@@ -6,13 +6,12 @@ use crate::{
     store::{StoreError, compact},
 };
 
-/// What happened.
-pub use crate::store::compact::Outcome;
+pub use crate::store::compact::CompactOutcome;
 
-/// Merges small packs where there are many. Nothing depends on it.
+/// Merges small packs if there are many. The store is correct without it.
 ///
 /// # Errors
-/// [`StoreError`]; the store is as it was, or has some objects twice.
-pub fn run(repo: &Repo, observer: &dyn Observer) -> Result<Outcome, StoreError> {
+/// [`StoreError`]. The store is then unchanged, or has some objects twice.
+pub fn run(repo: &Repo, observer: &dyn Observer) -> Result<CompactOutcome, StoreError> {
     compact::run(repo.store(), repo.config().compression.level, observer)
 }

@@ -1,50 +1,49 @@
 //! The base of a project folder: the commits that its files come from.
 //!
-//! `pull`, `unpack` and others move a branch and touch no file. The files then
-//! lack what the new commits changed, and a commit of them would take it back.
-//! So the store of a project remembers the base: the commit that the files
-//! were last committed to, or the tip of the branch when a whole revision was
-//! last restored in place, with that revision. It does not lie in `cache/`,
-//! because nothing else says it.
+//! `pull`, `unpack` and other commands move a branch without touching the project's files. The
+//! files then lack the changes of the new commits, and a commit of these files would revert those
+//! changes. The store therefore records the base: the commit that the files were last committed to,
+//! or, when a whole revision was last restored in place, the tip of the branch together with that
+//! revision. The file is not in `cache/`, because it cannot be derived.
 //!
 //! | file   | content                                                         |
 //! |--------|-----------------------------------------------------------------|
 //! | `base` | a commit's 64 hex digits and `\n`, for each commit; `-\n` for none; then, after a first restore, `restored TIME` with the commits of that time, ` ` before each, and `\n` |
 //!
-//! `TIME` is that of the newest line in the logs of refs when a whole revision was
-//! last restored. A commit that was made here after it contains all that is before
-//! it, since it was made of the files that the restore left. Commits that were made
-//! here before count only as far as the base has them in its history: the restore
-//! took their changes out of the files, and `pull` or `undo --redo` may bring the
-//! branch back to them.
+//! `TIME` is the time of the newest line in all ref logs when a whole revision was last restored. A
+//! commit that was made here later contains everything before it, because it was made from the
+//! files that the restore left. A commit that was made here earlier is contained in the files only
+//! if it is in the history of the base: the restore took its changes out of the files, and `pull`
+//! or `undo --redo` may bring the branch back to it.
 //!
-//! The file is written whole, as a ref is, after the ref has moved. A crash in
-//! between does no harm: the log of the branch tells that the commit was made
-//! here. A file that is missing or damaged means that the base is not known;
-//! the tip of the branch then stands for it.
+//! The file is replaced atomically, after the ref has moved. A crash between the two steps does no
+//! harm: the log of the branch records that the commit was made here. If the file is missing or
+//! damaged, the base is unknown, and callers use the tip of the branch instead.
 
-use std::{collections::HashSet, path::PathBuf};
+use std::{
+    collections::{HashMap, HashSet},
+    path::PathBuf,
+};
 
 use crate::{
     base::{id::CommitId, time::Time},
     format::commit::Commit,
     repo::{
         Repo,
-        ref_log::Target,
+        ref_log::RefValue,
         refs::{RefError, read_small, temporary},
     },
 };
 
-/// Name of the file.
 pub(super) const FILE: &str = "base";
 
-/// What the file says when no commit was made or restored yet.
+/// Content of the file before the first commit or restore.
 pub(super) const NONE: &str = "-\n";
 
 /// Start of the line about the last restore.
 const RESTORED: &str = "restored ";
 
-/// What the file says.
+/// The parsed content of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Base {
     commits: Vec<CommitId>,
@@ -54,10 +53,10 @@ struct Base {
 /// The last restore of a whole revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Restored {
-    /// Of the newest line in the logs then.
+    /// Time of the newest log line when the restore ended.
     time: Time,
-    /// What the files came from then. Commits that were made of them since contain it,
-    /// on whatever branch.
+    /// The commits that the files came from at that time. Every commit made from these files since
+    /// then contains them, on any branch.
     commits: Vec<CommitId>,
 }
 
@@ -107,23 +106,23 @@ impl Base {
     }
 }
 
-/// Start of a log line's reason for a commit of the project's files, which
-/// contain all of it.
+/// Prefix of the reason in a log line for a commit of the project's files. The files contain the
+/// whole commit.
 pub const COMMIT: &str = "commit";
 
-/// The same for a commit of a stream, which says nothing about the files.
+/// Prefix of the reason for a commit of a stream, which says nothing about the files.
 pub const STREAM: &str = "stream";
 
-/// The same for a commit of named paths that keeps changes which the project's
-/// files lack, and for one of files from elsewhere.
+/// Prefix of the reason for a commit that the project's files do not contain: a commit of named
+/// paths that keeps other changes of the branch, or a commit of files from elsewhere.
 pub const UPDATE: &str = "update";
 
 impl Repo {
-    /// The commits that the project's files come from, the tip of that time
-    /// first; `None` when that is not known, and in a store without a project.
+    /// Returns the commits that the project's files come from; the tip of the branch is first.
+    /// Returns `None` if the base is unknown or the store has no project.
     ///
     /// # Errors
-    /// [`RefError::Io`] when the file is there and cannot be read.
+    /// [`RefError::Io`] if the file exists but cannot be read.
     pub fn base(&self) -> Result<Option<Vec<CommitId>>, RefError> {
         Ok(self.read_base()?.map(|base| base.commits))
     }
@@ -139,26 +138,29 @@ impl Repo {
         }
     }
 
-    /// Remembers the commits that the project's files were restored from. The
-    /// files are made durable first: after a power cut no base may name commits
-    /// whose files are not there. Does nothing in a store without a project.
+    /// Records the commits that the project's files were restored from. Syncs the files first:
+    /// after a power cut, the base must not name commits whose files are missing. Does nothing in a
+    /// store without a project.
     ///
     /// # Errors
     /// [`RefError::Io`].
     pub fn set_restored_base(&self, commits: &[CommitId]) -> Result<(), RefError> {
         let Some(project) = self.project() else { return Ok(()) };
-        if self.base()?.as_deref() == Some(commits) {
-            return Ok(());
-        }
         let commits = commits.to_vec();
         let restored = |time| Restored { time, commits: commits.clone() };
         let restored = self.refs().newest()?.map(restored);
+        let base = Base { commits, restored };
+        // Even if the commits are unchanged, a ref may have moved since the last restore and taken
+        // a commit out of the files. The base must then record the time of this restore.
+        if self.read_base()?.as_ref() == Some(&base) {
+            return Ok(());
+        }
         self.disk().sync_file_system(project)?;
-        self.write_base(&Base { commits, restored })
+        self.write_base(&base)
     }
 
-    /// Whether two commits have a commit in common in their histories, as far as
-    /// these are here.
+    /// Returns true if the histories of two commits share a commit. Commits that are missing
+    /// locally are ignored.
     pub fn shares_history(&self, one: CommitId, other: CommitId) -> bool {
         let mut seen = HashSet::new();
         let mut waiting = vec![one];
@@ -184,8 +186,8 @@ impl Repo {
         false
     }
 
-    /// Remembers the commits that the project's files come from, durably; does
-    /// nothing in a store without a project.
+    /// Records the commits that the project's files come from, durably. Keeps the recorded restore.
+    /// Does nothing in a store without a project.
     ///
     /// # Errors
     /// [`RefError::Io`].
@@ -202,12 +204,11 @@ impl Repo {
         Ok(self.disk().write_whole(&temporary, &self.base_file(), base.encode().as_bytes())?)
     }
 
-    /// Commits in the history of `tip` that came from outside this folder and
-    /// that its files, which come from `base`, do not contain; newest first.
+    /// Lists the commits in the history of `tip` that came from elsewhere and that the project's
+    /// files, which come from `base`, do not contain. The newest commit is first.
     ///
-    /// A commit that was made of the files of this folder since the last restore
-    /// contains all that is before it, whatever the base says. Commits that are not
-    /// here count as the end of history.
+    /// A commit that was made from these files since the last restore contains everything before
+    /// it, whatever `base` says. History ends at commits that are missing locally.
     ///
     /// # Errors
     /// [`RefError`] when a log cannot be read.
@@ -220,10 +221,11 @@ impl Repo {
             return Ok(Vec::new());
         }
         let restored = self.read_base()?.and_then(|base| base.restored);
-        let made = Made::read(self, restored.as_ref().map(|restored| restored.time))?;
+        let made = OwnCommits::read(self, restored.as_ref().map(|restored| restored.time))?;
         if made.of_files.contains(&tip) {
             return Ok(Vec::new());
         }
+        // First collects everything that the files contain, then walks from the tip to it.
         let mut seen = HashSet::new();
         let restored = restored.iter().flat_map(|restored| &restored.commits);
         let contained = base.iter().chain(&made.of_files).chain(restored);
@@ -251,27 +253,60 @@ impl Repo {
         Ok(unseen)
     }
 
+    /// Returns the parents for the first commit of a new branch of the project's files: the commits
+    /// of `base`. An undone commit is replaced by its parents, so that later commits do not bring
+    /// it back into a history.
+    ///
+    /// # Errors
+    /// [`RefError`] when a log cannot be read.
+    pub fn starts(&self, base: &[CommitId]) -> Result<Vec<CommitId>, RefError> {
+        let mut last = HashMap::new();
+        for pointer in self.refs().logged()? {
+            for line in self.refs().log_of(&pointer)? {
+                let is_undo = line.is_undo();
+                for (target, is_taken_back) in [(&line.old, is_undo), (&line.new, false)] {
+                    let Some(id) = target.commit() else { continue };
+                    let last = last.entry(id).or_insert((line.time, is_taken_back));
+                    *last = (*last).max((line.time, is_taken_back));
+                }
+            }
+        }
+        let is_taken_back = |id| last.get(&id).is_some_and(|(_, taken)| *taken);
+        let (mut starts, mut seen) = (Vec::new(), HashSet::new());
+        let mut waiting: Vec<CommitId> = base.iter().rev().copied().collect();
+        while let Some(id) = waiting.pop() {
+            if !is_taken_back(id) {
+                starts.push(id);
+            } else if seen.insert(id)
+                && let Ok(commit) = self.store().commit(&id)
+            {
+                waiting.extend(commit.parents.iter().rev());
+            }
+        }
+        Ok(starts)
+    }
+
     fn base_file(&self) -> PathBuf {
         self.dir().join(FILE)
     }
 }
 
-/// Commits that were made in this store, as the logs of its refs tell.
-struct Made {
-    /// The project's files contain all of them.
+/// Commits that were made in this store, according to the logs of its refs.
+struct OwnCommits {
+    /// Commits of the project's files, which therefore contain them.
     of_files: HashSet<CommitId>,
-    /// Commits of streams, and of named paths beside changes that the files lack.
+    /// Commits of streams, and commits of named paths that the files do not contain.
     of_others: HashSet<CommitId>,
 }
 
-impl Made {
-    /// Reads the logs. Files that were restored since contain no commit that was
-    /// made before.
+impl OwnCommits {
+    /// Reads the logs. Ignores commits made up to the time `restored`: the files were replaced
+    /// then, so they need not contain them.
     fn read(repo: &Repo, restored: Option<Time>) -> Result<Self, RefError> {
         let mut made = Self { of_files: HashSet::new(), of_others: HashSet::new() };
         for pointer in repo.refs().logged()? {
             for line in repo.refs().log_of(&pointer)? {
-                let Target::Commit(id) = line.new else { continue };
+                let RefValue::Commit(id) = line.new else { continue };
                 if restored.is_some_and(|restored| line.time <= restored) {
                     continue;
                 }

@@ -1,62 +1,60 @@
-//! What one snapshot has that some others have not: a walk through the trees
-//! that differ, and through nothing else.
+//! A walk over the entries of one snapshot that differ from some other snapshots.
 //!
-//! A folder or leaf that one of the others has in the same place is not read.
-//! What is held is one leaf of each side for each level of folders, and the
-//! walk keeps its own stack, so a deep tree cannot overflow that of the thread.
+//! The walk does not read a folder or leaf that one of the others has at the same path. It holds
+//! one leaf of each side for each level of folders. It keeps its own stack, so a deep tree cannot
+//! overflow the thread's stack.
 
 use std::collections::HashSet;
 
 use crate::{
     base::{
         id::{CommitId, TreeId},
-        limits,
         observe::Observer,
     },
-    format::tree::{Entry, Kind},
-    repo::past::{PastError, shown},
-    store::{Leaf, Listing, Store, StoreError},
+    format::tree::{Entry, EntryKind},
+    repo::{past::PastError, path::push_name},
+    store::{Leaf, Store, StoreError, TreeListing, check_depth},
 };
 
-/// What a walk comes upon.
+/// One step of the walk.
 #[derive(Debug)]
-pub enum Met {
-    /// Nodes of a folder that are not in the same folder of any other.
+pub enum ChangedItem {
+    /// Nodes of a folder that the same folder of the others does not have.
     Nodes(Vec<TreeId>),
-    /// An entry whose kind or content is that of none of the others here. Of
-    /// a folder, what is in it follows.
+    /// An entry whose kind or content differs from that of all others at this path. If it is a
+    /// folder, its entries follow.
     Entry(Entry, Others),
 }
 
-/// What the others have in the place of an entry.
+/// How the others differ from an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Others {
-    /// Nothing: the name is new.
+    /// The others have no entry of this name: it is new.
     Nothing,
-    /// Something else.
+    /// The others have a different entry of this name.
     Different,
 }
 
-/// Walks through what is different, folder before content.
+/// Iterates over the entries that differ; a folder comes before its entries.
 pub struct Changed<'a> {
     store: &'a Store,
     observer: &'a dyn Observer,
     commit: CommitId,
     path: Vec<u8>,
-    stack: Vec<Frame>,
-    /// A folder to be entered, with those of the others.
+    stack: Vec<ChangedFolder>,
+    /// The folder to enter next, with the folders of the others at the same path.
     next: Option<(TreeId, Vec<TreeId>)>,
 }
 
-/// A folder on the way down.
-struct Frame {
-    own: Reader,
-    others: Vec<Reader>,
+/// A folder that the walk is inside of.
+struct ChangedFolder {
+    own: EntryReader,
+    others: Vec<EntryReader>,
     path_bytes: usize,
 }
 
 impl<'a> Changed<'a> {
-    /// What is in the root `tree` of `commit`, and in none of `others`.
+    /// Starts a walk over what the root `tree` of `commit` has and none of `others` has.
     pub fn new(
         store: &'a Store,
         (commit, tree): (CommitId, TreeId),
@@ -67,31 +65,32 @@ impl<'a> Changed<'a> {
         Self { store, observer, commit, path: Vec::new(), stack: Vec::new(), next }
     }
 
-    /// Path of the entry that came last.
+    /// Returns the path of the last entry.
     pub fn path(&self) -> &[u8] {
         &self.path
     }
 
-    /// The folder that came last and will be entered next, with those of the others.
+    /// Returns the folder that the walk enters next, with the folders of the others at the same
+    /// path.
     pub fn ahead(&self) -> Option<&(TreeId, Vec<TreeId>)> {
         self.next.as_ref()
     }
 
-    /// How many folders the entry that came last lies in.
+    /// Returns the number of folders above the last entry.
     pub fn depth(&self) -> usize {
         self.stack.len()
     }
 
-    /// Does not look into the folder that came last.
+    /// Skips the entries of the last folder.
     pub fn skip(&mut self) {
         self.next = None;
     }
 
-    /// The next thing that is different; `None` at the end.
+    /// Returns the next difference; `None` at the end.
     ///
     /// # Errors
     /// [`PastError`] names the folder that cannot be read.
-    pub fn step(&mut self) -> Result<Option<Met>, PastError> {
+    pub fn step(&mut self) -> Result<Option<ChangedItem>, PastError> {
         if self.observer.cancelled() {
             return Err(PastError::Interrupted);
         }
@@ -110,52 +109,50 @@ impl<'a> Changed<'a> {
             let Some(others) = found.map_err(PastError::at(&self.path, self.commit))? else {
                 continue;
             };
-            if !self.path.is_empty() {
-                self.path.push(b'/');
-            }
-            self.path.extend_from_slice(entry.name.as_bytes());
-            if let Kind::Folder { id } = entry.kind {
-                if self.stack.len() > limits::DEPTH {
-                    let (path, commit) = (shown(&self.path), self.commit);
-                    return Err(PastError::TooDeep { path, commit });
-                }
+            push_name(&mut self.path, entry.name.as_bytes());
+            if let EntryKind::Folder { id } = entry.kind {
+                check_depth(self.stack.len(), id)
+                    .map_err(PastError::at(&self.path, self.commit))?;
                 self.next = Some((id, others.folders));
             }
-            return Ok(Some(Met::Entry(entry, others.what)));
+            return Ok(Some(ChangedItem::Entry(entry, others.what)));
         }
         Ok(None)
     }
 
-    fn enter(&mut self, tree: TreeId, others: &[TreeId]) -> Result<Met, StoreError> {
-        let own = Listing::of(self.store, tree)?;
+    fn enter(&mut self, tree: TreeId, others: &[TreeId]) -> Result<ChangedItem, StoreError> {
+        let own = TreeListing::of(self.store, tree)?;
         let mut listings = Vec::with_capacity(others.len());
         for other in others {
-            listings.push(Listing::of(self.store, *other)?);
+            listings.push(TreeListing::of(self.store, *other)?);
         }
         let in_others: HashSet<TreeId> = listings.iter().flat_map(ids).collect();
         let in_own: HashSet<TreeId> = ids(&own).collect();
         let nodes = ids(&own).filter(|id| !in_others.contains(id)).collect();
-        self.stack.push(Frame {
-            own: Reader::new(own, &in_others),
-            others: listings.into_iter().map(|listing| Reader::new(listing, &in_own)).collect(),
+        self.stack.push(ChangedFolder {
+            own: EntryReader::new(own, &in_others),
+            others: listings
+                .into_iter()
+                .map(|listing| EntryReader::new(listing, &in_own))
+                .collect(),
             path_bytes: self.path.len(),
         });
-        Ok(Met::Nodes(nodes))
+        Ok(ChangedItem::Nodes(nodes))
     }
 }
 
-fn ids(listing: &Listing) -> impl Iterator<Item = TreeId> {
+fn ids(listing: &TreeListing) -> impl Iterator<Item = TreeId> {
     listing.nodes().iter().copied().chain(listing.leaves().iter().map(Leaf::id))
 }
 
-/// What the others have of the name of an entry that is in none of them.
+/// How the others differ from an entry that none of them has, and their folders of that name.
 struct Here {
     what: Others,
     folders: Vec<TreeId>,
 }
 
-impl Frame {
-    /// `None` when one of the others has the same entry.
+impl ChangedFolder {
+    /// Compares `entry` with the entries of that name. Returns `None` if one of them is equal.
     fn compare(&mut self, store: &Store, entry: &Entry) -> Result<Option<Here>, StoreError> {
         let mut here = Here { what: Others::Nothing, folders: Vec::new() };
         let mut is_same = false;
@@ -163,7 +160,7 @@ impl Frame {
             let Some(other) = other.named(store, entry)? else { continue };
             here.what = Others::Different;
             is_same |= other.kind == entry.kind;
-            if let Kind::Folder { id } = other.kind {
+            if let EntryKind::Folder { id } = other.kind {
                 here.folders.push(id);
             }
         }
@@ -171,15 +168,15 @@ impl Frame {
     }
 }
 
-/// The entries of a folder, but for those in leaves that the other side has.
-struct Reader {
+/// Reads the entries of a folder, without the leaves that the other side has too.
+struct EntryReader {
     leaves: std::vec::IntoIter<Leaf>,
     entries: std::vec::IntoIter<Entry>,
     ahead: Option<Entry>,
 }
 
-impl Reader {
-    fn new(listing: Listing, without: &HashSet<TreeId>) -> Self {
+impl EntryReader {
+    fn new(listing: TreeListing, without: &HashSet<TreeId>) -> Self {
         let mut leaves = listing.into_leaves();
         leaves.retain(|leaf| !without.contains(&leaf.id()));
         Self { leaves: leaves.into_iter(), entries: Vec::new().into_iter(), ahead: None }
@@ -198,7 +195,7 @@ impl Reader {
         }
     }
 
-    /// The entry with the name of `wanted`; those before it are passed over.
+    /// Returns the entry with the name of `wanted`, and skips all entries before it.
     fn named(&mut self, store: &Store, wanted: &Entry) -> Result<Option<Entry>, StoreError> {
         while let Some(entry) = self.next(store)? {
             if entry.name > wanted.name {

@@ -1,42 +1,43 @@
 //! The lock on a project's files: commits read them, a restore in place writes them.
 //!
-//! A commit that reads files while a restore writes them would hold a mixture, and
-//! the base would name a commit that the files do not come from. So a commit holds
-//! the lock shared, and a restore in place exclusively. It is an advisory lock
-//! (`flock`) on the store folder itself: no further file is needed, and it works in
-//! a store that cannot be written. A file system without such locks (NFS takes none
-//! on folders) goes without.
+//! A commit that reads files during a restore would save a mixture of old and new files, and the
+//! base would name a commit that the files do not come from. So a commit takes the lock shared, and
+//! a restore in place takes it exclusively. The lock is an advisory lock (`flock`) on the store
+//! folder itself: it needs no extra file, and it works in a read-only store. On a file system that
+//! cannot lock folders, such as NFS, commands run without the lock.
+//!
+//! The target decides which locks a restore takes, wherever the snapshot comes from: it locks all
+//! projects that contain the target.
 
 use std::{
-    fs::{File, TryLockError},
-    time::{Duration, Instant},
+    fs::File,
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
 };
 
+use rustix::process::geteuid;
+
 use crate::{
-    base::observe::{Note, Observer},
+    base::{
+        io::PathError,
+        observe::{Note, Observer},
+    },
+    disk::lock_wait::{COMMAND_LOCK_TIMEOUTS, LockOutcome, wait_for_lock},
+    local::store_folder::STORE_FOLDER,
     repo::{RefError, Repo},
 };
 
-/// How long to wait before the user is told.
-const QUIET: Duration = Duration::from_secs(2);
-
-/// How long to wait for other commands. A large commit takes longer; a hint then says
-/// what to do.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// How often the lock is tried.
-const PAUSE: Duration = Duration::from_millis(20);
-
-/// What a command does with a project's files.
+/// How a command uses a project's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilesUse {
-    /// It reads them; others may do so at the same time.
+    /// The command reads the files; other readers may run at the same time.
     Read,
-    /// It writes them.
+    /// The command writes the files.
     Write,
 }
 
-/// The lock, held until this is dropped.
+/// The lock, released on drop.
 #[derive(Debug)]
 pub struct FilesLock {
     _folder: File,
@@ -47,40 +48,88 @@ impl Repo {
     /// project, and where the file system has no such locks.
     ///
     /// # Errors
-    /// [`RefError::FilesBusy`] when another command uses the files for a minute,
-    /// [`RefError::Interrupted`].
+    /// [`RefError::FilesBusy`] if another command uses the files for longer than a minute,
+    /// [`RefError::Interrupted`], [`RefError::Io`].
     pub fn lock_files(
         &self,
         wanted: FilesUse,
         observer: &dyn Observer,
     ) -> Result<Option<FilesLock>, RefError> {
-        let Some(project) = self.project() else { return Ok(None) };
-        let Ok(folder) = fs_err::File::open(self.dir()) else { return Ok(None) };
-        let folder = folder.into_parts().0;
-        let start = Instant::now();
-        let mut is_told = false;
-        loop {
-            let locked = match wanted {
-                FilesUse::Read => folder.try_lock_shared(),
-                FilesUse::Write => folder.try_lock(),
-            };
-            match locked {
-                Ok(()) => return Ok(Some(FilesLock { _folder: folder })),
-                Err(TryLockError::Error(_)) => return Ok(None),
-                Err(TryLockError::WouldBlock) => {}
-            }
-            if start.elapsed() > PATIENCE {
-                let (project, waited_secs) = (project.to_owned(), PATIENCE.as_secs());
-                return Err(RefError::FilesBusy { project, waited_secs });
-            }
-            if observer.cancelled() {
-                return Err(RefError::Interrupted);
-            }
-            if !is_told && start.elapsed() > QUIET {
-                is_told = true;
-                observer.note(Note::FilesBusy { project });
-            }
-            std::thread::sleep(PAUSE);
+        match self.project() {
+            Some(project) => lock((self.dir(), project), wanted, observer),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Locks the files of all projects that contain the folder `target`, for writing into it. The
+/// folder need not exist yet. Also locks the files of `own`, the project that the target belongs to
+/// by name.
+///
+/// # Errors
+/// As [`Repo::lock_files`].
+pub fn lock_target(
+    target: &Path,
+    own: Option<&Repo>,
+    observer: &dyn Observer,
+) -> Result<Vec<FilesLock>, RefError> {
+    let own = own.and_then(|repo| Some((repo.dir().to_owned(), repo.project()?.to_owned())));
+    let numbered = own.into_iter().chain(projects_around(target)).filter_map(|found| {
+        let meta = fs_err::metadata(&found.0).ok()?;
+        Some(((meta.dev(), meta.ino()), found))
+    });
+    let mut stores: Vec<_> = numbered.collect();
+    // All processes take the locks in the same order, and each lock once, to avoid a deadlock.
+    stores.sort();
+    stores.dedup_by_key(|(number, _)| *number);
+    let locks = stores
+        .iter()
+        .map(|(_, (store, project))| lock((store, project), FilesUse::Write, observer));
+    locks.filter_map(Result::transpose).collect()
+}
+
+/// Lists the projects that contain a path, each with its store. Ignores a store that belongs to
+/// neither this user nor the owner of the project: its owner could keep it locked.
+fn projects_around(path: &Path) -> Vec<(PathBuf, PathBuf)> {
+    let Ok(path) = std::path::absolute(path) else { return Vec::new() };
+    let Some(real) = path.ancestors().find_map(|above| fs_err::canonicalize(above).ok()) else {
+        return Vec::new();
+    };
+    let projects = real.ancestors().filter_map(|project| {
+        let store = project.join(STORE_FOLDER);
+        let meta = fs_err::metadata(&store).ok()?;
+        let owners = [geteuid().as_raw(), fs_err::metadata(project).ok()?.uid()];
+        let counts = meta.is_dir() && owners.contains(&meta.uid());
+        counts.then(|| (store, project.to_owned()))
+    });
+    projects.collect()
+}
+
+fn lock(
+    (store, project): (&Path, &Path),
+    wanted: FilesUse,
+    observer: &dyn Observer,
+) -> Result<Option<FilesLock>, RefError> {
+    let folder = match fs_err::File::open(store) {
+        // The store around the target belongs to another user.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
+        folder => folder.map_err(PathError::when("open", store))?,
+    };
+    let folder = folder.into_parts().0;
+    let try_lock = || match wanted {
+        FilesUse::Read => folder.try_lock_shared(),
+        FilesUse::Write => folder.try_lock(),
+    };
+    let notify = || observer.note(Note::FilesBusy { project });
+    let waited = wait_for_lock(&try_lock, COMMAND_LOCK_TIMEOUTS, &notify, observer);
+    match waited.map_err(PathError::when("lock", store))? {
+        LockOutcome::Locked => Ok(Some(FilesLock { _folder: folder })),
+        LockOutcome::Unsupported => Ok(None),
+        LockOutcome::Interrupted => Err(RefError::Interrupted),
+        // A large commit may hold the lock for longer; a hint then tells the user what to do.
+        LockOutcome::Busy => {
+            let waited_secs = COMMAND_LOCK_TIMEOUTS.total.as_secs();
+            Err(RefError::FilesBusy { project: project.to_owned(), waited_secs })
         }
     }
 }

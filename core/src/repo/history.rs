@@ -1,12 +1,12 @@
-//! A commit and all before it, newest first.
+//! Iterates over a commit and its ancestors, newest first.
 //!
-//! On one line of history a commit comes before its parents, whatever their
-//! times. Of several lines the newest commit comes first, so a wrong time moves
-//! a commit in the list; it never hides one.
+//! A commit always comes before its parents, whatever their times. Among parallel lines of history
+//! the newest commit comes first. A wrong clock can therefore move a commit in the list, but never
+//! hide one.
 //!
-//! Commits wait in a heap ordered by time, so reading the first twenty reads
-//! little more than twenty. Which ones were met is only kept once lines of
-//! history have come together: on a single line none can be met twice.
+//! Pending commits are kept in a heap ordered by time, so reading the first twenty commits reads
+//! little more than twenty. The set of visited commits is kept only once there are several lines of
+//! history: on a single line no commit can be reached twice.
 
 use std::{
     cmp::Ordering,
@@ -19,18 +19,18 @@ use crate::{
     store::{Store, StoreError},
 };
 
-/// Which parents to follow.
+/// Which parents of a commit to follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Parents {
     /// All of them.
     #[default]
     All,
-    /// The first of each commit only.
+    /// Only the first parent of each commit.
     First,
 }
 
 impl Parents {
-    /// Those of a commit that are followed.
+    /// Returns the parents of `commit` that are followed.
     pub fn of(self, commit: &Commit) -> &[CommitId] {
         match self {
             Self::All => &commit.parents,
@@ -39,70 +39,67 @@ impl Parents {
     }
 }
 
-/// Iterates over commits, newest first.
+/// An iterator over commits, newest first.
 #[derive(Debug)]
 pub struct History<'a> {
     store: &'a Store,
     parents: Parents,
-    waiting: BinaryHeap<Waiting>,
-    met: Option<HashSet<CommitId>>,
+    waiting: BinaryHeap<QueuedCommit>,
+    visited: Option<HashSet<CommitId>>,
     count: u64,
+    /// The error of reading a parent of the last commit. The iterator returns it after that commit,
+    /// and then ends.
+    failure: Option<StoreError>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct QueuedCommit {
     commit: Commit,
     id: CommitId,
-    /// Breaks ties of time: first come, first served.
+    /// Breaks ties of time: the commit that was added first comes first.
     number: u64,
 }
 
 impl<'a> History<'a> {
-    /// Starts at `starts`, whose commits are read at once.
+    /// Starts at the commits `starts`, and reads them immediately.
     ///
     /// # Errors
-    /// [`StoreError`] when one cannot be read.
+    /// [`StoreError`] if one of them cannot be read.
     pub fn new(
         store: &'a Store,
         starts: &[CommitId],
         parents: Parents,
     ) -> Result<Self, StoreError> {
-        let met = (starts.len() > 1).then(HashSet::new);
-        let mut history = Self { store, parents, waiting: BinaryHeap::new(), met, count: 0 };
+        let visited = (starts.len() > 1).then(HashSet::new);
+        let mut history =
+            Self { store, parents, waiting: BinaryHeap::new(), visited, count: 0, failure: None };
         starts.iter().try_for_each(|id| history.add(*id))?;
         Ok(history)
     }
 
     fn add(&mut self, id: CommitId) -> Result<(), StoreError> {
-        if self.met.as_mut().is_some_and(|met| !met.insert(id)) {
+        if self.visited.as_mut().is_some_and(|visited| !visited.insert(id)) {
             return Ok(());
         }
         let commit = self.store.commit(&id)?;
         self.count += 1;
-        self.waiting.push(Waiting { commit, id, number: self.count });
+        self.waiting.push(QueuedCommit { commit, id, number: self.count });
         Ok(())
     }
 
-    fn step(&mut self) -> Result<Option<(CommitId, Commit)>, StoreError> {
-        let Some((id, commit)) = self.pop() else { return Ok(None) };
-        let parents = self.parents;
-        self.follow(parents.of(&commit))?;
-        Ok(Some((id, commit)))
-    }
-
-    /// The newest commit that waits, for a caller who chooses which of its
-    /// parents to [follow](History::follow).
+    /// Removes and returns the newest pending commit. The caller then chooses which of its parents
+    /// to [follow](History::follow).
     pub fn pop(&mut self) -> Option<(CommitId, Commit)> {
-        self.waiting.pop().map(|Waiting { commit, id, .. }| (id, commit))
+        self.waiting.pop().map(|QueuedCommit { commit, id, .. }| (id, commit))
     }
 
-    /// Goes on with these parents of the commit that came last.
+    /// Adds these parents of the last commit to the pending commits.
     ///
     /// # Errors
-    /// [`StoreError`] when one cannot be read.
+    /// [`StoreError`] if one of them cannot be read.
     pub fn follow(&mut self, parents: &[CommitId]) -> Result<(), StoreError> {
-        if parents.len() > 1 && self.met.is_none() {
-            self.met = Some(HashSet::new());
+        if parents.len() > 1 && self.visited.is_none() {
+            self.visited = Some(HashSet::new());
         }
         parents.iter().try_for_each(|parent| self.add(*parent))
     }
@@ -112,31 +109,34 @@ impl Iterator for History<'_> {
     type Item = Result<(CommitId, Commit), StoreError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let step = self.step();
-        if step.is_err() {
+        if let Some(error) = self.failure.take() {
             self.waiting.clear();
+            return Some(Err(error));
         }
-        step.transpose()
+        let (id, commit) = self.pop()?;
+        let parents = self.parents;
+        self.failure = self.follow(parents.of(&commit)).err();
+        Some(Ok((id, commit)))
     }
 }
 
-impl Ord for Waiting {
+impl Ord for QueuedCommit {
     fn cmp(&self, other: &Self) -> Ordering {
         let by_time = self.commit.time.cmp(&other.commit.time);
         by_time.then_with(|| other.number.cmp(&self.number))
     }
 }
 
-impl PartialOrd for Waiting {
+impl PartialOrd for QueuedCommit {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Waiting {
+impl PartialEq for QueuedCommit {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Waiting {}
+impl Eq for QueuedCommit {}

@@ -1,58 +1,64 @@
-//! Making a store: under a lock, the settings last, so that nobody takes a half
-//! for a whole, and whoever comes next completes it.
+//! Creates a store. A lock keeps out other processes, and the settings are written last: a store
+//! without settings is unfinished, and the next `init` completes it.
 
-use std::{fs::Metadata, io, os::unix::fs::MetadataExt, path::Path};
+use std::{
+    ffi::OsStr,
+    io,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
+    path::Path,
+};
 
 use crate::{
     base::io::PathError,
-    disk::{Access, Disk, NewFile, output::folder_of},
+    disk::{CreateMode, Disk, NewFile, lock_wait::is_file_at, output::folder_of},
+    local::write::temporary_name,
     repo::{
         Repo, RepoError, base,
         config::{self, Config, edit::Edit, key::KeyPath, layer::Whose},
-        open::{FIRST_BRANCH, STORE_FOLDER, write_config},
-        ref_name::RefName,
+        open::{FIRST_BRANCH, STORE_FOLDER, check_links, write_config},
+        ref_name::{RefKind, RefName},
         refs::{Head, RefError, Refs, temporary},
     },
     store::Store,
 };
 
-/// Folders and files of a store beside its [`config::FILE`].
+/// Folders and files of a store, without its [`config::FILE`].
 const PARTS: [&str; 9] =
     ["objects", "refs", "logs", "index", "cache", "tmp", "HEAD", base::FILE, LOCK];
 
-/// The file that whoever makes or changes a store locks.
-const LOCK: &str = "lock";
+/// The lock file of a store. A process that creates or changes the store locks it.
+pub(super) const LOCK: &str = "lock";
 
-/// How often making one begins again because somebody who failed took it away.
+/// Attempts to create a store while other processes that failed remove the folder.
 const RETRIES: usize = 16;
 
-/// Setting of a store whose group may write to it.
+/// The setting that marks a store as writable by its group.
 const SHARED: &str = "shared";
 
 /// Who may use a new store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
-    /// Its owner alone: mode 0700, files 0600.
+    /// Only the owner: mode 0700, files 0600.
     #[default]
     Private,
-    /// Its owner and the group of its folder: mode 2770, files 0660. The
-    /// settings say so: a store can also be open to its group by mistake.
+    /// The owner and the group of the folder: mode 2770, files 0660. The settings record this
+    /// choice, because a store can also be open to its group by mistake.
     Group,
 }
 
 impl Repo {
-    /// Makes a store in `dir`, durably; does not open it. The folder may exist
-    /// if it is empty, or what making one there has left. Only its owner may
-    /// use it, whatever the umask is.
+    /// Creates a store in `dir`, durably, without opening it. The folder may exist if it is empty
+    /// or holds an unfinished store. Only the owner gets access, whatever the umask is.
     ///
     /// # Errors
-    /// [`RepoError::Exists`], [`RepoError::NotEmpty`], [`RepoError::Io`];
-    /// unless the folder was there, there is then nothing.
+    /// [`RepoError::Exists`], [`RepoError::NotEmpty`], [`RepoError::Io`], and the errors of
+    /// [`check_links`] for an unfinished store. If `dir` did not exist before, it is removed after
+    /// an error.
     pub fn init(dir: &Path, disk: &Disk, config: &Config) -> Result<(), RepoError> {
         Self::init_for(Sharing::Private, dir, disk, config)
     }
 
-    /// [`Repo::init`] for other users, too.
+    /// Creates a store like [`Repo::init`], for the users that `sharing` names.
     ///
     /// # Errors
     /// As [`Repo::init`].
@@ -62,13 +68,10 @@ impl Repo {
         disk: &Disk,
         config: &Config,
     ) -> Result<(), RepoError> {
-        let (text, access) = match sharing {
-            Sharing::Private => (config.to_text(), Access::PRIVATE),
-            Sharing::Group => {
-                let text = config.to_text();
-                let edit = Edit { text: &text, path: &dir.join(config::FILE), whose: Whose::Store };
-                (edit.set(&KeyPath::new([SHARED]), "true")?, Access::GROUP)
-            }
+        let text = settings_text(sharing, dir, config)?;
+        let access = match sharing {
+            Sharing::Private => CreateMode::PRIVATE,
+            Sharing::Group => CreateMode::GROUP,
         };
         let store_disk = disk.with_access(access);
         for _ in 0..RETRIES {
@@ -76,17 +79,20 @@ impl Repo {
                 return Err(taken(dir));
             }
             let was_there = dir.exists();
-            // What is in a folder without a lock is somebody else's; with one,
-            // it may be the work of another who makes a store now.
+            // Files in a folder without a lock file belong to something else. With a lock file,
+            // another process may be creating a store there.
             if was_there && !is_free(dir)? && !dir.join(LOCK).exists() {
                 return Err(taken(dir));
             }
             disk.create_folders(folder_of(dir))?;
             store_disk.create_folders(dir)?;
-            let Some(_lock) = lock(dir, &store_disk)? else { continue };
+            // Follows no link and waits for no pipe that an archive has in place of the lock.
+            let lock_disk = store_disk.in_store(dir).with_access(access);
+            let Some(_lock) = lock(dir, &lock_disk)? else { continue };
             if !is_free(dir)? {
                 return Err(taken(dir));
             }
+            check_links(dir)?;
             let made = build(dir, &store_disk, &text);
             if made.is_err() && !was_there {
                 let _ = fs_err::remove_dir_all(dir);
@@ -96,16 +102,15 @@ impl Repo {
         Err(taken(dir))
     }
 
-    /// Whether `dir` is what making a store there has left, or has made so
-    /// far, so that making it again completes it. An empty folder is that only
-    /// if it has the name of a store.
+    /// Returns true if `dir` holds an unfinished store, which creating it again completes. An empty
+    /// folder is an unfinished store only if it has the name of one.
     pub fn is_unfinished(dir: &Path) -> bool {
         let is_begun = dir.ends_with(STORE_FOLDER) || dir.join(LOCK).exists();
         is_begun && !dir.join(config::FILE).exists() && is_free(dir).unwrap_or(false)
     }
 }
 
-/// Why no store can be made in `dir`: one is there, or something else.
+/// Returns the error for a folder that holds a store or other files.
 fn taken(dir: &Path) -> RepoError {
     let dir = dir.to_owned();
     if dir.join(config::FILE).exists() {
@@ -115,14 +120,14 @@ fn taken(dir: &Path) -> RepoError {
     }
 }
 
-/// Makes the folders and files. The settings come last: without them it is no
+/// Creates the folders and files. The settings are written last: without them the folder is not a
 /// store.
 fn build(dir: &Path, disk: &Disk, text: &str) -> Result<(), RepoError> {
     disk.create_folders(dir)?;
     for part in ["refs/heads", "refs/tags"] {
         disk.create_folders(&dir.join(part))?;
     }
-    // Folders that existed before may be more open than a store is.
+    // Folders that existed before may have a mode that is too open.
     disk.apply_access(dir)?;
     for part in ["objects", "refs", "logs", "index", "cache", "tmp"] {
         disk.create_folders(&dir.join(part))?;
@@ -138,21 +143,85 @@ fn build(dir: &Path, disk: &Disk, text: &str) -> Result<(), RepoError> {
     Ok(write_config(dir, disk, text)?)
 }
 
-/// Waits for others who make a store here. `None` when they took it away.
-fn lock(dir: &Path, disk: &Disk) -> Result<Option<NewFile>, RepoError> {
+/// Returns the text of the settings of a new store.
+pub(super) fn settings_text(
+    sharing: Sharing,
+    dir: &Path,
+    config: &Config,
+) -> Result<String, RepoError> {
+    let text = config.to_text();
+    let edit = Edit { text: &text, path: &dir.join(config::FILE), whose: Whose::Store };
+    match sharing {
+        Sharing::Private => Ok(text),
+        Sharing::Group => Ok(edit.set(&KeyPath::new([SHARED]), "true")?),
+    }
+}
+
+/// Locks the store folder, waiting for other processes that create a store in it. Returns `None` if
+/// one of them removed the folder or the lock file.
+pub(super) fn lock(dir: &Path, disk: &Disk) -> Result<Option<NewFile>, RepoError> {
     let path = dir.join(LOCK);
     let file = match disk.append(&path) {
         Err(error) if error.is_not_found() => return Ok(None),
         file => file?,
     };
     file.file().lock().map_err(PathError::when("lock", &path))?;
-    let same = |a: &Metadata, b: &Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
-    let ours = file.file().metadata().map_err(PathError::when("stat", &path))?;
-    let is_ours = fs_err::metadata(&path).is_ok_and(|there| same(&there, &ours));
-    Ok(is_ours.then_some(file))
+    Ok(is_file_at(file.file(), &path)?.then_some(file))
 }
 
-/// Whether `dir` is empty, or what an interrupted [`Repo::init`] left.
+/// A store that [`Repo::init`] has just created, so that its creator can discard it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewStore {
+    device: u64,
+    inode: u64,
+}
+
+impl NewStore {
+    /// Remembers the store in `dir`.
+    ///
+    /// # Errors
+    /// [`RepoError::Io`] when the folder cannot be examined.
+    pub fn at(dir: &Path) -> Result<Self, RepoError> {
+        let meta = fs_err::symlink_metadata(dir).map_err(PathError::when("stat", dir))?;
+        Ok(Self { device: meta.dev(), inode: meta.ino() })
+    }
+
+    /// Removes the store in `dir`, unless another process has created or changed a branch, a tag or
+    /// `HEAD` in it, or another store has taken its place. Returns true if it was removed. A
+    /// concurrent commit or push either moves its ref first, and the store is kept, or it fails.
+    ///
+    /// # Errors
+    /// [`RepoError::Ref`] and [`RepoError::Io`]. The store is kept then.
+    pub fn discard(self, dir: &Path) -> Result<bool, RepoError> {
+        let disk = Disk::default();
+        let refs = Refs::new(dir, disk.clone());
+        // Checked before the lock as well: it would create a file in another folder.
+        if Self::at(dir)? != self {
+            return Ok(false);
+        }
+        let lock = refs.lock()?;
+        if Self::at(dir)? != self
+            || !refs.logged()?.is_empty()
+            || !refs.names(RefKind::Branch)?.is_empty()
+            || !refs.names(RefKind::Tag)?.is_empty()
+        {
+            return Ok(false);
+        }
+        // Renamed first: a process that waits for the lock must find no store then.
+        let gone = dir.with_file_name(OsStr::from_bytes(temporary_name().as_bytes()));
+        disk.replace(dir, &gone)?;
+        drop(lock);
+        // Another store may have taken the place after the check.
+        if Self::at(&gone)? != self {
+            disk.rename_new(&gone, dir)?;
+            return Ok(false);
+        }
+        fs_err::remove_dir_all(&gone).map_err(PathError::when("remove", &gone))?;
+        Ok(true)
+    }
+}
+
+/// Returns true if `dir` is empty, or holds only what an interrupted [`Repo::init`] left.
 fn is_free(dir: &Path) -> Result<bool, RepoError> {
     for entry in fs_err::read_dir(dir).map_err(PathError::when("list", dir))? {
         let name = entry.map_err(PathError::when("list", dir))?.file_name();
@@ -160,7 +229,7 @@ fn is_free(dir: &Path) -> Result<bool, RepoError> {
             return Ok(false);
         }
     }
-    // Objects and refs without settings belong to somebody.
+    // Objects or refs without settings belong to a damaged store, not to an unfinished one.
     for part in ["objects", "refs/heads", "refs/tags"] {
         match fs_err::read_dir(dir.join(part)) {
             Ok(mut entries) => {
@@ -178,13 +247,17 @@ fn is_free(dir: &Path) -> Result<bool, RepoError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        base::{id::CommitId, time::Time},
+        repo::{RefLogMessage, refs::wait_for_second_open},
+    };
 
     #[test]
     fn of_those_who_make_one_at_once_all_but_one_find_it() {
         for round in 0..200u64 {
             let project = tempfile::tempdir().unwrap();
             let dir = project.path().join(STORE_FOLDER);
-            // Some come while the first is at work, some just when it is done.
+            // Some threads start while the first one is at work, others just after it has finished.
             let make = |late| {
                 std::thread::sleep(std::time::Duration::from_micros(late * (500 + round * 7)));
                 Repo::init(&dir, &Disk::default(), &Config::default())
@@ -198,5 +271,46 @@ mod tests {
                 |made: &Result<_, _>| matches!(made, Ok(()) | Err(RepoError::Exists { .. }));
             assert!(made.iter().all(found), "{made:?}");
         }
+    }
+
+    fn commit_to(refs: &Refs) -> Result<(), RefError> {
+        let change = RefLogMessage { time: Time::now(), who: "ann", reason: "commit" };
+        let main = RefName::branch("main").unwrap();
+        refs.update(&main, None, Some(CommitId::of(b"x")), &change)
+    }
+
+    #[test]
+    fn a_new_store_is_discarded_only_while_it_has_no_refs() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join(STORE_FOLDER);
+        Repo::init(&dir, &Disk::default(), &Config::default()).unwrap();
+        let new = NewStore::at(&dir).unwrap();
+        let refs = Refs::new(&dir, Disk::default());
+        commit_to(&refs).unwrap();
+        assert!(!new.discard(&dir).unwrap());
+        assert!(dir.join(config::FILE).exists());
+    }
+
+    #[test]
+    fn a_commit_that_waits_while_a_new_store_is_discarded_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join(STORE_FOLDER);
+        Repo::init(&dir, &Disk::default(), &Config::default()).unwrap();
+        let (new, refs) = (NewStore::at(&dir).unwrap(), Refs::new(&dir, Disk::default()));
+        let held = refs.lock().unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| commit_to(&refs));
+            wait_for_second_open(&held);
+            // What `discard` does once it has the lock.
+            fs_err::rename(&dir, folder.path().join("gone")).unwrap();
+            drop(held);
+            assert!(waiting.join().unwrap().is_err());
+        });
+        assert!(!dir.exists());
+        // Another store in its place is not the new one.
+        Repo::init(&dir, &Disk::default(), &Config::default()).unwrap();
+        assert!(!new.discard(&dir).unwrap());
+        assert!(NewStore::at(&dir).unwrap().discard(&dir).unwrap());
+        assert_eq!(fs_err::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

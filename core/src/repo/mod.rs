@@ -1,31 +1,34 @@
-//! Layer 5: a repository: open it, move its refs, name its commits.
+//! Layer 5: repositories: opening them, moving their refs, naming their commits.
 //!
-//! | module        | what                                                   |
+//! | module        | purpose                                                |
 //! |---------------|--------------------------------------------------------|
 //! | [`base`]      | the commits that a project's files come from           |
 //! | [`config`]    | settings: `config.toml` of a store and of a user       |
 //! | [`files_lock`] | the lock on a project's files                         |
-//! | `make`        | make a store ([`Repo::init`])                          |
-//! | [`openness`]  | whether a store is more open than its files            |
-//! | [`ownership`] | which users can have made or changed a store           |
-//! | [`open`]      | open a store, find the one above a folder              |
+//! | `make`        | creates a store ([`Repo::init`])                       |
+//! | [`openness`]  | compares the mode of a store with those of its files   |
+//! | [`ownership`] | checks which users can have created or changed a store |
+//! | [`open`]      | opens a store; finds the store above a folder          |
 //! | [`ref_name`]  | names of branches and tags                             |
-//! | [`refs`]      | where they point; compare-and-swap                     |
-//! | [`ref_log`]   | where they pointed before                              |
-//! | [`scope`]     | the paths that a partial clone brought                 |
-//! | [`spec`]      | `HEAD~2`, a prefix, `latest@2026-11-01` → one commit    |
-//! | [`path`]      | `REV:PATH` → one entry, through split trees            |
-//! | [`past`]      | why a walk through history ended early                 |
-//! | [`history`]   | a commit and all before it, newest first               |
-//! | [`changed`]   | what one snapshot has that others have not             |
-//! | [`undo`]      | which change of a ref can be taken back, or made again |
+//! | [`refs`]      | reads refs; moves them by compare-and-swap             |
+//! | [`ref_log`]   | the log of each ref: its earlier values                |
+//! | [`scope`]     | the paths that a partial clone fetched                 |
+//! | [`spec`]      | resolves `HEAD~2`, an id prefix, `latest@2026-11-01`   |
+//! | [`path`]      | resolves `REV:PATH` to an entry, through split trees   |
+//! | [`past`]      | errors of a walk through history                       |
+//! | [`mend`]      | rewrites lost settings and a lost `HEAD`               |
+//! | [`history`]   | iterates over a commit and its ancestors, newest first |
+//! | [`changed`]   | entries of a snapshot that other snapshots lack        |
+//! | [`undo`]      | finds the ref change to take back or to make again     |
 
 pub mod base;
 pub mod changed;
 pub mod config;
 pub mod files_lock;
 pub mod history;
+mod lost;
 mod make;
+pub mod mend;
 pub mod open;
 pub mod openness;
 pub mod ownership;
@@ -40,11 +43,11 @@ pub mod undo;
 
 pub use self::{
     config::Config,
-    make::Sharing,
+    make::{NewStore, Sharing},
     open::{Repo, RepoError},
     past::PastError,
     ref_name::{Pointer, RefName},
-    refs::{Change, Head, RefError, Refs},
+    refs::{Head, RefError, RefLogMessage, Refs},
     spec::SpecError,
     undo::UndoError,
 };

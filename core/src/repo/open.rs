@@ -1,4 +1,4 @@
-//! Opening a store, and finding the one above a folder.
+//! Opens a store, and finds the store that a folder belongs to.
 
 use std::{
     io,
@@ -8,23 +8,24 @@ use std::{
 
 use crate::{
     base::{io::PathError, kind::ErrorKind, observe::Observer},
-    disk::{Disk, inside},
+    disk::{Disk, symlink_guard},
     format::outline,
     repo::{
         config::{
-            self, Config, ConfigError, ConfigFile, Settings,
+            self, Config, ConfigError, ConfigFile, SettingLayers,
             file::{self, FileError},
             layer::Whose,
         },
-        refs::{RefError, Refs, temporary},
+        mend::says_nothing,
+        refs::{Lock, RefError, Refs, temporary},
     },
-    store::{Distant, Store, StoreError},
+    store::{RemoteFrames, Store, StoreError},
 };
 
 pub use crate::local::store_folder::STORE_FOLDER;
-use crate::local::store_folder::ends_search;
+use crate::local::store_folder::{ends_search, objects_in_store};
 
-/// Branch that `HEAD` names in a new store.
+/// The branch that `HEAD` names in a new store.
 pub const FIRST_BRANCH: &str = "main";
 
 /// An open store with its settings and refs.
@@ -38,67 +39,88 @@ pub struct Repo {
     is_absent: bool,
 }
 
-/// Why a store could not be made or opened.
+/// Why a store could not be created or opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RepoError {
-    /// There is nothing at this path.
+    /// The path does not exist.
     #[error("there is no store at {}", dir.display())]
     NoStore {
-        /// Where it was looked for.
+        /// The path where the store was expected.
         dir: PathBuf,
     },
-    /// There is something else.
+    /// The path exists, but is not a store.
     #[error("{} is not a store", dir.display())]
     NotAStore {
-        /// What was taken for one.
+        /// The path that was opened as a store.
         dir: PathBuf,
     },
-    /// It is laid out as a remote is.
-    #[error("{} is a remote, not a store that is committed to", dir.display())]
+    /// The store has commits or refs, but its settings file is missing or empty.
+    #[error("{} is damaged: its settings file {} is missing", dir.display(), config::FILE)]
+    SettingsLost {
+        /// The store folder.
+        dir: PathBuf,
+    },
+    /// The store has settings, but no folder of objects.
+    #[error("{} has no folder `objects`: it is damaged, or not a store", dir.display())]
+    ObjectsLost {
+        /// The store folder.
+        dir: PathBuf,
+    },
+    /// The store has the layout of a remote.
+    #[error("{} is a remote; it does not accept commits", dir.display())]
     Remote {
         /// The folder of the remote.
         dir: PathBuf,
     },
-    /// A part of it is a symbolic link, which leads elsewhere.
-    #[error("{} is a symbolic link, and snap follows none inside a store", path.display())]
+    /// A part of the store is a symbolic link, which may lead outside it.
+    #[error("{} is a symbolic link; snap does not follow links inside a store", path.display())]
     Link {
-        /// The part.
+        /// The link.
         path: PathBuf,
     },
-    /// A store is already there.
+    /// The packs of the store lie in a store, which may be another one.
+    #[error("{} leads to {}, which is part of a store", objects.display(), target.display())]
+    ObjectsInStore {
+        /// The link in the store that was opened.
+        objects: PathBuf,
+        /// The folder that the link leads to.
+        target: PathBuf,
+    },
+    /// A store already exists in the folder.
     #[error("there is already a store at {}", dir.display())]
     Exists {
-        /// Where.
+        /// The store folder.
         dir: PathBuf,
     },
-    /// The folder holds something else.
+    /// The folder contains other files.
     #[error("{} is not empty", dir.display())]
     NotEmpty {
-        /// Which.
+        /// The folder for the new store.
         dir: PathBuf,
     },
-    /// Its configuration is unusable, or that of a newer version.
+    /// The settings are invalid, or were written by a newer version.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// A ref is damaged or cannot be read.
     #[error(transparent)]
     Ref(#[from] RefError),
-    /// Objects cannot be read.
+    /// The objects cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The disk failed.
+    /// A file operation failed.
     #[error(transparent)]
     Io(#[from] PathError),
 }
 
 impl RepoError {
-    /// What a caller can do about it.
+    /// Returns the kind of the error, from which a caller decides what to do.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::NoStore { .. } | Self::NotAStore { .. } => ErrorKind::NotFound,
+            Self::SettingsLost { .. } | Self::ObjectsLost { .. } => ErrorKind::Damaged,
             Self::Remote { .. } => ErrorKind::Invalid,
-            Self::Link { .. } => ErrorKind::Denied,
+            Self::Link { .. } | Self::ObjectsInStore { .. } => ErrorKind::Denied,
             Self::Exists { .. } | Self::NotEmpty { .. } => ErrorKind::Exists,
             Self::Config(error) => error.kind(),
             Self::Ref(error) => error.kind(),
@@ -106,60 +128,108 @@ impl RepoError {
             Self::Io(error) => error.kind(),
         }
     }
+
+    /// Returns true if the settings are lost or damaged. Settings of a newer version are neither.
+    pub fn is_of_settings(&self) -> bool {
+        match self {
+            Self::SettingsLost { .. } => true,
+            Self::Config(error) => !matches!(error, ConfigError::Newer { .. }),
+            _ => false,
+        }
+    }
 }
 
 impl Repo {
-    /// Opens the store in `dir`. Nothing is written unless the index has to be
-    /// rebuilt, so a read-only medium will do.
+    /// Opens the store in `dir`. Writes nothing unless the index has to be rebuilt, so a read-only
+    /// file system is enough.
     ///
     /// # Errors
-    /// [`RepoError`] says whether there is none, something else, a newer one,
-    /// or a damaged one.
+    /// [`RepoError`] tells apart a missing store, a path that is not a store, a store of a newer
+    /// version, and a damaged store.
     pub fn open(dir: &Path, disk: Disk, observer: &dyn Observer) -> Result<Self, RepoError> {
         let config = read_config(dir)?;
-        inside::check_parts(dir).map_err(|PathError { path, .. }| RepoError::Link { path })?;
+        Self::open_checking(|refs| refs.head().map(drop), dir, config, (disk, observer))
+    }
+
+    /// Opens the store in `dir`, even if `HEAD` is lost or damaged.
+    ///
+    /// # Errors
+    /// As [`Repo::open`].
+    pub fn open_without_head(
+        dir: &Path,
+        disk: Disk,
+        observer: &dyn Observer,
+    ) -> Result<Self, RepoError> {
+        Self::open_checking(|_| Ok(()), dir, read_config(dir)?, (disk, observer))
+    }
+
+    /// Opens the store in `dir`, even if `HEAD` or the settings are lost or damaged. Lost settings
+    /// are replaced in memory by the built-in ones. A server opens stores in this way and reports
+    /// the damage to its clients; [`Repo::mend_settings`] writes the settings to disk again.
+    ///
+    /// # Errors
+    /// As [`Repo::open`].
+    pub fn open_without_settings(
+        dir: &Path,
+        disk: Disk,
+        observer: &dyn Observer,
+    ) -> Result<Self, RepoError> {
+        let config = match read_config(dir) {
+            Err(error) if error.is_of_settings() => Config::default(),
+            config => config?,
+        };
+        Self::open_checking(|_| Ok(()), dir, config, (disk, observer))
+    }
+
+    fn open_checking(
+        check: impl FnOnce(&Refs) -> Result<(), RefError>,
+        dir: &Path,
+        config: Config,
+        (disk, observer): (Disk, &dyn Observer),
+    ) -> Result<Self, RepoError> {
+        check_links(dir)?;
         let disk = disk.in_store(dir);
         let refs = Refs::new(dir, disk.clone());
-        refs.head()?;
+        check(&refs)?;
         let store = Store::open(dir, disk.clone(), observer)?;
         Ok(Self { store, config, refs, dir: dir.to_owned(), disk, is_absent: false })
     }
 
-    /// A store that is not made yet: it holds nothing, and nothing can be
-    /// written to it. For asking what a first commit would come to.
+    /// Returns an empty placeholder for a store that does not exist yet. It cannot be written to.
+    /// A dry run of a first commit uses it.
     pub fn absent(dir: &Path, disk: Disk, config: Config) -> Self {
-        let store = Store::absent(dir, disk.clone());
+        let store = Store::empty(dir, disk.clone());
         let refs = Refs::new(dir, disk.clone());
         Self { store, config, refs, dir: dir.to_owned(), disk, is_absent: true }
     }
 
-    /// A store whose parts come from different places: one that lies elsewhere
-    /// and is read without a copy.
+    /// Builds a repository from parts of different origin: for a remote store that is read without
+    /// a local copy.
     pub fn of_parts(store: Store, config: Config, refs: Refs) -> Self {
         let (dir, disk) = (store.dir().to_owned(), store.disk().clone());
         Self { store, config, refs, dir, disk, is_absent: false }
     }
 
-    /// Whether it is not made yet.
+    /// Returns true if the store does not exist yet (see [`Repo::absent`]).
     pub fn is_absent(&self) -> bool {
         self.is_absent
     }
 
-    /// With other settings than those of the store's file alone: those that
-    /// it, its user and the environment amount to.
+    /// Replaces the settings read from the store's own file by the merged settings of the store,
+    /// the user and the environment.
     #[must_use]
     pub fn with_config(self, config: Config) -> Self {
         Self { config, ..self }
     }
 
-    /// With frames that are not here taken from `distant`.
+    /// Fetches frames that are missing locally from `distant`.
     #[must_use]
-    pub fn with_distant(self, distant: Arc<dyn Distant>) -> Self {
-        Self { store: self.store.with_distant(distant), ..self }
+    pub fn with_distant(self, distant: Arc<dyn RemoteFrames>) -> Self {
+        Self { store: self.store.with_remote_frames(distant), ..self }
     }
 
-    /// Opens the store in `dir` for a quick look: nothing is written, even if
-    /// the index is missing or damaged; what it does not know is not found.
+    /// Opens the store in `dir` for a quick look. Writes nothing, even if the index is missing or
+    /// damaged: objects that the index does not list are then not found.
     ///
     /// # Errors
     /// As [`Repo::open`].
@@ -167,14 +237,14 @@ impl Repo {
         let config = read_config(dir)?;
         let disk = Disk::default().in_store(dir);
         let refs = Refs::new(dir, disk.clone());
-        let store = Store::open_as_it_is(dir, disk.clone())?;
+        let store = Store::open_read_only(dir, disk.clone())?;
         Ok(Self { store, config, refs, dir: dir.to_owned(), disk, is_absent: false })
     }
 
-    /// The store folder that belongs to `start`: `.snap` in it or in the
-    /// nearest folder above, short of the first of `ceilings`. A folder of that
-    /// name that surely holds something else is passed over; one that may be a
-    /// damaged store is not. Paths are absolute and compared as they are.
+    /// Returns the store folder that `start` belongs to: `.snap` in `start` or in the nearest
+    /// folder above it. The search stops before the first folder of `ceilings`. A `.snap` that is
+    /// certainly not a store is skipped; one that may be a damaged store ends the search. Paths
+    /// must be absolute; they are compared byte by byte.
     pub fn find(start: &Path, ceilings: &[PathBuf]) -> Option<PathBuf> {
         let found = |folder: &Path| {
             let store = folder.join(STORE_FOLDER);
@@ -185,57 +255,70 @@ impl Repo {
         std::iter::once(start).chain(above).find_map(found)
     }
 
-    /// The objects.
+    /// Returns the object store.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// The settings.
+    /// Returns the settings in effect.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Branches, tags and `HEAD`.
+    /// Returns the branches, the tags and `HEAD`.
     pub fn refs(&self) -> &Refs {
         &self.refs
     }
 
-    /// The store folder.
+    /// Returns the store folder.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// What changes files.
+    /// Returns the handle through which files of this store are changed.
     pub fn disk(&self) -> &Disk {
         &self.disk
     }
 
-    /// The folder whose `.snap` this is; `None` for a bare store.
+    /// Returns the project folder, whose `.snap` this store is; `None` for a bare store.
     pub fn project(&self) -> Option<&Path> {
         let parent = self.dir.parent().filter(|_| self.dir.ends_with(STORE_FOLDER))?;
         Some(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
     }
 }
 
+/// Checks that no part of the store in `dir` is a link. Only `objects` may be one, and it must
+/// not lead into a store.
+///
+/// # Errors
+/// [`RepoError::Link`] and [`RepoError::ObjectsInStore`].
+pub fn check_links(dir: &Path) -> Result<(), RepoError> {
+    symlink_guard::check_parts(dir).map_err(|PathError { path, .. }| RepoError::Link { path })?;
+    match objects_in_store(dir) {
+        Some(target) => Err(RepoError::ObjectsInStore { objects: dir.join("objects"), target }),
+        None => Ok(()),
+    }
+}
+
 /// How the folder of a store is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
-    /// As `init` makes it: each pack in `objects/` counts.
+pub enum StoreLayout {
+    /// The layout that `init` creates: each pack in `objects/` is part of the store.
     Local,
-    /// As `push` makes it in a folder: a pack counts once a file in `index/`
-    /// has its outline.
+    /// The layout that `push` creates in a folder: a pack is part of the store once a file in
+    /// `index/` holds its outline.
     Remote,
 }
 
-impl Layout {
-    /// The layout of the store in `dir`, by a look at the names of its parts.
-    /// What says nothing of itself, such as an empty folder, is local.
+impl StoreLayout {
+    /// Determines the layout of the store in `dir` from the names of its parts. A folder without a
+    /// sign of either layout, such as an empty one, is local.
     pub fn of(dir: &Path) -> Self {
         let has = |name: &str| dir.join(name).exists();
         if !has("refs") || ["lock", "cache", "logs"].into_iter().any(has) {
             return Self::Local;
         }
-        // Segments, which a copy of a local store may have, end otherwise.
+        // A copy of a local store may have segments, whose names end differently.
         let is_outlines = |name: &str| {
             let name = name.trim_end_matches(".part").trim_end_matches(".group");
             name.parse::<outline::Name>().is_ok()
@@ -248,34 +331,50 @@ impl Layout {
     }
 }
 
-/// Fails if the folder of a store is one that `push` made: no commits may be
-/// added to it, since whoever reads it would not learn of their packs.
+/// Fails if `push` created the store in `dir`. A commit must not be added to such a store: its
+/// readers would not find the new packs.
 ///
 /// # Errors
 /// [`RepoError::Remote`].
 pub fn refuse_remote(dir: &Path) -> Result<(), RepoError> {
-    match Layout::of(dir) {
-        Layout::Local => Ok(()),
-        Layout::Remote => Err(RepoError::Remote { dir: dir.to_owned() }),
+    match StoreLayout::of(dir) {
+        StoreLayout::Local => Ok(()),
+        StoreLayout::Remote => Err(RepoError::Remote { dir: dir.to_owned() }),
     }
 }
 
 /// Reads and checks the settings of the store in `dir`, without opening it.
 ///
 /// # Errors
-/// [`RepoError::NoStore`], [`RepoError::NotAStore`], [`RepoError::Config`],
-/// [`RepoError::Io`].
+/// [`RepoError::NoStore`], [`RepoError::NotAStore`], [`RepoError::SettingsLost`],
+/// [`RepoError::ObjectsLost`], [`RepoError::Config`], [`RepoError::Io`].
 pub fn read_config(dir: &Path) -> Result<Config, RepoError> {
-    Ok(Settings::default().with_store(read_config_file(dir)?.layer).config()?)
+    Ok(SettingLayers::default().with_store(read_config_file(dir)?.layer).config()?)
 }
 
-/// [`read_config`], with the text, where each value stands, and whose it is.
+/// Reads the settings like [`read_config`]. Also returns their text, the position of each value,
+/// and who owns the file.
 ///
 /// # Errors
-/// As [`read_config`], but values are not yet checked against each other.
+/// As [`read_config`], but the values are not yet checked against each other.
 pub fn read_config_file(dir: &Path) -> Result<ConfigFile, RepoError> {
     let path = dir.join(config::FILE);
-    ConfigFile::read(&path, Whose::Store).map_err(|error| match error {
+    let read = ConfigFile::read(&path, Whose::Store);
+    if read.as_ref().map_or(true, |file| says_nothing(file.text.as_bytes()))
+        && Repo::has_lost_settings(dir)
+    {
+        return Err(RepoError::SettingsLost { dir: dir.to_owned() });
+    }
+    // A commit saves a folder named `.snap` without objects like any other folder. An archive may
+    // contain such a folder, with hooks that its author chose, so it must not be opened.
+    if read.is_ok() && !dir.join("objects").exists() {
+        return Err(RepoError::ObjectsLost { dir: dir.to_owned() });
+    }
+    read.map_err(|error| match error {
+        // The cause may be a disk error or a crash, as well as a typing error of the user.
+        FileError::Config(ConfigError::Syntax { path, line, message }) => {
+            ConfigError::Damaged { path, line, message }.into()
+        }
         FileError::Config(error) => error.into(),
         FileError::Io(_) if !dir.exists() => RepoError::NoStore { dir: dir.to_owned() },
         FileError::Io(error)
@@ -290,7 +389,24 @@ pub fn read_config_file(dir: &Path) -> Result<ConfigFile, RepoError> {
     })
 }
 
-/// Writes the settings of the store in `dir` in place of those it has.
+/// The lock on a store's settings, released on drop.
+pub struct ConfigLock {
+    _lock: Lock,
+}
+
+/// Locks the settings of the store in `dir` for a read-modify-write. This is the same short lock
+/// that guards the refs, because a change of a ref may write the settings too. While it is held,
+/// this process must not change a ref.
+///
+/// # Errors
+/// [`RefError`] if the store cannot be written, or if another process holds the lock for too long.
+pub fn lock_config(dir: &Path) -> Result<ConfigLock, RefError> {
+    let refs = Refs::new(dir, Disk::default().in_store(dir));
+    Ok(ConfigLock { _lock: refs.lock()? })
+}
+
+/// Replaces the settings of the store in `dir`. A caller that changes existing settings must take
+/// [`lock_config`] before it reads them.
 ///
 /// # Errors
 /// [`PathError`] of the first step that failed.

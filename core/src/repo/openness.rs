@@ -11,20 +11,20 @@ use std::{
 
 use crate::repo::open::STORE_FOLDER;
 
-/// Entries of the project folder that are compared at most.
+/// Limit on the entries of the project folder that are compared.
 const COMPARED: usize = 10_000;
 
-/// Users to whom a store is more open than a file.
+/// A class of users who can read the store, but not some file committed to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Users {
     /// Members of the group of the store.
     Group,
-    /// All others.
+    /// All users outside that group.
     Others,
 }
 
 impl Users {
-    /// Each class of users, and the number of its lowest bit in a mode.
+    /// Each class of users, with the shift of its three bits in a mode.
     const ALL: [(Self, u32); 2] = [(Self::Others, 0), (Self::Group, 3)];
 }
 
@@ -39,9 +39,8 @@ pub struct Exposed {
     pub store_mode: u32,
 }
 
-/// The first file or folder of `project` that is less open than the store in
-/// `dir`. Only the folder itself and its entries are compared, without those
-/// in folders below. What cannot be examined is passed over.
+/// Returns the first file or folder of `project` that is less open than the store in `dir`.
+/// Compares only the project folder and its direct entries. Skips entries that cannot be examined.
 pub fn exposed(dir: &Path, project: &Path) -> Option<Exposed> {
     let store = fs_err::metadata(dir).ok()?;
     let objects = fs_err::metadata(dir.join("objects")).ok()?;
@@ -52,7 +51,7 @@ pub fn exposed(dir: &Path, project: &Path) -> Option<Exposed> {
     let of = |path: PathBuf, meta: &Metadata| {
         let needed = if meta.is_dir() { 1 } else { 4 };
         let (users, _) = Users::ALL.into_iter().find(|(users, shift)| {
-            // The groups of the store and of the file have different members.
+            // If the groups of the store and of the file differ, they have different members.
             let is_comparable = *users == Users::Others || meta.gid() == store.gid();
             is_comparable && reaches(*shift) && meta.mode() >> shift & needed == 0
         })?;
@@ -86,7 +85,7 @@ mod tests {
         let mode = |path: &Path, mode| {
             fs_err::set_permissions(path, Permissions::from_mode(mode)).unwrap();
         };
-        // (project, store, objects, file, whose name is given)
+        // (project, store, objects, file, reported file)
         let cases = [
             (0o755, 0o755, 0o755, 0o644, None),
             (0o755, 0o755, 0o755, 0o640, Some((&file, Users::Others))),

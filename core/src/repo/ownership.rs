@@ -1,10 +1,9 @@
-//! Which users can have made or changed a store.
+//! Checks which users can have created or changed a store.
 //!
-//! A command that looks for the store above a folder may find one that another
-//! user put there, in `/tmp` or in a shared project. Such a store could read
-//! the files that are committed to it. This module says whether only trusted
-//! users can have put the store where it is; the caller says who is trusted.
-//!
+//! A command that looks for the store above a folder may find one that another user put there, for
+//! example in `/tmp` or in a shared project. That user could then read the files that are committed
+//! to it. This module checks that only trusted users can have put the store there; the caller
+//! decides who is trusted.
 //! | checked            | must be                                                        |
 //! |--------------------|----------------------------------------------------------------|
 //! | the store folder   | owned by a trusted user, not writable by every user            |
@@ -35,22 +34,22 @@ use crate::{
     },
 };
 
-/// Bits of a mode: the group may write.
+/// Mode bit: the group may write.
 const GROUP_WRITE: u32 = 0o020;
 
-/// Bits of a mode: the group may reach what is in the folder.
+/// Mode bit: the group may enter the folder.
 const GROUP_SEARCH: u32 = 0o010;
 
-/// Bits of a mode: users outside the group may write.
+/// Mode bit: users outside the group may write.
 const OTHERS_WRITE: u32 = 0o002;
 
-/// Bits of a mode: users outside the group may reach what is in the folder.
+/// Mode bit: users outside the group may enter the folder.
 const OTHERS_SEARCH: u32 = 0o001;
 
-/// Bit of a mode: only the owner of a file may rename or remove it.
+/// Mode bit of a folder: only the owner of a file may rename or remove it.
 const STICKY: u32 = 0o1000;
 
-/// Parts of a store, `config.toml` excepted. A part may be missing.
+/// Parts of a store, without `config.toml`. A part may be missing.
 const PARTS: [&str; 14] = [
     "objects",
     "partial",
@@ -68,30 +67,29 @@ const PARTS: [&str; 14] = [
     "lock",
 ];
 
-/// User that stands for all users that a container or a share does not know.
+/// The uid that a container or a network share shows for all users that it does not know.
 pub const OVERFLOW_UID: u32 = 65_534;
 
 /// Why a store may have been put there, or changed, by an untrusted user.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Distrust {
-    /// Another user owns it or one of its parts.
+    /// Another user owns the store or one of its parts.
     #[error("{} belongs to {}", path.display(), user(*uid))]
     Owner {
         /// The store or the part.
         path: PathBuf,
-        /// Its owner.
         uid: u32,
     },
-    /// Every user may write to it.
+    /// Every user may write to the path.
     #[error("every user may write to {} (mode {mode:04o})", path.display())]
     World {
         /// The store, a part, or the folder above.
         path: PathBuf,
-        /// Its mode.
+        /// Permission bits of `path`.
         mode: u32,
     },
-    /// Its group may write to it, and nothing says that this is wanted.
+    /// The group may write to the store, and `shared` is not set.
     #[error(
         "the group with id {gid} may write to {} (mode {mode:04o}), and the store was not made \
          with `snap init --shared`",
@@ -100,12 +98,12 @@ pub enum Distrust {
     Group {
         /// The store or a part.
         path: PathBuf,
-        /// Its mode.
+        /// Permission bits of `path`.
         mode: u32,
-        /// The group.
+        /// The gid of `path`.
         gid: u32,
     },
-    /// It cannot be examined.
+    /// The path cannot be examined.
     #[error(transparent)]
     Io(#[from] PathError),
 }
@@ -117,8 +115,8 @@ fn user(uid: u32) -> String {
     }
 }
 
-/// Checks that only users of `trusted` can have put the store in `dir`, or
-/// changed it. A folder that is not a store yet is checked, too.
+/// Checks that only the users in `trusted` can have put the store in `dir` or changed it. Also
+/// checks a folder that is not a store yet.
 ///
 /// # Errors
 /// [`Distrust`] names the first path that an untrusted user may have changed.
@@ -137,7 +135,8 @@ pub fn check(dir: &Path, trusted: &[u32]) -> Result<(), Distrust> {
         check_above(&real)?;
     }
     check_world(dir, &store)?;
-    // A path with the owner of each link on the way to it checked.
+    // Returns the metadata of a path; with `is_owned`, also checks the owner of the path and of the
+    // target of a link.
     let examine = |path: &Path, is_owned: bool| -> Result<Option<Metadata>, Distrust> {
         let Some(meta) = look_if_there(path, Follow::No)? else { return Ok(None) };
         if is_owned {
@@ -168,9 +167,10 @@ pub fn check(dir: &Path, trusted: &[u32]) -> Result<(), Distrust> {
     }
     for part in PARTS {
         let path = dir.join(part);
-        // Members of the group replace parts of a shared store.
+        // In a shared store, members of the group replace its parts, so these may have other
+        // owners.
         let Some(meta) = examine(&path, !is_shared)? else { continue };
-        // Users who may not search the store folder cannot reach its parts.
+        // Users who cannot enter the store folder cannot reach its parts.
         if store.mode() & OTHERS_SEARCH != 0 {
             check_world(&path, &meta)?;
         }
@@ -181,8 +181,7 @@ pub fn check(dir: &Path, trusted: &[u32]) -> Result<(), Distrust> {
     Ok(())
 }
 
-/// Whether the settings of the store say that its group may write to it.
-/// Unreadable settings say nothing.
+/// Returns true if the settings of the store set `shared`. Unreadable settings do not.
 fn is_shared(dir: &Path) -> bool {
     let file = read_config_file(dir).ok().filter(|file| !file.is_link);
     let shared = KeyPath::new(["shared"]);
@@ -210,7 +209,7 @@ fn check_group(path: &Path, meta: &Metadata) -> Result<(), Distrust> {
     }
 }
 
-/// Whether the target of a link is examined, or the link.
+/// Whether to examine a link or its target.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Follow {
     Yes,
@@ -225,7 +224,7 @@ fn look(path: &Path, follow: Follow) -> Result<Metadata, PathError> {
     meta.map_err(PathError::when("look at", path))
 }
 
-/// [`look`]; `None` where nothing is there.
+/// Calls [`look`]; returns `None` if the path does not exist.
 fn look_if_there(path: &Path, follow: Follow) -> Result<Option<Metadata>, PathError> {
     match look(path, follow) {
         Err(error) if error.source.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -1,7 +1,8 @@
-//! Why a walk through history ended early.
+//! Errors of a walk through history.
 
 use crate::{
     base::{id::CommitId, kind::ErrorKind, limits},
+    local::pattern::PatternCost,
     store::StoreError,
 };
 
@@ -12,11 +13,10 @@ pub enum PastError {
     /// A tree cannot be read.
     #[error("cannot read `{path}` in commit {commit:.12}")]
     Tree {
-        /// The folder, or the file whose content is missing; `/` is the top.
+        /// The folder, or the file whose content is missing; `/` is the root.
         path: String,
-        /// A commit that has it.
+        /// A commit that contains it.
         commit: CommitId,
-        /// Why.
         source: Box<StoreError>,
     },
     /// Folders are nested deeper than [`limits::DEPTH`].
@@ -24,63 +24,68 @@ pub enum PastError {
     TooDeep {
         /// The folder that is too deep.
         path: String,
-        /// A commit that has it.
+        /// A commit that contains it.
         commit: CommitId,
     },
-    /// A pattern that is none.
+    /// A pattern is invalid.
     #[error("`{pattern}` is not a valid pattern")]
     Pattern {
-        /// The pattern.
+        /// The start of the pattern as the user wrote it.
         pattern: String,
-        /// What is wrong with it.
         source: PatternProblem,
     },
-    /// No commit of the history has any of these paths.
-    #[error("no commit here has `{}`", paths.join("`, `"))]
+    /// No commit of the history contains any of these paths.
+    #[error("no commit contains `{}`", paths.join("`, `"))]
     NoSuchPath {
-        /// The paths.
+        /// The paths that the user named.
         paths: Vec<String>,
     },
-    /// A path climbs.
+    /// A path contains `..`.
     #[error("`{path}` contains `..`")]
     Climbs {
         /// The whole path.
         path: String,
     },
-    /// A commit cannot be read, or the index.
+    /// A commit or the index cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The user asked to stop.
+    /// The user cancelled the command.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// What is wrong with a pattern.
+/// Why a pattern is invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PatternProblem {
-    /// The text of a glob breaks a rule.
+    /// The glob has a syntax error.
     #[error(transparent)]
     Glob(#[from] globset::Error),
-    /// A glob is text.
-    #[error("it is not UTF-8, which only a name without * ? [ {{ \\ may be")]
+    /// The glob is not UTF-8.
+    #[error("it is not UTF-8, which is only allowed in a name without * ? [ {{ \\")]
     NotText,
-    /// Nothing to look for.
-    #[error("it names nothing")]
+    /// The pattern is empty.
+    #[error("it is empty")]
     Empty,
-    /// More parts than can be looked for at once.
+    /// The pattern has more components than one search supports.
     #[error("it has more than {limit} parts")]
     TooLong {
-        /// The most there may be.
+        /// Maximum number of components.
         limit: usize,
     },
-    /// A part that no path in a snapshot has.
+    /// The pattern has too many bytes or wildcards.
+    #[error(transparent)]
+    Cost(#[from] PatternCost),
+    /// The braces of the pattern are nested deeper than [`limits::PATTERN_BRACES`].
+    #[error("its braces are nested deeper than {} levels", limits::PATTERN_BRACES)]
+    Braces,
+    /// The pattern contains `..`, which no path in a snapshot does.
     #[error("it contains `..`")]
     Climbs,
 }
 
 impl PastError {
-    /// What a caller can do about it.
+    /// Returns the kind of the error, from which a caller decides what to do.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Tree { source, .. } => source.kind(),
@@ -92,13 +97,16 @@ impl PastError {
         }
     }
 
-    /// A closure for `map_err` that says where a tree could not be read.
+    /// Returns a closure for `map_err` that adds the path and the commit.
     pub fn at(path: &[u8], commit: CommitId) -> impl FnOnce(StoreError) -> Self {
-        move |error| Self::Tree { path: shown(path), commit, source: Box::new(error) }
+        move |error| match error {
+            StoreError::TooDeep { .. } => Self::TooDeep { path: shown(path), commit },
+            source => Self::Tree { path: shown(path), commit, source: Box::new(source) },
+        }
     }
 }
 
-/// A path for a message.
+/// Formats a path for a message.
 pub(crate) fn shown(path: &[u8]) -> String {
     if path.is_empty() { "/".to_owned() } else { String::from_utf8_lossy(path).into_owned() }
 }

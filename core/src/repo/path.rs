@@ -1,50 +1,50 @@
-//! A path in a snapshot → the entry it names, through split directories.
+//! Resolves a path in a snapshot to its entry, through split directories.
 
 use crate::{
-    base::{id::TreeId, kind::ErrorKind, limits},
-    format::tree::{Entry, Kind, Node},
-    store::{Store, StoreError},
+    base::{id::TreeId, kind::ErrorKind},
+    format::tree::{Entry, EntryKind},
+    store::{Prefetch, Store, StoreError, TreeCursor, TreeItem},
 };
 
-/// What a path names.
+/// The result of resolving a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum ResolvedPath {
     /// The root folder itself.
     Root(TreeId),
-    /// Something in it.
+    /// An entry below the root.
     Entry(Entry),
 }
 
-impl Found {
-    /// The folder's tree, if it is a folder.
+impl ResolvedPath {
+    /// Returns the tree id if this is a folder.
     pub fn tree(&self) -> Option<TreeId> {
         match self {
             Self::Root(id) => Some(*id),
-            Self::Entry(Entry { kind: Kind::Folder { id }, .. }) => Some(*id),
+            Self::Entry(Entry { kind: EntryKind::Folder { id }, .. }) => Some(*id),
             Self::Entry(_) => None,
         }
     }
 }
 
-/// Why a path names nothing.
+/// Why a path cannot be resolved.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathInTreeError {
     /// There is no such entry.
     #[error("there is no `{path}` in the snapshot")]
     NotFound {
-        /// As far as it was looked for.
+        /// The path up to the first missing component.
         path: String,
     },
-    /// The path goes on below something that is not a folder.
+    /// The path continues below an entry that is not a folder.
     #[error("`{path}` is a {noun}, not a folder")]
     NotAFolder {
-        /// Which.
+        /// The entry that is not a folder.
         path: String,
-        /// What it is.
+        /// The kind of that entry, for the message.
         noun: &'static str,
     },
-    /// The path climbs.
+    /// The path contains `..`.
     #[error("`{path}` contains `..`")]
     Climbs {
         /// The whole path.
@@ -56,7 +56,7 @@ pub enum PathInTreeError {
 }
 
 impl PathInTreeError {
-    /// What a caller can do about it.
+    /// Returns the kind of the error, from which a caller decides what to do.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::NotFound { .. } | Self::NotAFolder { .. } => ErrorKind::NotFound,
@@ -66,23 +66,27 @@ impl PathInTreeError {
     }
 }
 
-/// The components of a path, without empty ones and `.`.
+/// Splits a path into its components, without empty ones and `.`.
 pub fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|b| *b == b'/').filter(|part| !part.is_empty() && *part != b".")
 }
 
-/// Returns whether `path` is `folder` or lies below it. The empty folder is the root.
+/// Returns true if `path` is `folder` or lies below it. The empty folder is the root.
 pub fn is_within(path: &[u8], folder: &[u8]) -> bool {
     let rest = path.strip_prefix(folder);
     folder.is_empty() || rest.is_some_and(|rest| rest.first().is_none_or(|first| *first == b'/'))
 }
 
-/// Follows `path` from the tree `root`. Symlinks are not followed.
+/// Resolves `path` from the tree `root`. Does not follow symlinks.
 ///
 /// # Errors
-/// [`PathInTreeError`] names the part that is not there.
-pub fn resolve_path(store: &Store, root: TreeId, path: &[u8]) -> Result<Found, PathInTreeError> {
-    let mut found = Found::Root(root);
+/// [`PathInTreeError`] names the first component that does not exist.
+pub fn resolve_path(
+    store: &Store,
+    root: TreeId,
+    path: &[u8],
+) -> Result<ResolvedPath, PathInTreeError> {
+    let mut found = ResolvedPath::Root(root);
     let mut walked = Vec::new();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     for part in components(path) {
@@ -90,45 +94,39 @@ pub fn resolve_path(store: &Store, root: TreeId, path: &[u8]) -> Result<Found, P
             return Err(PathInTreeError::Climbs { path: text(path) });
         }
         let tree = match &found {
-            Found::Root(id) => *id,
-            Found::Entry(Entry { kind: Kind::Folder { id }, .. }) => *id,
-            Found::Entry(entry) => {
+            ResolvedPath::Root(id) => *id,
+            ResolvedPath::Entry(Entry { kind: EntryKind::Folder { id }, .. }) => *id,
+            ResolvedPath::Entry(entry) => {
                 let noun = entry.kind.noun();
                 return Err(PathInTreeError::NotAFolder { path: text(&walked), noun });
             }
         };
-        if !walked.is_empty() {
-            walked.push(b'/');
-        }
-        walked.extend_from_slice(part);
+        push_name(&mut walked, part);
         let entry = entry_named(store, tree, part)?;
         let entry = entry.ok_or_else(|| PathInTreeError::NotFound { path: text(&walked) })?;
-        found = Found::Entry(entry);
+        found = ResolvedPath::Entry(entry);
     }
     Ok(found)
 }
 
-/// The entry of a directory with this name.
+/// Returns the entry with this name in a directory.
 ///
 /// # Errors
-/// [`StoreError`] when a tree cannot be read.
+/// [`StoreError`] if a tree cannot be read.
 pub fn entry_named(store: &Store, tree: TreeId, name: &[u8]) -> Result<Option<Entry>, StoreError> {
-    let mut id = tree;
-    for _ in 0..=limits::TREE_NODE_LEVELS {
-        match store.tree(&id)? {
-            Node::Leaf { mut entries, .. } => {
-                let at = entries.binary_search_by(|entry| entry.name.as_bytes().cmp(name));
-                return Ok(at.ok().map(|at| entries.swap_remove(at)));
-            }
-            Node::Inner { children, .. } => {
-                let after = children.partition_point(|child| child.first.as_bytes() <= name);
-                let Some(child) = after.checked_sub(1).and_then(|at| children.get(at)) else {
-                    return Ok(None);
-                };
-                id = child.id;
-            }
-        }
+    let mut cursor = TreeCursor::new(tree, Prefetch::Nothing);
+    cursor.seek(store, name)?;
+    // The search has opened the leaf that contains the name, if one does.
+    match cursor.next() {
+        Some(TreeItem::Entry(entry)) if entry.name.as_bytes() == name => Ok(Some(entry)),
+        _ => Ok(None),
     }
-    // A chain of nodes longer than any writer makes: nothing can be below it.
-    Ok(None)
+}
+
+/// Adds a name to a path.
+pub fn push_name(path: &mut Vec<u8>, name: &[u8]) {
+    if !path.is_empty() {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
 }

@@ -1,20 +1,18 @@
-//! Where a ref stood before: one line for each change, so that it can be
-//! undone.
+//! The log of a ref: one line for each change, so that a change can be undone.
 //!
 //! | column | form                                                |
 //! |--------|-----------------------------------------------------|
 //! | time   | seconds `.` nine digits of nanoseconds, UTC          |
 //! | old    | 64 hex digits, `refs/heads/NAME`, or `-` for nothing |
 //! | new    | likewise                                            |
-//! | who    | text                                                |
-//! | reason | text                                                |
+//! | who    | text: the user who moved the ref                    |
+//! | reason | text: the command, such as `commit: fix the roof`   |
 //!
-//! Columns are divided by tabs and lines by `\n`; in texts `\`, tab and line
-//! ends are written `\\`, `\t`, `\n`, `\r`. A line is written and synced before the
-//! ref moves, so a crash in between leaves a line about a change that did not
-//! happen, never a change without a line. A line torn by a crash is skipped.
-//! No two lines of a store, in whatever log, have the same time: it tells the
-//! order of changes.
+//! Columns are separated by tabs and lines by `\n`. In texts, `\`, tab, line feed and carriage
+//! return are escaped as `\\`, `\t`, `\n`, `\r`. A line is written and synced before the ref moves.
+//! A crash between the two steps can therefore leave a line about a change that did not happen, but
+//! never a change without a line. A line torn by a crash is skipped. Times are unique among all log
+//! lines of a store, so they order all changes.
 
 use std::{fmt, io, os::unix::fs::MetadataExt, path::Path};
 
@@ -25,33 +23,32 @@ use crate::{
         regular::{open_regular, read_end},
         scratch::unique_name,
     },
-    repo::{ref_name::RefName, refs::Change},
+    repo::{ref_name::RefName, refs::RefLogMessage},
 };
 
-/// What a ref pointed at.
+/// The value of a ref before or after a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// Nothing: it did not exist.
+pub enum RefValue {
+    /// The ref did not exist.
     Nothing,
-    /// A commit.
     Commit(CommitId),
-    /// `HEAD` only: a branch.
+    /// A branch; only `HEAD` points at one.
     Branch(RefName),
 }
 
-impl From<CommitId> for Target {
+impl From<CommitId> for RefValue {
     fn from(id: CommitId) -> Self {
         Self::Commit(id)
     }
 }
 
-impl From<Option<CommitId>> for Target {
+impl From<Option<CommitId>> for RefValue {
     fn from(id: Option<CommitId>) -> Self {
         id.map_or(Self::Nothing, Self::Commit)
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for RefValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => f.write_str("-"),
@@ -61,7 +58,15 @@ impl fmt::Display for Target {
     }
 }
 
-impl Target {
+impl RefValue {
+    /// Returns the commit if this is one.
+    pub fn commit(&self) -> Option<CommitId> {
+        match self {
+            Self::Commit(id) => Some(*id),
+            Self::Nothing | Self::Branch(_) => None,
+        }
+    }
+
     fn parse(text: &str) -> Option<Self> {
         match text {
             "-" => Some(Self::Nothing),
@@ -73,36 +78,40 @@ impl Target {
 
 /// One change of a ref.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
-    /// When.
+pub struct RefLogEntry {
     pub time: Time,
-    /// Where it pointed before.
-    pub old: Target,
-    /// Where it points since.
-    pub new: Target,
-    /// Who moved it.
+    /// The value before the change.
+    pub old: RefValue,
+    /// The value after the change.
+    pub new: RefValue,
+    /// The user who moved the ref.
     pub who: String,
-    /// What for, such as "commit: fix the roof".
+    /// The reason, such as "commit: fix the roof".
     pub reason: String,
 }
 
-impl Line {
+impl RefLogEntry {
+    /// Returns true if the change gave a name to an existing commit.
+    pub fn names_existing_commit(&self) -> bool {
+        self.reason.starts_with("branch:") || self.reason.starts_with("tag:")
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let mut columns = text.split('\t');
         let time = Time::parse_decimal(columns.next()?)?;
-        let old = Target::parse(columns.next()?)?;
-        let new = Target::parse(columns.next()?)?;
+        let old = RefValue::parse(columns.next()?)?;
+        let new = RefValue::parse(columns.next()?)?;
         let (who, reason) = (unescape(columns.next()?), unescape(columns.next()?));
         columns.next().is_none().then_some(Self { time, old, new, who, reason })
     }
 }
 
-/// Reads the lines of a log file, oldest first; none when the file is missing.
-/// Reads only the last [`limits::REF_LOG_BYTES`] of a longer log.
+/// Reads the lines of a log file, oldest first. A missing file has no lines. If a log is longer
+/// than [`limits::REF_LOG_BYTES`], only that many bytes at its end are read.
 ///
 /// # Errors
-/// [`PathError`] when the file is there and cannot be read.
-pub fn read(file: &Path) -> Result<Vec<Line>, PathError> {
+/// [`PathError`] if the file exists but cannot be read.
+pub fn read(file: &Path) -> Result<Vec<RefLogEntry>, PathError> {
     let mut bytes = match read_end(file, limits::REF_LOG_BYTES) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.map_err(PathError::when("read", file))?,
@@ -113,17 +122,17 @@ pub fn read(file: &Path) -> Result<Vec<Line>, PathError> {
         bytes.drain(..start);
     }
     let text = String::from_utf8_lossy(&bytes);
-    // What follows the last line end is a torn line.
+    // Text after the last line end is a torn line.
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-    Ok(whole.lines().filter_map(Line::parse).collect())
+    Ok(whole.lines().filter_map(RefLogEntry::parse).collect())
 }
 
-/// Adds a line and makes it durable.
+/// Appends a line and syncs it.
 pub(super) fn append(
     disk: &Disk,
     file: &Path,
-    (old, new): (&Target, &Target),
-    change: &Change<'_>,
+    (old, new): (&RefValue, &RefValue),
+    change: &RefLogMessage<'_>,
 ) -> Result<(), PathError> {
     let folder = file.parent().unwrap_or(Path::new("."));
     disk.create_folders(folder)?;
@@ -139,13 +148,13 @@ pub(super) fn append(
     if fresh { disk.sync_folder(folder) } else { Ok(()) }
 }
 
-/// Length of a log in bytes; 0 when it is missing.
+/// Returns the length of a log in bytes; 0 if it is missing.
 pub(super) fn length(file: &Path) -> u64 {
     fs_err::symlink_metadata(file).map_or(0, |meta| meta.len())
 }
 
-/// Takes back the line that was [appended](append) when the log had so many bytes:
-/// the change that it tells of did not come about. What fails leaves the line.
+/// Removes the line that was [appended](append) when the log was `bytes` long, because its change
+/// did not happen. If this fails, the line stays.
 pub(super) fn take_back(disk: &Disk, file: &Path, bytes: u64) {
     if bytes == 0 {
         let _ = disk.remove(file);
@@ -156,8 +165,16 @@ pub(super) fn take_back(disk: &Disk, file: &Path, bytes: u64) {
     }
 }
 
-/// Replaces a log that has several names by a copy: in a copy of the store made of
-/// hard links, each store would otherwise log its changes in both.
+/// Removes the last line of a log. If this fails, the line stays.
+pub(super) fn take_back_last(disk: &Disk, file: &Path) {
+    let Ok(bytes) = read_end(file, limits::REF_LOG_BYTES) else { return };
+    let Some(end) = bytes.strip_suffix(b"\n") else { return };
+    let last = end.iter().rev().take_while(|byte| **byte != b'\n').count() as u64 + 1;
+    take_back(disk, file, length(file).saturating_sub(last));
+}
+
+/// Replaces a hard-linked log by a copy. If a store was copied by hard links, each change would
+/// otherwise be logged in both stores.
 fn unshare(disk: &Disk, file: &Path) -> Result<(), PathError> {
     let is_shared = fs_err::symlink_metadata(file).is_ok_and(|meta| meta.nlink() > 1);
     if !is_shared {
@@ -168,7 +185,7 @@ fn unshare(disk: &Disk, file: &Path) -> Result<(), PathError> {
     disk.write_whole(&file.with_file_name(name), file, &bytes)
 }
 
-/// Whether the file ends in the middle of a line.
+/// Returns true if the file ends in the middle of a line.
 fn ends_torn(file: &Path) -> Result<bool, PathError> {
     use std::os::unix::fs::FileExt;
     let open = match open_regular(file) {
@@ -216,18 +233,18 @@ mod tests {
         assert_eq!(read(&file).unwrap(), []);
         let disk = Disk::default();
         let change =
-            Change { time: Time { secs: 5, nanos: 7 }, who: "Ann\tB", reason: "a\nb\\n\rc" };
+            RefLogMessage { time: Time { secs: 5, nanos: 7 }, who: "Ann\tB", reason: "a\nb\\n\rc" };
         let id = CommitId::of(b"x");
-        append(&disk, &file, (&Target::Nothing, &Target::Commit(id)), &change).unwrap();
+        append(&disk, &file, (&RefValue::Nothing, &RefValue::Commit(id)), &change).unwrap();
         let torn = fs_err::read_to_string(&file).unwrap();
         fs_err::write(&file, torn.clone() + &torn[..torn.len() / 2]).unwrap();
         assert_eq!(read(&file).unwrap().len(), 1);
-        let branch = Target::Branch(RefName::branch("a/b").unwrap());
-        append(&disk, &file, (&Target::Commit(id), &branch), &change).unwrap();
+        let branch = RefValue::Branch(RefName::branch("a/b").unwrap());
+        append(&disk, &file, (&RefValue::Commit(id), &branch), &change).unwrap();
 
         let lines = read(&file).unwrap();
         assert_eq!(lines.len(), 2);
-        assert_eq!(lines[0].new, Target::Commit(id));
+        assert_eq!(lines[0].new, RefValue::Commit(id));
         assert_eq!(lines[1].new, branch);
         assert_eq!((&*lines[1].who, &*lines[1].reason), ("Ann\tB", "a\nb\\n\rc"));
         assert_eq!(lines[1].time, change.time);

@@ -1,5 +1,5 @@
-//! Names of branches and tags, checked so that they can be file names and
-//! cannot be taken for anything else a revision may say.
+//! Names of branches and tags. They are checked so that they can be file names and cannot be
+//! confused with other parts of a revision.
 
 use std::{
     fmt,
@@ -8,29 +8,30 @@ use std::{
 
 use crate::base::limits;
 
-/// Names that mean something else in a revision.
+/// Words that have another meaning in a revision.
 const RESERVED: [&str; 3] = ["HEAD", "latest", "@"];
 
-/// First components that qualify a name.
+/// First components that tell the kind of a ref, as in `heads/main`.
 const QUALIFIERS: [&str; 4] = ["refs", "heads", "tags", "remotes"];
 
-/// Hex names from this length on are taken for shortened ids. Shorter ones
-/// (`feed`, `20261101`) may be names, and as names they win over prefixes.
+/// Names of hex digits that are at least this long count as shortened ids and are refused. Shorter
+/// ones (`feed`, `20261101`) are allowed, and a revision takes them as names, not as id prefixes.
 const ID_LIKE_DIGITS: usize = 12;
 
-/// What a ref is.
+/// The kind of a ref.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RefKind {
-    /// Moves with each commit made on it.
+    /// A ref that moves with each commit on it.
     Branch,
-    /// Stays.
+    /// A ref that does not move.
     Tag,
-    /// Where a branch elsewhere stood when it was last seen: `REMOTE/BRANCH`.
+    /// A remote-tracking branch, `REMOTE/BRANCH`: the branch of the remote when it was last fetched
+    /// or pushed.
     Remote,
 }
 
 impl RefKind {
-    /// Folder below `refs/`.
+    /// Returns the name of its folder below `refs/`.
     pub const fn folder(self) -> &'static str {
         match self {
             Self::Branch => "heads",
@@ -39,7 +40,7 @@ impl RefKind {
         }
     }
 
-    /// Noun for messages.
+    /// Returns the noun for messages.
     pub const fn noun(self) -> &'static str {
         match self {
             Self::Branch => "branch",
@@ -56,23 +57,23 @@ pub struct RefName {
     name: Box<str>,
 }
 
-/// Why a text cannot name a branch or tag.
+/// Why a text cannot be the name of a ref.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{name}` cannot be the name of a {}: {rule}", kind.noun())]
 pub struct RefNameError {
-    /// What was to be named.
+    /// The kind of ref to be named.
     pub kind: RefKind,
-    /// The text.
+    /// The rejected text.
     pub name: String,
-    /// Which rule it breaks.
+    /// The rule that it breaks.
     pub rule: &'static str,
 }
 
 impl RefName {
-    /// Checks `name`.
+    /// Checks `name` and makes a ref name of it.
     ///
     /// # Errors
-    /// [`RefNameError`] says which rule it breaks.
+    /// [`RefNameError`] names the rule that it breaks.
     pub fn new(kind: RefKind, name: &str) -> Result<Self, RefNameError> {
         match broken_rule(name) {
             None => Ok(Self { kind, name: name.into() }),
@@ -80,9 +81,9 @@ impl RefName {
         }
     }
 
-    /// Checks that a new ref may have this name: it has no character that is not seen or
-    /// that changes what is seen of others. Refs of such names that exist can be read,
-    /// moved and deleted.
+    /// Checks that a new ref may have this name: it must not contain invisible characters, or
+    /// characters that change how others are displayed. Existing refs with such names can still be
+    /// read, moved and deleted.
     ///
     /// # Errors
     /// [`RefNameError`].
@@ -90,11 +91,11 @@ impl RefName {
         if !self.name.contains(is_unseen) {
             return Ok(());
         }
-        let rule = "it contains a character that is not seen or turns the direction of others";
+        let rule = "it contains an invisible character or one that changes the text direction";
         Err(RefNameError { kind: self.kind, name: self.name.to_string(), rule })
     }
 
-    /// A branch.
+    /// Makes the name of a branch.
     ///
     /// # Errors
     /// As [`RefName::new`].
@@ -102,7 +103,7 @@ impl RefName {
         Self::new(RefKind::Branch, name)
     }
 
-    /// A tag.
+    /// Makes the name of a tag.
     ///
     /// # Errors
     /// As [`RefName::new`].
@@ -110,7 +111,7 @@ impl RefName {
         Self::new(RefKind::Tag, name)
     }
 
-    /// A branch of a remote, as it was last seen.
+    /// Makes the name of a remote-tracking branch.
     ///
     /// # Errors
     /// As [`RefName::new`].
@@ -129,17 +130,18 @@ impl RefName {
         }
     }
 
-    /// Branch or tag.
+    /// Returns the kind of the ref.
     pub const fn kind(&self) -> RefKind {
         self.kind
     }
 
-    /// The name that people use, without `refs/heads/`.
+    /// Returns the short name, without `refs/heads/`.
     pub const fn short(&self) -> &str {
         &self.name
     }
 
-    /// Whether one of the two would be a folder of the other, where refs are files.
+    /// Returns true if the two names cannot exist together, because the file of one would have to
+    /// be a folder of the other.
     pub fn is_beside(&self, other: &Self) -> bool {
         let lies_in = |inner: &str, outer: &str| {
             inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'))
@@ -148,12 +150,12 @@ impl RefName {
         self.kind == other.kind && (lies_in(one, other_one) || lies_in(other_one, one))
     }
 
-    /// Its file in the store at `store`.
+    /// Returns the path of the ref's file in the store at `store`.
     pub fn file(&self, store: &Path) -> PathBuf {
         store.join("refs").join(self.kind.folder()).join(&*self.name)
     }
 
-    /// The file of its log in the store at `store`.
+    /// Returns the path of the ref's log in the store at `store`.
     pub fn log_file(&self, store: &Path) -> PathBuf {
         store.join("logs").join(format!("{self}.log"))
     }
@@ -166,7 +168,7 @@ impl fmt::Display for RefName {
     }
 }
 
-/// What can be moved: `HEAD`, a branch or a tag.
+/// A movable reference: `HEAD`, a branch or a tag.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Pointer {
     /// `HEAD` itself, not the branch that it names.
@@ -186,7 +188,7 @@ impl fmt::Display for Pointer {
 }
 
 impl Pointer {
-    /// As messages call it: `HEAD`, or such as "branch `main`".
+    /// Returns the form for messages: `HEAD`, or for example "branch `main`".
     pub fn shown(&self) -> String {
         match self {
             Self::Head => "HEAD".to_owned(),
@@ -195,9 +197,9 @@ impl Pointer {
     }
 }
 
-/// Whether a character is not seen, or changes what a terminal or a browser shows of
-/// others: line ends, direction marks, and most of Unicode's format characters. Joiners
-/// are part of words in some scripts, and stay.
+/// Returns true if a character is invisible, or changes how a terminal or a browser shows other
+/// characters: line ends, direction marks, and most format characters of Unicode. Joiners are
+/// allowed, because some scripts need them within words.
 fn is_unseen(c: char) -> bool {
     let ranges = [
         '\u{ad}'..='\u{ad}',
@@ -226,7 +228,7 @@ fn broken_rule(name: &str) -> Option<&'static str> {
         ),
         (name.contains("..") || name.ends_with('.'), "it contains `..` or ends with a dot"),
         (name.contains("@{"), "it contains `@{`"),
-        (RESERVED.contains(&name), "that word means something else in a revision"),
+        (RESERVED.contains(&name), "the word is reserved in revisions"),
         (is_id_like(name), "it looks like a commit id"),
     ];
     let whole = rules.into_iter().find_map(|(broken, rule)| broken.then_some(rule));
@@ -248,7 +250,7 @@ fn broken_component_rule(name: &str) -> Option<&'static str> {
             (part.is_empty(), "it starts or ends with a slash or contains two in a row"),
             (part.starts_with('.'), "a part of it starts with a dot"),
             (part.ends_with(".lock"), "a part of it ends with `.lock`"),
-            // `a.log/b` and the log of `a` would want the same path.
+            // The folder `a.log` of the branch `a.log/b` would have the path of the log of `a`.
             (at < last && part.ends_with(".log"), "a folder in it ends with `.log`"),
         ];
         rules.into_iter().find_map(|(broken, rule)| broken.then_some(rule))
@@ -312,7 +314,7 @@ mod tests {
     fn a_new_name_has_no_character_that_steers_what_is_shown() {
         for c in ["\u{202e}", "\u{2066}", "\u{200b}", "\u{feff}", "\u{ad}", "\u{e0041}"] {
             for name in [c.to_owned(), format!("a{c}b"), format!("a/{c}")] {
-                // One that exists is read.
+                // An existing ref of this name can be read.
                 let name = RefName::branch(&name).unwrap();
                 assert!(name.check_new().is_err(), "{name:?}");
             }

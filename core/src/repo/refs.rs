@@ -7,11 +7,13 @@
 //! | `HEAD`             | `ref: refs/heads/NAME\n`, or a commit's digits |
 //! | `lock`             | time of the last change; held while a ref moves |
 //!
-//! A ref moves under an exclusive lock on `lock`: read it again, compare it
-//! with what the caller saw, append the change to the [log](super::ref_log),
-//! then write the new file whole (temporary file, sync, rename, sync of the
-//! folder). Reading takes no lock: a file is there whole or not at all.
+//! A ref moves under an exclusive lock on `lock`, in these steps: read the ref again, compare it
+//! with the value that the caller expects, append the change to the [log](super::ref_log), then
+//! replace the file (temporary file, sync, rename, sync of the folder). Reading takes no lock,
+//! because a file is replaced atomically.
 
+mod damaged;
+mod listing;
 mod lock;
 mod moves;
 mod version;
@@ -24,24 +26,34 @@ use std::{
 
 use crate::{
     base::{id::CommitId, io::PathError, kind::ErrorKind, limits, time::Time},
-    disk::{Disk, regular::read_at_most},
+    disk::{
+        Disk,
+        folder_times::FolderTimes,
+        regular::{is_link, read_at_most},
+    },
     format::ref_text::RefText,
     repo::{
-        ref_log::{self, Target},
+        ref_log::{self, RefLogEntry, RefValue},
         ref_name::{RefKind, RefName, RefNameError},
     },
 };
 
-/// What `HEAD` says.
+pub use damaged::Damage;
+pub use listing::RefListing;
+pub(super) use lock::Lock;
+#[cfg(test)]
+pub(super) use lock::wait_for_second_open;
+
+/// The value of `HEAD`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Head {
-    /// Commits go to this branch, which may not exist yet.
+    /// The current branch, which gets new commits. It may not exist yet.
     Branch(RefName),
-    /// A commit without a branch.
+    /// A commit without a current branch.
     Detached(CommitId),
 }
 
-impl From<&Head> for Target {
+impl From<&Head> for RefValue {
     fn from(head: &Head) -> Self {
         match head {
             Head::Branch(name) => Self::Branch(name.clone()),
@@ -50,16 +62,16 @@ impl From<&Head> for Target {
     }
 }
 
-/// Who moves a ref, when, and what for.
+/// The log entry of a change: the time, the user and the reason.
 #[derive(Clone, Copy, Debug)]
-pub struct Change<'a> {
-    /// When. In the log it is put after the change before it, of whatever ref,
-    /// so that the logs together tell the order in which refs changed.
+pub struct RefLogMessage<'a> {
+    /// Time of the change. If needed, it is moved past the last change of any ref, so that the logs
+    /// together give the order of all changes.
     pub time: Time,
-    /// Who.
+    /// The user who makes the change.
     pub who: &'a str,
-    /// Such as "commit: fix the roof"; `undo: …` and `redo: …` are for the
-    /// [undoing](super::undo) of changes only.
+    /// The reason, such as "commit: fix the roof". The prefixes `undo: ` and `redo: ` are reserved
+    /// for the [undoing](super::undo) of changes.
     pub reason: &'a str,
 }
 
@@ -67,54 +79,65 @@ pub struct Change<'a> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RefError {
-    /// The file does not say what a ref says.
+    /// The content of the file is not a ref.
     #[error("{} is damaged: it is not a {noun}", path.display())]
     Damaged {
-        /// The file.
         path: PathBuf,
-        /// What it should be, such as "commit id".
+        /// The expected content, such as "commit id".
         noun: &'static str,
     },
-    /// It is already there.
-    #[error("{} `{}` already exists", name.kind().noun(), name.short())]
-    Exists {
-        /// Which.
-        name: RefName,
-        /// Where it points.
-        at: CommitId,
-    },
-    /// A later version wrote it, and this one must not write over that.
-    #[error("{} was written by a newer version of snap", path.display())]
-    Newer {
+    /// A file below `refs/` has a name that no ref can have.
+    #[error("{} is not a valid name of a branch or tag", path.to_string_lossy().escape_debug())]
+    Misnamed {
         /// The file.
         path: PathBuf,
     },
-    /// Somebody else moved it meanwhile.
-    #[error("{} `{}` has moved meanwhile", name.kind().noun(), name.short())]
-    Moved {
-        /// Which.
+    /// The ref already exists.
+    #[error("{} `{}` already exists", name.kind().noun(), name.short())]
+    Exists {
         name: RefName,
-        /// Where it points now.
+        /// The commit that it points at.
+        at: CommitId,
+    },
+    /// The file of the ref is lost: its log says that the ref existed, and records no removal.
+    #[error("{} `{}` is missing; it last pointed at {at:.12}", name.kind().noun(), name.short())]
+    Lost {
+        /// The lost ref.
+        name: RefName,
+        /// The last commit in its log.
+        at: CommitId,
+    },
+    /// A newer version wrote the file; this version must not overwrite it.
+    #[error("{} was written by a newer version of snap", path.display())]
+    Newer {
+        /// The file of the ref.
+        path: PathBuf,
+    },
+    /// Another process has moved the ref.
+    #[error("{} `{}` was moved by another process", name.kind().noun(), name.short())]
+    Moved {
+        name: RefName,
+        /// The commit that it points at now.
         found: Option<CommitId>,
     },
-    /// `HEAD` was changed meanwhile.
-    #[error("HEAD has moved meanwhile")]
+    /// Another process has changed `HEAD`.
+    #[error("HEAD was moved by another process")]
     HeadMoved,
-    /// One name would be a folder of the other.
-    #[error("{} `{}` cannot exist beside `{other}`", name.kind().noun(), name.short())]
+    /// The file of one ref would have to be a folder of the other.
+    #[error("{} `{}` conflicts with `{other}`", name.kind().noun(), name.short())]
     Beside {
-        /// The one to be made.
+        /// The name of the new ref.
         name: RefName,
-        /// The one that is there.
+        /// The name of the existing ref.
         other: String,
     },
-    /// It is not there.
+    /// The ref does not exist.
     #[error("there is no {} `{}`", name.kind().noun(), name.short())]
     Unknown {
-        /// Which.
+        /// The name that the caller wanted.
         name: RefName,
     },
-    /// The name breaks a rule.
+    /// A ref name breaks a rule.
     #[error(transparent)]
     Name(#[from] RefNameError),
     /// Another process holds the lock.
@@ -122,7 +145,7 @@ pub enum RefError {
     Locked {
         /// The lock file.
         path: PathBuf,
-        /// How long was waited.
+        /// The time spent waiting, in seconds.
         waited_secs: u64,
     },
     /// Another command reads or writes the project's files.
@@ -130,22 +153,22 @@ pub enum RefError {
     FilesBusy {
         /// The project folder.
         project: PathBuf,
-        /// How long was waited.
+        /// The time spent waiting, in seconds.
         waited_secs: u64,
     },
-    /// The user asked to stop while waiting for a lock.
+    /// The user cancelled while the command waited for a lock.
     #[error("interrupted")]
     Interrupted,
-    /// The disk failed.
+    /// A file operation failed.
     #[error(transparent)]
     Io(#[from] PathError),
 }
 
 impl RefError {
-    /// What a caller can do about it.
+    /// Returns the kind of the error, from which a caller decides what to do.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Damaged { .. } => ErrorKind::Damaged,
+            Self::Damaged { .. } | Self::Misnamed { .. } | Self::Lost { .. } => ErrorKind::Damaged,
             Self::Newer { .. } => ErrorKind::Unsupported,
             Self::Exists { .. } | Self::Moved { .. } | Self::HeadMoved | Self::Beside { .. } => {
                 ErrorKind::Exists
@@ -157,32 +180,77 @@ impl RefError {
             Self::Io(error) => error.kind(),
         }
     }
+
+    /// Returns the path of the damaged file in the store, such as `refs/heads/main` or `HEAD`.
+    pub fn damaged_file(&self) -> Option<String> {
+        match self {
+            Self::Damaged { path, .. } => Some(in_store(path)),
+            _ => None,
+        }
+    }
+
+    /// Returns the path in the store, escaped, of a file whose name no ref can have.
+    pub fn misnamed_file(&self) -> Option<String> {
+        match self {
+            Self::Misnamed { path } => Some(in_store(path).escape_debug().to_string()),
+            _ => None,
+        }
+    }
 }
 
-/// What a ref must say for it to be moved.
+/// Returns the path of a file of refs relative to its store.
+fn in_store(path: &Path) -> String {
+    let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
+    // The path of the store, and a branch name, may contain these components too.
+    let is_in_store = |at: &usize| {
+        let above: PathBuf = path.iter().take(*at).collect();
+        above.join("objects").is_dir()
+    };
+    let mut pairs = parts.windows(2).enumerate();
+    let from = pairs.find_map(|(at, pair)| {
+        let is_ref = pair[0] == "refs" && ["heads", "tags", "remotes"].contains(&pair[1].as_ref());
+        Some(at).filter(|at| is_ref && is_in_store(at))
+    });
+    parts[from.unwrap_or(parts.len().saturating_sub(1))..].join("/")
+}
+
+/// The state that a ref must have for a swap to succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expected<'t> {
-    /// It stands at this commit; `None`: it does not exist.
+pub enum ExpectedRef<'t> {
+    /// The ref points at this commit; with `None`, it does not exist.
     At(Option<CommitId>),
-    /// It says exactly this: nobody wrote it since, not even the same commit.
-    Says(&'t RefText),
+    /// The file has exactly this text: it was not written since, not even with the same commit.
+    Text(&'t RefText),
+    /// The file does not hold a ref, and its bytes have this hash.
+    Damaged(Damage),
+    /// The file is lost; the last commit in its log is this one.
+    Lost(CommitId),
 }
 
-impl Expected<'_> {
+impl ExpectedRef<'_> {
     fn commit(&self) -> Option<CommitId> {
         match self {
             Self::At(commit) => *commit,
-            Self::Says(text) => text.commit,
+            Self::Text(text) => text.commit,
+            Self::Damaged(_) | Self::Lost(_) => None,
         }
     }
 
     fn is_met(&self, found: Option<&RefText>) -> bool {
         match self {
             Self::At(commit) => *commit == found.and_then(|text| text.commit),
-            Self::Says(text) => Some(*text) == found,
+            Self::Text(text) => Some(*text) == found,
+            Self::Damaged(_) => false,
+            Self::Lost(_) => found.is_none(),
         }
     }
 }
+
+/// Refs and the commits that they point at.
+pub type ReadableRefs = Vec<(RefName, CommitId)>;
+
+/// Refs that cannot be read, and why.
+pub type UnreadableRefs = Vec<(RefName, RefError)>;
 
 /// The refs of one store.
 #[derive(Clone, Debug)]
@@ -192,12 +260,12 @@ pub struct Refs {
 }
 
 impl Refs {
-    /// The refs of the store at `store`; reads nothing yet.
+    /// Gives access to the refs of the store at `store`; reads nothing yet.
     pub fn new(store: &Path, disk: Disk) -> Self {
         Self { store: store.to_owned(), disk }
     }
 
-    /// Where a branch or tag points; `None` when it does not exist.
+    /// Returns the commit that a ref points at; `None` if the ref does not exist.
     ///
     /// # Errors
     /// [`RefError::Damaged`] and [`RefError::Io`].
@@ -205,8 +273,8 @@ impl Refs {
         Ok(self.text(name)?.and_then(|text| text.commit))
     }
 
-    /// What the file of a branch or tag says; `None` when there is none. A file
-    /// may say that the ref was deleted.
+    /// Returns the content of a ref's file; `None` if there is no file. The content may record that
+    /// the ref was deleted.
     ///
     /// # Errors
     /// As [`Refs::read`].
@@ -217,44 +285,82 @@ impl Refs {
         RefText::decode(text.as_bytes()).map(Some).map_err(damaged)
     }
 
-    /// All branches or all tags, sorted by name.
+    /// Lists all refs of a kind, sorted by name.
     ///
     /// # Errors
-    /// [`RefError::Damaged`] for a file that is not a ref, [`RefError::Io`].
+    /// [`RefError::Damaged`] if any file is not a ref, [`RefError::Io`].
     pub fn list(&self, kind: RefKind) -> Result<Vec<(RefName, CommitId)>, RefError> {
-        let mut found = Vec::new();
-        for name in self.names(kind)? {
-            // One that was deleted since the folder was read is no loss.
-            found.extend(self.read(&name)?.map(|id| (name, id)));
-        }
-        Ok(found)
+        let (found, damaged) = self.list_readable(kind)?;
+        damaged.into_iter().next().map_or(Ok(found), |(_, error)| Err(error))
     }
 
-    /// Names of all branches or all tags, sorted, without reading them.
+    /// Lists all refs of a kind, sorted by name: first those that can be read, then the unreadable
+    /// ones.
     ///
     /// # Errors
-    /// [`RefError::Damaged`] for a file whose name is none, [`RefError::Io`].
+    /// As [`Refs::names`].
+    pub fn list_readable(&self, kind: RefKind) -> Result<(ReadableRefs, UnreadableRefs), RefError> {
+        let (mut found, mut damaged) = (Vec::new(), Vec::new());
+        for name in self.names(kind)? {
+            match self.read(&name) {
+                Ok(Some(id)) => found.push((name, id)),
+                // Another process has deleted it since the folder was listed.
+                Ok(None) => {}
+                Err(error) => damaged.push((name, error)),
+            }
+        }
+        Ok((found, damaged))
+    }
+
+    /// Lists the names of all refs of a kind, sorted, without reading their files. Skips files with
+    /// names that no ref can have.
+    ///
+    /// # Errors
+    /// [`RefError::Io`].
     pub fn names(&self, kind: RefKind) -> Result<Vec<RefName>, RefError> {
+        Ok(self.names_noting(kind, &mut FolderTimes::default())?.0)
+    }
+
+    /// Returns an error for each file whose name no ref of this kind can have.
+    ///
+    /// # Errors
+    /// [`RefError::Io`].
+    pub fn misnamed(&self, kind: RefKind) -> Result<Vec<RefError>, RefError> {
+        let (_, paths) = self.names_noting(kind, &mut FolderTimes::default())?;
+        Ok(paths.into_iter().map(|path| RefError::Misnamed { path }).collect())
+    }
+
+    /// Lists the names of refs, and the files with invalid names. Adds the modification times of
+    /// the folders to `times`.
+    fn names_noting(
+        &self,
+        kind: RefKind,
+        times: &mut FolderTimes,
+    ) -> Result<(Vec<RefName>, Vec<PathBuf>), RefError> {
         let top = self.store.join("refs").join(kind.folder());
-        let mut found = Vec::new();
+        let (mut found, mut misnamed) = (Vec::new(), Vec::new());
         let mut folders = vec![top.clone()];
         while let Some(folder) = folders.pop() {
+            times.add(&folder);
             for (path, is_folder) in entries(&folder)? {
                 if is_folder {
                     folders.push(path);
                     continue;
                 }
                 let short = path.strip_prefix(&top).ok().and_then(Path::to_str);
-                let name = short.and_then(|short| RefName::new(kind, short).ok());
-                found.push(name.ok_or(RefError::Damaged { path, noun: kind.noun() })?);
+                match short.and_then(|short| RefName::new(kind, short).ok()) {
+                    Some(name) => found.push(name),
+                    None => misnamed.push(path),
+                }
             }
         }
         found.sort_unstable();
-        Ok(found)
+        misnamed.sort_unstable();
+        Ok((found, misnamed))
     }
 
-    /// Bytes of all refs and of their logs, those included of refs that were
-    /// deleted; the name of each file counts, too.
+    /// Returns the size of all refs and logs in bytes, including those of deleted refs and the
+    /// length of each file name.
     ///
     /// # Errors
     /// [`RefError::Io`].
@@ -268,7 +374,7 @@ impl Refs {
                     continue;
                 }
                 let name = path.strip_prefix(&self.store).unwrap_or(&path).as_os_str().len();
-                // One that is just being replaced is there the next time.
+                // A file that is being replaced just now may be missing for a moment.
                 let length = fs_err::symlink_metadata(&path).map_or(0, |meta| meta.len());
                 bytes += name as u64 + length;
             }
@@ -276,7 +382,7 @@ impl Refs {
         Ok(bytes)
     }
 
-    /// What `HEAD` says.
+    /// Reads `HEAD`.
     ///
     /// # Errors
     /// [`RefError::Damaged`] and [`RefError::Io`].
@@ -296,7 +402,7 @@ impl Refs {
         head.ok_or_else(|| damaged(path))
     }
 
-    /// The commit that `HEAD` stands on; `None` when its branch has none yet.
+    /// Returns the commit that `HEAD` leads to; `None` if its branch has no commit yet.
     ///
     /// # Errors
     /// As [`Refs::head`] and [`Refs::read`].
@@ -307,55 +413,73 @@ impl Refs {
         }
     }
 
-    /// Moves a branch or tag from `expected` to `new`; `None` means that it
-    /// does not exist.
+    /// Moves a ref from `expected` to `new`. `None` means that the ref does not exist.
     ///
     /// # Errors
-    /// [`RefError::Exists`] and [`RefError::Moved`] when it does not stand at
-    /// `expected`, [`RefError::Beside`], [`RefError::Newer`],
-    /// [`RefError::Locked`], [`RefError::Io`].
+    /// [`RefError::Exists`] and [`RefError::Moved`] if it is not at `expected`, [`RefError::Lost`],
+    /// [`RefError::Beside`], [`RefError::Newer`], [`RefError::Locked`], [`RefError::Io`].
     pub fn update(
         &self,
         name: &RefName,
         expected: Option<CommitId>,
         new: Option<CommitId>,
-        change: &Change<'_>,
+        change: &RefLogMessage<'_>,
     ) -> Result<(), RefError> {
-        self.swap(name, Expected::At(expected), new, change).map(drop)
+        self.swap(name, ExpectedRef::At(expected), new, change).map(drop)
     }
 
-    /// [`Refs::update`] on any condition. Returns what the ref says then.
+    /// Moves a ref like [`Refs::update`], under any condition. Returns the new content of its file.
     ///
     /// # Errors
     /// As [`Refs::update`].
     pub fn swap(
         &self,
         name: &RefName,
-        expected: Expected<'_>,
+        expected: ExpectedRef<'_>,
         new: Option<CommitId>,
-        change: &Change<'_>,
+        change: &RefLogMessage<'_>,
     ) -> Result<RefText, RefError> {
         let mut lock = self.lock()?;
-        let text = self.text(name)?;
+        let is_damaged = match &expected {
+            ExpectedRef::Damaged(damage) => self.damage(name)?.as_ref() == Some(damage),
+            _ => false,
+        };
+        let text = if is_damaged { None } else { self.text(name)? };
         let found = text.as_ref().and_then(|text| text.commit);
         let path = name.file(&self.store);
         if found != new && text.as_ref().is_some_and(|text| !text.is_writable()) {
             return Err(RefError::Newer { path });
         }
         match found {
+            _ if is_damaged => {}
             _ if expected.is_met(text.as_ref()) => {}
             Some(at) if expected.commit().is_none() => {
                 return Err(RefError::Exists { name: name.clone(), at });
             }
             _ => return Err(RefError::Moved { name: name.clone(), found }),
         }
-        if found == new {
+        if found == new && !is_damaged {
             return Ok(text.unwrap_or_else(|| RefText::without_nonce(None)));
         }
+        // All checks have passed. The log line comes before the ref file, see `ref_log`.
         let folder = path.parent().unwrap_or(&self.store);
         if new.is_some() {
             self.make_room(name, &path)?;
             self.disk.create_folders(folder)?;
+        }
+        let old = match &text {
+            Some(_) => found.into(),
+            None => self.lost(name)?,
+        };
+        // In a branch or tag whose file is lost, a move to another commit would silently drop the
+        // lost commits from history.
+        if let (RefValue::Commit(at), Some(new), false) = (&old, new, is_damaged)
+            && text.is_none()
+            && new != *at
+            && !matches!(expected, ExpectedRef::Lost(_))
+            && name.kind() != RefKind::Remote
+        {
+            return Err(RefError::Lost { name: name.clone(), at: *at });
         }
         let text = self.new_text(new)?;
         let change = &self.timed(&mut lock, change)?;
@@ -363,7 +487,8 @@ impl Refs {
         let write = || match new {
             Some(_) => {
                 self.write(&path, &text.encode())?;
-                // A folder on the way may be somebody's who did not live to sync it.
+                // Another process may have created a folder on the path, and crashed before it
+                // synced it.
                 if name.short().contains('/') { self.sync(name) } else { Ok(()) }
             }
             None => {
@@ -372,21 +497,31 @@ impl Refs {
             }
         };
         let is_done = || self.read(name).is_ok_and(|at| at == new);
-        self.change((&log, (&found.into(), &new.into()), change), write, is_done)?;
+        self.change((&log, (&old, &new.into()), change), write, is_done)?;
+        lock.set_done();
         Ok(text)
     }
 
-    /// Points a branch or tag whose file is damaged at `new`. What it pointed at
-    /// is in its log.
+    /// Returns the last value of a ref whose file is lost, so that an undo can return to it. If the
+    /// last line of the log records the creation of the ref, that line is used only if the change
+    /// was completed: a crash may have prevented it.
+    fn lost(&self, name: &RefName) -> Result<RefValue, RefError> {
+        let last = self.log(name)?.pop();
+        let was_there = |line: &RefLogEntry| line.old != RefValue::Nothing || self.was_done(line);
+        let stood = last.filter(was_there).map(|line| line.new);
+        Ok(stood.unwrap_or(RefValue::Nothing))
+    }
+
+    /// Points a ref whose file is damaged at `new`. Its log still has the old value.
     ///
     /// # Errors
-    /// [`RefError::Exists`] when it is not damaged, [`RefError::Locked`],
+    /// [`RefError::Exists`] if it is not damaged, [`RefError::Unknown`], [`RefError::Locked`],
     /// [`RefError::Io`].
     pub fn repair(
         &self,
         name: &RefName,
         new: CommitId,
-        change: &Change<'_>,
+        change: &RefLogMessage<'_>,
     ) -> Result<(), RefError> {
         let mut lock = self.lock()?;
         match self.read(name) {
@@ -397,13 +532,15 @@ impl Refs {
         }
         let change = &self.timed(&mut lock, change)?;
         let text = self.new_text(Some(new))?;
-        let old = self.log(name)?.pop().map_or(Target::Nothing, |line| line.new);
+        let old = self.log(name)?.pop().map_or(RefValue::Nothing, |line| line.new);
         let write = || self.write(&name.file(&self.store), &text.encode());
         let is_done = || self.read(name).is_ok_and(|at| at == Some(new));
-        self.change((&name.log_file(&self.store), (&old, &new.into()), change), write, is_done)
+        self.change((&name.log_file(&self.store), (&old, &new.into()), change), write, is_done)?;
+        lock.set_done();
+        Ok(())
     }
 
-    /// Makes the names on the way to a ref durable.
+    /// Syncs the folders between `refs/` and the file of a ref.
     ///
     /// # Errors
     /// [`RefError::Io`].
@@ -416,16 +553,15 @@ impl Refs {
         Ok(())
     }
 
-    /// Points `HEAD` elsewhere, when it still says `expected`.
+    /// Points `HEAD` at `new` if it still is `expected`.
     ///
     /// # Errors
-    /// [`RefError::HeadMoved`] when it does not, [`RefError::Locked`],
-    /// [`RefError::Io`].
+    /// [`RefError::HeadMoved`] if it is not, [`RefError::Locked`], [`RefError::Io`].
     pub fn set_head(
         &self,
         expected: &Head,
         new: &Head,
-        change: &Change<'_>,
+        change: &RefLogMessage<'_>,
     ) -> Result<(), RefError> {
         let mut lock = self.lock()?;
         if self.head()? != *expected {
@@ -438,14 +574,16 @@ impl Refs {
         let log = self.head_log_file();
         let is_done = || self.head().is_ok_and(|head| head == *new);
         let write = || self.write_head(new);
-        self.change((&log, (&expected.into(), &new.into()), change), write, is_done)
+        self.change((&log, (&expected.into(), &new.into()), change), write, is_done)?;
+        lock.set_done();
+        Ok(())
     }
 
-    /// Logs a change durably, then makes it. The line is taken back when the change
-    /// failed and was not done all the same.
+    /// Logs a change durably, then makes it. If the change fails and did not take effect, the log
+    /// line is removed.
     fn change(
         &self,
-        (log, (old, new), change): (&Path, (&Target, &Target), &Change<'_>),
+        (log, (old, new), change): (&Path, (&RefValue, &RefValue), &RefLogMessage<'_>),
         write: impl FnOnce() -> Result<(), RefError>,
         is_done: impl FnOnce() -> bool,
     ) -> Result<(), RefError> {
@@ -458,39 +596,42 @@ impl Refs {
         written
     }
 
-    /// Points `HEAD` at a branch that has just been made, where it names one that is
-    /// not there and no other branch is: a clone begins with what was pushed first.
+    /// Points `HEAD` at a new branch, if `HEAD` names a branch that does not exist and the new
+    /// branch is the only one. A clone then starts on the branch that was pushed first.
     ///
     /// # Errors
-    /// As [`Refs::set_head`], but for [`RefError::HeadMoved`].
-    pub fn begin_head(&self, name: &RefName, change: &Change<'_>) -> Result<(), RefError> {
-        let head = self.head()?;
+    /// As [`Refs::set_head`], without [`RefError::HeadMoved`].
+    pub fn begin_head(&self, name: &RefName, change: &RefLogMessage<'_>) -> Result<(), RefError> {
+        let head = match self.head() {
+            // `mend_head` repairs a damaged `HEAD`.
+            Err(RefError::Damaged { .. }) => return Ok(()),
+            head => head?,
+        };
         let Head::Branch(named) = &head else { return Ok(()) };
         let is_unborn = named != name && self.read(named)?.is_none();
         if !is_unborn || self.names(RefKind::Branch)? != [name.clone()] {
             return Ok(());
         }
         match self.set_head(&head, &Head::Branch(name.clone()), change) {
-            // Somebody else has pointed it somewhere meanwhile, as is their right.
+            // Another process has set `HEAD`; its choice stands.
             Err(RefError::HeadMoved) => Ok(()),
             pointed => pointed,
         }
     }
 
-    /// Where a branch or tag stood, oldest change first; also of one that was
-    /// deleted.
+    /// Returns the log of a ref, oldest change first. A deleted ref keeps its log.
     ///
     /// # Errors
     /// [`RefError::Io`].
-    pub fn log(&self, name: &RefName) -> Result<Vec<ref_log::Line>, RefError> {
+    pub fn log(&self, name: &RefName) -> Result<Vec<ref_log::RefLogEntry>, RefError> {
         Ok(ref_log::read(&name.log_file(&self.store))?)
     }
 
-    /// What `HEAD` said, oldest change first.
+    /// Returns the log of `HEAD`, oldest change first.
     ///
     /// # Errors
     /// [`RefError::Io`].
-    pub fn head_log(&self) -> Result<Vec<ref_log::Line>, RefError> {
+    pub fn head_log(&self) -> Result<Vec<ref_log::RefLogEntry>, RefError> {
         Ok(ref_log::read(&self.head_log_file())?)
     }
 
@@ -515,8 +656,8 @@ impl Refs {
         Ok(self.disk.write_whole(&temporary, path, text.as_bytes())?)
     }
 
-    /// Makes sure that no ref is a folder of this one or lies below it;
-    /// removes folders that hold nothing any more.
+    /// Checks that the file of no other ref is a folder of this ref's path, or lies below it.
+    /// Removes empty folders at the path.
     fn make_room(&self, name: &RefName, path: &Path) -> Result<(), RefError> {
         let mut above = String::new();
         for part in name.short().split('/') {
@@ -531,7 +672,7 @@ impl Refs {
         }
         let mut folders = vec![path.to_owned()];
         let mut empty = Vec::new();
-        while let Some(folder) = folders.pop().filter(|_| path.is_dir()) {
+        while let Some(folder) = folders.pop().filter(|_| path.is_dir() && !is_link(path)) {
             for (inside, is_folder) in entries(&folder)? {
                 if !is_folder {
                     let below = inside.strip_prefix(path).unwrap_or(&inside).display();
@@ -549,7 +690,7 @@ impl Refs {
     }
 }
 
-/// A name in `tmp/` that nobody else uses.
+/// Returns a unique path in `tmp/`.
 pub(super) fn temporary(store: &Path, what: &str) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -558,14 +699,15 @@ pub(super) fn temporary(store: &Path, what: &str) -> PathBuf {
     store.join("tmp").join(format!("{what}-{process}-{count}-{secs}{nanos:09}"))
 }
 
-/// Reads a small text file; `None` when there is no such file.
+/// Reads a small text file; returns `None` if it does not exist.
 pub(super) fn read_small(path: &Path, noun: &'static str) -> Result<Option<String>, RefError> {
     use io::ErrorKind::{FileTooLarge, InvalidInput, IsADirectory, NotADirectory, NotFound};
     let damaged = || RefError::Damaged { path: path.to_owned(), noun };
     let bytes = match read_at_most(path, limits::REF_BYTES as u64) {
         Ok(bytes) => bytes,
         Err(error) => match error.kind() {
-            NotFound | NotADirectory | IsADirectory => return Ok(None),
+            NotFound | NotADirectory | IsADirectory if !is_link(path) => return Ok(None),
+            NotFound | NotADirectory | IsADirectory => return Err(damaged()),
             FileTooLarge | InvalidInput => return Err(damaged()),
             _ => return Err(PathError::when("read", path)(error).into()),
         },
@@ -573,7 +715,7 @@ pub(super) fn read_small(path: &Path, noun: &'static str) -> Result<Option<Strin
     String::from_utf8(bytes).map(Some).map_err(|_| damaged())
 }
 
-/// Paths in a folder and whether each is a folder; nothing when it is gone.
+/// Lists the paths in a folder, each with whether it is a folder. A missing folder is empty.
 fn entries(folder: &Path) -> Result<Vec<(PathBuf, bool)>, PathError> {
     let listing = match fs_err::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -1,21 +1,26 @@
-//! The scope of a partial clone: the paths whose files it brought.
+//! The scope of a partial clone: the paths whose files it fetched.
 //!
-//! Paths outside the scope are not in the project's folder. That does not mean
-//! that they were deleted, so a commit keeps them as they are in its parent.
+//! The project's folder has no files outside the scope. These files were not deleted, so a commit
+//! takes them unchanged from its parent.
 //!
 //! | file    | content                                                     |
 //! |---------|-------------------------------------------------------------|
 //! | `scope` | each path, relative to the root and without a `/` at its ends, and a NUL |
 //!
-//! A store without the file has no scope: all of its snapshots' files belong
-//! in the project's folder. The file goes when a whole revision is restored in
-//! place.
+//! `logs/scope` is a copy. It is used if `scope` is missing or damaged: without any scope, the next
+//! commit would remove all other paths.
+//!
+//! A store without both files has no scope: all files of its snapshots belong in the project's
+//! folder. The scope is removed when the whole tip is restored in place.
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use crate::{
     base::{io::PathError, limits, name::EntryName},
-    disk::regular::read_at_most,
+    disk::{Disk, regular::read_at_most},
     repo::{
         Repo,
         path::{components, is_within},
@@ -25,46 +30,38 @@ use crate::{
 
 const FILE: &str = "scope";
 
-/// A path of a scope; at least one name.
+/// A path of a scope; it has at least one name.
 pub type ScopePath = Vec<EntryName>;
 
 impl Repo {
-    /// The paths of the scope; `None` when the clone is not partial.
+    /// Returns the paths of the scope; `None` if the clone is not partial.
     ///
     /// # Errors
     /// [`RefError::Damaged`] and [`RefError::Io`].
     pub fn scope(&self) -> Result<Option<Vec<ScopePath>>, RefError> {
-        let path = self.scope_file();
-        let damaged = || RefError::Damaged { path: path.clone(), noun: "list of paths" };
-        let bytes = match read_at_most(&path, limits::SCOPE_BYTES) {
-            Ok(bytes) => bytes,
-            Err(error) => match error.kind() {
-                io::ErrorKind::NotFound => return Ok(None),
-                io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput => return Err(damaged()),
-                _ => return Err(PathError::when("read", &path)(error).into()),
-            },
-        };
-        let text = bytes.strip_suffix(b"\0");
-        let paths = text.ok_or_else(damaged)?.split(|byte| *byte == 0).map(|path| {
-            let names = path.split(|byte| *byte == b'/').map(EntryName::new);
-            names.collect::<Result<ScopePath, _>>().map_err(|_| damaged())
-        });
-        paths.collect::<Result<_, _>>().map(Some)
+        let [first, second] = files(self.dir()).map(|path| read(&path));
+        match (first, second) {
+            (Ok(Some(scope)), _) | (_, Ok(Some(scope))) => Ok(Some(scope)),
+            // A damaged list must not count as a missing one, which would mean all paths.
+            (Err(error), _) | (_, Err(error)) => Err(error),
+            (Ok(None), Ok(None)) => Ok(None),
+        }
     }
 
-    /// Sets the scope to these paths, without those that lie in another one. No path,
-    /// or a path that is the root, removes the scope.
+    /// Sets the scope to these paths. Drops paths that lie in another one. An empty list or the
+    /// path of the root removes the scope.
     ///
     /// # Errors
     /// [`RefError::Io`].
     pub fn set_scope(&self, paths: &[Vec<u8>]) -> Result<(), RefError> {
-        let path = self.scope_file();
         let paths: Vec<Vec<u8>> =
             paths.iter().map(|path| components(path).collect::<Vec<_>>().join(&b'/')).collect();
         if paths.is_empty() || paths.iter().any(Vec::is_empty) {
-            if path.exists() {
+            // Removes the copy first: after a crash between the two steps the scope is still in
+            // force.
+            for path in files(self.dir()).into_iter().rev().filter(|path| path.exists()) {
                 self.disk().remove(&path)?;
-                self.disk().sync_folder(self.dir())?;
+                self.disk().sync_folder(path.parent().unwrap_or(self.dir()))?;
             }
             return Ok(());
         }
@@ -77,10 +74,54 @@ impl Repo {
         }
         let mut text = outer.iter().map(|path| path.as_slice()).collect::<Vec<_>>().join(&0);
         text.push(0);
-        Ok(self.disk().write_whole(&temporary(self.dir(), FILE), &path, &text)?)
+        write(self.dir(), self.disk(), &text)
     }
+}
 
-    fn scope_file(&self) -> PathBuf {
-        self.dir().join(FILE)
-    }
+/// Rewrites the list and its copy if one of them is lost or damaged, and returns true if so. The
+/// caller must hold the lock on the refs.
+///
+/// # Errors
+/// [`RefError::Io`].
+pub(super) fn mend(dir: &Path, disk: &Disk) -> Result<bool, RefError> {
+    let Some(whole) = only_whole(dir) else { return Ok(false) };
+    let text =
+        read_at_most(&whole, limits::SCOPE_BYTES).map_err(PathError::when("read", &whole))?;
+    write(dir, disk, &text)?;
+    Ok(true)
+}
+
+/// Returns the intact one of the two files if the other one is not intact.
+pub(super) fn only_whole(dir: &Path) -> Option<PathBuf> {
+    let mut whole = files(dir).into_iter().filter(|path| matches!(read(path), Ok(Some(_))));
+    whole.next().filter(|_| whole.next().is_none())
+}
+
+fn write(dir: &Path, disk: &Disk, text: &[u8]) -> Result<(), RefError> {
+    files(dir)
+        .iter()
+        .try_for_each(|path| Ok(disk.write_whole(&temporary(dir, FILE), path, text)?))
+}
+
+fn read(path: &Path) -> Result<Option<Vec<ScopePath>>, RefError> {
+    let damaged = || RefError::Damaged { path: path.to_owned(), noun: "list of paths" };
+    let bytes = match read_at_most(path, limits::SCOPE_BYTES) {
+        Ok(bytes) => bytes,
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound => return Ok(None),
+            io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput => return Err(damaged()),
+            _ => return Err(PathError::when("read", path)(error).into()),
+        },
+    };
+    let text = bytes.strip_suffix(b"\0");
+    let paths = text.ok_or_else(damaged)?.split(|byte| *byte == 0).map(|path| {
+        let names = path.split(|byte| *byte == b'/').map(EntryName::new);
+        names.collect::<Result<ScopePath, _>>().map_err(|_| damaged())
+    });
+    paths.collect::<Result<_, _>>().map(Some)
+}
+
+/// Returns the paths of the list and of its copy.
+fn files(dir: &Path) -> [PathBuf; 2] {
+    [dir.join(FILE), dir.join("logs").join(FILE)]
 }

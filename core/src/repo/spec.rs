@@ -1,25 +1,25 @@
-//! Revisions: what people type to name one commit.
+//! Revisions: text that names one commit.
 //!
 //! | text               | meaning                                            |
 //! |--------------------|----------------------------------------------------|
-//! | `HEAD`, `latest`   | the commit that `HEAD` stands on                   |
+//! | `HEAD`, `latest`   | the commit that `HEAD` leads to                    |
 //! | `NAME`             | a branch, else a tag, else `REMOTE/BRANCH`         |
-//! | `heads/N`, `tags/N`, `remotes/N` | one of them; `refs/` may come before |
-//! | 4 to 64 hex digits | the commit whose id starts so                      |
+//! | `heads/N`, `tags/N`, `remotes/N` | a ref of that kind; `refs/` may come before |
+//! | 4 to 64 hex digits | the commit whose id has this prefix                |
 //! | `REV~N`, `REV~`    | N first parents back                               |
 //! | `REV^N`, `REV^`    | the N-th parent; `REV^0` is `REV`                  |
-//! | `REV@DATE`         | the newest of that history, not newer than DATE    |
+//! | `REV@DATE`         | the newest commit of that history up to DATE       |
 //! | `REV:PATH`         | an entry of that snapshot                          |
 //!
-//! A name wins over a prefix of the same text. Dates are parsed by the caller,
-//! who knows the time zone. They may contain `:`; of the ways to read a text
-//! the one with the longest date wins.
+//! A name takes precedence over an id prefix of the same text. The caller parses dates, because it
+//! knows the time zone. A date may contain `:`; if a text can be split in several ways, the longest
+//! date wins.
 
 use crate::{
     base::{
-        close::close_names,
-        id::{BlobId, CommitId, Prefix},
+        id::{BlobId, CommitId, IdPrefix},
         kind::ErrorKind,
+        suggestions::similar_names,
         time::Time,
     },
     format::{commit::Commit, pack::ObjectKind},
@@ -33,35 +33,34 @@ use crate::{
     store::StoreError,
 };
 
-/// Ids that a prefix is compared with at most: more share no four digits in
-/// any store that fits on a disk.
+/// Limit on the objects that one prefix may match. Even in a store that fills a disk, fewer ids
+/// share four digits.
 const PREFIX_HITS: usize = 1 << 16;
 
-/// Candidates that an error lists at most.
+/// Maximum number of candidates in an error.
 const CANDIDATES: usize = 10;
 
-/// Parses the text of a date; one without a time means the end of that day.
+/// Parses the text of a date. A date without a time means the end of that day.
 pub type ParseDate<'a> = &'a dyn Fn(&str) -> Option<Time>;
 
 /// A commit, and possibly a path in it.
 #[derive(Clone, Debug)]
 pub struct Resolved {
-    /// Which commit.
+    /// The id of the commit.
     pub id: CommitId,
-    /// What it says.
+    /// The decoded commit.
     pub commit: Commit,
-    /// What named it, as it was written.
+    /// The revision as it was written, without the path.
     pub rev: String,
-    /// What followed the `:`.
+    /// The path after the `:`.
     pub path: Option<Vec<u8>>,
 }
 
-/// A commit that an ambiguous prefix may have meant.
+/// A commit that matches an ambiguous prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
-    /// Its id.
+pub struct PrefixMatch {
     pub id: CommitId,
-    /// When it was made.
+    /// The time of the commit.
     pub time: Time,
     /// The first line of its message.
     pub message: String,
@@ -71,61 +70,67 @@ pub struct Candidate {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// It names nothing.
+    /// The text names no commit.
     #[error("there is no commit, branch or tag `{text}`")]
     Unknown {
-        /// The part that names nothing.
+        /// The part that cannot be resolved.
         text: String,
-        /// Names much like it.
+        /// Similar names, for a hint.
         close: Vec<String>,
     },
-    /// There is no commit yet.
+    /// The branch has no commit yet.
     #[error("branch `{}` has no commit yet", branch.short())]
     Unborn {
         /// The branch of `HEAD`.
         branch: RefName,
     },
-    /// Several commits start like this.
-    #[error("`{prefix}` is the start of more than one id")]
-    Ambiguous {
-        /// The digits.
-        prefix: String,
-        /// Some of those commits, newest first.
-        candidates: Vec<Candidate>,
+    /// A branch or tag is missing, and no log records its removal.
+    #[error("{} `{}` is missing; it last pointed at {id:.12}", name.kind().noun(), name.short())]
+    Lost {
+        /// The missing ref.
+        name: RefName,
+        /// The commit that it pointed at last.
+        id: CommitId,
     },
-    /// There is no such parent.
+    /// Several commits have this prefix.
+    #[error("id prefix `{prefix}` is ambiguous")]
+    Ambiguous {
+        prefix: String,
+        /// Some of these commits, newest first.
+        candidates: Vec<PrefixMatch>,
+    },
+    /// The commit does not have this parent.
     #[error("commit {id:.12} has no parent {number}")]
     NoParent {
-        /// Which commit.
         id: CommitId,
-        /// Which parent, from 1.
+        /// The number of the parent, from 1.
         number: usize,
     },
-    /// That far back there is nothing.
-    #[error("`{text}` has no commit as old as that")]
+    /// No commit of the history is this old.
+    #[error("`{text}` has no commit on or before that date")]
     NoneBefore {
         /// The revision with its date.
         text: String,
     },
-    /// The date cannot be read.
+    /// A date cannot be parsed.
     #[error("`{date}` is not a date")]
     Date {
-        /// What should be one.
+        /// The text that is not a date.
         date: String,
     },
-    /// There is no date behind an `@`.
-    #[error("`{text}` has no date behind the `@`")]
+    /// The date after an `@` is missing.
+    #[error("`{text}` has no date after the `@`")]
     NoDate {
         /// The revision.
         text: String,
     },
-    /// Nothing of the form of a revision.
+    /// The text is not valid UTF-8.
     #[error("`{text}` is not a revision")]
     Syntax {
-        /// The text.
+        /// The revision, with replacement characters.
         text: String,
     },
-    /// The path names nothing.
+    /// The path cannot be resolved.
     #[error(transparent)]
     Path(#[from] PathInTreeError),
     /// A ref cannot be read.
@@ -137,7 +142,7 @@ pub enum SpecError {
 }
 
 impl SpecError {
-    /// What a caller can do about it.
+    /// Returns the kind of the error, from which a caller decides what to do.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Unknown { .. }
@@ -145,6 +150,7 @@ impl SpecError {
             | Self::Ambiguous { .. }
             | Self::NoParent { .. }
             | Self::NoneBefore { .. } => ErrorKind::NotFound,
+            Self::Lost { .. } => ErrorKind::Damaged,
             Self::Date { .. } | Self::NoDate { .. } | Self::Syntax { .. } => ErrorKind::Invalid,
             Self::Path(error) => error.kind(),
             Self::Ref(error) => error.kind(),
@@ -153,7 +159,7 @@ impl SpecError {
     }
 }
 
-/// What stands behind a base, innermost last.
+/// A suffix of a revision. A list of them has the suffix next to the base at the end.
 enum Suffix<'t> {
     Back(usize),
     Parent(usize),
@@ -167,17 +173,17 @@ pub struct Revisions<'a> {
 }
 
 impl<'a> Revisions<'a> {
-    /// With `date` for the text behind an `@`.
+    /// Makes a resolver that parses the text after an `@` with `date`.
     pub fn new(repo: &'a Repo, date: ParseDate<'a>) -> Self {
         Self { repo, date }
     }
 
-    /// The commit, and the path if there is one, that `spec` names.
+    /// Resolves `spec` to a commit and, after a `:`, a path.
     ///
     /// **Not** checked: that the path exists.
     ///
     /// # Errors
-    /// [`SpecError`] names the part that is wrong.
+    /// [`SpecError`] names the part that cannot be resolved.
     pub fn resolve(&self, spec: &[u8]) -> Result<Resolved, SpecError> {
         let (rev, path) = self.split(spec);
         let syntax = |_| SpecError::Syntax { text: String::from_utf8_lossy(rev).into_owned() };
@@ -191,7 +197,7 @@ impl<'a> Revisions<'a> {
         })
     }
 
-    /// Divides `REV:PATH`.
+    /// Splits `REV:PATH`.
     fn split<'s>(&self, spec: &'s [u8]) -> (&'s [u8], Option<&'s [u8]>) {
         let cut = |at: usize| (&spec[..at], Some(&spec[at + 1..]));
         let is = |wanted: u8| move |b: &u8| *b == wanted;
@@ -208,11 +214,12 @@ impl<'a> Revisions<'a> {
         cut(ends.into_iter().find(|at| parses(*at)).unwrap_or(first))
     }
 
-    /// The commit that a revision without a path names.
+    /// Resolves a revision without a path.
     ///
     /// # Errors
-    /// [`SpecError`] names the part that is wrong.
+    /// [`SpecError`] names the part that cannot be resolved.
     pub fn commit(&self, rev: &str) -> Result<CommitId, SpecError> {
+        // Removes suffixes until the rest names a commit, then applies them from the inside out.
         let mut suffixes = Vec::new();
         let mut rest = rev;
         let mut id = loop {
@@ -231,12 +238,20 @@ impl<'a> Revisions<'a> {
         Ok(id)
     }
 
-    /// The commit that a text without suffixes names; `None` if it names none.
+    /// Returns the error for a branch of `HEAD` without a commit.
+    fn absent(&self, branch: RefName) -> Result<SpecError, SpecError> {
+        Ok(match self.repo.lost_ref(&branch)? {
+            Some(id) => SpecError::Lost { name: branch, id },
+            None => SpecError::Unborn { branch },
+        })
+    }
+
+    /// Resolves a text without suffixes; returns `None` if it names no commit.
     fn base(&self, text: &str) -> Result<Option<CommitId>, SpecError> {
         if matches!(text, "HEAD" | "latest") {
             let head = self.repo.refs().head()?;
             return match (self.repo.refs().head_commit()?, head) {
-                (None, super::refs::Head::Branch(branch)) => Err(SpecError::Unborn { branch }),
+                (None, super::refs::Head::Branch(branch)) => Err(self.absent(branch)?),
                 (found, _) => Ok(found),
             };
         }
@@ -249,13 +264,13 @@ impl<'a> Revisions<'a> {
                 return Ok(Some(id));
             }
         }
-        match Prefix::parse(text) {
+        match IdPrefix::parse(text) {
             Some(prefix) => self.prefixed(&prefix),
             None => Ok(None),
         }
     }
 
-    fn prefixed(&self, prefix: &Prefix) -> Result<Option<CommitId>, SpecError> {
+    fn prefixed(&self, prefix: &IdPrefix) -> Result<Option<CommitId>, SpecError> {
         let (low, high) = prefix.bounds();
         let hits = self.repo.store().ids_between(low, high, PREFIX_HITS)?;
         let commits = hits.into_iter().filter(|(_, kind)| *kind == ObjectKind::Commit);
@@ -269,7 +284,7 @@ impl<'a> Revisions<'a> {
         for id in ids {
             let Commit { time, message, .. } = self.repo.store().commit(&id)?;
             let message = message.lines().next().unwrap_or_default().to_owned();
-            candidates.push(Candidate { id, time, message });
+            candidates.push(PrefixMatch { id, time, message });
         }
         candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.time));
         candidates.truncate(CANDIDATES);
@@ -296,12 +311,12 @@ impl<'a> Revisions<'a> {
         }
         let unreadable = || SpecError::Date { date: date.to_owned() };
         let latest = (self.date)(date).ok_or_else(unreadable)?;
-        // A parent may be newer than its child, so all of history is looked at.
+        // A parent may be newer than its child, so the whole history must be searched.
         let mut newest: Option<(Time, CommitId)> = None;
         for step in History::new(self.repo.store(), &[start], Parents::All)? {
             let (id, commit) = match (step, newest) {
                 (Ok(step), _) => step,
-                // What cannot be read is older, unless a clock was wrong.
+                // Commits that cannot be read are older than those found, unless a clock was wrong.
                 (Err(_), Some((_, found))) => return Ok(found),
                 (Err(error), None) => return Err(error.into()),
             };
@@ -315,21 +330,21 @@ impl<'a> Revisions<'a> {
         }
     }
 
-    /// The error for a text that names nothing, with names close to it.
+    /// Returns the error for a text that names nothing, with similar names.
     fn unknown(&self, text: &str) -> SpecError {
         let list = |kind| self.repo.refs().list(kind).unwrap_or_default();
         let refs = list(RefKind::Branch).into_iter().chain(list(RefKind::Tag));
         let names: Vec<RefName> = refs.map(|(name, _)| name).collect();
-        let close = close_names(text, names.iter().map(RefName::short));
+        let close = similar_names(text, names.iter().map(RefName::short));
         SpecError::Unknown { text: text.to_owned(), close }
     }
 
-    /// The blob that 4 to 64 hex digits name; `None` when there is none.
+    /// Resolves 4 to 64 hex digits to a blob; returns `None` if no blob matches.
     ///
     /// # Errors
-    /// [`SpecError::Ambiguous`] when several start like that.
+    /// [`SpecError::Ambiguous`] if several blobs have this prefix.
     pub fn blob(&self, text: &str) -> Result<Option<BlobId>, SpecError> {
-        let Some(prefix) = Prefix::parse(text) else { return Ok(None) };
+        let Some(prefix) = IdPrefix::parse(text) else { return Ok(None) };
         let (low, high) = prefix.bounds();
         let hits = self.repo.store().ids_between(low, high, PREFIX_HITS)?;
         let blob = |kind| matches!(kind, ObjectKind::Blob | ObjectKind::ChunkList);
@@ -347,8 +362,8 @@ impl<'a> Revisions<'a> {
     }
 }
 
-/// What the revision at the start of `spec` may stand on, in the order in which
-/// that is tried: for those who have to fetch refs before they can resolve it.
+/// Lists the possible bases of the revision in `spec`, in the order in which they are tried. A
+/// caller that must fetch refs before it can resolve the revision uses it.
 pub fn bases(spec: &[u8]) -> Vec<&str> {
     let rev = spec.split(|byte| *byte == b':').next().unwrap_or_default();
     let mut suffixes = Vec::new();
@@ -356,7 +371,7 @@ pub fn bases(spec: &[u8]) -> Vec<&str> {
     std::iter::successors(first, |rest| peel(rest, &mut suffixes)).collect()
 }
 
-/// The refs that a text may name, in order of preference.
+/// Lists the refs that a text may name, in order of precedence.
 pub fn names(text: &str) -> Vec<RefName> {
     let text = text.strip_prefix("refs/").unwrap_or(text);
     match text.split_once('/') {
@@ -370,7 +385,7 @@ pub fn names(text: &str) -> Vec<RefName> {
     }
 }
 
-/// Takes the last suffix off a revision; `None` when there is none.
+/// Removes the last suffix of a revision and returns the rest; `None` if there is no suffix.
 fn peel<'t>(text: &'t str, suffixes: &mut Vec<Suffix<'t>>) -> Option<&'t str> {
     let digits = text.len() - text.trim_end_matches(|c: char| c.is_ascii_digit()).len();
     let (front, number) = text.split_at(text.len() - digits);

@@ -1,30 +1,29 @@
-//! Which change of a ref can be taken back, and which can be made again.
+//! Finds the change of a ref that an undo takes back or a redo makes again.
 //!
-//! An undo is a change like any other: the ref moves from where it stands to
-//! where it stood before, and its log gets a line whose reason is `undo: ` and
-//! the reason of what was taken back; that of a redo starts with `redo: `. So
-//! the logs tell all there is to know. They are read from the oldest line on:
+//! An undo is a normal change: it moves the ref to its value before the change that is undone. The
+//! reason in its log line is `undo: ` and the reason of that change; the reason of a redo starts
+//! with `redo: `. The logs therefore hold all the state. Reading a log from its oldest line builds
+//! two stacks:
 //!
-//! | line                                    | what can be undone | redone       |
-//! |-----------------------------------------|--------------------|--------------|
-//! | a change                                | it, first          | nothing      |
-//! | `undo: …`, back from where the first led | less that one     | it, first    |
-//! | `redo: …`, as the first was made        | it, first          | less that one |
+//! | line                                        | undo stack     | redo stack     |
+//! |---------------------------------------------|----------------|----------------|
+//! | a change                                    | pushes it      | is cleared     |
+//! | `undo: …` that reverts the top of the undo stack | pops it   | pushes it      |
+//! | `redo: …` that repeats the top of the redo stack | pushes it | pops it        |
 //!
-//! Each ref has its own two lists. Without a name, an undo takes the newest of
-//! all refs, by the time of the change itself, so repeated undos go further
-//! back and never to and fro. A redo without a name takes the change that was
-//! undone last, unless some ref has changed since; with a name, unless that
-//! one has.
+//! Each ref has its own two stacks. An undo without a name takes the newest change of all refs, by
+//! the time of the change itself; repeated undos therefore go further back instead of alternating.
+//! A redo without a name takes the change that was undone last, unless any ref has changed since
+//! then. A redo with a name fails only if that ref has changed.
 //!
-//! A line about a change that did not happen (a crash came in between) is known
-//! by the next one, which starts where it started. Where a line starts
-//! elsewhere for another reason, what is before it cannot be undone.
+//! A crash may leave a log line about a change that did not happen. The next line then starts from
+//! the same value, which identifies it. If the old value of a line is any other than the new value
+//! of the line before, undo stops there.
 
 use crate::{
     base::{id::CommitId, kind::ErrorKind, time::Time},
     repo::{
-        ref_log::{Line, Target},
+        ref_log::{RefLogEntry, RefValue},
         ref_name::Pointer,
         refs::{RefError, Refs},
     },
@@ -34,18 +33,18 @@ use crate::{
 const UNDO: &str = "undo";
 const REDO: &str = "redo";
 
-/// Whether a change is taken back or made again.
+/// Selects between an undo and a redo.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
-    /// Taken back.
+    /// Takes a change back.
     #[default]
     Undo,
-    /// Made again, after it was taken back.
+    /// Makes a change again that was taken back.
     Redo,
 }
 
 impl Direction {
-    /// The word for messages, JSON and logs.
+    /// Returns the verb for messages, JSON and logs.
     pub const fn verb(self) -> &'static str {
         match self {
             Self::Undo => UNDO,
@@ -54,60 +53,71 @@ impl Direction {
     }
 }
 
-/// What an undo is going to do.
+impl RefLogEntry {
+    /// Returns true if the line takes an earlier change back.
+    pub fn is_undo(&self) -> bool {
+        self.has_verb(UNDO)
+    }
+
+    fn has_verb(&self, verb: &str) -> bool {
+        let rest = self.reason.strip_prefix(verb);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
+    }
+}
+
+/// What an undo or a redo will do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
-    /// What moves.
+pub struct UndoPlan {
+    /// The ref that moves.
     pub pointer: Pointer,
-    /// Where it stands.
-    pub from: Target,
-    /// Where it is going to stand.
-    pub to: Target,
+    /// Its current value.
+    pub from: RefValue,
+    /// Its new value.
+    pub to: RefValue,
     /// The change that is taken back or made again.
-    pub change: Line,
-    /// Which of the two.
+    pub change: RefLogEntry,
+    /// Selects between an undo and a redo.
     pub direction: Direction,
 }
 
-impl Plan {
-    /// The reason for the log.
+impl UndoPlan {
+    /// Returns the reason for the log.
     pub fn reason(&self) -> String {
         format!("{}: {}", self.direction.verb(), self.change.reason)
     }
 }
 
-/// Why nothing can be undone.
+/// Why an undo or a redo is not possible.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UndoError {
-    /// No change is left.
-    #[error("there is nothing to {}{}", direction.verb(), of(pointer.as_ref()))]
+    /// There is no change to undo or redo.
+    #[error("nothing to {}{}", direction.verb(), of(pointer.as_ref()))]
     Nothing {
-        /// What was to be done.
+        /// Selects between an undo and a redo.
         direction: Direction,
-        /// To what, if it was named.
+        /// The ref that the caller named, if any.
         pointer: Option<Pointer>,
     },
-    /// What was undone cannot be redone: something else was done since.
-    #[error("there is nothing to redo: {} has changed since the last undo", pointer.shown())]
+    /// The undone change cannot be redone, because a ref has changed since.
+    #[error("nothing to redo: {} has changed since the last undo", pointer.shown())]
     Since {
-        /// What changed.
+        /// The ref that changed.
         pointer: Pointer,
     },
-    /// The log does not lead to where it stands.
-    #[error("the log of {} does not tell how it came to where it stands", pointer.shown())]
+    /// The last value in the log is not the current value of the ref.
+    #[error("the log of {} does not record how it got its current value", pointer.shown())]
     Log {
-        /// Whose.
+        /// The ref with that log.
         pointer: Pointer,
     },
-    /// Where it stood cannot be read any more.
-    #[error("cannot read commit {id:.12}, where {} stood", pointer.shown())]
+    /// The earlier commit of the ref cannot be read.
+    #[error("cannot read commit {id:.12}, the earlier value of {}", pointer.shown())]
     Commit {
-        /// What was to be moved.
+        /// The ref that would move.
         pointer: Pointer,
-        /// Where it stood.
+        /// The earlier commit.
         id: CommitId,
-        /// Why not.
         source: Box<StoreError>,
     },
     /// The ref cannot be read or moved.
@@ -120,7 +130,7 @@ fn of(pointer: Option<&Pointer>) -> String {
 }
 
 impl UndoError {
-    /// What a caller can do about it.
+    /// Returns the kind of the error, from which a caller decides what to do.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Nothing { .. } | Self::Since { .. } => ErrorKind::NotFound,
@@ -131,18 +141,35 @@ impl UndoError {
     }
 }
 
-/// Finds what an undo or redo of `wanted`, or of what changed last, would do.
-/// Changes nothing.
+/// Plans the undo or redo of `wanted`; without it, of the ref that changed last. Changes no ref.
 ///
-/// **Not** checked: that the commit is still there.
+/// **Not** checked: that the commit still exists.
 ///
 /// # Errors
-/// [`UndoError`] says why there is nothing to be done.
+/// [`UndoError`] says why no undo or redo is possible.
 pub fn plan(
     refs: &Refs,
     wanted: Option<&Pointer>,
     direction: Direction,
-) -> Result<Plan, UndoError> {
+) -> Result<UndoPlan, UndoError> {
+    match plan_unlocked(refs, wanted, direction) {
+        // If other processes move the ref between the reads of its value and of its log, the two
+        // differ as well. The lock excludes such moves, so a difference is then damage.
+        Err(error @ UndoError::Log { .. }) => match refs.lock() {
+            Ok(_lock) => plan_unlocked(refs, wanted, direction),
+            Err(locked @ RefError::Locked { .. }) => Err(locked.into()),
+            // A read-only store has no such processes.
+            Err(_) => Err(error),
+        },
+        planned => planned,
+    }
+}
+
+fn plan_unlocked(
+    refs: &Refs,
+    wanted: Option<&Pointer>,
+    direction: Direction,
+) -> Result<UndoPlan, UndoError> {
     if let Some(pointer) = wanted {
         let past = Past::read(refs, pointer)?;
         let nothing = || UndoError::Nothing { direction, pointer: Some(pointer.clone()) };
@@ -171,30 +198,30 @@ pub fn plan(
     }
 }
 
-/// What a log tells about one ref.
+/// The history of one ref, read from its log.
 #[derive(Debug)]
 struct Past {
     pointer: Pointer,
-    /// Changes that can be undone, the first to be last.
-    made: Vec<Line>,
-    /// Those that were undone, with the time of that, the first to be last.
-    undone: Vec<(Time, Line)>,
-    /// Where the log says it stands.
-    stands: Option<Target>,
-    /// Whether the log tells everything from the beginning.
+    /// Undo stack: the next change to undo is last.
+    made: Vec<RefLogEntry>,
+    /// Redo stack, with the time of each undo: the next change to redo is last.
+    undone: Vec<(Time, RefLogEntry)>,
+    /// The value after the last line of the log.
+    last_value: Option<RefValue>,
+    /// True if the log is complete from the creation of the ref.
     is_whole: bool,
     /// Time of the last change that was neither undo nor redo.
     changed: Option<Time>,
-    /// Where the last line started, and what it did.
-    last: Option<(Target, Did)>,
-    /// Where it does stand.
-    target: Result<Target, RefError>,
+    /// The value before the last line, and what that line did to the stacks.
+    last: Option<(RefValue, Did)>,
+    /// The current value of the ref.
+    target: Result<RefValue, RefError>,
 }
 
-/// What a line did to the lists.
+/// The effect of a log line on the stacks, with the data to revert it.
 #[derive(Debug)]
 enum Did {
-    Change { forgot: Vec<(Time, Line)>, before: Option<Time> },
+    Change { forgot: Vec<(Time, RefLogEntry)>, before: Option<Time> },
     Undo,
     Redo { undone: Time },
 }
@@ -205,34 +232,35 @@ impl Past {
             pointer: pointer.clone(),
             made: Vec::new(),
             undone: Vec::new(),
-            stands: None,
+            last_value: None,
             is_whole: true,
             changed: None,
             last: None,
             target: refs.target(pointer),
         };
         refs.log_of(pointer)?.into_iter().for_each(|line| past.add(line));
-        if let (Ok(target), false) = (past.target.as_ref().map(Target::clone), past.is_right()) {
+        if let (Ok(target), false) = (past.target.as_ref().map(RefValue::clone), past.is_right()) {
             past.forget_last(&target);
         }
         Ok(past)
     }
 
-    /// Whether the log leads to where it stands.
+    /// Returns true if the log ends at the current value.
     fn is_right(&self) -> bool {
-        match (&self.stands, &self.target) {
-            (Some(stands), Ok(target)) => stands == target,
+        match (&self.last_value, &self.target) {
+            (Some(last_value), Ok(target)) => last_value == target,
             _ => true,
         }
     }
 
-    fn add(&mut self, line: Line) {
+    fn add(&mut self, line: RefLogEntry) {
         if line.old == line.new {
             return;
         }
-        let follows = match &self.stands {
-            Some(stands) => *stands == line.old || self.forget_last(&line.old),
-            None => line.old == Target::Nothing || self.pointer == Pointer::Head,
+        // Either the line starts at the logged value, or the last line's change did not happen.
+        let follows = match &self.last_value {
+            Some(last_value) => *last_value == line.old || self.forget_last(&line.old),
+            None => line.old == RefValue::Nothing || self.pointer == Pointer::Head,
         };
         if !follows {
             self.made.clear();
@@ -242,23 +270,19 @@ impl Past {
         let (old, new) = (line.old.clone(), line.new.clone());
         let did = self.sort_in(line);
         self.last = Some((old, did));
-        self.stands = Some(new);
+        self.last_value = Some(new);
     }
 
-    fn sort_in(&mut self, line: Line) -> Did {
-        let is = |word: &str| {
-            line.reason
-                .strip_prefix(word)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
+    fn sort_in(&mut self, line: RefLogEntry) -> Did {
+        let takes_back = |change: &mut RefLogEntry| {
+            line.is_undo() && change.old == line.new && change.new == line.old
         };
-        let takes_back =
-            |change: &mut Line| is(UNDO) && change.old == line.new && change.new == line.old;
         if let Some(change) = self.made.pop_if(takes_back) {
             self.undone.push((line.time, change));
             return Did::Undo;
         }
-        let makes_again = |(_, change): &mut (Time, Line)| {
-            is(REDO) && change.old == line.old && change.new == line.new
+        let makes_again = |(_, change): &mut (Time, RefLogEntry)| {
+            line.has_verb(REDO) && change.old == line.old && change.new == line.new
         };
         if let Some((undone, change)) = self.undone.pop_if(makes_again) {
             self.made.push(change);
@@ -269,9 +293,8 @@ impl Past {
         Did::Change { forgot: std::mem::take(&mut self.undone), before }
     }
 
-    /// Takes the last line for one about a change that did not happen, if it
-    /// started at `from`.
-    fn forget_last(&mut self, from: &Target) -> bool {
+    /// Reverts the effect of the last line if it started at `from`: its change did not happen.
+    fn forget_last(&mut self, from: &RefValue) -> bool {
         let Some((start, did)) = self.last.take_if(|(start, _)| start == from) else {
             return false;
         };
@@ -285,11 +308,12 @@ impl Past {
                 self.undone.extend(self.made.pop().map(|change| (undone, change)));
             }
         }
-        self.stands = Some(start);
+        self.last_value = Some(start);
         true
     }
 
-    /// Time that decides whether its turn comes before that of another ref.
+    /// Returns the time by which the refs are compared: the ref with the newest one is undone or
+    /// redone.
     fn first(&self, direction: Direction) -> Option<Time> {
         match direction {
             Direction::Undo => self.made.last().map(|change| change.time),
@@ -297,7 +321,7 @@ impl Past {
         }
     }
 
-    fn plan(mut self, direction: Direction) -> Result<Option<Plan>, UndoError> {
+    fn plan(mut self, direction: Direction) -> Result<Option<UndoPlan>, UndoError> {
         if !self.is_right() {
             return Err(UndoError::Log { pointer: self.pointer });
         }
@@ -316,7 +340,7 @@ impl Past {
             Direction::Undo => change.old.clone(),
             Direction::Redo => change.new.clone(),
         };
-        Ok(Some(Plan { pointer: self.pointer, from, to, change, direction }))
+        Ok(Some(UndoPlan { pointer: self.pointer, from, to, change, direction }))
     }
 }
 

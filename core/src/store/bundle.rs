@@ -1,7 +1,7 @@
-//! Bundle files: written front to back, read from a pipe or by hopping.
+//! Bundle files: written front to back, and read from a pipe or from a seekable file.
 //!
-//! The bytes are those of [`format::bundle`](crate::format::bundle). What is
-//! in the packs is not looked at here.
+//! The byte format is in [`format::bundle`](crate::format::bundle). The contents of the
+//! packs are not examined here.
 
 use std::{
     io::{self, Read, Write},
@@ -17,86 +17,85 @@ use crate::{
         limits,
     },
     format::{
-        bundle::{self, Head, LENGTH_BYTES},
+        bundle::{self, BundleHead, LENGTH_BYTES},
         pack::{HEADER_BYTES, TRAILER_BYTES},
         wire::FormatError,
     },
     store::{Store, StoreError},
 };
 
-/// Bytes that are copied at a time.
+/// Bytes copied at a time.
 const COPY_BYTES: usize = 256 << 10;
 
 /// Why a bundle could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BundleError {
-    /// Its head is not one, or of a newer version.
-    #[error("the file does not start as a bundle does")]
+    /// The head is invalid, or a newer snap wrote it.
+    #[error("the file is not a bundle")]
     Head(#[source] FormatError),
-    /// It ends too early.
-    #[error("the bundle is cut off at byte {at}")]
+    /// The bundle ends too early.
+    #[error("the bundle is truncated at byte {at}")]
     Cut {
-        /// Where.
+        /// Offset in the bundle.
         at: u64,
     },
-    /// It goes on after its end.
-    #[error("the bundle goes on after its end, at byte {at}")]
+    /// There are bytes behind the end of the bundle.
+    #[error("the bundle has extra bytes after its end, from byte {at} on")]
     Trailing {
-        /// Where.
+        /// Offset in the bundle.
         at: u64,
     },
-    /// A pack is announced with a length that none has.
-    #[error("the bundle announces a pack of {bytes} bytes, at byte {at}")]
+    /// The length field of a pack has an impossible value.
+    #[error("the bundle has an invalid pack length at byte {at}: {bytes} bytes")]
     PackBytes {
-        /// Where.
+        /// Offset in the bundle.
         at: u64,
-        /// What is announced.
+        /// The value of the length field.
         bytes: u64,
     },
-    /// It has more packs than are allowed.
+    /// The bundle has more packs than the limit.
     #[error("the bundle has more than {} packs", limits::BUNDLE_PACKS)]
     Packs,
-    /// It would name more prerequisites than a reader accepts.
-    #[error("{count} prerequisites are more than {}", limits::PREREQUISITES)]
+    /// The bundle would name more prerequisites than readers accept.
+    #[error("the bundle would have {count} prerequisites; the limit is {}", limits::PREREQUISITES)]
     Prerequisites {
-        /// How many there would be.
+        /// Number of prerequisites.
         count: usize,
     },
-    /// It does not hold as much as its head says.
-    #[error("the bundle has {found} {what}, but its head says {claimed}")]
+    /// The totals in the head do not match the contents.
+    #[error("the bundle has {found} {what} instead of {claimed}")]
     Totals {
         /// "objects" or "bytes of content".
         what: &'static str,
-        /// What the head says.
+        /// The total in the head.
         claimed: u64,
-        /// What was found.
+        /// The actual total.
         found: u64,
     },
-    /// An object is in it twice.
+    /// An object is in the bundle twice.
     #[error("object {id} is in the bundle twice")]
     Duplicate {
-        /// Which.
+        /// The object that occurs twice.
         id: ObjectId,
     },
-    /// It has objects that its commit does not refer to.
+    /// The bundle has objects that its commit does not refer to.
     #[error("the bundle has {count} objects that its commit does not refer to")]
     Stray {
-        /// How many.
+        /// Number of such objects.
         count: u64,
     },
-    /// One of its packs is damaged.
+    /// One of the packs is damaged.
     #[error("the pack at byte {at} of the bundle is damaged")]
     Pack {
-        /// Where the pack starts.
+        /// Offset of the pack in the bundle.
         at: u64,
-        /// What is wrong.
         source: StoreError,
     },
-    /// It lacks what it builds on, so it cannot be read in place.
-    #[error("the bundle holds only what came after {}", prerequisites(.missing))]
+    /// The bundle has prerequisites, so it cannot be read in place.
+    #[error("the bundle is incomplete: it requires commit {}", prerequisites(.missing))]
     Incomplete {
-        /// The commits that it builds on.
+        /// The prerequisites.
         missing: Vec<CommitId>,
     },
     /// The user asked to stop.
@@ -107,7 +106,6 @@ pub enum BundleError {
     Stream {
         /// "read" or "write".
         action: &'static str,
-        /// Why.
         source: io::Error,
     },
     /// A file could not be read or written.
@@ -118,7 +116,7 @@ pub enum BundleError {
     Store(#[from] StoreError),
 }
 
-/// The first of some commits, and how many more.
+/// Formats a list of commits: the first one, and how many more there are.
 fn prerequisites(ids: &[CommitId]) -> String {
     match ids {
         [] => "others".to_owned(),
@@ -128,7 +126,7 @@ fn prerequisites(ids: &[CommitId]) -> String {
 }
 
 impl BundleError {
-    /// What a caller can do about it.
+    /// Returns what the caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Head(source) => source.kind(),
@@ -151,8 +149,8 @@ impl BundleError {
     }
 }
 
-impl Head {
-    /// Compares what was found in the packs with what the head says.
+impl BundleHead {
+    /// Compares the totals in the head with those of the received packs.
     ///
     /// # Errors
     /// [`BundleError::Totals`].
@@ -179,11 +177,11 @@ pub struct BundleWriter<W> {
 }
 
 impl<W: Write> BundleWriter<W> {
-    /// Starts with the head.
+    /// Writes the head.
     ///
     /// # Errors
     /// [`BundleError::Prerequisites`], [`BundleError::Stream`].
-    pub fn new(mut out: W, head: &Head) -> Result<Self, BundleError> {
+    pub fn new(mut out: W, head: &BundleHead) -> Result<Self, BundleError> {
         if head.prerequisites.len() > limits::PREREQUISITES {
             return Err(BundleError::Prerequisites { count: head.prerequisites.len() });
         }
@@ -192,12 +190,12 @@ impl<W: Write> BundleWriter<W> {
         Ok(Self { out, bytes: head.len() as u64, packs: 0 })
     }
 
-    /// Copies a pack of `store`, whose bytes are hashed on the way. `step` is
-    /// told of each piece and may stop it.
+    /// Copies a pack of `store` and hashes its bytes on the way. Calls `step` with the
+    /// length of each piece; an error of `step` stops the copy.
     ///
     /// # Errors
-    /// [`StoreError::PackHash`] when it is not what its name says; what was
-    /// written is then of no use.
+    /// [`StoreError::PackHash`] when the bytes do not hash to the pack's name. The
+    /// bundle is unusable then.
     pub fn copy_pack(
         &mut self,
         store: &Store,
@@ -241,7 +239,7 @@ impl<W: Write> BundleWriter<W> {
         self.out.write_all(bytes).map_err(writing)
     }
 
-    /// Writes the end. Returns the length of the whole.
+    /// Writes the end marker. Returns the length of the bundle in bytes.
     ///
     /// # Errors
     /// [`BundleError::Stream`].
@@ -265,26 +263,26 @@ impl<R: Read> BundleReader<R> {
     ///
     /// # Errors
     /// [`BundleError::Head`], [`BundleError::Cut`], [`BundleError::Stream`].
-    pub fn new(input: R) -> Result<(Self, Head), BundleError> {
+    pub fn new(input: R) -> Result<(Self, BundleHead), BundleError> {
         let mut reader = Self { input, at: 0, packs: 0 };
         let mut head = vec![0; HEADER_BYTES];
         reader.fill(&mut head)?;
         let extension = bundle::decode_header(&head).map_err(BundleError::Head)?;
         head.resize(HEADER_BYTES + extension as usize, 0);
         reader.fill(&mut head[HEADER_BYTES..])?;
-        Ok((reader, Head::decode(&head).map_err(BundleError::Head)?))
+        Ok((reader, BundleHead::decode(&head).map_err(BundleError::Head)?))
     }
 
-    /// Where the next byte is.
+    /// Returns the offset of the next byte.
     pub fn at(&self) -> u64 {
         self.at
     }
 
-    /// The length of the pack that comes next, which must then be read whole;
-    /// `None` at the end.
+    /// Returns the length of the next pack, or `None` at the end of the bundle. The
+    /// caller must then read that pack completely.
     ///
     /// # Errors
-    /// [`BundleError`] when there is neither a pack nor the end.
+    /// [`BundleError`] when the next bytes are neither a pack nor the end marker.
     pub fn next_pack(&mut self) -> Result<Option<u64>, BundleError> {
         let mut length = [0; LENGTH_BYTES];
         let at = self.at;
@@ -300,10 +298,10 @@ impl<R: Read> BundleReader<R> {
         }
     }
 
-    /// Hands out the next `bytes`, piece by piece.
+    /// Passes the next `bytes` bytes to `each`, piece by piece.
     ///
     /// # Errors
-    /// [`BundleError::Cut`], [`BundleError::Stream`], and those of `each`.
+    /// [`BundleError::Cut`], [`BundleError::Stream`], and the errors of `each`.
     pub fn read_pack(
         &mut self,
         bytes: u64,
@@ -359,20 +357,20 @@ fn check_length(bytes: u64, at: u64, packs: usize) -> Result<u64, BundleError> {
     Ok(bytes)
 }
 
-/// Where a pack lies in a file.
+/// The location of a pack in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// Its first byte.
+pub struct PackSpan {
+    /// Offset of its first byte.
     pub start: u64,
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: u64,
 }
 
-/// Reads the head of the bundle at `path`, and where its packs lie.
+/// Reads the head of the bundle at `path` and locates its packs.
 ///
 /// # Errors
-/// [`BundleError`] when it is not one, or cut off.
-pub fn read_outline(path: &Path) -> Result<(Head, Vec<Span>), BundleError> {
+/// [`BundleError`] when the file is not a bundle, or is truncated.
+pub fn read_outline(path: &Path) -> Result<(BundleHead, Vec<PackSpan>), BundleError> {
     let file = fs_err::File::open(path).map_err(PathError::when("open", path))?;
     let file_bytes = file.metadata().map_err(PathError::when("stat", path))?.len();
     let (reader, head) = BundleReader::new(&file)?;
@@ -395,7 +393,7 @@ pub fn read_outline(path: &Path) -> Result<(Head, Vec<Span>), BundleError> {
         if bytes > file_bytes - end {
             return Err(BundleError::Cut { at: file_bytes });
         }
-        spans.push(Span { start: end, bytes });
+        spans.push(PackSpan { start: end, bytes });
         at = end + bytes;
     }
 }

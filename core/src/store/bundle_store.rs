@@ -1,7 +1,7 @@
 //! A bundle file that is read in place, as a store.
 //!
-//! Its index is made when it is opened: in memory for a small bundle, in a
-//! scratch folder, which goes again, for a large one.
+//! The index is made when the bundle is opened. It is in memory for a small bundle. For
+//! a large one it is in a scratch folder that is removed afterwards.
 
 use std::path::Path;
 
@@ -12,32 +12,33 @@ use crate::{
         observe::{Observer, Phase},
     },
     disk::{Disk, scratch::Scratch},
-    format::bundle::Head,
+    format::bundle::BundleHead,
     store::{
         Store, StoreError,
-        bundle::{BundleError, Span, read_outline},
-        catalog::{Catalog, Layout},
-        objects::Origin,
+        bundle::{BundleError, PackSpan, read_outline},
+        catalog::{Catalog, StorePaths},
+        objects::PackSource,
         pack_reader::PackFile,
         segment,
     },
 };
 
-/// A bundle and what is in it.
+/// An open bundle: its head, and a store with its objects.
 #[derive(Debug)]
 pub struct BundleStore {
-    head: Head,
+    head: BundleHead,
     store: Store,
-    // Dropped after the store, whose index is in it.
+    // Declared after the store, and so dropped after it: the store's index is in this
+    // folder.
     _scratch: Option<Scratch>,
 }
 
 impl BundleStore {
-    /// Opens the bundle at `path`. The index of a large one is written to a
-    /// folder of its own in `scratch`.
+    /// Opens the bundle at `path`. The index of a large bundle is written to a new
+    /// folder in `scratch`.
     ///
-    /// Checked: lengths and footers of all packs, and what the head says of
-    /// them. **Not** checked: objects, until they are read.
+    /// Checked: lengths and footers of all packs, and the totals in the head. **Not**
+    /// checked: objects; they are checked when they are read.
     ///
     /// # Errors
     /// [`BundleError`], and [`BundleError::Incomplete`] for a bundle with
@@ -50,7 +51,8 @@ impl BundleStore {
         }
     }
 
-    /// The same for a bundle that may lack what its prerequisites have.
+    /// Does the same for a bundle with prerequisites, which may lack objects that they
+    /// have.
     ///
     /// # Errors
     /// As [`BundleStore::open`].
@@ -65,12 +67,12 @@ impl BundleStore {
             true => Some(Scratch::create(scratch)?),
             false => None,
         };
-        let layout = Layout::of(scratch.as_ref().map_or(path, Scratch::path));
+        let layout = StorePaths::of(scratch.as_ref().map_or(path, Scratch::path));
         if scratch.is_some() {
             Store::create(&layout.dir, &disk)?;
         }
         observer.phase(Phase::Index, Some(spans.len() as u64));
-        let store = Store::new(layout, disk, Catalog::default(), Origin::Bundle);
+        let store = Store::new(layout, disk, Catalog::default(), PackSource::Bundle);
         let (mut objects, mut bytes) = (0, 0);
         for (number, span) in spans.into_iter().enumerate() {
             let (more, raw_bytes) = add_pack(&store, path, (number, span), scratch.is_some())
@@ -89,26 +91,27 @@ impl BundleStore {
         Ok(Self { head, store, _scratch: scratch })
     }
 
-    /// What the bundle says of itself.
-    pub fn head(&self) -> &Head {
+    /// Returns the head of the bundle.
+    pub fn head(&self) -> &BundleHead {
         &self.head
     }
 
-    /// Its objects.
+    /// Returns the store with the bundle's objects.
     pub fn store(&self) -> &Store {
         &self.store
     }
 }
 
-/// Indexes a pack of the bundle. Returns how many objects and bytes it has.
+/// Indexes a pack of the bundle. Returns the numbers of its objects and of their raw
+/// bytes.
 fn add_pack(
     store: &Store,
     path: &Path,
-    (number, span): (usize, Span),
+    (number, span): (usize, PackSpan),
     on_disk: bool,
 ) -> Result<(u64, u64), StoreError> {
-    // Its own name would have to be hashed from all its bytes; here it only
-    // has to be another for each pack.
+    // The real name is the hash of all bytes of the pack. Here a unique name is enough,
+    // so nothing is hashed.
     let mut name = [0; 32];
     name[..8].copy_from_slice(&(number as u64).to_be_bytes());
     let id = PackId::from_bytes(name);

@@ -1,12 +1,12 @@
-//! Which packs there are, and the segments that index them.
+//! The catalog: which packs a store has, and which segments index them.
 //!
-//! Made by listing folders. Each pack must be covered by a segment; one
-//! that is not is read and indexed on the spot, so `index/` may be deleted or
-//! damaged at any time. A catalog is a value: a change makes a new one.
+//! A catalog is made by listing folders. Each pack must be covered by a segment. A pack
+//! without one is read and indexed at once, so `index/` may be deleted or damaged at
+//! any time. A catalog is an immutable value: a change makes a new one.
 //!
-//! A pack lies in `objects/` or, when some of its frames lie elsewhere, in
-//! `partial/`; most stores have no such folder. Where it is in both, the whole
-//! one counts, and the other one goes with the next writer.
+//! A pack is in `objects/` or, when some of its frames lie elsewhere, in `partial/`; most stores
+//! have no `partial/`. If a pack is in both, the whole one is used, and the next writer removes the
+//! partial one.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -23,50 +23,47 @@ use crate::{
     base::{
         id::PackId,
         io::PathError,
+        limits,
+        mutex::lock,
         observe::{Observer, Phase},
     },
     disk::{
         Disk,
+        folder_times::FolderTimes,
         scratch::unique_name,
         table::{TableError, merge_from},
     },
     store::{
         StoreError,
-        bundle::Span,
+        bundle::PackSpan,
         fetch::Fetcher,
-        pack_reader::{Home, PackFile},
-        pack_writer::Sealed,
+        pack_reader::{Completeness, PackFile},
+        pack_writer::FinishedPack,
         segment::{self, Segment},
         shadow::{self, Shadows},
     },
 };
 
-/// Ending of a segment's name.
+/// File name extension of segments.
 const SEGMENT: &str = "idx";
 
-/// A pack that young may be one whose writer is just about to index it.
+/// The writer of a pack younger than this may be about to index it.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// A folder that changed so recently may change again without its time telling.
-const SETTLED: Duration = Duration::from_secs(1);
-
-/// How often a listing is started again because a file vanished meanwhile.
-const RETRIES: usize = 16;
-
-/// What to do about an index that is not as it should be.
+/// What to do with a missing or damaged index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Upkeep {
-    /// Make it again, and remove what is of no use any more.
+pub enum IndexMode {
+    /// Rebuild it, and remove segments that are of no use any more.
     #[default]
-    Repair,
-    /// Leave it: what it does not know is not found.
-    Leave,
+    Rebuild,
+    /// Change nothing. Objects that the index lacks are not found.
+    ReadOnly,
 }
 
-/// Where the parts of a store lie.
+/// The paths of a store's parts.
 #[derive(Clone, Debug)]
-pub(super) struct Layout {
-    pub(super) upkeep: Upkeep,
+pub(super) struct StorePaths {
+    pub(super) upkeep: IndexMode,
     pub(super) dir: PathBuf,
     pub(super) objects: PathBuf,
     pub(super) partial: PathBuf,
@@ -76,10 +73,10 @@ pub(super) struct Layout {
     pub(super) shadow: PathBuf,
 }
 
-impl Layout {
+impl StorePaths {
     pub(super) fn of(dir: &Path) -> Self {
         Self {
-            upkeep: Upkeep::Repair,
+            upkeep: IndexMode::Rebuild,
             dir: dir.to_owned(),
             objects: dir.join("objects"),
             partial: dir.join("partial"),
@@ -90,16 +87,16 @@ impl Layout {
         }
     }
 
-    /// Where the packs of a kind lie.
-    pub(super) fn folder(&self, home: Home) -> &Path {
+    /// Returns the folder for packs of this kind.
+    pub(super) fn folder(&self, home: Completeness) -> &Path {
         match home {
-            Home::Whole => &self.objects,
-            Home::Partial => &self.partial,
+            Completeness::Whole => &self.objects,
+            Completeness::Partial => &self.partial,
         }
     }
 
-    /// Where a pack of a kind lies.
-    pub(super) fn path(&self, home: Home, id: &PackId) -> PathBuf {
+    /// Returns the path of a pack of this kind.
+    pub(super) fn path(&self, home: Completeness, id: &PackId) -> PathBuf {
         self.folder(home).join(id.to_string())
     }
 }
@@ -109,16 +106,17 @@ impl Layout {
 pub(super) struct PackSlot {
     pub(super) id: PackId,
     pub(super) path: PathBuf,
-    /// Which part of the file it is; all of it unless that is a bundle.
-    pub(super) span: Option<Span>,
-    pub(super) home: Home,
+    /// The part of the file that is the pack; `None` means the whole file. Only packs
+    /// in bundles have a span.
+    pub(super) span: Option<PackSpan>,
+    pub(super) home: Completeness,
     pub(super) open: Mutex<Option<Arc<PackFile>>>,
-    /// When it was last read, in seconds since 1970.
+    /// Time of the last read, in seconds since 1970; 0 means never.
     used_secs: AtomicU64,
 }
 
 impl PackSlot {
-    fn new(id: PackId, path: PathBuf, span: Option<Span>, home: Home) -> Arc<Self> {
+    fn new(id: PackId, path: PathBuf, span: Option<PackSpan>, home: Completeness) -> Arc<Self> {
         Arc::new(Self {
             id,
             path,
@@ -129,92 +127,101 @@ impl PackSlot {
         })
     }
 
-    /// It is read now.
+    /// Records that the pack is read now.
     pub(super) fn touch(&self) {
         let now = UNIX_EPOCH.elapsed().map_or(0, |age| age.as_secs());
         self.used_secs.store(now, Ordering::Relaxed);
     }
 
-    /// When it was last read, if it was.
+    /// Returns when the pack was last read.
     pub(super) fn used(&self) -> Option<SystemTime> {
         let secs = self.used_secs.load(Ordering::Relaxed);
         (secs > 0).then(|| UNIX_EPOCH + Duration::from_secs(secs))
     }
 
-    /// Opens the pack; frames that are not here, or are damaged here, come from
+    /// Closes the file if another file has its name now, such as a good copy that a
+    /// repair put there. Returns true if it did.
+    pub(super) fn close_replaced(&self) -> bool {
+        let mut open = lock(&self.open);
+        let is_replaced = open.as_ref().is_some_and(|pack| pack.is_replaced());
+        if is_replaced {
+            *open = None;
+        }
+        is_replaced
+    }
+
+    /// Opens the pack. Frames that are absent or damaged here are fetched through
     /// `fetcher`.
     pub(super) fn open(&self, fetcher: Option<&Arc<Fetcher>>) -> Result<PackFile, StoreError> {
         let pack = PackFile::open_at(&self.path, self.id, self.span);
         if let (Err(error), Some(fetcher)) = (&pack, fetcher)
             && !matches!(error, StoreError::Gone { .. })
         {
-            fetcher.distant.found_damage(self.id);
+            fetcher.distant.record_damage(self.id);
         }
-        Ok(pack?.in_place(self.home, fetcher.cloned()))
+        Ok(pack?.with_fetcher(self.home, fetcher.cloned()))
     }
 }
 
-/// Packs and segments at one moment.
+/// The packs and segments of a store at one moment.
 #[derive(Debug, Default)]
 pub(super) struct Catalog {
-    /// By number; numbers stay for as long as the store is open, so packs
+    /// The packs by number. A number stays valid as long as the store is open, so packs
     /// that are gone keep theirs.
     pub(super) packs: Vec<Arc<PackSlot>>,
-    /// Numbers of the packs that are there.
+    /// Numbers of the packs that exist.
     pub(super) numbers: HashMap<PackId, u32>,
-    /// Largest first.
+    /// The segments, largest first.
     pub(super) segments: Vec<Arc<Segment>>,
     /// Packs whose footer cannot be read.
     pub(super) unreadable: Vec<Arc<StoreError>>,
-    /// Whether some frames lie elsewhere.
+    /// True if frames of any pack may lie elsewhere.
     pub(super) has_partial: bool,
-    /// Partial packs that are here whole, too.
+    /// Packs that are in `partial/` and whole in `objects/`.
     pub(super) superseded: Vec<PackId>,
-    /// What must not be relied on.
+    /// Objects that must not be relied on.
     pub(super) shadows: Arc<Shadows>,
-    /// Packs that were damaged and were written anew by this open store; the
-    /// shadow table does not say so yet.
+    /// Packs that were damaged and that this process has written again. The shadow
+    /// table on disk still lists them.
     pub(super) healed: Vec<PackId>,
-    /// Times of the packs' folders before they were listed.
-    listed: [Option<SystemTime>; 2],
+    /// True if the files of open packs were found replaced. Frames of the old files may
+    /// still be cached.
+    pub(super) has_replaced: bool,
+    /// Modification times of the pack folders, read before they were listed.
+    listed: FolderTimes,
 }
 
-/// When something came or went in a folder; `None` where there is none.
-fn modified(folder: &Path) -> Option<SystemTime> {
-    fs_err::metadata(folder).and_then(|meta| meta.modified()).ok()
-}
-
-/// What had to be indexed again.
+/// Packs that had to be indexed again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Repair {
-    /// How many packs were read.
+pub struct IndexRepair {
+    /// Number of packs that were read.
     pub packs: usize,
-    /// Whether there was an index and it was damaged.
+    /// True if an index existed and was damaged.
     pub damaged: bool,
 }
 
 impl Catalog {
-    /// Lists packs and segments, and indexes what is not indexed.
+    /// Lists packs and segments, and indexes the packs that no segment covers.
     pub(super) fn load(
-        layout: &Layout,
+        layout: &StorePaths,
         disk: &Disk,
         before: &Self,
         observer: &dyn Observer,
-    ) -> Result<(Self, Repair), StoreError> {
-        let mut repair = Repair::default();
+    ) -> Result<(Self, IndexRepair), StoreError> {
+        let mut repair = IndexRepair::default();
         let shadows = Shadows::load(layout, before)?;
         for attempt in 0.. {
-            // Packs first: a segment is written after its pack, so what is
-            // listed here has one, or will be indexed below.
+            // List packs first. A segment is written after its pack, so each pack
+            // listed here has a segment, or is indexed below.
             let mut catalog = Self::with_packs(layout, before)?;
             match catalog.open_segments(layout, disk, &mut repair) {
                 Ok(()) => {}
-                Err(error) if attempt < RETRIES && is_not_found(&error) => continue,
+                Err(error) if attempt < limits::MERGE_RETRIES && is_not_found(&error) => continue,
                 Err(error) => return Err(error.into()),
             }
-            match catalog.index_the_rest(layout, disk, &mut repair, observer) {
+            match catalog.index_missing_packs(layout, disk, &mut repair, observer) {
                 Ok(()) => {}
-                Err(StoreError::Gone { .. }) if attempt < RETRIES => continue,
+                Err(StoreError::Gone { .. }) if attempt < limits::MERGE_RETRIES => continue,
                 Err(error) => return Err(error),
             }
             catalog.sort_segments();
@@ -224,7 +231,7 @@ impl Catalog {
         unreachable!("the loop above ends with a return")
     }
 
-    /// A copy to be changed; cheap, since its parts are shared.
+    /// Returns a copy to change. Its parts are shared, so this is cheap.
     pub(super) fn copy(&self) -> Self {
         Self {
             packs: self.packs.clone(),
@@ -235,37 +242,37 @@ impl Catalog {
             superseded: self.superseded.clone(),
             shadows: Arc::clone(&self.shadows),
             healed: self.healed.clone(),
-            listed: self.listed,
+            has_replaced: self.has_replaced,
+            listed: self.listed.clone(),
         }
     }
 
-    /// Whether packs have surely neither come nor gone since they were listed.
-    pub(super) fn is_current(&self, layout: &Layout) -> bool {
-        let settled = |time: SystemTime| time.elapsed().is_ok_and(|age| age > SETTLED);
-        let [objects, partial] = [&layout.objects, &layout.partial].map(|folder| modified(folder));
-        objects.is_some_and(settled)
-            && partial.is_none_or(settled)
-            && [objects, partial] == self.listed
+    /// Returns true if certainly no pack was added or removed since the packs were
+    /// listed.
+    pub(super) fn is_current(&self, layout: &StorePaths) -> bool {
+        layout.objects.is_dir() && self.listed.are_unchanged()
     }
 
-    fn with_packs(layout: &Layout, before: &Self) -> Result<Self, StoreError> {
-        let listed = [&layout.objects, &layout.partial].map(|folder| modified(folder));
+    fn with_packs(layout: &StorePaths, before: &Self) -> Result<Self, StoreError> {
+        let mut listed = FolderTimes::default();
+        listed.add(&layout.objects);
+        listed.add(&layout.partial);
         let (packs, healed) = (before.packs.clone(), before.healed.clone());
         let mut catalog = Self { packs, healed, listed, ..Self::default() };
         let known: HashMap<PackId, u32> =
             before.packs.iter().enumerate().map(|(n, slot)| (slot.id, n as u32)).collect();
-        // Those first that may move to the others meanwhile.
-        if listed[1].is_some() {
-            catalog.list(layout, Home::Partial, &known)?;
+        // List partial packs first: one of them may move to `objects/` meanwhile.
+        if layout.partial.exists() {
+            catalog.list(layout, Completeness::Partial, &known)?;
         }
-        catalog.list(layout, Home::Whole, &known)?;
+        catalog.list(layout, Completeness::Whole, &known)?;
         Ok(catalog)
     }
 
     fn list(
         &mut self,
-        layout: &Layout,
-        home: Home,
+        layout: &StorePaths,
+        home: Completeness,
         known: &HashMap<PackId, u32>,
     ) -> Result<(), StoreError> {
         let folder = layout.folder(home);
@@ -274,8 +281,8 @@ impl Catalog {
             let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
                 continue;
             };
-            // Opening a pipe of such a name would hang. A link may lead to a disk
-            // that is not there.
+            // Skip pipes, because opening one would hang. A symbolic link may lead to a
+            // disk that is not mounted.
             let kind = entry.file_type();
             if !kind.is_ok_and(|kind| kind.is_file() || kind.is_symlink() && entry.path().is_file())
             {
@@ -283,6 +290,7 @@ impl Catalog {
             }
             let known = known.get(&id);
             match (self.slot(&id).is_some(), known) {
+                // Partial packs were listed before: the same pack is in both folders.
                 (true, _) => self.superseded.push(id),
                 (false, Some(&number)) => drop(self.numbers.insert(id, number)),
                 (false, None) => {}
@@ -292,39 +300,41 @@ impl Catalog {
         Ok(())
     }
 
-    /// Adds a pack, or notes that one is somewhere else than it was. It keeps
-    /// its number.
-    pub(super) fn place_pack(&mut self, id: PackId, path: PathBuf, home: Home) {
-        self.has_partial |= home == Home::Partial;
+    /// Adds a pack. If the pack is known, records that it moved to another folder or
+    /// that another process replaced its file. A known pack keeps its number.
+    pub(super) fn place_pack(&mut self, id: PackId, path: PathBuf, home: Completeness) {
+        self.has_partial |= home == Completeness::Partial;
         let Some(&number) = self.numbers.get(&id) else {
             return self.add_pack(id, path, None, home);
         };
         let slot = &mut self.packs[number as usize];
         if slot.home != home {
             *slot = PackSlot::new(id, path, None, home);
+        } else {
+            self.has_replaced |= slot.close_replaced();
         }
     }
 
-    fn add_pack(&mut self, id: PackId, path: PathBuf, span: Option<Span>, home: Home) {
+    fn add_pack(&mut self, id: PackId, path: PathBuf, span: Option<PackSpan>, home: Completeness) {
         let number = self.packs.len() as u32;
         self.packs.push(PackSlot::new(id, path, span, home));
         self.numbers.insert(id, number);
     }
 
-    /// The pack, if it is there.
+    /// Returns the pack, if it exists.
     pub(super) fn slot(&self, id: &PackId) -> Option<&Arc<PackSlot>> {
         self.numbers.get(id).and_then(|number| self.packs.get(*number as usize))
     }
 
-    /// Adds a pack that lies in a bundle, with what its footer says.
+    /// Adds a pack inside a bundle, with the records of its objects.
     pub(super) fn add_inside(
         &mut self,
-        place: (PackId, PathBuf, Span),
-        records: Vec<segment::Record>,
-        scratch: Option<(&Layout, &Disk)>,
+        place: (PackId, PathBuf, PackSpan),
+        records: Vec<segment::IndexRecord>,
+        scratch: Option<(&StorePaths, &Disk)>,
     ) {
         let (id, path, span) = place;
-        self.add_pack(id, path, Some(span), Home::Whole);
+        self.add_pack(id, path, Some(span), Completeness::Whole);
         match scratch {
             Some((layout, disk)) => self.add_records(layout, disk, id, records),
             None => {
@@ -337,14 +347,14 @@ impl Catalog {
 
     fn open_segments(
         &mut self,
-        layout: &Layout,
+        layout: &StorePaths,
         disk: &Disk,
-        repair: &mut Repair,
+        repair: &mut IndexRepair,
     ) -> Result<(), TableError> {
         self.segments.clear();
         let entries = match fs_err::read_dir(&layout.index) {
             Ok(entries) => entries,
-            // Deleted as a whole: everything is indexed again below.
+            // `index/` was deleted: all packs are indexed again below.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(PathError::when("list", &layout.index)(error).into()),
         };
@@ -355,10 +365,11 @@ impl Catalog {
             }
             match Segment::open(&path, &self.numbers) {
                 Ok(segment) if segment.is_live() => self.segments.push(Arc::new(segment)),
-                // Nobody's to remove here.
-                Ok(_) | Err(_) if layout.upkeep == Upkeep::Leave => {}
-                // Its packs have all been merged into others, unless they have
-                // just been made, since the packs were listed.
+                // This open store must not change the index.
+                Ok(_) | Err(_) if layout.upkeep == IndexMode::ReadOnly => {}
+                // All packs of the segment are gone. If it lists packs that were never
+                // seen, it may be new: another process may have made it after the packs
+                // were listed.
                 Ok(segment) if !self.has_seen(&segment) && is_fresh(&path) => {}
                 Ok(_) => drop(disk.remove(&path)),
                 Err(TableError::Damaged { .. }) => {
@@ -372,23 +383,23 @@ impl Catalog {
         Ok(())
     }
 
-    /// Whether each pack of a segment was listed at some time.
+    /// Returns true if each pack of a segment was listed at some time.
     fn has_seen(&self, segment: &Segment) -> bool {
         segment.packs().iter().all(|id| self.packs.iter().any(|slot| slot.id == *id))
     }
 
-    fn index_the_rest(
+    fn index_missing_packs(
         &mut self,
-        layout: &Layout,
+        layout: &StorePaths,
         disk: &Disk,
-        repair: &mut Repair,
+        repair: &mut IndexRepair,
         observer: &dyn Observer,
     ) -> Result<(), StoreError> {
         let covered: HashSet<PackId> =
             self.segments.iter().flat_map(|segment| segment.packs()).copied().collect();
         let missing: Vec<PackId> =
             self.numbers.keys().filter(|id| !covered.contains(id)).copied().collect();
-        if missing.is_empty() || layout.upkeep == Upkeep::Leave {
+        if missing.is_empty() || layout.upkeep == IndexMode::ReadOnly {
             return Ok(());
         }
         observer.phase(Phase::Index, Some(missing.len() as u64));
@@ -403,8 +414,8 @@ impl Catalog {
                     repair.packs += usize::from(!fresh);
                 }
                 Err(error @ StoreError::Gone { .. }) => return Err(error),
-                // One bad pack must not keep anybody from the others. Said by
-                // whoever misses an object of it, and by verify.
+                // One bad pack must not make the others unusable. The error is reported
+                // when an object in it is missed, and by verify.
                 Err(error) => self.unreadable.push(Arc::new(error)),
             }
             observer.advance(1, 0);
@@ -415,15 +426,17 @@ impl Catalog {
     /// Adds a finished pack, or a stub of one, with its segment.
     pub(super) fn add_sealed(
         &mut self,
-        layout: &Layout,
+        layout: &StorePaths,
         disk: &Disk,
-        (sealed, home): (&Sealed, Home),
+        (sealed, home): (&FinishedPack, Completeness),
     ) {
-        if home == Home::Whole && self.slot(&sealed.id).is_some_and(|s| s.home == Home::Partial) {
+        if home == Completeness::Whole
+            && self.slot(&sealed.id).is_some_and(|s| s.home == Completeness::Partial)
+        {
             self.superseded.push(sealed.id);
         }
         self.place_pack(sealed.id, layout.path(home, &sealed.id), home);
-        if home == Home::Whole {
+        if home == Completeness::Whole {
             self.heal(&sealed.id);
         }
         self.unreadable.retain(|error| error.damaged_pack() != Some(sealed.id));
@@ -432,14 +445,14 @@ impl Catalog {
         self.sort_segments();
     }
 
-    /// Writes a segment; where that fails it is kept in memory, because the
-    /// pack is what counts.
+    /// Writes a segment. If that fails, keeps it in memory: the pack is stored, and the
+    /// next process indexes it again.
     fn add_records(
         &mut self,
-        layout: &Layout,
+        layout: &StorePaths,
         disk: &Disk,
         id: PackId,
-        records: Vec<segment::Record>,
+        records: Vec<segment::IndexRecord>,
     ) {
         let written = publish(layout, disk, |path| Ok(segment::write(disk, path, id, &records)?))
             .and_then(|path| Segment::open(&path, &self.numbers));
@@ -451,11 +464,11 @@ impl Catalog {
         self.segments.sort_by_key(|segment| std::cmp::Reverse(segment.records()));
     }
 
-    /// Merges segments until each is more than twice as large as all smaller
-    /// ones together. Returns the files that are no longer needed.
+    /// Merges segments until each is more than twice as large as all smaller ones
+    /// together. Returns the files that are no longer needed.
     pub(super) fn merge_segments(
         &mut self,
-        layout: &Layout,
+        layout: &StorePaths,
         disk: &Disk,
     ) -> Result<Vec<PathBuf>, TableError> {
         let sizes: Vec<u64> = self.segments.iter().map(|segment| segment.records()).collect();
@@ -475,9 +488,9 @@ impl Catalog {
     }
 }
 
-/// Writes a segment under a temporary name and moves it to the index.
+/// Writes a segment under a temporary name and moves it into `index/`.
 fn publish(
-    layout: &Layout,
+    layout: &StorePaths,
     disk: &Disk,
     write: impl FnOnce(&Path) -> Result<PathBuf, TableError>,
 ) -> Result<PathBuf, TableError> {

@@ -1,15 +1,16 @@
 //! Merging small packs, so that a store with many commits has few files.
 //!
-//! Packs are sorted into classes by size, each eight times as large as the one
-//! below. When a class has eight packs, they become one. So a byte is copied
-//! once for each class, at most five times before its pack is too large to be
-//! merged, and there are never more than seven packs of a class.
+//! Packs are sorted into classes by size, each eight times as large as the one below.
+//! When a class has eight packs, they are merged into one. So a byte is copied at most
+//! once for each class, five times at most before its pack is too large to be merged.
+//! No class keeps more than seven packs.
 //!
-//! Full frames are copied as they are, small ones are filled up. Either way
-//! every object is checked against its id first: a damaged pack is reported,
-//! shadowed, and stays where it is; the others are merged without it. Packs
-//! that are shadowed already, or not all here, are left alone. The new pack is durable and indexed before the old ones go;
-//! a reader that finds one gone lists again.
+//! Full frames are copied unchanged; objects of small frames are packed into larger
+//! frames. Every object is checked against its id first. A damaged pack is reported,
+//! shadowed and left in place, and the other packs are merged without it. Packs that
+//! are partial or already shadowed are left alone. The new pack is durable and indexed
+//! before the old packs are removed. A reader that finds a pack gone lists the packs
+//! again.
 
 use crate::{
     base::{
@@ -19,45 +20,49 @@ use crate::{
         observe::{Observer, Phase},
     },
     store::{
-        PackFile, Store, StoreError, Writer,
-        copy::{Frames, copy_pack},
+        ObjectWriter, PackFile, Store, StoreError,
+        copy::{FrameMode, copy_pack},
     },
 };
 
-/// Packs of one class that are merged.
+/// Number of packs of one class that are merged into one.
 const FAN_IN: usize = 8;
 
-/// Upper end of the lowest class.
+/// Upper size limit of the lowest class.
 const LOWEST_BYTES: u64 = 8 << 10;
 
-/// Packs from here on stay as they are.
+/// Packs of at least this size are not merged.
 const LARGE_BYTES: u64 = limits::PACK_TARGET_BYTES / 2;
 
-/// What was merged.
+/// The result of a merge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// Packs that are gone.
+pub struct CompactOutcome {
+    /// Number of packs that were merged and removed.
     pub merged: usize,
-    /// Packs in their place.
+    /// Number of packs that replaced them.
     pub made: usize,
 }
 
-/// Merges small packs where a class is full. Does nothing when another
-/// process is at it.
+/// Merges small packs while a class is full. Does nothing when another process is
+/// merging, or when the list of packs that the stat cache relies on cannot be changed.
 ///
 /// # Errors
-/// [`StoreError`]; the store is as it was, or has some objects twice. A damaged
-/// pack is reported after all others have been merged.
-pub fn run(store: &Store, level: i32, observer: &dyn Observer) -> Result<Outcome, StoreError> {
-    let mut outcome = Outcome::default();
+/// [`StoreError`]; the store is then unchanged, or has some objects twice. A damaged
+/// pack is reported after all other packs have been merged.
+pub fn run(
+    store: &Store,
+    level: i32,
+    observer: &dyn Observer,
+) -> Result<CompactOutcome, StoreError> {
+    let mut outcome = CompactOutcome::default();
     if full_class(&sizes(store, &[])).is_none() {
         return Ok(outcome);
     }
     let file = open_lock(store)?;
-    if file.try_lock().is_err() {
+    if file.try_lock().is_err() || !store.can_note_merges() {
         return Ok(outcome);
     }
-    // Somebody may have merged while we came here.
+    // Another process may have merged packs before the lock was taken.
     store.refresh()?;
     let (mut damaged, mut failure) = (Vec::new(), None);
     while let Some(packs) = full_class(&sizes(store, &damaged)) {
@@ -71,7 +76,7 @@ pub fn run(store: &Store, level: i32, observer: &dyn Observer) -> Result<Outcome
             }
             Err(error) => match error.damaged_pack() {
                 Some(pack) if !damaged.contains(&pack) => {
-                    // Where that cannot be written, the next one tries again.
+                    // If the shadow cannot be written, the next merge tries again.
                     let _ = store.shadow_damage(&error);
                     damaged.push(pack);
                     failure.get_or_insert(error);
@@ -83,20 +88,20 @@ pub fn run(store: &Store, level: i32, observer: &dyn Observer) -> Result<Outcome
     failure.map_or(Ok(outcome), Err)
 }
 
-/// Opens the file that is locked by who merges packs, and shared by who needs
-/// them to stay.
+/// Opens the lock file of merging. A process that merges packs locks it exclusively; a
+/// process that needs packs to stay locks it shared.
 pub(super) fn open_lock(store: &Store) -> Result<std::fs::File, PathError> {
     store.disk().lock_file(&store.dir().join("compact.lock"))
 }
 
-/// Keeps packs from being merged away, for as long as it lives.
+/// Keeps packs from being merged or moved while it lives.
 #[derive(Debug)]
-pub struct Hold {
+pub struct PackPin {
     _lock: Option<std::fs::File>,
 }
 
-/// The packs that are all here and not shadowed, and their sizes, smallest
-/// first, but for some.
+/// Returns the sizes of the packs that are whole, not shadowed and not in `without`,
+/// smallest first.
 fn sizes(store: &Store, without: &[PackId]) -> Vec<(u64, PackId)> {
     let size = |id: &PackId| fs_err::metadata(store.pack_path(id)).map(|meta| meta.len());
     let mut sizes: Vec<_> = store
@@ -111,11 +116,12 @@ fn sizes(store: &Store, without: &[PackId]) -> Vec<(u64, PackId)> {
     sizes
 }
 
+/// Returns the class of a pack size: 0 below 8 KiB, 1 below 64 KiB, and so on.
 fn class(bytes: u64) -> u32 {
     (bytes / LOWEST_BYTES).checked_ilog(FAN_IN as u64).map_or(0, |log| log + 1)
 }
 
-/// The packs of the lowest class that is full.
+/// Returns the packs of the lowest class that is full.
 fn full_class(sizes: &[(u64, PackId)]) -> Option<Vec<PackId>> {
     let small = &sizes[..sizes.partition_point(|(bytes, _)| *bytes < LARGE_BYTES)];
     small
@@ -135,14 +141,14 @@ fn merge(
         .map(|id| PackFile::open(&store.pack_path(id), *id))
         .collect::<Result<Vec<_>, _>>()?;
     observer.phase(Phase::Compact, Some(files.iter().map(PackFile::file_bytes).sum()));
-    let writer = Writer::new(store, level, 1)?;
+    let writer = ObjectWriter::new(store, level, 1)?;
     for file in &files {
-        copy_pack(&writer, file, Frames::Refill, &mut |object| Ok(writer.claim_anew(object)))?;
+        copy_pack(&writer, file, FrameMode::Refill, &mut |object| Ok(writer.claim_anew(object)))?;
         observer.advance(file.file_bytes(), 0);
     }
     let (added, made) = writer.finish_with_packs()?;
-    // Only now is every object of the old packs durable elsewhere. Should
-    // merging have given back the very bytes of one of them, that one stays.
+    // Only now are all objects of the old packs durable in new packs. A new pack can
+    // have the same bytes, and so the same id, as an old one: it must not be removed.
     let merged: Vec<PackId> = packs.iter().copied().filter(|id| !made.contains(id)).collect();
     store.note_merged(&merged, &made);
     for id in &merged {
@@ -153,21 +159,21 @@ fn merge(
 }
 
 impl Store {
-    /// Keeps all packs where they are. Waits for who is merging some; where
-    /// nothing can be written, nobody is.
+    /// Holds all packs in place. Waits while another process merges packs. If the lock
+    /// file cannot be opened, no process can merge either.
     ///
     /// # Errors
-    /// [`StoreError`] when packs cannot be listed again after waiting.
-    pub fn hold_packs(&self) -> Result<Hold, StoreError> {
-        let Ok(file) = open_lock(self) else { return Ok(Hold { _lock: None }) };
+    /// [`StoreError`] when packs cannot be listed again after the wait.
+    pub fn pin_packs(&self) -> Result<PackPin, StoreError> {
+        let Ok(file) = open_lock(self) else { return Ok(PackPin { _lock: None }) };
         let lock = file.lock_shared().is_ok().then_some(file);
-        // Some may have gone before.
+        // Packs may have been merged before the lock was taken.
         self.refresh()?;
-        Ok(Hold { _lock: lock })
+        Ok(PackPin { _lock: lock })
     }
 
-    /// Merges index segments that are small beside the others. That is
-    /// tidying: when it fails, the next writer tries again.
+    /// Merges index segments that are small compared to the others. This only tidies
+    /// up: if it fails, the next writer tries again.
     pub(super) fn merge_segments(&self) {
         let (layout, disk) = (self.layout().clone(), self.disk().clone());
         let old = self.change_catalog(|before| {

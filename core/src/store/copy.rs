@@ -1,41 +1,41 @@
 //! Copying objects from one pack to another store, or into larger packs.
 //!
-//! A frame of which everything is wanted is copied as it is; of others what is
-//! wanted is taken out and compressed again, since nobody should be handed
-//! what they did not ask for.
+//! A frame whose objects are all wanted is copied unchanged. Otherwise the wanted
+//! objects are extracted and compressed again, so that the receiver gets nothing that
+//! it did not request.
 
 use crate::{
     base::limits,
-    format::pack::{Class, Frame, Object},
-    store::{PackFile, StoreError, Writer, objects::actual_id, pack_writer::Encoded},
+    format::pack::{Frame, ObjectClass, PackedObject},
+    store::{ObjectWriter, PackFile, StoreError, objects::actual_id, pack_writer::EncodedFrame},
 };
 
-/// Frames with at least so much in them count as full.
+/// Raw bytes from which on a frame counts as full.
 const FULL_FRAME_BYTES: u32 = (limits::SMALL_FRAME_BYTES / 2) as u32;
 const FULL_META_BYTES: u32 = (limits::META_FRAME_BYTES / 2) as u32;
 
-/// What becomes of frames of which everything is wanted.
+/// What to do with frames whose objects are all wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Frames {
-    /// All are copied as they are, once their checksum was found right.
+pub enum FrameMode {
+    /// Copy all of them unchanged, after verifying their checksum.
     Keep,
-    /// Full ones are copied, small ones filled up; every object is checked
-    /// against its id.
+    /// Copy full ones unchanged, and put the objects of small ones into larger frames.
+    /// Every object is checked against its id.
     Refill,
 }
 
-/// Says whether an object is to be copied; asked once for each.
-pub type Wanted<'a> = dyn FnMut(&Object) -> Result<bool, StoreError> + 'a;
+/// Returns true if an object is to be copied. Called once for each object.
+pub type ObjectFilter<'a> = dyn FnMut(&PackedObject) -> Result<bool, StoreError> + 'a;
 
-/// Copies what is wanted of a pack.
+/// Copies the wanted objects of a pack.
 ///
 /// # Errors
-/// [`StoreError::Damaged`] when an object is not what its id says.
+/// [`StoreError::Damaged`] when an object does not match its id.
 pub fn copy_pack(
-    writer: &Writer<'_>,
+    writer: &ObjectWriter<'_>,
     file: &PackFile,
-    frames: Frames,
-    wanted: &mut Wanted<'_>,
+    frames: FrameMode,
+    wanted: &mut ObjectFilter<'_>,
 ) -> Result<(), StoreError> {
     let objects = file.objects()?;
     let mut rest = objects.as_slice();
@@ -48,28 +48,28 @@ pub fn copy_pack(
 }
 
 fn copy_frame(
-    writer: &Writer<'_>,
+    writer: &ObjectWriter<'_>,
     file: &PackFile,
-    (frame, objects): (&Frame, &[Object]),
-    frames: Frames,
-    wanted: &mut Wanted<'_>,
+    (frame, objects): (&Frame, &[PackedObject]),
+    frames: FrameMode,
+    wanted: &mut ObjectFilter<'_>,
 ) -> Result<(), StoreError> {
     let wanted = objects.iter().map(wanted).collect::<Result<Vec<bool>, _>>()?;
     if !wanted.contains(&true) {
         return Ok(());
     }
     let full = match frame.class {
-        Class::Data => FULL_FRAME_BYTES,
-        Class::Metadata => FULL_META_BYTES,
+        ObjectClass::Data => FULL_FRAME_BYTES,
+        ObjectClass::Metadata => FULL_META_BYTES,
     };
     let whole = !wanted.contains(&false);
     let stored = file.stored(frame)?;
-    if whole && frames == Frames::Keep {
+    if whole && frames == FrameMode::Keep {
         return append(writer, frame, stored, objects);
     }
     let raw = file.expand(frame, stored.clone())?;
     let mut offset = 0;
-    let mut parts: Vec<(Object, &[u8])> = Vec::with_capacity(objects.len());
+    let mut parts: Vec<(PackedObject, &[u8])> = Vec::with_capacity(objects.len());
     for (object, wanted) in objects.iter().zip(wanted) {
         let bytes = &raw[offset..offset + object.bytes as usize];
         offset += object.bytes as usize;
@@ -87,17 +87,17 @@ fn copy_frame(
     parts.into_iter().try_for_each(|(object, bytes)| writer.add_claimed(frame.class, object, bytes))
 }
 
-/// Adds a frame as it is.
+/// Adds a frame unchanged.
 fn append(
-    writer: &Writer<'_>,
+    writer: &ObjectWriter<'_>,
     frame: &Frame,
     stored: Vec<u8>,
-    objects: &[Object],
+    objects: &[PackedObject],
 ) -> Result<(), StoreError> {
     let Frame { codec, raw_bytes, class, .. } = *frame;
-    let encoded = Encoded { codec, stored, raw_bytes, objects: objects.to_vec() };
+    let encoded = EncodedFrame { codec, stored, raw_bytes, objects: objects.to_vec() };
     match class {
-        Class::Data => writer.append(&encoded),
-        Class::Metadata => writer.append_metadata(encoded),
+        ObjectClass::Data => writer.append(&encoded),
+        ObjectClass::Metadata => writer.append_metadata(encoded),
     }
 }

@@ -1,4 +1,4 @@
-//! Why an object could not be read or written.
+//! The error of the store layer.
 
 use std::path::PathBuf;
 
@@ -7,100 +7,99 @@ use crate::{
         id::{ObjectId, PackId},
         io::PathError,
         kind::ErrorKind,
+        limits,
     },
     codec::CodecError,
     disk::table::TableError,
     format::{pack::ObjectKind, wire::FormatError},
-    store::DistantError,
+    store::RemoteFrameError,
 };
 
 /// Why an object could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// No pack has it.
+    /// No pack holds the object.
     #[error("{} {id} is not in the store", wanted.noun())]
     Missing {
-        /// Which.
         id: ObjectId,
-        /// What it should be.
+        /// The kind that the caller expected.
         wanted: ObjectKind,
     },
 
-    /// It is there, but as something else.
+    /// The object is stored, but has another kind.
     #[error("object {id} is a {}, not a {}", found.noun(), wanted.noun())]
     WrongKind {
-        /// Which.
         id: ObjectId,
-        /// What it should be.
+        /// The kind that the caller expected.
         wanted: ObjectKind,
-        /// What it is.
+        /// The kind that it has.
         found: ObjectKind,
     },
 
-    /// The content is not what its id says: damaged in storage.
+    /// The content does not match its id: it was damaged in storage.
     #[error("object {wanted} in pack {pack} is damaged: its content hashes to {actual:.12}")]
     Damaged {
-        /// The pack it lies in.
+        /// The pack that holds it.
         pack: PackId,
-        /// Its id.
         wanted: ObjectId,
-        /// What it hashes to.
+        /// The id that its content hashes to.
         actual: ObjectId,
     },
 
     /// An object's bytes break a rule of their format.
     #[error("{} {id} cannot be decoded", kind.noun())]
     Object {
-        /// Which.
         id: ObjectId,
-        /// What it should be.
+        /// The kind that the caller expected.
         kind: ObjectKind,
-        /// Which rule.
+        /// The rule that it breaks.
         source: FormatError,
     },
 
-    /// Something is not stored, because no reader would accept it.
-    #[error("this cannot be stored")]
+    /// Folders are nested deeper than [`limits::DEPTH`].
+    #[error("tree {id} is nested deeper than {} folders", limits::DEPTH)]
+    TooDeep {
+        /// Tree of the folder that is nested too deep.
+        id: ObjectId,
+    },
+
+    /// The value is refused, because no reader would accept it.
+    #[error("an object cannot be stored: readers would refuse it")]
     Unstorable(#[from] FormatError),
 
     /// A pack breaks a rule of its format, or a newer snap wrote it.
     #[error("pack {pack} cannot be read")]
     Format {
-        /// Which.
         pack: PackId,
-        /// Which rule.
+        /// The rule that it breaks.
         source: FormatError,
     },
 
-    /// A pack is not the bytes that its name says.
+    /// The bytes of a pack do not hash to its name.
     #[error("pack {pack} is damaged: its bytes hash to {actual:.12}")]
     PackHash {
-        /// Which.
         pack: PackId,
-        /// What it hashes to.
+        /// The id that its bytes hash to.
         actual: PackId,
     },
 
-    /// The stored bytes of a frame have changed.
+    /// The stored bytes of a frame do not match its checksum.
     #[error(
         "pack {pack} is damaged in the frame at byte {offset_bytes}: its checksum does not match"
     )]
     Frame {
-        /// Which pack.
         pack: PackId,
-        /// Where the frame starts.
+        /// Offset of the frame in the pack.
         offset_bytes: u64,
     },
 
     /// A frame could not be compressed or expanded.
-    #[error("pack {pack}, frame at byte {offset_bytes}")]
+    #[error("pack {pack}: cannot decompress the frame at byte {offset_bytes}")]
     Expand {
-        /// Which pack.
         pack: PackId,
-        /// Where the frame starts.
+        /// Offset of the frame in the pack.
         offset_bytes: u64,
-        /// What the codec says.
         source: CodecError,
     },
 
@@ -108,52 +107,49 @@ pub enum StoreError {
     #[error(transparent)]
     Compress(CodecError),
 
-    /// The pack has been merged into another one meanwhile.
-    #[error("pack {pack} is gone")]
+    /// The pack no longer exists: it was merged into another pack since it was listed.
+    #[error("pack {pack} no longer exists: it was merged or removed")]
     Gone {
-        /// Which.
+        /// The pack that was merged.
         pack: PackId,
     },
 
-    /// What is wanted lies elsewhere, and there is nobody to fetch it.
-    #[error("pack {pack} is not all here: the frame at byte {offset_bytes} lies elsewhere")]
+    /// The frame lies elsewhere, and the store has no source to fetch it from.
+    #[error("pack {pack} is incomplete: the frame at byte {offset_bytes} is not in this store")]
     Absent {
-        /// Which pack.
         pack: PackId,
-        /// Where the frame starts.
+        /// Offset of the frame in the pack.
         offset_bytes: u64,
     },
 
-    /// What came from elsewhere is not what its checksum says. Nothing here is
-    /// damaged.
+    /// Fetched bytes do not match their checksum. Nothing in this store is damaged.
     #[error(
-        "{} came damaged in the frame at byte {offset_bytes}: its checksum does not match",
+        "{} arrived damaged: the checksum of the frame at byte {offset_bytes} does not match",
         place.clone().unwrap_or_else(|| format!("pack {pack}"))
     )]
     Garbled {
-        /// Which pack.
         pack: PackId,
-        /// Where the frame starts.
+        /// Offset of the frame in the pack.
         offset_bytes: u64,
-        /// Where the pack lies, in words, unless whoever tells of it says so.
+        /// The location of the pack, in words for the user. Without it, the message
+        /// names the pack id.
         place: Option<String>,
     },
 
-    /// A pack lies elsewhere, and could not be read from there.
+    /// A pack that lies elsewhere could not be fetched.
     #[error("pack {pack} cannot be fetched")]
     Distant {
-        /// Which.
+        /// The pack that lies elsewhere.
         pack: PackId,
-        /// Why.
-        source: DistantError,
+        /// The error of the fetch.
+        source: RemoteFrameError,
     },
 
     /// The table of shadowed objects cannot be read or written.
-    #[error("the shadow table {} cannot be used", path.display())]
+    #[error("cannot read or write the shadow table {}", path.display())]
     Shadow {
-        /// Where it is.
         path: PathBuf,
-        /// Which rule it breaks.
+        /// The rule that it breaks.
         source: FormatError,
     },
 
@@ -161,18 +157,18 @@ pub enum StoreError {
     #[error(transparent)]
     Index(#[from] TableError),
 
-    /// The storage below failed.
+    /// A file could not be read or written.
     #[error(transparent)]
     Io(#[from] PathError),
 }
 
 impl StoreError {
-    /// Whether the disk of the store is full.
+    /// Returns true if the disk of the store is full.
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Io(error) if error.is_full())
     }
 
-    /// The pack that is damaged, if it is one.
+    /// Returns the damaged pack, if the error reports damage in a pack.
     pub fn damaged_pack(&self) -> Option<PackId> {
         match self {
             Self::Damaged { pack, .. }
@@ -184,20 +180,21 @@ impl StoreError {
         }
     }
 
-    /// Whether the fault is that something lies elsewhere: what is here is
-    /// not to blame.
+    /// Returns true if the failure concerns bytes that lie elsewhere. Nothing in this
+    /// store is damaged then.
     pub fn is_elsewhere(&self) -> bool {
         matches!(self, Self::Absent { .. } | Self::Garbled { .. } | Self::Distant { .. })
     }
 
-    /// What a caller can do about it.
+    /// Returns what the caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            // A store that refers to what it does not have is damaged, too,
-            // but the caller knows whether the id came from the store.
+            // A store that refers to a missing object is damaged, too. Only the caller
+            // knows whether the id came from the store.
             Self::Missing { .. } => ErrorKind::NotFound,
             Self::WrongKind { .. } | Self::Unstorable(_) => ErrorKind::Invalid,
             Self::Damaged { .. }
+            | Self::TooDeep { .. }
             | Self::PackHash { .. }
             | Self::Frame { .. }
             | Self::Garbled { .. }

@@ -1,5 +1,5 @@
-//! Frames on their way from elsewhere: each is fetched once, however many
-//! threads want it, and announced once until it is here.
+//! Deduplication of fetches: each frame is fetched once, however many threads need it,
+//! and prefetched only once until it has arrived.
 
 use std::{
     collections::HashSet,
@@ -11,36 +11,36 @@ use std::{
 };
 
 use crate::{
-    base::id::PackId,
+    base::{id::PackId, mutex::lock},
     disk::Disk,
-    store::{Distant, objects::lock},
+    store::RemoteFrames,
 };
 
-/// A frame: its pack, and where in it the frame starts.
-type Key = (PackId, u64);
+/// A frame: its pack, and its offset in the pack.
+type FetchKey = (PackId, u64);
 
-/// In place of a frame's start: all metadata of the pack.
+/// In place of a frame's offset: all metadata of the pack.
 const METADATA: u64 = u64::MAX;
 
-/// Fetches frames.
+/// Fetches frames from elsewhere.
 #[derive(Debug)]
 pub(super) struct Fetcher {
-    pub(super) distant: Arc<dyn Distant>,
+    pub(super) distant: Arc<dyn RemoteFrames>,
     pub(super) disk: Disk,
-    state: Mutex<State>,
+    state: Mutex<FetchState>,
     done: Condvar,
-    /// How many want that nothing is fetched.
+    /// Number of live [`Pause`]s. Nothing is fetched while it is above 0.
     pauses: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    announced: HashSet<Key>,
-    under_way: HashSet<Key>,
+struct FetchState {
+    announced: HashSet<FetchKey>,
+    under_way: HashSet<FetchKey>,
 }
 
 impl Fetcher {
-    pub(super) fn new(distant: Arc<dyn Distant>, disk: Disk) -> Self {
+    pub(super) fn new(distant: Arc<dyn RemoteFrames>, disk: Disk) -> Self {
         let (state, pauses) = (Mutex::default(), AtomicUsize::new(0));
         Self { distant, disk, state, done: Condvar::new(), pauses }
     }
@@ -49,38 +49,39 @@ impl Fetcher {
         self.pauses.load(Ordering::Relaxed) > 0
     }
 
-    /// Passes on what will be read, without what was passed on before.
+    /// Prefetches ranges, except those that were prefetched before.
     pub(super) fn announce(&self, mut ranges: Vec<(PackId, Range<u64>)>) {
         let mut state = lock(&self.state);
         ranges.retain(|(pack, range)| state.announced.insert((*pack, range.start)));
         drop(state);
         if !ranges.is_empty() {
-            self.distant.will_need(&ranges);
+            self.distant.prefetch(&ranges);
         }
     }
 
-    /// Whether all metadata of a pack is to be announced: the first time only.
+    /// Returns true the first time for each pack: all of its metadata is to be
+    /// prefetched then.
     pub(super) fn is_new(&self, pack: PackId) -> bool {
         lock(&self.state).announced.insert((pack, METADATA))
     }
 
-    /// Forgets what was announced: it did not come, and is said anew.
+    /// Forgets all prefetches, so that failed ones are requested again.
     pub(super) fn forget(&self) {
         lock(&self.state).announced.clear();
     }
 
-    /// Waits until nobody else is at this frame.
-    pub(super) fn turn(&self, pack: PackId, offset: u64) -> Turn<'_> {
+    /// Waits until no other thread is fetching this frame.
+    pub(super) fn turn(&self, pack: PackId, offset: u64) -> FetchGuard<'_> {
         let key = (pack, offset);
         let mut state = lock(&self.state);
         while !state.under_way.insert(key) {
             state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        Turn { fetcher: self, key }
+        FetchGuard { fetcher: self, key }
     }
 }
 
-/// Keeps a store from fetching, for as long as it lives.
+/// Keeps a store from fetching while it lives.
 #[derive(Debug)]
 pub struct Pause {
     fetcher: Option<Arc<Fetcher>>,
@@ -103,13 +104,13 @@ impl Drop for Pause {
     }
 }
 
-/// Keeps others from fetching the same frame, for as long as it lives.
-pub(super) struct Turn<'f> {
+/// Keeps other threads from fetching the same frame while it lives.
+pub(super) struct FetchGuard<'f> {
     fetcher: &'f Fetcher,
-    key: Key,
+    key: FetchKey,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for FetchGuard<'_> {
     fn drop(&mut self) {
         let mut state = lock(&self.fetcher.state);
         state.under_way.remove(&self.key);

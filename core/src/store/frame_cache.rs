@@ -1,22 +1,23 @@
-//! Expanded frames that were read last, up to a number of bytes.
+//! An LRU cache of decompressed frames, limited in bytes.
 
 use std::{collections::VecDeque, sync::Arc};
 
 use crate::base::limits;
 
-/// A frame's place and its raw bytes.
-type Slot = ((u32, u32), Arc<Vec<u8>>);
+/// The numbers of a pack and a frame, and the frame's raw bytes.
+type CachedFrame = ((u32, u32), Arc<Vec<u8>>);
 
-/// Keeps the frames that were read last.
+/// Keeps the most recently used frames.
 #[derive(Debug, Default)]
 pub(super) struct FrameCache {
-    /// Most recent first; a dozen at most, so a list will do.
-    frames: VecDeque<Slot>,
+    /// Most recent first. The byte limit allows about a dozen frames, so a linear
+    /// search is fast enough.
+    frames: VecDeque<CachedFrame>,
     bytes: usize,
 }
 
 impl FrameCache {
-    /// The frame, if it is here.
+    /// Returns the frame if it is cached.
     pub(super) fn get(&mut self, key: (u32, u32)) -> Option<Arc<Vec<u8>>> {
         let at = self.frames.iter().position(|(have, _)| *have == key)?;
         let slot = self.frames.remove(at)?;
@@ -25,7 +26,7 @@ impl FrameCache {
         Some(frame)
     }
 
-    /// Keeps a frame and lets go of the oldest.
+    /// Adds a frame and evicts the least recently used ones.
     pub(super) fn put(&mut self, key: (u32, u32), frame: Arc<Vec<u8>>) {
         self.bytes += frame.len();
         self.frames.push_front((key, frame));

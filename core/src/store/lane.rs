@@ -1,37 +1,37 @@
-//! A frame that is being filled, with the context that will compress it.
+//! A lane: a frame that is being filled, with the context that compresses it.
 //!
-//! Each worker thread fills a lane of its own, so files that lie side by side
-//! in a folder lie side by side in a frame, which is what makes them compress
-//! well and come back together.
+//! Each worker thread fills its own lane. So files that are neighbours in a folder
+//! become neighbours in a frame, where they compress well and are read together.
 
 use crate::{
     codec::{CodecError, Encoder},
-    format::pack::Object,
-    store::pack_writer::Encoded,
+    format::pack::PackedObject,
+    store::pack_writer::EncodedFrame,
 };
 
 /// A frame that is being filled.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct FrameBuilder {
     encoder: Encoder,
     raw: Vec<u8>,
-    objects: Vec<Object>,
+    objects: Vec<PackedObject>,
     target_bytes: usize,
 }
 
-impl Lane {
-    /// An empty lane whose frames are closed at `target_bytes`.
+impl FrameBuilder {
+    /// Creates an empty lane. A frame is closed before it exceeds `target_bytes`.
     pub(super) fn new(level: i32, target_bytes: usize) -> Result<Self, CodecError> {
         let encoder = Encoder::for_small(level)?;
         Ok(Self { encoder, raw: Vec::new(), objects: Vec::new(), target_bytes })
     }
 
-    /// Adds an object. Returns the frame before it when there is no room.
+    /// Adds an object. If there is no room for it, closes the current frame first and
+    /// returns that.
     pub(super) fn push(
         &mut self,
-        object: Object,
+        object: PackedObject,
         bytes: &[u8],
-    ) -> Result<Option<Encoded>, CodecError> {
+    ) -> Result<Option<EncodedFrame>, CodecError> {
         debug_assert_eq!(object.bytes as usize, bytes.len());
         let full = !self.raw.is_empty() && self.raw.len() + bytes.len() > self.target_bytes;
         let frame = if full { self.flush()? } else { None };
@@ -40,13 +40,13 @@ impl Lane {
         Ok(frame)
     }
 
-    /// Closes the frame, if anything is in it.
-    pub(super) fn flush(&mut self) -> Result<Option<Encoded>, CodecError> {
+    /// Closes the current frame and returns it, unless it is empty.
+    pub(super) fn flush(&mut self) -> Result<Option<EncodedFrame>, CodecError> {
         if self.objects.is_empty() {
             return Ok(None);
         }
         let (codec, stored) = self.encoder.encode(&self.raw)?;
-        let frame = Encoded {
+        let frame = EncodedFrame {
             codec,
             stored: stored.to_vec(),
             raw_bytes: self.raw.len() as u32,

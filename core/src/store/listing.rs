@@ -1,121 +1,93 @@
-//! One directory leaf by leaf, for those who compare it with another: a leaf
-//! that both have need not be read.
+//! One directory leaf by leaf, for comparing two directories: a leaf that both have
+//! need not be read.
 
 use crate::{
     base::{id::TreeId, name::EntryName},
     format::tree::{Entry, Node},
-    store::{Store, StoreError, entries::broken},
+    store::{Prefetch, Store, StoreError, TreeCursor, TreeItem, UnreadNode},
 };
 
 /// The leaves of a directory, in order, and the nodes above them.
 #[derive(Debug, Default)]
-pub struct Listing {
+pub struct TreeListing {
     leaves: Vec<Leaf>,
     nodes: Vec<TreeId>,
 }
 
-/// A leaf of a directory; a small directory is one.
+/// A leaf of a directory. A small directory is a single leaf.
 #[derive(Debug)]
 pub struct Leaf {
-    id: TreeId,
-    /// What the node above says of it.
-    first: Option<EntryName>,
-    /// First name of the leaf behind it.
-    end: Option<EntryName>,
-    /// What is in it, when it was read on the way.
+    node: UnreadNode,
+    /// Its entries, if they were read while the leaves were listed.
     entries: Option<Vec<Entry>>,
 }
 
-impl Listing {
-    /// Finds the leaves of `tree`, reading the nodes above them only.
-    ///
-    /// Checked: that each node is where a writer puts it.
+impl TreeListing {
+    /// Lists the leaves of `tree`. Reads the nodes above them, but no leaf of a split
+    /// tree.
     ///
     /// # Errors
     /// [`StoreError`] when a node is missing, damaged or out of place.
     pub fn of(store: &Store, tree: TreeId) -> Result<Self, StoreError> {
         let mut listing = Self::default();
-        let mut waiting = vec![(tree, None::<(u8, EntryName)>)];
-        while let Some((id, place)) = waiting.pop() {
-            if let Some((0, first)) = place {
-                listing.add(id, first)?;
+        let mut cursor = TreeCursor::new(tree, Prefetch::Nothing);
+        while let Some(TreeItem::Node(node)) = cursor.next() {
+            if node.is_leaf() {
+                listing.leaves.push(Leaf { node, entries: None });
                 continue;
             }
-            let node = store.tree(&id)?;
-            if place
-                .is_some_and(|(level, first)| node.level() != level || node.first() != Some(&first))
-            {
-                return Err(broken(id, "place of a tree node"));
-            }
-            match node {
+            match node.read(store)? {
                 Node::Leaf { entries, .. } => {
-                    let entries = Some(entries);
-                    listing.leaves.push(Leaf { id, first: None, end: None, entries });
+                    listing.leaves.push(Leaf { node, entries: Some(entries) });
                 }
-                Node::Inner { level, children, .. } => {
-                    listing.nodes.push(id);
-                    let children = children.into_iter().rev();
-                    waiting
-                        .extend(children.map(|child| (child.id, Some((level - 1, child.first)))));
+                inner => {
+                    listing.nodes.push(node.id());
+                    cursor.push(inner);
                 }
             }
         }
         Ok(listing)
     }
 
-    fn add(&mut self, id: TreeId, first: EntryName) -> Result<(), StoreError> {
-        if let Some(last) = self.leaves.last_mut() {
-            if last.first.as_ref() >= Some(&first) {
-                return Err(broken(id, "order of leaves"));
-            }
-            last.end = Some(first.clone());
-        }
-        self.leaves.push(Leaf { id, first: Some(first), end: None, entries: None });
-        Ok(())
-    }
-
-    /// The nodes above the leaves; none of a small directory.
+    /// Returns the nodes above the leaves. A small directory has none.
     pub fn nodes(&self) -> &[TreeId] {
         &self.nodes
     }
 
-    /// The leaves, in order.
+    /// Returns the leaves, in order.
     pub fn leaves(&self) -> &[Leaf] {
         &self.leaves
     }
 
-    /// The leaves, in order, to be read.
+    /// Returns the leaves, in order, as owned values to read.
     pub fn into_leaves(self) -> Vec<Leaf> {
         self.leaves
     }
 }
 
 impl Leaf {
-    /// Its id.
     pub fn id(&self) -> TreeId {
-        self.id
+        self.node.id()
     }
 
-    /// Its first name and that of the leaf behind it, where the node above says so.
+    /// Returns its first name and the first name of the next leaf, where the node above
+    /// states them.
     pub fn bounds(&self) -> (Option<&EntryName>, Option<&EntryName>) {
-        (self.first.as_ref(), self.end.as_ref())
+        self.node.bounds()
     }
 
-    /// Reads what is in it.
+    /// Reads its entries.
     ///
     /// # Errors
-    /// [`StoreError`] when it is missing, damaged or out of place.
+    /// [`StoreError`] when the leaf is missing, damaged or out of place.
     pub fn into_entries(self, store: &Store) -> Result<Vec<Entry>, StoreError> {
         if let Some(entries) = self.entries {
             return Ok(entries);
         }
-        let Node::Leaf { entries, .. } = store.tree(&self.id)? else {
-            return Err(broken(self.id, "tree level"));
-        };
-        let ends = self.end.is_none() || entries.last().map(|last| &last.name) < self.end.as_ref();
-        if entries.first().map(|first| &first.name) != self.first.as_ref() || !ends {
-            return Err(broken(self.id, "place of a leaf"));
+        match self.node.read(store)? {
+            Node::Leaf { entries, .. } => Ok(entries),
+            // A node of another level does not fit in the place of a leaf.
+            Node::Inner { .. } => Ok(Vec::new()),
         }
-        Ok(entries)
     }
 }

@@ -1,56 +1,107 @@
-//! Where objects are: asks the index, which may name several places of one.
+//! Lookups: where an object is stored. The index may name several places of one object.
 //!
-//! Readers prefer a place that is not [shadowed](super::shadow), then one in a
-//! whole pack, and take any. Writers count neither shadowed places nor partial
-//! packs.
+//! Readers prefer a place that is not [shadowed](super::shadow), then one in a whole
+//! pack, and accept any other. Writers ignore shadowed places and partial packs.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, collections::BTreeSet};
 
 use crate::{
-    base::id::ObjectId,
+    base::{
+        id::{ObjectId, PackId},
+        limits,
+        mutex::lock,
+    },
     disk::table::TableError,
     format::pack::ObjectKind,
     store::{
-        Place, Store, StoreError,
-        catalog::{Catalog, Upkeep},
-        objects::{Origin, RETRIES, lock},
-        pack_reader::Home,
+        ObjectLocation, Store, StoreError,
+        catalog::{Catalog, IndexMode},
+        objects::PackSource,
+        pack_reader::Completeness,
     },
 };
 
+/// The objects of a frame, and the other packs that together hold all of them.
+pub type OtherCopies = (BTreeSet<ObjectId>, BTreeSet<PackId>);
+
 impl Store {
-    /// Where an object is.
+    /// Looks up where an object is stored.
     ///
     /// # Errors
-    /// [`StoreError`] when the index cannot be read nor made again.
-    pub fn locate(&self, id: &ObjectId) -> Result<Option<Place>, StoreError> {
-        self.healed(|catalog| find(catalog, id))
+    /// [`StoreError`] when the index can neither be read nor rebuilt.
+    pub fn locate(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
+        self.query_index(|catalog| find(catalog, id))
     }
 
-    /// Where an object is that may be relied on: it is not shadowed there.
+    /// Looks up a place where the object is not shadowed.
     ///
     /// # Errors
     /// As [`Store::locate`].
-    pub fn locate_unshadowed(&self, id: &ObjectId) -> Result<Option<Place>, StoreError> {
-        self.healed(|catalog| find_unshadowed(catalog, id))
+    pub fn locate_unshadowed(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
+        self.query_index(|catalog| find_unshadowed(catalog, id))
     }
 
-    /// Whether an object is stored here, so that writers need not add it: in a
-    /// whole pack, and not shadowed there.
+    /// Looks up an unshadowed place of an object in another pack than `pack`.
+    ///
+    /// # Errors
+    /// As [`Store::locate`].
+    pub fn locate_in_other_pack(
+        &self,
+        id: &ObjectId,
+        pack: &PackId,
+    ) -> Result<Option<ObjectLocation>, StoreError> {
+        self.query_index(|catalog| {
+            let is_beside = |place: &ObjectLocation| {
+                catalog.packs[place.pack as usize].id != *pack && is_unshadowed(catalog, id, place)
+            };
+            find_in(catalog, id, &[&is_beside])
+        })
+    }
+
+    /// Returns the objects of a frame, and other unshadowed packs that together hold
+    /// all of them. Returns `None` if an object is only in this pack, or if the frame
+    /// does not exist.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the pack or the index cannot be read.
+    pub fn other_copies_of_frame(
+        &self,
+        pack: &PackId,
+        offset: u64,
+    ) -> Result<Option<OtherCopies>, StoreError> {
+        let file = self.open_pack(pack)?;
+        let objects = file.objects()?;
+        let mut frames = file.by_frame(&objects);
+        let frame = frames.find(|(frame, _)| frame.offset == offset && !frame.range().is_empty());
+        let Some((_, own)) = frame else { return Ok(None) };
+        let mut packs = BTreeSet::new();
+        for object in own {
+            let Some(place) = self.locate_in_other_pack(&object.id, pack)? else { return Ok(None) };
+            packs.extend(self.pack_id(place.pack));
+        }
+        Ok(Some((own.iter().map(|object| object.id).collect(), packs)))
+    }
+
+    /// Returns true if a writer need not add the object: a whole pack has it, and it is
+    /// not shadowed there.
     ///
     /// # Errors
     /// As [`Store::locate`].
     pub fn is_stored(&self, id: &ObjectId) -> Result<bool, StoreError> {
-        let found = self
-            .healed(|catalog| find_in(catalog, id, &[&|place| is_stored_at(catalog, id, place)]));
+        let found = self.query_index(|catalog| {
+            find_in(catalog, id, &[&|place| is_stored_at(catalog, id, place)])
+        });
         Ok(found?.is_some())
     }
 
-    /// All places of an object, shadowed ones included.
-    pub(super) fn places(&self, id: &ObjectId) -> Result<Vec<Place>, StoreError> {
-        self.healed(|catalog| {
+    /// Returns all places of an object, including shadowed ones.
+    ///
+    /// # Errors
+    /// As [`Store::locate`].
+    pub fn places(&self, id: &ObjectId) -> Result<Vec<ObjectLocation>, StoreError> {
+        self.query_index(|catalog| {
             let places = RefCell::new(Vec::new());
-            let note = |place: &Place| {
+            let note = |place: &ObjectLocation| {
                 places.borrow_mut().push(*place);
                 false
             };
@@ -59,12 +110,18 @@ impl Store {
         })
     }
 
-    /// Asks the index. Where that comes upon damage, the segment is made again.
-    fn healed<T>(&self, ask: impl Fn(&Catalog) -> Result<T, TableError>) -> Result<T, StoreError> {
-        for _ in 0..RETRIES {
+    /// Runs a query on the index. A segment that turns out to be damaged is removed and
+    /// rebuilt, and the query runs again.
+    fn query_index<T>(
+        &self,
+        ask: impl Fn(&Catalog) -> Result<T, TableError>,
+    ) -> Result<T, StoreError> {
+        for _ in 0..limits::MERGE_RETRIES {
             match ask(&self.catalog()) {
-                Err(TableError::Damaged { path, .. }) if self.layout().upkeep == Upkeep::Repair => {
-                    // Derived, so it is thrown away and made again.
+                Err(TableError::Damaged { path, .. })
+                    if self.layout().upkeep == IndexMode::Rebuild =>
+                {
+                    // A segment is derived data, so it can be removed and rebuilt.
                     let _ = self.disk().remove(&path);
                     lock(&self.repaired).damaged = true;
                     self.refresh()?;
@@ -75,12 +132,15 @@ impl Store {
         Ok(ask(&self.catalog())?)
     }
 
-    /// Where an object is that should be there. When it is not found, packs
-    /// are listed again first: another process may have added it, or moved it,
-    /// since that was done.
-    pub(super) fn locate_anew(&self, id: &ObjectId) -> Result<Option<Place>, StoreError> {
+    /// Looks up an object that should exist. If it is not found, lists the packs again
+    /// first: another process may have added or moved it since the last listing.
+    pub(super) fn locate_or_refresh(
+        &self,
+        id: &ObjectId,
+    ) -> Result<Option<ObjectLocation>, StoreError> {
         let place = self.locate(id)?;
-        let settled = || self.origin == Origin::Bundle || self.catalog().is_current(self.layout());
+        let settled =
+            || self.origin == PackSource::Bundle || self.catalog().is_current(self.layout());
         if place.is_some() || settled() {
             return Ok(place);
         }
@@ -88,14 +148,14 @@ impl Store {
         self.locate(id)
     }
 
-    /// Where an object is, in a pack that is there. Packs are listed again when
-    /// one was merged into another since.
+    /// Looks up an object and opens its pack. Lists the packs again if that pack was
+    /// merged into another one meanwhile.
     ///
     /// # Errors
-    /// [`StoreError`] when the pack cannot be opened, or the index not be read.
-    pub fn locate_in_pack(&self, id: &ObjectId) -> Result<Option<Place>, StoreError> {
-        for _ in 0..RETRIES {
-            let Some(place) = self.locate_anew(id)? else { return Ok(None) };
+    /// [`StoreError`] when the pack cannot be opened or the index cannot be read.
+    pub fn locate_in_pack(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
+        for _ in 0..limits::MERGE_RETRIES {
+            let Some(place) = self.locate_or_refresh(id)? else { return Ok(None) };
             match self.pack(place.pack) {
                 Err(StoreError::Gone { .. }) => self.refresh()?,
                 Err(error) => return Err(error),
@@ -105,7 +165,8 @@ impl Store {
         Ok(None)
     }
 
-    /// Objects with ids from `low` to `high`, sorted, at most `limit`.
+    /// Returns the objects with ids from `low` to `high`, sorted, at most `limit` of
+    /// them.
     ///
     /// # Errors
     /// [`StoreError`] when the index cannot be read.
@@ -115,7 +176,7 @@ impl Store {
         high: &[u8; 32],
         limit: usize,
     ) -> Result<Vec<(ObjectId, ObjectKind)>, StoreError> {
-        let mut ids = self.healed(|catalog| {
+        let mut ids = self.query_index(|catalog| {
             let mut ids = Vec::new();
             for segment in &catalog.segments {
                 let before = ids.len();
@@ -133,26 +194,25 @@ impl Store {
     }
 }
 
-/// Says of a place whether it will do.
-type WillDo<'a> = dyn Fn(&Place) -> bool + 'a;
+/// A predicate that accepts or rejects a place.
+type WillDo<'a> = dyn Fn(&ObjectLocation) -> bool + 'a;
 
-fn is_whole(catalog: &Catalog, place: &Place) -> bool {
-    catalog.packs[place.pack as usize].home == Home::Whole
+fn is_whole(catalog: &Catalog, place: &ObjectLocation) -> bool {
+    catalog.packs[place.pack as usize].home == Completeness::Whole
 }
 
-fn is_unshadowed(catalog: &Catalog, id: &ObjectId, place: &Place) -> bool {
+fn is_unshadowed(catalog: &Catalog, id: &ObjectId, place: &ObjectLocation) -> bool {
     catalog.shadows.is_empty()
         || !catalog.shadows.covers(&catalog.packs[place.pack as usize].id, id)
 }
 
-fn is_stored_at(catalog: &Catalog, id: &ObjectId, place: &Place) -> bool {
+fn is_stored_at(catalog: &Catalog, id: &ObjectId, place: &ObjectLocation) -> bool {
     is_whole(catalog, place) && is_unshadowed(catalog, id, place)
 }
 
-/// Where an object is: not shadowed, then in a whole pack, if there is such a
-/// place.
-fn find(catalog: &Catalog, id: &ObjectId) -> Result<Option<Place>, TableError> {
-    let any = |_: &Place| true;
+/// Looks up an object. Prefers an unshadowed place, then one in a whole pack.
+fn find(catalog: &Catalog, id: &ObjectId) -> Result<Option<ObjectLocation>, TableError> {
+    let any = |_: &ObjectLocation| true;
     if !catalog.has_partial && catalog.shadows.is_empty() {
         return find_in(catalog, id, &[&any]);
     }
@@ -162,27 +222,27 @@ fn find(catalog: &Catalog, id: &ObjectId) -> Result<Option<Place>, TableError> {
     }
 }
 
-/// Where an object is not shadowed: in a whole pack, if there is such a place.
-fn find_unshadowed(catalog: &Catalog, id: &ObjectId) -> Result<Option<Place>, TableError> {
-    let is_unshadowed = |place: &Place| is_unshadowed(catalog, id, place);
+/// Looks up an unshadowed place of an object. Prefers a whole pack.
+fn find_unshadowed(catalog: &Catalog, id: &ObjectId) -> Result<Option<ObjectLocation>, TableError> {
+    let is_unshadowed = |place: &ObjectLocation| is_unshadowed(catalog, id, place);
     match catalog.has_partial {
         false => find_in(catalog, id, &[&is_unshadowed]),
         true => {
-            let is_stored = |place: &Place| is_stored_at(catalog, id, place);
+            let is_stored = |place: &ObjectLocation| is_stored_at(catalog, id, place);
             find_in(catalog, id, &[&is_stored, &is_unshadowed])
         }
     }
 }
 
-/// A place that will do for the first of `choices` for which any does.
+/// Returns a place that the first possible predicate of `choices` accepts.
 fn find_in(
     catalog: &Catalog,
     id: &ObjectId,
     choices: &[&WillDo<'_>],
-) -> Result<Option<Place>, TableError> {
-    for will_do in choices {
+) -> Result<Option<ObjectLocation>, TableError> {
+    for is_acceptable in choices {
         for segment in &catalog.segments {
-            if let Some(place) = segment.find(id, will_do)? {
+            if let Some(place) = segment.find(id, is_acceptable)? {
                 return Ok(Some(place));
             }
         }

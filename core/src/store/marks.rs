@@ -1,5 +1,5 @@
-//! One bit for each object of a store, for walks that must not visit anything
-//! twice: 1 MB of memory for 8 million objects.
+//! A bitmap with one bit for each object of a store, for walks that must visit each
+//! object once. It takes 1 MB of memory for 8 million objects.
 
 use std::sync::{
     Arc,
@@ -11,17 +11,17 @@ use crate::{
     store::{Store, StoreError, catalog::Catalog},
 };
 
-/// Which objects have been met.
+/// The set of visited objects.
 #[derive(Debug)]
 pub struct Marks {
     catalog: Arc<Catalog>,
-    /// Number of the first record of each segment.
+    /// Number of the first bit of each segment.
     bases: Vec<u64>,
     bits: Vec<AtomicU64>,
 }
 
 impl Marks {
-    /// Nothing has been met.
+    /// Creates an empty set.
     pub fn new(store: &Store) -> Self {
         let catalog = store.catalog();
         let mut bases = Vec::with_capacity(catalog.segments.len());
@@ -43,8 +43,8 @@ impl Marks {
         Ok(None)
     }
 
-    /// Marks an object. Returns whether it was not marked before; one that
-    /// the index does not know counts as new each time.
+    /// Marks an object. Returns true if it was not marked before. An object that the
+    /// index does not know counts as new each time.
     ///
     /// # Errors
     /// [`StoreError`] when the index cannot be read.
@@ -54,7 +54,7 @@ impl Marks {
         Ok(self.bits[(number / 64) as usize].fetch_or(bit, Ordering::Relaxed) & bit == 0)
     }
 
-    /// Whether an object is marked.
+    /// Returns true if an object is marked.
     ///
     /// # Errors
     /// [`StoreError`] when the index cannot be read.

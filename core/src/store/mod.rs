@@ -1,12 +1,15 @@
 //! Layer 4: objects by id, over packs and an index.
 //!
-//! A [`Store`] reads, a [`Writer`] adds, [`compact`] merges small packs, what
-//! comes from elsewhere passes through [`Incoming`]. A [`BundleStore`] is a
-//! bundle file that is read in place, a [`Distant`] has packs that lie elsewhere.
-//! The files in `objects/` are the whole truth, with stubs in `partial/` of what
-//! lies elsewhere; what is in `index/` is made from them and made again when it is
-//! missing or damaged. Objects that are there but must not be relied on are
-//! shadowed: the file `shadow` names them.
+//! - A [`Store`] reads objects, and a [`ObjectWriter`] adds them.
+//! - A [`TreeCursor`] reads one directory, and a [`TreeWalk`] everything below it.
+//! - [`compact`] merges small packs.
+//! - [`ReceivedPacks`] checks received packs before they become part of a store.
+//! - A [`BundleStore`] reads a bundle file in place.
+//! - A [`RemoteFrames`] fetches frames of packs that are stored elsewhere.
+//!
+//! The truth is in `objects/`, with a stub in `partial/` for each pack whose frames lie
+//! elsewhere. `index/` is derived from both: snap rebuilds what is missing or damaged.
+//! The file `shadow` names objects that are stored but must not be relied on.
 
 mod bundle;
 mod bundle_store;
@@ -14,50 +17,57 @@ mod catalog;
 pub mod compact;
 mod content;
 pub mod copy;
-mod cut;
-mod distant;
+mod disk_usage;
 mod entries;
 mod error;
 mod fetch;
+mod fifo_semaphore;
 mod frame_cache;
-mod gather;
-mod incoming;
 mod lane;
 mod listing;
 mod lookup;
 mod marks;
-mod need;
 mod objects;
 mod pack_reader;
 mod pack_writer;
 mod partial;
+mod prefetch;
 mod quarantine;
-mod relied;
+mod received_packs;
+mod remote_frames;
 mod segment;
 mod shadow;
-mod share;
+mod small_contents;
 mod stored;
 pub mod sweep;
-mod turns;
+mod tree_cursor;
+mod tree_walk;
+mod trusted_packs;
+mod verify_lists;
 mod writer;
 
 pub use bundle::{BundleError, BundleReader, BundleWriter, read_outline};
 pub use bundle_store::BundleStore;
-pub use catalog::{Repair, Upkeep};
-pub use content::{Content, Met, ReadObject, listed_bytes, walk_chunks};
-pub use distant::{Distant, DistantError};
+pub use catalog::{IndexMode, IndexRepair};
+pub use content::{ChunkVisit, ContentLayout, ReadObject, listed_bytes, walk_chunks};
+pub use disk_usage::{DiskUsage, DiskUsageSum};
 pub use entries::Entries;
 pub use error::StoreError;
 pub use fetch::Pause;
-pub use incoming::{Incoming, Receive};
-pub use listing::{Leaf, Listing};
+pub use listing::{Leaf, TreeListing};
+pub use lookup::OtherCopies;
 pub use marks::Marks;
-pub use need::Needed;
-pub use objects::{Place, Store, actual_id};
+pub use objects::{ObjectLocation, Store, actual_id};
 pub use pack_reader::PackFile;
-pub use partial::{Contents, CopyError};
-pub use quarantine::IsSpare;
-pub use relied::Reliance;
+pub use partial::{ChunkListCheck, CopyError, FrameObjects};
+pub use prefetch::ObjectIds;
+pub use quarantine::IsUnneeded;
+pub use received_packs::{Receive, ReceivedPacks};
+pub use remote_frames::{RemoteFrameError, RemoteFrames};
 pub use shadow::{ShadowVersion, damage};
-pub use share::{Share, Shares};
-pub use writer::{Added, Writer};
+pub use tree_cursor::{
+    NextItem, Prefetch, TreeCursor, TreeItem, TreeSource, UnreadNode, decode_tree,
+};
+pub use tree_walk::{TreeWalk, WalkStep, check_depth};
+pub use trusted_packs::CacheTrust;
+pub use writer::{ObjectWriter, WriteStats};

@@ -1,9 +1,9 @@
-//! The open store: find an object, read it, check it.
+//! The open store: finds objects, reads them and checks them.
 
 use std::{
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -13,41 +13,44 @@ use crate::{
         id::{BlobId, CommitId, ObjectId, PackId, TreeId},
         kind::ErrorKind,
         limits,
+        mutex::lock,
         observe::{Note, Observer, Silent},
     },
     disk::Disk,
-    format::{commit::Commit, pack::ObjectKind, tree::Node, wire::FormatError},
+    format::{
+        commit::Commit, pack::ObjectKind, shadow::ShadowedPart, tree::Node, wire::FormatError,
+    },
     store::{
         StoreError,
-        catalog::{Catalog, Layout, PackSlot, Repair, Upkeep},
-        content::{Content, content_at},
+        catalog::{Catalog, IndexMode, IndexRepair, PackSlot, StorePaths},
+        content::{ContentLayout, content_at},
         fetch::Fetcher,
         frame_cache::FrameCache,
-        pack_reader::{Home, PackFile},
-        pack_writer::Sealed,
+        pack_reader::{Completeness, PackFile},
+        pack_writer::FinishedPack,
+        tree_cursor::decode_tree,
     },
 };
 
-/// Where an object lies; sorts by pack, frame and offset.
+/// The location of an object. Places sort by pack, frame and offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct ObjectLocation {
     /// Number of the pack in this open store.
     pub pack: u32,
     /// Number of the frame in the pack.
     pub frame: u32,
-    /// Where the object starts in the frame's raw bytes.
+    /// Offset of the object in the frame's raw bytes.
     pub offset: u32,
-    /// How long it is.
+    /// Length of the object in bytes.
     pub bytes: u32,
-    /// What it is.
     pub kind: ObjectKind,
 }
 
-impl Place {
-    /// The object's bytes in its frame.
+impl ObjectLocation {
+    /// Returns the object's bytes within its frame.
     ///
     /// # Errors
-    /// [`FormatError`] when they are not all in it: the index is not of this pack.
+    /// [`FormatError`] when the frame is too short: the index belongs to another pack.
     pub fn slice<'a>(&self, frame: &'a [u8]) -> Result<&'a [u8], FormatError> {
         let start = self.offset as usize;
         let end = start + self.bytes as usize;
@@ -55,73 +58,68 @@ impl Place {
     }
 }
 
-/// Objects by id.
+/// An open store.
 #[derive(Debug)]
 pub struct Store {
-    layout: Layout,
+    layout: StorePaths,
     disk: Disk,
     catalog: RwLock<Arc<Catalog>>,
     cache: Mutex<FrameCache>,
     open_packs: AtomicUsize,
-    pub(super) repaired: Mutex<Repair>,
-    pub(super) origin: Origin,
+    pub(super) repaired: Mutex<IndexRepair>,
+    pub(super) origin: PackSource,
     pub(super) fetcher: Option<Arc<Fetcher>>,
-    /// Shared by those who add several packs that belong together.
-    pub(super) coming: RwLock<()>,
+    /// Held shared while packs that belong together are added; see
+    /// [`Store::consistent_packs`].
+    pub(super) adoption_lock: RwLock<()>,
 }
 
-/// Where the packs are.
+/// Where the packs of a store come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
-    /// In `objects/` and `partial/`, where they come and go.
+pub(super) enum PackSource {
+    /// From `objects/` and `partial/`, where packs may be added and removed.
     Folder,
-    /// In a bundle, for good.
+    /// From a bundle, which never changes.
     Bundle,
-}
-
-/// How often a read starts again because packs were merged meanwhile.
-pub(super) const RETRIES: usize = 16;
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing below panics with a half-made change, so a poisoned lock still
-    // guards a value that makes sense.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Store {
     /// Creates the folders of a store in `dir`, durably.
     ///
     /// # Errors
-    /// [`StoreError::Io`] when one cannot be created.
+    /// [`StoreError::Io`] when a folder cannot be created.
     pub fn create(dir: &Path, disk: &Disk) -> Result<(), StoreError> {
-        let Layout { objects, index, tmp, .. } = Layout::of(dir);
+        let StorePaths { objects, index, tmp, .. } = StorePaths::of(dir);
         for folder in [objects, index, tmp, dir.join("cache")] {
             disk.create_folders(&folder)?;
         }
         Ok(())
     }
 
-    /// Opens the store in `dir`. What is not indexed is indexed now, and
-    /// `observer` told.
+    /// Opens the store in `dir`. Indexes packs that are not indexed yet, and reports
+    /// this to `observer`.
     ///
     /// # Errors
     /// [`StoreError`] when `objects/` cannot be listed.
     pub fn open(dir: &Path, disk: Disk, observer: &dyn Observer) -> Result<Self, StoreError> {
-        Self::open_in(Layout::of(dir), disk, observer)
+        Self::open_in(StorePaths::of(dir), disk, observer)
     }
 
-    /// Opens the store in `dir` for a quick look: whatever is wrong with the
-    /// index, nothing is repaired, written or removed. Objects that it does not
-    /// know are missing.
+    /// Opens the store in `dir` without repairing, writing or removing anything,
+    /// whatever is wrong with the index. Objects that the index lacks count as missing.
     ///
     /// # Errors
     /// [`StoreError`] when `objects/` or `index/` cannot be listed.
-    pub fn open_as_it_is(dir: &Path, disk: Disk) -> Result<Self, StoreError> {
-        let layout = Layout { upkeep: Upkeep::Leave, ..Layout::of(dir) };
+    pub fn open_read_only(dir: &Path, disk: Disk) -> Result<Self, StoreError> {
+        let layout = StorePaths { upkeep: IndexMode::ReadOnly, ..StorePaths::of(dir) };
         Self::open_in(layout, disk, &Silent)
     }
 
-    fn open_in(layout: Layout, disk: Disk, observer: &dyn Observer) -> Result<Self, StoreError> {
+    fn open_in(
+        layout: StorePaths,
+        disk: Disk,
+        observer: &dyn Observer,
+    ) -> Result<Self, StoreError> {
         let (catalog, repair) = Catalog::load(&layout, &disk, &Catalog::default(), observer)?;
         if repair.packs > 0 || repair.damaged {
             observer.note(Note::Reindexed { packs: repair.packs, damaged: repair.damaged });
@@ -129,34 +127,39 @@ impl Store {
         for error in &catalog.unreadable {
             observer.note(Note::PackUnreadable { error: error.as_ref() });
         }
-        Ok(Self::new(layout, disk, catalog, Origin::Folder))
+        Ok(Self::new(layout, disk, catalog, PackSource::Folder))
     }
 
-    pub(super) fn new(layout: Layout, disk: Disk, catalog: Catalog, origin: Origin) -> Self {
+    pub(super) fn new(
+        layout: StorePaths,
+        disk: Disk,
+        catalog: Catalog,
+        origin: PackSource,
+    ) -> Self {
         Self {
             layout,
             disk,
             catalog: RwLock::new(Arc::new(catalog)),
             cache: Mutex::new(FrameCache::default()),
             open_packs: AtomicUsize::new(0),
-            repaired: Mutex::new(Repair::default()),
+            repaired: Mutex::new(IndexRepair::default()),
             origin,
             fetcher: None,
-            coming: RwLock::default(),
+            adoption_lock: RwLock::default(),
         }
     }
 
-    /// A store without objects, whether or not there is anything in `dir`.
-    pub fn absent(dir: &Path, disk: Disk) -> Self {
-        Self::new(Layout::of(dir), disk, Catalog::default(), Origin::Folder)
+    /// Returns a store without objects, whatever `dir` contains.
+    pub fn empty(dir: &Path, disk: Disk) -> Self {
+        Self::new(StorePaths::of(dir), disk, Catalog::default(), PackSource::Folder)
     }
 
-    /// The folder.
+    /// Returns the folder of the store.
     pub fn dir(&self) -> &Path {
         &self.layout.dir
     }
 
-    /// The folder for what is being written, which is made if it is missing.
+    /// Returns the folder for temporary files. Creates it if it is missing.
     ///
     /// # Errors
     /// [`StoreError::Io`] when the store cannot be written.
@@ -165,12 +168,12 @@ impl Store {
         Ok(self.layout.tmp.clone())
     }
 
-    /// What changes files here.
+    /// Returns the handle through which files of the store are changed.
     pub fn disk(&self) -> &Disk {
         &self.disk
     }
 
-    pub(super) fn layout(&self) -> &Layout {
+    pub(super) fn layout(&self) -> &StorePaths {
         &self.layout
     }
 
@@ -179,15 +182,15 @@ impl Store {
     }
 
     /// Makes the names of all packs durable, and tidies the index.
-    pub(super) fn settle(&self) -> Result<(), StoreError> {
+    pub(super) fn make_names_durable(&self) -> Result<(), StoreError> {
         self.disk.sync_folder(&self.layout.objects)?;
         self.drop_superseded();
-        self.withdraw_healed()?;
+        self.clear_healed()?;
         self.merge_segments();
         Ok(())
     }
 
-    /// Replaces the catalog by what `change` makes of it.
+    /// Replaces the catalog with the one that `change` makes of it.
     pub(super) fn change_catalog<T>(&self, change: impl FnOnce(&Catalog) -> (Catalog, T)) -> T {
         let mut slot = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
         let (catalog, result) = change(&slot);
@@ -195,13 +198,13 @@ impl Store {
         result
     }
 
-    pub(super) fn add_sealed(&self, sealed: &Sealed, home: Home) {
+    pub(super) fn add_sealed(&self, sealed: &FinishedPack, home: Completeness) {
         self.change_catalog(|before| {
             let mut catalog = before.copy();
             let healed = catalog.healed.len();
             catalog.add_sealed(&self.layout, &self.disk, (sealed, home));
             if catalog.healed.len() > healed {
-                // Frames of the damaged file.
+                // The cache may hold frames of the damaged file.
                 *lock(&self.cache) = FrameCache::default();
             }
             (catalog, ())
@@ -213,15 +216,18 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when `objects/` cannot be listed.
     pub fn refresh(&self) -> Result<(), StoreError> {
-        if self.origin == Origin::Bundle {
+        if self.origin == PackSource::Bundle {
             return Ok(());
         }
         let repair = {
-            // Locked from reading to replacing: a pack that a writer of this
-            // store adds in between would be forgotten, and its number be
-            // given to another one.
+            // The lock is held from reading to replacing. Otherwise a pack that a
+            // writer of this store adds in between would be lost, and its number would
+            // be given to another pack.
             let mut slot = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
             let (catalog, repair) = Catalog::load(&self.layout, &self.disk, &slot, &Silent)?;
+            if catalog.has_replaced {
+                *lock(&self.cache) = FrameCache::default();
+            }
             *slot = Arc::new(catalog);
             repair
         };
@@ -231,11 +237,11 @@ impl Store {
         Ok(())
     }
 
-    /// Throws the index away and makes it again from the packs, as when it
-    /// turns out to lack what a pack has.
+    /// Deletes the index and rebuilds it from the packs, for example after it turned
+    /// out to lack objects of a pack.
     ///
     /// # Errors
-    /// [`StoreError`] when `objects/` cannot be listed or the index not removed.
+    /// [`StoreError`] when `objects/` cannot be listed or the index cannot be removed.
     pub fn reindex(&self) -> Result<(), StoreError> {
         for segment in &self.catalog().segments {
             if let Some(path) = segment.path() {
@@ -246,54 +252,54 @@ impl Store {
         self.refresh()
     }
 
-    /// What was found missing or damaged in the index since opening, and was
-    /// made again, as far as nobody was told.
-    pub fn repaired(&self) -> Repair {
+    /// Returns what was rebuilt in the index since the store was opened, or since the
+    /// last [`Store::report_repairs`].
+    pub fn index_repairs(&self) -> IndexRepair {
         *lock(&self.repaired)
     }
 
-    /// Tells what was found missing or damaged in the index since opening, or
-    /// since this was last called, and was made again.
-    pub fn tell_repairs(&self, observer: &dyn Observer) {
-        let Repair { packs, damaged } = std::mem::take(&mut *lock(&self.repaired));
+    /// Reports damage of the index that was repaired since the store was opened, or
+    /// since the last call.
+    pub fn report_repairs(&self, observer: &dyn Observer) {
+        let IndexRepair { packs, damaged } = std::mem::take(&mut *lock(&self.repaired));
         if damaged {
             observer.note(Note::Reindexed { packs, damaged });
         }
     }
 
-    /// Packs whose footer cannot be read.
+    /// Returns the errors of packs whose footer cannot be read.
     pub fn unreadable_packs(&self) -> Vec<Arc<StoreError>> {
         self.catalog().unreadable.clone()
     }
 
-    /// The packs that are there.
+    /// Returns the ids of all packs, sorted.
     pub fn packs(&self) -> Vec<PackId> {
         let mut packs: Vec<PackId> = self.catalog().numbers.keys().copied().collect();
         packs.sort_unstable();
         packs
     }
 
-    /// How many packs there are.
+    /// Returns the number of packs.
     pub fn pack_count(&self) -> usize {
         self.catalog().numbers.len()
     }
 
-    /// Where a pack lies; one that is not there would lie among the whole ones.
+    /// Returns the path of a pack. For an unknown pack, this is its path in `objects/`.
     pub fn pack_path(&self, id: &PackId) -> PathBuf {
         let catalog = self.catalog();
         let home = catalog.slot(id).map(|slot| slot.home).unwrap_or_default();
         self.layout.path(home, id)
     }
 
-    /// Name of the pack with this number.
+    /// Returns the id of the pack with this number.
     pub fn pack_id(&self, number: u32) -> Option<PackId> {
         self.catalog().packs.get(number as usize).map(|slot| slot.id)
     }
 
-    /// Opens a pack, or takes the one that is open.
+    /// Opens a pack, or returns it if it is open.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when it was merged away.
+    /// [`StoreError::Gone`] when the pack was merged into another one.
     pub fn pack(&self, number: u32) -> Result<Arc<PackFile>, StoreError> {
         let catalog = self.catalog();
         let slot = catalog.packs.get(number as usize).expect("a place has a pack of this store");
@@ -305,8 +311,9 @@ impl Store {
             return Ok(Arc::clone(pack));
         }
         let pack = match slot.open(self.fetcher.as_ref()) {
-            // Completed by another process: it keeps its number.
-            Err(StoreError::Gone { .. }) if slot.home == Home::Partial => {
+            // Another process has completed the pack: it is in `objects/` now, and
+            // keeps its number.
+            Err(StoreError::Gone { .. }) if slot.home == Completeness::Partial => {
                 drop(open);
                 self.refresh()?;
                 return Ok(Arc::new(self.open_slot(&self.catalog().packs[number as usize])?));
@@ -328,10 +335,11 @@ impl Store {
         slot.open(self.fetcher.as_ref())
     }
 
-    /// Opens a pack by name.
+    /// Opens a pack by id.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when it was merged away, else what is wrong with it.
+    /// [`StoreError::Gone`] when the pack was merged into another one; otherwise an error that says
+    /// what is wrong with it.
     pub fn open_pack(&self, id: &PackId) -> Result<PackFile, StoreError> {
         let gone = StoreError::Gone { pack: *id };
         match self.open_slot(self.catalog().slot(id).ok_or(StoreError::Gone { pack: *id })?) {
@@ -343,18 +351,27 @@ impl Store {
         }
     }
 
-    /// The raw bytes of a whole frame. Its checksum is verified, the objects
-    /// in it are **not** checked against their ids.
+    /// Reads the raw bytes of a whole frame. Its checksum is verified; the objects in
+    /// it are **not** checked against their ids.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when the pack was merged away: locate again after
-    /// [`Store::refresh`].
-    pub fn frame(&self, place: &Place) -> Result<Arc<Vec<u8>>, StoreError> {
-        let pack = self.pack(place.pack)?;
-        Ok(Arc::new(pack.raw(pack.frame(place.frame)?)?))
+    /// [`StoreError::Gone`] when the pack was merged into another one: call
+    /// [`Store::refresh`] and look the object up again.
+    pub fn frame(&self, place: &ObjectLocation) -> Result<Arc<Vec<u8>>, StoreError> {
+        let read = || {
+            let pack = self.pack(place.pack)?;
+            Ok(Arc::new(pack.raw(pack.frame(place.frame)?)?))
+        };
+        let catalog = self.catalog();
+        let slot = catalog.packs.get(place.pack as usize);
+        match read() {
+            // The open file is damaged, and another process has replaced it since.
+            Err(_) if slot.is_some_and(|slot| slot.close_replaced()) => read(),
+            frame => frame,
+        }
     }
 
-    fn cached_frame(&self, place: &Place) -> Result<Arc<Vec<u8>>, StoreError> {
+    fn cached_frame(&self, place: &ObjectLocation) -> Result<Arc<Vec<u8>>, StoreError> {
         let key = (place.pack, place.frame);
         if let Some(frame) = lock(&self.cache).get(key) {
             return Ok(frame);
@@ -364,23 +381,23 @@ impl Store {
         Ok(frame)
     }
 
-    /// An object's bytes, checked against its id. Of a chunk list only the
-    /// frame's checksum is checked, because its id is that of the content.
-    /// Where one place of it cannot be read, its other places are tried.
+    /// Reads an object and checks it against its id. For a chunk list only the checksum
+    /// of the frame is verified, because its id is the id of the content. If the object
+    /// cannot be read in one place, its other places are tried.
     ///
     /// # Errors
-    /// [`StoreError`] when it is missing, of another kind, or damaged in every
+    /// [`StoreError`] when the object is missing, of another kind, or damaged in every
     /// place.
     pub fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
-        for _ in 0..RETRIES {
+        for _ in 0..limits::MERGE_RETRIES {
             let place =
-                self.locate_anew(id)?.ok_or(StoreError::Missing { id: *id, wanted: kind })?;
+                self.locate_or_refresh(id)?.ok_or(StoreError::Missing { id: *id, wanted: kind })?;
             if place.kind != kind {
                 return Err(StoreError::WrongKind { id: *id, wanted: kind, found: place.kind });
             }
             match self.object_at(id, &place) {
                 Err(StoreError::Gone { .. }) => self.refresh()?,
-                // Elsewhere it may be lost, or damaged.
+                // The source elsewhere may have lost the pack, or have a damaged copy.
                 Err(error) if !error.is_elsewhere() || error.kind() == ErrorKind::Damaged => {
                     return self.object_beside(id, &place, error);
                 }
@@ -390,17 +407,19 @@ impl Store {
         Err(StoreError::Missing { id: *id, wanted: kind })
     }
 
-    /// Reads the object from any other place than `unreadable`, whose error is
-    /// `error`; returns that error if every other place fails, too.
+    /// Reads the object from any place other than `unreadable`. Returns `error`, the
+    /// error of that place, if all others fail, too.
     fn object_beside(
         &self,
         id: &ObjectId,
-        unreadable: &Place,
+        unreadable: &ObjectLocation,
         error: StoreError,
     ) -> Result<Vec<u8>, StoreError> {
-        // Later lookups prefer other places right away.
-        self.shadow_in_memory(&error);
-        let other = |place: &Place| {
+        // Shadow the bad place, so that later lookups prefer other places.
+        if !self.route_around_damage(&error) {
+            self.shadow_in_memory(&error);
+        }
+        let other = |place: &ObjectLocation| {
             if place == unreadable || place.kind != unreadable.kind {
                 return None;
             }
@@ -409,8 +428,44 @@ impl Store {
         self.places(id)?.iter().find_map(other).ok_or(error)
     }
 
+    /// Avoids a frame that arrived damaged from elsewhere, or all absent frames of a pack
+    /// that is lost there, as `error` reports. Adds stubs of other packs there that hold
+    /// the same objects, and shadows the frames for this open store only. Returns true if
+    /// later lookups can avoid a frame.
+    pub fn route_around_damage(&self, error: &StoreError) -> bool {
+        match error {
+            StoreError::Garbled { pack, offset_bytes, .. } => {
+                self.route_around_frame(pack, *offset_bytes)
+            }
+            StoreError::Distant { pack, source }
+                if matches!(source.kind, ErrorKind::Damaged | ErrorKind::NotFound) =>
+            {
+                let absent = self.absent_frames(pack).unwrap_or_default();
+                let routed = absent.iter().filter(|f| self.route_around_frame(pack, f.offset));
+                routed.count() > 0
+            }
+            _ => false,
+        }
+    }
+
+    fn route_around_frame(&self, pack: &PackId, offset_bytes: u64) -> bool {
+        let Some(fetcher) = &self.fetcher else { return false };
+        let outlines = fetcher.distant.other_copies(*pack, offset_bytes);
+        // If they cannot be added, the caller reports the damage.
+        if outlines.is_empty() || self.add_stubs(&outlines).is_err() {
+            return false;
+        }
+        match self.other_copies_of_frame(pack, offset_bytes) {
+            Ok(Some((ids, _))) => {
+                self.add_in_memory(*pack, ShadowedPart::Objects(ids));
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Reads an object in one place and checks it.
-    fn object_at(&self, id: &ObjectId, place: &Place) -> Result<Vec<u8>, StoreError> {
+    fn object_at(&self, id: &ObjectId, place: &ObjectLocation) -> Result<Vec<u8>, StoreError> {
         let frame = self.cached_frame(place)?;
         let pack = self.pack_id(place.pack).expect("a place has a pack of this store");
         let bytes = place.slice(&frame).map_err(|source| StoreError::Format { pack, source })?;
@@ -420,17 +475,15 @@ impl Store {
         }
     }
 
-    /// A node of a tree.
+    /// Reads a node of a tree.
     ///
     /// # Errors
     /// [`StoreError`] when it is missing or damaged.
     pub fn tree(&self, id: &TreeId) -> Result<Node, StoreError> {
-        let (id, kind) = (id.object(), ObjectKind::Tree);
-        let bytes = self.object(&id, kind)?;
-        Node::decode(&bytes).map_err(|source| StoreError::Object { id, kind, source })
+        decode_tree(id, &self.object(&id.object(), ObjectKind::Tree)?)
     }
 
-    /// A commit.
+    /// Reads a commit.
     ///
     /// # Errors
     /// [`StoreError`] when it is missing or damaged.
@@ -440,18 +493,18 @@ impl Store {
         Commit::decode(&bytes).map_err(|source| StoreError::Object { id, kind, source })
     }
 
-    /// What a content is stored as.
+    /// Returns how a content is stored.
     ///
     /// # Errors
-    /// [`StoreError`] when it is missing, or its chunk list is damaged.
-    pub fn content(&self, id: &BlobId) -> Result<Content, StoreError> {
+    /// [`StoreError`] when the content is missing, or its chunk list is damaged.
+    pub fn content(&self, id: &BlobId) -> Result<ContentLayout, StoreError> {
         let object = id.object();
-        let place = self.locate_anew(&object)?;
+        let place = self.locate_or_refresh(&object)?;
         content_at(object, place, &|id, kind| self.object(id, kind))
     }
 }
 
-/// What the bytes of an object hash to; `None` for a chunk list, which cannot
+/// Returns the id that an object's bytes hash to; `None` for a chunk list, which cannot
 /// be checked by itself.
 pub fn actual_id(kind: ObjectKind, bytes: &[u8]) -> Option<ObjectId> {
     match kind {

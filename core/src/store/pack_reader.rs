@@ -1,9 +1,9 @@
 //! One pack file, opened for reading.
 //!
-//! Opening costs three reads (header, trailer, frame table); the object table
-//! is read only by those who rebuild the index, merge or verify. A pack may
-//! also lie inside a larger file, a bundle, or be a stub of which some frames
-//! lie elsewhere: see [`distant`](crate::store::Distant).
+//! Opening a pack takes three reads: header, trailer and frame table. The object table
+//! is read only to rebuild the index, to merge and to verify. A pack may also lie
+//! inside a larger file, a bundle. It may be a stub whose frames lie elsewhere: see
+//! [`RemoteFrames`](crate::store::RemoteFrames).
 
 use std::{
     borrow::Cow,
@@ -22,74 +22,80 @@ use std::{
 use rustix::fs::{SeekFrom, seek};
 
 use crate::{
-    base::{id::PackId, io::PathError},
+    base::{id::PackId, io::PathError, kind::ErrorKind},
     codec::{CodecError, Decoder},
     disk::regular::open_regular,
-    format::pack::{self, Class, Frame, HEADER_BYTES, Object, TRAILER_BYTES, Trailer},
+    format::pack::{self, Frame, HEADER_BYTES, ObjectClass, PackedObject, TRAILER_BYTES, Trailer},
     store::{
         StoreError,
-        bundle::Span,
-        fetch::{Fetcher, Turn},
+        bundle::PackSpan,
+        fetch::{FetchGuard, Fetcher},
     },
 };
 
-/// What file systems keep data or holes in, or a multiple of it.
+/// The granularity, or a multiple of it, in which file systems keep data or holes.
 const PAGE_BYTES: u64 = 4096;
 
-/// Whether all of a pack is here.
+/// Says whether all frames of a pack are stored locally.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Home {
-    /// It is: what does not match its checksum is damaged.
+pub(super) enum Completeness {
+    /// They are. A frame that does not match its checksum is damaged.
     #[default]
     Whole,
-    /// Some frames lie elsewhere: what does not match its checksum does.
+    /// Some are not. A frame that does not match its checksum lies elsewhere.
     Partial,
 }
 
-/// A pack file with its frame table.
+/// An open pack file with its frame table.
 #[derive(Debug)]
 pub struct PackFile {
     file: fs_err::File,
     path: PathBuf,
     id: PackId,
-    /// Where the pack starts in the file: not at 0 in a bundle.
+    /// Offset of the pack in the file: 0 except in a bundle.
     base: u64,
     trailer: Trailer,
     frames: Vec<Frame>,
-    home: Home,
-    /// Frames of a partial pack that were found here, or put here.
+    home: Completeness,
+    /// For each frame of a partial pack: true if the frame is known to be stored locally.
     here: Vec<AtomicBool>,
-    /// Where the frames come from that are not in the file.
+    /// The source of frames that are not in the file.
     fetcher: Option<Arc<Fetcher>>,
 }
 
 thread_local! {
-    /// One expanding context a thread.
+    /// One decompression context for each thread.
     static DECODER: RefCell<Option<Decoder>> = const { RefCell::new(None) };
 }
 
 impl PackFile {
     /// Opens the pack `id` at `path`.
     ///
-    /// Checked: header, trailer, frame table. **Not** checked: that the file
-    /// hashes to its name, and the frames themselves.
+    /// Checked: header, trailer, frame table. **Not** checked: that the file hashes to
+    /// its name, and the frames.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when there is no such file, else what is wrong
+    /// [`StoreError::Gone`] when there is no such file; otherwise an error that says what is wrong
     /// with it.
     pub fn open(path: &Path, id: PackId) -> Result<Self, StoreError> {
         Self::open_at(path, id, None)
     }
 
-    /// Opens the pack that fills `span` of the file at `path`, or all of it.
-    pub(super) fn open_at(path: &Path, id: PackId, span: Option<Span>) -> Result<Self, StoreError> {
-        // A pack may lie in a folder that somebody else filled: a pipe is not waited for.
+    /// Opens the pack that fills `span` of the file at `path`, or the whole file
+    /// without a span.
+    pub(super) fn open_at(
+        path: &Path,
+        id: PackId,
+        span: Option<PackSpan>,
+    ) -> Result<Self, StoreError> {
+        // Another program may have put a pipe into the folder, and opening a pipe would
+        // wait.
         let file = open_regular(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => StoreError::Gone { pack: id },
             _ => PathError::when("open", path)(error).into(),
         })?;
         let whole = file.metadata().map_err(PathError::when("stat", path))?.len();
-        let Span { start: base, bytes } = span.unwrap_or(Span { start: 0, bytes: whole });
+        let PackSpan { start: base, bytes } = span.unwrap_or(PackSpan { start: 0, bytes: whole });
         let format = |source| StoreError::Format { pack: id, source };
 
         let mut header = [0; HEADER_BYTES];
@@ -110,46 +116,47 @@ impl PackFile {
             base,
             trailer,
             frames,
-            home: Home::Whole,
+            home: Completeness::Whole,
             here: Vec::new(),
             fetcher: None,
         })
     }
 
-    /// The same as a pack of that kind, of which frames may come from elsewhere.
-    pub(super) fn in_place(self, home: Home, fetcher: Option<Arc<Fetcher>>) -> Self {
+    /// Turns this into a pack of kind `home` that fetches frames through `fetcher`.
+    pub(super) fn with_fetcher(self, home: Completeness, fetcher: Option<Arc<Fetcher>>) -> Self {
         let here = match home {
-            Home::Whole => Vec::new(),
-            Home::Partial => self.frames.iter().map(|_| AtomicBool::new(false)).collect(),
+            Completeness::Whole => Vec::new(),
+            Completeness::Partial => self.frames.iter().map(|_| AtomicBool::new(false)).collect(),
         };
         Self { home, here, fetcher, ..self }
     }
 
-    /// Reports that this copy is damaged. Returns whether the pack can be read from
+    /// Reports that this copy is damaged. Returns true if the pack can be read
     /// elsewhere.
     pub(super) fn report_damage(&self) -> bool {
-        self.fetcher.as_ref().is_some_and(|fetcher| fetcher.distant.found_damage(self.id))
+        self.fetcher.as_ref().is_some_and(|fetcher| fetcher.distant.record_damage(self.id))
     }
 
-    /// Its name.
+    /// Returns the pack's id.
     pub fn id(&self) -> PackId {
         self.id
     }
 
-    /// Length of the file.
+    /// Returns the length of the pack in bytes.
     pub fn file_bytes(&self) -> u64 {
         self.trailer.file_bytes
     }
 
-    /// The frame table.
+    /// Returns the frame table.
     pub fn frames(&self) -> &[Frame] {
         &self.frames
     }
 
-    /// The frame with this number.
+    /// Returns the frame with this number.
     ///
     /// # Errors
-    /// [`StoreError::Format`] when there is none: the index is not of this pack.
+    /// [`StoreError::Format`] when there is no such frame: the index belongs to another
+    /// pack.
     pub fn frame(&self, number: u32) -> Result<&Frame, StoreError> {
         let source =
             crate::format::wire::FormatError::Invalid { what: "frame number", at: number as usize };
@@ -159,8 +166,8 @@ impl PackFile {
     /// Reads and checks the object table.
     ///
     /// # Errors
-    /// [`StoreError`] when it cannot be read or is damaged.
-    pub fn objects(&self) -> Result<Vec<Object>, StoreError> {
+    /// [`StoreError`] when the table cannot be read or is damaged.
+    pub fn objects(&self) -> Result<Vec<PackedObject>, StoreError> {
         let mut table = vec![0; self.trailer.object_table_bytes()];
         let offset = self.trailer.footer_offset() + self.trailer.frame_table_bytes() as u64;
         let read = self.read_at(&mut table, offset);
@@ -173,63 +180,83 @@ impl PackFile {
         })
     }
 
-    /// Reads a frame as it is stored and checks its checksum.
+    /// Pairs each frame with its objects. `objects` are all objects of the pack, in
+    /// order.
+    pub fn by_frame<'a>(
+        &'a self,
+        objects: &'a [PackedObject],
+    ) -> impl Iterator<Item = (&'a Frame, &'a [PackedObject])> {
+        let mut rest = objects;
+        self.frames().iter().map(move |frame| {
+            let (own, others) = rest.split_at(frame.objects as usize);
+            rest = others;
+            (frame, own)
+        })
+    }
+
+    /// Reads a frame as it is stored and verifies its checksum.
     ///
     /// # Errors
-    /// [`StoreError::Frame`] when the checksum does not match; of a pack that
-    /// lies elsewhere [`StoreError::Absent`], or why it could not be fetched.
+    /// [`StoreError::Frame`] when the checksum does not match. For a frame that lies elsewhere,
+    /// [`StoreError::Absent`], or the reason why it could not be fetched.
     pub fn stored(&self, frame: &Frame) -> Result<Vec<u8>, StoreError> {
         let mut stored = Vec::new();
         self.stored_into(frame, &mut stored)?;
         Ok(stored)
     }
 
-    /// The same, into a buffer that may be used again.
+    /// Does the same as [`PackFile::stored`] with a reusable buffer.
     ///
     /// # Errors
     /// As [`PackFile::stored`].
     pub fn stored_into(&self, frame: &Frame, stored: &mut Vec<u8>) -> Result<(), StoreError> {
-        if self.may_be_here(frame) && self.reads_right(frame, stored)? {
-            if let Some(fetcher) = self.fetcher.as_ref().filter(|_| self.home == Home::Partial) {
-                fetcher.distant.was_here();
+        if self.may_be_here(frame) && self.read_and_verify(frame, stored)? {
+            if let Some(fetcher) =
+                self.fetcher.as_ref().filter(|_| self.home == Completeness::Partial)
+            {
+                fetcher.distant.record_hit();
             }
             return Ok(());
         }
         match (self.home, &self.fetcher) {
-            // Only this copy is damaged: the frame is read where the pack lies, too.
-            (Home::Whole, Some(fetcher)) if self.report_damage() && !fetcher.is_paused() => {
+            // Only this copy is damaged. The pack also lies elsewhere, so fetch the
+            // frame.
+            (Completeness::Whole, Some(fetcher))
+                if self.report_damage() && !fetcher.is_paused() =>
+            {
                 self.fetch(fetcher, frame, stored)
             }
-            (Home::Whole, _) => {
+            (Completeness::Whole, _) => {
                 Err(StoreError::Frame { pack: self.id, offset_bytes: frame.offset })
             }
-            (Home::Partial, Some(fetcher)) if !fetcher.is_paused() => {
+            (Completeness::Partial, Some(fetcher)) if !fetcher.is_paused() => {
                 self.fetch(fetcher, frame, stored)
             }
-            (Home::Partial, _) => Err(self.absent(frame)),
+            (Completeness::Partial, _) => Err(self.absent(frame)),
         }
     }
 
-    /// The error that a frame lies elsewhere.
+    /// Returns the error for a frame that lies elsewhere.
     pub(super) fn absent(&self, frame: &Frame) -> StoreError {
         StoreError::Absent { pack: self.id, offset_bytes: frame.offset }
     }
 
-    /// Reads a frame; whether that is what its checksum says.
-    pub(super) fn reads_right(
+    /// Reads a frame into `stored`. Returns true if it matches its checksum.
+    pub(super) fn read_and_verify(
         &self,
         frame: &Frame,
         stored: &mut Vec<u8>,
     ) -> Result<bool, StoreError> {
         let bytes = frame.stored_bytes as usize;
         if stored.capacity() < bytes {
-            // Zeros that nobody has to write.
+            // The allocator provides zeroed pages, so `resize` below need not write
+            // them.
             *stored = vec![0; bytes];
         }
         stored.resize(bytes, 0);
         let is_right = match self.read_at(stored, frame.offset) {
             Ok(()) => pack::checksum(stored) == frame.checksum,
-            // Cut short, or on a disk that cannot read it.
+            // The file was cut short, or the disk cannot read it.
             Err(error) if !self.report_damage() => return Err(error),
             Err(_) => false,
         };
@@ -237,70 +264,94 @@ impl PackFile {
         Ok(is_right)
     }
 
-    /// Takes a frame from elsewhere, and keeps it for the next time.
+    /// Fetches a frame. Writes a copy into the stub of a partial pack: always of metadata,
+    /// and of contents if the source says that they are kept.
     fn fetch(
         &self,
         fetcher: &Fetcher,
         frame: &Frame,
         stored: &mut Vec<u8>,
     ) -> Result<(), StoreError> {
-        if frame.class == Class::Metadata {
+        if frame.class == ObjectClass::Metadata {
             fetcher.announce(self.metadata_to_fetch(fetcher, frame)?);
         }
-        let _turn: Turn<'_> = fetcher.turn(self.id, frame.offset);
-        // Whoever was at it before may have brought it.
-        if self.may_be_here(frame) && self.reads_right(frame, stored)? {
+        let _turn: FetchGuard<'_> = fetcher.turn(self.id, frame.offset);
+        // The thread that held the turn before may have fetched this frame.
+        if self.may_be_here(frame) && self.read_and_verify(frame, stored)? {
             return Ok(());
         }
-        let read = fetcher.distant.read(self.id, frame.range());
-        *stored = read.map_err(|source| {
-            fetcher.forget();
-            StoreError::Distant { pack: self.id, source }
-        })?;
-        let is_whole = stored.len() == frame.stored_bytes as usize;
-        if !is_whole || pack::checksum(stored) != frame.checksum {
-            return Err(StoreError::Garbled {
-                pack: self.id,
-                offset_bytes: frame.offset,
-                place: fetcher.distant.place(self.id),
-            });
-        }
-        let keeps = self.home == Home::Partial
-            && (frame.class == Class::Metadata || fetcher.distant.keeps_contents());
-        // Where it cannot be kept it is fetched again.
+        *stored = match self.read_elsewhere(fetcher, frame) {
+            // A bit may have flipped in transit. Retry once.
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                self.read_elsewhere(fetcher, frame)?
+            }
+            read => read?,
+        };
+        let keeps = self.home == Completeness::Partial
+            && (frame.class == ObjectClass::Metadata || fetcher.distant.keeps_contents());
+        // If the copy cannot be written, the frame is fetched again next time.
         if keeps && fetcher.disk.fill(&self.path, frame.offset, stored).is_ok() {
             self.mark_here(frame);
         }
         Ok(())
     }
 
-    fn number(&self, frame: &Frame) -> Option<usize> {
-        self.frames.binary_search_by_key(&frame.offset, |frame| frame.offset).ok()
+    /// Reads a frame from elsewhere and verifies its checksum. Discards bytes that do
+    /// not match.
+    fn read_elsewhere(&self, fetcher: &Fetcher, frame: &Frame) -> Result<Vec<u8>, StoreError> {
+        let read = fetcher.distant.read(self.id, frame.range());
+        let stored = read.map_err(|source| {
+            fetcher.forget();
+            StoreError::Distant { pack: self.id, source }
+        })?;
+        let is_whole = stored.len() == frame.stored_bytes as usize;
+        if is_whole && pack::checksum(&stored) == frame.checksum {
+            return Ok(stored);
+        }
+        fetcher.distant.discard(self.id, frame.range());
+        Err(StoreError::Garbled {
+            pack: self.id,
+            offset_bytes: frame.offset,
+            place: fetcher.distant.location(self.id),
+        })
     }
 
-    /// Whether it is read from this open file, which is at `path`.
+    fn number(&self, frame: &Frame) -> Option<usize> {
+        self.frames.binary_search_by_key(&frame.position(), Frame::position).ok()
+    }
+
+    /// Returns true if this pack was opened from the same file as `file`, which is at
+    /// `path`.
     pub(super) fn is_of(&self, path: &Path, file: &File) -> Result<bool, StoreError> {
-        let inode = |stat: fs::Metadata| (stat.dev(), stat.ino());
         let ours = self.file.metadata().map_err(PathError::when("stat", path))?;
         let other = file.metadata().map_err(PathError::when("stat", path))?;
-        Ok(inode(ours) == inode(other))
+        Ok(inode(&ours) == inode(&other))
     }
 
-    /// Remembers that a frame is here.
+    /// Returns true if another file has the path of this one now. The file system does
+    /// not reuse an inode number while the file is open.
+    pub(super) fn is_replaced(&self) -> bool {
+        match (self.file.metadata(), fs_err::metadata(&self.path)) {
+            (Ok(ours), Ok(other)) => inode(&ours) != inode(&other),
+            _ => false,
+        }
+    }
+
+    /// Records that a frame is stored locally.
     pub(super) fn mark_here(&self, frame: &Frame) {
         self.set_here(frame, true);
     }
 
     fn set_here(&self, frame: &Frame, is_here: bool) {
-        if self.home == Home::Partial
+        if self.home == Completeness::Partial
             && let Some(here) = self.number(frame).and_then(|number| self.here.get(number))
         {
             here.store(is_here, Ordering::Relaxed);
         }
     }
 
-    /// Whether a frame is here: its bytes are what its checksum says. Those of
-    /// a whole pack are taken to be, without a look.
+    /// Returns true if a frame is stored locally: its bytes match its checksum. The frames of a
+    /// whole pack count as local without being read.
     ///
     /// # Errors
     /// [`StoreError::Io`] when the file cannot be read.
@@ -308,10 +359,10 @@ impl PackFile {
         if self.is_known_here(frame) {
             return Ok(true);
         }
-        Ok(!self.is_hole(frame.range()) && self.reads_right(frame, &mut Vec::new())?)
+        Ok(!self.is_hole(frame.range()) && self.read_and_verify(frame, &mut Vec::new())?)
     }
 
-    /// Whether a frame can be here, without a look at its bytes.
+    /// Returns true if a frame may be stored locally, without reading its bytes.
     pub(super) fn may_be_here(&self, frame: &Frame) -> bool {
         self.is_known_here(frame) || !self.is_hole(frame.range())
     }
@@ -319,13 +370,17 @@ impl PackFile {
     fn is_known_here(&self, frame: &Frame) -> bool {
         let is_marked =
             |number: usize| self.here.get(number).map(|here| here.load(Ordering::Relaxed));
-        self.home == Home::Whole || self.number(frame).and_then(is_marked) == Some(true)
+        self.home == Completeness::Whole || self.number(frame).and_then(is_marked) == Some(true)
     }
 
-    /// Whether nothing was ever written there. Where the file system cannot
-    /// say it has to be read. The frames on both sides share a page with it,
-    /// so that only those that it has to itself are asked for.
+    /// Returns true if nothing was ever written to `range`. Returns false where the
+    /// file system does not report holes; the frame must then be read. Frames share
+    /// their first and last page with their neighbours, so only the pages inside
+    /// `range` are queried, if there are any.
     fn is_hole(&self, range: Range<u64>) -> bool {
+        if range.is_empty() {
+            return false;
+        }
         let inner = range.start.next_multiple_of(PAGE_BYTES)..range.end / PAGE_BYTES * PAGE_BYTES;
         let range = if inner.is_empty() { range } else { inner };
         match seek(self.file.file(), SeekFrom::Data(range.start)) {
@@ -334,8 +389,9 @@ impl PackFile {
         }
     }
 
-    /// All metadata that is not here, from `first` on and then what lies
-    /// before it: it lies together and is needed together. Said once.
+    /// Lists the metadata frames that are missing locally: those from `first` on, then those
+    /// before it. Metadata frames lie together and are needed together. Returns an
+    /// empty list after the first call for a pack.
     pub(super) fn metadata_to_fetch(
         &self,
         fetcher: &Fetcher,
@@ -347,7 +403,7 @@ impl PackFile {
         let (before, from): (Vec<&Frame>, Vec<&Frame>) = self
             .frames
             .iter()
-            .filter(|frame| frame.class == Class::Metadata)
+            .filter(|frame| frame.class == ObjectClass::Metadata)
             .partition(|frame| frame.offset < first.offset);
         let mut ranges = Vec::new();
         for frame in from.into_iter().chain(before) {
@@ -358,23 +414,23 @@ impl PackFile {
         Ok(ranges)
     }
 
-    /// Whether all of it is here.
-    pub(super) fn home(&self) -> Home {
+    /// Returns whether all frames are stored locally.
+    pub(super) fn home(&self) -> Completeness {
         self.home
     }
 
-    /// Where the frames start.
+    /// Returns the offset of the first frame.
     pub(super) fn frames_start(&self) -> u64 {
         let stored = self.frames.iter().map(|frame| u64::from(frame.stored_bytes));
         self.frames_end() - stored.sum::<u64>()
     }
 
-    /// Where they end and the footer starts.
+    /// Returns the end of the last frame, where the footer starts.
     pub(super) fn frames_end(&self) -> u64 {
         self.trailer.footer_offset()
     }
 
-    /// The bytes of the pack in `range`.
+    /// Reads the bytes of the pack in `range`.
     pub(super) fn bytes(&self, range: Range<u64>) -> Result<Vec<u8>, StoreError> {
         let mut bytes = vec![0; (range.end - range.start) as usize];
         self.read_at(&mut bytes, range.start)?;
@@ -385,20 +441,20 @@ impl PackFile {
         read_at(&self.file, &self.path, self.id, bytes, self.base + offset)
     }
 
-    /// Reads and expands a frame. The objects in it are **not** checked
-    /// against their ids.
+    /// Reads and decompresses a frame. The objects in it are **not** checked against
+    /// their ids.
     ///
     /// # Errors
-    /// [`StoreError`] when it cannot be read, or is damaged.
+    /// [`StoreError`] when the frame cannot be read or is damaged.
     pub fn raw(&self, frame: &Frame) -> Result<Vec<u8>, StoreError> {
         let stored = self.stored(frame)?;
         self.expand(frame, stored)
     }
 
-    /// Expands a frame that was read before.
+    /// Decompresses a frame that was read before.
     ///
     /// # Errors
-    /// [`StoreError::Expand`] when it is not what the codec writes.
+    /// [`StoreError::Expand`] when the bytes are not a valid frame of their codec.
     pub fn expand(&self, frame: &Frame, stored: Vec<u8>) -> Result<Vec<u8>, StoreError> {
         if frame.codec == pack::Codec::Raw {
             return Ok(stored);
@@ -406,7 +462,7 @@ impl PackFile {
         self.expanded(frame, &stored).map(Cow::into_owned)
     }
 
-    /// The same without taking what was read.
+    /// Does the same as [`PackFile::expand`] for borrowed bytes.
     pub(super) fn expanded<'a>(
         &self,
         frame: &Frame,
@@ -423,6 +479,11 @@ impl PackFile {
     }
 }
 
+/// Returns the device and inode numbers, which identify a file.
+fn inode(stat: &fs::Metadata) -> (u64, u64) {
+    (stat.dev(), stat.ino())
+}
+
 fn decode(frame: &Frame, stored: &[u8]) -> Result<Vec<u8>, CodecError> {
     DECODER.with_borrow_mut(|slot| {
         let decoder = match slot {
@@ -433,7 +494,7 @@ fn decode(frame: &Frame, stored: &[u8]) -> Result<Vec<u8>, CodecError> {
     })
 }
 
-/// Fills `bytes` from `offset` on; an end of the file before that is damage.
+/// Fills `bytes` from `offset` on. Reaching the end of the file before that is damage.
 fn read_at(
     file: &fs_err::File,
     path: &Path,

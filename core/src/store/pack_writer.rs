@@ -1,8 +1,8 @@
-//! One pack file that is being written.
+//! A pack file while it is written.
 //!
-//! Frames come from several threads. A frame's place and the running hash are
-//! settled under a lock, in order; the bytes are then written outside it.
-//! Metadata frames wait in memory and are written last, together.
+//! Frames come from several threads. A lock protects the order: under it, a frame gets
+//! its offset and is added to the running hash. The bytes are then written outside the
+//! lock. Metadata frames wait in memory and are written last, together.
 
 use std::{
     path::Path,
@@ -15,51 +15,51 @@ use std::{
 use crate::{
     base::{id::PackId, io::PathError, limits},
     disk::{Disk, NewFile, Renamed, scratch::unique_name},
-    format::pack::{self, Class, Codec, Frame, HEADER_BYTES, Object},
+    format::pack::{self, Codec, Frame, HEADER_BYTES, ObjectClass, PackedObject},
     store::StoreError,
 };
 
-/// Dirty pages are handed to the disk so many bytes at a time, so that the
-/// sync at the end has little left to wait for.
+/// Dirty bytes after which write-back is started, so that the final sync has little
+/// left to write.
 pub(super) const WRITEBACK_BYTES: u64 = 2 << 20;
 
 /// A compressed frame that is not in a file yet.
 #[derive(Debug)]
-pub(super) struct Encoded {
+pub(super) struct EncodedFrame {
     pub(super) codec: Codec,
     pub(super) stored: Vec<u8>,
     pub(super) raw_bytes: u32,
-    pub(super) objects: Vec<Object>,
+    pub(super) objects: Vec<PackedObject>,
 }
 
 /// A pack that is being written.
 #[derive(Debug)]
 pub(super) struct PackWriter {
-    file: Arc<Shared>,
+    file: Arc<SharedPackFile>,
     hasher: blake3::Hasher,
     end: u64,
     raw_bytes: u64,
     written_back: u64,
     frames: Vec<Frame>,
-    objects: Vec<Object>,
+    objects: Vec<PackedObject>,
 }
 
-/// The file, written by several threads at once. Sealing takes the write side
-/// of the lock, and so waits for all of them.
+/// The file, which several threads write at once, each under the read side of the lock.
+/// Sealing takes the write side, and so waits for all of them.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedPackFile {
     file: RwLock<NewFile>,
     failed: AtomicBool,
 }
 
-impl Shared {
-    /// Takes part in writing; to be called before the place is made known to
-    /// anyone who could seal.
+impl SharedPackFile {
+    /// Takes the read side of the lock. Call this before another thread can see that
+    /// the frame has its offset and seal the pack.
     pub(super) fn enter(&self) -> RwLockReadGuard<'_, NewFile> {
         self.file.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a frame to its place.
+    /// Writes a frame at its offset.
     pub(super) fn write(
         &self,
         file: &NewFile,
@@ -76,16 +76,16 @@ impl Shared {
 
 /// A finished pack.
 #[derive(Debug)]
-pub(super) struct Sealed {
+pub(super) struct FinishedPack {
     pub(super) id: PackId,
     pub(super) frames: Vec<Frame>,
-    pub(super) objects: Vec<Object>,
+    pub(super) objects: Vec<PackedObject>,
     pub(super) file_bytes: u64,
 }
 
 impl PackWriter {
-    /// Starts a pack in the folder `tmp`. The file is locked for as long as it
-    /// is open, so that nobody takes it for one left over.
+    /// Starts a pack in the folder `tmp`. The file stays locked while it is open, so
+    /// that no sweep takes it for abandoned.
     pub(super) fn create(disk: &Disk, tmp: &Path) -> Result<Self, PathError> {
         let path = tmp.join(unique_name("pack"));
         let mut file = disk.create(&path)?;
@@ -95,7 +95,10 @@ impl PackWriter {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&header);
         Ok(Self {
-            file: Arc::new(Shared { file: RwLock::new(file), failed: AtomicBool::new(false) }),
+            file: Arc::new(SharedPackFile {
+                file: RwLock::new(file),
+                failed: AtomicBool::new(false),
+            }),
             hasher,
             end: HEADER_BYTES as u64,
             raw_bytes: 0,
@@ -105,27 +108,27 @@ impl PackWriter {
         })
     }
 
-    /// Objects so far.
+    /// Returns the number of objects so far.
     pub(super) fn object_count(&self) -> usize {
         self.objects.len()
     }
 
-    /// Whether no more is to be added.
+    /// Returns true if no more frames should be added.
     pub(super) fn is_full(&self) -> bool {
         self.end >= limits::PACK_TARGET_BYTES
             || self.raw_bytes >= limits::PACK_RAW_TARGET_BYTES
             || self.objects.len() >= limits::PENDING_OBJECTS
     }
 
-    /// Gives a frame its place and returns its offset; the bytes are then owed
-    /// to [`Shared::write`].
+    /// Reserves the space for a frame and returns its offset. The caller must then
+    /// write the bytes with [`SharedPackFile::write`].
     pub(super) fn reserve(
         &mut self,
-        class: Class,
+        class: ObjectClass,
         codec: Codec,
         stored: &[u8],
         raw_bytes: u32,
-        objects: &[Object],
+        objects: &[PackedObject],
     ) -> u64 {
         let offset = self.end;
         self.hasher.update(stored);
@@ -148,22 +151,23 @@ impl PackWriter {
         offset
     }
 
-    /// The file, for [`Shared::write`].
-    pub(super) fn shared(&self) -> Arc<Shared> {
+    /// Returns the file, for [`SharedPackFile::write`].
+    pub(super) fn shared(&self) -> Arc<SharedPackFile> {
         Arc::clone(&self.file)
     }
 
-    /// Adds metadata frames and footer, syncs, and moves the pack to its name
-    /// in `objects`. The folder is **not** synced: that is done once for all.
+    /// Writes the metadata frames and the footer, syncs, and renames the pack into
+    /// `objects`. The folder is **not** synced: the caller does this once for all
+    /// packs.
     pub(super) fn seal(
         mut self,
         disk: &Disk,
         objects_dir: &Path,
-        metadata: &[Encoded],
-    ) -> Result<Sealed, StoreError> {
+        metadata: &[EncodedFrame],
+    ) -> Result<FinishedPack, StoreError> {
         for frame in metadata {
-            let Encoded { codec, stored, raw_bytes, objects } = frame;
-            let offset = self.reserve(Class::Metadata, *codec, stored, *raw_bytes, objects);
+            let EncodedFrame { codec, stored, raw_bytes, objects } = frame;
+            let offset = self.reserve(ObjectClass::Metadata, *codec, stored, *raw_bytes, objects);
             self.file.write(&self.file.enter(), offset, stored)?;
         }
         let footer = pack::encode_footer(&self.frames, &self.objects, HEADER_BYTES as u64);
@@ -171,7 +175,7 @@ impl PackWriter {
         let id = PackId::from_bytes(*self.hasher.finalize().as_bytes());
         let file = self.file.file.write().unwrap_or_else(PoisonError::into_inner);
         if self.file.failed.load(Ordering::Acquire) {
-            let source = std::io::Error::other("an earlier write to it failed");
+            let source = std::io::Error::other("an earlier write to the file failed");
             return Err(PathError { action: "finish", path: file.path().to_owned(), source }.into());
         }
         file.write_at(self.end, &footer)?;
@@ -181,13 +185,13 @@ impl PackWriter {
         publish(disk, file.path(), &path)?;
         file.keep();
         drop(file);
-        Ok(Sealed { id, frames: self.frames, objects: self.objects, file_bytes })
+        Ok(FinishedPack { id, frames: self.frames, objects: self.objects, file_bytes })
     }
 }
 
-/// Moves a complete, synced pack to its name. Where somebody else has stored
-/// the same bytes already, ours take their place: theirs may be damaged, and
-/// that its objects were not found there is a reason to think so.
+/// Renames a complete, synced pack into place. Replaces a file that already has the
+/// name. That file should have the same bytes, but it may be damaged: its objects were
+/// not found, or they would not have been written again.
 pub(super) fn publish(disk: &Disk, from: &Path, to: &Path) -> Result<(), StoreError> {
     if disk.rename_new(from, to)? == Renamed::Taken {
         disk.replace(from, to)?;
@@ -206,7 +210,7 @@ mod tests {
         let raw_bytes = limits::FRAME_RAW_BYTES as u32;
         let mut frames = 0u64;
         while !pack.is_full() {
-            pack.reserve(Class::Data, Codec::Zstd, b"short", raw_bytes, &[]);
+            pack.reserve(ObjectClass::Data, Codec::Zstd, b"short", raw_bytes, &[]);
             frames += 1;
         }
         assert_eq!(frames * u64::from(raw_bytes), limits::PACK_RAW_TARGET_BYTES);

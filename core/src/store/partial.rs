@@ -1,9 +1,8 @@
-//! Partial packs: what of them is here, putting more there, and making them
-//! whole.
+//! Partial packs: listing their local frames, adding frames, and completing packs.
 //!
-//! A stub fills up in place, in any order. Once all frames are there, every
-//! object in them is what its id says and the whole hashes to its name, it is a
-//! pack like any other and moves to `objects/`, where every file is that.
+//! A stub is filled in place, in any order. Once it has all frames, [`Store::complete`]
+//! checks every object against its id and the whole file against its name. The pack
+//! then moves to `objects/`, which holds only whole packs.
 
 use std::{io, ops::Range, path::Path, sync::Arc};
 
@@ -11,72 +10,92 @@ use rayon::prelude::*;
 
 use crate::{
     base::{
-        id::PackId,
+        id::{ObjectId, PackId},
         io::PathError,
         observe::{Observer, Silent},
     },
-    disk::Disk,
+    disk::{Disk, lock_wait::is_file_at},
     format::{
-        pack::{self, Frame, Object},
+        pack::{self, Frame, ObjectKind, PackedObject},
         wire::FormatError,
     },
     store::{
-        Distant, PackFile, Place, Store, StoreError, catalog::Layout, distant::is_at,
-        pack_reader::Home, pack_writer::publish,
+        ObjectLocation, PackFile, RemoteFrames, Store, StoreError,
+        catalog::StorePaths,
+        pack_reader::Completeness,
+        pack_writer::publish,
+        verify_lists::{ListChecker, visit_named},
     },
 };
 
-/// What lies behind the frames is read so many bytes at a time.
+/// Says when the contents behind the chunk lists of a pack are hashed. A chunk list is named by the
+/// hash of the content, so its own bytes do not prove it, and commits trust the lists in whole
+/// packs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChunkListCheck {
+    /// Before the pack becomes whole.
+    Now,
+    /// Later by the caller, or never: no commit is made in this store.
+    Later,
+}
+
+/// Bytes after the frames (the footer) that are read at a time.
 const READ_BYTES: u64 = 1 << 20;
 
-/// Frames of so many bytes are read and checked together, while those before
-/// them are hashed: enough for some threads.
+/// Stored bytes of the frames that are read and checked together, while the batch
+/// before is hashed. This is enough work for several threads.
 const BATCH_BYTES: u64 = 8 << 20;
 
+/// A frame that expands to more than this many times its stored bytes counts for more
+/// in a batch. Other jobs of the thread pool run between two batches.
+const USUAL_RATIO: u32 = 4;
+
 impl Store {
-    /// Whether frames of any pack may lie elsewhere.
+    /// Returns true if frames of any pack may lie elsewhere.
     pub fn has_partial(&self) -> bool {
         self.catalog().has_partial
     }
 
-    /// Whether frames of this pack may lie elsewhere.
+    /// Returns true if frames of this pack may lie elsewhere.
     pub fn is_partial(&self, pack: &PackId) -> bool {
-        self.catalog().slot(pack).is_some_and(|slot| slot.home == Home::Partial)
+        self.catalog().slot(pack).is_some_and(|slot| slot.home == Completeness::Partial)
     }
 
-    /// The packs of which frames may lie elsewhere.
+    /// Returns the packs whose frames may lie elsewhere.
     pub fn partial_packs(&self) -> Vec<PackId> {
         let catalog = self.catalog();
-        let is_partial = |id: &PackId| catalog.slot(id).is_some_and(|s| s.home == Home::Partial);
+        let is_partial =
+            |id: &PackId| catalog.slot(id).is_some_and(|s| s.home == Completeness::Partial);
         self.packs().into_iter().filter(is_partial).collect()
     }
 
-    /// Removes a stub that is of no use any more: the pack is gone where it lay,
-    /// and other packs have all objects of it.
+    /// Removes a stub that is not needed any more: the pack no longer exists elsewhere,
+    /// and other packs have all of its objects.
     ///
     /// # Errors
-    /// [`StoreError`] when it cannot be removed.
+    /// [`StoreError`] when the stub cannot be removed.
     pub fn remove_stub(&self, pack: &PackId) -> Result<(), StoreError> {
         if !self.is_partial(pack) {
             return Ok(());
         }
         let layout = self.layout();
-        self.disk().remove(&layout.path(Home::Partial, pack))?;
+        self.disk().remove(&layout.path(Completeness::Partial, pack))?;
         self.disk().sync_folder(&layout.partial)?;
         self.refresh()
     }
 
-    /// Removes stubs from the store in `dir`, but for those that `keep` says.
-    /// For those who open it next; nobody has it open who would miss them.
+    /// Removes from the store in `dir` all stubs but those for which `keep` returns
+    /// true. Call this before the store is opened: no process that needs the other
+    /// stubs may have it open.
     ///
     /// # Errors
-    /// [`StoreError::Io`] when they cannot be listed or removed.
+    /// [`StoreError::Io`] when the stubs cannot be listed or removed.
     pub fn retain_stubs(
         dir: &Path,
         disk: &Disk,
         keep: &dyn Fn(&PackId) -> bool,
     ) -> Result<(), StoreError> {
-        let folder = Layout::of(dir).partial;
+        let folder = StorePaths::of(dir).partial;
         let entries = match fs_err::read_dir(&folder) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -92,23 +111,27 @@ impl Store {
         Ok(())
     }
 
-    /// Whether an object can be read without fetching anything: its frame is
-    /// what its checksum says. Those of whole packs are taken to be.
+    /// Returns true if an object can be read without fetching anything: its frame
+    /// matches its checksum. Frames of whole packs are assumed to.
     ///
     /// # Errors
     /// [`StoreError`] when the pack cannot be read.
-    pub fn is_here(&self, place: &Place) -> Result<bool, StoreError> {
+    pub fn is_here(&self, place: &ObjectLocation) -> Result<bool, StoreError> {
         let catalog = self.catalog();
-        if catalog.packs.get(place.pack as usize).is_some_and(|slot| slot.home == Home::Whole) {
+        if catalog
+            .packs
+            .get(place.pack as usize)
+            .is_some_and(|slot| slot.home == Completeness::Whole)
+        {
             return Ok(true);
         }
         let pack = self.pack(place.pack)?;
         pack.is_here(pack.frame(place.frame)?)
     }
 
-    /// The frames of a pack that are not here, in order; none of a whole pack,
-    /// which is not read. Nor are those of another one read again that this
-    /// open store has found or put here.
+    /// Lists the frames of a pack that are missing locally, in order. A whole pack is not read
+    /// and has none. A frame that this open store has already found or written here is
+    /// not read again.
     ///
     /// # Errors
     /// [`StoreError`] when the pack cannot be read.
@@ -123,14 +146,14 @@ impl Store {
         Ok(absent)
     }
 
-    /// Puts bytes of a pack that came from elsewhere where they belong, in any
-    /// order and from several threads. What of them is not frames is left out:
-    /// that is here. Does nothing to a whole pack. They are checked when they
-    /// are read, and durable with [`Store::complete`].
+    /// Writes fetched bytes of a pack to their offset in the stub. Calls may come in
+    /// any order and from several threads. Bytes outside the frames are ignored,
+    /// because a stub has them. Does nothing for a whole pack. The bytes are checked
+    /// when they are read; [`Store::complete`] makes them durable.
     ///
     /// # Errors
-    /// [`StoreError::Gone`] when there is no such pack, [`StoreError::Format`]
-    /// when they would lie behind its end, [`StoreError::Io`].
+    /// [`StoreError::Gone`] when there is no such pack, [`StoreError::Format`] when the
+    /// bytes end behind the pack's end, and [`StoreError::Io`].
     pub fn fill(&self, pack: &PackId, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let number = self.catalog().numbers.get(pack).copied();
         let file = self.pack(number.ok_or(StoreError::Gone { pack: *pack })?)?;
@@ -140,24 +163,23 @@ impl Store {
             return Err(StoreError::Format { pack: *pack, source });
         };
         let (from, to) = (offset.max(file.frames_start()), end.min(file.frames_end()));
-        if file.home() == Home::Whole || from >= to {
+        if file.home() == Completeness::Whole || from >= to {
             return Ok(());
         }
         let bytes = &bytes[(from - offset) as usize..(to - offset) as usize];
-        match self.disk().fill(&self.layout().path(Home::Partial, pack), from, bytes) {
-            // Completed meanwhile.
+        match self.disk().fill(&self.layout().path(Completeness::Partial, pack), from, bytes) {
+            // Another thread or process has completed the pack meanwhile.
             Err(error) if error.is_not_found() => Ok(()),
             filled => Ok(filled?),
         }
     }
 
-    /// The same for frames that follow each other, once all of them are what
-    /// their checksums say: they need not be read again to know that they are
-    /// here.
+    /// Does the same as [`Store::fill`] for consecutive frames, after verifying their
+    /// checksums. The frames are then known to be stored locally and need not be read again.
     ///
     /// # Errors
-    /// [`StoreError::Garbled`] names the first frame that is not right; nothing
-    /// was written then. Else as [`Store::fill`].
+    /// [`StoreError::Garbled`] names the first frame that does not match its checksum;
+    /// nothing was written then. Otherwise as [`Store::fill`].
     pub fn fill_frames(
         &self,
         pack: &PackId,
@@ -182,53 +204,72 @@ impl Store {
         Ok(())
     }
 
-    /// The pack that is open already, which knows what of it was found here.
+    /// Returns the shared open pack, which records the frames that were found locally.
     fn shared_pack(&self, pack: &PackId) -> Result<Arc<PackFile>, StoreError> {
         let number = self.catalog().numbers.get(pack).copied();
         self.pack(number.ok_or(StoreError::Gone { pack: *pack })?)
     }
 
-    /// Makes a partial pack a whole one, durably, once all of it was found
-    /// right, and says whether it is: it is not when the user asked to stop.
-    /// Does nothing to one that is whole. Fetches nothing.
+    /// Verifies a partial pack and makes it a whole one, durably. Returns false when
+    /// the user asked to stop. Does nothing for a whole pack. Fetches nothing.
     ///
-    /// Checked, each byte being read once: every frame against its checksum,
-    /// every object against its id but for chunk lists, and that the whole
-    /// hashes to its name.
+    /// Checked: every frame against its checksum, every object against its id, the hash of the
+    /// whole file against its name, and with [`ChunkListCheck::Now`] the contents behind chunk lists.
+    /// Chunks are read twice then, and all other bytes once.
     ///
     /// # Errors
-    /// [`StoreError::Absent`] names the first frame that is not here;
-    /// [`StoreError::PackHash`] and others say that all are and yet it is not
-    /// what it should be. It stays as it is then.
-    pub fn complete(&self, pack: &PackId, observer: &dyn Observer) -> Result<bool, StoreError> {
+    /// [`StoreError::Absent`] names a frame that is missing locally: of this pack, or of a chunk
+    /// that a list in it names. [`StoreError::PackHash`] and other errors mean that all frames are
+    /// stored locally and something in the pack is wrong. The stub stays unchanged.
+    pub fn complete(
+        &self,
+        pack: &PackId,
+        lists: ChunkListCheck,
+        observer: &dyn Observer,
+    ) -> Result<bool, StoreError> {
         let file = self.shared_pack(pack)?;
-        if file.home() == Home::Whole {
+        if file.home() == Completeness::Whole {
             return Ok(true);
         }
         let (layout, disk) = (self.layout(), self.disk());
-        let from = layout.path(Home::Partial, pack);
-        let to = layout.path(Home::Whole, pack);
+        let from = layout.path(Completeness::Partial, pack);
+        let to = layout.path(Completeness::Whole, pack);
         let locked = loop {
             let locked = match fs_err::File::open(&from) {
-                // Somebody else was faster.
+                // Another process has completed the pack.
                 Err(_) if to.exists() => return Ok(true),
                 locked => locked.map_err(PathError::when("open", &from))?,
             };
-            // Nobody writes to it from here on. Where nothing can be locked,
-            // nobody else can be kept from it either.
+            // While this lock is held, no process writes to the file or replaces it. On
+            // a file system without locks there is no such protection.
             let _ = locked.file().lock();
-            // Another stub may have taken its place meanwhile.
-            if is_at(&from, locked.file())? {
+            // Another stub may have replaced the file before it was locked.
+            if is_file_at(locked.file(), &from)? {
                 break locked;
             }
         };
-        // What is open may be the file that had this name before.
+        // The open pack may be a file that had this path before.
         let file = match file.is_of(&from, locked.file())? {
             true => file,
             false => Arc::new(self.open_pack(pack)?),
         };
+        file.check_presence()?;
+        if lists == ChunkListCheck::Now {
+            // A pack of a partial clone may name chunks that are never fetched. Then nothing is
+            // read in vain each time.
+            visit_named(&file, &|id, kind| self.local_object(id, kind), &mut |piece| {
+                self.check_chunk_presence(&piece.id.object())
+            })?;
+        }
         if !file.check_whole(observer)? {
             return Ok(false);
+        }
+        if lists == ChunkListCheck::Now {
+            let checker = ListChecker { read: &|id, kind| self.local_object(id, kind), observer };
+            checker.check_pack(&file)?;
+            if observer.cancelled() {
+                return Ok(false);
+            }
         }
         disk.sync_file(&from)?;
         publish(disk, &from, &to)?;
@@ -236,40 +277,62 @@ impl Store {
         disk.sync_folder(&layout.partial)?;
         self.change_catalog(|before| {
             let mut catalog = before.copy();
-            catalog.place_pack(*pack, to, Home::Whole);
+            catalog.place_pack(*pack, to, Completeness::Whole);
             catalog.heal(pack);
             catalog.has_partial = catalog
                 .numbers
                 .values()
-                .any(|number| catalog.packs[*number as usize].home == Home::Partial);
+                .any(|number| catalog.packs[*number as usize].home == Completeness::Partial);
             (catalog, ())
         });
         drop(locked);
-        self.withdraw_healed()?;
+        self.clear_healed()?;
         Ok(true)
     }
 
-    /// Fetches what is absent of a pack and makes it a whole one.
+    /// Fetches the absent frames of a pack and makes it a whole pack.
     ///
     /// # Errors
-    /// [`StoreError`] when a frame cannot be had, and those of
+    /// [`StoreError`] when a frame cannot be fetched, and the errors of
     /// [`Store::complete`].
-    pub fn fetch_pack(&self, pack: &PackId) -> Result<(), StoreError> {
+    pub fn fetch_pack(&self, pack: &PackId, lists: ChunkListCheck) -> Result<(), StoreError> {
         let absent = self.absent_frames(pack)?;
-        self.will_need_frames(*pack, &absent);
+        self.prefetch_frames(*pack, &absent);
         let file = self.shared_pack(pack)?;
         let mut stored = Vec::new();
         absent.iter().try_for_each(|frame| file.stored_into(frame, &mut stored))?;
-        self.complete(pack, &Silent).map(drop)
+        self.complete(pack, lists, &Silent).map(drop)
     }
 
-    /// Writes a range of a pack's bytes, whole or partial, to `out`. Frames that are
-    /// not here are fetched, and kept where there is room for them. All that is
-    /// written was checked against a checksum. **Not** checked: the hash of the whole.
+    /// Checks that an object may be stored locally, without reading it.
+    fn check_chunk_presence(&self, id: &ObjectId) -> Result<(), StoreError> {
+        let Some(place) = self.locate(id)? else { return Ok(()) };
+        let pack = self.pack(place.pack)?;
+        let frame = pack.frame(place.frame)?;
+        match pack.home() == Completeness::Whole || pack.may_be_here(frame) {
+            true => Ok(()),
+            false => Err(pack.absent(frame)),
+        }
+    }
+
+    /// Reads an object without fetching it.
+    fn local_object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
+        if let Some(place) = self.locate(id)?
+            && !self.is_here(&place)?
+        {
+            let pack = self.pack(place.pack)?;
+            return Err(pack.absent(pack.frame(place.frame)?));
+        }
+        self.object(id, kind)
+    }
+
+    /// Writes a range of the bytes of a whole or partial pack to `out`. Fetches frames that are
+    /// missing locally, and keeps them if there is room. All bytes that are written were verified
+    /// against a checksum. **Not** checked: the hash of the whole pack.
     ///
     /// # Errors
-    /// [`StoreError`] when a frame cannot be had or a table is damaged, and those of
-    /// `out`.
+    /// [`StoreError`] when a frame cannot be fetched or a table is damaged, and the
+    /// errors of `out`.
     pub fn copy_pack(
         &self,
         pack: &PackId,
@@ -286,7 +349,7 @@ impl Store {
             of.start < range.end && range.start < of.end
         };
         let frames: Vec<Frame> = file.frames().iter().filter(wanted).copied().collect();
-        self.will_need_frames(*pack, &frames);
+        self.prefetch_frames(*pack, &frames);
         let mut bytes = Vec::new();
         let mut at = range.start;
         for frame in &frames {
@@ -300,7 +363,8 @@ impl Store {
         file.copy_tables(at..range.end.max(at), out)
     }
 
-    /// Removes partial packs that are here whole, too, once that is durable.
+    /// Removes partial packs that are also whole in `objects/`. The whole ones must be
+    /// durable.
     pub(super) fn drop_superseded(&self) {
         if self.catalog().superseded.is_empty() {
             return;
@@ -311,13 +375,13 @@ impl Store {
             (catalog, superseded)
         });
         for id in superseded {
-            // Held by whoever makes a stub of it just now.
-            let whole = self.layout().path(Home::Whole, &id);
+            // Another process holds this lock while it replaces the pack with a stub.
+            let whole = self.layout().path(Completeness::Whole, &id);
             let Ok(locked) = fs_err::File::open(&whole) else { continue };
             let is_ours = locked.file().try_lock().is_ok();
-            if is_ours && is_at(&whole, locked.file()).unwrap_or(false) {
-                // Where that fails it is found again, and does no harm.
-                let _ = self.disk().remove(&self.layout().path(Home::Partial, &id));
+            if is_ours && is_file_at(locked.file(), &whole).unwrap_or(false) {
+                // If this fails, the stub is found again later. It does no harm.
+                let _ = self.disk().remove(&self.layout().path(Completeness::Partial, &id));
             }
         }
     }
@@ -326,19 +390,19 @@ impl Store {
 /// Why a pack could not be copied.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
-    /// It could not be read.
+    /// The pack could not be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Nobody takes its bytes.
+    /// Its bytes could not be written to `out`.
     #[error("cannot write the pack")]
     Out(#[from] io::Error),
 }
 
 /// A frame with the objects in it.
-pub type Contents<'a> = (&'a Frame, &'a [Object]);
+pub type FrameObjects<'a> = (&'a Frame, &'a [PackedObject]);
 
 impl PackFile {
-    /// Writes bytes that are in every stub: those around the frames.
+    /// Copies bytes from outside the frames, which every stub has.
     fn copy_tables(&self, range: Range<u64>, out: &mut dyn io::Write) -> Result<(), CopyError> {
         let mut at = range.start;
         while at < range.end {
@@ -350,8 +414,8 @@ impl PackFile {
         Ok(())
     }
 
-    /// The ranges that [`PackFile::hash_at`] reads, in order, but for the ends of
-    /// the pack.
+    /// Returns the ranges that [`PackFile::hash_at`] reads, in order, without the bytes
+    /// before and after the frames.
     ///
     /// # Errors
     /// [`StoreError`] when the object table cannot be read.
@@ -360,17 +424,16 @@ impl PackFile {
         Ok(self.batches(&objects).iter().map(|batch| range_of(batch)).collect())
     }
 
-    /// Reads a pack where it lies, all of it, and returns what its bytes hash to.
-    /// A few MiB are held at a time. `check` is handed frames that follow each
-    /// other, with their bytes, which it may read again. `None` when the user
-    /// asked to stop.
+    /// Reads all of a pack through `source` and returns the hash of its bytes. A few
+    /// MiB are in memory at a time. `check` gets consecutive frames with their bytes,
+    /// and may replace the bytes. Returns `None` when the user asked to stop.
     ///
     /// # Errors
-    /// [`StoreError::Distant`] when it cannot be read there.
+    /// [`StoreError::Distant`] when the pack cannot be read there.
     pub fn hash_at(
         &self,
-        source: &dyn Distant,
-        check: &mut dyn FnMut(&[Contents<'_>], &mut [u8]),
+        source: &dyn RemoteFrames,
+        check: &mut dyn FnMut(&[FrameObjects<'_>], &mut [u8]),
         observer: &dyn Observer,
     ) -> Result<Option<PackId>, StoreError> {
         let read = |range: Range<u64>| {
@@ -398,16 +461,22 @@ impl PackFile {
         Ok(Some(PackId::from_bytes(*hasher.finalize().as_bytes())))
     }
 
-    /// Checks every frame and object, and that the whole hashes to its name.
-    /// Fetches nothing. `false` when the user asked to stop.
-    fn check_whole(&self, observer: &dyn Observer) -> Result<bool, StoreError> {
-        if let Some(frame) = self.frames().iter().find(|frame| !self.may_be_here(frame)) {
-            return Err(self.absent(frame));
+    /// Checks that all frames may be stored locally, without reading them.
+    fn check_presence(&self) -> Result<(), StoreError> {
+        match self.frames().iter().find(|frame| !self.may_be_here(frame)) {
+            Some(frame) => Err(self.absent(frame)),
+            None => Ok(()),
         }
+    }
+
+    /// Checks every frame, every object, and that the whole pack hashes to its name.
+    /// Fetches nothing. Returns false when the user asked to stop.
+    fn check_whole(&self, observer: &dyn Observer) -> Result<bool, StoreError> {
+        self.check_presence()?;
         let objects = self.objects()?;
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.bytes(0..self.frames_start())?);
-        // Two sets of buffers: one is filled while the other is hashed.
+        // Two sets of buffers: one is filled while the other one is hashed.
         let (mut ready, mut next) = (Vec::new(), Vec::new());
         for batch in self.batches(&objects) {
             if observer.cancelled() {
@@ -434,8 +503,8 @@ impl PackFile {
         Err(StoreError::PackHash { pack: self.id(), actual })
     }
 
-    /// The frames, some at a time.
-    fn batches<'a>(&'a self, objects: &'a [Object]) -> Vec<Vec<Contents<'a>>> {
+    /// Groups the frames into batches.
+    fn batches<'a>(&'a self, objects: &'a [PackedObject]) -> Vec<Vec<FrameObjects<'a>>> {
         let (mut batches, mut rest, mut bytes) = (Vec::new(), objects, BATCH_BYTES);
         for frame in self.frames() {
             let (own, others) = rest.split_at(frame.objects as usize);
@@ -444,21 +513,23 @@ impl PackFile {
                 batches.push(Vec::new());
                 bytes = 0;
             }
-            bytes += u64::from(frame.stored_bytes);
+            // For a frame with a high ratio, decompression takes longer than reading.
+            bytes += u64::from(frame.stored_bytes.max(frame.raw_bytes / USUAL_RATIO));
             batches.last_mut().expect("one was just added").push((frame, own));
         }
         batches
     }
 
-    /// Reads frames into `stored` and checks them. The first error counts.
+    /// Reads frames into `stored` and checks them. Returns the error of the first bad
+    /// frame.
     fn check_batch(
         &self,
-        batch: &[Contents<'_>],
+        batch: &[FrameObjects<'_>],
         stored: &mut Vec<Vec<u8>>,
     ) -> Result<(), StoreError> {
         stored.resize_with(batch.len().max(stored.len()), Vec::new);
-        let check = |((frame, objects), stored): (&Contents<'_>, &mut Vec<u8>)| {
-            if !self.reads_right(frame, stored)? {
+        let check = |((frame, objects), stored): (&FrameObjects<'_>, &mut Vec<u8>)| {
+            if !self.read_and_verify(frame, stored)? {
                 return Err(self.absent(frame));
             }
             self.check_stored(frame, objects, stored)
@@ -468,8 +539,8 @@ impl PackFile {
     }
 }
 
-/// Where frames that follow each other lie.
-fn range_of(batch: &[Contents<'_>]) -> Range<u64> {
+/// Returns the byte range of consecutive frames.
+fn range_of(batch: &[FrameObjects<'_>]) -> Range<u64> {
     let start = batch.first().map_or(0, |(frame, _)| frame.offset);
     let end = batch.last().map_or(0, |(frame, _)| frame.range().end);
     start..end

@@ -1,58 +1,70 @@
 //! Damaged packs that were replaced, kept in `quarantine/`.
 //!
-//! Nothing reads them any more, and nothing deletes them: what somebody else can
-//! still make of their bytes is not for a repair to decide. A pack keeps its name
-//! there; where that is taken, a number follows.
+//! snap neither reads nor deletes files there: a repair must not decide whether their
+//! bytes are still of use to someone. A pack keeps its name there; if the name is
+//! taken, a number is appended.
 
 use std::{
     io,
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{FileExt, MetadataExt},
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use crate::{
-    base::{id::PackId, io::PathError, observe::Observer},
-    disk::{Renamed, scratch::unique_name},
+    base::{
+        id::PackId,
+        io::PathError,
+        observe::{Note, Observer},
+    },
+    disk::{
+        NewFile, Renamed,
+        lock_wait::{COMMAND_LOCK_TIMEOUTS, LockOutcome, wait_for_lock},
+        regular::open_regular,
+        scratch::unique_name,
+    },
     format::shadow::Reason,
-    store::{Store, StoreError, compact, pack_reader::Home},
+    store::{Store, StoreError, compact, pack_reader::Completeness},
 };
 
-/// Packs of one name that are kept.
+/// Limit on the files in `quarantine/` for one pack.
 const NAMES: usize = 1000;
 
-/// How often it is tried to lock out those who need packs to stay.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Bytes copied at a time.
+const COPY_BYTES: usize = 1 << 20;
 
-/// Says whether nothing in a pack is needed any more.
-pub type IsSpare<'a> = dyn Fn(&PackId) -> Result<bool, StoreError> + 'a;
+/// Size of the blocks in which an unreadable part of a file is skipped: the sector size
+/// of most disks.
+const BLOCK_BYTES: usize = 4096;
+
+/// Returns true if nothing in a pack is needed any more.
+pub type IsUnneeded<'a> = dyn Fn(&PackId) -> Result<bool, StoreError> + 'a;
 
 impl Store {
-    /// The folder for damaged packs that were replaced.
+    /// Returns the folder for damaged packs that were replaced.
     pub fn quarantine_dir(&self) -> &Path {
         &self.layout().quarantine
     }
 
-    /// Keeps the bytes of a pack in `quarantine/`, durably, and leaves it where it is:
-    /// for those who put the right bytes in its place next. Returns whether there is
-    /// such a pack.
+    /// Keeps the bytes of a pack in `quarantine/`, durably, and leaves the pack where
+    /// it is. The caller then replaces it with the right bytes. Returns false if there
+    /// is no such pack.
     ///
     /// # Errors
     /// [`StoreError::Io`].
     pub fn keep_in_quarantine(&self, id: &PackId) -> Result<bool, StoreError> {
         let (layout, disk) = (self.layout(), self.disk());
-        let from = layout.path(Home::Whole, id);
+        let from = layout.path(Completeness::Whole, id);
         let Ok(there) = fs_err::symlink_metadata(&from) else { return Ok(false) };
         disk.create_folders(&layout.quarantine)?;
         for to in self.quarantine_names(id) {
             match disk.link(&from, &to) {
                 Ok(Renamed::Done) => break,
                 Ok(Renamed::Taken) => match fs_err::symlink_metadata(&to) {
-                    // A repair that was interrupted here kept it.
+                    // An interrupted repair has kept this file already.
                     Ok(kept) if (kept.dev(), kept.ino()) == (there.dev(), there.ino()) => break,
                     _ => {}
                 },
-                // A file system without hard links, or packs on another disk.
+                // The file system has no hard links, or the packs are on another disk.
                 Err(_) if self.copy_aside(&from, &to)? == Renamed::Done => break,
                 Err(_) => {}
             }
@@ -63,7 +75,9 @@ impl Store {
 
     fn copy_aside(&self, from: &Path, to: &Path) -> Result<Renamed, StoreError> {
         let file = self.disk().create(&self.layout().tmp.join(unique_name("quarantine")))?;
-        fs_err::copy(from, file.path()).map_err(PathError::when("copy", from))?;
+        let source = open_regular(from).map_err(PathError::when("open", from))?;
+        let bytes = source.metadata().map_err(PathError::when("stat", from))?.len();
+        copy_readable(&|to, offset| source.file().read_at(to, offset), bytes, &file)?;
         file.sync()?;
         let renamed = self.disk().rename_new(file.path(), to)?;
         if renamed == Renamed::Done {
@@ -74,7 +88,7 @@ impl Store {
 
     fn move_aside(&self, from: &Path, to: &Path) -> Result<Renamed, StoreError> {
         match self.disk().rename_new(from, to) {
-            // Packs may lie on another disk.
+            // The packs are on another disk.
             Err(error) if error.source.kind() == io::ErrorKind::CrossesDevices => {
                 let renamed = self.copy_aside(from, to)?;
                 if renamed == Renamed::Done {
@@ -96,39 +110,47 @@ impl Store {
         std::iter::once(first).chain(others)
     }
 
-    /// Moves damaged packs to `quarantine/` of which `is_spare` says, once nobody
-    /// needs packs to stay, that nothing in them is needed. They are not shadowed any
-    /// more then. Returns which were moved; none when the user asks to stop. The
-    /// caller must not hold packs itself.
+    /// Moves damaged packs to `quarantine/` if `is_spare` returns true for them, and
+    /// removes their shadows. Waits until no process holds packs in place, then calls
+    /// `is_spare`. Returns the packs that were moved: an empty list when the user asks
+    /// to stop, and `None` when other processes hold packs for longer than a minute.
+    /// The caller must not hold packs itself.
     ///
     /// # Errors
-    /// [`StoreError`]; those that were moved are whole in `quarantine/`.
+    /// [`StoreError`]; packs that were already moved are complete in `quarantine/`.
     pub fn move_to_quarantine(
         &self,
         packs: &[PackId],
-        is_spare: &IsSpare<'_>,
+        is_spare: &IsUnneeded<'_>,
         observer: &dyn Observer,
-    ) -> Result<Vec<PackId>, StoreError> {
+    ) -> Result<Option<Vec<PackId>>, StoreError> {
         let (layout, disk) = (self.layout(), self.disk());
         let mut moved = Vec::new();
         if packs.is_empty() {
-            return Ok(moved);
+            return Ok(Some(moved));
         }
         let lock = compact::open_lock(self)?;
-        while lock.try_lock().is_err() {
-            if observer.cancelled() {
-                return Ok(moved);
+        let store = self.dir();
+        let notify = || observer.note(Note::PacksHeld { store });
+        let waited = wait_for_lock(&|| lock.try_lock(), COMMAND_LOCK_TIMEOUTS, &notify, observer);
+        match waited.map_err(PathError::when("lock", store))? {
+            // On a file system without locks, no process can hold packs.
+            LockOutcome::Locked | LockOutcome::Unsupported => {}
+            LockOutcome::Interrupted => return Ok(Some(moved)),
+            LockOutcome::Busy => {
+                observer.note(Note::QuarantineDelayed { store });
+                return Ok(None);
             }
-            std::thread::sleep(LOOK_EVERY);
         }
         self.refresh()?;
         for id in packs {
-            let is_there = self.catalog().slot(id).is_some_and(|slot| slot.home == Home::Whole);
+            let is_there =
+                self.catalog().slot(id).is_some_and(|slot| slot.home == Completeness::Whole);
             if !is_there || !self.is_damaged(id) || !is_spare(id)? {
                 continue;
             }
             disk.create_folders(&layout.quarantine)?;
-            let from = layout.path(Home::Whole, id);
+            let from = layout.path(Completeness::Whole, id);
             for to in self.quarantine_names(id) {
                 if self.move_aside(&from, &to)? == Renamed::Done {
                     moved.push(*id);
@@ -137,16 +159,73 @@ impl Store {
             }
         }
         if moved.is_empty() {
-            return Ok(moved);
+            return Ok(Some(moved));
         }
         disk.sync_folder(&layout.quarantine)?;
         disk.sync_folder(&layout.objects)?;
         self.refresh()?;
         self.change_shadows(&|table| {
             for id in &moved {
-                table.withdraw(id, Reason::Damaged);
+                table.remove(id, Reason::Damaged);
             }
         })?;
-        Ok(moved)
+        Ok(Some(moved))
+    }
+}
+
+/// Reads bytes of a file at an offset.
+type ReadAt<'a> = dyn Fn(&mut [u8], u64) -> io::Result<usize> + 'a;
+
+/// Copies the readable parts of a file of `bytes` bytes. Unreadable parts become zeros
+/// in the copy: they must not keep the right bytes from being stored.
+fn copy_readable(read: &ReadAt<'_>, bytes: u64, to: &NewFile) -> Result<(), PathError> {
+    let mut buffer = vec![0; COPY_BYTES];
+    let (mut offset, mut step) = (0, COPY_BYTES);
+    while offset < bytes {
+        let wanted = step.min((bytes - offset) as usize);
+        match read(&mut buffer[..wanted], offset) {
+            // The file was truncated meanwhile.
+            Ok(0) => break,
+            Ok(length) => {
+                to.write_at(offset, &buffer[..length])?;
+                offset += length as u64;
+                if offset.is_multiple_of(COPY_BYTES as u64) {
+                    step = COPY_BYTES;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) if step > BLOCK_BYTES => step = BLOCK_BYTES,
+            Err(_) => offset += wanted as u64,
+        }
+    }
+    to.file().set_len(bytes).map_err(PathError::when("write", to.path()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::Disk;
+
+    #[test]
+    fn a_copy_has_all_that_can_be_read() {
+        let whole: Vec<u8> = (0..3 * COPY_BYTES + 5000).map(|at| (at % 251) as u8 + 1).collect();
+        let bad = [COPY_BYTES as u64 + 7, 3 * COPY_BYTES as u64 + 4999];
+        let read = |to: &mut [u8], offset: u64| {
+            let end = offset + to.len() as u64;
+            if bad.iter().any(|at| (offset..end).contains(at)) {
+                return Err(io::Error::from_raw_os_error(5));
+            }
+            let start = offset as usize;
+            to.copy_from_slice(&whole[start..start + to.len()]);
+            Ok(to.len())
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("copy");
+        let file = Disk::default().create(&path).unwrap();
+        copy_readable(&read, whole.len() as u64, &file).unwrap();
+        let mut expected = whole.clone();
+        expected[COPY_BYTES..COPY_BYTES + BLOCK_BYTES].fill(0);
+        expected[3 * COPY_BYTES + BLOCK_BYTES..].fill(0);
+        assert!(fs_err::read(&path).unwrap() == expected);
     }
 }

@@ -1,19 +1,19 @@
-//! Index segments: object id → place, for the objects of some packs.
+//! Index segments: tables from object id to place, for the objects of some packs.
 //!
 //! A segment is a [table](crate::format::table) with 48-byte records:
 //!
 //! | offset | bytes | field                                             |
 //! |--------|-------|---------------------------------------------------|
 //! | 0      | 32    | object id, the key                                |
-//! | 32     | 4     | pack, u32: number in the list below; kind in the 4 high bits |
+//! | 32     | 4     | pack, u32: its number in the list below; the 4 high bits are the kind |
 //! | 36     | 4     | frame number in the pack, u32                     |
 //! | 40     | 4     | offset in the frame's raw bytes, u32              |
 //! | 44     | 4     | length, u32                                       |
 //!
-//! Its meta is the list of packs, 32 bytes each. A segment holds every object
-//! of each pack it lists, once for each of the packs that have it: any of them
-//! may go, and the object must then be found in the others. Records of packs
-//! that are gone are dead and left out at the next merge.
+//! The table's meta data is the list of packs, 32 bytes each. A segment holds every
+//! object of each pack that it lists. An object in several of these packs has a record
+//! for each: if one pack is removed, the object must still be found in the others. Records of
+//! packs that are gone are dead; the next merge drops them.
 
 use std::{
     collections::{BinaryHeap, HashMap},
@@ -31,28 +31,27 @@ use crate::{
         table::{Table, TableError, TableWriter},
     },
     format::{
-        pack::{Frame, Object, ObjectKind},
-        table::{Purpose, Shape},
+        pack::{Frame, ObjectKind, PackedObject},
+        table::{Shape, TablePurpose},
         wire::FormatError,
     },
-    store::objects::Place,
+    store::objects::ObjectLocation,
 };
 
-/// Bytes of a record.
+/// Length of a record in bytes.
 pub(super) const RECORD_BYTES: usize = 48;
 
-/// Shape of an index segment.
+/// Shape of the table of an index segment.
 pub(super) const SHAPE: Shape =
-    Shape { purpose: Purpose::Index, key_bytes: 32, record_bytes: RECORD_BYTES };
+    Shape { purpose: TablePurpose::Index, key_bytes: 32, record_bytes: RECORD_BYTES };
 
-/// Packs that one segment can number.
+/// Number of packs that one segment can list: 28 bits of a record.
 const MAX_PACKS: u32 = 1 << 28;
 
-/// One record.
-pub(super) type Record = [u8; RECORD_BYTES];
+pub(super) type IndexRecord = [u8; RECORD_BYTES];
 
-/// Makes the records of a pack's objects, sorted and each id once.
-pub(super) fn records(pack: u32, frames: &[Frame], objects: &[Object]) -> Vec<Record> {
+/// Makes the records of a pack's objects, sorted, with one record for each id.
+pub(super) fn records(pack: u32, frames: &[Frame], objects: &[PackedObject]) -> Vec<IndexRecord> {
     let mut records = Vec::with_capacity(objects.len());
     let mut rest = objects.iter();
     for (number, frame) in frames.iter().enumerate() {
@@ -67,7 +66,7 @@ pub(super) fn records(pack: u32, frames: &[Frame], objects: &[Object]) -> Vec<Re
     records
 }
 
-fn record(pack: u32, frame: u32, offset: u32, object: &Object) -> Record {
+fn record(pack: u32, frame: u32, offset: u32, object: &PackedObject) -> IndexRecord {
     debug_assert!(pack < MAX_PACKS);
     let mut record = [0; RECORD_BYTES];
     record[..32].copy_from_slice(object.id.as_bytes());
@@ -82,11 +81,12 @@ fn field(record: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]])
 }
 
-/// The place in a record; its pack is still the segment's own number.
-fn place(record: &[u8]) -> Option<Place> {
+/// Decodes the place in a record. Its pack number still refers to the segment's own
+/// list.
+fn place(record: &[u8]) -> Option<ObjectLocation> {
     let pack = field(record, 32);
     let kind = ObjectKind::from_code((pack >> 28) as u8)?;
-    Some(Place {
+    Some(ObjectLocation {
         pack: pack & (MAX_PACKS - 1),
         frame: field(record, 36),
         offset: field(record, 40),
@@ -95,20 +95,19 @@ fn place(record: &[u8]) -> Option<Place> {
     })
 }
 
-/// A segment that is read: from its file or, where nothing can be written,
-/// from memory.
+/// An open segment, backed by a file or, if the store cannot be written, by memory.
 #[derive(Debug)]
 pub(super) struct Segment {
-    source: Source,
+    source: SegmentRecords,
     packs: Vec<PackId>,
-    /// The store's number of each pack, `None` when it is gone.
+    /// For each pack, its number in the open store; `None` if the pack is gone.
     numbers: Vec<Option<u32>>,
 }
 
 #[derive(Debug)]
-enum Source {
+enum SegmentRecords {
     File(Table),
-    Memory(Vec<Record>),
+    Memory(Vec<IndexRecord>),
 }
 
 impl Segment {
@@ -121,100 +120,100 @@ impl Segment {
             return Err(TableError::Damaged { path: path.to_owned(), source });
         }
         let packs = meta.as_chunks::<32>().0.iter().map(|id| PackId::from_bytes(*id)).collect();
-        Ok(Self::new(Source::File(table), packs, numbers))
+        Ok(Self::new(SegmentRecords::File(table), packs, numbers))
     }
 
-    /// Takes the sorted records of one pack as a segment.
+    /// Makes a segment in memory from the sorted records of one pack.
     pub(super) fn in_memory(
         pack: PackId,
-        records: Vec<Record>,
+        records: Vec<IndexRecord>,
         numbers: &HashMap<PackId, u32>,
     ) -> Self {
-        Self::new(Source::Memory(records), vec![pack], numbers)
+        Self::new(SegmentRecords::Memory(records), vec![pack], numbers)
     }
 
-    fn new(source: Source, packs: Vec<PackId>, numbers: &HashMap<PackId, u32>) -> Self {
+    fn new(source: SegmentRecords, packs: Vec<PackId>, numbers: &HashMap<PackId, u32>) -> Self {
         let numbers = packs.iter().map(|id| numbers.get(id).copied()).collect();
         Self { source, packs, numbers }
     }
 
-    /// The packs it covers.
+    /// Returns the packs that it covers.
     pub(super) fn packs(&self) -> &[PackId] {
         &self.packs
     }
 
-    /// Whether any of its packs is still there.
+    /// Returns true if at least one of its packs still exists.
     pub(super) fn is_live(&self) -> bool {
         self.numbers.iter().any(Option::is_some)
     }
 
-    /// Its file.
+    /// Returns the path of its file, unless it is in memory.
     pub(super) fn path(&self) -> Option<&Path> {
         match &self.source {
-            Source::File(table) => Some(table.path()),
-            Source::Memory(_) => None,
+            SegmentRecords::File(table) => Some(table.path()),
+            SegmentRecords::Memory(_) => None,
         }
     }
 
-    /// How many records.
+    /// Returns the number of records.
     pub(super) fn records(&self) -> u64 {
         match &self.source {
-            Source::File(table) => table.records(),
-            Source::Memory(records) => records.len() as u64,
+            SegmentRecords::File(table) => table.records(),
+            SegmentRecords::Memory(records) => records.len() as u64,
         }
     }
 
-    /// Where an object is, if this segment knows it and its pack is there: the
-    /// first of its places that will do.
+    /// Returns the first place of an object that `is_acceptable` accepts, in a pack that
+    /// exists.
     pub(super) fn find(
         &self,
         id: &ObjectId,
-        will_do: &dyn Fn(&Place) -> bool,
-    ) -> Result<Option<Place>, TableError> {
+        is_acceptable: &dyn Fn(&ObjectLocation) -> bool,
+    ) -> Result<Option<ObjectLocation>, TableError> {
         match &self.source {
-            Source::File(table) => {
+            SegmentRecords::File(table) => {
                 for record in table.from(id.as_bytes())? {
                     let record = record?;
                     if record[..32] != id.as_bytes()[..] {
                         break;
                     }
-                    if let Some(place) = self.live_place(record).filter(will_do) {
+                    if let Some(place) = self.live_place(record).filter(is_acceptable) {
                         return Ok(Some(place));
                     }
                 }
                 Ok(None)
             }
-            Source::Memory(records) => {
+            SegmentRecords::Memory(records) => {
                 let at = records.binary_search_by(|record| record[..32].cmp(id.as_bytes()));
-                Ok(at.ok().and_then(|at| self.live_place(&records[at])).filter(will_do))
+                Ok(at.ok().and_then(|at| self.live_place(&records[at])).filter(is_acceptable))
             }
         }
     }
 
-    /// Number of an object's record.
+    /// Returns the number of an object's first record.
     pub(super) fn position(&self, id: &ObjectId) -> Result<Option<u64>, TableError> {
         match &self.source {
-            Source::File(table) => Ok(table.find(id.as_bytes())?.map(|(at, _)| at)),
-            Source::Memory(records) => {
+            SegmentRecords::File(table) => Ok(table.find(id.as_bytes())?.map(|(at, _)| at)),
+            SegmentRecords::Memory(records) => {
                 let found = records.binary_search_by(|record| record[..32].cmp(id.as_bytes()));
                 Ok(found.ok().map(|at| at as u64))
             }
         }
     }
 
-    fn live_place(&self, record: &[u8]) -> Option<Place> {
+    fn live_place(&self, record: &[u8]) -> Option<ObjectLocation> {
         let place = place(record)?;
         let pack = (*self.numbers.get(place.pack as usize)?)?;
-        Some(Place { pack, ..place })
+        Some(ObjectLocation { pack, ..place })
     }
 
-    /// Calls `visit` with each live object from `low` to `high`, until it
+    /// Calls `visit` for each object from `low` to `high` whose pack exists, until it
     /// returns false.
     pub(super) fn between(
         &self,
         low: &[u8; 32],
         high: &[u8; 32],
-        visit: &mut impl FnMut(ObjectId, Place) -> bool,
+        visit: &mut impl FnMut(ObjectId, ObjectLocation) -> bool,
     ) -> Result<(), TableError> {
         let mut step = |record: &[u8]| {
             let mut digest = [0; 32];
@@ -225,14 +224,14 @@ impl Segment {
             self.live_place(record).is_none_or(|place| visit(ObjectId::from_bytes(digest), place))
         };
         match &self.source {
-            Source::File(table) => {
+            SegmentRecords::File(table) => {
                 for record in table.from(low)? {
                     if !step(record?) {
                         break;
                     }
                 }
             }
-            Source::Memory(records) => {
+            SegmentRecords::Memory(records) => {
                 let start = records.partition_point(|record| record[..32] < low[..]);
                 let _ = records[start..].iter().all(|record| step(record));
             }
@@ -242,9 +241,11 @@ impl Segment {
 
     fn record(&self, index: u64) -> Result<Option<&[u8]>, TableError> {
         match &self.source {
-            Source::File(table) if index < table.records() => table.record(index).map(Some),
-            Source::File(_) => Ok(None),
-            Source::Memory(records) => Ok(records.get(index as usize).map(|record| &record[..])),
+            SegmentRecords::File(table) if index < table.records() => table.record(index).map(Some),
+            SegmentRecords::File(_) => Ok(None),
+            SegmentRecords::Memory(records) => {
+                Ok(records.get(index as usize).map(|record| &record[..]))
+            }
         }
     }
 }
@@ -254,7 +255,7 @@ pub(super) fn write(
     disk: &Disk,
     path: &Path,
     pack: PackId,
-    records: &[Record],
+    records: &[IndexRecord],
 ) -> Result<PathBuf, PathError> {
     let mut writer = TableWriter::create(disk, path, SHAPE)?;
     for record in records {
@@ -263,13 +264,13 @@ pub(super) fn write(
     writer.finish(pack.as_bytes())
 }
 
-/// Merges segments into one at `path`, without records of packs that are gone.
+/// Merges segments into one at `path`, without the records of packs that are gone.
 ///
-/// An object keeps a record for each pack that has it. Were it reduced to one,
-/// that one might be of a pack that is about to be removed, or was removed by
-/// another process since the packs were listed.
+/// An object keeps a record for each pack that has it. With a single record, that pack
+/// might be about to be removed, or another process might have removed it since the
+/// packs were listed.
 ///
-/// Memory: one record for each segment, and those of one object.
+/// Memory: one record for each segment, and the records of one object.
 pub(super) fn merge(
     disk: &Disk,
     path: &Path,
@@ -288,13 +289,14 @@ pub(super) fn merge(
         }
     }
     let mut writer = TableWriter::create(disk, path, SHAPE)?;
+    // A k-way merge: the heap holds the next record of each segment, smallest first.
     let mut heap = BinaryHeap::new();
     for (which, segment) in segments.iter().enumerate() {
         push_next(&mut heap, segment, which, 0)?;
     }
-    // Records of one object, under the new numbers: sorted once they are all
-    // here, since each segment sorted them by its own.
-    let mut same: Vec<Record> = Vec::new();
+    // Records of one object, with their new pack numbers. Each segment sorted them by
+    // its own numbers, so they are sorted again when all have been read.
+    let mut same: Vec<IndexRecord> = Vec::new();
     while let Some(std::cmp::Reverse((mut record, which, index))) = heap.pop() {
         push_next(&mut heap, segments[which], which, index + 1)?;
         let own = (field(&record, 32) & (MAX_PACKS - 1)) as usize;
@@ -314,13 +316,13 @@ pub(super) fn merge(
 }
 
 /// Writes the records of one object, one for each pack.
-fn push_all(writer: &mut TableWriter, records: &mut Vec<Record>) -> Result<(), PathError> {
+fn push_all(writer: &mut TableWriter, records: &mut Vec<IndexRecord>) -> Result<(), PathError> {
     records.sort_unstable_by_key(|record| (field(record, 32), *record));
     records.dedup_by_key(|record| field(record, 32));
     records.drain(..).try_for_each(|record| writer.push(&record))
 }
 
-type Heap = BinaryHeap<std::cmp::Reverse<(Record, usize, u64)>>;
+type Heap = BinaryHeap<std::cmp::Reverse<(IndexRecord, usize, u64)>>;
 
 fn push_next(
     heap: &mut Heap,

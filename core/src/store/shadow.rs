@@ -1,15 +1,15 @@
-//! Shadows: objects that are there but must not be relied on.
+//! Shadows: objects that are stored but must not be relied on.
 //!
-//! An object is *dead* (no kept commit refers to it, and it may be deleted) or
-//! *damaged* (its bytes are wrong or cannot be read). Writers treat it as new
-//! and store it again; readers prefer any other place of it and still try.
-//! A pack with a shadowed object is neither sent nor merged whole.
+//! A shadowed object is *dead* (no kept commit refers to it, and it may be deleted) or
+//! *damaged* (its bytes are wrong or unreadable). Writers treat it as new and store it
+//! again. Readers prefer any other place of it, and try this one last. A pack with a
+//! shadowed object is neither sent nor merged whole.
 //!
-//! The table is a file of the store, `shadow`, in the format of
-//! [`format::shadow`](crate::format::shadow). It is replaced under
-//! `shadow.lock`. It cannot be derived from the packs, so while it cannot be
-//! read all packs are shadowed, until [`verify`](crate::ops::verify) has looked
-//! at each of them.
+//! The table is the file `shadow` of a store, in the format of
+//! [`format::shadow`](crate::format::shadow). It is replaced under the lock
+//! `shadow.lock`. It cannot be derived from the packs. While it is unreadable, all
+//! packs count as shadowed, until [`verify`](crate::ops::verify) has checked each of
+//! them.
 
 use std::{collections::BTreeSet, io, path::Path, sync::Arc};
 
@@ -19,31 +19,31 @@ use crate::{
         io::PathError,
         kind::ErrorKind,
         limits,
+        mutex::lock,
     },
     disk::{regular::read_at_most, scratch::unique_name},
     format::{
         pack::checksum,
-        shadow::{Extent, Reason, ShadowTable},
+        shadow::{Reason, ShadowTable, ShadowedPart},
         wire::FormatError,
     },
     store::{
         Store, StoreError,
-        catalog::{Catalog, Layout},
-        objects::lock,
+        catalog::{Catalog, StorePaths},
     },
 };
 
 /// Name of the table in a store.
 pub(super) const TABLE: &str = "shadow";
 
-/// The file that is locked to replace the table.
+/// The file that is locked while the table is replaced.
 const LOCK: &str = "shadow.lock";
 
-/// What is shadowed, as far as that is known.
+/// The shadowed objects, as far as this process knows them.
 #[derive(Debug, Default)]
 pub(super) struct Shadows {
     table: ShadowTable,
-    /// The table is damaged: every pack is shadowed.
+    /// True if the table is damaged: every pack counts as shadowed then.
     is_unknown: bool,
     /// XXH3-64 of the table file; 0 if there is no file.
     checksum: u64,
@@ -51,7 +51,7 @@ pub(super) struct Shadows {
     is_unsaved: bool,
 }
 
-/// What was shadowed at one moment, to be compared with a later one.
+/// A version of the shadows at one moment, for comparison with a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShadowVersion {
     pub(super) checksum: u64,
@@ -59,12 +59,12 @@ pub struct ShadowVersion {
 }
 
 impl Shadows {
-    /// Loads the shadow table, without the damage of packs that this process wrote
-    /// anew since.
+    /// Loads the shadow table. Leaves out the damage of packs that this process has
+    /// written again since.
     ///
     /// # Errors
     /// As [`Shadows::read`].
-    pub(super) fn load(layout: &Layout, before: &Catalog) -> Result<Arc<Self>, StoreError> {
+    pub(super) fn load(layout: &StorePaths, before: &Catalog) -> Result<Arc<Self>, StoreError> {
         let shadows = Self::read(&layout.shadow)?;
         Ok(before.healed.iter().fold(shadows, |rest, pack| rest.without_damage(pack)).into())
     }
@@ -78,7 +78,7 @@ impl Shadows {
             Ok(bytes) => bytes,
             Err(error) => match error.kind() {
                 io::ErrorKind::NotFound => return Ok(Self::default()),
-                // Snap writes no such table, so it is damaged.
+                // snap never writes such a table, so it is damaged.
                 io::ErrorKind::FileTooLarge | io::ErrorKind::InvalidInput => {
                     return Ok(Self { is_unknown: true, checksum: 1, ..Self::default() });
                 }
@@ -95,88 +95,93 @@ impl Shadows {
         }
     }
 
-    /// Whether nothing is shadowed.
+    /// Returns true if nothing is shadowed.
     pub(super) fn is_empty(&self) -> bool {
         !self.is_unknown && self.table.is_empty()
     }
 
-    /// Whether an object of a pack is shadowed.
+    /// Returns true if this object is shadowed in this pack.
     pub(super) fn covers(&self, pack: &PackId, id: &ObjectId) -> bool {
         self.is_unknown || self.table.covers(pack, id)
     }
 
-    /// Whether any object of a pack is shadowed.
+    /// Returns true if any object of a pack is shadowed.
     pub(super) fn touches(&self, pack: &PackId) -> bool {
-        self.is_unknown || self.table.touches(pack)
+        self.is_unknown || self.table.has_any(pack)
     }
 
-    /// The present version.
+    /// Returns the current version.
     pub(super) fn version(&self) -> ShadowVersion {
         ShadowVersion { checksum: self.checksum, is_unsaved: self.is_unsaved }
     }
 
-    /// Whether any object of a pack is damaged.
+    /// Returns true if any object of a pack is damaged.
     pub(super) fn is_damaged(&self, pack: &PackId) -> bool {
         self.is_unknown || self.table.has(pack, Reason::Damaged)
     }
 
-    /// The same without the damage of a pack that was written anew.
+    /// Returns the shadows without the damage of a pack that was written again.
     fn without_damage(&self, pack: &PackId) -> Self {
         let mut table = self.table.clone();
-        table.withdraw(pack, Reason::Damaged);
+        table.remove(pack, Reason::Damaged);
         Self { table, ..*self }
     }
 }
 
-/// The pack and the objects of it that an error says are damaged.
-pub fn damage(error: &StoreError) -> Option<(PackId, Extent)> {
+/// Returns the pack, and the objects in it, that an error reports as damaged.
+pub fn damage(error: &StoreError) -> Option<(PackId, ShadowedPart)> {
     let pack = error.damaged_pack().filter(|_| error.kind() == ErrorKind::Damaged)?;
     let extent = match error {
-        StoreError::Damaged { wanted, .. } => Extent::Objects(BTreeSet::from([*wanted])),
-        _ => Extent::Whole,
+        StoreError::Damaged { wanted, .. } => ShadowedPart::Objects(BTreeSet::from([*wanted])),
+        _ => ShadowedPart::Whole,
     };
     Some((pack, extent))
 }
 
 impl Store {
-    /// Returns which version of the shadow table this open store knows.
+    /// Returns the version of the shadow table that this open store knows.
     pub fn shadow_version(&self) -> ShadowVersion {
         self.catalog().shadows.version()
     }
 
-    /// Whether any object of a pack is shadowed: then the pack is neither sent
+    /// Returns the shadow table, as this open store knows it.
+    pub fn shadow_table(&self) -> ShadowTable {
+        self.catalog().shadows.table.clone()
+    }
+
+    /// Returns true if any object of a pack is shadowed. Such a pack is neither sent
     /// nor merged whole.
     pub fn is_shadowed(&self, pack: &PackId) -> bool {
         self.catalog().shadows.touches(pack)
     }
 
-    /// Returns whether an object of a pack is shadowed by itself, and not because the
+    /// Returns true if an object of a pack is shadowed individually, not because the
     /// whole pack is.
     pub fn is_shadowed_alone(&self, pack: &PackId, id: &ObjectId) -> bool {
         self.catalog().shadows.table.entries().any(|(other, _, extent)| {
-            other == pack && matches!(extent, Extent::Objects(ids) if ids.contains(id))
+            other == pack && matches!(extent, ShadowedPart::Objects(ids) if ids.contains(id))
         })
     }
 
-    /// Whether anything is shadowed.
+    /// Returns true if anything is shadowed.
     pub fn has_shadows(&self) -> bool {
         !self.catalog().shadows.is_empty()
     }
 
-    /// Whether any object of a pack is known to be damaged.
+    /// Returns true if any object of a pack is known to be damaged.
     pub fn is_damaged(&self, pack: &PackId) -> bool {
         self.catalog().shadows.is_damaged(pack)
     }
 
-    /// Whether the shadow table could not be read, so that all packs are
+    /// Returns true if the shadow table could not be read, so that all packs count as
     /// shadowed.
     pub fn is_shadow_table_lost(&self) -> bool {
         self.catalog().shadows.is_unknown
     }
 
-    /// Changes the shadow table: durably, and for this open store. When the
-    /// table cannot be written, it is changed for this open store all the same.
-    /// Returns whether anything changed.
+    /// Changes the shadow table, durably and in this open store. If the table cannot be
+    /// written, the change still applies to this open store. Returns true if the table
+    /// changed.
     ///
     /// # Errors
     /// [`StoreError`] when the table cannot be written.
@@ -221,8 +226,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Shadows what an error says is damaged, for this open store only: readers
-    /// write nothing.
+    /// Shadows the damage that an error reports, for this open store only: readers
+    /// never write to the store.
     pub(super) fn shadow_in_memory(&self, error: &StoreError) {
         if let Some((pack, extent)) = damage(error) {
             self.add_in_memory(pack, extent);
@@ -230,7 +235,7 @@ impl Store {
     }
 
     /// Shadows objects as damaged, for this open store only.
-    pub(super) fn add_in_memory(&self, pack: PackId, extent: Extent) {
+    pub(super) fn add_in_memory(&self, pack: PackId, extent: ShadowedPart) {
         if self.is_shadow_table_lost() {
             return;
         }
@@ -243,8 +248,9 @@ impl Store {
         });
     }
 
-    /// Shadows what an error says is damaged: the object, or the whole pack when
-    /// the error names no object. Does nothing for other errors.
+    /// Shadows the damage that an error reports: the object, or the whole pack if the
+    /// error names no object. Does nothing for other errors. Returns true if the table
+    /// changed.
     ///
     /// # Errors
     /// As [`Store::change_shadows`].
@@ -253,16 +259,29 @@ impl Store {
         self.change_shadows(&|table| table.add(pack, Reason::Damaged, extent.clone()))
     }
 
-    /// Relies again on packs that were damaged and were written anew since.
-    /// Their names must be durable.
-    pub(super) fn withdraw_healed(&self) -> Result<(), StoreError> {
+    /// Removes the damage of a pack that was read and hashed since, for this open store
+    /// only.
+    pub fn mark_sound(&self, pack: &PackId) {
+        self.change_catalog(|before| {
+            let mut catalog = before.copy();
+            catalog.heal(pack);
+            (catalog, ())
+        });
+    }
+
+    /// Removes the damage of packs from the table, durably, after they were written
+    /// again or verified. Their names must be durable.
+    ///
+    /// # Errors
+    /// As [`Store::change_shadows`] and [`Store::reindex`].
+    pub fn clear_healed(&self) -> Result<(), StoreError> {
         let healed: BTreeSet<PackId> = self.catalog().healed.iter().copied().collect();
         if healed.is_empty() {
             return Ok(());
         }
         self.change_shadows(&|table| {
             for pack in &healed {
-                table.withdraw(pack, Reason::Damaged);
+                table.remove(pack, Reason::Damaged);
             }
         })?;
         self.change_catalog(|before| {
@@ -270,24 +289,24 @@ impl Store {
             catalog.healed.retain(|pack| !healed.contains(pack));
             (catalog, ())
         });
-        // Records that were made of the damaged file may be wrong.
+        // Index records that were made from the damaged file may be wrong.
         self.reindex()
     }
 }
 
 impl Shadows {
-    /// The table; of one that is lost, an entry for each pack there is.
+    /// Returns the table. If it is lost, returns one that shadows every existing pack.
     fn known_table(&self, catalog: &Catalog) -> ShadowTable {
         let mut table = self.table.clone();
         if self.is_unknown {
             for pack in catalog.numbers.keys() {
-                table.add(*pack, Reason::Damaged, Extent::Whole);
+                table.add(*pack, Reason::Damaged, ShadowedPart::Whole);
             }
         }
         table
     }
 
-    /// Copies those of an open store, to be changed in memory only.
+    /// Copies the shadows of an open store, for a change in memory only.
     fn from_known(catalog: &Catalog) -> Self {
         let shadows = &catalog.shadows;
         Self {
@@ -300,8 +319,8 @@ impl Shadows {
 }
 
 impl Catalog {
-    /// Takes note that a pack has just been written whole, from bytes that hash
-    /// to its name.
+    /// Removes the damage of a pack, which was just written or read completely and
+    /// hashes to its name.
     pub(super) fn heal(&mut self, id: &PackId) {
         if !self.shadows.is_damaged(id) {
             return;
@@ -309,7 +328,7 @@ impl Catalog {
         self.shadows = Arc::new(self.shadows.without_damage(id));
         self.healed.push(*id);
         if let Some(slot) = self.slot(id) {
-            // What is open is the damaged file.
+            // The open file is the damaged one.
             *lock(&slot.open) = None;
         }
     }

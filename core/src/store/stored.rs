@@ -1,17 +1,17 @@
-//! Whether a content that was not read again is stored whole.
+//! Checks whether a content is stored completely, without reading the content again.
 
 use crate::{
     base::id::{BlobId, ObjectId, PackId},
     format::{
         pack::ObjectKind,
-        shadow::{Extent, Reason, ShadowTable},
+        shadow::{Reason, ShadowTable, ShadowedPart},
     },
-    store::{Met, StoreError, Writer, damage, walk_chunks},
+    store::{ChunkVisit, ObjectWriter, StoreError, damage, walk_chunks},
 };
 
-impl Writer<'_> {
-    /// Whether a content is stored whole, its chunks included, or about to be. A
-    /// list of chunks that turns out to be damaged is shadowed.
+impl ObjectWriter<'_> {
+    /// Returns true if a content is stored, or about to be stored, with all of its
+    /// chunks. A chunk list that turns out to be damaged is shadowed.
     ///
     /// # Errors
     /// [`StoreError`] when the index cannot be read.
@@ -31,8 +31,8 @@ impl Writer<'_> {
         let read = |id: &ObjectId, kind| self.store.object(id, kind);
         let walked = walk_chunks::<StoreError>(id, &read, &mut |met| {
             let pieces = match met {
-                Met::Part(part) => std::slice::from_ref(part),
-                Met::Chunks(chunks) => chunks,
+                ChunkVisit::Part(part) => std::slice::from_ref(part),
+                ChunkVisit::Chunks(chunks) => chunks,
             };
             for piece in pieces {
                 all = all && self.contains(&piece.id.object())?;
@@ -42,15 +42,15 @@ impl Writer<'_> {
         match walked {
             Ok(_) => Ok(all),
             Err(error) => {
-                self.give_up_list(&id, &error)?;
+                self.shadow_list(&id, &error)?;
                 Ok(false)
             }
         }
     }
 
-    /// Shadows what an error says is damaged, so that this writer stores it again:
-    /// durably, or, when it only counts, for the open store. Does nothing for
-    /// other errors.
+    /// Shadows the damage that an error reports, so that this writer stores the objects
+    /// again. A writer that only counts shadows it for the open store; any other writer
+    /// does so durably. Does nothing for other errors.
     ///
     /// # Errors
     /// As [`Store::change_shadows`](crate::store::Store::change_shadows).
@@ -58,21 +58,22 @@ impl Writer<'_> {
         damage(error).map_or(Ok(()), |(pack, extent)| self.shadow(pack, extent))
     }
 
-    /// Shadows what a list of chunks could not be read for: what is damaged, or
-    /// the list, whose id says nothing about its bytes.
-    fn give_up_list(&self, id: &ObjectId, error: &StoreError) -> Result<(), StoreError> {
+    /// Shadows what made a chunk list unreadable: the damaged objects, or the list
+    /// itself if it breaks its format. A bad list has no other sign of damage, because
+    /// its id is the hash of the content, not of its bytes.
+    fn shadow_list(&self, id: &ObjectId, error: &StoreError) -> Result<(), StoreError> {
         if damage(error).is_some() {
             return self.shadow_damage(error);
         }
         let is_broken = matches!(error, StoreError::Object { .. } | StoreError::WrongKind { .. });
         let place = self.store.locate_unshadowed(id)?.filter(|_| is_broken);
         match place.and_then(|place| self.store.pack_id(place.pack)) {
-            Some(pack) => self.shadow(pack, Extent::Objects([*id].into())),
+            Some(pack) => self.shadow(pack, ShadowedPart::Objects([*id].into())),
             None => Ok(()),
         }
     }
 
-    fn shadow(&self, pack: PackId, extent: Extent) -> Result<(), StoreError> {
+    fn shadow(&self, pack: PackId, extent: ShadowedPart) -> Result<(), StoreError> {
         if self.is_counting() {
             self.store.add_in_memory(pack, extent);
             return Ok(());

@@ -1,42 +1,43 @@
-//! Clearing up what killed processes left in `tmp/`.
+//! Removes what killed processes left in `tmp/`.
 //!
-//! A pack that is being written is locked, and so is what a remote folder is sent,
-//! a file in each folder of
-//! [incoming](crate::store::Incoming) packs, and each folder of
-//! [what need not survive](crate::disk::scratch): one that is older than a minute
-//! and not locked has no owner any more. The other files are small and
-//! short-lived, and are given six hours. Other folders are somebody else's.
+//! A process locks what it writes there: a pack, a file that a remote folder receives,
+//! one file in each folder of [incoming](crate::store::ReceivedPacks) packs, and each
+//! [scratch folder](crate::disk::scratch). An entry of these kinds that is older than a
+//! minute and not locked has no owner any more. The other files are small and
+//! short-lived, and stay for six hours. Folders with other names belong to other
+//! programs and stay.
 
 use std::{path::Path, time::Duration};
 
 use super::Store;
-use crate::disk::scratch;
+use crate::disk::{regular::open_unfollowed, scratch};
 
-/// What names of folders of incoming packs start with.
-pub(super) const INCOMING: &str = "incoming";
+/// Prefix of the names of folders of incoming packs.
+pub(super) const INCOMING_PREFIX: &str = "incoming";
 
-/// What names of files start with that a remote folder is sent.
-pub const PUT: &str = "put-";
+/// Prefix of the names of files that are uploaded to a remote folder.
+pub const UPLOAD_PREFIX: &str = "put-";
 
-/// The file in such a folder that is locked.
-pub(super) const LOCK: &str = "lock";
+/// The file in a folder of incoming packs that its owner locks.
+pub(super) const LOCK_FILE: &str = "lock";
 
-/// What is younger may belong to somebody who is about to lock it.
+/// Minimum age of an abandoned entry: the owner of a younger one may be about to lock
+/// it.
 const LOCKED_AGE: Duration = Duration::from_secs(60);
 
 const OTHER_AGE: Duration = Duration::from_secs(6 * 3600);
 
 impl Store {
-    /// Clears up what killed processes left. Whoever writes does that anyway.
+    /// Removes what killed processes left in `tmp/`. Writers do this when they start.
     pub fn sweep(&self) {
         run(&self.layout().tmp);
     }
 }
 
-/// Removes what nobody owns from a `tmp/`. Failures do not matter: the next one tries
-/// again.
+/// Removes abandoned entries from a `tmp/` folder. Failures are ignored: the next sweep
+/// tries again.
 pub fn run(tmp: &Path) {
-    // A link leads to somebody else's files.
+    // A symbolic link may lead to files that do not belong to the store.
     if tmp.is_symlink() {
         return;
     }
@@ -45,16 +46,17 @@ pub fn run(tmp: &Path) {
         let name = entry.file_name();
         let starts = |with: &str| name.as_encoded_bytes().starts_with(with.as_bytes());
         let Ok(meta) = entry.metadata() else { continue };
-        let is_locked = starts("pack-") || starts(PUT) || starts(INCOMING) || meta.is_dir();
+        let is_locked =
+            starts("pack-") || starts(UPLOAD_PREFIX) || starts(INCOMING_PREFIX) || meta.is_dir();
         let limit = if is_locked { LOCKED_AGE } else { OTHER_AGE };
         let age = meta.modified().ok().and_then(|time| time.elapsed().ok());
         if age.is_none_or(|age| age <= limit) {
             continue;
         }
         let path = entry.path();
-        if meta.is_dir() && starts(INCOMING) {
-            // Without a lock file it was never used.
-            let lock = path.join(LOCK);
+        if meta.is_dir() && starts(INCOMING_PREFIX) {
+            // A folder without a lock file was never used.
+            let lock = path.join(LOCK_FILE);
             if !lock.exists() || is_free(&lock) {
                 let _ = fs_err::remove_dir_all(&path);
             }
@@ -66,8 +68,7 @@ pub fn run(tmp: &Path) {
     }
 }
 
-/// Whether a file that is locked as long as it is written was left by a process that was
-/// killed.
+/// Returns true if a killed process left this file, which its writer keeps locked.
 pub fn is_abandoned(path: &Path) -> bool {
     let modified = fs_err::symlink_metadata(path).and_then(|meta| meta.modified()).ok();
     let age = modified.and_then(|time| time.elapsed().ok());
@@ -75,7 +76,7 @@ pub fn is_abandoned(path: &Path) -> bool {
 }
 
 fn is_free(path: &Path) -> bool {
-    fs_err::File::open(path).is_ok_and(|file| file.file().try_lock().is_ok())
+    open_unfollowed(path).is_ok_and(|file| file.try_lock().is_ok())
 }
 
 #[cfg(test)]
@@ -93,7 +94,8 @@ mod tests {
     #[test]
     fn a_folder_goes_whose_owner_is_gone_and_no_other() {
         let tmp = tempfile::tempdir().unwrap();
-        let names = [unique_name(scratch::PREFIX), unique_name(INCOMING), "staged".to_owned()];
+        let names =
+            [unique_name(scratch::PREFIX), unique_name(INCOMING_PREFIX), "staged".to_owned()];
         let [left, incoming, other] = names.map(|name| tmp.path().join(name));
         for folder in [&left, &incoming, &other] {
             fs_err::create_dir_all(folder.join("below")).unwrap();
@@ -103,7 +105,7 @@ mod tests {
         fs_err::create_dir(&young).unwrap();
         let used = Scratch::create(tmp.path()).unwrap();
         run(tmp.path());
-        assert!(left.exists() && incoming.exists(), "they are young");
+        assert!(left.exists() && incoming.exists(), "young entries stay");
         [&left, &incoming, &other, used.path()].into_iter().for_each(age);
         run(tmp.path());
         assert!(!left.exists() && !incoming.exists());

@@ -1,14 +1,13 @@
 //! Adding objects to a store, from many threads at once.
 //!
-//! A writer keeps a lane (a frame being filled) for each worker thread, one
-//! for metadata, and one pack being written. It decides for each id whether it
-//! is new: not in the store, and not claimed by another thread.
+//! A writer keeps a lane (a frame being filled) for each worker thread, one lane for
+//! metadata, and one open pack. It decides for each id whether the object is new: not
+//! in the store, and not claimed by another thread.
 //!
-//! Order of durability: frames → pack file → its sync → its name → its index
-//! segment; [`Writer::finish`] syncs the folder last. Until that has returned,
-//! nothing that was added may be referred to. Metadata waits in memory for the
-//! last pack, so that the structure of a snapshot lies together and is never
-//! durable before the contents are.
+//! Order of durability: frames → pack file → sync of the file → rename → index segment;
+//! [`ObjectWriter::finish`] syncs the folder last. Nothing may refer to added objects before
+//! it has returned. Metadata waits in memory for the last pack. So the structure of a
+//! snapshot lies together, and is never durable before the contents are.
 
 use std::{
     collections::HashSet,
@@ -23,36 +22,36 @@ use crate::{
     base::{
         id::{BlobId, CommitId, ObjectId, PackId, TreeId},
         limits,
+        mutex::lock,
     },
     codec::Encoder,
-    format::pack::{Class, Object, ObjectKind},
+    format::pack::{ObjectClass, ObjectKind, PackedObject},
     store::{
         Store, StoreError,
-        lane::Lane,
-        objects::lock,
-        pack_reader::Home,
-        pack_writer::{Encoded, PackWriter},
+        lane::FrameBuilder,
+        pack_reader::Completeness,
+        pack_writer::{EncodedFrame, PackWriter},
         sweep,
     },
 };
 
-/// Claimed ids are spread over so many locks.
+/// Number of locks over which claimed ids are spread.
 const SHARDS: usize = 16;
 
-/// What a writer added.
+/// The totals of what a writer has added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Added {
-    /// New objects.
+pub struct WriteStats {
+    /// Number of new objects.
     pub objects: u64,
-    /// Their bytes before compression.
+    /// Length of these objects before compression, in bytes.
     pub raw_bytes: u64,
-    /// Bytes of the packs they are in.
+    /// Length of the new packs, in bytes.
     pub stored_bytes: u64,
-    /// How many packs that is.
+    /// Number of new packs.
     pub packs: u64,
 }
 
-/// Ids are hashes already: eight of their bytes will do.
+/// A hasher for ids. They are hashes already, so it uses eight of their bytes.
 #[derive(Default)]
 struct IdHasher(u64);
 
@@ -62,7 +61,7 @@ impl Hasher for IdHasher {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // An array is written as its length, then its bytes.
+        // The array's length is hashed before its bytes; ignore it.
         if let (32, Some(word)) = (bytes.len(), bytes.first_chunk::<8>()) {
             self.0 = u64::from_le_bytes(*word);
         }
@@ -71,52 +70,52 @@ impl Hasher for IdHasher {
 
 type IdSet = HashSet<ObjectId, BuildHasherDefault<IdHasher>>;
 
-/// Objects that a writer which only counts remembers in each of [`SHARDS`];
-/// one that was forgotten counts again when it comes again.
+/// Number of ids that a counting writer remembers in each of its [`SHARDS`]. When a
+/// shard is full it is cleared, so an object may be counted again.
 const COUNTED: usize = (1 << 20) / SHARDS;
 
-/// What becomes of new objects.
+/// What a writer does with new objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
-    /// They are added.
+enum WriterMode {
+    /// It adds them to the store.
     Write,
-    /// They are counted, and nothing is written.
+    /// It counts them and writes nothing.
     Count,
 }
 
-/// Adds objects to a store. Dropped before it is finished, the pack that is
-/// being written goes; those already sealed stay, as objects that nothing refers
-/// to yet.
-pub struct Writer<'s> {
+/// Adds objects to a store. If a writer is dropped before it is finished, its open pack
+/// is discarded. Packs that are already sealed stay, as objects that nothing refers to
+/// yet.
+pub struct ObjectWriter<'s> {
     pub(super) store: &'s Store,
     level: i32,
-    lanes: Vec<Mutex<Lane>>,
-    metadata: Mutex<Metadata>,
+    lanes: Vec<Mutex<FrameBuilder>>,
+    metadata: Mutex<MetadataWriter>,
     encoders: Mutex<Vec<Encoder>>,
     pack: Mutex<Option<PackWriter>>,
     claimed: Vec<Mutex<IdSet>>,
     sealed: Mutex<Vec<PackId>>,
     counts: [AtomicU64; 4],
-    purpose: Purpose,
+    purpose: WriterMode,
 }
 
-impl std::fmt::Debug for Writer<'_> {
+impl std::fmt::Debug for ObjectWriter<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Writer({} lanes, {:?})", self.lanes.len(), self.added())
     }
 }
 
-struct Metadata {
-    lane: Lane,
-    frames: Vec<Encoded>,
+struct MetadataWriter {
+    lane: FrameBuilder,
+    frames: Vec<EncodedFrame>,
     bytes: usize,
     objects: usize,
 }
 
-impl Metadata {
-    /// Keeps a frame. Returns all of them once they are enough for a pack of
-    /// their own: neither memory nor what one pack may hold is without end.
-    fn keep(&mut self, frame: Encoded) -> Option<Vec<Encoded>> {
+impl MetadataWriter {
+    /// Keeps a frame in memory. Returns all kept frames once they fill a pack of their
+    /// own. This limits the memory for them, and the number of objects in one pack.
+    fn keep(&mut self, frame: EncodedFrame) -> Option<Vec<EncodedFrame>> {
         self.bytes += frame.stored.len();
         self.objects += frame.objects.len();
         self.frames.push(frame);
@@ -125,7 +124,7 @@ impl Metadata {
         full.then(|| self.take())
     }
 
-    fn take(&mut self) -> Vec<Encoded> {
+    fn take(&mut self) -> Vec<EncodedFrame> {
         (self.bytes, self.objects) = (0, 0);
         std::mem::take(&mut self.frames)
     }
@@ -136,44 +135,44 @@ const RAW_BYTES: usize = 1;
 const STORED_BYTES: usize = 2;
 const PACKS: usize = 3;
 
-impl<'s> Writer<'s> {
-    /// Starts adding to `store` with so many lanes, compressing at `level`.
+impl<'s> ObjectWriter<'s> {
+    /// Creates a writer for `store` with `lanes` lanes that compresses at `level`.
     ///
     /// # Errors
-    /// [`StoreError::Compress`] for want of memory.
+    /// [`StoreError::Compress`] when there is not enough memory.
     pub fn new(store: &'s Store, level: i32, lanes: usize) -> Result<Self, StoreError> {
-        // Empty folders get lost when a store is copied by other means.
+        // Empty folders may get lost when a store is copied by other tools.
         store.disk().create_folders(&store.layout().tmp)?;
         sweep::run(&store.layout().tmp);
-        Self::for_purpose(store, level, lanes, Purpose::Write)
+        Self::for_purpose(store, level, lanes, WriterMode::Write)
     }
 
-    /// Starts counting what would be added to `store`; nothing is written, and
-    /// [`Added::stored_bytes`] stays 0. Of more than a million new objects, some
-    /// may be counted twice.
+    /// Creates a writer that counts what would be added to `store` and writes nothing.
+    /// [`WriteStats::stored_bytes`] stays 0. If there are more than a million new objects,
+    /// some may be counted twice.
     ///
     /// # Errors
-    /// [`StoreError::Compress`] for want of memory.
+    /// [`StoreError::Compress`] when there is not enough memory.
     pub fn counting(store: &'s Store, level: i32) -> Result<Self, StoreError> {
-        Self::for_purpose(store, level, 1, Purpose::Count)
+        Self::for_purpose(store, level, 1, WriterMode::Count)
     }
 
-    /// Whether nothing is written.
+    /// Returns true if this writer only counts.
     pub(super) fn is_counting(&self) -> bool {
-        self.purpose == Purpose::Count
+        self.purpose == WriterMode::Count
     }
 
     fn for_purpose(
         store: &'s Store,
         level: i32,
         lanes: usize,
-        purpose: Purpose,
+        purpose: WriterMode,
     ) -> Result<Self, StoreError> {
-        let lane = |target| Lane::new(level, target).map_err(StoreError::Compress);
+        let lane = |target| FrameBuilder::new(level, target).map_err(StoreError::Compress);
         let lanes = (0..lanes.max(1))
             .map(|_| lane(limits::SMALL_FRAME_BYTES).map(Mutex::new))
             .collect::<Result<_, _>>()?;
-        let metadata = Metadata {
+        let metadata = MetadataWriter {
             lane: lane(limits::META_FRAME_BYTES)?,
             frames: Vec::new(),
             bytes: 0,
@@ -193,15 +192,15 @@ impl<'s> Writer<'s> {
         })
     }
 
-    /// The store it adds to.
+    /// Returns the store that this writer adds to.
     pub fn store(&self) -> &'s Store {
         self.store
     }
 
-    /// What was added so far.
-    pub fn added(&self) -> Added {
+    /// Returns what was added so far.
+    pub fn added(&self) -> WriteStats {
         let count = |which: usize| self.counts[which].load(Ordering::Relaxed);
-        Added {
+        WriteStats {
             objects: count(OBJECTS),
             raw_bytes: count(RAW_BYTES),
             stored_bytes: count(STORED_BYTES),
@@ -213,12 +212,13 @@ impl<'s> Writer<'s> {
         &self.claimed[usize::from(id.as_bytes()[31]) % SHARDS]
     }
 
-    /// Whether the object is about to be stored.
+    /// Returns true if this writer is about to store the object.
     pub(super) fn is_claimed(&self, id: &ObjectId) -> bool {
         lock(self.shard(id)).contains(id)
     }
 
-    /// Whether the object is stored here, whole and unshadowed, or about to be.
+    /// Returns true if the object is stored, in a whole pack and not shadowed, or about
+    /// to be.
     ///
     /// # Errors
     /// [`StoreError`] when the index cannot be read.
@@ -226,8 +226,9 @@ impl<'s> Writer<'s> {
         Ok(self.is_claimed(id) || self.store.is_stored(id)?)
     }
 
-    /// Whether the object is new and wanted; then it is the caller's to add.
-    pub(super) fn claim(&self, object: &Object) -> Result<bool, StoreError> {
+    /// Claims an object. Returns true if the object is new; the caller must then add
+    /// it. Returns false in a writer that only counts.
+    pub(super) fn claim(&self, object: &PackedObject) -> Result<bool, StoreError> {
         if self.store.is_stored(&object.id)? {
             return Ok(false);
         }
@@ -244,13 +245,14 @@ impl<'s> Writer<'s> {
         Ok(new && !self.is_counting())
     }
 
-    /// Adds a content of at most [`limits::SMALL_FRAME_BYTES`] through a lane,
-    /// if it is new. Returns whether it was.
+    /// Adds a content of at most [`limits::SMALL_FRAME_BYTES`] to a lane if it is new.
+    /// Returns true if it was.
     ///
     /// # Errors
-    /// [`StoreError`]; the writer is then of no further use.
+    /// [`StoreError`]; the writer cannot be used any more then.
     pub fn add_blob(&self, lane: usize, id: BlobId, bytes: &[u8]) -> Result<bool, StoreError> {
-        let object = Object { id: id.object(), kind: ObjectKind::Blob, bytes: bytes.len() as u32 };
+        let object =
+            PackedObject { id: id.object(), kind: ObjectKind::Blob, bytes: bytes.len() as u32 };
         if !self.claim(&object)? {
             return Ok(false);
         }
@@ -261,11 +263,11 @@ impl<'s> Writer<'s> {
         Ok(true)
     }
 
-    /// Hashes the chunks of `raw` that end at `cuts`, and adds those that are
-    /// new as one frame. Returns the ids in order, and how many were new.
+    /// Hashes the chunks of `raw` that end at `cuts`, and adds the new ones as one
+    /// frame. Returns the ids in order, and the number of new chunks.
     ///
     /// # Errors
-    /// [`StoreError`]; the writer is then of no further use.
+    /// [`StoreError`]; the writer cannot be used any more then.
     pub fn add_chunks(
         &self,
         raw: &[u8],
@@ -280,7 +282,7 @@ impl<'s> Writer<'s> {
             let id = BlobId::of(chunk);
             ids.push(id);
             let object =
-                Object { id: id.object(), kind: ObjectKind::Blob, bytes: chunk.len() as u32 };
+                PackedObject { id: id.object(), kind: ObjectKind::Blob, bytes: chunk.len() as u32 };
             if self.claim(&object)? {
                 objects.push(object);
                 fresh.push(start..end);
@@ -288,6 +290,7 @@ impl<'s> Writer<'s> {
             start = end;
         }
         let new = objects.len();
+        // If all chunks are new, the input is the frame and need not be copied.
         match fresh.as_slice() {
             [] => {}
             _ if new == cuts.len() => self.encode_and_append(&raw[..start], objects)?,
@@ -300,14 +303,14 @@ impl<'s> Writer<'s> {
         Ok((ids, new))
     }
 
-    fn encode_and_append(&self, raw: &[u8], objects: Vec<Object>) -> Result<(), StoreError> {
+    fn encode_and_append(&self, raw: &[u8], objects: Vec<PackedObject>) -> Result<(), StoreError> {
         let encoder = lock(&self.encoders).pop();
         let mut encoder = match encoder {
             Some(encoder) => encoder,
             None => Encoder::new(self.level).map_err(StoreError::Compress)?,
         };
         let (codec, stored) = encoder.encode(raw).map_err(StoreError::Compress)?;
-        self.append_parts(Class::Data, codec, stored, raw.len() as u32, &objects)?;
+        self.append_parts(ObjectClass::Data, codec, stored, raw.len() as u32, &objects)?;
         lock(&self.encoders).push(encoder);
         Ok(())
     }
@@ -315,7 +318,7 @@ impl<'s> Writer<'s> {
     /// Adds an encoded tree, if it is new.
     ///
     /// # Errors
-    /// [`StoreError`]; the writer is then of no further use.
+    /// [`StoreError`]; the writer cannot be used any more then.
     pub fn add_tree(&self, id: TreeId, bytes: &[u8]) -> Result<(), StoreError> {
         self.add_metadata(ObjectKind::Tree, id.object(), bytes)
     }
@@ -323,7 +326,7 @@ impl<'s> Writer<'s> {
     /// Adds an encoded commit, if it is new.
     ///
     /// # Errors
-    /// [`StoreError`]; the writer is then of no further use.
+    /// [`StoreError`]; the writer cannot be used any more then.
     pub fn add_commit(&self, id: CommitId, bytes: &[u8]) -> Result<(), StoreError> {
         self.add_metadata(ObjectKind::Commit, id.object(), bytes)
     }
@@ -331,7 +334,7 @@ impl<'s> Writer<'s> {
     /// Adds the chunk list of a content, if it is new.
     ///
     /// # Errors
-    /// [`StoreError`]; the writer is then of no further use.
+    /// [`StoreError`]; the writer cannot be used any more then.
     pub fn add_chunk_list(&self, id: BlobId, bytes: &[u8]) -> Result<(), StoreError> {
         self.add_metadata(ObjectKind::ChunkList, id.object(), bytes)
     }
@@ -339,7 +342,7 @@ impl<'s> Writer<'s> {
     /// Adds a part of a long chunk list, if it is new.
     ///
     /// # Errors
-    /// [`StoreError`]; the writer is then of no further use.
+    /// [`StoreError`]; the writer cannot be used any more then.
     pub fn add_chunk_list_part(&self, bytes: &[u8]) -> Result<BlobId, StoreError> {
         let id = BlobId::of(bytes);
         self.add_metadata(ObjectKind::Blob, id.object(), bytes)?;
@@ -353,14 +356,14 @@ impl<'s> Writer<'s> {
         id: ObjectId,
         bytes: &[u8],
     ) -> Result<(), StoreError> {
-        let object = Object { id, kind, bytes: bytes.len() as u32 };
+        let object = PackedObject { id, kind, bytes: bytes.len() as u32 };
         if !self.claim(&object)? {
             return Ok(());
         }
         self.push_metadata(object, bytes)
     }
 
-    fn push_metadata(&self, object: Object, bytes: &[u8]) -> Result<(), StoreError> {
+    fn push_metadata(&self, object: PackedObject, bytes: &[u8]) -> Result<(), StoreError> {
         let mut metadata = lock(&self.metadata);
         let frame = metadata.lane.push(object, bytes).map_err(StoreError::Compress)?;
         let full = frame.and_then(|frame| metadata.keep(frame));
@@ -368,53 +371,53 @@ impl<'s> Writer<'s> {
         full.map_or(Ok(()), |frames| self.seal_metadata(&frames))
     }
 
-    fn seal_metadata(&self, frames: &[Encoded]) -> Result<(), StoreError> {
+    fn seal_metadata(&self, frames: &[EncodedFrame]) -> Result<(), StoreError> {
         let pack = PackWriter::create(self.store.disk(), &self.store.layout().tmp)?;
         self.seal(pack, frames)
     }
 
-    /// Adds a frame as another pack has it. All its objects must be claimed.
-    pub(super) fn append(&self, frame: &Encoded) -> Result<(), StoreError> {
-        let Encoded { codec, stored, raw_bytes, objects } = frame;
-        self.append_parts(Class::Data, *codec, stored, *raw_bytes, objects)
+    /// Adds a compressed data frame unchanged. All its objects must be claimed.
+    pub(super) fn append(&self, frame: &EncodedFrame) -> Result<(), StoreError> {
+        let EncodedFrame { codec, stored, raw_bytes, objects } = frame;
+        self.append_parts(ObjectClass::Data, *codec, stored, *raw_bytes, objects)
     }
 
-    /// Adds an encoded metadata frame as another pack has it.
-    pub(super) fn append_metadata(&self, frame: Encoded) -> Result<(), StoreError> {
+    /// Adds a compressed metadata frame unchanged. All its objects must be claimed.
+    pub(super) fn append_metadata(&self, frame: EncodedFrame) -> Result<(), StoreError> {
         let full = lock(&self.metadata).keep(frame);
         full.map_or(Ok(()), |frames| self.seal_metadata(&frames))
     }
 
-    /// Claims objects that are copied from packs about to go, where the store
-    /// having them is no reason to leave them out.
-    pub fn claim_anew(&self, object: &Object) -> bool {
+    /// Claims an object that is copied out of a pack about to be removed, although the
+    /// store has it. Returns false if it was claimed before.
+    pub fn claim_anew(&self, object: &PackedObject) -> bool {
         lock(self.shard(&object.id)).insert(object.id)
     }
 
-    /// Adds a claimed object to a lane or to the metadata, wherever it belongs.
+    /// Adds a claimed object to a lane or to the metadata, according to `class`.
     pub(super) fn add_claimed(
         &self,
-        class: Class,
-        object: Object,
+        class: ObjectClass,
+        object: PackedObject,
         bytes: &[u8],
     ) -> Result<(), StoreError> {
         match class {
-            Class::Data => {
+            ObjectClass::Data => {
                 let frame =
                     lock(&self.lanes[0]).push(object, bytes).map_err(StoreError::Compress)?;
                 frame.map_or(Ok(()), |frame| self.append(&frame))
             }
-            Class::Metadata => self.push_metadata(object, bytes),
+            ObjectClass::Metadata => self.push_metadata(object, bytes),
         }
     }
 
     fn append_parts(
         &self,
-        class: Class,
+        class: ObjectClass,
         codec: crate::format::pack::Codec,
         stored: &[u8],
         raw_bytes: u32,
-        objects: &[Object],
+        objects: &[PackedObject],
     ) -> Result<(), StoreError> {
         let mut slot = lock(&self.pack);
         let pack = match &mut *slot {
@@ -424,7 +427,8 @@ impl<'s> Writer<'s> {
         let shared = pack.shared();
         let offset = pack.reserve(class, codec, stored, raw_bytes, objects);
         let full = pack.is_full();
-        // Entered before the lock goes, so that nobody seals without us.
+        // The file's lock is taken before the lock on the pack is released, so that no
+        // other thread can seal the pack before this frame is written.
         let file = shared.enter();
         let full = if full { slot.take() } else { None };
         drop(slot);
@@ -433,11 +437,13 @@ impl<'s> Writer<'s> {
         full.map_or(Ok(()), |pack| self.seal(pack, &[]))
     }
 
-    fn seal(&self, pack: PackWriter, metadata: &[Encoded]) -> Result<(), StoreError> {
+    fn seal(&self, pack: PackWriter, metadata: &[EncodedFrame]) -> Result<(), StoreError> {
         let layout = self.store.layout();
         let sealed = pack.seal(self.store.disk(), &layout.objects, metadata)?;
         let bytes = sealed.file_bytes;
-        self.store.add_sealed(&sealed, Home::Whole);
+        self.store.add_sealed(&sealed, Completeness::Whole);
+        // Claims are dropped after the index has the objects: `contains` checks the
+        // claims first, so it finds an object in one of the two.
         for object in &sealed.objects {
             lock(self.shard(&object.id)).remove(&object.id);
         }
@@ -450,17 +456,17 @@ impl<'s> Writer<'s> {
     /// Writes what is pending, makes everything durable and tidies the index.
     ///
     /// # Errors
-    /// [`StoreError`]; then nothing that was added may be referred to.
-    pub fn finish(self) -> Result<Added, StoreError> {
+    /// [`StoreError`]; nothing may refer to the added objects then.
+    pub fn finish(self) -> Result<WriteStats, StoreError> {
         self.finish_with_packs().map(|(added, _)| added)
     }
 
-    /// [`Writer::finish`], with the packs that were made.
-    pub(super) fn finish_with_packs(self) -> Result<(Added, Vec<PackId>), StoreError> {
+    /// Does the same as [`ObjectWriter::finish`], and also returns the new packs.
+    pub(super) fn finish_with_packs(self) -> Result<(WriteStats, Vec<PackId>), StoreError> {
         self.flush()?;
-        // Also when nothing was added: what is referred to may have been
-        // named by another process that has not synced the folder yet.
-        self.store.settle()?;
+        // Do this even if nothing was added: the snapshot may refer to objects of a
+        // pack that another process has renamed into the folder, but not synced yet.
+        self.store.make_names_durable()?;
         let packs = std::mem::take(&mut *lock(&self.sealed));
         Ok((self.added(), packs))
     }
@@ -476,6 +482,8 @@ impl<'s> Writer<'s> {
         let frames = metadata.take();
         drop(metadata);
         let objects = frames.iter().map(|frame| frame.objects.len()).sum::<usize>();
+        // The metadata goes into the open pack, unless that would have too many
+        // objects.
         let pack = lock(&self.pack).take();
         match pack {
             Some(pack) if pack.object_count() + objects <= limits::PACK_OBJECTS => {

@@ -1,5 +1,5 @@
-//! What runs a job: starts requests while there is room, puts pieces together
-//! and hands them on.
+//! The task that runs a job: it starts requests within the limits, assembles pieces and
+//! sends them to the caller.
 
 use std::{
     ops::Range,
@@ -14,77 +14,83 @@ use tokio::{
 };
 
 use super::{
-    Link, Options, Piece, ReadError, Submission,
-    blocks::Source,
-    job::Meter,
-    plan::{Plan, length},
+    JobOptions, LinkEstimate, RangeResult, ReadError, Submission,
+    job::JobCounters,
+    plan::{RequestPlan, length},
+    random_access::RequestTarget,
 };
 
-/// What whoever takes the pieces tells the driver.
+/// A message from the [`RangeJob`](super::RangeJob) to its driver.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Message {
-    /// The piece was taken: its bytes are no longer the job's.
+pub(super) enum JobMessage {
+    /// The caller took the piece at this position, so its bytes no longer count.
     Taken(usize),
-    /// Nothing is there, and somebody waits: for this piece, or for any.
+    /// The caller waits for the piece at this position, or for any piece, and it is not ready.
     Waiting(Option<usize>),
 }
 
-/// How far a request is.
+/// The state of a request.
 #[derive(Debug, Default)]
-struct Progress {
+struct RequestProgress {
     started: bool,
     arrived: bool,
-    /// Bytes that pieces which are not put together yet will need.
+    /// The response, while a piece still has to copy its part.
     bytes: Option<Bytes>,
-    /// Pieces that its bytes were not put into yet.
+    /// Number of pieces that have not copied their part of the response.
     unread: usize,
-    /// Pieces that were not taken yet.
+    /// Number of pieces that the caller has not taken.
     untaken: usize,
 }
 
-/// How far a piece is.
+/// The state of a piece.
 #[derive(Debug)]
-struct Assembly {
-    /// The first of its requests that was not put into it yet.
+struct PieceAssembly {
+    /// The first request whose bytes have not been copied into the piece.
     next: usize,
     buffer: BytesMut,
     done: bool,
 }
 
 #[derive(Debug)]
-pub(super) struct Driver {
-    plan: Arc<Plan>,
-    source: Source,
-    link: Arc<Link>,
-    options: Options,
-    pieces: UnboundedSender<Piece>,
-    meter: Arc<Meter>,
+pub(super) struct JobDriver {
+    plan: Arc<RequestPlan>,
+    source: RequestTarget,
+    link: Arc<LinkEstimate>,
+    options: JobOptions,
+    pieces: UnboundedSender<RangeResult>,
+    meter: Arc<JobCounters>,
     tasks: JoinSet<(usize, Result<Bytes, ReadError>)>,
-    requests: Vec<Progress>,
-    assemblies: Vec<Assembly>,
-    /// How many in the plan's order were started or given up.
+    requests: Vec<RequestProgress>,
+    assemblies: Vec<PieceAssembly>,
+    /// Number of requests, in the order of the plan, that were started or skipped.
     started: usize,
-    /// The first piece that was not handed on.
+    /// Position of the first piece that was not sent to the caller.
     head: usize,
-    /// Pieces that were not handed on.
+    /// Number of pieces that were not sent to the caller.
     left: usize,
-    /// Pieces that were handed on and not taken.
+    /// Number of pieces that were sent to the caller but not taken.
     untaken: usize,
+    /// Bytes that count against the budget: requests in flight, and responses with pieces
+    /// that were not taken.
     held_bytes: u64,
+    /// What the caller waits for, as in [`JobMessage::Waiting`].
     waiting: Option<Option<usize>>,
 }
 
-impl Driver {
+impl JobDriver {
     pub(super) fn new(
-        plan: Arc<Plan>,
-        (source, link): (Source, Arc<Link>),
-        options: Options,
-        (pieces, meter): (UnboundedSender<Piece>, Arc<Meter>),
+        plan: Arc<RequestPlan>,
+        (source, link): (RequestTarget, Arc<LinkEstimate>),
+        options: JobOptions,
+        (pieces, meter): (UnboundedSender<RangeResult>, Arc<JobCounters>),
     ) -> Self {
-        let progress =
-            |pieces: usize| Progress { unread: pieces, untaken: pieces, ..Progress::default() };
+        let progress = |pieces: usize| RequestProgress {
+            unread: pieces,
+            untaken: pieces,
+            ..RequestProgress::default()
+        };
         let requests = plan.requests.iter().map(|request| progress(request.pieces.len())).collect();
-        let assembly = |parts: &Range<u32>| Assembly {
+        let assembly = |parts: &Range<u32>| PieceAssembly {
             next: parts.start as usize,
             buffer: BytesMut::new(),
             done: false,
@@ -110,7 +116,7 @@ impl Driver {
         }
     }
 
-    /// Hands on what is empty and starts the first requests.
+    /// Sends the empty pieces and starts the first requests.
     pub(super) fn begin(&mut self) {
         for position in 0..self.plan.wanted.len() {
             if self.plan.wanted[position].range.is_empty() {
@@ -120,21 +126,22 @@ impl Driver {
         self.start_what_fits();
     }
 
-    /// Runs until all pieces were handed on.
-    pub(super) async fn run(mut self, mut messages: UnboundedReceiver<Message>) {
+    /// Runs until every piece was sent to the caller.
+    pub(super) async fn run(mut self, mut messages: UnboundedReceiver<JobMessage>) {
         while self.left > 0 {
             tokio::select! {
-                // What has come makes room, and says what is to be waited for.
+                // Messages come first: a taken piece frees budget, and a wait decides what
+                // may start.
                 biased;
                 message = messages.recv() => match message {
-                    Some(Message::Taken(position)) => self.release(position),
-                    Some(Message::Waiting(what)) => self.wait_for(what),
+                    Some(JobMessage::Taken(position)) => self.release(position),
+                    Some(JobMessage::Waiting(what)) => self.wait_for(what),
                     None => return,
                 },
                 Some(ended) = self.tasks.join_next() => match ended {
                     Ok((request, Ok(bytes))) => self.arrive(request, &bytes),
                     Ok((request, Err(error))) => self.fail(request, &error),
-                    // The reader below panicked; the job ends with that.
+                    // The task of a request panicked, so the job ends.
                     Err(_) => return,
                 },
             }
@@ -142,7 +149,7 @@ impl Driver {
         }
     }
 
-    /// Somebody waits, unless what is waited for was handed on meanwhile.
+    /// Notes that the caller waits, unless the piece was sent in the meantime.
     fn wait_for(&mut self, what: Option<usize>) {
         let is_there = match what {
             Some(position) => self.assemblies[position].done,
@@ -157,7 +164,7 @@ impl Driver {
         while let Some(request) = self.plan.order.get(self.started).map(|at| *at as usize) {
             let wanted = &self.plan.requests[request];
             if wanted.pieces.iter().all(|piece| self.assemblies[*piece as usize].done) {
-                // All of them have failed by another request.
+                // Every piece of this request has already failed in another request.
                 self.started += 1;
                 continue;
             }
@@ -189,8 +196,9 @@ impl Driver {
         }
         let budget = self.options.budget_bytes.max(self.plan.bytes_of(self.head));
         let fits = self.held_bytes.saturating_add(bytes) <= budget;
-        // Nothing will be given back: what is held are parts of pieces, or
-        // pieces that come after the one that is waited for.
+        // No budget will be released: the held bytes belong to incomplete pieces, or to
+        // pieces after the one that the caller waits for. Without this exception the job
+        // would deadlock.
         let stuck = self.untaken == 0 || self.waiting == Some(Some(self.head));
         fits || (idle && stuck)
     }
@@ -216,7 +224,7 @@ impl Driver {
         self.settle(request);
     }
 
-    /// Puts what has come into a piece, and hands it on when that is all.
+    /// Copies the responses that have arrived into a piece, and sends it once complete.
     fn assemble(&mut self, position: usize) {
         let plan = Arc::clone(&self.plan);
         let (wanted, parts) = (&plan.wanted[position].range, &plan.parts[position]);
@@ -247,7 +255,7 @@ impl Driver {
         }
     }
 
-    /// Hands on an error in place of a piece.
+    /// Sends an error in place of a piece.
     fn give_up(&mut self, position: usize, error: &ReadError) {
         let assembly = &mut self.assemblies[position];
         if assembly.done {
@@ -262,7 +270,8 @@ impl Driver {
         self.hand_on(position, Err(error.clone()));
     }
 
-    /// A piece needs the bytes of the request no more.
+    /// Notes that one more piece is done with the response, and frees the response after
+    /// the last one.
     fn read_by_one(&mut self, request: usize) {
         let progress = &mut self.requests[request];
         progress.unread -= 1;
@@ -279,8 +288,8 @@ impl Driver {
         while self.assemblies.get(self.head).is_some_and(|assembly| assembly.done) {
             self.head += 1;
         }
-        // Whoever no longer takes pieces has dropped the job.
-        let _ = self.pieces.send(Piece { position, bytes });
+        // Sending fails only if the caller has dropped the job.
+        let _ = self.pieces.send(RangeResult { position, bytes });
     }
 
     fn release(&mut self, position: usize) {
@@ -291,7 +300,7 @@ impl Driver {
         }
     }
 
-    /// Gives the budget back what a request had, once nothing of it is left.
+    /// Releases the budget of a request once the caller took all of its pieces.
     fn settle(&mut self, request: usize) {
         let progress = &mut self.requests[request];
         if progress.started && progress.arrived && progress.untaken == 0 {

@@ -1,11 +1,11 @@
-//! Why bytes could not be read.
+//! The error of a range read.
 
 use std::{error::Error, io, ops::Range, sync::Arc};
 
-use crate::service::{ServiceError, What};
+use crate::service::{FailureReason, ServiceError};
 
-/// Why bytes could not be read. One failed request may concern many readers,
-/// so it can be cloned.
+/// Why bytes could not be read. It implements `Clone`, because one failed request may
+/// concern many readers.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -13,32 +13,32 @@ pub enum ReadError {
     #[error(transparent)]
     Service(Arc<ServiceError>),
 
-    /// What came is not as long as what was asked for.
-    #[error("cannot read bytes {}..{} of {key}: {actual_bytes} came", range.start, range.end)]
+    /// The response does not have the length of the requested range.
+    #[error("cannot read bytes {}..{} of {key}: received {actual_bytes} B", range.start, range.end)]
     Length {
-        /// Of which object; empty for a content.
+        /// Key of the object; empty for a content.
         key: Arc<str>,
-        /// What was asked for.
+        /// The requested range.
         range: Range<u64>,
-        /// How much came.
+        /// Length of the response in bytes.
         actual_bytes: u64,
     },
 
-    /// The content ends before the range does.
-    #[error("cannot read bytes {}..{} of a content of {content_bytes}", range.start, range.end)]
+    /// The range ends after the content.
+    #[error("cannot read bytes {}..{} of a content of {content_bytes} B", range.start, range.end)]
     Outside {
-        /// What was asked for.
+        /// The requested range.
         range: Range<u64>,
         /// Length of the content.
         content_bytes: u64,
     },
 
-    /// The content could not be made of what came; its own error says why.
+    /// The bytes could not be decoded into the content; the source says why.
     #[error("cannot read the content")]
     Content(#[source] Arc<dyn Error + Send + Sync>),
 
-    /// The runtime ended, or a reader below panicked.
-    #[error("reading was stopped")]
+    /// The runtime ended, or a task that reads panicked.
+    #[error("reading was cancelled")]
     Stopped,
 }
 
@@ -51,19 +51,21 @@ impl From<ServiceError> for ReadError {
 impl From<ReadError> for io::Error {
     fn from(error: ReadError) -> Self {
         let kind = match &error {
-            ReadError::Service(service) => match service.what {
-                What::NotFound => io::ErrorKind::NotFound,
-                What::Denied | What::Unauthenticated => io::ErrorKind::PermissionDenied,
-                What::Short => io::ErrorKind::UnexpectedEof,
-                What::Busy | What::Temporary => io::ErrorKind::TimedOut,
-                What::Unreachable => io::ErrorKind::NotConnected,
-                What::Unsupported => io::ErrorKind::Unsupported,
+            ReadError::Service(service) => match service.reason {
+                FailureReason::NotFound => io::ErrorKind::NotFound,
+                FailureReason::Denied | FailureReason::Unauthenticated => {
+                    io::ErrorKind::PermissionDenied
+                }
+                FailureReason::Short => io::ErrorKind::UnexpectedEof,
+                FailureReason::Busy | FailureReason::Temporary => io::ErrorKind::TimedOut,
+                FailureReason::Unreachable => io::ErrorKind::NotConnected,
+                FailureReason::Unsupported => io::ErrorKind::Unsupported,
                 _ => io::ErrorKind::Other,
             },
             ReadError::Length { .. } => io::ErrorKind::UnexpectedEof,
             ReadError::Outside { .. } => io::ErrorKind::InvalidInput,
             ReadError::Content(_) => io::ErrorKind::InvalidData,
-            // Not `Interrupted`, which whoever reads would try again.
+            // Not `Interrupted`, because callers of `read` retry that.
             ReadError::Stopped => io::ErrorKind::BrokenPipe,
         };
         Self::new(kind, error)

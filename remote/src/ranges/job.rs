@@ -1,4 +1,4 @@
-//! A job: ranges in, pieces out, requests under way from the start.
+//! A job: takes ranges, sends requests at once and returns the pieces as they arrive.
 
 use std::{
     collections::BTreeMap,
@@ -16,10 +16,10 @@ use tokio::{
 };
 
 use super::{
-    Blocks, Fetch, Link, ReadError, Wanted,
-    blocks::Source,
-    driver::{Driver, Message},
-    plan::{Plan, Rules},
+    FetchRange, LinkEstimate, NeededRange, RandomAccess, ReadError,
+    driver::{JobDriver, JobMessage},
+    plan::{PlanLimits, RequestPlan},
+    random_access::RequestTarget,
 };
 
 /// When requests are sent.
@@ -28,30 +28,31 @@ pub enum Submission {
     /// As soon as there is room for them.
     #[default]
     Eager,
-    /// One by one, when somebody waits for them. Slow: it is there so that a
-    /// benchmark can show how slow.
+    /// One by one, each when the caller waits for it. Slow: it exists so that a benchmark
+    /// can show the difference.
     Lazy,
 }
 
-/// What a job keeps to.
+/// Limits of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Requests at once.
+pub struct JobOptions {
+    /// Most requests in flight.
     pub requests: usize,
-    /// Bytes of requests that are under way, or have come and hold pieces that
-    /// were not taken. A piece that needs more than this may have it. Beyond
-    /// that one request at a time is sent, when nothing else is under way and
-    /// nothing that is held can be taken before it has come.
+    /// Most bytes of requests in flight, and of responses with pieces that the caller has
+    /// not taken. The limit is raised to fit the next piece in order of need.
+    ///
+    /// One request may exceed it if no other request is in flight and the caller cannot
+    /// take any held piece before that request has arrived. Otherwise the job would deadlock.
     pub budget_bytes: u64,
-    /// Longest request. Longer ranges are read by several.
+    /// Longest request. A longer range is split.
     pub request_bytes: u64,
     /// When requests are sent.
     pub submission: Submission,
 }
 
-impl Default for Options {
-    /// 500 ranges that are far from each other in three round trips, within
-    /// 64 MiB, and enough requests of 8 MiB for a fast network.
+impl Default for JobOptions {
+    /// 192 requests read 500 scattered ranges in three round trips. 64 MiB allow enough
+    /// concurrent requests of 8 MiB for a fast network.
     fn default() -> Self {
         Self {
             requests: 192,
@@ -62,88 +63,91 @@ impl Default for Options {
     }
 }
 
-/// Starts jobs on one service.
+/// Starts jobs on one service or one content.
 #[derive(Clone, Debug)]
-pub struct Planner {
-    source: Source,
-    link: Arc<Link>,
-    options: Options,
+pub struct RangePlanner {
+    source: RequestTarget,
+    link: Arc<LinkEstimate>,
+    options: JobOptions,
 }
 
-/// A range that was needed.
+/// The result for one requested range.
 #[derive(Clone, Debug)]
-pub struct Piece {
-    /// Its position in the list of them.
+pub struct RangeResult {
+    /// Position of the range in the list given to [`RangePlanner::start`].
     pub position: usize,
-    /// Its bytes. They may be a slice of a longer request, which stays in
-    /// memory as long as any slice of it does.
+    /// The bytes of the range. They may be a slice of a longer response, which stays in
+    /// memory as long as any of its slices.
     pub bytes: Result<Bytes, ReadError>,
 }
 
-/// What a job has done.
+/// Counters of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct JobCounts {
     /// Requests that were sent.
     pub requests: u64,
-    /// Requests that the whole job takes.
+    /// Requests in the plan of the whole job.
     pub planned_requests: u64,
-    /// Bytes that have come.
+    /// Bytes received.
     pub fetched_bytes: u64,
-    /// Distinct bytes that are needed.
+    /// Bytes of the union of the requested ranges.
     pub needed_bytes: u64,
 }
 
-/// What the driver counts.
+/// Counters that the driver updates.
 #[derive(Debug, Default)]
-pub(super) struct Meter {
+pub(super) struct JobCounters {
     pub requests: AtomicU64,
     pub fetched_bytes: AtomicU64,
 }
 
-/// Ranges that are being read. Dropping it stops what is under way.
+/// Ranges that are being read. Dropping a job cancels its requests.
 #[derive(Debug)]
-pub struct Job {
-    plan: Arc<Plan>,
-    meter: Arc<Meter>,
-    pieces: UnboundedReceiver<Piece>,
-    messages: UnboundedSender<Message>,
+pub struct RangeJob {
+    plan: Arc<RequestPlan>,
+    meter: Arc<JobCounters>,
+    pieces: UnboundedReceiver<RangeResult>,
+    messages: UnboundedSender<JobMessage>,
     driver: AbortHandle,
-    /// Came before their turn.
-    early: BTreeMap<usize, Piece>,
+    /// Pieces that arrived before their turn in [`RangeJob::next_in_order`].
+    early: BTreeMap<usize, RangeResult>,
     taken: Vec<bool>,
-    /// All before this were taken.
+    /// Every piece before this position was taken.
     head: usize,
     left: usize,
 }
 
-impl Planner {
-    /// A planner of requests to `fetch`, whose measurements go to `link`.
-    pub fn new(fetch: Arc<dyn Fetch>, link: Arc<Link>, options: Options) -> Self {
-        Self { source: Source::Objects(fetch), link, options }
+impl RangePlanner {
+    /// Creates a planner of requests to `fetch`, whose measurements go to `link`.
+    pub fn new(fetch: Arc<dyn FetchRange>, link: Arc<LinkEstimate>, options: JobOptions) -> Self {
+        Self { source: RequestTarget::Objects(fetch), link, options }
     }
 
-    /// A planner of requests to one content; the keys of ranges say nothing.
-    pub fn of_content(blocks: Arc<dyn Blocks>, link: Arc<Link>, options: Options) -> Self {
-        Self { source: Source::Content(blocks), link, options }
+    /// Creates a planner of requests to one content; the keys of ranges are ignored.
+    pub fn for_content(
+        blocks: Arc<dyn RandomAccess>,
+        link: Arc<LinkEstimate>,
+        options: JobOptions,
+    ) -> Self {
+        Self { source: RequestTarget::Content(blocks), link, options }
     }
 
-    /// Starts to read `wanted`, which stand in order of need. Ranges may
-    /// overlap, be the same, be empty. The first requests are under way when
-    /// this returns.
+    /// Starts to read the ranges `wanted`, given in order of need. Ranges may overlap,
+    /// repeat or be empty. The first requests are sent when this returns.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub fn start(&self, wanted: Vec<Wanted>) -> Job {
-        let rules = Rules {
+    pub fn start(&self, wanted: Vec<NeededRange>) -> RangeJob {
+        let rules = PlanLimits {
             gap_bytes: self.link.gap_bytes(),
             request_bytes: self.options.request_bytes,
             window_bytes: self.options.budget_bytes / 2,
         };
-        let plan = Arc::new(Plan::new(wanted, &rules));
-        let meter = Arc::new(Meter::default());
+        let plan = Arc::new(RequestPlan::new(wanted, &rules));
+        let meter = Arc::new(JobCounters::default());
         let (send_piece, pieces) = unbounded_channel();
         let (messages, receive_message) = unbounded_channel();
-        let mut driver = Driver::new(
+        let mut driver = JobDriver::new(
             Arc::clone(&plan),
             (self.source.clone(), Arc::clone(&self.link)),
             self.options.clone(),
@@ -152,7 +156,7 @@ impl Planner {
         driver.begin();
         let driver = tokio::spawn(driver.run(receive_message)).abort_handle();
         let left = plan.wanted.len();
-        Job {
+        RangeJob {
             plan,
             meter,
             pieces,
@@ -166,23 +170,23 @@ impl Planner {
     }
 }
 
-impl Job {
-    /// The next piece that is there, in whatever order they come; `None` when
-    /// all were taken. Nothing is lost when the future is dropped.
-    pub async fn next(&mut self) -> Option<Piece> {
+impl RangeJob {
+    /// Returns the next piece to arrive, in any order, or `None` when all were taken.
+    /// Cancel-safe: dropping the future loses no piece.
+    pub async fn next(&mut self) -> Option<RangeResult> {
         if self.left == 0 {
             return None;
         }
         let piece = match self.early.pop_first() {
             Some((_, piece)) => piece,
-            None => self.receive(Message::Waiting(None)).await,
+            None => self.receive(JobMessage::Waiting(None)).await,
         };
         Some(self.take(piece))
     }
 
-    /// The next piece in order of need; `None` when all were taken. Nothing is
-    /// lost when the future is dropped.
-    pub async fn next_in_order(&mut self) -> Option<Piece> {
+    /// Returns the next piece in order of need, or `None` when all were taken. Cancel-safe:
+    /// dropping the future loses no piece.
+    pub async fn next_in_order(&mut self) -> Option<RangeResult> {
         if self.left == 0 {
             return None;
         }
@@ -190,25 +194,25 @@ impl Job {
             if let Some(piece) = self.early.remove(&self.head) {
                 return Some(self.take(piece));
             }
-            let piece = self.receive(Message::Waiting(Some(self.head))).await;
+            let piece = self.receive(JobMessage::Waiting(Some(self.head))).await;
             self.early.insert(piece.position, piece);
         }
     }
 
-    /// The pieces as they come.
-    pub fn arriving(self) -> impl Stream<Item = Piece> + Send {
+    /// Returns a stream of the pieces in order of arrival.
+    pub fn as_they_arrive(self) -> impl Stream<Item = RangeResult> + Send {
         stream::unfold(self, |mut job| async move { Some((job.next().await?, job)) })
     }
 
-    /// The pieces in order of need.
-    pub fn in_order(self) -> impl Stream<Item = Piece> + Send {
+    /// Returns a stream of the pieces in order of need.
+    pub fn in_order(self) -> impl Stream<Item = RangeResult> + Send {
         stream::unfold(self, |mut job| async move { Some((job.next_in_order().await?, job)) })
     }
 
-    /// All of them, at their positions.
+    /// Returns the bytes of all ranges, by position.
     ///
     /// # Errors
-    /// The first [`ReadError`]; the rest is stopped then.
+    /// The first [`ReadError`]; the remaining requests are then cancelled.
     pub async fn all(mut self) -> Result<Vec<Bytes>, ReadError> {
         let mut all = vec![Bytes::new(); self.plan.wanted.len()];
         while let Some(piece) = self.next().await {
@@ -217,9 +221,9 @@ impl Job {
         Ok(all)
     }
 
-    /// What was done so far.
-    pub fn counts(&self) -> Counts {
-        Counts {
+    /// Returns the counters so far.
+    pub fn counts(&self) -> JobCounts {
+        JobCounts {
             requests: self.meter.requests.load(Ordering::Relaxed),
             planned_requests: self.plan.requests.len() as u64,
             fetched_bytes: self.meter.fetched_bytes.load(Ordering::Relaxed),
@@ -227,34 +231,34 @@ impl Job {
         }
     }
 
-    /// A piece from the driver, which is told when there is none yet.
-    async fn receive(&mut self, waiting: Message) -> Piece {
+    /// Receives a piece from the driver, and tells the driver if the caller has to wait.
+    async fn receive(&mut self, waiting: JobMessage) -> RangeResult {
         match self.pieces.try_recv() {
             Ok(piece) => return piece,
             Err(TryRecvError::Empty) => {
-                // Of no interest to a driver that has done its work.
+                // Sending fails only if the driver has finished.
                 let _ = self.messages.send(waiting);
             }
             Err(TryRecvError::Disconnected) => {}
         }
         match self.pieces.recv().await {
             Some(piece) => piece,
-            None => Piece { position: self.head, bytes: Err(ReadError::Stopped) },
+            None => RangeResult { position: self.head, bytes: Err(ReadError::Stopped) },
         }
     }
 
-    fn take(&mut self, piece: Piece) -> Piece {
+    fn take(&mut self, piece: RangeResult) -> RangeResult {
         self.taken[piece.position] = true;
         self.left -= 1;
         while self.taken.get(self.head).is_some_and(|taken| *taken) {
             self.head += 1;
         }
-        let _ = self.messages.send(Message::Taken(piece.position));
+        let _ = self.messages.send(JobMessage::Taken(piece.position));
         piece
     }
 }
 
-impl Drop for Job {
+impl Drop for RangeJob {
     fn drop(&mut self) {
         self.driver.abort();
     }

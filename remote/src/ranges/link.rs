@@ -1,62 +1,63 @@
-//! What the way to a service is like: how long a request takes, how fast bytes
-//! come, and so over which gap it is better to read on.
+//! Measured latency and bandwidth of the connection to a service. They give the largest gap
+//! between two ranges for which one request is faster than two.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-/// A request no longer than this takes as long as a round trip does.
+/// A request up to this length measures the latency only.
 const SHORT_BYTES: u64 = 64 << 10;
 
-/// How much a measurement counts that is better than the average.
+/// Weight in the average of a measurement that is better than the average.
 const BETTER: f64 = 0.4;
 
-/// How much one counts that is worse: it may have waited for its turn, or
-/// been tried twice.
+/// Weight of a measurement that is worse. It is lower, because the request may have waited
+/// for a permit or been retried.
 const WORSE: f64 = 0.1;
 
+// The range that a measured average is clamped to.
 const LATENCY_SECS: (f64, f64) = (0.000_1, 10.0);
 const BYTES_PER_SEC: (f64, f64) = (64.0 * 1024.0, 4.0 * 1024.0 * 1024.0 * 1024.0);
 
-/// Gaps up to this are always read over: a request costs about as much.
+/// Gaps up to this length are always read: an extra request costs about as much.
 pub(super) const LEAST_GAP_BYTES: u64 = 16 << 10;
 
-/// Gaps beyond this are never read over: requests run side by side, so that
-/// one more costs less than its latency.
+/// Longer gaps are never read. Requests run concurrently, so one more costs less than its
+/// latency.
 pub(super) const LARGEST_GAP_BYTES: u64 = 1 << 20;
 
-/// Latency and rate of one request, by exponentially weighted averages of
-/// those that went well. Shared by all jobs of a client.
+/// Latency and bandwidth of one request, as exponentially weighted averages over successful
+/// requests. All jobs of a client share it.
 #[derive(Debug)]
-pub struct Link {
-    measured: Mutex<Measured>,
+pub struct LinkEstimate {
+    measured: Mutex<LinkAverages>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Measured {
+struct LinkAverages {
     latency_secs: f64,
     bytes_per_sec: f64,
 }
 
-impl Default for Link {
-    /// A bucket in the same part of the world: 40 ms, 16 MiB/s.
+impl Default for LinkEstimate {
+    /// A bucket in a nearby region: 40 ms and 16 MiB/s.
     fn default() -> Self {
         Self::starting_at(Duration::from_millis(40), 16 << 20)
     }
 }
 
-impl Link {
-    /// A link of which this much is known.
+impl LinkEstimate {
+    /// Creates a link with initial values for both averages.
     pub fn starting_at(latency: Duration, bytes_per_sec: u64) -> Self {
-        let measured = Measured {
+        let measured = LinkAverages {
             latency_secs: within(latency.as_secs_f64(), LATENCY_SECS),
             bytes_per_sec: within(bytes_per_sec as f64, BYTES_PER_SEC),
         };
         Self { measured: Mutex::new(measured) }
     }
 
-    /// Takes note of a request that went well.
+    /// Updates the averages with a successful request.
     pub fn record(&self, bytes: u64, took: Duration) {
         let (bytes_f, took) = (bytes as f64, took.as_secs_f64());
         let mut measured = self.lock();
@@ -68,7 +69,8 @@ impl Link {
                 within(average(measured.latency_secs, latency, better), LATENCY_SECS);
         }
         if bytes > SHORT_BYTES {
-            // At least a sixteenth of the time was spent on the bytes.
+            // At least a sixteenth of the time is attributed to the transfer, so that a
+            // request faster than the average latency does not give an absurd rate.
             let secs = (took - measured.latency_secs).max(took / 16.0).max(1e-9);
             let rate = within(bytes_f / secs, BYTES_PER_SEC);
             let better = rate > measured.bytes_per_sec;
@@ -76,25 +78,25 @@ impl Link {
         }
     }
 
-    /// How long a request takes before its first byte comes.
+    /// Returns the time from the start of a request to its first byte.
     pub fn latency(&self) -> Duration {
         Duration::from_secs_f64(self.lock().latency_secs)
     }
 
-    /// How fast the bytes of one request come.
+    /// Returns the bandwidth of one request.
     pub fn bytes_per_sec(&self) -> u64 {
         self.lock().bytes_per_sec as u64
     }
 
-    /// The largest gap that takes no longer to read than another request
-    /// would: latency × rate, from 16 KiB to 1 MiB.
+    /// Returns the largest gap that takes no longer to read than another request: latency ×
+    /// bandwidth, clamped to 16 KiB … 1 MiB.
     pub fn gap_bytes(&self) -> u64 {
         let measured = *self.lock();
         let gap = measured.latency_secs * measured.bytes_per_sec;
         (gap as u64).clamp(LEAST_GAP_BYTES, LARGEST_GAP_BYTES)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Measured> {
+    fn lock(&self) -> MutexGuard<'_, LinkAverages> {
         self.measured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -112,8 +114,8 @@ fn average(old: f64, new: f64, better: bool) -> f64 {
 mod tests {
     use super::*;
 
-    fn after(samples: &[(u64, u64)]) -> Link {
-        let link = Link::default();
+    fn after(samples: &[(u64, u64)]) -> LinkEstimate {
+        let link = LinkEstimate::default();
         for _ in 0..100 {
             for (bytes, millis) in samples {
                 link.record(*bytes, Duration::from_millis(*millis));

@@ -1,23 +1,23 @@
-//! Planned, merged, eager reads of ranges, and a seekable reader.
+//! Planned, merged, eager range reads, and a seekable reader.
 //!
-//! Whoever knows what will be needed asks a [`Planner`] for all of it: it
-//! merges, starts the requests at once and hands out the pieces as they come.
-//! Whoever does not reads a [`Content`], or a [`SeekableReader`] of it, which
-//! keeps what was read and reads ahead.
+//! A caller that knows all its ranges in advance gives them to a [`RangePlanner`]. The planner
+//! merges ranges, sends the requests at once and returns the pieces as they arrive. Other
+//! callers read a [`RangeReader`], or a [`SeekableReader`] of it, which has a cache and reads
+//! ahead.
 //!
-//! Requests run as tasks, so all of this is used within a tokio runtime.
-//! Retries, turns and rates are the business of the [`Fetch`] below.
+//! Requests run as tasks, so everything here must be used within a tokio runtime. The
+//! [`FetchRange`] implementation is responsible for retries, concurrency and rate limits.
 
-mod blocks;
 mod cache;
-mod content;
 mod driver;
 mod error;
 mod job;
 mod link;
 mod pattern;
 mod plan;
-mod reader;
+mod random_access;
+mod range_reader;
+mod seekable_reader;
 
 use std::{fmt::Debug, ops::Range};
 
@@ -26,18 +26,17 @@ use futures::future::BoxFuture;
 
 use crate::service::{ServiceError, client::Client};
 
-pub use blocks::{Blocks, WholeObject};
-pub use content::{Content, ContentOptions};
 pub use error::ReadError;
-pub use job::{Counts, Job, Options, Piece, Planner, Submission};
-pub use link::Link;
-pub use plan::Wanted;
-pub use reader::SeekableReader;
+pub use job::{JobCounts, JobOptions, RangeJob, RangePlanner, RangeResult, Submission};
+pub use link::LinkEstimate;
+pub use plan::NeededRange;
+pub use random_access::{RandomAccess, WholeObject};
+pub use range_reader::{RangeReader, RangeReaderOptions};
+pub use seekable_reader::SeekableReader;
 
-/// Where ranges are read from. A call may try more than once; what it answers
-/// is final.
-pub trait Fetch: Debug + Send + Sync + 'static {
-    /// Reads `range` of the object `key`, all of it.
+/// A source of ranges. A call may retry internally; its result is final.
+pub trait FetchRange: Debug + Send + Sync + 'static {
+    /// Reads the whole `range` of the object `key`.
     ///
     /// # Errors
     /// [`ServiceError`].
@@ -48,7 +47,7 @@ pub trait Fetch: Debug + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Bytes, ServiceError>>;
 }
 
-impl Fetch for Client {
+impl FetchRange for Client {
     fn fetch<'a>(
         &'a self,
         key: &'a str,

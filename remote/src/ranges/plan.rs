@@ -1,92 +1,94 @@
-//! Which requests to make for the ranges that are needed, and in what order.
+//! Plans the requests for a list of ranges, and their order.
 //!
-//! Ranges are sorted by where they lie. Those that overlap or touch, and those
-//! whose gap is small, become one request; what is longer than a request may
-//! be becomes several. No byte is in two requests. Nothing here does I/O.
+//! Ranges are sorted by key and offset. Ranges that overlap, touch or have a small gap are
+//! merged into one request. A merged range longer than the limit is split. No byte is in
+//! two requests. Nothing here does I/O.
 
 use std::{ops::Range, sync::Arc};
 
 use super::link::LEAST_GAP_BYTES;
 
-/// A range that a job needs. Its position in the list of them is the order of
-/// need: the first is needed first.
+/// A range that a job needs. The position in the list is the order of need: the first range
+/// is needed first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
-    /// In which object.
+pub struct NeededRange {
+    /// Key of the object.
     pub key: Arc<str>,
-    /// Which bytes of it.
+    /// Byte range in the object.
     pub range: Range<u64>,
 }
 
-/// What a plan keeps to.
+/// The limits of a plan.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rules {
+pub(super) struct PlanLimits {
     /// Larger gaps are not read.
     pub gap_bytes: u64,
     /// Longest request.
     pub request_bytes: u64,
-    /// Ranges with more than this needed between them share no request, as
-    /// its bytes would lie in memory meanwhile.
+    /// Two ranges share no request if more than this many bytes are needed between them.
+    /// The response would otherwise stay in memory for that long.
     pub window_bytes: u64,
 }
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Request {
+pub(super) struct PlannedRequest {
     pub key: Arc<str>,
     pub range: Range<u64>,
-    /// Positions of the ranges that it has bytes of.
+    /// Positions of the ranges that this request contains bytes of.
     pub pieces: Vec<u32>,
 }
 
-impl Request {
+impl PlannedRequest {
     pub(super) fn bytes(&self) -> u64 {
         self.range.end - self.range.start
     }
 }
 
-/// Requests for a list of ranges.
+/// The requests for a list of ranges.
 #[derive(Debug)]
-pub(super) struct Plan {
-    pub wanted: Vec<Wanted>,
-    /// By key and by where they lie; disjoint.
-    pub requests: Vec<Request>,
-    /// For each range the requests that it is read by, in `requests`.
+pub(super) struct RequestPlan {
+    pub wanted: Vec<NeededRange>,
+    /// Sorted by key and offset; disjoint.
+    pub requests: Vec<PlannedRequest>,
+    /// For each range, the indices in `requests` of the requests that contain it.
     pub parts: Vec<Range<u32>>,
-    /// Which request is started first, second, …
+    /// Indices in `requests`, in the order in which requests start.
     pub order: Vec<u32>,
-    /// Distinct bytes that are needed.
+    /// Bytes of the union of the ranges.
     pub needed_bytes: u64,
 }
 
-/// Ranges that overlap, seen as one.
+/// Overlapping ranges, merged.
 #[derive(Debug)]
-struct Span<'a> {
+struct MergedRange<'a> {
     key: &'a Arc<str>,
     range: Range<u64>,
-    /// How many bytes are needed before the first and before the last of them.
+    /// Bytes that are needed before the first and before the last of its ranges, in order
+    /// of need.
     needed_at: (u64, u64),
 }
 
-impl Plan {
-    pub(super) fn new(wanted: Vec<Wanted>, rules: &Rules) -> Self {
+impl RequestPlan {
+    pub(super) fn new(wanted: Vec<NeededRange>, rules: &PlanLimits) -> Self {
         let spans = spans(&wanted);
         let needed_bytes = spans.iter().map(|span| length(&span.range)).sum();
         let mut requests = requests(&spans, needed_bytes, rules);
         drop(spans);
         let parts = assign(&wanted, &mut requests);
         let mut order: Vec<u32> = (0..requests.len() as u32).collect();
+        // A request starts in the order of need of its first needed range.
         order.sort_by_key(|at| requests[*at as usize].pieces.iter().min().copied());
         Self { wanted, requests, parts, order, needed_bytes }
     }
 
-    /// The requests that a range is read by.
+    /// Returns the indices of the requests that contain a range.
     pub(super) fn parts_of(&self, position: usize) -> impl Iterator<Item = usize> + use<> {
         let parts = self.parts.get(position).cloned().unwrap_or_default();
         parts.map(|part| part as usize)
     }
 
-    /// Bytes of the requests that a range is read by.
+    /// Returns the total bytes of the requests that contain a range.
     pub(super) fn bytes_of(&self, position: usize) -> u64 {
         self.parts_of(position).map(|part| self.requests[part].bytes()).sum()
     }
@@ -96,31 +98,35 @@ pub(super) fn length(range: &Range<u64>) -> u64 {
     range.end.saturating_sub(range.start)
 }
 
-fn spans(wanted: &[Wanted]) -> Vec<Span<'_>> {
+fn spans(wanted: &[NeededRange]) -> Vec<MergedRange<'_>> {
     let mut needed = 0_u64;
-    let mut sorted: Vec<(&Wanted, u64)> = Vec::with_capacity(wanted.len());
+    let mut sorted: Vec<(&NeededRange, u64)> = Vec::with_capacity(wanted.len());
     for one in wanted.iter().filter(|one| !one.range.is_empty()) {
         sorted.push((one, needed));
         needed = needed.saturating_add(length(&one.range));
     }
-    let place = |one: &Wanted| (one.range.start, one.range.end);
+    let place = |one: &NeededRange| (one.range.start, one.range.end);
     sorted.sort_by(|(a, _), (b, _)| (&a.key, place(a)).cmp(&(&b.key, place(b))));
-    let mut spans: Vec<Span<'_>> = Vec::with_capacity(sorted.len());
+    let mut spans: Vec<MergedRange<'_>> = Vec::with_capacity(sorted.len());
     for (one, at) in sorted {
         match spans.last_mut() {
             Some(last) if *last.key == one.key && one.range.start < last.range.end => {
                 last.range.end = last.range.end.max(one.range.end);
                 last.needed_at = (last.needed_at.0.min(at), last.needed_at.1.max(at));
             }
-            _ => spans.push(Span { key: &one.key, range: one.range.clone(), needed_at: (at, at) }),
+            _ => spans.push(MergedRange {
+                key: &one.key,
+                range: one.range.clone(),
+                needed_at: (at, at),
+            }),
         }
     }
     spans
 }
 
-/// For each span whether the gap before it may be read over: the smallest gaps
-/// first, until half as many bytes were read for nothing as are needed.
-fn worth_reading_over(spans: &[Span<'_>], needed_bytes: u64, rules: &Rules) -> Vec<bool> {
+/// Returns for each span whether the gap before it is read. Small gaps come first, until
+/// the wasted bytes reach half of the needed bytes.
+fn gaps_to_read(spans: &[MergedRange<'_>], needed_bytes: u64, rules: &PlanLimits) -> Vec<bool> {
     let mut worth = vec![false; spans.len()];
     let mut gaps: Vec<(u64, usize)> = Vec::new();
     for (at, pair) in spans.windows(2).enumerate() {
@@ -138,10 +144,14 @@ fn worth_reading_over(spans: &[Span<'_>], needed_bytes: u64, rules: &Rules) -> V
     worth
 }
 
-fn requests(spans: &[Span<'_>], needed_bytes: u64, rules: &Rules) -> Vec<Request> {
-    let worth = worth_reading_over(spans, needed_bytes, rules);
-    let mut requests: Vec<Request> = Vec::new();
-    let mut open: Option<Span<'_>> = None;
+fn requests(
+    spans: &[MergedRange<'_>],
+    needed_bytes: u64,
+    rules: &PlanLimits,
+) -> Vec<PlannedRequest> {
+    let worth = gaps_to_read(spans, needed_bytes, rules);
+    let mut requests: Vec<PlannedRequest> = Vec::new();
+    let mut open: Option<MergedRange<'_>> = None;
     for (span, worth) in spans.iter().zip(worth) {
         if let Some(group) = open.as_mut().filter(|_| worth) {
             let first = group.needed_at.0.min(span.needed_at.0);
@@ -153,7 +163,8 @@ fn requests(spans: &[Span<'_>], needed_bytes: u64, rules: &Rules) -> Vec<Request
                 continue;
             }
         }
-        let next = Span { key: span.key, range: span.range.clone(), needed_at: span.needed_at };
+        let next =
+            MergedRange { key: span.key, range: span.range.clone(), needed_at: span.needed_at };
         if let Some(group) = open.replace(next) {
             split(&group, rules.request_bytes, &mut requests);
         }
@@ -164,28 +175,34 @@ fn requests(spans: &[Span<'_>], needed_bytes: u64, rules: &Rules) -> Vec<Request
     requests
 }
 
-/// Adds the requests for a span: as few as may be, of one length.
-fn split(span: &Span<'_>, request_bytes: u64, requests: &mut Vec<Request>) {
+/// Splits a span into the fewest requests within the limit, of equal length.
+fn split(span: &MergedRange<'_>, request_bytes: u64, requests: &mut Vec<PlannedRequest>) {
     let bytes = length(&span.range);
     let count = bytes.div_ceil(request_bytes.max(1)).max(1);
     let each = bytes.div_ceil(count);
     let mut start = span.range.start;
     while start < span.range.end {
         let end = start.saturating_add(each).min(span.range.end);
-        requests.push(Request { key: Arc::clone(span.key), range: start..end, pieces: Vec::new() });
+        requests.push(PlannedRequest {
+            key: Arc::clone(span.key),
+            range: start..end,
+            pieces: Vec::new(),
+        });
         start = end;
     }
 }
 
-fn assign(wanted: &[Wanted], requests: &mut [Request]) -> Vec<Range<u32>> {
+fn assign(wanted: &[NeededRange], requests: &mut [PlannedRequest]) -> Vec<Range<u32>> {
     let mut parts = Vec::with_capacity(wanted.len());
     for (position, one) in wanted.iter().enumerate() {
         if one.range.is_empty() {
             parts.push(0..0);
             continue;
         }
-        let before =
-            |request: &Request| (&request.key, request.range.end) <= (&one.key, one.range.start);
+        let before = |request: &PlannedRequest| {
+            (&request.key, request.range.end) <= (&one.key, one.range.start)
+        };
+        // Requests are sorted and disjoint, so those that contain a range are adjacent.
         let first = requests.partition_point(before);
         let mut end = first;
         while let Some(request) = requests.get_mut(end)
@@ -204,16 +221,17 @@ fn assign(wanted: &[Wanted], requests: &mut [Request]) -> Vec<Range<u32>> {
 mod tests {
     use super::*;
 
-    const RULES: Rules =
-        Rules { gap_bytes: 64 << 10, request_bytes: 1 << 20, window_bytes: 1 << 30 };
+    const RULES: PlanLimits =
+        PlanLimits { gap_bytes: 64 << 10, request_bytes: 1 << 20, window_bytes: 1 << 30 };
 
-    fn plan(ranges: &[(&str, Range<u64>)], rules: &Rules) -> Plan {
-        let wanted =
-            ranges.iter().map(|(key, range)| Wanted { key: (*key).into(), range: range.clone() });
-        Plan::new(wanted.collect(), rules)
+    fn plan(ranges: &[(&str, Range<u64>)], rules: &PlanLimits) -> RequestPlan {
+        let wanted = ranges
+            .iter()
+            .map(|(key, range)| NeededRange { key: (*key).into(), range: range.clone() });
+        RequestPlan::new(wanted.collect(), rules)
     }
 
-    fn ranges(plan: &Plan) -> Vec<Range<u64>> {
+    fn ranges(plan: &RequestPlan) -> Vec<Range<u64>> {
         plan.requests.iter().map(|request| request.range.clone()).collect()
     }
 
@@ -241,7 +259,7 @@ mod tests {
         let list: Vec<_> =
             (0..10).map(|n| ("a", n * (each + gap)..n * (each + gap) + each)).collect();
         let plan = plan(&list, &RULES);
-        let fetched: u64 = plan.requests.iter().map(Request::bytes).sum();
+        let fetched: u64 = plan.requests.iter().map(PlannedRequest::bytes).sum();
         assert_eq!(plan.requests.len(), 6);
         assert!(fetched <= plan.needed_bytes * 3 / 2);
     }
@@ -256,7 +274,7 @@ mod tests {
 
     #[test]
     fn what_is_needed_much_later_gets_a_request_of_its_own() {
-        let near = Rules { window_bytes: 100, ..RULES };
+        let near = PlanLimits { window_bytes: 100, ..RULES };
         assert_eq!(ranges(&plan(&[("a", 0..10), ("b", 0..200), ("a", 10..20)], &near)).len(), 3);
         assert_eq!(ranges(&plan(&[("a", 0..10), ("b", 0..50), ("a", 10..20)], &near)).len(), 2);
     }

@@ -1,13 +1,12 @@
-//! Requests that are made until they succeed or it makes no sense to go on.
+//! A client that retries requests with exponential backoff.
 //!
-//! A request waits until fewer are under way than the service seems to bear,
-//! and until the byte limits allow it. One that fails for a while is made
-//! again after a pause that doubles, with a random part of it left out so that
-//! many clients do not come back together, or after the pause that the service
-//! asked for. Whoever wants nothing more does not wait to the end of a pause.
-//! Whether a write whose reply was lost has happened is not known: objects are
-//! named by their content, so writing them again does no harm, and whoever swaps
-//! a ref has to look (see `refs`).
+//! A request waits for a permit of the `AdaptiveSemaphore`, which limits concurrency to what the
+//! service seems to bear, and for the byte rate limits. After a temporary error it is retried after
+//! the pause that the service requests, or else with backoff and jitter, so that many clients do
+//! not retry at the same time. A stop request interrupts a pause.
+//!
+//! If the reply to a write is lost, its result is unknown. Objects are named by their content, so
+//! writing them again is idempotent. A caller that swaps a ref has to read it back (see `refs`).
 
 mod listing;
 mod parts;
@@ -26,69 +25,71 @@ use std::{
 
 use bytes::Bytes;
 use tokio::{
-    sync::{Mutex, Semaphore},
+    sync::{Mutex, OnceCell, Semaphore},
     time::sleep,
 };
 
 use super::{
-    Conditions, Object, Progress, Service, ServiceError, Stop, Version, What, When, check_hash,
-    gauge::{Gauge, Turn},
+    CancellationToken, ConditionalWrites, FailureReason, ObjectVersion, Service, ServiceError,
+    StoredObject, UploadProgress, WriteCondition,
+    adaptive_semaphore::{AdaptiveSemaphore, RequestPermit},
+    check_hash,
+    rate_limit::BandwidthLimits,
     shielded,
-    throttle::Pace,
     traffic::Traffic,
     transport::asking_first,
-    unread,
-    upload::{Held, read_part},
+    unreadable_file,
+    upload::{PermittedBytes, read_part},
+    upload_notes::UploadNotes,
 };
 
-/// Largest file that goes up in one request where a service takes parts, too:
-/// a push of a few MiB is then one request, not five.
+/// Largest file that is uploaded in one request if the service supports multipart uploads, too. A
+/// push of a few MiB then needs one request instead of five.
 pub const WHOLE_BYTES: u64 = 48 << 20;
 
-/// Length of a part of a larger one.
+/// Length of one part of a multipart upload.
 pub const PART_BYTES: u64 = 16 << 20;
 
-/// Bytes of files that are held while they go up, in pages.
+/// Limit for the file bytes in memory during uploads, in pages.
 const HELD_PAGES: u64 = (96 << 20) / PAGE_BYTES;
 
-/// Unit in which those are counted.
+/// Bytes of a page, the unit of one permit of that limit.
 const PAGE_BYTES: u64 = 64 << 10;
 
-/// Uploads in parts under way at once. Each holds a part while it waits for
-/// room for the next, so together they must leave room for one more.
+/// Concurrent multipart uploads. Each holds one part while it waits for memory for the next, so
+/// the limit must leave memory for one more part: otherwise uploads could deadlock.
 const UPLOADS: usize = 2;
 
-/// How long clearing up may take once it was asked to stop; what then stays of
-/// an upload is for the rules of the bucket to remove.
+/// Timeout for cleanup after a stop request, and for aborting uploads of killed processes. The
+/// next push aborts an upload that is left then.
 const CLEARING: Duration = Duration::from_secs(5);
 
-/// How long one attempt may take at a store on this machine.
+/// Timeout of one attempt at a store on this machine.
 const LOCAL_PATIENCE: Duration = Duration::from_secs(24 * 3600);
 
-/// How requests are made.
+/// Limits and timeouts of requests.
 #[derive(Clone, Debug)]
-pub struct Policy {
-    /// How often a request is made, the first time included.
+pub struct RequestPolicy {
+    /// Attempts for each request, including the first.
     pub attempts: u32,
-    /// The first pause.
+    /// The first pause between two attempts. It doubles after each attempt.
     pub pause: Duration,
-    /// The longest one, unless the service asks for more.
+    /// The longest pause, unless the service asks for a longer one.
     pub longest_pause: Duration,
-    /// How long one attempt may take, besides the time its bytes need.
+    /// Timeout of one attempt, plus the time that its bytes need at `least_rate`.
     pub timeout: Duration,
-    /// The least rate that a body is expected to move at, in bytes a second.
+    /// The lowest transfer rate that an attempt allows for, in bytes a second.
     pub least_rate: u64,
-    /// How long a service is asked again that says when to come again, however
-    /// often it says so.
+    /// How long a request is retried while the service asks to come back later, however often it
+    /// asks. Such retries do not count as attempts.
     pub busy: Duration,
-    /// Requests under way at most: as many as a plan of ranges may want, so
-    /// that 500 scattered ones take three round trips.
+    /// Most concurrent requests. 192 allow 500 scattered ranges to take three round trips.
     pub requests: usize,
-    /// Bytes a second at most, out and in.
+    /// Rate limits of uploads and of downloads, in bytes a second.
     pub limits: (Option<u64>, Option<u64>),
 }
 
-impl Default for Policy {
+impl Default for RequestPolicy {
     fn default() -> Self {
         Self {
             attempts: 6,
@@ -103,126 +104,142 @@ impl Default for Policy {
     }
 }
 
-/// A service, and how it is asked.
+/// A service with retries, rate limits and counters.
 #[derive(Clone, Debug)]
 pub struct Client {
     service: Arc<dyn Service>,
-    policy: Arc<Policy>,
-    gauge: Arc<Gauge>,
-    pace: Arc<Pace>,
-    stop: Stop,
+    policy: Arc<RequestPolicy>,
+    permits: Arc<AdaptiveSemaphore>,
+    rate_limits: Arc<BandwidthLimits>,
+    stop: CancellationToken,
     traffic: Arc<Traffic>,
-    /// For messages.
+    /// For error messages.
     location: Arc<str>,
+    /// Permits for file bytes in memory, one for each page of [`PAGE_BYTES`].
     held: Arc<Semaphore>,
+    /// Permits for multipart uploads.
     uploads: Arc<Semaphore>,
+    notes: UploadNotes,
+    /// Set once the uploads of killed processes were aborted.
+    has_aborted_left: Arc<OnceCell<()>>,
 }
 
 impl Client {
-    /// Asks `service`, counting retries in `traffic`.
-    pub fn new(service: Arc<dyn Service>, policy: Policy, traffic: Arc<Traffic>) -> Self {
-        let gauge = Arc::new(Gauge::new(policy.requests.min(service.at_once())));
-        let pace = Arc::new(Pace::new(policy.limits));
-        // All that are under way share the limit, and wait for each other.
+    /// Creates a client of `service` that counts requests and retries in `traffic`.
+    pub fn new(service: Arc<dyn Service>, policy: RequestPolicy, traffic: Arc<Traffic>) -> Self {
+        let gauge =
+            Arc::new(AdaptiveSemaphore::new(policy.requests.min(service.max_concurrency())));
+        let pace = Arc::new(BandwidthLimits::new(policy.limits));
+        // All concurrent requests share the rate limit, so each may get only a fraction of it.
         let shared = pace.rate().map_or(u64::MAX, |rate| rate / policy.requests.max(1) as u64);
-        let policy = Policy { least_rate: policy.least_rate.min(shared), ..policy };
+        let policy = RequestPolicy { least_rate: policy.least_rate.min(shared), ..policy };
         Self {
             service,
             policy: Arc::new(policy),
-            gauge,
-            pace,
-            stop: Stop::default(),
+            permits: gauge,
+            rate_limits: pace,
+            stop: CancellationToken::default(),
             traffic,
             location: "".into(),
             held: Arc::new(Semaphore::new(HELD_PAGES as usize)),
             uploads: Arc::new(Semaphore::new(UPLOADS)),
+            notes: UploadNotes::default(),
+            has_aborted_left: Arc::default(),
         }
     }
 
-    /// The same, which names `location` in its errors.
+    /// Sets the location that errors name.
     #[must_use]
-    pub fn at(self, location: &str) -> Self {
+    pub fn with_location(self, location: &str) -> Self {
         Self { location: location.into(), ..self }
     }
 
-    /// The same, which gives up when `stop` is asked for, whatever it waits for.
+    /// Sets the stop flag, which interrupts every request and pause.
     #[must_use]
-    pub fn until(self, stop: Stop) -> Self {
+    pub fn with_cancellation(self, stop: CancellationToken) -> Self {
         Self { stop, ..self }
     }
 
-    /// What was counted so far.
+    /// Records multipart uploads in the cache of a remote.
+    #[must_use]
+    pub(crate) fn with_upload_notes(self, cache: &Path) -> Self {
+        Self { notes: UploadNotes::of(cache), ..self }
+    }
+
+    /// Returns the counters.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
     }
 
-    /// Which conditions the service keeps to.
-    pub fn conditions(&self) -> Conditions {
+    /// Returns the conditions of a write that the service honours.
+    pub fn conditions(&self) -> ConditionalWrites {
         self.service.conditions()
     }
 
-    /// Which conditions can go along with a write, whether or not the service keeps to them.
-    pub fn takes_conditions(&self) -> Conditions {
+    /// Returns the conditions that can be sent with a write, whether or not the service honours
+    /// them.
+    pub fn takes_conditions(&self) -> ConditionalWrites {
         self.service.takes_conditions()
     }
 
-    /// Whether it may claim to keep to conditions and not do so.
+    /// Returns true if the service may claim to honour conditions without doing so.
     pub fn must_prove_conditions(&self) -> bool {
         self.service.must_prove_conditions()
     }
 
-    /// Whether the service keeps refs apart of which one would be a folder of the other.
-    pub fn keeps_names_apart(&self) -> bool {
-        self.service.keeps_names_apart()
+    /// Returns true if the service itself refuses a ref whose name is a parent folder of another
+    /// ref's name, or the reverse.
+    pub fn refuses_conflicting_refs(&self) -> bool {
+        self.service.refuses_conflicting_refs()
     }
 
-    /// Whether no object can be called like the folder of another one.
+    /// Returns true if no object can have the name of a folder of another object.
     pub fn has_folders(&self) -> bool {
         self.service.has_folders()
     }
 
-    /// Whether a store must be made before anything else is written to it.
-    pub fn is_made_first(&self) -> bool {
-        self.service.is_made_first()
+    /// Returns true if a store must be created before anything else is written to it.
+    pub fn must_create_store_first(&self) -> bool {
+        self.service.must_create_store_first()
     }
 
     /// Reads a range of an object.
     ///
     /// # Errors
     /// [`ServiceError`] of the last attempt.
-    pub async fn read(&self, key: &str, range: Range<u64>) -> Result<Object, ServiceError> {
+    pub async fn read(&self, key: &str, range: Range<u64>) -> Result<StoredObject, ServiceError> {
         let bytes = range.end.saturating_sub(range.start);
         let object =
-            self.attempts("read", key, bytes, || self.service.read(key, range.clone())).await?;
-        self.pace_down(object.bytes.len() as u64).await;
+            self.retry("read", key, bytes, || self.service.read(key, range.clone())).await?;
+        self.limit_download(object.bytes.len() as u64).await;
         Ok(object)
     }
 
-    /// Reads all of an object, which may have `most` bytes.
+    /// Reads a whole object of at most `most` bytes.
     ///
     /// # Errors
-    /// [`What::TooLong`], or another [`ServiceError`] of the last attempt.
-    pub async fn read_whole(&self, key: &str, most: u64) -> Result<Object, ServiceError> {
+    /// [`FailureReason::TooLong`], or another [`ServiceError`] of the last attempt.
+    pub async fn read_whole(&self, key: &str, most: u64) -> Result<StoredObject, ServiceError> {
         let read = || self.service.read_whole(key, most);
-        let object = self.attempts("read", key, most, read).await?;
-        self.pace_down(object.bytes.len() as u64).await;
+        let object = self.retry("read", key, most, read).await?;
+        self.limit_download(object.bytes.len() as u64).await;
         Ok(object)
     }
 
-    /// Reads all of an object that need not be there, and may have `most` bytes.
+    /// Reads a whole object of at most `most` bytes, or returns `None` if it does not exist.
     ///
     /// # Errors
     /// As [`Client::read_whole`].
-    pub async fn find(&self, key: &str, most: u64) -> Result<Option<Object>, ServiceError> {
+    pub async fn find(&self, key: &str, most: u64) -> Result<Option<StoredObject>, ServiceError> {
         match self.read_whole(key, most).await {
             Ok(object) => Ok(Some(object)),
-            Err(error) if error.what == What::NotFound => Ok(None),
+            Err(error) if error.reason == FailureReason::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Writes an object. After a lost reply, [`What::Conflict`] may mean that
-    /// an attempt before had gone well.
+    /// Writes an object. After a lost reply, [`FailureReason::Conflict`] may mean that an earlier
+    /// attempt succeeded.
     ///
     /// # Errors
     /// [`ServiceError`] of the last attempt.
@@ -230,65 +247,66 @@ impl Client {
         &self,
         key: &str,
         bytes: Bytes,
-        when: When,
-    ) -> Result<Option<Version>, ServiceError> {
+        when: WriteCondition,
+    ) -> Result<Option<ObjectVersion>, ServiceError> {
         let length = bytes.len() as u64;
-        self.pace_up(length).await;
+        self.limit_upload(length).await;
         let write = || self.service.write(key, bytes.clone(), when.clone());
-        self.attempts("write", key, length, write).await
+        self.retry("write", key, length, write).await
     }
 
-    /// Writes an object. Each attempt without a definite answer is counted in `open`: the
-    /// service may carry it out later.
+    /// Writes an object. An attempt without a definite answer is counted in `open`, because the
+    /// service may still carry it out later.
     ///
     /// # Errors
     /// [`ServiceError`] of the last attempt.
     pub async fn write_counted(
         &self,
         key: &str,
-        (bytes, when): (Bytes, When),
+        (bytes, when): (Bytes, WriteCondition),
         open: &AtomicUsize,
-    ) -> Result<Option<Version>, ServiceError> {
+    ) -> Result<Option<ObjectVersion>, ServiceError> {
         let length = bytes.len() as u64;
-        self.pace_up(length).await;
+        self.limit_upload(length).await;
         let write = || async {
-            // An attempt that is given up stays counted.
+            // An attempt that times out stays counted.
             open.fetch_add(1, Ordering::SeqCst);
             let written = self.service.write(key, bytes.clone(), when.clone()).await;
-            if written.as_ref().err().is_none_or(|error| error.what.is_settled()) {
+            if written.as_ref().err().is_none_or(|error| error.reason.is_settled()) {
                 open.fetch_sub(1, Ordering::SeqCst);
             }
             written
         };
-        self.attempts("write", key, length, write).await
+        self.retry("write", key, length, write).await
     }
 
-    /// Length of an object, if there is one.
+    /// Returns the length of an object, or `None` if it does not exist.
     ///
     /// # Errors
     /// [`ServiceError`] of the last attempt.
     pub async fn length(&self, key: &str) -> Result<Option<u64>, ServiceError> {
-        self.attempts("stat", key, 0, || self.service.length(key)).await
+        self.retry("stat", key, 0, || self.service.length(key)).await
     }
 
-    /// Removes an object, if there is one.
+    /// Removes an object, if it exists.
     ///
     /// # Errors
     /// [`ServiceError`] of the last attempt.
     pub async fn remove(&self, key: &str) -> Result<(), ServiceError> {
-        self.attempts("remove", key, 0, || self.service.remove(key)).await
+        self.retry("remove", key, 0, || self.service.remove(key)).await
     }
 
-    /// Removes what must not stay behind, even when it was asked to stop: then
-    /// it is tried once, and not for long.
+    /// Removes an object that must not be left behind. After a stop request it still makes one
+    /// attempt, with a short timeout.
     ///
     /// # Errors
     /// [`ServiceError`] of the last attempt.
-    pub async fn clear_away(&self, key: &str) -> Result<(), ServiceError> {
-        self.clear(("remove", key), || self.service.remove(key)).await
+    pub async fn remove_leftover(&self, key: &str) -> Result<(), ServiceError> {
+        self.clean_up(("remove", key), || self.service.remove(key)).await
     }
 
-    async fn clear<F>(
+    /// Runs a cleanup. After a stop request it makes one more attempt, within [`CLEARING`].
+    async fn clean_up<F>(
         &self,
         (operation, key): (&'static str, &str),
         mut attempt: impl FnMut() -> F,
@@ -296,142 +314,164 @@ impl Client {
     where
         F: Future<Output = Result<(), ServiceError>>,
     {
-        match self.attempts(operation, key, 0, &mut attempt).await {
-            Err(error) if error.what == What::Stopped => {
+        match self.retry(operation, key, 0, &mut attempt).await {
+            Err(error) if error.reason == FailureReason::Stopped => {
                 let cleared = tokio::time::timeout(CLEARING, attempt()).await;
-                cleared.unwrap_or(Err(error)).map_err(|error| self.placed(error))
+                cleared.unwrap_or(Err(error)).map_err(|error| self.at_location(error))
             }
             done => done,
         }
     }
 
-    /// Waits for so long.
+    /// Waits for `pause`.
     ///
     /// # Errors
-    /// [`What::Stopped`].
+    /// [`FailureReason::Stopped`].
     pub async fn pause(&self, pause: Duration) -> Result<(), ServiceError> {
-        self.stop.or(sleep(pause)).await.ok_or_else(|| self.stopped("wait", ""))
+        self.stop
+            .run_until_cancelled(sleep(pause))
+            .await
+            .ok_or_else(|| self.cancelled_error("wait", ""))
     }
 
-    /// Does `work` to its end, and only then notices that it was asked to stop.
-    pub async fn unhindered<T>(&self, work: impl Future<Output = T>) -> T {
+    /// Runs `work` to its end, even after a stop request.
+    pub async fn shielded<T>(&self, work: impl Future<Output = T>) -> T {
         shielded(work).await
     }
 
-    /// Removes objects, as far as they are there.
+    /// Removes those of the objects that exist.
     ///
     /// # Errors
-    /// [`ServiceError`] of the last attempt; some may then be removed.
+    /// [`ServiceError`] of the last attempt; some objects may be removed by then.
     pub async fn remove_many(&self, keys: &[String]) -> Result<(), ServiceError> {
         let first = keys.first().map_or("", String::as_str);
-        self.attempts("remove", first, 0, || self.service.remove_many(keys)).await
+        self.retry("remove", first, 0, || self.service.remove_many(keys)).await
     }
 
-    /// Objects that [`Client::remove_many`] removes in one request.
-    pub fn removed_at_once(&self) -> usize {
-        self.service.removed_at_once()
+    /// Returns how many objects [`Client::remove_many`] removes in one request.
+    pub fn max_removals_per_request(&self) -> usize {
+        self.service.max_removals_per_request()
     }
 
-    /// Whether a file of that length may go on where it broke off.
+    /// Returns true if the upload of a file of this length may be resumable.
     pub fn may_resume(&self, key: &str, length: u64) -> bool {
-        self.service.resuming(key, length).is_some()
+        self.service.resumable_upload(key, length).is_some()
     }
 
-    /// Whether a file of that length goes up in parts.
+    /// Returns true if a file of this length is uploaded in parts.
     pub fn takes_parts(&self, key: &str, length: u64) -> bool {
-        length > WHOLE_BYTES && self.service.upload(key).is_some()
+        length > WHOLE_BYTES && self.service.upload(key, Arc::default()).is_some()
     }
 
-    /// Writes a file as an object, whatever is there: one of more than
-    /// [`WHOLE_BYTES`] in parts, or as a stream where the service knows none. Where
-    /// what came of a file stays, it goes on there when it broke off. Never is more
-    /// than a small number of parts held, whatever goes up at once. What a failed
-    /// upload in parts left is removed.
+    /// Writes a file as an object, and replaces an existing one.
     ///
-    /// The bytes of a pack are hashed as they are read to be sent, or by a snap server.
+    /// A file longer than [`WHOLE_BYTES`] is uploaded in parts, or as a stream if the service has
+    /// no multipart uploads. If the service keeps partial uploads, an interrupted one is resumed.
+    /// A failed multipart upload is aborted. All concurrent uploads together hold a small number
+    /// of parts in memory.
+    ///
+    /// A pack is hashed as it is read; in an upload to a snap server, the server hashes it.
     ///
     /// # Errors
-    /// [`ServiceError`] of the last attempt; [`What::Damaged`] when a pack does not hash
-    /// to its name, [`What::Stopped`] when `progress` was asked to.
+    /// [`ServiceError`] of the last attempt; [`FailureReason::Damaged`] if a pack does not hash to
+    /// its name; [`FailureReason::Stopped`] if `progress` was stopped.
     pub async fn write_file(
         &self,
         key: &str,
         (path, length): (&Path, u64),
-        progress: &Progress,
+        progress: &UploadProgress,
     ) -> Result<(), ServiceError> {
-        if let Some(resume) = self.service.resuming(key, length)
+        if let Some(resume) = self.service.resumable_upload(key, length)
             && self.write_resumed((resume, key), (path, length), progress).await?
         {
             return Ok(());
         }
         if length <= WHOLE_BYTES {
-            let bytes = self.hold(key, path, 0..length).await?;
-            // These very bytes go.
-            check_hash(key, blake3::hash(&bytes)).map_err(|error| self.placed(error))?;
-            self.check_going(key, progress)?;
-            self.write(key, bytes, When::Always).await?;
+            let bytes = self.read_file_part(key, path, 0..length).await?;
+            // The bytes that were hashed are the bytes that are sent.
+            check_hash(key, blake3::hash(&bytes)).map_err(|error| self.at_location(error))?;
+            self.check_not_stopped(key, progress)?;
+            self.write(key, bytes, WriteCondition::Always).await?;
             progress.advance(length);
             return Ok(());
         }
         let _turn = self.uploads.acquire().await.expect("never closed");
-        self.check_going(key, progress)?;
-        let Some(upload) = self.service.upload(key) else {
-            self.pace_up(length).await;
+        self.check_not_stopped(key, progress)?;
+        let note = Arc::new(self.notes.note(key));
+        let Some(upload) = self.service.upload(key, Arc::clone(&note)) else {
+            self.limit_upload(length).await;
             let write = || self.service.write_file(key, path, length);
-            self.attempts("write", key, length, write).await?;
+            self.retry("write", key, length, write).await?;
             progress.advance(length);
             return Ok(());
         };
+        self.abort_abandoned_uploads().await;
         let upload = Mutex::new(upload);
         let parts = self.write_parts((key, &upload), (path, length), progress);
-        let result = self.stop.or(parts).await.unwrap_or_else(|| Err(self.stopped("write", key)));
-        if result.is_err() {
-            let abort = || async { upload.lock().await.abort().await };
-            let _ = self.clear(("write", key), abort).await;
+        let result = self
+            .stop
+            .run_until_cancelled(parts)
+            .await
+            .unwrap_or_else(|| Err(self.cancelled_error("write", key)));
+        let ended = match &result {
+            Ok(()) => Ok(()),
+            Err(_) => {
+                let abort = || async { upload.lock().await.abort().await };
+                self.clean_up(("write", key), abort).await
+            }
+        };
+        // An upload that could not be aborted is left to the next push.
+        if ended.is_ok() {
+            note.remove();
         }
         result
     }
 
-    /// Reads a part of a file once there is room for it.
-    async fn hold(&self, key: &str, path: &Path, range: Range<u64>) -> Result<Bytes, ServiceError> {
+    /// Reads a part of a file as soon as memory for it is free.
+    async fn read_file_part(
+        &self,
+        key: &str,
+        path: &Path,
+        range: Range<u64>,
+    ) -> Result<Bytes, ServiceError> {
         let pages = (range.end - range.start).div_ceil(PAGE_BYTES) as u32;
         let room = Arc::clone(&self.held).acquire_many_owned(pages).await.expect("never closed");
         let read = read_part(path, range).await;
-        let bytes = read.map_err(|error| self.placed(unread(key, &error)))?;
-        Ok(Bytes::from_owner(Held(bytes, room)))
+        let bytes = read.map_err(|error| self.at_location(unreadable_file(key, &error)))?;
+        Ok(Bytes::from_owner(PermittedBytes(bytes, room)))
     }
 
-    fn check_going(&self, key: &str, progress: &Progress) -> Result<(), ServiceError> {
+    fn check_not_stopped(&self, key: &str, progress: &UploadProgress) -> Result<(), ServiceError> {
         match progress.is_stopped() {
-            true => Err(self.stopped("write", key)),
+            true => Err(self.cancelled_error("write", key)),
             false => Ok(()),
         }
     }
 
-    /// Waits until so many bytes may go, where the service does not see to it.
-    async fn pace_up(&self, bytes: u64) {
-        if !self.service.keeps_pace() {
-            // Whether it was given up is seen right after.
-            let _ = self.stop.or(self.pace.up.take(bytes)).await;
+    /// Waits until the rate limit allows `bytes` more, unless the service applies it itself.
+    async fn limit_upload(&self, bytes: u64) {
+        if !self.service.applies_rate_limits() {
+            // A stop request is noticed by the attempt that follows.
+            let _ = self.stop.run_until_cancelled(self.rate_limits.up.take(bytes)).await;
         }
     }
 
-    /// As [`Self::pace_up`], for what has come.
-    async fn pace_down(&self, bytes: u64) {
-        if !self.service.keeps_pace() {
-            let _ = self.stop.or(self.pace.down.take(bytes)).await;
+    /// As [`Self::limit_upload`], for bytes that were received.
+    async fn limit_download(&self, bytes: u64) {
+        if !self.service.applies_rate_limits() {
+            let _ = self.stop.run_until_cancelled(self.rate_limits.down.take(bytes)).await;
         }
     }
 
-    fn stopped(&self, operation: &'static str, key: &str) -> ServiceError {
-        self.placed(ServiceError::new(operation, key, What::Stopped, String::new()))
+    fn cancelled_error(&self, operation: &'static str, key: &str) -> ServiceError {
+        self.at_location(ServiceError::new(operation, key, FailureReason::Stopped, String::new()))
     }
 
-    fn placed(&self, error: ServiceError) -> ServiceError {
+    fn at_location(&self, error: ServiceError) -> ServiceError {
         ServiceError { location: self.location.to_string(), ..error }
     }
 
-    async fn attempts<T, F>(
+    async fn retry<T, F>(
         &self,
         operation: &'static str,
         key: &str,
@@ -441,10 +481,11 @@ impl Client {
     where
         F: Future<Output = Result<T, ServiceError>>,
     {
-        self.persist(self.policy.attempts, (operation, key), bytes, attempt).await
+        self.retry_until_stopped(self.policy.attempts, (operation, key), bytes, attempt).await
     }
 
-    async fn persist<T, F>(
+    /// Runs the retry loop until it ends or the client is stopped.
+    async fn retry_until_stopped<T, F>(
         &self,
         tries: u32,
         (operation, key): (&'static str, &str),
@@ -454,11 +495,15 @@ impl Client {
     where
         F: Future<Output = Result<T, ServiceError>>,
     {
-        let work = self.insist(tries, (operation, key), bytes, attempt);
-        self.stop.or(work).await.unwrap_or_else(|| Err(self.stopped(operation, key)))
+        let work = self.retry_loop(tries, (operation, key), bytes, attempt);
+        self.stop
+            .run_until_cancelled(work)
+            .await
+            .unwrap_or_else(|| Err(self.cancelled_error(operation, key)))
     }
 
-    async fn insist<T, F>(
+    /// The retry loop: each attempt has a permit and a timeout, and a pause follows it.
+    async fn retry_loop<T, F>(
         &self,
         tries: u32,
         (operation, key): (&'static str, &str),
@@ -468,49 +513,50 @@ impl Client {
     where
         F: Future<Output = Result<T, ServiceError>>,
     {
-        // A store on this machine answers once it has done its work, which may be to check
-        // all that was sent.
+        // A store on this machine answers only when its work is done. That work may be to check
+        // everything that was sent.
         let is_here = self.service.local_store().is_some();
         let patience = match is_here {
             true => LOCAL_PATIENCE,
             false => self.policy.timeout + transfer_time(bytes, self.policy.least_rate),
         };
         let mut pause = self.policy.pause;
+        // Upper bound for the time that `tries` more attempts take.
         let left = |pause: Duration, tries: u32| {
             let pauses = (0..tries)
                 .map(|n| (pause * 2_u32.saturating_pow(n)).min(self.policy.longest_pause));
             patience * (tries + 1) + pauses.sum::<Duration>()
         };
         let all = left(pause, tries.saturating_sub(1));
-        let waits = self.traffic.waits();
+        let waits = self.traffic.pending();
         let wait = (!is_here).then(|| waits.begin((operation, key), &self.location, all));
         let mut number = 0;
-        let mut busy = Busy::new(self.policy.busy);
+        let mut busy = RetryAfterLimit::new(self.policy.busy);
         loop {
-            let turn = self.gauge.turn().await;
+            let turn = self.permits.acquire().await;
             let attempt = asking_first(busy.is_refused(), attempt());
-            let attempt = Pace::during(Some(Arc::clone(&self.pace)), attempt);
+            let attempt = BandwidthLimits::during(Some(Arc::clone(&self.rate_limits)), attempt);
             let outcome = tokio::time::timeout(patience, attempt).await;
-            let result = outcome.unwrap_or_else(|_| Err(silence(operation, key, patience)));
+            let result = outcome.unwrap_or_else(|_| Err(timeout_error(operation, key, patience)));
             let error = match result {
                 Ok(done) => {
-                    turn.went_well();
+                    turn.succeeded();
                     return Ok(done);
                 }
                 Err(error) => error,
             };
-            tell(turn, error.what);
-            // Whoever is told when to come again does so, for as long as that makes sense.
-            // A caller that allows one try decides for itself whether to come again.
-            let is_busy = tries > 1 && busy.asks_again(&error);
+            record_outcome(turn, error.reason);
+            // If the service says when to come back, the request is retried then, within the
+            // limit of `busy`. A caller that allows one attempt handles that itself.
+            let is_busy = tries > 1 && busy.may_retry(&error);
             number += u32::from(!is_busy);
-            if !error.what.is_temporary() || number >= tries {
-                return Err(self.placed(error));
+            if !error.reason.is_temporary() || number >= tries {
+                return Err(self.at_location(error));
             }
             self.traffic.retry();
             let rest = left(pause, tries - number - 1);
             if let Some(wait) = &wait {
-                wait.failed(if is_busy { busy.left() + patience } else { rest }, is_busy);
+                wait.failed(if is_busy { busy.remaining() + patience } else { rest }, is_busy);
             }
             sleep(error.retry_after.unwrap_or_else(|| jittered(pause))).await;
             if !is_busy {
@@ -520,41 +566,42 @@ impl Client {
     }
 }
 
-/// How long a service is asked again that says when.
-pub(super) struct Busy {
+/// The time limit for retries that a service asks for.
+pub(super) struct RetryAfterLimit {
     patience: Duration,
     since: Option<tokio::time::Instant>,
 }
 
-impl Busy {
+impl RetryAfterLimit {
     pub(super) fn new(patience: Duration) -> Self {
         Self { patience, since: None }
     }
 
-    /// Whether a request that failed so is made again for that alone.
-    pub(super) fn asks_again(&mut self, error: &ServiceError) -> bool {
-        let Some(wait) = error.retry_after.filter(|_| error.what.is_temporary()) else {
+    /// Returns true if the service asked to come back within the time that is left. Starts the
+    /// time limit at the first such error.
+    pub(super) fn may_retry(&mut self, error: &ServiceError) -> bool {
+        let Some(wait) = error.retry_after.filter(|_| error.reason.is_temporary()) else {
             return false;
         };
         self.since.get_or_insert_with(tokio::time::Instant::now);
-        wait <= self.left()
+        wait <= self.remaining()
     }
 
-    /// For how long yet.
-    pub(super) fn left(&self) -> Duration {
+    /// Returns the time that is left.
+    pub(super) fn remaining(&self) -> Duration {
         let waited = self.since.map_or(Duration::ZERO, |since| since.elapsed());
         self.patience.saturating_sub(waited)
     }
 
-    /// Whether it has said so.
+    /// Returns true if the service has asked to come back later at least once.
     pub(super) fn is_refused(&self) -> bool {
         self.since.is_some()
     }
 }
 
-fn tell(turn: Turn, what: What) {
-    if what == What::Busy {
-        turn.was_too_many();
+fn record_outcome(turn: RequestPermit, what: FailureReason) {
+    if what == FailureReason::Busy {
+        turn.throttled();
     }
 }
 
@@ -562,14 +609,14 @@ fn transfer_time(bytes: u64, rate: u64) -> Duration {
     Duration::from_secs(bytes / rate.max(1))
 }
 
-fn silence(operation: &'static str, key: &str, patience: Duration) -> ServiceError {
-    let message = format!("no answer in {} s", patience.as_secs());
-    ServiceError::new(operation, key, What::Temporary, message)
+fn timeout_error(operation: &'static str, key: &str, patience: Duration) -> ServiceError {
+    let message = format!("no reply within {} s", patience.as_secs());
+    ServiceError::new(operation, key, FailureReason::Temporary, message)
 }
 
-/// Half of `pause`, and a random part of the other half.
+/// Returns a random pause between half of `pause` and all of it.
 pub(crate) fn jittered(pause: Duration) -> Duration {
-    // Keys of a new state differ each time.
+    // Each new state has other random keys, so it is a source of randomness.
     let random = RandomState::new().hash_one(std::process::id()) % 1024;
     pause / 2 + pause.mul_f64(random as f64 / 2048.0)
 }

@@ -1,127 +1,176 @@
-//! What can go wrong between here and there.
+//! Errors of services.
 
 use std::{fmt, time::Duration};
 
 use snap_core::base::kind::ErrorKind;
 
-/// What went wrong.
+/// The kind of a service error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
-    /// There is no such object.
+pub enum FailureReason {
+    /// The object does not exist.
     NotFound,
-    /// The condition of a write did not hold.
+    /// The condition of a write does not hold.
     Conflict,
-    /// Whoever asks may not.
+    /// The credentials are valid but do not permit the request.
     Denied,
-    /// Nobody knows who asks: wrong or missing keys.
+    /// The credentials are missing or wrong.
     Unauthenticated,
-    /// The keys were good for some time, which is over.
+    /// The credentials have expired.
     Expired,
-    /// The clock here and there differ too much for a signature.
+    /// The clocks of client and service differ too much for a signature.
     Clock,
-    /// There is no such bucket or container.
+    /// The bucket or container does not exist.
     NoBucket,
-    /// The object ends before the range does.
+    /// The object ends before the requested range.
     Short,
-    /// What came is longer than it can be.
+    /// The response is longer than the limit.
     TooLong,
-    /// It is a folder, a pipe or a device.
+    /// The object is a folder, a pipe or a device.
     NotAFile,
-    /// No room is left.
+    /// The service has no space left.
     Full,
-    /// Too many requests; worth another try, later.
+    /// Too many requests: retry later.
     Busy,
-    /// No answer, half an answer, or one that says so: worth another try.
+    /// No answer, an incomplete answer, or an answer that reports a temporary error: retry.
     Temporary,
-    /// No connection: no such host, nobody listens there.
+    /// No connection: the host is unknown or refuses connections.
     Unreachable,
-    /// The service cannot do this.
+    /// The service does not support the operation.
     Unsupported,
-    /// The service takes what was asked for something that makes no sense or is
-    /// not allowed.
+    /// The service rejects the request as invalid or not allowed.
     Refused,
-    /// A file here was to be written, and its bytes are not those that its name says.
+    /// The local file to be written does not hash to its name.
     Damaged,
-    /// Whoever asked wants it no more.
+    /// The server reports that its store is damaged.
+    DamagedThere,
+    /// `ssh` does not know the key of the host, or knows another one.
+    HostKey,
+    /// The caller cancelled the request.
     Stopped,
-    /// Something else.
+    /// Any other error.
     Other,
 }
 
-impl What {
-    /// Whether the same may go well when it is tried again.
+impl FailureReason {
+    /// Returns true if the same request may succeed when it is retried.
     pub fn is_temporary(self) -> bool {
         matches!(self, Self::Busy | Self::Temporary | Self::Unreachable)
     }
 
-    /// Whether the service has dealt with the request, so that it cannot be carried
-    /// out later. Of one whose answer was lost nobody knows that.
+    /// Returns true if the service has finished the request, so that it cannot be carried out
+    /// later. That is unknown if the answer was lost.
     pub fn is_settled(self) -> bool {
-        !matches!(self, Self::Temporary | Self::Unreachable | Self::Stopped | Self::Other)
+        !matches!(
+            self,
+            Self::Temporary | Self::Unreachable | Self::HostKey | Self::Stopped | Self::Other
+        )
     }
 
-    /// What a caller can do about it.
+    /// Returns what a caller can do about the error.
     pub fn kind(self) -> ErrorKind {
         match self {
             Self::NotFound | Self::NoBucket => ErrorKind::NotFound,
             Self::Conflict => ErrorKind::Exists,
             Self::Denied | Self::Unauthenticated | Self::Expired | Self::Clock => ErrorKind::Denied,
-            Self::Short | Self::TooLong | Self::Damaged | Self::NotAFile => ErrorKind::Damaged,
+            Self::Short | Self::TooLong | Self::Damaged | Self::DamagedThere | Self::NotAFile => {
+                ErrorKind::Damaged
+            }
             Self::Unsupported => ErrorKind::Unsupported,
             Self::Refused => ErrorKind::Invalid,
             Self::Stopped => ErrorKind::Interrupted,
-            Self::Full | Self::Busy | Self::Temporary | Self::Unreachable | Self::Other => {
-                ErrorKind::Unavailable
-            }
+            Self::Full
+            | Self::Busy
+            | Self::Temporary
+            | Self::Unreachable
+            | Self::HostKey
+            | Self::Other => ErrorKind::Unavailable,
         }
     }
 
-    /// In words; empty where only the service's own say anything.
+    /// Returns a description, or nothing if only the message of the service describes the error.
     fn words(self) -> &'static str {
         match self {
-            Self::NotFound => "there is no such object",
-            Self::Conflict => "it is not as it was",
-            Self::Denied => "permission is denied",
-            Self::Unauthenticated => "the keys are missing, or not known there",
-            Self::Expired => "the keys have expired",
-            Self::Clock => "the clocks here and there differ too much",
-            Self::NoBucket => "there is no such bucket",
-            Self::Short => "it is cut short",
-            Self::TooLong => "what came is longer than it can be",
-            Self::NotAFile => "it is no file",
-            Self::Full => "no room is left there",
+            Self::NotFound => "the object does not exist",
+            Self::Conflict => "another client has changed it",
+            Self::Denied => "permission denied",
+            Self::Unauthenticated => {
+                "authentication failed: no credentials were found, or the service rejected them"
+            }
+            Self::Expired => "the credentials have expired",
+            Self::Clock => "the local clock and the clock of the service differ too much",
+            Self::NoBucket => "the bucket does not exist",
+            Self::Short => "it is truncated",
+            Self::TooLong => "it exceeds the size limit",
+            Self::NotAFile => "it is not a regular file",
+            Self::Full => "the service has no space left",
             Self::Busy => "too many requests",
-            Self::Unreachable => "nobody answers there",
-            Self::Damaged => "the file here is damaged",
-            Self::Stopped => "it was given up",
-            Self::Unsupported => "the service cannot do that",
-            Self::Refused | Self::Temporary | Self::Other => "",
+            Self::Damaged => "the local file is damaged",
+            Self::Stopped => "it was cancelled",
+            Self::Unsupported => "the service does not support this",
+            // The message names the host.
+            Self::Unreachable => "",
+            Self::DamagedThere | Self::Refused | Self::Temporary | Self::HostKey | Self::Other => {
+                ""
+            }
         }
     }
 }
 
-/// What went wrong with a request, and with which.
+/// What is known about an error beyond its [`FailureReason`]. Hints depend on it, retries do not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureDetail {
+    /// The certificate of the server is not trusted, has expired, or is for another name.
+    Certificate,
+    /// The server presented a CA certificate instead of a server certificate.
+    CaCertificate,
+    /// The ref is the current branch of a project.
+    CurrentBranch,
+    /// The name of the ref would be a folder of an existing ref, or the reverse.
+    NameConflict,
+    /// As [`Self::NameConflict`], but the other ref was deleted, and the service keeps its name.
+    NameReserved,
+    /// The remote store is a partial clone, and lacks what the push refers to.
+    PartialClone,
+}
+
+/// A failed request.
 #[derive(Debug, thiserror::Error)]
 pub struct ServiceError {
-    /// What was to be done: `read`, `write`, `list`, …
+    /// The operation: `read`, `write`, `list`, …
     pub operation: &'static str,
-    /// With which key or prefix.
+    /// The key or prefix.
     pub key: String,
-    /// Where; empty while nobody has said it.
+    /// The location; empty until the client sets it.
     pub location: String,
-    /// What went wrong.
-    pub what: What,
-    /// In the service's words, without secrets; may be empty.
+    /// The kind of the error.
+    pub reason: FailureReason,
+    /// The exact cause, if it is one that needs its own hint.
+    pub detail: Option<FailureDetail>,
+    /// The message of the service, without secrets; may be empty.
     pub message: String,
-    /// When the service asked to be left alone until.
+    /// The pause that the service requests.
     pub retry_after: Option<Duration>,
 }
 
 impl ServiceError {
-    /// An error at a place that is yet to be said.
-    pub fn new(operation: &'static str, key: &str, what: What, message: String) -> Self {
+    /// Creates an error without a location and without a detail.
+    pub fn new(operation: &'static str, key: &str, what: FailureReason, message: String) -> Self {
         let (key, location) = (key.to_owned(), String::new());
-        Self { operation, key, location, what, message, retry_after: None }
+        Self { operation, key, location, reason: what, detail: None, message, retry_after: None }
+    }
+
+    /// Returns the cause in words, without the operation and the object.
+    pub fn why(&self) -> String {
+        match (self.reason.words(), self.message.as_str()) {
+            ("", message) => message.to_owned(),
+            (words, "") => words.to_owned(),
+            (words, message) => format!("{words}: {message}"),
+        }
+    }
+
+    /// Sets the detail.
+    pub(super) fn with_detail(self, detail: FailureDetail) -> Self {
+        Self { detail: Some(detail), ..self }
     }
 }
 
@@ -134,10 +183,6 @@ impl fmt::Display for ServiceError {
         if !self.location.is_empty() {
             write!(f, " at {}", self.location)?;
         }
-        match (self.what.words(), self.message.as_str()) {
-            ("", message) => write!(f, ": {message}"),
-            (words, "") => write!(f, ": {words}"),
-            (words, message) => write!(f, ": {words}: {message}"),
-        }
+        write!(f, ": {}", self.why())
     }
 }

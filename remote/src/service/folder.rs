@@ -1,14 +1,12 @@
-//! A folder as a service: files that appear whole, durably, and refs that are
-//! compared and swapped under a lock.
+//! A folder as a service. Files become visible whole and durable, and refs are compared and
+//! swapped under a lock.
 //!
-//! Not through OpenDAL, whose files are synced but not the folders that name
-//! them, and whose put-if-absent lets most of the racing writers win.
+//! It does not use OpenDAL. OpenDAL syncs files but not their folders, and its put-if-absent lets
+//! most of several racing writers win.
 
 use std::{
-    fs::Metadata,
     io::{self, Read, Seek, SeekFrom},
     ops::Range,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{Arc, Once},
 };
@@ -17,94 +15,117 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use snap_core::{
     base::{io::PathError, limits},
-    disk::{Disk, NewFile, Renamed, regular::open_regular, scratch::unique_name},
+    disk::{
+        Disk, NewFile, Renamed,
+        lock_wait::is_file_at,
+        regular::{is_link, open_regular},
+        scratch::unique_name,
+        symlink_guard::folder_identity,
+    },
     format::ref_text::RefText,
+    local::store_folder::objects_in_store,
     repo::ref_name::RefName,
     store::sweep,
 };
 
 use super::{
-    Conditions, Listed, Object, Service, ServiceError, Version, What, When, beside, check_hash,
+    ConditionalWrites, FailureReason, ListedObject, ObjectVersion, Service, ServiceError,
+    StoredObject, WriteCondition, check_hash,
     keys::REFS,
-    too_long,
-    traffic::{Kind, Traffic},
+    ref_name_conflict, too_long,
+    traffic::{RequestKind, Traffic},
 };
 
-/// Where files are written before they have their names.
+/// Folder for files that do not have their final names yet.
 const TEMPORARY: &str = "tmp";
 
 /// Bytes of a file that are copied at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// What is locked while a file is compared and replaced; it is there as long.
+/// The lock file for compare-and-swap. It exists only while it is held.
 const LOCK: &str = "tmp/lock";
 
-/// Objects as files in a folder.
+/// A store in a folder, with objects as files.
 #[derive(Clone, Debug)]
-pub struct Folder {
+pub struct FolderService {
     root: PathBuf,
     traffic: Arc<Traffic>,
-    /// Whether what killed pushes left was removed.
+    /// Set once the leftovers of killed pushes were removed.
     swept: Arc<Once>,
 }
 
-impl Folder {
-    /// Objects in `root`, which need not exist before something is written.
+impl FolderService {
+    /// Creates a service for `root`, which is created by the first write.
     pub fn new(root: PathBuf, traffic: Arc<Traffic>) -> Self {
         Self { root, traffic, swept: Arc::new(Once::new()) }
     }
 
-    /// What changes files here. New ones are as open as the packs that are there.
-    fn disk(&self) -> Disk {
-        Disk::default().in_store(&self.root)
+    /// Returns the handle through which files of the folder are changed. New files get the
+    /// permissions of the existing packs. Fails if the packs lie in another store.
+    fn disk(&self) -> Result<Disk, PathError> {
+        match objects_in_store(&self.root) {
+            Some(target) => {
+                let why = format!("it leads to {}, which is part of a store", target.display());
+                let objects = self.root.join("objects");
+                Err(PathError::when("use", objects)(io::Error::other(why)))
+            }
+            None => Ok(Disk::default().in_store(&self.root)),
+        }
     }
 
-    /// A file for something that is sent, locked as long as it is written. The first one
-    /// clears up what killed pushes have left.
+    /// Creates a temporary file, locked until it is closed. The first call removes what killed
+    /// pushes left.
     fn temporary(&self, disk: &Disk) -> Result<NewFile, PathError> {
         let folder = self.root.join(TEMPORARY);
         disk.create_folders(&folder)?;
         self.swept.call_once(|| sweep::run(&folder));
         let file = disk.create(&folder.join(unique_name("put")))?;
-        // Where nothing can be locked its age alone keeps it, for a minute.
+        // Without locks, only its age protects the file from other pushes, for one minute.
         let _ = file.file().try_lock();
         Ok(file)
     }
 
-    /// Opens an object; with its path and length.
-    fn open(&self, key: &str) -> Result<(fs_err::File, PathBuf, u64), Problem> {
+    /// Opens an object. Returns its path and length as well.
+    fn open(&self, key: &str) -> Result<(fs_err::File, PathBuf, u64), FolderError> {
         let path = self.root.join(key);
-        let file = open_regular(&path).map_err(PathError::when("open", &path))?;
+        let file = open_regular(&path).map_err(|error| match error.kind() {
+            // A ref that is a dangling symlink is damaged; it was not deleted.
+            io::ErrorKind::NotFound if key.starts_with(REFS) && is_link(&path) => {
+                io::Error::new(io::ErrorKind::InvalidInput, error)
+            }
+            _ => error,
+        });
+        let file = file.map_err(PathError::when("open", &path))?;
         let length = file.metadata().map_err(PathError::when("stat", &path))?.len();
         Ok((file, path, length))
     }
 
-    fn read_now(&self, key: &str, range: Range<u64>) -> Result<Object, Problem> {
+    fn read_now(&self, key: &str, range: Range<u64>) -> Result<StoredObject, FolderError> {
         let (mut file, path, length) = self.open(key)?;
         if range.end > length {
-            return Err(Problem::Short(range.end - length));
+            return Err(FolderError::Short(range.end - length));
         }
         let mut bytes = vec![0; (range.end - range.start) as usize];
         file.seek(SeekFrom::Start(range.start))
             .and_then(|_| file.read_exact(&mut bytes))
             .map_err(PathError::when("read", &path))?;
         self.traffic.received(bytes.len() as u64);
-        Ok(Object { bytes: bytes.into(), version: None })
+        Ok(StoredObject { bytes: bytes.into(), version: None })
     }
 
-    fn read_whole_now(&self, key: &str, most: u64) -> Result<Object, Problem> {
+    fn read_whole_now(&self, key: &str, most: u64) -> Result<StoredObject, FolderError> {
         let length = self.open(key)?.2;
         if length > most {
-            return Err(Problem::Long(most));
+            return Err(FolderError::TooLong(most));
         }
         let object = self.read_now(key, 0..length)?;
-        Ok(Object { version: Some(version_of(&object.bytes)), ..object })
+        Ok(StoredObject { version: Some(version_of(&object.bytes)), ..object })
     }
 
-    /// The version of what is there, which need not be short.
-    fn version_now(&self, key: &str) -> Result<Option<Version>, Problem> {
+    /// Returns the version of an object of any length.
+    fn version_now(&self, key: &str) -> Result<Option<ObjectVersion>, FolderError> {
         let (file, path, _) = match self.open(key) {
-            Err(Problem::Disk(error)) if is_nothing(&error.source) => return Ok(None),
+            Err(FolderError::Disk(error)) if is_nothing(&error.source) => return Ok(None),
             opened => opened?,
         };
         let mut hasher = blake3::Hasher::new();
@@ -112,11 +133,11 @@ impl Folder {
         Ok(Some(version_from(hasher.finalize())))
     }
 
-    /// Copies a file, in pieces.
-    fn copy_now(&self, key: &str, from: &Path, length: u64) -> Result<(), Problem> {
+    /// Copies a file piece by piece.
+    fn copy_now(&self, key: &str, from: &Path, length: u64) -> Result<(), FolderError> {
         let path = self.root.join(key);
-        let Some(folder) = path.parent() else { return Err(Problem::Unsupported) };
-        let disk = self.disk();
+        let Some(folder) = path.parent() else { return Err(FolderError::Unsupported) };
+        let disk = self.disk()?;
         disk.create_folders(folder)?;
         let mut source = fs_err::File::open(from).map_err(PathError::when("open", from))?;
         let mut file = self.temporary(&disk)?;
@@ -130,7 +151,7 @@ impl Folder {
             file.write(piece)?;
             left -= bytes;
         }
-        check_hash(key, hasher.finalize()).map_err(Problem::Service)?;
+        check_hash(key, hasher.finalize()).map_err(FolderError::Service)?;
         file.sync()?;
         disk.replace(file.path(), &path)?;
         file.keep();
@@ -139,30 +160,36 @@ impl Folder {
         Ok(())
     }
 
-    fn write_now(&self, key: &str, bytes: &[u8], when: &When) -> Result<Version, Problem> {
+    fn write_now(
+        &self,
+        key: &str,
+        bytes: &[u8],
+        when: &WriteCondition,
+    ) -> Result<ObjectVersion, FolderError> {
         let path = self.root.join(key);
-        let Some(folder) = path.parent() else { return Err(Problem::Unsupported) };
-        let disk = self.disk();
+        let Some(folder) = path.parent() else { return Err(FolderError::Unsupported) };
+        let disk = self.disk()?;
         let mut file = self.temporary(&disk)?;
         file.write(bytes)?;
         file.sync()?;
+        // Moving a ref, and a compare-and-swap of any other file, need the lock.
         let name = RefName::parse_full(key);
-        let is_alone = name.is_some() || matches!(when, When::Unchanged(_));
+        let is_alone = name.is_some() || matches!(when, WriteCondition::Unchanged(_));
         let _lock = is_alone.then(|| self.lock()).transpose()?;
         if let Some(name) = &name {
             self.make_room(name, bytes)?;
         }
         disk.create_folders(folder)?;
         match when {
-            When::Always => disk.replace(file.path(), &path)?,
-            When::Absent => {
+            WriteCondition::Always => disk.replace(file.path(), &path)?,
+            WriteCondition::Absent => {
                 if disk.rename_new(file.path(), &path)? == Renamed::Taken {
-                    return Err(Problem::Conflict);
+                    return Err(FolderError::Conflict);
                 }
             }
-            When::Unchanged(version) => {
+            WriteCondition::Unchanged(version) => {
                 if self.version_now(key)?.as_ref() != Some(version) {
-                    return Err(Problem::Conflict);
+                    return Err(FolderError::Conflict);
                 }
                 disk.replace(file.path(), &path)?;
             }
@@ -173,11 +200,13 @@ impl Folder {
         Ok(version_of(bytes))
     }
 
-    /// Makes sure that no ref is a folder of one that is to stand somewhere, or lies
-    /// below it. What was deleted makes room: whoever has seen it deleted compares with
-    /// its nonce, which never comes again, and so does not move the ref. The caller has
-    /// the lock.
-    fn make_room(&self, name: &RefName, bytes: &[u8]) -> Result<(), Problem> {
+    /// Removes tombstones of deleted refs that block the name of a new ref, and fails if an
+    /// existing ref blocks it. A ref blocks a name that is one of its parent folders, or that
+    /// lies below it.
+    ///
+    /// Removing a tombstone is safe. A client that read it compares with its nonce, which is
+    /// never used again, so its compare-and-swap fails. The caller must hold the lock.
+    fn make_room(&self, name: &RefName, bytes: &[u8]) -> Result<(), FolderError> {
         let stands = RefText::decode(bytes).is_ok_and(|text| text.commit.is_some());
         if !stands {
             return Ok(());
@@ -191,17 +220,23 @@ impl Folder {
             }
         }
         let path = self.root.join(name.to_string());
-        if !path.is_dir() {
+        if !path.is_dir() || is_link(&path) {
             return Ok(());
         }
-        for Listed { key, .. } in self.list_now(&format!("{name}/"))? {
-            let below = RefName::parse_full(&key).ok_or(Problem::Unsupported)?;
+        for ListedObject { key, .. } in self.list_now(&format!("{name}/"))? {
+            let below = RefName::parse_full(&key).ok_or(FolderError::Unsupported)?;
             self.clear_deleted(name, &below)?;
         }
         let (mut folders, mut found) = (vec![path], Vec::new());
         while let Some(folder) = folders.pop() {
             let inside = fs_err::read_dir(&folder).map_err(PathError::when("list", &folder))?;
-            folders.extend(inside.flatten().map(|entry| entry.path()));
+            for entry in inside.flatten() {
+                // A link may lead to folders outside the store.
+                match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    true => folders.push(entry.path()),
+                    false => return Ok(()),
+                }
+            }
             found.push(folder);
         }
         for folder in found.iter().rev() {
@@ -210,36 +245,36 @@ impl Folder {
         Ok(())
     }
 
-    /// Removes what says that a ref was deleted, which is in the way of another one.
-    fn clear_deleted(&self, name: &RefName, other: &RefName) -> Result<(), Problem> {
+    /// Removes the tombstone of `other`, or fails if `other` still exists.
+    fn clear_deleted(&self, name: &RefName, other: &RefName) -> Result<(), FolderError> {
         let key = other.to_string();
         let object = self.read_whole_now(&key, limits::REF_BYTES as u64)?;
         match RefText::decode(&object.bytes) {
-            // One that a later version wrote may be its fence.
+            // A tombstone that a newer version wrote may be its fence against this version, so
+            // it stays.
             Ok(text) if text.commit.is_none() && text.is_writable() => {
-                Ok(self.disk().remove(&self.root.join(&key))?)
+                Ok(self.disk()?.remove(&self.root.join(&key))?)
             }
-            _ => Err(Problem::Service(beside(name, other))),
+            _ => Err(FolderError::Service(ref_name_conflict(name, other))),
         }
     }
 
-    /// Waits until nobody else compares and replaces. What a process leaves that
-    /// dies is locked by nobody, and goes with the next one.
-    fn lock(&self) -> Result<Locked, PathError> {
+    /// Takes the lock for compare-and-swap. The file of a process that died is not locked,
+    /// so the next process reuses it.
+    fn lock(&self) -> Result<FolderLock, PathError> {
         let path = self.root.join(LOCK);
         loop {
-            let file = self.disk().lock_file(&path)?;
+            let file = self.disk()?.lock_file(&path)?;
             file.lock().map_err(PathError::when("lock", &path))?;
-            let ours = file.metadata().map_err(PathError::when("stat", &path))?;
-            // Whoever had it before has taken it away.
-            let is_it = |there: Metadata| (there.dev(), there.ino()) == (ours.dev(), ours.ino());
-            if fs_err::metadata(&path).is_ok_and(is_it) {
-                return Ok(Locked { path, _file: file });
+            // The previous holder may have deleted the file after it was opened here. Then try
+            // again.
+            if is_file_at(&file, &path)? {
+                return Ok(FolderLock { path, _file: file });
             }
         }
     }
 
-    fn list_now(&self, prefix: &str) -> Result<Vec<Listed>, Problem> {
+    fn list_now(&self, prefix: &str) -> Result<Vec<ListedObject>, FolderError> {
         let mut found = Vec::new();
         let mut folders = vec![self.root.join(prefix)];
         while let Some(folder) = folders.pop() {
@@ -254,14 +289,14 @@ impl Folder {
                 if meta.is_dir() {
                     folders.push(path);
                 } else if let Some(key) = self.key(&path) {
-                    found.push(Listed { key, bytes: meta.len() });
+                    found.push(ListedObject { key, bytes: meta.len() });
                 }
             }
         }
         Ok(found)
     }
 
-    fn peek_now(&self, prefix: &str) -> Result<Vec<String>, Problem> {
+    fn peek_now(&self, prefix: &str) -> Result<Vec<String>, FolderError> {
         let folder = self.root.join(prefix);
         let entries = match fs_err::read_dir(&folder) {
             Err(error) if is_nothing(&error) => return Ok(Vec::new()),
@@ -277,7 +312,7 @@ impl Folder {
         Ok(found)
     }
 
-    /// The key of a file; none for what is not an object.
+    /// Returns the key of a file, or `None` for a file that is not an object.
     fn key(&self, path: &Path) -> Option<String> {
         let key = path.strip_prefix(&self.root).ok()?.to_str()?;
         (!key.starts_with("tmp/")).then(|| key.to_owned())
@@ -285,45 +320,48 @@ impl Folder {
 
     fn run<T: Send + 'static>(
         &self,
-        (operation, kind): (&'static str, Kind),
+        (operation, kind): (&'static str, RequestKind),
         key: &str,
-        work: impl FnOnce(&Self, &str) -> Result<T, Problem> + Send + 'static,
+        work: impl FnOnce(&Self, &str) -> Result<T, FolderError> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, ServiceError>> {
         let (folder, key) = (self.clone(), key.to_owned());
         Box::pin(async move {
             folder.traffic.request(kind);
-            let told = key.clone();
+            let failed_key = key.clone();
             let done = tokio::task::spawn_blocking(move || work(&folder, &key)).await;
-            let result = done.unwrap_or_else(|_| Err(Problem::Gave("the task failed".into())));
-            result.map_err(|problem| problem.told(operation, told))
+            let result =
+                done.unwrap_or_else(|_| Err(FolderError::Message("the task failed".into())));
+            result.map_err(|problem| problem.service_error(operation, failed_key))
         })
     }
 }
 
-impl Service for Folder {
+impl Service for FolderService {
     fn read<'a>(
         &'a self,
         key: &'a str,
         range: Range<u64>,
-    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
-        self.run(("read", Kind::Get), key, move |folder, key| folder.read_now(key, range))
+    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
+        self.run(("read", RequestKind::Get), key, move |folder, key| folder.read_now(key, range))
     }
 
     fn read_whole<'a>(
         &'a self,
         key: &'a str,
         most: u64,
-    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
-        self.run(("read", Kind::Get), key, move |folder, key| folder.read_whole_now(key, most))
+    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
+        self.run(("read", RequestKind::Get), key, move |folder, key| {
+            folder.read_whole_now(key, most)
+        })
     }
 
     fn write<'a>(
         &'a self,
         key: &'a str,
         bytes: Bytes,
-        when: When,
-    ) -> BoxFuture<'a, Result<Option<Version>, ServiceError>> {
-        self.run(("write", Kind::Put), key, move |folder, key| {
+        when: WriteCondition,
+    ) -> BoxFuture<'a, Result<Option<ObjectVersion>, ServiceError>> {
+        self.run(("write", RequestKind::Put), key, move |folder, key| {
             folder.write_now(key, &bytes, &when).map(Some)
         })
     }
@@ -335,19 +373,24 @@ impl Service for Folder {
         length: u64,
     ) -> BoxFuture<'a, Result<(), ServiceError>> {
         let path = path.to_owned();
-        self.run(("write", Kind::Put), key, move |folder, key| folder.copy_now(key, &path, length))
+        self.run(("write", RequestKind::Put), key, move |folder, key| {
+            folder.copy_now(key, &path, length)
+        })
     }
 
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Listed>, ServiceError>> {
-        self.run(("list", Kind::List), prefix, |folder, prefix| folder.list_now(prefix))
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<ListedObject>, ServiceError>> {
+        self.run(("list", RequestKind::List), prefix, |folder, prefix| folder.list_now(prefix))
     }
 
-    fn peek<'a>(
+    fn list_some<'a>(
         &'a self,
         prefix: &'a str,
         most: usize,
     ) -> BoxFuture<'a, Result<Vec<String>, ServiceError>> {
-        self.run(("list", Kind::List), prefix, move |folder, prefix| {
+        self.run(("list", RequestKind::List), prefix, move |folder, prefix| {
             let mut found = folder.peek_now(prefix)?;
             found.truncate(most);
             Ok(found)
@@ -355,7 +398,7 @@ impl Service for Folder {
     }
 
     fn length<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<u64>, ServiceError>> {
-        self.run(("stat", Kind::Head), key, |folder, key| {
+        self.run(("stat", RequestKind::Head), key, |folder, key| {
             let path = folder.root.join(key);
             match fs_err::metadata(&path) {
                 Ok(meta) => Ok(Some(meta.len())),
@@ -366,16 +409,20 @@ impl Service for Folder {
     }
 
     fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), ServiceError>> {
-        self.run(("remove", Kind::Delete), key, |folder, key| {
-            Ok(folder.disk().remove(&folder.root.join(key))?)
+        self.run(("remove", RequestKind::Delete), key, |folder, key| {
+            Ok(folder.disk()?.remove(&folder.root.join(key))?)
         })
     }
 
-    fn conditions(&self) -> Conditions {
-        Conditions { absent: true, unchanged: true }
+    fn identity(&self) -> String {
+        folder_identity(&self.root)
     }
 
-    fn keeps_names_apart(&self) -> bool {
+    fn conditions(&self) -> ConditionalWrites {
+        ConditionalWrites { absent: true, unchanged: true }
+    }
+
+    fn refuses_conflicting_refs(&self) -> bool {
         true
     }
 
@@ -384,77 +431,81 @@ impl Service for Folder {
     }
 }
 
-/// Whether an error says that there is no such object: a folder of refs is none, and
-/// below an object there is none.
+/// Returns true if an error means that the object does not exist. A folder of refs is not
+/// an object, and no object lies below another one.
 fn is_nothing(error: &io::Error) -> bool {
     use io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
     matches!(error.kind(), NotFound | NotADirectory | IsADirectory)
 }
 
-fn version_of(bytes: &[u8]) -> Version {
+fn version_of(bytes: &[u8]) -> ObjectVersion {
     version_from(blake3::hash(bytes))
 }
 
-fn version_from(hash: blake3::Hash) -> Version {
-    Version { etag: Some(hash.to_hex().to_string()), generation: None }
+fn version_from(hash: blake3::Hash) -> ObjectVersion {
+    ObjectVersion { etag: Some(hash.to_hex().to_string()), generation: None }
 }
 
-/// The lock of a folder, held.
-struct Locked {
+/// A held lock of a folder.
+struct FolderLock {
     path: PathBuf,
     _file: std::fs::File,
 }
 
-impl Drop for Locked {
-    /// Takes the file away while it is locked: others who wait for it find out
-    /// that it is not the one that is there. One that stays is used again.
+impl Drop for FolderLock {
+    /// Deletes the file while it is still locked. Processes that wait for the lock notice
+    /// that their file is not the one at the path. A file that could not be deleted is
+    /// reused.
     fn drop(&mut self) {
         let _ = fs_err::remove_file(&self.path);
     }
 }
 
-enum Problem {
+enum FolderError {
     Disk(PathError),
     Conflict,
     Short(u64),
-    Long(u64),
+    TooLong(u64),
     Unsupported,
-    Gave(String),
+    Message(String),
     Service(ServiceError),
 }
 
-impl From<PathError> for Problem {
+impl From<PathError> for FolderError {
     fn from(error: PathError) -> Self {
         Self::Disk(error)
     }
 }
 
-impl Problem {
-    fn told(self, operation: &'static str, key: String) -> ServiceError {
+impl FolderError {
+    fn service_error(self, operation: &'static str, key: String) -> ServiceError {
         let (what, message) = match self {
-            Self::Long(most) => return too_long(&key, most),
+            Self::TooLong(most) => return too_long(&key, most),
             Self::Service(error) => return error,
             Self::Disk(error) => {
                 let what = match error.source.kind() {
-                    // A ref may have others below it.
-                    io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput
+                    io::ErrorKind::InvalidInput if operation == "read" => FailureReason::NotAFile,
+                    // A ref may be the name of a folder with other refs.
+                    io::ErrorKind::IsADirectory
                         if operation == "read" && !key.starts_with(REFS) =>
                     {
-                        What::NotAFile
+                        FailureReason::NotAFile
                     }
-                    _ if is_nothing(&error.source) => What::NotFound,
+                    _ if is_nothing(&error.source) => FailureReason::NotFound,
                     io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                        What::Denied
+                        FailureReason::Denied
                     }
-                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => What::Full,
-                    _ => What::Other,
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                        FailureReason::Full
+                    }
+                    _ => FailureReason::Other,
                 };
                 (what, format!("{error}: {}", error.source))
             }
-            Self::Conflict => (What::Conflict, String::new()),
-            Self::Short(bytes) => (What::Short, format!("it ends {bytes} B early")),
-            Self::Unsupported => (What::Unsupported, "not a key".to_owned()),
-            Self::Gave(message) => (What::Other, message),
+            Self::Conflict => (FailureReason::Conflict, String::new()),
+            Self::Short(bytes) => (FailureReason::Short, format!("it ends {bytes} B early")),
+            Self::Unsupported => (FailureReason::Unsupported, "not a key".to_owned()),
+            Self::Message(message) => (FailureReason::Other, message),
         };
         ServiceError::new(operation, &key, what, message)
     }
@@ -472,7 +523,7 @@ mod tests {
         let tmp = place.path().join(TEMPORARY);
         fs_err::create_dir(&tmp).unwrap();
         let [left, written, young] = ["left", "written", "young"].map(|who| {
-            let path = tmp.join(unique_name(&format!("{}{who}", sweep::PUT)));
+            let path = tmp.join(unique_name(&format!("{}{who}", sweep::UPLOAD_PREFIX)));
             fs_err::write(&path, "x").unwrap();
             path
         });
@@ -483,9 +534,11 @@ mod tests {
             let before = SystemTime::now() - Duration::from_secs(120);
             file.file().set_modified(before).unwrap();
         }
-        let folder = Folder::new(place.path().to_owned(), Arc::default());
-        folder.write_now("objects/x", b"x", &When::Always).unwrap_or_else(|_| panic!("written"));
-        assert!(!left.exists(), "its writer is dead");
+        let folder = FolderService::new(place.path().to_owned(), Arc::default());
+        folder
+            .write_now("objects/x", b"x", &WriteCondition::Always)
+            .unwrap_or_else(|_| panic!("written"));
+        assert!(!left.exists(), "the writer no longer runs");
         assert!(written.exists() && young.exists());
     }
 }

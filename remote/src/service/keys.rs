@@ -1,17 +1,16 @@
-//! Keys of what a store elsewhere has: what lies there is told in
-//! [`store`](crate::store).
+//! Keys of the objects of a remote store. The layout is described in [`store`](crate::store).
 
 /// Key of the settings.
 pub const CONFIG: &str = "config.toml";
 
-/// What keys of packs begin with.
+/// Prefix of the keys of packs.
 pub const OBJECTS: &str = "objects/";
 
-/// What keys of outlines begin with.
+/// Prefix of the keys of index files.
 pub const INDEX: &str = "index/";
 
-/// Key of the name of its first branch.
+/// Key of the default branch.
 pub const HEAD: &str = "HEAD";
 
-/// What keys of refs begin with.
+/// Prefix of the keys of refs.
 pub const REFS: &str = "refs/";

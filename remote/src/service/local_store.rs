@@ -1,30 +1,28 @@
-//! A store that commits go to, the `.snap` of a project or a bare one, as a
-//! service: `file://PROJECT`, `file://PROJECT/.snap`.
+//! A local store as a service: the `.snap` of a project, or a bare store. Locations are
+//! `file://PROJECT` and `file://PROJECT/.snap`.
 //!
 //! | key | what |
 //! |---|---|
 //! | `config.toml`, `objects/…`, `refs/heads/…`, `refs/tags/…` | the files of the store |
-//! | `HEAD` | the branch that `HEAD` names; the first one where it names a commit, or a branch that is not there |
-//! | `index/…` | made from the footers of the packs: a file of outlines for each |
+//! | `HEAD` | the branch that `HEAD` names, or else the first branch |
+//! | `index/…` | one index file for each pack, built from its footer |
 //!
-//! A local store has no files of outlines, since each pack in its `objects/`
-//! counts: a pack gets its name there after all that it refers to. Packs that are
-//! shadowed as damaged, that cannot be read, or of which only a part is here are
-//! not told of, so what only they hold is missing and not wrong. Packs are kept
-//! from being merged away as long as this lives, where this user may lock the
-//! store.
+//! A local store has no index files, because each pack in its `objects/` is part of it: a pack gets
+//! its name there after everything that it refers to. Packs that are damaged, unreadable or partial
+//! are not listed. Objects that only they hold appear missing, not wrong. While this service exists
+//! it keeps packs from being merged away, if this user may lock the store.
 //!
-//! What is written is treated as a server treats it, since later commits there rely
-//! on each object in `objects/`. A pack is checked and [staged]. It becomes part of
-//! the store with the file of outlines that tells of it, if all that it refers to is
-//! there. A ref moves under the store's own lock, with a line in its log, to a commit
-//! that is there with all that it refers to. Files of the project stay as they are,
-//! and so does their base: the next commit there says that the branch has moved.
+//! Writes are checked as a server checks them, since later commits rely on each object in
+//! `objects/`. A pack is checked and [staged]. It becomes part of the store with the index file
+//! that lists it, if everything that it refers to is there. A ref moves under the store's own
+//! lock, with a line in its log, to a commit that is complete. Files of the project and its base
+//! stay as they are: the next commit there reports that the branch has moved. A write of `HEAD`
+//! repairs it if it is lost or damaged.
 //!
-//! [staged]: snap_core::ops::staged
+//! [staged]: snap_core::ops::staging_area
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     error::Error,
     io::{self, Read},
     iter,
@@ -37,69 +35,87 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use snap_core::{
     base::{id::PackId, io::PathError, kind::ErrorKind, observe::Silent, time::Time},
-    disk::Disk,
+    disk::{Disk, symlink_guard::folder_identity},
     format::{outline, ref_text::RefText},
     ops::{
         accept::AcceptError,
-        staged::{self, Staged, StagedError, Told},
+        staging_area::{self, IndexUpload, StagedError, StagingArea},
     },
     repo::{
         Repo, RepoError,
-        open::{FIRST_BRANCH, STORE_FOLDER, read_config},
+        config::SettingLayers,
+        open::{FIRST_BRANCH, STORE_FOLDER, read_config, read_config_file},
         ref_name::{RefKind, RefName},
-        refs::{Change, Expected, Head, RefError, Refs},
+        refs::{Damage, ExpectedRef, Head, RefError, RefLogMessage, Refs},
     },
-    store::{PackFile, Store, StoreError, compact::Hold},
+    store::{PackFile, Store, StoreError, compact::PackPin},
 };
 
 use super::{
-    Conditions, Listed, Object, Service, ServiceError, Version, What, When, beside,
-    folder::Folder,
+    ConditionalWrites, FailureDetail, FailureReason, ListedObject, ObjectVersion, PartialClone,
+    Service, ServiceError, StoredObject, WriteCondition,
+    folder::FolderService,
     keys::{HEAD, INDEX, OBJECTS, REFS},
-    too_long,
-    traffic::{Kind, Traffic},
+    ref_name_conflict, too_long,
+    traffic::{RequestKind, Traffic},
 };
 
-/// A store that commits go to.
+/// A local store that commits go to.
 #[derive(Clone, Debug)]
 pub struct LocalStore {
-    folder: Folder,
+    folder: FolderService,
     traffic: Arc<Traffic>,
-    inner: Arc<Inner>,
+    inner: Arc<LocalStoreInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct LocalStoreInner {
     dir: PathBuf,
-    /// The packs of which files of the index that were listed tell.
+    /// False if not even an empty lock file may be created.
+    may_create_lock: bool,
+    /// The packs that the listed index files describe, by name of the file.
     files: Mutex<BTreeMap<String, PackId>>,
-    /// Keeps packs where they are, once the first were told of.
-    hold: OnceLock<Option<Hold>>,
-    /// Who moves refs, for their log.
+    /// Keeps packs from being merged away. Taken by the first listing of the index.
+    hold: OnceLock<Option<PackPin>>,
+    /// Name for the logs of refs that move.
     who: String,
     /// Opened by the first push.
-    target: Mutex<Option<Arc<Target>>>,
+    target: Mutex<Option<Arc<OpenStore>>>,
 }
 
-/// The store, open to be written to, and what waits to become part of it.
+/// The store, open for writing, and its staging area.
 #[derive(Debug)]
-struct Target {
+struct OpenStore {
     repo: Repo,
-    staged: Staged,
+    /// URL of its default remote.
+    origin: Option<String>,
+    staged: StagingArea,
 }
-
-/// Why a branch of a project is not deleted.
-pub const CURRENT: &str = "commits there go to this branch";
 
 /// Bytes of a pack that are read at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
 impl LocalStore {
-    /// The store in `dir`; `who` is named in the logs of refs that move.
+    /// Creates a service for the store in `dir`. The logs of moved refs name `who`.
     pub fn new(dir: PathBuf, who: &str, traffic: Arc<Traffic>) -> Self {
-        let folder = Folder::new(dir.clone(), Arc::clone(&traffic));
-        let inner = Inner {
+        Self::with_lock(dir, (who, true), traffic)
+    }
+
+    /// Creates a service that only reads the store in `dir`, and creates no lock file there.
+    /// Without a lock file, packs may be merged away while they are read.
+    pub fn unwritten(dir: PathBuf, traffic: Arc<Traffic>) -> Self {
+        Self::with_lock(dir, ("unknown", false), traffic)
+    }
+
+    fn with_lock(
+        dir: PathBuf,
+        (who, may_create_lock): (&str, bool),
+        traffic: Arc<Traffic>,
+    ) -> Self {
+        let folder = FolderService::new(dir.clone(), Arc::clone(&traffic));
+        let inner = LocalStoreInner {
             dir,
+            may_create_lock,
             files: Mutex::default(),
             hold: OnceLock::new(),
             who: who.to_owned(),
@@ -108,8 +124,8 @@ impl LocalStore {
         Self { folder, traffic, inner: Arc::new(inner) }
     }
 
-    /// The store that a folder is, or that the project in it has; `None` for any
-    /// other folder, such as one that `push` made.
+    /// Returns the store that `folder` is or contains. Returns `None` for any other folder, such
+    /// as one that `push` created.
     pub fn find(folder: &Path) -> Option<PathBuf> {
         let candidates = [folder.to_owned(), folder.join(STORE_FOLDER)];
         candidates.into_iter().find(|dir| is_local_store(dir))
@@ -117,17 +133,23 @@ impl LocalStore {
 
     fn run<T: Send + 'static>(
         &self,
-        (operation, kind): (&'static str, Kind),
+        (operation, kind): (&'static str, RequestKind),
         key: &str,
-        work: impl FnOnce(&Inner, &str) -> Result<T, ServiceError> + Send + 'static,
+        work: impl FnOnce(&LocalStoreInner, &str) -> Result<T, ServiceError> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, ServiceError>> {
         let (inner, key) = (Arc::clone(&self.inner), key.to_owned());
         self.traffic.request(kind);
         Box::pin(async move {
-            let asked = key.clone();
+            let failed_key = key.clone();
             let done = tokio::task::spawn_blocking(move || work(&inner, &key)).await;
-            let failed =
-                || ServiceError::new(operation, &asked, What::Other, "the task failed".into());
+            let failed = || {
+                ServiceError::new(
+                    operation,
+                    &failed_key,
+                    FailureReason::Other,
+                    "the task failed".into(),
+                )
+            };
             done.unwrap_or_else(|_| Err(failed()))
         })
     }
@@ -136,19 +158,23 @@ impl LocalStore {
         &self,
         key: &str,
         bytes: Bytes,
-        when: When,
-    ) -> BoxFuture<'static, Result<Option<Version>, ServiceError>> {
+        when: WriteCondition,
+    ) -> BoxFuture<'static, Result<Option<ObjectVersion>, ServiceError>> {
         let traffic = Arc::clone(&self.traffic);
-        self.run(("write", Kind::Put), key, move |inner, key| {
+        self.run(("write", RequestKind::Put), key, move |inner, key| {
             let target = inner.target()?;
-            let told = |error: StagedError| of_staged(("write", key), &target, &error);
-            let version = if is_told(key) {
+            let to_service_error = |error: StagedError| of_staged(("write", key), &target, &error);
+            let version = if is_public_ref(key) {
                 inner.move_ref(&target, key, (&bytes, &when)).map(Some)?
             } else if let Some(id) = pack_of(key) {
-                target.receive(id, iter::once(Ok(&bytes))).map_err(told)?;
+                target.receive(id, iter::once(Ok(&bytes))).map_err(to_service_error)?;
                 None
             } else if let Some(name) = key.strip_prefix(INDEX) {
-                target.publish(name, &bytes).map_err(told)?;
+                target.publish(name, &bytes).map_err(to_service_error)?;
+                None
+            } else if key == HEAD && when == WriteCondition::Always {
+                let mended = Repo::mend(&inner.dir, &Disk::default(), target.repo.config());
+                mended.map_err(|error| of_error(("write", key), error.kind(), &error))?;
                 None
             } else {
                 return Err(unknown("write", key));
@@ -159,15 +185,15 @@ impl LocalStore {
     }
 }
 
-/// Whether a folder is a store that commits go to. A remote has neither a lock, nor a
-/// cache, nor logs, and not all of them may have come with a copy of a store.
+/// Returns true if a folder is a store that commits go to. A folder that `push` created has
+/// neither a lock, a cache nor logs. A copied store may lack some of the three.
 fn is_local_store(folder: &Path) -> bool {
     let has = |name: &str| folder.join(name).exists();
     folder.join("config.toml").is_file() && (has("lock") || has("cache") || has("logs"))
 }
 
-impl Target {
-    /// Takes a pack, and has it wait until it is told of.
+impl OpenStore {
+    /// Checks and stages a pack, unless the store already has it undamaged.
     fn receive<B: AsRef<[u8]>>(
         &self,
         id: PackId,
@@ -176,56 +202,61 @@ impl Target {
         let store = self.repo.store();
         store.refresh()?;
         let is_there = store.packs().contains(&id) && !store.is_partial(&id);
-        if !(is_there && !store.is_damaged(&id) && staged::is_sound(store, &id)?) {
+        if !(is_there && !store.is_damaged(&id) && staging_area::is_sound(store, &id)?) {
             self.staged.receive(id, pieces, &Silent)?;
         }
         Ok(())
     }
 
-    /// Makes the packs that a file of outlines tells of part of the store.
+    /// Publishes the packs that an index file lists.
     fn publish(&self, name: &str, bytes: &[u8]) -> Result<(), StagedError> {
-        match self.staged.told(name, bytes)? {
-            Told::Part(_) => Ok(()),
-            Told::Packs(ids) => self.staged.publish(&self.repo, &ids, u64::MAX, &Silent).map(drop),
+        match self.staged.read_index_file(name, bytes)? {
+            IndexUpload::Part(_) => Ok(()),
+            IndexUpload::Packs(ids) => {
+                self.staged.publish(&self.repo, &ids, u64::MAX, &Silent).map(drop)
+            }
         }
     }
 }
 
-impl Inner {
-    fn opened(&self) -> MutexGuard<'_, Option<Arc<Target>>> {
+impl LocalStoreInner {
+    fn opened(&self) -> MutexGuard<'_, Option<Arc<OpenStore>>> {
         self.target.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The store, to be written to. The first time, what a push that was killed has
-    /// left half done is finished.
-    fn target(&self) -> Result<Arc<Target>, ServiceError> {
+    /// Returns the store, open for writing. The first call finishes the publication that a killed
+    /// push left half done.
+    fn target(&self) -> Result<Arc<OpenStore>, ServiceError> {
         let mut opened = self.opened();
         if let Some(target) = &*opened {
             return Ok(Arc::clone(target));
         }
         let asked = ("write to the store", "");
-        let repo = Repo::open(&self.dir, Disk::default(), &Silent);
+        let repo = Repo::open_without_head(&self.dir, Disk::default(), &Silent);
         let repo = repo.map_err(|error| of_error(asked, error.kind(), &error))?;
         repo.store().sweep();
-        let target = Arc::new(Target { staged: Staged::new(repo.store()), repo });
+        let staged = StagingArea::new(repo.store());
+        let target = Arc::new(OpenStore { staged, repo, origin: self.origin() });
         target.staged.sweep();
-        match target.staged.go_on(&target.repo) {
-            // Packs that are not right wait no more, and nobody has been told of them.
-            Err(error) if !error.is_theirs() => return Err(of_staged(asked, &target, &error)),
+        match target.staged.resume_publication(&target.repo) {
+            // Staged packs that are wrong were never visible to clients, and are dropped.
+            Err(error) if !error.is_client_error() => {
+                return Err(of_staged(asked, &target, &error));
+            }
             _ => {}
         }
         *opened = Some(Arc::clone(&target));
         Ok(target)
     }
 
-    /// Moves a ref if it says what it should.
+    /// Moves a ref by compare-and-swap, after checking the commit.
     fn move_ref(
         &self,
-        target: &Target,
+        target: &OpenStore,
         key: &str,
-        (bytes, when): (&[u8], &When),
-    ) -> Result<Version, ServiceError> {
-        let refused = |why: String| ServiceError::new("write", key, What::Refused, why);
+        (bytes, when): (&[u8], &WriteCondition),
+    ) -> Result<ObjectVersion, ServiceError> {
+        let refused = |why: String| ServiceError::new("write", key, FailureReason::Refused, why);
         let name = RefName::parse_full(key).ok_or_else(|| unknown("write", key))?;
         let text = RefText::decode(bytes).map_err(|error| refused(error.to_string()))?;
         let refs = target.repo.refs();
@@ -234,31 +265,37 @@ impl Inner {
                 let whole = target.staged.check_whole(&target.repo, &id);
                 whole.map_err(|error| of_staged(("write", key), target, &error))?;
             }
-            // As `snap branch --delete` there.
+            // The same check as for `snap branch --delete`.
             None if target.repo.project().is_some() => match refs.head() {
                 Ok(Head::Branch(branch)) if branch == name => {
-                    let why = CURRENT.to_owned();
-                    return Err(refused(why));
+                    let error = refused("it is the current branch of that project".to_owned());
+                    return Err(error.with_detail(FailureDetail::CurrentBranch));
                 }
                 _ => {}
             },
             None => {}
         }
-        let expected = match when {
-            When::Always => return Err(unknown("write", key)),
-            When::Absent => None,
-            When::Unchanged(version) => {
-                let tag = version.etag.as_deref().unwrap_or_default();
-                let text = RefText::from_tag(tag.trim_matches('"'));
-                Some(text.map_err(|error| refused(error.to_string()))?)
+        let expected_text;
+        let must = match when {
+            WriteCondition::Always => return Err(unknown("write", key)),
+            WriteCondition::Absent => ExpectedRef::At(None),
+            WriteCondition::Unchanged(version) => {
+                let tag = version.etag.as_deref().unwrap_or_default().trim_matches('"');
+                match Damage::from_tag(tag) {
+                    Some(damage) => ExpectedRef::Damaged(damage),
+                    None => {
+                        expected_text =
+                            RefText::from_tag(tag).map_err(|error| refused(error.to_string()))?;
+                        ExpectedRef::Text(&expected_text)
+                    }
+                }
             }
         };
-        let must = expected.as_ref().map_or(Expected::At(None), Expected::Says);
-        let change = Change { time: Time::now(), who: &self.who, reason: "push" };
+        let change = RefLogMessage { time: Time::now(), who: &self.who, reason: "push" };
         let moved = refs.swap(&name, must, text.commit, &change);
         let moved = moved.map_err(|error| of_ref(("write", key), &error))?;
-        // A clone of a bare store begins with what was pushed first; commits in a
-        // project go where its user said.
+        // A clone of a bare store starts with the branch that was pushed first. In a project the
+        // user chose the branch.
         if text.commit.is_some() && target.repo.project().is_none() {
             let begun = refs.begin_head(&name, &change);
             begun.map_err(|error| of_ref(("write", key), &error))?;
@@ -266,31 +303,34 @@ impl Inner {
         Ok(version_of(&moved))
     }
 
-    /// The packs that are whole and sound, and during a push those that wait.
-    fn list_packs(&self, listed: Vec<Listed>) -> Result<Vec<Listed>, ServiceError> {
-        let store = Store::open_as_it_is(&self.dir, Disk::default().in_store(&self.dir));
+    /// Returns the packs that are complete and undamaged, and during a push the staged ones.
+    fn list_packs(&self, listed: Vec<ListedObject>) -> Result<Vec<ListedObject>, ServiceError> {
+        let store = Store::open_read_only(&self.dir, Disk::default().in_store(&self.dir));
         let store = store.map_err(|error| of_store(("list", OBJECTS), &error))?;
         let is_sound =
-            |object: &Listed| pack_of(&object.key).is_none_or(|id| !store.is_damaged(&id));
-        let mut listed: Vec<Listed> = listed.into_iter().filter(is_sound).collect();
+            |object: &ListedObject| pack_of(&object.key).is_none_or(|id| !store.is_damaged(&id));
+        let mut listed: Vec<ListedObject> = listed.into_iter().filter(is_sound).collect();
         let target = self.opened().clone();
         if let Some(target) = target {
             let waiting = target.staged.list();
             let waiting = waiting.map_err(|error| of_staged(("list", OBJECTS), &target, &error))?;
             let waiting = waiting.into_iter();
             listed.extend(
-                waiting.map(|(name, bytes)| Listed { key: format!("{OBJECTS}{name}"), bytes }),
+                waiting
+                    .map(|(name, bytes)| ListedObject { key: format!("{OBJECTS}{name}"), bytes }),
             );
         }
         Ok(listed)
     }
 
-    /// A file of outlines for each pack that is whole and sound.
-    fn list_index(&self, prefix: &str) -> Result<Vec<Listed>, ServiceError> {
+    /// Lists one index file for each pack that is complete and undamaged.
+    fn list_index(&self, prefix: &str) -> Result<Vec<ListedObject>, ServiceError> {
         let failed = |error: &StoreError| of_store(("list", prefix), error);
-        let store = Store::open_as_it_is(&self.dir, Disk::default().in_store(&self.dir));
+        let store = Store::open_read_only(&self.dir, Disk::default().in_store(&self.dir));
         let store = store.map_err(|error| failed(&error))?;
-        self.hold.get_or_init(|| store.hold_packs().ok());
+        if self.may_create_lock || self.dir.join("compact.lock").exists() {
+            self.hold.get_or_init(|| store.pin_packs().ok());
+        }
         let mut listed = Vec::new();
         let mut files = BTreeMap::new();
         for id in self.packs()? {
@@ -299,26 +339,70 @@ impl Inner {
             }
             let bytes = match self.outlines(&id) {
                 Ok(bytes) => bytes,
-                // Merged away before packs were held, or none that can be read: the
-                // clients are told of the others.
+                // The pack was merged away before packs were held, or is unreadable: list the
+                // others.
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Damaged) => {
                     continue;
                 }
                 Err(error) => return Err(failed(&error)),
             };
             let name = blake3::hash(&bytes).to_hex().to_string();
-            listed.push(Listed { key: format!("{INDEX}{name}"), bytes: bytes.len() as u64 });
+            listed.push(ListedObject { key: format!("{INDEX}{name}"), bytes: bytes.len() as u64 });
             files.insert(name, id);
         }
         *self.files.lock().unwrap_or_else(PoisonError::into_inner) = files;
         Ok(listed)
     }
 
-    /// The packs in `objects/`, whether or not an index here knows them.
+    /// Returns what a partial clone lacks.
+    fn partial_clone(&self) -> Result<Option<PartialClone>, ServiceError> {
+        let has_any =
+            fs_err::read_dir(self.dir.join("partial")).is_ok_and(|mut all| all.next().is_some());
+        if !has_any {
+            return Ok(None);
+        }
+        let failed = |error: &StoreError| of_store(("list", OBJECTS), error);
+        let store = Store::open_read_only(&self.dir, Disk::default().in_store(&self.dir));
+        let store = store.map_err(|error| failed(&error))?;
+        let partial = store.partial_packs();
+        if partial.is_empty() {
+            return Ok(None);
+        }
+        let mut objects = HashSet::new();
+        for id in &partial {
+            let found = store.open_pack(id).and_then(|pack| pack.objects());
+            match found {
+                Ok(found) => objects.extend(found.iter().map(|object| object.id)),
+                // A verification in that store reports a damaged stub.
+                Err(error) if error.kind() == ErrorKind::Damaged => {}
+                Err(error) => return Err(failed(&error)),
+            }
+        }
+        Ok(Some(PartialClone { origin: self.origin(), packs: partial.len() as u64, objects }))
+    }
+
+    /// Returns the URL of the default remote of this store: `origin`, or the only one.
+    fn origin(&self) -> Option<String> {
+        let file = read_config_file(&self.dir).ok()?;
+        let settings = SettingLayers::default().with_store(file.layer);
+        let urls: BTreeMap<String, String> = settings
+            .all()
+            .into_iter()
+            .filter_map(|(path, _)| {
+                let name = path.to_string();
+                let name = name.strip_prefix("remote.")?.strip_suffix(".url")?.to_owned();
+                Some((name, settings.text(&path)?))
+            })
+            .collect();
+        let only = urls.values().next().filter(|_| urls.len() == 1);
+        urls.get("origin").or(only).cloned()
+    }
+
+    /// Lists the packs in `objects/`, whether or not a local index knows them.
     fn packs(&self) -> Result<Vec<PackId>, ServiceError> {
         let path = self.dir.join("objects");
         let failed = |error: std::io::Error| {
-            ServiceError::new("list", OBJECTS, What::Other, error.to_string())
+            ServiceError::new("list", OBJECTS, FailureReason::Other, error.to_string())
         };
         let mut packs = Vec::new();
         for entry in fs_err::read_dir(path).map_err(failed)? {
@@ -328,50 +412,67 @@ impl Inner {
         Ok(packs)
     }
 
-    /// The file of outlines of one pack.
+    /// Returns the content of the index file of one pack.
     fn outlines(&self, id: &PackId) -> Result<Vec<u8>, StoreError> {
         let pack = PackFile::open(&self.dir.join("objects").join(id.to_string()), *id)?;
         Ok(outline::encode(&[pack.outline()?]))
     }
 
-    fn read_index(&self, key: &str, most: u64) -> Result<Object, ServiceError> {
-        let missing = || ServiceError::new("read", key, What::NotFound, String::new());
+    fn read_index(&self, key: &str, most: u64) -> Result<StoredObject, ServiceError> {
+        let missing = || ServiceError::new("read", key, FailureReason::NotFound, String::new());
         let name = key.strip_prefix(INDEX).unwrap_or_default();
         let id = self.files.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied();
         let bytes = self.outlines(&id.ok_or_else(missing)?);
         let bytes = bytes.map_err(|error| of_store(("read", key), &error))?;
         match bytes.len() as u64 > most {
             true => Err(too_long(key, most)),
-            false => Ok(Object { bytes: bytes.into(), version: None }),
+            false => Ok(StoredObject { bytes: bytes.into(), version: None }),
         }
     }
 
-    /// The branch that a clone begins with.
-    fn read_head(&self) -> Result<Object, ServiceError> {
+    /// Returns the damage of a ref, or `None` if the ref is intact.
+    fn damage(&self, key: &str) -> Result<Option<Damage>, ServiceError> {
+        let name = RefName::parse_full(key).ok_or_else(|| unknown("read", key))?;
+        let damage = Refs::new(&self.dir, Disk::default()).damage(&name);
+        damage.map_err(|error| of_ref(("read", key), &error))
+    }
+
+    /// Returns the branch that a clone starts with.
+    fn read_head(&self) -> Result<StoredObject, ServiceError> {
         let refs = Refs::new(&self.dir, Disk::default());
-        let failed =
-            |error: RefError| ServiceError::new("read", HEAD, What::Other, error.to_string());
-        let branch = match refs.head().map_err(failed)? {
-            Head::Branch(name) if refs.read(&name).map_err(failed)?.is_some() => name.to_string(),
+        let failed = |error: RefError| {
+            ServiceError::new("read", HEAD, FailureReason::Other, error.to_string())
+        };
+        let head = refs.head().map_err(|error| match error {
+            RefError::Damaged { .. } => {
+                ServiceError::new("read", HEAD, FailureReason::DamagedThere, String::new())
+            }
+            error => failed(error),
+        });
+        let branch = match head? {
+            // A damaged branch is kept: the clone reports it.
+            Head::Branch(name) if !matches!(refs.read(&name), Ok(None)) => name.to_string(),
             Head::Branch(_) | Head::Detached(_) => {
-                let first = refs.list(RefKind::Branch).map_err(failed)?.into_iter().next();
+                let listing = refs.list_all().map_err(failed)?.refs();
+                let first = listing.iter().find(|(name, _)| name.kind() == RefKind::Branch);
                 first.map_or(format!("refs/heads/{FIRST_BRANCH}"), |(name, _)| name.to_string())
             }
         };
-        Ok(Object { bytes: format!("ref: {branch}\n").into(), version: None })
+        Ok(StoredObject { bytes: format!("ref: {branch}\n").into(), version: None })
     }
 }
 
-/// What is asked, for errors: the operation and the key.
-type Asked<'a> = (&'static str, &'a str);
+/// The operation and the key, for errors.
+type FailedOperation<'a> = (&'static str, &'a str);
 
-fn of_store(asked: Asked<'_>, error: &StoreError) -> ServiceError {
+fn of_store(asked: FailedOperation<'_>, error: &StoreError) -> ServiceError {
     of_error(asked, error.kind(), error)
 }
 
-/// An error of the store, with its causes: a service tells them in one line.
+/// Converts an error of the store. Its message includes the causes, because a service error is
+/// one line.
 fn of_error(
-    (operation, key): Asked<'_>,
+    (operation, key): FailedOperation<'_>,
     kind: ErrorKind,
     error: &(dyn Error + 'static),
 ) -> ServiceError {
@@ -380,72 +481,84 @@ fn of_error(
             matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
         });
     let what = match kind {
-        _ if is_full => What::Full,
-        ErrorKind::NotFound => What::NotFound,
-        ErrorKind::Denied => What::Denied,
-        ErrorKind::Invalid => What::Refused,
-        ErrorKind::Unsupported => What::Unsupported,
-        _ => What::Other,
+        _ if is_full => FailureReason::Full,
+        ErrorKind::NotFound => FailureReason::NotFound,
+        ErrorKind::Denied => FailureReason::Denied,
+        ErrorKind::Invalid => FailureReason::Refused,
+        ErrorKind::Unsupported => FailureReason::Unsupported,
+        _ => FailureReason::Other,
     };
-    ServiceError::new(operation, key, what, words(error))
+    ServiceError::new(operation, key, what, one_line(error))
 }
 
-/// An error and its causes.
+/// Returns an error and its causes.
 fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
     iter::successors(Some(error), |error: &&'e (dyn Error + 'static)| (*error).source())
 }
 
-/// An error and its causes in one line.
-fn words(error: &(dyn Error + 'static)) -> String {
+/// Returns an error and its causes in one line.
+fn one_line(error: &(dyn Error + 'static)) -> String {
     let words: Vec<String> = causes(error).map(ToString::to_string).collect();
     words.join(": ")
 }
 
-/// Why something that was sent is not taken.
-fn of_staged(asked: Asked<'_>, target: &Target, error: &StagedError) -> ServiceError {
+/// Converts an error of the staging area.
+fn of_staged(asked: FailedOperation<'_>, target: &OpenStore, error: &StagedError) -> ServiceError {
     let (operation, key) = asked;
-    let refused = |why| ServiceError::new(operation, key, What::Refused, why);
+    let refused = |why| ServiceError::new(operation, key, FailureReason::Refused, why);
     match error {
         StagedError::Ref(error) => of_ref(asked, error),
         StagedError::Accept(AcceptError::Incomplete(_)) if target.repo.store().has_partial() => {
-            let why = "that store is a partial clone, which does not have all that this refers to";
-            refused(format!("{why}: {}", words(error)))
+            let why =
+                "the remote store is a partial clone and lacks objects that this push refers to";
+            let origin = target.origin.as_deref();
+            let origin = origin.map(|url| format!(" (its origin is {url})")).unwrap_or_default();
+            refused(format!("{why}{origin}: {}", one_line(error)))
+                .with_detail(FailureDetail::PartialClone)
         }
-        error if error.is_theirs() => refused(words(error)),
+        error if error.is_client_error() => refused(one_line(error)),
         error => of_error(asked, error.kind(), error),
     }
 }
 
-/// Why a ref does not move.
-fn of_ref(asked: Asked<'_>, error: &RefError) -> ServiceError {
+/// Converts an error of moving a ref.
+fn of_ref(asked: FailedOperation<'_>, error: &RefError) -> ServiceError {
     let (operation, key) = asked;
     let what = match error {
-        RefError::Exists { .. } | RefError::Moved { .. } => What::Conflict,
+        RefError::Exists { .. } | RefError::Moved { .. } => FailureReason::Conflict,
         RefError::Beside { name, other } => match RefName::new(name.kind(), other) {
-            Ok(other) => return beside(name, &other),
-            Err(_) => What::Refused,
+            Ok(other) => return ref_name_conflict(name, &other),
+            Err(_) => FailureReason::Refused,
         },
-        RefError::Newer { .. } => What::Refused,
+        RefError::Newer { .. } | RefError::Lost { .. } => FailureReason::Refused,
         error => return of_error(asked, error.kind(), error),
     };
     ServiceError::new(operation, key, what, error.to_string())
 }
 
 fn unknown(operation: &'static str, key: &str) -> ServiceError {
-    ServiceError::new(operation, key, What::Unsupported, String::new())
+    ServiceError::new(operation, key, FailureReason::Unsupported, String::new())
 }
 
-/// The pack that a key names.
+/// Returns the pack that a key names.
 fn pack_of(key: &str) -> Option<PackId> {
     key.strip_prefix(OBJECTS)?.parse().ok()
 }
 
-/// What says whether a ref was written since.
-fn version_of(text: &RefText) -> Version {
-    Version { etag: Some(format!("\"{}\"", text.tag())), generation: None }
+/// Returns the version of a ref, which changes with each write.
+fn version_of(text: &RefText) -> ObjectVersion {
+    ObjectVersion { etag: Some(format!("\"{}\"", text.tag())), generation: None }
 }
 
-/// The first `length` bytes of a file, piece by piece.
+/// Returns a damaged ref as an object. Its bytes do not decode as a ref, and its version
+/// identifies the damage.
+fn damaged(damage: &Damage) -> StoredObject {
+    let etag = format!("\"{}\"", damage.tag());
+    let version = Some(ObjectVersion { etag: Some(etag.clone()), generation: None });
+    StoredObject { bytes: etag.into(), version }
+}
+
+/// Returns the first `length` bytes of a file, piece by piece.
 fn pieces(
     path: &Path,
     length: u64,
@@ -462,9 +575,9 @@ fn pieces(
     }))
 }
 
-/// Whether a key is that of a branch or a tag: what others pushed, fetched or
-/// keep for themselves is not for clients.
-fn is_told(key: &str) -> bool {
+/// Returns true if a key names a branch or a tag. Other refs, such as remote-tracking ones, are
+/// not visible to clients.
+fn is_public_ref(key: &str) -> bool {
     let name = RefName::parse_full(key);
     name.is_some_and(|name| matches!(name.kind(), RefKind::Branch | RefKind::Tag))
 }
@@ -474,7 +587,7 @@ impl Service for LocalStore {
         &'a self,
         key: &'a str,
         range: Range<u64>,
-    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
+    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
         self.folder.read(key, range)
     }
 
@@ -482,17 +595,33 @@ impl Service for LocalStore {
         &'a self,
         key: &'a str,
         most: u64,
-    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
-        let asked = ("read", Kind::Get);
+    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
+        let asked = ("read", RequestKind::Get);
         match key {
             HEAD => self.run(asked, key, |inner, _| inner.read_head()),
             key if key.starts_with(INDEX) => {
                 self.run(asked, key, move |inner, key| inner.read_index(key, most))
             }
-            key if is_told(key) => Box::pin(async move {
-                let object = self.folder.read_whole(key, most).await?;
-                let version = RefText::decode(&object.bytes).ok().map(|text| version_of(&text));
-                Ok(Object { version, ..object })
+            key if is_public_ref(key) => Box::pin(async move {
+                let read = self.folder.read_whole(key, most).await;
+                let text = match &read {
+                    Ok(object) => RefText::decode(&object.bytes).ok(),
+                    Err(error) if error.reason.kind() == ErrorKind::Damaged => None,
+                    Err(_) => return read,
+                };
+                match text {
+                    Some(text) => Ok(StoredObject { version: Some(version_of(&text)), ..read? }),
+                    None => match self.run(asked, key, LocalStoreInner::damage).await? {
+                        Some(damage) => Ok(damaged(&damage)),
+                        // Another process has just rewritten the ref.
+                        None => Err(ServiceError::new(
+                            "read",
+                            key,
+                            FailureReason::Temporary,
+                            String::new(),
+                        )),
+                    },
+                }
             }),
             key => self.folder.read_whole(key, most),
         }
@@ -502,8 +631,8 @@ impl Service for LocalStore {
         &'a self,
         key: &'a str,
         bytes: Bytes,
-        when: When,
-    ) -> BoxFuture<'a, Result<Option<Version>, ServiceError>> {
+        when: WriteCondition,
+    ) -> BoxFuture<'a, Result<Option<ObjectVersion>, ServiceError>> {
         self.write_bytes(key, bytes, when)
     }
 
@@ -514,7 +643,7 @@ impl Service for LocalStore {
         length: u64,
     ) -> BoxFuture<'a, Result<(), ServiceError>> {
         let (path, traffic) = (path.to_owned(), Arc::clone(&self.traffic));
-        self.run(("write", Kind::Put), key, move |inner, key| {
+        self.run(("write", RequestKind::Put), key, move |inner, key| {
             let id = pack_of(key).ok_or_else(|| unknown("write", key))?;
             let target = inner.target()?;
             let received = pieces(&path, length)
@@ -526,12 +655,15 @@ impl Service for LocalStore {
         })
     }
 
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Listed>, ServiceError>> {
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<ListedObject>, ServiceError>> {
         match prefix {
-            INDEX => self.run(("list", Kind::List), prefix, Inner::list_index),
+            INDEX => self.run(("list", RequestKind::List), prefix, LocalStoreInner::list_index),
             REFS => Box::pin(async move {
                 let mut listed = self.folder.list(prefix).await?;
-                listed.retain(|object| is_told(&object.key));
+                listed.retain(|object| is_public_ref(&object.key));
                 Ok(listed)
             }),
             OBJECTS => Box::pin(async move {
@@ -539,7 +671,12 @@ impl Service for LocalStore {
                 let inner = Arc::clone(&self.inner);
                 let sound = tokio::task::spawn_blocking(move || inner.list_packs(listed)).await;
                 let failed = || {
-                    ServiceError::new("list", OBJECTS, What::Other, "the task failed".to_owned())
+                    ServiceError::new(
+                        "list",
+                        OBJECTS,
+                        FailureReason::Other,
+                        "the task failed".to_owned(),
+                    )
                 };
                 sound.unwrap_or_else(|_| Err(failed()))
             }),
@@ -547,12 +684,12 @@ impl Service for LocalStore {
         }
     }
 
-    fn peek<'a>(
+    fn list_some<'a>(
         &'a self,
         prefix: &'a str,
         most: usize,
     ) -> BoxFuture<'a, Result<Vec<String>, ServiceError>> {
-        self.folder.peek(prefix, most)
+        self.folder.list_some(prefix, most)
     }
 
     fn length<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<u64>, ServiceError>> {
@@ -563,7 +700,7 @@ impl Service for LocalStore {
         Box::pin(async move { Err(unknown("remove", key)) })
     }
 
-    fn conditions(&self) -> Conditions {
+    fn conditions(&self) -> ConditionalWrites {
         self.folder.conditions()
     }
 
@@ -571,7 +708,7 @@ impl Service for LocalStore {
         false
     }
 
-    fn keeps_index(&self) -> bool {
+    fn maintains_index(&self) -> bool {
         true
     }
 
@@ -579,28 +716,44 @@ impl Service for LocalStore {
         Some(&self.inner.dir)
     }
 
+    fn identity(&self) -> String {
+        folder_identity(&self.inner.dir)
+    }
+
+    fn partial_clone(&self) -> BoxFuture<'_, Result<Option<PartialClone>, ServiceError>> {
+        let inner = Arc::clone(&self.inner);
+        Box::pin(async move {
+            let found = tokio::task::spawn_blocking(move || inner.partial_clone()).await;
+            let failed = || {
+                let why = "the task failed".to_owned();
+                ServiceError::new("list", OBJECTS, FailureReason::Other, why)
+            };
+            found.unwrap_or_else(|_| Err(failed()))
+        })
+    }
+
     fn begin_push(&self) -> BoxFuture<'_, Result<(), ServiceError>> {
         let inner = Arc::clone(&self.inner);
         Box::pin(async move {
             let open = move || match read_config(&inner.dir) {
-                // Whoever asks for the settings next says what is wrong with them.
+                // The caller reads the settings next and reports what is wrong with them.
                 Err(RepoError::Config(_)) => Ok(()),
                 _ => inner.target().map(drop),
             };
             let opened = tokio::task::spawn_blocking(open).await;
             let failed = || {
                 let why = "the task failed".to_owned();
-                ServiceError::new("write to the store", "", What::Other, why)
+                ServiceError::new("write to the store", "", FailureReason::Other, why)
             };
             opened.unwrap_or_else(|_| Err(failed()))
         })
     }
 
-    fn is_made_first(&self) -> bool {
+    fn must_create_store_first(&self) -> bool {
         true
     }
 
-    fn keeps_names_apart(&self) -> bool {
+    fn refuses_conflicting_refs(&self) -> bool {
         true
     }
 }

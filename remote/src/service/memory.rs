@@ -3,67 +3,76 @@
 use std::{
     collections::{BTreeMap, HashMap},
     ops::Range,
-    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, LazyLock, Mutex},
 };
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use snap_core::base::mutex::lock;
 
 use super::{
-    Conditions, Listed, Object, Service, ServiceError, Version, What, When, too_long,
-    traffic::{Kind, Traffic},
+    ConditionalWrites, FailureReason, ListedObject, ObjectVersion, Service, ServiceError,
+    StoredObject, WriteCondition, too_long,
+    traffic::{RequestKind, Traffic},
 };
 
-type Objects = Arc<Mutex<BTreeMap<String, Bytes>>>;
+type SharedObjects = Arc<Mutex<BTreeMap<String, Bytes>>>;
 
-/// What `memory://` locations name.
-static NAMED: LazyLock<Mutex<HashMap<String, Objects>>> = LazyLock::new(Mutex::default);
+/// The objects of each `memory://` location.
+static NAMED: LazyLock<Mutex<HashMap<String, SharedObjects>>> = LazyLock::new(Mutex::default);
 
 /// Objects in memory.
 #[derive(Debug)]
-pub struct Memory {
-    objects: Objects,
-    /// Those that it keeps to.
-    kept: Conditions,
-    /// Those that a client may rely on.
-    said: Conditions,
+pub struct MemoryService {
+    objects: SharedObjects,
+    /// The conditions that it honours.
+    honoured: ConditionalWrites,
+    /// The conditions that it reports.
+    reported: ConditionalWrites,
     traffic: Arc<Traffic>,
 }
 
-impl Memory {
-    /// The objects of this name, which all who ask for it share.
+impl MemoryService {
+    /// Returns the service of this name. All services of one name share their objects.
     pub fn named(name: &str, traffic: Arc<Traffic>) -> Self {
         let mut named = lock(&NAMED);
         let objects = Arc::clone(named.entry(name.to_owned()).or_default());
-        let all = Conditions { absent: true, unchanged: true };
-        Self { objects, kept: all, said: all, traffic }
+        let all = ConditionalWrites { absent: true, unchanged: true };
+        Self { objects, honoured: all, reported: all, traffic }
     }
 
-    /// The same, which keeps only to some conditions, as some services do.
+    /// Limits the conditions that it honours and reports.
     #[must_use]
-    pub fn with_conditions(self, conditions: Conditions) -> Self {
-        Self { kept: conditions, said: conditions, ..self }
+    pub fn with_conditions(self, conditions: ConditionalWrites) -> Self {
+        Self { honoured: conditions, reported: conditions, ..self }
     }
 
-    /// The same, for a client that is told not to rely on conditions.
+    /// Reports no conditions, although it honours them.
     #[must_use]
     pub fn claimed(self) -> Self {
-        Self { said: Conditions::NONE, ..self }
+        Self { reported: ConditionalWrites::NONE, ..self }
     }
 
-    fn write_now(&self, key: &str, bytes: Bytes, when: &When) -> Result<Version, ServiceError> {
+    fn write_now(
+        &self,
+        key: &str,
+        bytes: Bytes,
+        when: &WriteCondition,
+    ) -> Result<ObjectVersion, ServiceError> {
         let mut objects = lock(&self.objects);
         let now = objects.get(key).map(version_of);
         let (holds, can) = match when {
-            When::Always => (true, true),
-            When::Absent => (now.is_none(), self.kept.absent),
-            When::Unchanged(version) => (now.as_ref() == Some(version), self.kept.unchanged),
+            WriteCondition::Always => (true, true),
+            WriteCondition::Absent => (now.is_none(), self.honoured.absent),
+            WriteCondition::Unchanged(version) => {
+                (now.as_ref() == Some(version), self.honoured.unchanged)
+            }
         };
         if !can {
-            return Err(told("write", key, What::Unsupported, "no such condition"));
+            return Err(error_of("write", key, FailureReason::Unsupported, "conditional writes"));
         }
         if !holds {
-            return Err(told("write", key, What::Conflict, ""));
+            return Err(error_of("write", key, FailureReason::Conflict, ""));
         }
         self.traffic.sent(bytes.len() as u64);
         let version = version_of(&bytes);
@@ -72,24 +81,24 @@ impl Memory {
     }
 }
 
-impl Service for Memory {
+impl Service for MemoryService {
     fn read<'a>(
         &'a self,
         key: &'a str,
         range: Range<u64>,
-    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
+    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
         Box::pin(async move {
-            self.traffic.request(Kind::Get);
+            self.traffic.request(RequestKind::Get);
             let Some(bytes) = lock(&self.objects).get(key).cloned() else {
-                return Err(told("read", key, What::NotFound, ""));
+                return Err(error_of("read", key, FailureReason::NotFound, ""));
             };
             let version = Some(version_of(&bytes));
             if range.end > bytes.len() as u64 {
-                return Err(told("read", key, What::Short, ""));
+                return Err(error_of("read", key, FailureReason::Short, ""));
             }
             self.traffic.received(range.end - range.start);
             let bytes = bytes.slice(range.start as usize..range.end as usize);
-            Ok(Object { bytes, version })
+            Ok(StoredObject { bytes, version })
         })
     }
 
@@ -97,7 +106,7 @@ impl Service for Memory {
         &'a self,
         key: &'a str,
         most: u64,
-    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
+    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
         Box::pin(async move {
             let length = lock(&self.objects).get(key).map_or(0, |bytes| bytes.len() as u64);
             match length > most {
@@ -111,46 +120,49 @@ impl Service for Memory {
         &'a self,
         key: &'a str,
         bytes: Bytes,
-        when: When,
-    ) -> BoxFuture<'a, Result<Option<Version>, ServiceError>> {
+        when: WriteCondition,
+    ) -> BoxFuture<'a, Result<Option<ObjectVersion>, ServiceError>> {
         Box::pin(async move {
-            self.traffic.request(Kind::Put);
+            self.traffic.request(RequestKind::Put);
             self.write_now(key, bytes, &when).map(Some)
         })
     }
 
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Listed>, ServiceError>> {
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<ListedObject>, ServiceError>> {
         Box::pin(async move {
-            self.traffic.request(Kind::List);
+            self.traffic.request(RequestKind::List);
             let objects = lock(&self.objects);
             let listed = objects.iter().filter(|(key, _)| key.starts_with(prefix));
-            let listed =
-                listed.map(|(key, bytes)| Listed { key: key.clone(), bytes: bytes.len() as u64 });
+            let listed = listed
+                .map(|(key, bytes)| ListedObject { key: key.clone(), bytes: bytes.len() as u64 });
             Ok(listed.collect())
         })
     }
 
     fn length<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<u64>, ServiceError>> {
         Box::pin(async move {
-            self.traffic.request(Kind::Head);
+            self.traffic.request(RequestKind::Head);
             Ok(lock(&self.objects).get(key).map(|bytes| bytes.len() as u64))
         })
     }
 
     fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), ServiceError>> {
         Box::pin(async move {
-            self.traffic.request(Kind::Delete);
+            self.traffic.request(RequestKind::Delete);
             lock(&self.objects).remove(key);
             Ok(())
         })
     }
 
-    fn conditions(&self) -> Conditions {
-        self.said
+    fn conditions(&self) -> ConditionalWrites {
+        self.reported
     }
 
-    fn takes_conditions(&self) -> Conditions {
-        self.kept
+    fn takes_conditions(&self) -> ConditionalWrites {
+        self.honoured
     }
 
     fn must_prove_conditions(&self) -> bool {
@@ -158,14 +170,15 @@ impl Service for Memory {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn version_of(bytes: &Bytes) -> ObjectVersion {
+    ObjectVersion { etag: Some(blake3::hash(bytes).to_hex().to_string()), generation: None }
 }
 
-fn version_of(bytes: &Bytes) -> Version {
-    Version { etag: Some(blake3::hash(bytes).to_hex().to_string()), generation: None }
-}
-
-fn told(operation: &'static str, key: &str, what: What, message: &str) -> ServiceError {
+fn error_of(
+    operation: &'static str,
+    key: &str,
+    what: FailureReason,
+    message: &str,
+) -> ServiceError {
     ServiceError::new(operation, key, what, message.to_owned())
 }

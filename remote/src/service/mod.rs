@@ -1,228 +1,275 @@
-//! Objects by key, wherever they lie: one trait of our own, behind which
-//! OpenDAL stays.
+//! Objects by key on any service. The trait [`Service`] hides OpenDAL and the SFTP library.
 //!
-//! Each call of [`Service`] is one attempt. Whoever wants more than that
-//! asks a [`client::Client`], which retries, waits its turn and counts.
+//! Each call of [`Service`] is one attempt. A [`client::Client`] adds retries, limits and
+//! counters.
 
+mod adaptive_semaphore;
+mod cancellation;
 pub mod client;
 mod error;
 pub mod folder;
-mod gauge;
 pub mod keys;
 pub mod local_store;
 pub mod memory;
 pub mod open;
 pub mod opendal;
-mod refusal;
+mod opendal_error;
+mod parts;
+pub mod pending;
+mod rate_limit;
+pub mod sftp;
 pub mod snap_server;
-mod stop;
-mod throttle;
+mod temporary_key;
 pub mod traffic;
 pub mod transport;
 mod upload;
-pub mod waits;
+mod upload_notes;
 
-use std::{collections::BTreeSet, fmt::Debug, io, ops::Range, path::Path};
+use std::{
+    collections::{BTreeSet, HashSet},
+    fmt::Debug,
+    io,
+    ops::Range,
+    path::Path,
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use futures::{StreamExt, future::BoxFuture, stream};
 use snap_core::{
-    base::id::{CommitId, PackId},
+    base::id::{CommitId, ObjectId, PackId},
     repo::ref_name::RefName,
 };
 
-pub use error::{ServiceError, What};
-pub use stop::Stop;
-pub(crate) use stop::shielded;
-pub use upload::{Arrived, Progress, Resume, Upload};
+pub use cancellation::CancellationToken;
+pub(crate) use cancellation::shielded;
+pub use error::{FailureDetail, FailureReason, ServiceError};
+pub use upload::{MultipartUpload, ResumableUpload, UploadProgress, UploadedBytes};
+pub use upload_notes::UploadNote;
 
-/// Keys of a folder that are looked at for stores in it.
+/// Most keys of one folder that a search for stores reads.
 const FOLDER_KEYS: usize = 5000;
 
-/// Folders that are looked into at once.
+/// Folders that a search for stores lists concurrently.
 const FOLDERS_AT_ONCE: usize = 16;
 
-/// What says whether an object is still what it was: an ETag, a generation.
+/// The version of an object, for conditional writes: an ETag or a generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Version {
-    /// Its ETag, quotes included.
+pub struct ObjectVersion {
+    /// ETag, including its quotes.
     pub etag: Option<String>,
-    /// Its generation, where the service counts them.
+    /// Generation, if the service has one.
     pub generation: Option<String>,
 }
 
-/// An object as it was read.
+/// An object or a range of it.
 #[derive(Clone, Debug)]
-pub struct Object {
-    /// Its bytes, or those of the range that was asked for.
+pub struct StoredObject {
+    /// The bytes of the object or of the range.
     pub bytes: Bytes,
-    /// Its version, where the service has such a thing.
-    pub version: Option<Version>,
+    /// The version, if the service has one.
+    pub version: Option<ObjectVersion>,
 }
 
-/// An object as it is listed.
+/// An object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// Its key, from the root of the location.
+pub struct ListedObject {
+    /// Key, relative to the root of the location.
     pub key: String,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
-/// Full names of refs, and where they stand.
-pub type Standings = Vec<(String, CommitId)>;
-
-/// On what condition an object is written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum When {
-    /// Whatever is there.
-    Always,
-    /// Nothing is there.
-    Absent,
-    /// What is there has this version.
-    Unchanged(Version),
+/// A store of which a part lies elsewhere: a clone with `--depth` or `--path`.
+#[derive(Clone, Debug, Default)]
+pub struct PartialClone {
+    /// The URL of its default remote, which has the rest.
+    pub origin: Option<String>,
+    /// Number of its partial packs.
+    pub packs: u64,
+    /// The objects of its partial packs. Clients cannot read them there.
+    pub objects: HashSet<ObjectId>,
 }
 
-/// Which conditions a service keeps to.
+/// All refs of a store.
+#[derive(Clone, Debug, Default)]
+pub struct ListedRefs {
+    /// Full names of the readable refs, with their commits.
+    pub refs: Vec<(String, CommitId)>,
+    /// Full names of the damaged refs.
+    pub damaged: Vec<String>,
+}
+
+/// The condition of a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WriteCondition {
+    /// No condition.
+    Always,
+    /// The object must not exist.
+    Absent,
+    /// The object must have this version.
+    Unchanged(ObjectVersion),
+}
+
+/// The conditions that a service honours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Conditions {
-    /// [`When::Absent`].
+pub struct ConditionalWrites {
+    /// [`WriteCondition::Absent`].
     pub absent: bool,
-    /// [`When::Unchanged`].
+    /// [`WriteCondition::Unchanged`].
     pub unchanged: bool,
 }
 
-impl Conditions {
-    /// None of them.
+impl ConditionalWrites {
+    /// No condition.
     pub const NONE: Self = Self { absent: false, unchanged: false };
 }
 
-/// Objects by key. Keys are relative to the root of the location, with `/`
-/// between their parts; none begins with one or has a part `..`.
+/// A service that stores objects by key. Keys are relative to the root of the location, with `/`
+/// between their parts. No key begins with `/` or has a part `..`.
 pub trait Service: Debug + Send + Sync + 'static {
     /// Reads a range of an object.
     ///
     /// # Errors
-    /// [`What::NotFound`], and [`What::Short`] when it ends before the range.
+    /// [`FailureReason::NotFound`], and [`FailureReason::Short`] if the object ends before the
+    /// range.
     fn read<'a>(
         &'a self,
         key: &'a str,
         range: Range<u64>,
-    ) -> BoxFuture<'a, Result<Object, ServiceError>>;
+    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>>;
 
-    /// Reads all of an object, of which no more than `most` bytes are held
-    /// however much comes.
+    /// Reads a whole object. Never holds more than `most` bytes, however long the response is.
     ///
     /// # Errors
-    /// [`What::NotFound`], and [`What::TooLong`] when it is longer.
+    /// [`FailureReason::NotFound`], and [`FailureReason::TooLong`] if it is longer than `most`.
     fn read_whole<'a>(
         &'a self,
         key: &'a str,
         most: u64,
-    ) -> BoxFuture<'a, Result<Object, ServiceError>>;
+    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>>;
 
-    /// Writes an object, whole or not at all.
+    /// Writes an object atomically.
     ///
     /// # Errors
-    /// [`What::Conflict`] when the condition does not hold.
+    /// [`FailureReason::Conflict`] if the condition does not hold.
     fn write<'a>(
         &'a self,
         key: &'a str,
         bytes: Bytes,
-        when: When,
-    ) -> BoxFuture<'a, Result<Option<Version>, ServiceError>>;
+        when: WriteCondition,
+    ) -> BoxFuture<'a, Result<Option<ObjectVersion>, ServiceError>>;
 
-    /// Lists all objects whose keys begin with `prefix`, which ends with `/`
-    /// or is empty.
+    /// Lists all objects whose keys begin with `prefix`, which is empty or ends with `/`.
     ///
     /// # Errors
-    /// [`ServiceError`]; a prefix of which there is nothing is an empty list.
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Listed>, ServiceError>>;
+    /// [`ServiceError`]. If no key has the prefix, the list is empty.
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<ListedObject>, ServiceError>>;
 
-    /// Length of an object; `None` when there is none.
+    /// Returns the length of an object, or `None` if it does not exist.
     ///
     /// # Errors
     /// [`ServiceError`].
     fn length<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<u64>, ServiceError>>;
 
-    /// Removes an object, if there is one.
+    /// Removes an object, if it exists.
     ///
     /// # Errors
     /// [`ServiceError`].
     fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), ServiceError>>;
 
-    /// Which conditions it keeps to.
-    fn conditions(&self) -> Conditions;
+    /// Returns the conditions that the service honours.
+    fn conditions(&self) -> ConditionalWrites;
 
-    /// Which conditions can go along with a write, whether or not it keeps to them.
-    fn takes_conditions(&self) -> Conditions {
+    /// Returns the conditions that can be sent with a write, whether or not the service honours
+    /// them.
+    fn takes_conditions(&self) -> ConditionalWrites {
         self.conditions()
     }
 
-    /// Whether it may claim to keep to conditions and not do so: others wrote it.
+    /// Returns true if the service may claim to honour conditions without doing so, because it is
+    /// not an implementation of this project.
     fn must_prove_conditions(&self) -> bool;
 
-    /// How many requests it bears at a time, if that is known beforehand.
-    fn at_once(&self) -> usize {
+    /// Returns the number of concurrent requests that the service allows, if that is known in
+    /// advance.
+    fn max_concurrency(&self) -> usize {
         usize::MAX
     }
 
-    /// Whether it refuses by itself a ref that would be a folder of another one, or lie
-    /// below it.
-    fn keeps_names_apart(&self) -> bool {
+    /// Returns true if the service itself refuses a ref whose name is a parent folder of another
+    /// ref's name, or the reverse.
+    fn refuses_conflicting_refs(&self) -> bool {
         false
     }
 
-    /// Whether a key with `/` in it stands for a file in a folder, so that no object can
-    /// be called like the folder of another one.
+    /// Returns true if a key with `/` in it is a file in a folder, so that no object can have the
+    /// name of a folder of another object.
     fn has_folders(&self) -> bool {
         false
     }
 
-    /// Whether a store must be made before anything else is written to it.
-    fn is_made_first(&self) -> bool {
+    /// Returns true if a store must be created before anything else is written to it.
+    fn must_create_store_first(&self) -> bool {
         false
     }
 
-    /// Whether it sees to the files of its index itself: nobody merges them.
-    fn keeps_index(&self) -> bool {
+    /// Returns true if the service maintains the files of its index itself, so that no client
+    /// merges them.
+    fn maintains_index(&self) -> bool {
         false
     }
 
-    /// The folder of a store on this machine that commits go to, if it is one. Nothing
-    /// keeps a request to it waiting but its work.
+    /// Returns the folder of a store on this machine that commits go to, if the service is one. A
+    /// request to it takes as long as its work, so it has no network timeout.
     fn local_store(&self) -> Option<&Path> {
         None
     }
 
-    /// Makes ready to take a push, before it asks anything. What a push that was
-    /// killed has left half done is finished.
+    /// Returns an identity that differs for two places with the same location, such as two disks
+    /// that are mounted in turn. It has no spaces. `-` if the service has none.
+    fn identity(&self) -> String {
+        "-".to_owned()
+    }
+
+    /// Returns what the store lacks, if it is a partial clone.
     ///
     /// # Errors
-    /// [`ServiceError`] when nothing can be pushed there.
+    /// [`ServiceError`].
+    fn partial_clone(&self) -> BoxFuture<'_, Result<Option<PartialClone>, ServiceError>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    /// Prepares the service for a push. Finishes what a killed push left half done.
+    ///
+    /// # Errors
+    /// [`ServiceError`] if the service cannot take a push.
     fn begin_push(&self) -> BoxFuture<'_, Result<(), ServiceError>> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Full names of all refs, and where they stand, where it says so in one
-    /// answer.
+    /// Returns the full names and commits of all refs, if the service can list them in one
+    /// request.
     ///
     /// # Errors
     /// [`ServiceError`].
-    fn standings(&self) -> BoxFuture<'_, Result<Option<Standings>, ServiceError>> {
+    fn list_refs(&self) -> BoxFuture<'_, Result<Option<ListedRefs>, ServiceError>> {
         Box::pin(async { Ok(None) })
     }
 
-    /// Whether its bodies keep to the limits of a client by themselves.
-    fn keeps_pace(&self) -> bool {
+    /// Returns true if the service itself applies the rate limits of the client to its bodies.
+    fn applies_rate_limits(&self) -> bool {
         false
     }
 
-    /// Writes the first `length` bytes of a file as an object, whole or not at
-    /// all, whatever is there. A pack is hashed as it is sent.
+    /// Writes the first `length` bytes of a file as an object, atomically, and replaces an
+    /// existing one. A pack is hashed as it is sent.
     ///
     /// # Errors
-    /// [`What::Damaged`] when it does not hash to its name; it is not there then.
+    /// [`FailureReason::Damaged`] if a pack does not hash to its name; then it is not written.
     fn write_file<'a>(
         &'a self,
         key: &'a str,
@@ -231,30 +278,42 @@ pub trait Service: Debug + Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<(), ServiceError>> {
         Box::pin(async move {
             let bytes = upload::read_part(path, 0..length).await;
-            let bytes = bytes.map_err(|error| unread(key, &error))?;
+            let bytes = bytes.map_err(|error| unreadable_file(key, &error))?;
             check_hash(key, blake3::hash(&bytes))?;
-            self.write(key, bytes.into(), When::Always).await.map(drop)
+            self.write(key, bytes.into(), WriteCondition::Always).await.map(drop)
         })
     }
 
-    /// Begins to write an object in parts; `None` where the service knows none.
-    /// Nothing is asked yet.
-    fn upload(&self, _key: &str) -> Option<Box<dyn Upload>> {
+    /// Begins a multipart upload, or returns `None` if the service has none. Sends no request
+    /// yet. An upload that would outlive this process is recorded in `note`.
+    fn upload(&self, _key: &str, _note: Arc<UploadNote>) -> Option<Box<dyn MultipartUpload>> {
         None
     }
 
-    /// How a file of that length goes on where it broke off; `None` where the
-    /// service knows no such thing, or it is not worth it. Nothing is asked yet.
-    fn resuming(&self, _key: &str, _length: u64) -> Option<&dyn Resume> {
-        None
-    }
-
-    /// Lists some of the keys that begin with `prefix`, which ends with `/` or
-    /// is empty: at most `most`, folders among them.
+    /// Aborts a multipart upload by its recorded id.
     ///
     /// # Errors
-    /// [`ServiceError`]; a prefix of which there is nothing is an empty list.
-    fn peek<'a>(
+    /// [`FailureReason::NotFound`] if the upload does not exist.
+    fn abort_upload<'a>(
+        &'a self,
+        _key: &'a str,
+        _id: &'a str,
+    ) -> BoxFuture<'a, Result<(), ServiceError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Returns the resumable upload of a file of this length, or `None` if the service has none
+    /// or the file is too short. Sends no request yet.
+    fn resumable_upload(&self, _key: &str, _length: u64) -> Option<&dyn ResumableUpload> {
+        None
+    }
+
+    /// Lists at most `most` of the keys that begin with `prefix`, including folders. The prefix
+    /// is empty or ends with `/`.
+    ///
+    /// # Errors
+    /// [`ServiceError`]. If no key has the prefix, the list is empty.
+    fn list_some<'a>(
         &'a self,
         prefix: &'a str,
         most: usize,
@@ -265,8 +324,8 @@ pub trait Service: Debug + Send + Sync + 'static {
         })
     }
 
-    /// Paths of the stores below the root, at most so many folders deep; the
-    /// empty one is the root itself, which then is the only one.
+    /// Returns the paths of the stores at most `levels` folders below the root. An empty path is
+    /// the root itself, which is then the only store.
     ///
     /// # Errors
     /// [`ServiceError`].
@@ -276,7 +335,7 @@ pub trait Service: Debug + Send + Sync + 'static {
             for level in 0..=levels {
                 let prefixes = std::mem::take(&mut waiting);
                 let look = async |prefix: String| {
-                    let keys = self.peek(&prefix, FOLDER_KEYS).await?;
+                    let keys = self.list_some(&prefix, FOLDER_KEYS).await?;
                     Ok::<_, ServiceError>((prefix, keys))
                 };
                 let mut looks = stream::iter(prefixes).map(look).buffer_unordered(FOLDERS_AT_ONCE);
@@ -297,16 +356,15 @@ pub trait Service: Debug + Send + Sync + 'static {
         })
     }
 
-    /// Objects that [`Service::remove_many`] removes in one request.
-    fn removed_at_once(&self) -> usize {
+    /// Returns how many objects [`Service::remove_many`] removes in one request.
+    fn max_removals_per_request(&self) -> usize {
         1
     }
 
-    /// Removes objects, as far as they are there, in as few requests as the
-    /// service allows.
+    /// Removes those of the objects that exist, in as few requests as the service allows.
     ///
     /// # Errors
-    /// [`ServiceError`]; some may then be removed.
+    /// [`ServiceError`]; some objects may be removed by then.
     fn remove_many<'a>(&'a self, keys: &'a [String]) -> BoxFuture<'a, Result<(), ServiceError>> {
         Box::pin(async move {
             for key in keys {
@@ -317,33 +375,33 @@ pub trait Service: Debug + Send + Sync + 'static {
     }
 }
 
-/// An object is longer than it can be.
+/// Creates the error for an object that is longer than its limit.
 fn too_long(key: &str, most: u64) -> ServiceError {
-    ServiceError::new("read", key, What::TooLong, format!("more than {most} B"))
+    ServiceError::new("read", key, FailureReason::TooLong, format!("more than {most} B"))
 }
 
-/// Checks that the bytes of a pack that are written under `key` hash to its name. What
-/// lies under other keys has no such name.
+/// Checks that a pack hashes to the name in its key. Other keys are not checked.
 fn check_hash(key: &str, hash: blake3::Hash) -> Result<(), ServiceError> {
     let id = key.strip_prefix(keys::OBJECTS).and_then(|name| name.parse::<PackId>().ok());
     match id.is_none_or(|id| id.as_bytes() == hash.as_bytes()) {
         true => Ok(()),
         false => {
             let why = format!("it hashes to {}", hash.to_hex());
-            Err(ServiceError::new("write", key, What::Damaged, why))
+            Err(ServiceError::new("write", key, FailureReason::Damaged, why))
         }
     }
 }
 
-/// A ref cannot be beside another one, of which it would be a folder or in which it
-/// would lie.
-pub(crate) fn beside(name: &RefName, other: &RefName) -> ServiceError {
+/// Creates the error for a ref whose name is a parent folder of another ref's name, or the
+/// reverse.
+pub(crate) fn ref_name_conflict(name: &RefName, other: &RefName) -> ServiceError {
     let short = |name: &RefName| format!("{}/{}", name.kind().folder(), name.short());
     let why = format!("`{}` cannot be beside `{}`", short(name), short(other));
-    ServiceError::new("write", &name.to_string(), What::Refused, why)
+    let error = ServiceError::new("write", &name.to_string(), FailureReason::Refused, why);
+    error.with_detail(FailureDetail::NameConflict)
 }
 
-/// A file here that was to be written there could not be read.
-fn unread(key: &str, error: &io::Error) -> ServiceError {
-    ServiceError::new("write", key, What::Other, error.to_string())
+/// Creates the error for a local file that could not be read.
+fn unreadable_file(key: &str, error: &io::Error) -> ServiceError {
+    ServiceError::new("write", key, FailureReason::Other, error.to_string())
 }

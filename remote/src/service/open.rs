@@ -1,4 +1,4 @@
-//! From a location to the service that it names.
+//! Opens the service that a location names.
 
 use std::{
     collections::BTreeMap,
@@ -9,87 +9,105 @@ use std::{
 use opendal::{Operator, services};
 
 use super::{
-    Service, folder::Folder, local_store::LocalStore, memory::Memory, opendal::Bucket,
-    snap_server::SnapServer, traffic::Traffic, transport::Transport,
+    Service,
+    folder::FolderService,
+    local_store::LocalStore,
+    memory::MemoryService,
+    opendal::OpendalService,
+    sftp::{KnownHosts, SftpService, SshHost},
+    snap_server::SnapServer,
+    traffic::Traffic,
+    transport::Transport,
 };
 use crate::location::{Location, LocationError, Scheme};
 
-/// Secrets of one remote, from wherever the user keeps them: never from the
+/// Credentials of one remote. They come from the user's environment or files, never from the
 /// settings of a store.
 #[derive(Clone, Default)]
-pub struct Secrets {
-    /// Access key, account or user; for a store on this machine, who moves refs
-    /// there, for its log.
+pub struct RemoteCredentials {
+    /// Access key, account or user. For a store on this machine, the name for the logs of refs.
     pub name: Option<String>,
     /// Secret key, account key, password or token.
     pub secret: Option<String>,
-    /// Token that goes with a key for some time.
+    /// Session token that goes with a temporary key.
     pub session: Option<String>,
 }
 
-impl std::fmt::Debug for Secrets {
+impl std::fmt::Debug for RemoteCredentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let shown = |value: &Option<String>| if value.is_some() { "set" } else { "not set" };
         write!(f, "Secrets({}, {})", shown(&self.name), shown(&self.secret))
     }
 }
 
-/// Why a service could not be reached for.
+/// Why a service could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// An option does not go with the location.
+    /// An option does not fit the location.
     #[error(transparent)]
     Location(#[from] LocationError),
-    /// An option's value makes no sense.
+    /// The value of an option is invalid.
     #[error("option `{option}` of {location}: {why}")]
     Option {
-        /// Which.
+        /// The option.
         option: &'static str,
-        /// Of which location.
+        /// The location.
         location: String,
-        /// What is wrong.
+        /// The problem.
         why: String,
     },
-    /// A secret key without the name that it belongs to.
-    #[error("there is a secret for {location}, but not the name of its key")]
+    /// The credentials have a secret key but not the name of the key.
+    #[error("the credentials for {location} have a secret but no key name")]
     Half {
-        /// Which location.
+        /// The location.
+        location: String,
+    },
+    /// The region of a bucket is not known.
+    #[error(
+        "cannot use {location}: the region of the bucket is not known: set `region`, or AWS_REGION"
+    )]
+    NoRegion {
+        /// The location.
         location: String,
     },
     /// The service cannot be set up.
     #[error("cannot use {location}: {why}")]
     Setup {
-        /// Which location.
+        /// The location.
         location: String,
-        /// Why.
+        /// The problem.
         why: String,
     },
 }
 
-/// Opens the service at `location`. Nothing is asked yet.
+/// Opens the service at `location`. Sends no request yet.
 ///
-/// S3 takes keys from the usual variables and files when `secrets` has none.
+/// For S3, the usual environment variables and files are used if `secrets` has no keys.
 ///
 /// # Errors
-/// [`OpenError`] when an option is wrong.
+/// [`OpenError`] if an option is wrong.
 pub fn open(
     location: &Location,
     options: &BTreeMap<String, String>,
-    secrets: &Secrets,
+    secrets: &RemoteCredentials,
     traffic: &Arc<Traffic>,
 ) -> Result<Arc<dyn Service>, OpenError> {
     location.check(options)?;
     let option = |name: &str| options.get(name).map(String::as_str);
-    let opener = Opener { location, secrets, traffic };
+    let opener = ServiceOpener { location, secrets, traffic };
     match location.scheme {
         Scheme::File => Ok(match LocalStore::find(Path::new(&location.path)) {
             Some(dir) => {
                 let who = secrets.name.as_deref().unwrap_or("unknown");
                 Arc::new(LocalStore::new(dir, who, Arc::clone(traffic)))
             }
-            None => Arc::new(Folder::new(PathBuf::from(&location.path), Arc::clone(traffic))),
+            None => {
+                Arc::new(FolderService::new(PathBuf::from(&location.path), Arc::clone(traffic)))
+            }
         }),
-        Scheme::Memory => Ok(Arc::new(Memory::named(&location.to_string(), Arc::clone(traffic)))),
+        Scheme::Memory => {
+            Ok(Arc::new(MemoryService::named(&location.to_string(), Arc::clone(traffic))))
+        }
         Scheme::S3 => opener.s3(&option),
         Scheme::Gcs => opener.gcs(&option),
         Scheme::Azblob => opener.azblob(&option),
@@ -99,23 +117,40 @@ pub fn open(
     }
 }
 
-type Get<'o> = dyn Fn(&str) -> Option<&'o str> + 'o;
+/// Opens the service at `location` as [`open`] does, for a dry run: reads of a store on this
+/// machine create no lock file in it.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_unwritten(
+    location: &Location,
+    options: &BTreeMap<String, String>,
+    secrets: &RemoteCredentials,
+    traffic: &Arc<Traffic>,
+) -> Result<Arc<dyn Service>, OpenError> {
+    let is_folder = location.scheme == Scheme::File;
+    match LocalStore::find(Path::new(&location.path)).filter(|_| is_folder) {
+        Some(dir) => {
+            location.check(options)?;
+            Ok(Arc::new(LocalStore::unwritten(dir, Arc::clone(traffic))))
+        }
+        None => open(location, options, secrets, traffic),
+    }
+}
 
-struct Opener<'a> {
+type OptionLookup<'o> = dyn Fn(&str) -> Option<&'o str> + 'o;
+
+struct ServiceOpener<'a> {
     location: &'a Location,
-    secrets: &'a Secrets,
+    secrets: &'a RemoteCredentials,
     traffic: &'a Arc<Traffic>,
 }
 
-impl Opener<'_> {
-    fn root(&self) -> String {
-        format!("/{}", self.location.path)
-    }
-
+impl ServiceOpener<'_> {
     fn http(
         &self,
         operator: Result<Operator, opendal::Error>,
-        options: &Get<'_>,
+        options: &OptionLookup<'_>,
     ) -> Result<Arc<dyn Service>, OpenError> {
         let bucket = self.bucket(operator)?;
         Ok(match self.flag("conditional-writes", options)? {
@@ -124,17 +159,30 @@ impl Opener<'_> {
         })
     }
 
-    fn bucket(&self, operator: Result<Operator, opendal::Error>) -> Result<Bucket, OpenError> {
+    fn bucket(
+        &self,
+        operator: Result<Operator, opendal::Error>,
+    ) -> Result<OpendalService, OpenError> {
         let transport = Transport::new(Arc::clone(self.traffic)).map_err(|why| self.setup(why))?;
-        let operator = operator.map_err(|error| self.setup(error.message().to_owned()))?;
-        Ok(Bucket::over_http(operator, transport))
+        let operator = operator.map_err(|error| match error.message() {
+            // OpenDAL has no code for this, and advises a call of its own library.
+            text if text.contains("region is missing") => {
+                OpenError::NoRegion { location: self.location.to_string() }
+            }
+            text => self.setup(text.to_owned()),
+        })?;
+        Ok(OpendalService::over_http(operator, transport).below(&self.location.path))
     }
 
     fn setup(&self, why: String) -> OpenError {
         OpenError::Setup { location: self.location.to_string(), why }
     }
 
-    fn flag(&self, name: &'static str, options: &Get<'_>) -> Result<Option<bool>, OpenError> {
+    fn flag(
+        &self,
+        name: &'static str,
+        options: &OptionLookup<'_>,
+    ) -> Result<Option<bool>, OpenError> {
         let Some(text) = options(name) else { return Ok(None) };
         text.parse().map(Some).map_err(|_| OpenError::Option {
             option: name,
@@ -143,11 +191,10 @@ impl Opener<'_> {
         })
     }
 
-    fn s3(&self, options: &Get<'_>) -> Result<Arc<dyn Service>, OpenError> {
-        let mut builder =
-            services::S3::default().bucket(&self.location.authority).root(&self.root());
-        // Another service than that of Amazon has its buckets in the path,
-        // unless told otherwise, and does not mind the region.
+    fn s3(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Service>, OpenError> {
+        let mut builder = services::S3::default().bucket(&self.location.authority);
+        // A service other than Amazon's has its buckets in the path by default, and accepts any
+        // region.
         let endpoint = options("endpoint");
         if let Some(endpoint) = endpoint {
             builder = builder.endpoint(endpoint);
@@ -175,7 +222,7 @@ impl Opener<'_> {
         }
         builder = match (&self.secrets.name, &self.secrets.secret) {
             (Some(name), Some(secret)) => builder.access_key_id(name).secret_access_key(secret),
-            // Whatever else is found would be another account's.
+            // Without a name, OpenDAL would look for a key elsewhere and find another account's.
             (None, Some(_)) => {
                 return Err(OpenError::Half { location: self.location.to_string() });
             }
@@ -187,9 +234,8 @@ impl Opener<'_> {
         self.http(Operator::new(builder), options)
     }
 
-    fn gcs(&self, options: &Get<'_>) -> Result<Arc<dyn Service>, OpenError> {
-        let mut builder =
-            services::Gcs::default().bucket(&self.location.authority).root(&self.root());
+    fn gcs(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Service>, OpenError> {
+        let mut builder = services::Gcs::default().bucket(&self.location.authority);
         if let Some(endpoint) = options("endpoint") {
             builder = builder.endpoint(endpoint);
         }
@@ -205,14 +251,15 @@ impl Opener<'_> {
         self.http(Operator::new(builder), options)
     }
 
-    fn azblob(&self, options: &Get<'_>) -> Result<Arc<dyn Service>, OpenError> {
+    fn azblob(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Service>, OpenError> {
         let account = options("account").or(self.secrets.name.as_deref());
-        let mut builder =
-            services::Azblob::default().container(&self.location.authority).root(&self.root());
+        let mut builder = services::Azblob::default().container(&self.location.authority);
         let endpoint = match (options("endpoint"), account) {
             (Some(endpoint), _) => endpoint.to_owned(),
             (None, Some(account)) => format!("https://{account}.blob.core.windows.net"),
-            (None, None) => return Err(self.setup("no `account` and no `endpoint`".to_owned())),
+            (None, None) => {
+                return Err(self.setup("neither `account` nor `endpoint` is set".to_owned()));
+            }
         };
         builder = builder.endpoint(&endpoint);
         if let Some(account) = account {
@@ -224,18 +271,17 @@ impl Opener<'_> {
         self.http(Operator::new(builder), options)
     }
 
-    fn webdav(&self, options: &Get<'_>) -> Result<Arc<dyn Service>, OpenError> {
+    fn webdav(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Service>, OpenError> {
         let scheme = if self.location.scheme == Scheme::Webdavs { "https" } else { "http" };
         let mut builder = services::Webdav::default()
-            .endpoint(&format!("{scheme}://{}", self.location.authority))
-            .root(&self.root());
+            .endpoint(&format!("{scheme}://{}", self.location.authority));
         if let Some(name) = options("username").or(self.secrets.name.as_deref()) {
             builder = builder.username(name);
         }
         if let Some(secret) = &self.secrets.secret {
             builder = builder.password(secret);
         }
-        Ok(Arc::new(self.bucket(Operator::new(builder))?.putting_aside()))
+        Ok(Arc::new(self.bucket(Operator::new(builder))?.with_renamed_writes()))
     }
 
     fn server(&self) -> Result<Arc<dyn Service>, OpenError> {
@@ -246,35 +292,18 @@ impl Opener<'_> {
         Ok(Arc::new(server.map_err(|why| self.setup(why))?))
     }
 
-    fn sftp(&self, options: &Get<'_>) -> Result<Arc<dyn Service>, OpenError> {
-        let (user, host) = match self.location.authority.split_once('@') {
-            Some((user, host)) => (Some(user), host),
-            None => (None, self.location.authority.as_str()),
-        };
-        let mut builder = services::Sftp::default().endpoint(&ssh_host(host)).root(&self.root());
-        if let Some(user) = user {
-            builder = builder.user(user);
+    fn sftp(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Service>, OpenError> {
+        let mut host = SshHost::parse(&self.location.authority);
+        host.key = options("key").map(str::to_owned);
+        if let Some(text) = options("known-hosts") {
+            host.known_hosts = KnownHosts::parse(text).ok_or_else(|| OpenError::Option {
+                option: "known-hosts",
+                location: self.location.to_string(),
+                why: format!("`{text}` is not one of strict, accept and add"),
+            })?;
         }
-        if let Some(key) = options("key") {
-            builder = builder.key(key);
-        }
-        if let Some(strategy) = options("known-hosts") {
-            builder = builder.known_hosts_strategy(strategy);
-        }
-        let operator = Operator::new(builder);
-        let operator = operator.map_err(|error| self.setup(error.message().to_owned()))?;
-        Ok(Arc::new(Bucket::sftp(operator, Arc::clone(self.traffic))))
-    }
-}
-
-/// A host as `openssh` takes it: a port is seen only behind `ssh://`, and an
-/// address that has colons stands without its brackets.
-fn ssh_host(host: &str) -> String {
-    match host.rsplit_once(':') {
-        Some((host, port)) if port.parse::<u16>().is_ok() => {
-            format!("ssh://{}:{port}", host.trim_matches(['[', ']']))
-        }
-        _ => host.trim_matches(['[', ']']).to_owned(),
+        let root = format!("/{}", self.location.path);
+        Ok(Arc::new(SftpService::new(host, &root, Arc::clone(self.traffic))))
     }
 }
 
@@ -285,8 +314,11 @@ mod tests {
     fn opened(location: &str, options: &[(&str, &str)]) -> Result<Arc<dyn Service>, OpenError> {
         let options =
             options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let secrets =
-            Secrets { name: Some("name".into()), secret: Some("c2VjcmV0".into()), session: None };
+        let secrets = RemoteCredentials {
+            name: Some("name".into()),
+            secret: Some("c2VjcmV0".into()),
+            session: None,
+        };
         open(&location.parse()?, &options, &secrets, &Arc::default())
     }
 
@@ -317,30 +349,24 @@ mod tests {
         }
     }
 
-    #[test]
-    fn ssh_is_given_a_port_only_where_there_is_one() {
-        for (host, given) in [
-            ("nas", "nas"),
-            ("nas:2222", "ssh://nas:2222"),
-            ("192.0.2.1:22", "ssh://192.0.2.1:22"),
-            ("[::1]", "::1"),
-            ("[::1]:2222", "ssh://::1:2222"),
-        ] {
-            assert_eq!(ssh_host(host), given);
-        }
-    }
-
     #[tokio::test]
     async fn what_is_wrong_with_an_option_is_said() {
         let error = opened("s3://b", &[("path-style", "maybe")]).unwrap_err();
         assert!(error.to_string().contains("`maybe` is neither true nor false"), "{error}");
+        let error = opened("sftp://nas/x", &[("known-hosts", "maybe")]).unwrap_err();
+        assert!(
+            error.to_string().contains("`maybe` is not one of strict, accept and add"),
+            "{error}"
+        );
         let error = opened("s3://b", &[("secret", "x")]).unwrap_err();
         assert!(matches!(error, OpenError::Location(LocationError::Secret { .. })));
-        let half = Secrets { secret: Some("geheim".into()), ..Secrets::default() };
+        let half =
+            RemoteCredentials { secret: Some("geheim".into()), ..RemoteCredentials::default() };
         let region = [("region".to_owned(), "x".to_owned())].into();
         let error = open(&"s3://b".parse().unwrap(), &region, &half, &Arc::default()).unwrap_err();
         assert!(matches!(error, OpenError::Half { .. }), "{error}");
-        let secrets = Secrets { secret: Some("geheim".into()), ..Secrets::default() };
+        let secrets =
+            RemoteCredentials { secret: Some("geheim".into()), ..RemoteCredentials::default() };
         assert!(!format!("{secrets:?}").contains("geheim"));
     }
 }

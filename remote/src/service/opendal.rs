@@ -1,185 +1,184 @@
-//! Services that OpenDAL reaches. Nothing outside of this module knows it.
+//! Services that are reached through OpenDAL. Nothing outside of `service` uses OpenDAL.
 //!
-//! An object store writes an object whole or not at all. A server of files need
-//! not: over SFTP the final file is opened and emptied before the first byte
-//! goes, and a WebDAV server may do the same with a PUT. There whatever is
-//! written goes under a name aside first, and is renamed when it is complete.
+//! An object store writes an object atomically. A WebDAV server may truncate the final file
+//! before the first byte arrives. So each WebDAV write goes to a temporary key first, which is
+//! renamed when it is complete.
 
-use std::{ops::Range, path::Path, sync::Arc};
+use std::{
+    collections::HashSet,
+    hash::{BuildHasher, RandomState},
+    ops::Range,
+    path::Path,
+    sync::Arc,
+};
 
 use bytes::Bytes;
 use futures::{StreamExt, future::BoxFuture};
-use opendal::{
-    Error, ErrorKind, Executor, Metadata, OperationContext, Operator, options,
-    raw::{OpWrite, Service as _, oio, oio::Write},
-};
-use snap_core::{base::limits, disk::scratch::unique_name};
+use opendal::{Entry, Error, ErrorKind, Executor, Metadata, OperationContext, Operator, options};
+use snap_core::base::limits;
 
 use super::{
-    Conditions, Listed, Object, Service, ServiceError, Upload, Version, What, When, check_hash,
-    refusal::told,
-    throttle::Pace,
-    too_long,
-    traffic::{Kind, Traffic},
-    transport::{Reply, Tasks, Transport, at_most, with_hashed_file},
-    unread,
-    upload::read_part,
+    ConditionalWrites, FailureReason, ListedObject, MultipartUpload, ObjectVersion, Service,
+    ServiceError, StoredObject, WriteCondition, check_hash,
+    keys::REFS,
+    opendal_error::service_error,
+    parts::{self, OpendalUpload},
+    temporary_key, too_long,
+    transport::{
+        HttpReply, TokioExecutor, Transport, at_most, listing, note_listed_name, with_hashed_file,
+    },
+    upload_notes::UploadNote,
 };
 
-/// Parts of one object that are under way at once.
-const PARTS_AT_ONCE: usize = 4;
-
-/// Bytes that are written at a time where an object goes out as a stream.
-const PIECE_BYTES: u64 = 1 << 20;
-
-/// Requests over SFTP that are under way at once. Each has a connection of its
-/// own, and a server refuses some when more than 10 log in together
-/// (`MaxStartups` of OpenSSH).
-const SFTP_AT_ONCE: usize = 8;
-
-/// What keys begin with whose objects count as soon as they are there, or are
-/// renamed: they are written in place.
-const IN_PLACE: [&str; 2] = ["claims/", ASIDE];
-
-/// What keys of objects begin with that are being written.
-const ASIDE: &str = "tmp/";
-
-/// How objects come to be.
+/// How a service creates objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Puts {
-    /// A write is all or nothing.
-    Whole,
-    /// A write may end half-way, a rename not.
-    Aside,
+enum WriteMode {
+    /// A write is atomic.
+    Direct,
+    /// A write may be cut short; a rename is atomic.
+    Renamed,
 }
 
-/// A service behind an operator.
+/// A service behind an OpenDAL operator.
 #[derive(Debug)]
-pub struct Bucket {
+pub struct OpendalService {
+    /// Covers the whole service. OpenDAL strips its own root from each listed path without a
+    /// check, so a path outside of it, as in a damaged reply, would make it panic.
     operator: Operator,
-    /// Requests are counted here when they are none of HTTP.
-    traffic: Option<Arc<Traffic>>,
-    puts: Puts,
-    /// Whether conditions are kept to, as far as the operator knows any.
+    /// Prefix of each key: empty, or a folder with a final slash.
+    root: String,
+    write_mode: WriteMode,
+    /// False if the service ignores conditions, whatever the operator says.
     keeps_conditions: bool,
-    /// Objects that a listing may have.
+    /// Most objects in a listing.
     most_listed: usize,
 }
 
-impl Bucket {
-    /// A service that speaks HTTP, over `transport`.
+impl OpendalService {
+    /// Creates a service that speaks HTTP over `transport`.
     pub fn over_http(operator: Operator, transport: Transport) -> Self {
         let context = OperationContext::new().with_http_transport(transport.into());
-        let context = context.with_executor(Executor::with(Tasks));
-        Self::new(operator.with_context(context))
-    }
-
-    fn new(operator: Operator) -> Self {
+        let context = context.with_executor(Executor::with(TokioExecutor));
         Self {
-            operator,
-            traffic: None,
-            puts: Puts::Whole,
+            operator: operator.with_context(context),
+            root: String::new(),
+            write_mode: WriteMode::Direct,
             keeps_conditions: true,
             most_listed: limits::LISTED_OBJECTS,
         }
     }
 
-    /// The same, of which a listing may have so many objects.
+    /// Puts all keys below one folder of the service.
+    #[must_use]
+    pub fn below(self, folder: &str) -> Self {
+        let parts = folder.split('/').filter(|part| !part.is_empty());
+        Self { root: parts.flat_map(|part| [part, "/"]).collect(), ..self }
+    }
+
+    /// Sets the most objects in a listing.
     #[must_use]
     pub fn listing_at_most(self, most: usize) -> Self {
         Self { most_listed: most, ..self }
     }
 
-    /// The same, of which a write may end half-way.
+    /// Writes through temporary keys, because a write may be cut short.
     #[must_use]
-    pub fn putting_aside(self) -> Self {
-        Self { puts: Puts::Aside, ..self }
+    pub fn with_renamed_writes(self) -> Self {
+        Self { write_mode: WriteMode::Renamed, ..self }
     }
 
-    /// The same, which keeps to no conditions, whatever the operator says.
+    /// Uses no conditions, whatever the operator says.
     #[must_use]
     pub fn without_conditions(self) -> Self {
         Self { keeps_conditions: false, ..self }
     }
 
-    /// SFTP, whose operations are counted in `traffic`.
-    pub fn sftp(operator: Operator, traffic: Arc<Traffic>) -> Self {
-        // What OpenDAL has for it makes an empty file, and then writes that.
-        Self {
-            traffic: Some(traffic),
-            puts: Puts::Aside,
-            keeps_conditions: false,
-            ..Self::new(operator)
-        }
+    /// Returns the path of a key or a prefix on the service.
+    fn path(&self, key: &str) -> String {
+        format!("{}{key}", self.root)
     }
 
-    /// Waits until so many bytes may go out, if not over HTTP, whose bodies do
-    /// so themselves.
-    async fn pace_up(&self, bytes: u64) {
-        if let (Some(_), Some(pace)) = (&self.traffic, Pace::now()) {
-            pace.up.take(bytes).await;
+    /// Returns the key of an entry in the listing of `prefix`, or `None` for the folder itself.
+    ///
+    /// # Errors
+    /// A temporary error if the listing is damaged.
+    fn key(&self, prefix: &str, entry: &Entry) -> Result<Option<String>, Error> {
+        let path = entry.path();
+        if path == "/" || path == self.path(prefix) {
+            return Ok(None);
         }
-    }
-
-    fn count(&self, kind: Kind, sent: usize, received: usize) {
-        if let Some(traffic) = &self.traffic {
-            traffic.request(kind);
-            traffic.sent(sent as u64);
-            traffic.received(received as u64);
+        let damaged = |message| Error::new(ErrorKind::Unexpected, message).set_temporary();
+        if path.ends_with('/') && entry.metadata().mode().is_file() {
+            return Err(damaged("the listing contains a file with the name of a folder"));
         }
+        let key = path.strip_prefix(&self.root).filter(|key| key.starts_with(prefix));
+        let outside = "the listing contains a key outside of the requested prefix";
+        key.map(|key| Some(key.to_owned())).ok_or_else(|| damaged(outside))
     }
 
     async fn read_now(
         &self,
         key: &str,
         range: impl std::ops::RangeBounds<u64>,
-    ) -> Result<Object, opendal::Error> {
-        let reader = self.operator.reader_options(key, options::ReaderOptions::default()).await?;
+    ) -> Result<StoredObject, opendal::Error> {
+        let options = options::ReaderOptions::default();
+        let reader = self.operator.reader_options(&self.path(key), options).await?;
         let buffer = reader.read(range).await?;
         let version = reader.metadata().and_then(version_of);
         let bytes = buffer.to_bytes();
-        self.count(Kind::Get, 0, bytes.len());
-        if let (Some(_), Some(pace)) = (&self.traffic, Pace::now()) {
-            pace.down.take(bytes.len() as u64).await;
-        }
-        Ok(Object { bytes, version })
+        Ok(StoredObject { bytes, version })
     }
 }
 
-impl Bucket {
-    /// Under which name an object is written that shall be at `key`, if that is
-    /// another one.
-    fn aside(&self, key: &str) -> Option<String> {
-        let in_place = IN_PLACE.iter().any(|start| key.starts_with(start));
-        (self.puts == Puts::Aside && !in_place).then(|| format!("{ASIDE}{}", unique_name("put")))
+impl OpendalService {
+    /// Returns the temporary key for writing `key`, or `None` if it is written in place.
+    fn temporary_key(&self, key: &str) -> Option<String> {
+        (self.write_mode == WriteMode::Renamed).then(|| temporary_key::of(key)).flatten()
     }
 
-    /// Gives what was written aside its name, in place of whatever has it, or
-    /// clears away what was not.
-    async fn settle(
+    /// Renames a temporary object to its key, replacing an existing one, or removes it if the
+    /// write failed.
+    async fn finish_write(
         &self,
         (aside, key): (&str, &str),
         length: u64,
         written: Result<(), ServiceError>,
     ) -> Result<(), ServiceError> {
         let result = match written {
-            Ok(()) => self.rename(aside, key).await,
+            Ok(()) => self.rename((aside, key), length).await,
             Err(error) => Err(error),
         };
         let Err(error) = result else { return Ok(()) };
         let _ = self.remove(aside).await;
-        // Not every server replaces. What is named by its hash need not be.
-        let is_named = key.starts_with("objects/") || key.starts_with("index/");
-        match is_named && self.length(key).await.is_ok_and(|found| found == Some(length)) {
+        // Not every server replaces on rename. An object named by its hash need not be replaced.
+        match temporary_key::is_content_addressed(key)
+            && self.length(key).await.is_ok_and(|found| found == Some(length))
+        {
             true => Ok(()),
             false => Err(error),
         }
     }
 
-    async fn rename(&self, aside: &str, key: &str) -> Result<(), ServiceError> {
-        self.count(Kind::Post, 0, 0);
-        let (result, reply) = Reply::of(self.operator.rename(aside, key)).await;
-        result.map_err(|error| told("write", key, &error, reply))
+    /// Renames a temporary object of this length. A server may answer with 201 or 204 although it
+    /// did nothing, and a proxy with 200 for any request, so the object is looked up. The writer of
+    /// a ref reads it back itself.
+    async fn rename(&self, (aside, key): (&str, &str), length: u64) -> Result<(), ServiceError> {
+        let (result, reply) =
+            HttpReply::of(self.operator.rename(&self.path(aside), &self.path(key))).await;
+        result.map_err(|error| {
+            refusal_with_status(service_error("write", key, &error, &reply), &reply)
+        })?;
+        let why = match key.starts_with(REFS) {
+            true if reply.status == Some(200) && self.length(aside).await?.is_some() => {
+                "but the temporary object still exists"
+            }
+            false if self.length(key).await? != Some(length) => {
+                "but no object of the right length has its new name"
+            }
+            _ => return Ok(()),
+        };
+        let message = format!("the service confirmed the rename, {why}");
+        Err(ServiceError::new("write", key, FailureReason::Temporary, message))
     }
 
     async fn write_now(
@@ -187,27 +186,33 @@ impl Bucket {
         key: &str,
         bytes: Bytes,
         options: options::WriteOptions,
-    ) -> Result<Option<Version>, ServiceError> {
-        self.count(Kind::Put, bytes.len(), 0);
-        self.pace_up(bytes.len() as u64).await;
+    ) -> Result<Option<ObjectVersion>, ServiceError> {
         let length = bytes.len() as u64;
-        let write = self.operator.write_options(key, bytes, options);
-        let (result, reply) = Reply::of(write).await;
-        let metadata = result.map_err(|error| told("write", key, &error, reply))?;
+        let path = self.path(key);
+        let write = self.operator.write_options(&path, bytes, options);
+        let (result, reply) = HttpReply::of(write).await;
+        let metadata = result.map_err(|error| self.write_error(key, &error, &reply))?;
         self.confirm(key, length, &metadata).await?;
         Ok(version_of(&metadata))
     }
 
-    /// Makes sure that an object was written. Anything between here and there can
-    /// answer with 200, so without a version in the answer the service is asked
-    /// for the object.
+    fn write_error(&self, key: &str, error: &Error, reply: &HttpReply) -> ServiceError {
+        let error = service_error("write", key, error, reply);
+        match self.write_mode {
+            WriteMode::Direct => error,
+            WriteMode::Renamed => refusal_with_status(error, reply),
+        }
+    }
+
+    /// Checks that an object was written. A proxy may answer with 200 for any request, so if the
+    /// answer has no version, the object is looked up.
     async fn confirm(&self, key: &str, length: u64, answer: &Metadata) -> Result<(), ServiceError> {
-        let is_told = self.puts == Puts::Aside || self.traffic.is_some();
+        let is_told = self.write_mode == WriteMode::Renamed;
         if is_told || version_of(answer).is_some() || self.length(key).await? == Some(length) {
             return Ok(());
         }
-        let message = "the answer says that it is written, and it is not there".to_owned();
-        Err(ServiceError::new("write", key, What::Temporary, message))
+        let message = "the service confirmed the write, but the object does not exist".to_owned();
+        Err(ServiceError::new("write", key, FailureReason::Temporary, message))
     }
 
     async fn write_file_now(
@@ -216,65 +221,36 @@ impl Bucket {
         path: &Path,
         length: u64,
     ) -> Result<blake3::Hash, ServiceError> {
-        if self.traffic.is_some() {
-            return self.stream_file(key, path, length).await;
-        }
-        let write = self.operator.write(key, Bytes::new());
+        let to = self.path(key);
+        let write = self.operator.write(&to, Bytes::new());
         let write = with_hashed_file((path.to_owned(), 0..length), write);
-        let ((result, hash), reply) = Reply::of(write).await;
-        let metadata = result.map_err(|error| told("write", key, &error, reply))?;
+        let ((result, hash), reply) = HttpReply::of(write).await;
+        let metadata = result.map_err(|error| self.write_error(key, &error, &reply))?;
         self.confirm(key, length, &metadata).await?;
         Ok(hash)
     }
 
-    /// Writes a file piece by piece to a service that takes it so. Returns the hash of
-    /// what went.
-    async fn stream_file(
-        &self,
-        key: &str,
-        path: &Path,
-        length: u64,
-    ) -> Result<blake3::Hash, ServiceError> {
-        self.count(Kind::Put, length as usize, 0);
-        let failed = |error: Error| told("write", key, &error, Reply::default());
-        let mut writer = self.operator.writer(key).await.map_err(failed)?;
-        let (mut at, mut hasher) = (0, blake3::Hasher::new());
-        while at < length {
-            let piece = Pace::now().and_then(|pace| pace.up.piece()).unwrap_or(PIECE_BYTES);
-            let end = length.min(at + piece);
-            self.pace_up(end - at).await;
-            let written = match read_part(path, at..end).await {
-                Ok(piece) => {
-                    hasher.update(&piece);
-                    writer.write(piece).await.map_err(failed)
-                }
-                Err(error) => Err(unread(key, &error)),
-            };
-            if let Err(error) = written {
-                let _ = writer.abort().await;
-                return Err(error);
-            }
-            at = end;
-        }
-        writer.close().await.map_err(failed)?;
-        Ok(hasher.finalize())
-    }
-
-    /// All objects below a prefix; `None` when there are more than there may be.
-    async fn list_now(&self, prefix: &str) -> Result<Option<Vec<Listed>>, Error> {
+    /// Lists all objects below a prefix, or returns `None` if there are more than the limit.
+    async fn list_now(&self, prefix: &str) -> Result<Option<Vec<ListedObject>>, Error> {
         let options = options::ListOptions { recursive: true, ..Default::default() };
-        let mut entries = self.operator.lister_options(prefix, options).await?;
+        let mut entries = self.operator.lister_options(&self.path(prefix), options).await?;
         let (mut listed, mut seen) = (Vec::new(), 0);
+        let (mut names, hasher) = (HashSet::new(), RandomState::new());
         while let Some(entry) = entries.next().await {
             let entry = entry?;
-            // Folders, too, may have no end.
+            if names.insert(hasher.hash_one(entry.path())) {
+                note_listed_name();
+            }
+            // Folders count as well: a listing of folders alone may be endless.
             seen += 1;
             if seen > self.most_listed {
                 return Ok(None);
             }
-            if entry.metadata().mode().is_file() {
-                let bytes = entry.metadata().content_length();
-                listed.push(Listed { key: entry.path().to_owned(), bytes });
+            // Some servers list a file as the content of a folder with its name.
+            if let Some(key) = self.key(prefix, &entry)?
+                && entry.metadata().mode().is_file()
+            {
+                listed.push(ListedObject { key, bytes: entry.metadata().content_length() });
             }
         }
         Ok(Some(listed))
@@ -282,65 +258,32 @@ impl Bucket {
 
     async fn peek_now(&self, prefix: &str, most: usize) -> Result<Vec<String>, Error> {
         let options = options::ListOptions { limit: Some(most), ..Default::default() };
-        let entries = self.operator.lister_options(prefix, options).await?;
+        let entries = self.operator.lister_options(&self.path(prefix), options).await?;
         let mut entries = entries.take(most);
         let mut keys = Vec::new();
         while let Some(entry) = entries.next().await {
-            let entry = entry?;
-            // The folder itself is listed, too.
-            if entry.path() != prefix && entry.path() != "/" {
-                keys.push(entry.path().to_owned());
-            }
+            note_listed_name();
+            // The listing includes the folder itself.
+            keys.extend(self.key(prefix, &entry?)?);
         }
         Ok(keys)
     }
 }
 
-/// An object that OpenDAL writes in parts. At the level below its writers: those
-/// have lost a part when it comes back with an error.
-struct Parts {
-    writer: oio::Writer,
-    key: String,
-}
-
-impl Parts {
-    async fn told<T>(
-        key: &str,
-        attempt: impl Future<Output = Result<T, Error>>,
-    ) -> Result<(), ServiceError> {
-        let (result, reply) = Reply::of(attempt).await;
-        result.map(drop).map_err(|error| told("write", key, &error, reply))
-    }
-}
-
-impl Upload for Parts {
-    fn part(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<(), ServiceError>> {
-        Box::pin(Self::told(&self.key, self.writer.write(bytes.into())))
-    }
-
-    fn finish(&mut self) -> BoxFuture<'_, Result<(), ServiceError>> {
-        Box::pin(Self::told(&self.key, self.writer.close()))
-    }
-
-    fn abort(&mut self) -> BoxFuture<'_, Result<(), ServiceError>> {
-        Box::pin(Self::told(&self.key, self.writer.abort()))
-    }
-}
-
-impl Service for Bucket {
+impl Service for OpendalService {
     fn read<'a>(
         &'a self,
         key: &'a str,
         range: Range<u64>,
-    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
+    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
         Box::pin(async move {
             let wanted = range.end - range.start;
-            let (result, reply) = Reply::of(at_most(wanted, self.read_now(key, range))).await;
-            let object = result.map_err(|error| told("read", key, &error, reply))?;
+            let (result, reply) = HttpReply::of(at_most(wanted, self.read_now(key, range))).await;
+            let object = result.map_err(|error| service_error("read", key, &error, &reply))?;
             if object.bytes.len() as u64 != wanted {
                 let missing = wanted.saturating_sub(object.bytes.len() as u64);
                 let message = format!("it ends {missing} B early");
-                return Err(ServiceError::new("read", key, What::Short, message));
+                return Err(ServiceError::new("read", key, FailureReason::Short, message));
             }
             Ok(object)
         })
@@ -350,18 +293,10 @@ impl Service for Bucket {
         &'a self,
         key: &'a str,
         most: u64,
-    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
+    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
         Box::pin(async move {
-            if self.traffic.is_some() {
-                // What comes cannot be stopped, so it is asked for its length.
-                return match self.length(key).await? {
-                    Some(length) if length <= most => self.read(key, 0..length).await,
-                    Some(_) => Err(too_long(key, most)),
-                    None => Err(ServiceError::new("read", key, What::NotFound, String::new())),
-                };
-            }
-            let (result, reply) = Reply::of(at_most(most, self.read_now(key, ..))).await;
-            let object = result.map_err(|error| told("read", key, &error, reply))?;
+            let (result, reply) = HttpReply::of(at_most(most, self.read_now(key, ..))).await;
+            let object = result.map_err(|error| service_error("read", key, &error, &reply))?;
             match object.bytes.len() as u64 > most {
                 true => Err(too_long(key, most)),
                 false => Ok(object),
@@ -373,61 +308,63 @@ impl Service for Bucket {
         &'a self,
         key: &'a str,
         bytes: Bytes,
-        when: When,
-    ) -> BoxFuture<'a, Result<Option<Version>, ServiceError>> {
+        when: WriteCondition,
+    ) -> BoxFuture<'a, Result<Option<ObjectVersion>, ServiceError>> {
         Box::pin(async move {
             let mut options = options::WriteOptions::default();
-            let is_conditional = when != When::Always;
+            let is_conditional = when != WriteCondition::Always;
             match when {
-                When::Always => {}
-                When::Absent => options.if_not_exists = true,
-                When::Unchanged(version) => options.if_not_changed = Some(metadata_of(&version)),
+                WriteCondition::Always => {}
+                WriteCondition::Absent => options.if_not_exists = true,
+                WriteCondition::Unchanged(version) => {
+                    options.if_not_changed = Some(metadata_of(&version))
+                }
             }
-            let Some(aside) = self.aside(key) else {
+            let Some(aside) = self.temporary_key(key) else {
                 let written = self.write_now(key, bytes, options).await;
                 return written.map_err(|error| unconditional(error, is_conditional));
             };
             let length = bytes.len() as u64;
             let written = self.write_now(&aside, bytes, options).await;
             let written = written.map(drop).map_err(|error| of_key(error, key));
-            self.settle((&aside, key), length, written).await.map(|()| None)
+            self.finish_write((&aside, key), length, written).await.map(|()| None)
         })
     }
 
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Listed>, ServiceError>> {
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<ListedObject>, ServiceError>> {
         Box::pin(async move {
-            let (result, reply) = Reply::of(self.list_now(prefix)).await;
-            self.count(Kind::List, 0, 0);
+            let (result, reply) = HttpReply::of(listing(self.list_now(prefix))).await;
             match result {
                 Ok(Some(listed)) => Ok(listed),
                 Ok(None) => {
                     let message = format!("more than {} objects", self.most_listed);
-                    Err(ServiceError::new("list", prefix, What::TooLong, message))
+                    Err(ServiceError::new("list", prefix, FailureReason::TooLong, message))
                 }
-                // Folders that are not there hold nothing.
+                // A folder that does not exist contains no objects.
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-                Err(error) => Err(told("list", prefix, &error, reply)),
+                Err(error) => Err(service_error("list", prefix, &error, &reply)),
             }
         })
     }
 
     fn length<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<u64>, ServiceError>> {
         Box::pin(async move {
-            self.count(Kind::Head, 0, 0);
-            let (result, reply) = Reply::of(self.operator.stat(key)).await;
+            let (result, reply) = HttpReply::of(self.operator.stat(&self.path(key))).await;
             match result {
                 Ok(metadata) => Ok(Some(metadata.content_length())),
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-                Err(error) => Err(told("stat", key, &error, reply)),
+                Err(error) => Err(service_error("stat", key, &error, &reply)),
             }
         })
     }
 
     fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), ServiceError>> {
         Box::pin(async move {
-            self.count(Kind::Delete, 0, 0);
-            let (result, reply) = Reply::of(self.operator.delete(key)).await;
-            result.map_err(|error| told("remove", key, &error, reply))
+            let (result, reply) = HttpReply::of(self.operator.delete(&self.path(key))).await;
+            result.map_err(|error| service_error("remove", key, &error, &reply))
         })
     }
 
@@ -438,90 +375,88 @@ impl Service for Bucket {
         length: u64,
     ) -> BoxFuture<'a, Result<(), ServiceError>> {
         Box::pin(async move {
-            let Some(aside) = self.aside(key) else {
+            let Some(aside) = self.temporary_key(key) else {
                 let hash = self.write_file_now(key, path, length).await?;
                 let checked = check_hash(key, hash);
                 if checked.is_err() {
-                    // Else the next push would take it for what its name says.
-                    let _ = self.operator.delete(key).await;
+                    // Otherwise the next push would take it for the pack that its name says.
+                    let _ = self.operator.delete(&self.path(key)).await;
                 }
                 return checked;
             };
             let written = self.write_file_now(&aside, path, length).await;
             let written = written.map_err(|error| of_key(error, key));
             let written = written.and_then(|hash| check_hash(key, hash));
-            self.settle((&aside, key), length, written).await
+            self.finish_write((&aside, key), length, written).await
         })
     }
 
     fn has_folders(&self) -> bool {
-        // Those on which files are emptied before they are written.
-        self.puts == Puts::Aside
+        // Services that may truncate a file before they write it.
+        self.write_mode == WriteMode::Renamed
     }
 
-    fn upload(&self, key: &str) -> Option<Box<dyn Upload>> {
-        if !self.operator.info().capability().write_can_multi || self.traffic.is_some() {
+    fn upload(&self, key: &str, note: Arc<UploadNote>) -> Option<Box<dyn MultipartUpload>> {
+        if !self.operator.info().capability().write_can_multi {
             return None;
         }
-        let options = options::WriteOptions { concurrent: PARTS_AT_ONCE, ..Default::default() };
-        let capability = self.operator.info().capability();
-        let (write, _) = OpWrite::from_options(&capability, options).ok()?;
-        let writer = self.operator.service().write(self.operator.context(), key, write).ok()?;
-        Some(Box::new(Parts { writer, key: key.to_owned() }))
+        Some(Box::new(OpendalUpload::begin(&self.operator, (key, &self.path(key)), note)?))
     }
 
-    fn peek<'a>(
+    fn abort_upload<'a>(
+        &'a self,
+        key: &'a str,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<(), ServiceError>> {
+        Box::pin(async move { parts::abort(&self.operator, (key, &self.path(key)), id).await })
+    }
+
+    fn list_some<'a>(
         &'a self,
         prefix: &'a str,
         most: usize,
     ) -> BoxFuture<'a, Result<Vec<String>, ServiceError>> {
         Box::pin(async move {
-            let (result, reply) = Reply::of(self.peek_now(prefix, most)).await;
-            self.count(Kind::List, 0, 0);
+            let (result, reply) = HttpReply::of(listing(self.peek_now(prefix, most))).await;
             match result {
                 Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-                result => result.map_err(|error| told("list", prefix, &error, reply)),
+                result => result.map_err(|error| service_error("list", prefix, &error, &reply)),
             }
         })
     }
 
-    fn removed_at_once(&self) -> usize {
+    fn max_removals_per_request(&self) -> usize {
         self.operator.info().capability().delete_max_size.unwrap_or(1).max(1)
     }
 
     fn remove_many<'a>(&'a self, keys: &'a [String]) -> BoxFuture<'a, Result<(), ServiceError>> {
         Box::pin(async move {
-            keys.iter().for_each(|_| self.count(Kind::Delete, 0, 0));
-            let remove = self.operator.delete_iter(keys.iter().map(String::as_str));
-            let (result, reply) = Reply::of(remove).await;
+            let paths: Vec<_> = keys.iter().map(|key| self.path(key)).collect();
+            let (result, reply) = HttpReply::of(self.operator.delete_iter(paths)).await;
             let first = keys.first().map_or("", String::as_str);
-            result.map_err(|error| told("remove", first, &error, reply))
+            result.map_err(|error| service_error("remove", first, &error, &reply))
         })
     }
 
-    fn keeps_pace(&self) -> bool {
+    fn applies_rate_limits(&self) -> bool {
         true
     }
 
-    fn at_once(&self) -> usize {
-        if self.traffic.is_some() { SFTP_AT_ONCE } else { usize::MAX }
-    }
-
-    fn conditions(&self) -> Conditions {
+    fn conditions(&self) -> ConditionalWrites {
         match self.keeps_conditions {
             true => self.takes_conditions(),
-            false => Conditions::NONE,
+            false => ConditionalWrites::NONE,
         }
     }
 
-    fn takes_conditions(&self) -> Conditions {
-        // They would be of the name aside.
-        if self.puts == Puts::Aside {
-            return Conditions::NONE;
+    fn takes_conditions(&self) -> ConditionalWrites {
+        // A condition would apply to the temporary key.
+        if self.write_mode == WriteMode::Renamed {
+            return ConditionalWrites::NONE;
         }
         let can = self.operator.info().capability();
         let unchanged = can.write_with_if_match || can.write_with_if_version_match;
-        Conditions { absent: can.write_with_if_not_exists, unchanged }
+        ConditionalWrites { absent: can.write_with_if_not_exists, unchanged }
     }
 
     fn must_prove_conditions(&self) -> bool {
@@ -529,27 +464,45 @@ impl Service for Bucket {
     }
 }
 
-/// The same error; of a write on a condition, that this is what cannot be done.
-fn unconditional(error: ServiceError, is_conditional: bool) -> ServiceError {
-    if !is_conditional || error.what != What::Unsupported {
-        return error;
-    }
-    ServiceError { message: "write on a condition".to_owned(), ..error }
+/// Names the status in the refusal of a write by a WebDAV server. Every such status is a final
+/// answer, since the write has no condition. Only a locked file may be free later.
+fn refusal_with_status(error: ServiceError, reply: &HttpReply) -> ServiceError {
+    use FailureReason::{Conflict, Denied, Other, Refused, Unsupported};
+    let Some(status @ (403 | 405 | 409 | 412)) = reply.status else { return error };
+    let reason = match error.reason {
+        Denied => Denied,
+        Conflict | Other | Refused => Unsupported,
+        _ => return error,
+    };
+    let refused = format!("the service refused the write with status {status}");
+    let message = match error.message.as_str() {
+        message if message.is_empty() || message.contains("and no message") => refused,
+        message => format!("{refused}: {message}"),
+    };
+    ServiceError { reason, message, ..error }
 }
 
-/// The same error, of the object that was meant.
+/// Names the condition in the error if the service does not support it.
+fn unconditional(error: ServiceError, is_conditional: bool) -> ServiceError {
+    if !is_conditional || error.reason != FailureReason::Unsupported {
+        return error;
+    }
+    ServiceError { message: "conditional writes".to_owned(), ..error }
+}
+
+/// Replaces the temporary key in an error by the real one.
 fn of_key(error: ServiceError, key: &str) -> ServiceError {
     ServiceError { key: key.to_owned(), ..error }
 }
 
-fn version_of(metadata: &Metadata) -> Option<Version> {
+fn version_of(metadata: &Metadata) -> Option<ObjectVersion> {
     let (etag, generation) = (metadata.etag(), metadata.version());
     let version =
-        Version { etag: etag.map(str::to_owned), generation: generation.map(str::to_owned) };
+        ObjectVersion { etag: etag.map(str::to_owned), generation: generation.map(str::to_owned) };
     (etag.is_some() || generation.is_some()).then_some(version)
 }
 
-fn metadata_of(version: &Version) -> Metadata {
+fn metadata_of(version: &ObjectVersion) -> Metadata {
     let mut builder = opendal::MetadataBuilder::unknown();
     if let Some(etag) = &version.etag {
         builder.etag(etag.as_str());

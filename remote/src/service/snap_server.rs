@@ -1,15 +1,14 @@
-//! A snap server as a service: what other services have as objects under keys
-//! it has as resources of its protocol (`docs/protocol.md`).
+//! A snap server as a service. Keys are mapped to resources of its protocol (`docs/protocol.md`).
 //!
 //! | key | resource |
 //! |---|---|
-//! | `config.toml` | `config`; written, the repository itself |
-//! | `HEAD` | `head` |
-//! | `refs/…` | `refs/…`, whose ETag names commit, epoch and nonce |
-//! | `objects/ID` | `packs/ID`: checked there before it is kept; written, `uploads/ID` for a long one |
-//! | `index/NAME` | `index/NAME`: written, its packs count from then on |
+//! | `config.toml` | `config`; a write creates the repository or repairs its settings |
+//! | `HEAD` | `head`; a write repairs a lost or damaged `HEAD` |
+//! | `refs/…` | `refs/…`; the ETag contains commit, epoch and nonce |
+//! | `objects/ID` | `packs/ID`, verified by the server; a write of a long pack uses `uploads/ID` |
+//! | `index/NAME` | `index/NAME`; a write publishes the packs that it lists |
 //!
-//! The server sees to its index itself, so removing files of it does nothing.
+//! The server maintains its index itself, so removing an index file does nothing.
 
 mod resumed;
 
@@ -19,6 +18,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{HeaderMap, Method, Request, StatusCode, header, request::Builder};
 use opendal::{Buffer, HttpTransport};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use snap_core::{
     base::{id::CommitId, limits},
@@ -28,48 +28,66 @@ use snap_core::{
 use tokio::sync::OnceCell;
 
 use super::{
-    Conditions, Listed, Object, Resume, Service, ServiceError, Standings, Version, What, When,
+    ConditionalWrites, FailureDetail, FailureReason, ListedObject, ListedRefs, ObjectVersion,
+    ResumableUpload, Service, ServiceError, StoredObject, WriteCondition,
     keys::{CONFIG, HEAD, INDEX, OBJECTS, REFS},
-    refusal::told,
+    opendal_error::service_error,
     traffic::Traffic,
-    transport::{Reply, Transport, at_most, with_file},
+    transport::{HttpReply, Transport, at_most, with_file},
 };
+use crate::protocol::{Code, ProblemBody};
 
-/// What a repository is called that a server has as its only one.
+/// Name of the repository of a server that has only one.
 pub const ONLY: &str = "default";
 
-/// What stands before the name of a repository.
+/// Path before the name of a repository.
 const REPOSITORIES: &str = "/repos/";
 
-/// Packs that are shorter go in one request: to begin anew costs little.
+/// The bytes that are not unreserved in a URL, by RFC 3986.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The bytes of a path below a repository that are percent-encoded.
+const PATH_ESCAPES: &AsciiSet = &RESERVED.remove(b'/');
+
+/// The bytes of a repository's name that are percent-encoded. A location may contain bytes that
+/// are encoded already.
+const NAME_ESCAPES: &AsciiSet = &RESERVED.remove(b'%');
+
+/// Resource of the settings.
+const CONFIG_PATH: &str = "config";
+
+/// Resource of `HEAD`.
+const HEAD_PATH: &str = "head";
+
+/// Shorter packs are sent in one request, because restarting their upload costs little.
 const RESUMED_BYTES: u64 = 4 << 20;
 
-/// How a repository elsewhere is asked.
+/// A client of one repository of a snap server.
 pub struct SnapServer {
     transport: Transport,
     /// `http://host/v1/repos/NAME`
     base: String,
     token: Option<String>,
-    /// Whether packs go on where they broke off, once that was asked.
+    /// True if the server supports resumable uploads, once that was requested.
     resumes: OnceCell<bool>,
 }
 
 impl fmt::Debug for SnapServer {
-    /// Without the token.
+    /// Omits the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SnapServer").field("base", &self.base).finish_non_exhaustive()
     }
 }
 
-/// What was answered.
-struct Answer {
+/// A successful response.
+struct ServerReply {
     headers: HeaderMap,
     bytes: Bytes,
 }
 
-impl Answer {
-    /// Its ETag, if that is one of a ref that stands at this commit: the sign that
-    /// a snap server speaks, and nothing between here and there.
+impl ServerReply {
+    /// Returns the ETag if it is that of a ref at `commit`. This proves that a snap server
+    /// answered, not a proxy.
     fn etag_of(&self, commit: CommitId) -> Option<String> {
         let etag = self.headers.get(header::ETAG)?.to_str().ok()?;
         let tag = etag.strip_prefix('"')?.strip_suffix('"')?;
@@ -78,67 +96,73 @@ impl Answer {
     }
 }
 
-/// What is asked, for errors: the operation and the key.
-type Asked<'a> = (&'static str, &'a str);
+/// An error response.
+struct ErrorReply {
+    error: ServiceError,
+    /// The ETag of the current object, if the server sent one.
+    etag: Option<String>,
+}
+
+impl From<ServiceError> for ErrorReply {
+    fn from(error: ServiceError) -> Self {
+        Self { error, etag: None }
+    }
+}
+
+/// The operation and the key, for errors.
+type RequestContext<'a> = (&'static str, &'a str);
 
 #[derive(Deserialize)]
-struct HeadJson {
+struct HeadBody {
     head: String,
 }
 
 #[derive(Deserialize)]
-struct RefJson {
+struct RefBody {
     commit: String,
 }
 
 #[derive(Deserialize)]
-struct RefsJson {
-    refs: Vec<NamedJson>,
+struct RefsBody {
+    refs: Vec<NamedRefBody>,
+    #[serde(default)]
+    damaged: Vec<String>,
 }
 
 #[derive(Deserialize)]
-struct NamedJson {
+struct NamedRefBody {
     name: String,
     commit: String,
 }
 
 #[derive(Deserialize)]
-struct StoresJson {
-    repositories: Vec<StoreJson>,
+struct RepositoriesBody {
+    repositories: Vec<RepositoryBody>,
 }
 
 #[derive(Deserialize)]
-struct StoreJson {
+struct RepositoryBody {
     name: String,
 }
 
 #[derive(Deserialize)]
-struct FilesJson {
+struct FilesBody {
     #[serde(alias = "packs")]
-    files: Vec<FileJson>,
+    files: Vec<FileBody>,
 }
 
 #[derive(Deserialize)]
-struct FileJson {
+struct FileBody {
     name: String,
     bytes: u64,
 }
 
-/// What a refusal says.
-#[derive(Default, Deserialize)]
-struct ProblemJson {
-    #[serde(default)]
-    title: String,
-    #[serde(default)]
-    detail: String,
-}
-
 impl SnapServer {
-    /// The repository called `repository` of the server at `origin`, such as
-    /// `http://host:7627`; the only one there if the name is empty.
+    /// Creates a client of `repository` on the server at `origin`, such as `http://host:7627`. An
+    /// empty name means the only repository of the server.
     ///
     /// # Errors
-    /// When TLS cannot be set up, in words.
+    /// A message if TLS cannot be set up.
     pub fn new(
         origin: &str,
         repository: &str,
@@ -146,109 +170,156 @@ impl SnapServer {
         traffic: Arc<Traffic>,
     ) -> Result<Self, String> {
         let name = if repository.is_empty() { ONLY } else { repository };
-        let base = format!("{origin}/v1{REPOSITORIES}{}", name.replace('/', "%2F"));
+        let name = utf8_percent_encode(name, NAME_ESCAPES);
+        let base = format!("{origin}/v1{REPOSITORIES}{name}");
         Ok(Self { transport: Transport::new(traffic)?, base, token, resumes: OnceCell::new() })
     }
 
+    /// Starts a request for `path` below the repository. Encodes all of it: in a raw name of a ref,
+    /// `#` would begin a fragment, and `%41` would be another name.
     fn request(&self, method: Method, path: &str) -> Builder {
         let separator = if path.is_empty() { "" } else { "/" };
         let request = Request::builder().method(method);
+        let path = utf8_percent_encode(path, PATH_ESCAPES);
         let request = request.uri(format!("{}{separator}{path}", self.base));
-        self.named(request)
+        self.with_token(request)
     }
 
-    /// The same, with who asks.
-    fn named(&self, request: Builder) -> Builder {
+    /// Adds the token to a request.
+    fn with_token(&self, request: Builder) -> Builder {
         match &self.token {
             Some(token) => request.header(header::AUTHORIZATION, format!("Bearer {token}")),
             None => request,
         }
     }
 
-    /// Sends a request, of whose answer at most `most` bytes are read, and takes
-    /// a refusal apart.
-    async fn ask(
+    /// Sends a request and reads at most `most` bytes of the response. Converts an error response
+    /// to a [`ServiceError`].
+    async fn send(
+        &self,
+        request: (Builder, Bytes),
+        most: u64,
+        asked: RequestContext<'_>,
+    ) -> Result<ServerReply, ServiceError> {
+        self.send_keeping_etag(request, most, asked).await.map_err(|refusal| refusal.error)
+    }
+
+    /// As [`Self::send`], but keeps the ETag of an error response.
+    async fn send_keeping_etag(
         &self,
         (request, body): (Builder, Bytes),
         most: u64,
-        asked: Asked<'_>,
-    ) -> Result<Answer, ServiceError> {
+        asked: RequestContext<'_>,
+    ) -> Result<ServerReply, ErrorReply> {
         let (operation, key) = asked;
-        let request = request
-            .body(Buffer::from(body))
-            .map_err(|error| ServiceError::new(operation, key, What::Other, error.to_string()))?;
+        let request = request.body(Buffer::from(body)).map_err(|error| {
+            ServiceError::new(operation, key, FailureReason::Other, error.to_string())
+        })?;
         let attempt = async {
             let response = self.transport.fetch(request).await?;
             let (head, mut body) = response.into_parts();
             Ok((head, body.to_buffer().await?.to_bytes()))
         };
-        let (answered, reply) = Reply::of(at_most(most, attempt)).await;
-        let (head, bytes) = answered.map_err(|error| told(operation, key, &error, reply))?;
+        let (answered, reply) = HttpReply::of(at_most(most, attempt)).await;
+        let (head, bytes) =
+            answered.map_err(|error| service_error(operation, key, &error, &reply))?;
         if head.status.is_success() {
-            return Ok(Answer { headers: head.headers, bytes });
+            return Ok(ServerReply { headers: head.headers, bytes });
         }
-        let said: ProblemJson = serde_json::from_slice(&bytes).unwrap_or_default();
-        let message = if said.detail.is_empty() { said.title } else { said.detail };
-        let error = ServiceError::new(operation, key, what(head.status), message);
-        Err(ServiceError { retry_after: reply.retry_after, ..error })
+        let problem: ProblemBody = serde_json::from_slice(&bytes).unwrap_or_default();
+        // Only for these keys. A damaged pack or index file is fetched from elsewhere or again.
+        let is_one = key.starts_with(REFS) || key == HEAD || key == CONFIG;
+        let is_damaged = problem.code == Some(Code::Damaged) && is_one;
+        let what =
+            if is_damaged { FailureReason::DamagedThere } else { reason_of_status(head.status) };
+        let message = if problem.detail.is_empty() { problem.title } else { problem.detail };
+        let error = ServiceError::new(operation, key, what, message);
+        let detail = match problem.code {
+            Some(Code::NameConflict) => Some(FailureDetail::NameConflict),
+            Some(Code::NameReserved) => Some(FailureDetail::NameReserved),
+            _ => None,
+        };
+        let error = ServiceError { detail, retry_after: reply.retry_after, ..error };
+        let etag = head.headers.get(header::ETAG).and_then(|etag| etag.to_str().ok());
+        Err(ErrorReply { error, etag: etag.map(str::to_owned) })
     }
 
-    async fn get(&self, path: &str, most: u64, asked: Asked<'_>) -> Result<Bytes, ServiceError> {
+    async fn get(
+        &self,
+        path: &str,
+        most: u64,
+        asked: RequestContext<'_>,
+    ) -> Result<Bytes, ServiceError> {
         let request = (self.request(Method::GET, path), Bytes::new());
-        self.ask(request, most, asked).await.map(|answer| answer.bytes)
+        self.send(request, most, asked).await.map(|answer| answer.bytes)
     }
 
     async fn json<T: for<'de> Deserialize<'de>>(
         &self,
         path: &str,
-        asked: Asked<'_>,
+        asked: RequestContext<'_>,
     ) -> Result<T, ServiceError> {
         let bytes = self.get(path, limits::REPLY_BYTES, asked).await?;
         let (operation, key) = asked;
-        serde_json::from_slice(&bytes)
-            .map_err(|error| ServiceError::new(operation, key, What::Other, error.to_string()))
+        serde_json::from_slice(&bytes).map_err(|error| {
+            ServiceError::new(operation, key, FailureReason::Other, error.to_string())
+        })
     }
 
-    async fn read_range(&self, key: &str, range: Range<u64>) -> Result<Object, ServiceError> {
+    async fn read_range(&self, key: &str, range: Range<u64>) -> Result<StoredObject, ServiceError> {
         let Some(id) = key.strip_prefix(OBJECTS) else { return Err(unknown("read", key)) };
         let wanted = range.end.saturating_sub(range.start);
         let last = range.end.saturating_sub(1);
         let request = self.request(Method::GET, &format!("packs/{id}"));
         let request = request.header(header::RANGE, format!("bytes={}-{last}", range.start));
-        let answer = self.ask((request, Bytes::new()), wanted, ("read", key)).await?;
+        let answer = self.send((request, Bytes::new()), wanted, ("read", key)).await?;
         if answer.bytes.len() as u64 != wanted {
-            let why = format!("{} of {wanted} B came", answer.bytes.len());
-            return Err(ServiceError::new("read", key, What::Short, why));
+            let why = format!("received {} of {wanted} B", answer.bytes.len());
+            return Err(ServiceError::new("read", key, FailureReason::Short, why));
         }
-        Ok(Object { bytes: answer.bytes, version: None })
+        Ok(StoredObject { bytes: answer.bytes, version: None })
     }
 
-    async fn read_key(&self, key: &str, most: u64) -> Result<Object, ServiceError> {
+    async fn read_key(&self, key: &str, most: u64) -> Result<StoredObject, ServiceError> {
         let asked = ("read", key);
-        let plain = |bytes: Bytes| Object { bytes, version: None };
+        let plain = |bytes: Bytes| StoredObject { bytes, version: None };
         if key == CONFIG {
-            return self.get("config", most, asked).await.map(plain);
+            return self.get(CONFIG_PATH, most, asked).await.map(plain);
         }
         if key == HEAD {
-            let HeadJson { head } = self.json("head", asked).await?;
+            let HeadBody { head } = self.json(HEAD_PATH, asked).await?;
             return Ok(plain(format!("ref: {head}\n").into()));
         }
         if key.starts_with(REFS) {
             let request = (self.request(Method::GET, key), Bytes::new());
-            let answer = self.ask(request, limits::REPLY_BYTES, asked).await?;
-            let RefJson { commit } = serde_json::from_slice(&answer.bytes)
-                .map_err(|error| ServiceError::new("read", key, What::Other, error.to_string()))?;
-            let id = commit
-                .parse()
-                .map_err(|_| ServiceError::new("read", key, What::Other, commit.clone()))?;
+            let answer = match self.send_keeping_etag(request, limits::REPLY_BYTES, asked).await {
+                // The server does not send the damaged bytes. The ETag identifies them, and does
+                // not decode as a ref either.
+                Err(ErrorReply { error, etag: Some(etag) })
+                    if error.reason == FailureReason::DamagedThere =>
+                {
+                    let version =
+                        Some(ObjectVersion { etag: Some(etag.clone()), generation: None });
+                    return Ok(StoredObject { bytes: etag.into(), version });
+                }
+                answer => answer.map_err(|refusal| refusal.error)?,
+            };
+            let RefBody { commit } = serde_json::from_slice(&answer.bytes).map_err(|error| {
+                ServiceError::new("read", key, FailureReason::Other, error.to_string())
+            })?;
+            let id = commit.parse().map_err(|_| {
+                ServiceError::new("read", key, FailureReason::Other, commit.clone())
+            })?;
             let etag = answer.etag_of(id).unwrap_or_else(|| format!("\"{commit}\""));
-            let version = Some(Version { etag: Some(etag), generation: None });
-            return Ok(Object { bytes: format!("{commit}\n").into(), version });
+            let version = Some(ObjectVersion { etag: Some(etag), generation: None });
+            return Ok(StoredObject { bytes: format!("{commit}\n").into(), version });
         }
         match (key.strip_prefix(OBJECTS), key.starts_with(INDEX)) {
             (Some(id), _) => self.get(&format!("packs/{id}"), most, asked).await.map(plain),
             (None, true) => self.get(key, most, asked).await.map(plain),
-            (None, false) => Err(ServiceError::new("read", key, What::NotFound, String::new())),
+            (None, false) => {
+                Err(ServiceError::new("read", key, FailureReason::NotFound, String::new()))
+            }
         }
     }
 
@@ -256,15 +327,22 @@ impl SnapServer {
         &self,
         key: &str,
         bytes: Bytes,
-        when: When,
-    ) -> Result<Option<Version>, ServiceError> {
+        when: WriteCondition,
+    ) -> Result<Option<ObjectVersion>, ServiceError> {
         let put = |path: &str| self.request(Method::PUT, path);
         let is_ref = key.starts_with(REFS);
         let moved_to = is_ref.then(|| RefText::decode(&bytes).ok()?.commit).flatten();
-        let (request, body) = if key == CONFIG {
+        let (request, body) = if key == CONFIG && when == WriteCondition::Always {
+            (self.request(Method::POST, CONFIG_PATH), bytes)
+        } else if key == CONFIG {
             (put(""), bytes)
         } else if key == HEAD {
-            // The server knows a first branch by itself.
+            // The server sets the first branch by itself, and knows the previous value of HEAD.
+            if when == WriteCondition::Absent {
+                return Ok(None);
+            }
+            let request = (self.request(Method::POST, HEAD_PATH), Bytes::new());
+            self.send(request, limits::REPLY_BYTES, ("write", key)).await?;
             return Ok(None);
         } else if is_ref {
             self.move_ref(key, &bytes)?
@@ -276,19 +354,19 @@ impl SnapServer {
             return Err(unknown("write", key));
         };
         let request = match when {
-            When::Always => request,
-            When::Absent => request.header(header::IF_NONE_MATCH, "*"),
-            When::Unchanged(Version { etag, .. }) => {
+            WriteCondition::Always => request,
+            WriteCondition::Absent => request.header(header::IF_NONE_MATCH, "*"),
+            WriteCondition::Unchanged(ObjectVersion { etag, .. }) => {
                 request.header(header::IF_MATCH, etag.unwrap_or_default())
             }
         };
-        let answer = self.ask((request, body), limits::REPLY_BYTES, ("write", key)).await?;
+        let answer = self.send((request, body), limits::REPLY_BYTES, ("write", key)).await?;
         let etag = moved_to.and_then(|id| answer.etag_of(id));
-        Ok(etag.map(|etag| Version { etag: Some(etag), generation: None }))
+        Ok(etag.map(|etag| ObjectVersion { etag: Some(etag), generation: None }))
     }
 
-    /// A ref's text says where it is to stand, and who says so, which the server
-    /// does not keep.
+    /// Builds the request that moves or deletes a ref. The server writes a nonce of its own, not
+    /// the one in `text`.
     fn move_ref(&self, key: &str, text: &[u8]) -> Result<(Builder, Bytes), ServiceError> {
         let text = RefText::decode(text).map_err(|_| unknown("write", key))?;
         let Some(commit) = text.commit else {
@@ -299,36 +377,36 @@ impl SnapServer {
         Ok((request.header(header::CONTENT_TYPE, "application/json"), body.into()))
     }
 
-    async fn list_all(&self, prefix: &str) -> Result<Vec<Listed>, ServiceError> {
-        let of = |FilesJson { files }: FilesJson| {
+    async fn list_all(&self, prefix: &str) -> Result<Vec<ListedObject>, ServiceError> {
+        let of = |FilesBody { files }: FilesBody| {
             let listed =
-                |FileJson { name, bytes }| Listed { key: format!("{prefix}{name}"), bytes };
+                |FileBody { name, bytes }| ListedObject { key: format!("{prefix}{name}"), bytes };
             files.into_iter().map(listed).collect()
         };
         let listed = match prefix {
             INDEX => self.json("index", ("list", prefix)).await.map(of),
             OBJECTS => self.json("packs", ("list", prefix)).await.map(of),
-            REFS => self.json("refs", ("list", prefix)).await.map(|RefsJson { refs }| {
-                let listed = |NamedJson { name, .. }| Listed { key: name, bytes: 0 };
-                refs.into_iter().map(listed).collect()
+            REFS => self.json("refs", ("list", prefix)).await.map(|RefsBody { refs, damaged }| {
+                let names = refs.into_iter().map(|NamedRefBody { name, .. }| name).chain(damaged);
+                names.map(|name| ListedObject { key: name, bytes: 0 }).collect()
             }),
             _ => Ok(Vec::new()),
         };
         match listed {
-            Err(error) if error.what == What::NotFound => self.nothing(prefix).await,
+            Err(error) if error.reason == FailureReason::NotFound => self.or_empty(prefix).await,
             listed => listed,
         }
     }
 
-    /// Nothing is listed of a repository that is not there. One that is there
-    /// lists what it has: then it was not seen for a moment.
-    async fn nothing(&self, prefix: &str) -> Result<Vec<Listed>, ServiceError> {
+    /// Returns an empty listing if the repository does not exist. If it exists, the listing
+    /// failed only for a moment, so the error is temporary.
+    async fn or_empty(&self, prefix: &str) -> Result<Vec<ListedObject>, ServiceError> {
         match self.read_key(CONFIG, limits::CONFIG_BYTES).await {
-            Err(error) if error.what == What::NotFound => Ok(Vec::new()),
+            Err(error) if error.reason == FailureReason::NotFound => Ok(Vec::new()),
             Err(error) => Err(error),
             Ok(_) => {
-                let why = "it is there, and is not".to_owned();
-                Err(ServiceError::new("list", prefix, What::Temporary, why))
+                let why = "the repository exists, but its listing was not found".to_owned();
+                Err(ServiceError::new("list", prefix, FailureReason::Temporary, why))
             }
         }
     }
@@ -339,7 +417,7 @@ impl Service for SnapServer {
         &'a self,
         key: &'a str,
         range: Range<u64>,
-    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
+    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
         Box::pin(self.read_range(key, range))
     }
 
@@ -347,7 +425,7 @@ impl Service for SnapServer {
         &'a self,
         key: &'a str,
         most: u64,
-    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
+    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
         Box::pin(self.read_key(key, most))
     }
 
@@ -355,12 +433,15 @@ impl Service for SnapServer {
         &'a self,
         key: &'a str,
         bytes: Bytes,
-        when: When,
-    ) -> BoxFuture<'a, Result<Option<Version>, ServiceError>> {
+        when: WriteCondition,
+    ) -> BoxFuture<'a, Result<Option<ObjectVersion>, ServiceError>> {
         Box::pin(self.write_key(key, bytes, when))
     }
 
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Listed>, ServiceError>> {
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<ListedObject>, ServiceError>> {
         Box::pin(self.list_all(prefix))
     }
 
@@ -369,7 +450,7 @@ impl Service for SnapServer {
             let length = match key.strip_prefix(OBJECTS) {
                 Some(id) => {
                     let request = self.request(Method::HEAD, &format!("packs/{id}"));
-                    let answer = self.ask((request, Bytes::new()), 0, ("stat", key)).await;
+                    let answer = self.send((request, Bytes::new()), 0, ("stat", key)).await;
                     answer.map(|answer| {
                         let length = answer.headers.get(header::CONTENT_LENGTH);
                         length.and_then(|text| text.to_str().ok()?.parse().ok()).unwrap_or(0)
@@ -381,7 +462,7 @@ impl Service for SnapServer {
                 }
             };
             match length {
-                Err(error) if error.what == What::NotFound => Ok(None),
+                Err(error) if error.reason == FailureReason::NotFound => Ok(None),
                 length => length.map(Some),
             }
         })
@@ -391,8 +472,8 @@ impl Service for SnapServer {
         Box::pin(async { Ok(()) })
     }
 
-    fn conditions(&self) -> Conditions {
-        Conditions { absent: true, unchanged: true }
+    fn conditions(&self) -> ConditionalWrites {
+        ConditionalWrites { absent: true, unchanged: true }
     }
 
     fn must_prove_conditions(&self) -> bool {
@@ -408,56 +489,57 @@ impl Service for SnapServer {
         Box::pin(async move {
             let Some(id) = key.strip_prefix(OBJECTS) else { return Err(unknown("write", key)) };
             let request = (self.request(Method::PUT, &format!("packs/{id}")), Bytes::new());
-            let ask = self.ask(request, limits::REPLY_BYTES, ("write", key));
+            let ask = self.send(request, limits::REPLY_BYTES, ("write", key));
             with_file((path.to_owned(), 0..length), ask).await.map(drop)
         })
     }
 
-    fn resuming(&self, key: &str, length: u64) -> Option<&dyn Resume> {
+    fn resumable_upload(&self, key: &str, length: u64) -> Option<&dyn ResumableUpload> {
         let may = self.resumes.get() != Some(&false);
         (may && key.starts_with(OBJECTS) && length >= RESUMED_BYTES).then_some(self)
     }
 
-    fn is_made_first(&self) -> bool {
+    fn must_create_store_first(&self) -> bool {
         true
     }
 
-    fn keeps_names_apart(&self) -> bool {
+    fn refuses_conflicting_refs(&self) -> bool {
         true
     }
 
-    fn keeps_index(&self) -> bool {
+    fn maintains_index(&self) -> bool {
         true
     }
 
-    fn standings(&self) -> BoxFuture<'_, Result<Option<Standings>, ServiceError>> {
+    fn list_refs(&self) -> BoxFuture<'_, Result<Option<ListedRefs>, ServiceError>> {
         Box::pin(async {
             match self.json("refs", ("list", REFS)).await {
-                Ok(RefsJson { refs }) => {
-                    let standing = |NamedJson { name, commit }| match commit.parse() {
+                Ok(RefsBody { refs, damaged }) => {
+                    let standing = |NamedRefBody { name, commit }| match commit.parse() {
                         Ok(commit) => Ok((name, commit)),
-                        Err(_) => Err(ServiceError::new("list", REFS, What::Other, name)),
+                        Err(_) => Err(ServiceError::new("list", REFS, FailureReason::Other, name)),
                     };
-                    refs.into_iter().map(standing).collect::<Result<_, _>>().map(Some)
+                    let refs = refs.into_iter().map(standing).collect::<Result<_, _>>()?;
+                    Ok(Some(ListedRefs { refs, damaged }))
                 }
-                Err(error) if error.what == What::NotFound => {
-                    self.nothing(REFS).await.map(|_| Some(Vec::new()))
+                Err(error) if error.reason == FailureReason::NotFound => {
+                    self.or_empty(REFS).await.map(|_| Some(ListedRefs::default()))
                 }
                 Err(error) => Err(error),
             }
         })
     }
 
-    fn keeps_pace(&self) -> bool {
+    fn applies_rate_limits(&self) -> bool {
         true
     }
 
-    fn peek<'a>(
+    fn list_some<'a>(
         &'a self,
         _prefix: &'a str,
         _most: usize,
     ) -> BoxFuture<'a, Result<Vec<String>, ServiceError>> {
-        // A server has nothing but repositories.
+        // The only objects of a server are repositories.
         Box::pin(async { Ok(Vec::new()) })
     }
 
@@ -466,36 +548,41 @@ impl Service for SnapServer {
             let asked = ("list", "");
             let all = self.base.rfind('/').map_or(&*self.base, |end| &self.base[..end]);
             let request = Request::builder().method(Method::GET).uri(all);
-            let answer = self.ask((self.named(request), Bytes::new()), limits::REPLY_BYTES, asked);
-            let StoresJson { repositories } = serde_json::from_slice(&answer.await?.bytes)
-                .map_err(|error| ServiceError::new("list", "", What::Other, error.to_string()))?;
+            let answer =
+                self.send((self.with_token(request), Bytes::new()), limits::REPLY_BYTES, asked);
+            let RepositoriesBody { repositories } = serde_json::from_slice(&answer.await?.bytes)
+                .map_err(|error| {
+                    ServiceError::new("list", "", FailureReason::Other, error.to_string())
+                })?;
             Ok(repositories.into_iter().map(|repository| repository.name).collect())
         })
     }
 
-    fn removed_at_once(&self) -> usize {
+    fn max_removals_per_request(&self) -> usize {
         usize::MAX
     }
 }
 
 fn unknown(operation: &'static str, key: &str) -> ServiceError {
-    ServiceError::new(operation, key, What::Unsupported, String::new())
+    ServiceError::new(operation, key, FailureReason::Unsupported, String::new())
 }
 
-/// What a status means.
-fn what(status: StatusCode) -> What {
+/// Returns the meaning of a status.
+fn reason_of_status(status: StatusCode) -> FailureReason {
     match status {
-        StatusCode::NOT_FOUND => What::NotFound,
-        StatusCode::PRECONDITION_FAILED => What::Conflict,
-        StatusCode::UNAUTHORIZED => What::Unauthenticated,
-        StatusCode::FORBIDDEN => What::Denied,
-        StatusCode::INSUFFICIENT_STORAGE | StatusCode::PAYLOAD_TOO_LARGE => What::Full,
-        StatusCode::TOO_MANY_REQUESTS => What::Busy,
-        StatusCode::RANGE_NOT_SATISFIABLE => What::Short,
-        StatusCode::NOT_IMPLEMENTED | StatusCode::METHOD_NOT_ALLOWED => What::Unsupported,
-        StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT | StatusCode::LOCKED => What::Temporary,
-        status if status.is_server_error() => What::Temporary,
-        status if status.is_client_error() => What::Refused,
-        _ => What::Other,
+        StatusCode::NOT_FOUND => FailureReason::NotFound,
+        StatusCode::PRECONDITION_FAILED => FailureReason::Conflict,
+        StatusCode::UNAUTHORIZED => FailureReason::Unauthenticated,
+        StatusCode::FORBIDDEN => FailureReason::Denied,
+        StatusCode::INSUFFICIENT_STORAGE | StatusCode::PAYLOAD_TOO_LARGE => FailureReason::Full,
+        StatusCode::TOO_MANY_REQUESTS => FailureReason::Busy,
+        StatusCode::RANGE_NOT_SATISFIABLE => FailureReason::Short,
+        StatusCode::NOT_IMPLEMENTED | StatusCode::METHOD_NOT_ALLOWED => FailureReason::Unsupported,
+        StatusCode::REQUEST_TIMEOUT | StatusCode::CONFLICT | StatusCode::LOCKED => {
+            FailureReason::Temporary
+        }
+        status if status.is_server_error() => FailureReason::Temporary,
+        status if status.is_client_error() => FailureReason::Refused,
+        _ => FailureReason::Other,
     }
 }

@@ -1,32 +1,32 @@
-//! What went over the wire: counted as it goes.
+//! Counters of requests and bytes.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::waits::Waits;
+use super::pending::PendingRequests;
 
 /// Kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// Reading an object, or a range of it.
+pub enum RequestKind {
+    /// A read of an object or a range.
     Get,
-    /// Asking whether it is there.
+    /// A look-up of an object without its content.
     Head,
-    /// Writing an object, or a part of one.
+    /// A write of an object or a part.
     Put,
-    /// Listing.
+    /// A listing.
     List,
-    /// Removing.
+    /// A removal.
     Delete,
-    /// Beginning and ending an upload in parts, and whatever else there is.
+    /// The start or the end of a multipart upload, and every other request.
     Post,
 }
 
-impl Kind {
-    /// All of them.
+impl RequestKind {
+    /// All kinds.
     pub const ALL: [Self; 6] =
         [Self::Get, Self::Head, Self::Put, Self::List, Self::Delete, Self::Post];
 
-    /// Its name in records.
+    /// Returns the name in JSON records.
     pub fn name(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -42,32 +42,32 @@ impl Kind {
 /// Counters that many requests share.
 #[derive(Debug, Default)]
 pub struct Traffic {
-    requests: [AtomicU64; Kind::ALL.len()],
+    requests: [AtomicU64; RequestKind::ALL.len()],
     bytes_sent: AtomicU64,
     bytes_received: AtomicU64,
     bytes_moved: AtomicU64,
     bytes_needed: AtomicU64,
     retries: AtomicU64,
-    waits: Waits,
+    waits: PendingRequests,
 }
 
-/// What they say at one moment.
+/// A snapshot of the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// By kind, in the order of [`Kind::ALL`].
-    pub by_kind: [u64; Kind::ALL.len()],
-    /// Bodies that were sent.
+pub struct TrafficCounts {
+    /// By kind, in the order of [`RequestKind::ALL`].
+    pub by_kind: [u64; RequestKind::ALL.len()],
+    /// Bytes of bodies sent.
     pub bytes_sent: u64,
-    /// Bodies that were received.
+    /// Bytes of bodies received.
     pub bytes_received: u64,
-    /// What of those was asked for; the rest lay in gaps between.
+    /// Received bytes that were needed; the others filled gaps between ranges.
     pub bytes_needed: u64,
-    /// Requests that were made again.
+    /// Requests that were retried.
     pub retries: u64,
 }
 
-impl Counts {
-    /// All requests, those that were made again included.
+impl TrafficCounts {
+    /// Returns the number of requests, including retries.
     pub fn requests(&self) -> u64 {
         self.by_kind.iter().sum()
     }
@@ -75,59 +75,59 @@ impl Counts {
 
 impl Traffic {
     /// Counts a request.
-    pub fn request(&self, kind: Kind) {
+    pub fn request(&self, kind: RequestKind) {
         self.requests[kind as usize].fetch_add(1, Relaxed);
     }
 
-    /// Counts bytes that went out.
+    /// Counts bytes of a body as sent.
     pub fn sent(&self, bytes: u64) {
         self.bytes_sent.fetch_add(bytes, Relaxed);
     }
 
-    /// Counts bytes that came in.
+    /// Counts bytes of a body as received.
     pub fn received(&self, bytes: u64) {
         self.bytes_received.fetch_add(bytes, Relaxed);
     }
 
-    /// Counts bytes of a body that have come by now, piece by piece.
+    /// Counts a received piece of a body.
     pub fn moved(&self, bytes: u64) {
         self.bytes_moved.fetch_add(bytes, Relaxed);
     }
 
-    /// A number that grows whenever anything comes in: while it stays the same those
-    /// who wait see nothing of what they wait for.
+    /// Returns a number that grows with every received byte. While it stays the same, a waiting
+    /// request makes no visible progress.
     pub fn progress(&self) -> u64 {
         let counters = [&self.bytes_received, &self.bytes_moved];
         counters.iter().map(|counter| counter.load(Relaxed)).fold(0, u64::wrapping_add)
     }
 
-    /// A number that grows whenever anything comes in or goes out.
+    /// Returns a number that grows with every received or sent byte.
     pub fn moving(&self) -> u64 {
         self.progress().wrapping_add(self.bytes_sent.load(Relaxed))
     }
 
-    /// Requests that have no answer yet.
-    pub fn waits(&self) -> &Waits {
+    /// Returns the requests without an answer.
+    pub fn pending(&self) -> &PendingRequests {
         &self.waits
     }
 
-    /// Counts bytes that somebody had asked for.
+    /// Counts received bytes as needed.
     pub fn needed(&self, bytes: u64) {
         self.bytes_needed.fetch_add(bytes, Relaxed);
     }
 
-    /// Counts a request that is made again.
+    /// Counts a retry.
     pub fn retry(&self) {
         self.retries.fetch_add(1, Relaxed);
     }
 
-    /// What was counted so far.
-    pub fn counts(&self) -> Counts {
-        let mut by_kind = [0; Kind::ALL.len()];
+    /// Returns the current counters.
+    pub fn counts(&self) -> TrafficCounts {
+        let mut by_kind = [0; RequestKind::ALL.len()];
         for (count, counter) in by_kind.iter_mut().zip(&self.requests) {
             *count = counter.load(Relaxed);
         }
-        Counts {
+        TrafficCounts {
             by_kind,
             bytes_sent: self.bytes_sent.load(Relaxed),
             bytes_received: self.bytes_received.load(Relaxed),

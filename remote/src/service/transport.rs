@@ -1,6 +1,7 @@
-//! HTTP as OpenDAL asks for it: counted, with what a refusal says on the side.
+//! The HTTP transport of OpenDAL: it counts, applies limits, and notes the headers of replies.
 
 use std::{
+    collections::HashSet,
     future::Future,
     ops::Range,
     path::PathBuf,
@@ -22,64 +23,123 @@ use snap_core::base::{limits, time::Time};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
-    refusal::is_garbled,
-    throttle::Pace,
-    traffic::{Kind, Traffic},
+    opendal_error::is_garbled,
+    rate_limit::BandwidthLimits,
+    traffic::{RequestKind, Traffic},
     upload::read_part,
 };
 
-/// How long a connection may take to come about.
+/// Timeout for establishing a connection.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// How long a reply may take to begin, besides the time that the request needs,
-/// and each piece of its body to come.
+/// Timeout for the start of a reply, plus the time that the request needs, and for each piece of
+/// the reply.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// The least rate that a request is expected to go out at, in bytes a second.
+/// The lowest rate that a request is allowed to be sent at, in bytes a second.
 const LEAST_RATE: u64 = 64 << 10;
 
-/// How long it may take besides until the line has taken what was handed over
-/// last: 4 MiB in the buffers of a socket, at the least rate.
+/// Extra time for the bytes that were handed over last: 4 MiB in the buffers of a socket, at the
+/// lowest rate.
 const DRAIN: Duration = Duration::from_secs(64);
 
-/// Bytes of a file that are read at a time while it goes out.
+/// Bytes of a file that are read at a time while it is sent.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Longest wait that a service is granted its wish for.
+/// Longest `Retry-After` that is honoured.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// Bodies of fewer bytes go at once: to hold one back would take longer.
+/// Shorter bodies are never held back: waiting would take longer than sending them.
 const HELD_BYTES: u64 = 64 << 10;
 
-/// So long a body is held back that may be refused again.
+/// How long a body is held back while the service may refuse the request.
 const HOLD: Duration = Duration::from_millis(500);
 
-/// Any body may be that long: what is asked for beside an object, such as a
-/// token, and what a refusal says.
+/// A limit of a body is never lower than this. Replies other than objects, such as tokens and
+/// errors, may be that long.
 const LEAST_CEILING: u64 = 1 << 20;
 
+/// Most pages of a listing in succession that bring no new name. Services may send empty pages
+/// while they pass over deleted objects.
+const IDLE_PAGES: usize = 100;
+
 tokio::task_local! {
-    static REPLY: Arc<Mutex<Reply>>;
+    static REPLY: Arc<Mutex<HttpReply>>;
+    static LISTING: Mutex<ListingProgress>;
     static FILE: (PathBuf, Range<u64>, Arc<Mutex<blake3::Hasher>>);
     static MOST: u64;
     static ASKS_FIRST: bool;
 }
 
-/// What the last reply within an attempt said besides its body.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Reply {
-    /// Whether anything was asked over HTTP at all.
+/// Status and headers of the last reply within an attempt.
+#[derive(Clone, Debug, Default)]
+pub(super) struct HttpReply {
+    /// Host and port that the last request was sent to.
+    pub(super) host: Option<String>,
+    /// True if an HTTP request was sent at all.
     pub(super) asked: bool,
-    /// Its status; none when there was no reply.
+    /// The status; `None` without a reply.
     pub(super) status: Option<u16>,
-    /// How long the service wants to be left alone.
+    /// The pause that the service asked for.
     pub(super) retry_after: Option<Duration>,
-    /// What its body was longer than, and may not be.
+    /// The limit that the body exceeded.
     pub(super) longer_than: Option<u64>,
+    /// Why the listing would never end.
+    pub(super) endless_listing: Option<&'static str>,
 }
 
-impl Reply {
-    /// Does `attempt`, and says what was replied last.
+/// The progress of a listing that comes in pages.
+#[derive(Debug, Default)]
+struct ListingProgress {
+    /// Hashes of the page requests. A request that is repeated means that the service has sent
+    /// the same continuation token twice.
+    requests: HashSet<blake3::Hash>,
+    /// Pages since the last new name.
+    idle_pages: usize,
+}
+
+impl ListingProgress {
+    /// Counts the request for a page. Returns the reason why the listing would never end, if it
+    /// would not.
+    fn count_page(&mut self, request: &Request<Buffer>) -> Option<&'static str> {
+        self.idle_pages += 1;
+        if !self.requests.insert(blake3::hash(request.uri().to_string().as_bytes())) {
+            return Some("the service sent the same continuation token twice");
+        }
+        (self.idle_pages > IDLE_PAGES).then_some("the service sends pages without new names")
+    }
+}
+
+/// Runs `attempt`, which lists objects, and fails it if the service sends pages without end. The
+/// attempt reports each new name with [`note_listed_name`].
+pub(super) async fn listing<T>(attempt: impl Future<Output = T>) -> T {
+    LISTING.scope(Mutex::default(), attempt).await
+}
+
+/// Records that a listing has brought a new name.
+pub(super) fn note_listed_name() {
+    let _ = LISTING.try_with(|progress| {
+        progress.lock().unwrap_or_else(PoisonError::into_inner).idle_pages = 0;
+    });
+}
+
+/// Checks that a listing makes progress. A WebDAV server has no pages, and each folder is listed
+/// by a request of its own.
+fn check_listing(request: &Request<Buffer>) -> opendal::Result<()> {
+    if request_kind(request) != RequestKind::List || *request.method() != Method::GET {
+        return Ok(());
+    }
+    let count = |progress: &Mutex<ListingProgress>| {
+        progress.lock().unwrap_or_else(PoisonError::into_inner).count_page(request)
+    };
+    match LISTING.try_with(count).ok().flatten() {
+        None => Ok(()),
+        Some(why) => Err(HttpReply::endless(why)),
+    }
+}
+
+impl HttpReply {
+    /// Runs `attempt`, and returns the last reply as well.
     pub(super) async fn of<T>(attempt: impl Future<Output = T>) -> (T, Self) {
         let reply = Arc::default();
         let result = REPLY.scope(Arc::clone(&reply), attempt).await;
@@ -91,26 +151,35 @@ impl Reply {
             REPLY.try_with(|reply| *reply.lock().unwrap_or_else(PoisonError::into_inner) = self);
     }
 
-    /// Notes that the body is longer than it may be, and says so.
+    /// Notes that the body exceeded its limit, and returns the error.
     fn too_long(most: u64) -> Error {
         let note = |reply: &Arc<Mutex<Self>>| {
             reply.lock().unwrap_or_else(PoisonError::into_inner).longer_than = Some(most);
         };
         let _ = REPLY.try_with(note);
-        Error::new(ErrorKind::Unexpected, format!("more than {most} B came"))
+        Error::new(ErrorKind::Unexpected, format!("the reply is longer than {most} B"))
     }
 
-    fn is_bad(self) -> bool {
+    /// Notes that a listing would never end, and returns the error.
+    fn endless(why: &'static str) -> Error {
+        let note = |reply: &Arc<Mutex<Self>>| {
+            reply.lock().unwrap_or_else(PoisonError::into_inner).endless_listing = Some(why);
+        };
+        let _ = REPLY.try_with(note);
+        Error::new(ErrorKind::Unexpected, why)
+    }
+
+    fn is_bad(&self) -> bool {
         self.asked && self.status.is_none_or(|status| status >= 400)
     }
 }
 
-fn read(reply: &Mutex<Reply>) -> Reply {
-    *reply.lock().unwrap_or_else(PoisonError::into_inner)
+fn read(reply: &Mutex<HttpReply>) -> HttpReply {
+    reply.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Sends that range of a file in place of the body of what `attempt` writes, which
-/// must be of one request and not signed.
+/// Sends a range of a file in place of the body that `attempt` writes. The attempt must be a
+/// single request that is not signed.
 pub(super) async fn with_file<T>(
     file: (PathBuf, Range<u64>),
     attempt: impl Future<Output = T>,
@@ -118,7 +187,7 @@ pub(super) async fn with_file<T>(
     with_hashed_file(file, attempt).await.0
 }
 
-/// The same, with the hash of the bytes that were sent last.
+/// As [`with_file`], and returns the hash of the bytes that were sent last.
 pub(super) async fn with_hashed_file<T>(
     (path, range): (PathBuf, Range<u64>),
     attempt: impl Future<Output = T>,
@@ -129,30 +198,29 @@ pub(super) async fn with_hashed_file<T>(
     (done, hash)
 }
 
-/// Where `is_refused` says that the service takes no more just now, holds bodies of
-/// `attempt` back for a moment, in which it may say so again: else a body that it does
-/// not want goes whole each time.
+/// If `is_refused`, holds back large bodies of `attempt` for a moment, in which the service may
+/// refuse them again. Otherwise a body that the service does not accept is sent whole each time.
 pub(super) async fn asking_first<T>(is_refused: bool, attempt: impl Future<Output = T>) -> T {
     ASKS_FIRST.scope(is_refused, attempt).await
 }
 
-/// Gives up what `attempt` reads once more than `most` bytes come. What is short
-/// may still be longer than that.
+/// Fails `attempt` as soon as a reply exceeds `most` bytes. The limit is at least
+/// [`LEAST_CEILING`].
 pub(super) async fn at_most<T>(most: u64, attempt: impl Future<Output = T>) -> T {
     MOST.scope(most.max(LEAST_CEILING), attempt).await
 }
 
-/// Runs parts of an upload in tasks of their own, and tells the attempt that
-/// they belong to what bad reply they had.
+/// Runs the parts of an upload in their own tasks. Passes an error reply on to the attempt that
+/// they belong to.
 #[derive(Debug)]
-pub(super) struct Tasks;
+pub(super) struct TokioExecutor;
 
-impl Execute for Tasks {
+impl Execute for TokioExecutor {
     fn execute(&self, work: BoxedStaticFuture<()>) {
         let parent = REPLY.try_with(Arc::clone).unwrap_or_default();
-        let pace = Pace::now();
+        let pace = BandwidthLimits::now();
         tokio::spawn(async move {
-            let ((), reply) = Reply::of(Pace::during(pace, work)).await;
+            let ((), reply) = HttpReply::of(BandwidthLimits::during(pace, work)).await;
             if reply.is_bad() {
                 *parent.lock().unwrap_or_else(PoisonError::into_inner) = reply;
             }
@@ -160,7 +228,7 @@ impl Execute for Tasks {
     }
 }
 
-/// A transport that counts.
+/// The transport that all HTTP services use.
 #[derive(Clone, Debug)]
 pub struct Transport {
     inner: ReqwestTransport,
@@ -169,35 +237,38 @@ pub struct Transport {
     silence: Duration,
 }
 
-/// A body as OpenDAL has it.
-type Pieces = Box<dyn Stream<Item = opendal::Result<Buffer>> + Send + Sync + Unpin>;
+/// A body as a stream of OpenDAL.
+type PieceStream = Box<dyn Stream<Item = opendal::Result<Buffer>> + Send + Sync + Unpin>;
 
-/// The limit that a body keeps to, and where its pieces are counted.
-type Limits = (Option<Arc<Pace>>, Arc<Traffic>);
+/// The rate limits of a body, and the counters of its pieces.
+type BodyMeter = (Option<Arc<BandwidthLimits>>, Arc<Traffic>);
 
-/// A body that goes out piece by piece.
-struct Outgoing {
+/// A body that is sent piece by piece.
+struct OutgoingBody {
     pieces: BoxStream<'static, std::io::Result<Bytes>>,
     length: u64,
-    /// Whether the service may refuse it before it goes.
+    /// True if the body is held back so that the service can refuse it first.
     is_held: bool,
-    moved: Moved,
+    moved: LastProgress,
 }
 
-/// When a body that goes out last moved, or will.
+/// The time at which a body last made progress, or will.
 #[derive(Clone, Debug)]
-struct Moved(Arc<Mutex<Instant>>);
+struct LastProgress(Arc<Mutex<Instant>>);
 
 impl Transport {
-    /// A transport with connections of its own, counting in `traffic`.
+    /// Creates a transport with its own connections that counts in `traffic`.
     ///
     /// # Errors
-    /// When TLS cannot be set up, in words.
+    /// A message if TLS cannot be set up.
     pub fn new(traffic: Arc<Traffic>) -> Result<Self, String> {
-        // Refused when there is one already, which is just as well.
+        // Fails if a provider is installed already, which is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .connect_timeout(CONNECT)
+            // Redirects are not followed. A rename would be redirected to a login page, and a
+            // missing login page would look like a missing branch.
+            .redirect(reqwest::redirect::Policy::none())
             .tcp_nodelay(true)
             .build()
             .map_err(|error| error.to_string())?;
@@ -205,17 +276,19 @@ impl Transport {
         Ok(Self { inner, client, traffic, silence: SILENCE })
     }
 
-    /// The same, which bears silence for so long.
+    /// Sets the timeout for silence.
     #[must_use]
-    pub fn bearing(self, silence: Duration) -> Self {
+    pub fn with_silence_timeout(self, silence: Duration) -> Self {
         Self { silence, ..self }
     }
 }
 
-/// The same refusal; one of what arrived damaged as an error of the server's,
-/// which OpenDAL takes for one that passes: else it gives up the whole upload of
-/// which this was a part.
-async fn doubted(response: Response<HttpBody>) -> opendal::Result<Response<HttpBody>> {
+/// Turns a `400` that reports a body damaged in transit into a `500`, which OpenDAL treats as
+/// temporary. With a `400` OpenDAL would give up the whole multipart upload. Other replies stay
+/// as they are.
+async fn as_temporary_if_damaged(
+    response: Response<HttpBody>,
+) -> opendal::Result<Response<HttpBody>> {
     let (mut head, mut body) = response.into_parts();
     let bytes = body.to_buffer().await?;
     if is_garbled(&String::from_utf8_lossy(&bytes.to_bytes())) {
@@ -233,10 +306,14 @@ impl From<Transport> for HttpTransporter {
 }
 
 impl Transport {
-    /// What goes out in place of the body: the file, or the body itself under a
-    /// limit.
-    fn outgoing(&self, request: &Request<Buffer>, pace: Option<&Arc<Pace>>) -> Option<Outgoing> {
-        let is_put = kind(request) == Kind::Put;
+    /// Returns what is sent in place of the body: the file, or the body in pieces if it is
+    /// limited or held back. `None` sends the body as it is.
+    fn outgoing(
+        &self,
+        request: &Request<Buffer>,
+        pace: Option<&Arc<BandwidthLimits>>,
+    ) -> Option<OutgoingBody> {
+        let is_put = request_kind(request) == RequestKind::Put;
         let file = FILE.try_with(Clone::clone).ok().filter(|_| is_put);
         let piece = pace.and_then(|pace| pace.up.piece());
         let length = file.as_ref().map_or(request.body().len() as u64, |(_, range, _)| {
@@ -248,7 +325,7 @@ impl Transport {
         let (pieces, length) = match (file, piece) {
             (Some((path, range, sent)), piece) => {
                 let length = range.end.saturating_sub(range.start);
-                // Of an attempt before this one.
+                // Clears the bytes of an earlier attempt.
                 sent.lock().unwrap_or_else(PoisonError::into_inner).reset();
                 let pieces = pieces(path, range, piece.unwrap_or(PIECE_BYTES));
                 let hashed = pieces.inspect_ok(move |bytes| {
@@ -262,11 +339,11 @@ impl Transport {
             }
             _ => return None,
         };
-        let (pace, moved) = (pace.cloned(), Moved(Arc::new(Mutex::new(Instant::now()))));
+        let (pace, moved) = (pace.cloned(), LastProgress(Arc::new(Mutex::new(Instant::now()))));
         let (told, traffic) = (moved.clone(), Arc::clone(&self.traffic));
         let pieces = pieces.and_then(move |bytes| {
             let (pace, moved) = (pace.clone(), told.clone());
-            // What is never asked for does not go out.
+            // Counted here, because a piece that is never polled is never sent.
             traffic.sent(bytes.len() as u64);
             async move {
                 let start = pace.map(|pace| pace.up.reserve(bytes.len() as u64));
@@ -284,16 +361,16 @@ impl Transport {
                 .boxed(),
             false => pieces.boxed(),
         };
-        Some(Outgoing { pieces, length, is_held, moved })
+        Some(OutgoingBody { pieces, length, is_held, moved })
     }
 
-    /// Sends that in place of the body.
+    /// Sends a request with `outgoing` as its body.
     async fn fetch_outgoing(
         &self,
         request: Request<Buffer>,
-        outgoing: Outgoing,
+        outgoing: OutgoingBody,
     ) -> opendal::Result<Response<HttpBody>> {
-        let Outgoing { pieces, length, is_held, moved } = outgoing;
+        let OutgoingBody { pieces, length, is_held, moved } = outgoing;
         let mut request = request;
         if is_held {
             let first = http::HeaderValue::from_static("100-continue");
@@ -304,6 +381,7 @@ impl Transport {
             let until = || moved.last() + self.silence + DRAIN;
             match timeout_at(until(), &mut fetch).await {
                 Ok(done) => return done,
+                // The body has made progress since, so there is a new deadline.
                 Err(_) if until() > Instant::now() => {}
                 Err(_) => return Err(silence(self.silence + DRAIN)),
             }
@@ -337,7 +415,7 @@ impl Transport {
     }
 }
 
-impl Moved {
+impl LastProgress {
     fn tell(&self, at: Instant) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = at;
     }
@@ -348,15 +426,14 @@ impl Moved {
 }
 
 fn silence(patience: Duration) -> Error {
-    let silence = format!("no answer in {} s", patience.as_secs());
+    let silence = format!("no reply within {} s", patience.as_secs());
     Error::new(ErrorKind::Unexpected, silence).set_temporary()
 }
 
-/// A body as it comes in: under the limit, and ended with an error when nothing
-/// more comes.
-fn incoming(body: HttpBody, (pace, traffic): Limits, patience: Duration) -> HttpBody {
+/// Applies the rate limit and the timeout for silence to an incoming body.
+fn incoming(body: HttpBody, (pace, traffic): BodyMeter, patience: Duration) -> HttpBody {
     body.map_inner(|pieces| {
-        let next = move |(mut pieces, (pace, traffic)): (Pieces, Limits)| async move {
+        let next = move |(mut pieces, (pace, traffic)): (PieceStream, BodyMeter)| async move {
             let piece: opendal::Result<Buffer> = match timeout(patience, pieces.next()).await {
                 Ok(piece) => piece?,
                 Err(_) => Err(silence(patience)),
@@ -373,7 +450,7 @@ fn incoming(body: HttpBody, (pace, traffic): Limits, patience: Duration) -> Http
     })
 }
 
-/// Bytes that are at hand, piece by piece.
+/// Splits bytes into pieces.
 fn cut(bytes: Bytes, piece: usize) -> impl Stream<Item = std::io::Result<Bytes>> {
     stream::iter(std::iter::successors(Some(bytes), move |rest| {
         (rest.len() > piece).then(|| rest.slice(piece..))
@@ -381,7 +458,7 @@ fn cut(bytes: Bytes, piece: usize) -> impl Stream<Item = std::io::Result<Bytes>>
     .map(move |rest| Ok(rest.slice(..piece.min(rest.len()))))
 }
 
-/// A range of a file, piece by piece.
+/// Reads a range of a file as a stream of pieces.
 fn pieces(
     path: PathBuf,
     range: Range<u64>,
@@ -397,18 +474,30 @@ fn pieces(
     })
 }
 
+/// Returns the host and the port of a URL.
+fn host_of(uri: &http::Uri) -> Option<String> {
+    let port = uri.port_u16().or_else(|| match uri.scheme_str()? {
+        "http" => Some(80),
+        "https" => Some(443),
+        _ => None,
+    });
+    Some(format!("{}:{}", uri.host()?, port?))
+}
+
 impl HttpTransport for Transport {
     async fn fetch(&self, request: Request<Buffer>) -> opendal::Result<Response<HttpBody>> {
-        let kind = kind(&request);
+        let kind = request_kind(&request);
+        check_listing(&request)?;
         let request = uncached(request);
-        let pace = Pace::now();
+        let pace = BandwidthLimits::now();
         let outgoing = self.outgoing(&request, pace.as_ref());
         let length = outgoing.as_ref().map_or(request.body().len() as u64, |body| body.length);
         self.traffic.request(kind);
         if outgoing.is_none() {
             self.traffic.sent(length);
         }
-        Reply { asked: true, ..Reply::default() }.note();
+        let host = host_of(request.uri());
+        HttpReply { host: host.clone(), asked: true, ..HttpReply::default() }.note();
         let response = match outgoing {
             Some(outgoing) => self.fetch_outgoing(request, outgoing).await?,
             None => {
@@ -418,34 +507,36 @@ impl HttpTransport for Transport {
             }
         };
         let response = match response.status() {
-            StatusCode::BAD_REQUEST if kind == Kind::Put => doubted(response).await?,
+            StatusCode::BAD_REQUEST if kind == RequestKind::Put => {
+                as_temporary_if_damaged(response).await?
+            }
             _ => response,
         };
         if let Some(to) = redirection(&response) {
             let status = response.status().as_u16();
-            Reply { asked: true, status: Some(status), ..Reply::default() }.note();
+            HttpReply { host, asked: true, status: Some(status), ..HttpReply::default() }.note();
             let said = format!("status {status} redirects to {to}, which is not followed");
             return Err(Error::new(ErrorKind::Unexpected, said));
         }
         let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
         let retry_after = header(http::header::RETRY_AFTER)
-            .and_then(|text| wait(text, header(http::header::DATE), Time::now().secs))
+            .and_then(|text| retry_after(text, header(http::header::DATE), Time::now().secs))
             .map(|wait| wait.min(LONGEST_WAIT));
         let status = Some(response.status().as_u16());
-        Reply { asked: true, status, retry_after, longer_than: None }.note();
+        HttpReply { host, asked: true, status, retry_after, ..HttpReply::default() }.note();
         let length = header(http::header::CONTENT_LENGTH).and_then(|text| text.parse().ok());
         self.traffic.received(length.unwrap_or(0));
         let most = MOST.try_with(|most| *most).unwrap_or(limits::REPLY_BYTES);
-        // What HEAD tells of does not come.
-        if kind != Kind::Head && length.is_some_and(|length| length > most) {
-            return Err(Reply::too_long(most));
+        // The length in a reply to `HEAD` is not the length of its body.
+        if kind != RequestKind::Head && length.is_some_and(|length| length > most) {
+            return Err(HttpReply::too_long(most));
         }
         let traffic = Arc::clone(&self.traffic);
-        Ok(response.map(|body| incoming(bounded(body, most), (pace, traffic), self.silence)))
+        Ok(response.map(|body| incoming(limit_body(body, most), (pace, traffic), self.silence)))
     }
 }
 
-/// Where a reply redirects to, without what may be a secret: its scheme, host and path.
+/// Returns the target of a redirect, reduced to scheme, host and path: the rest may be a secret.
 fn redirection<T>(response: &Response<T>) -> Option<String> {
     let is_one = matches!(response.status().as_u16(), 301..=303 | 307 | 308);
     let to = response.headers().get(http::header::LOCATION).filter(|_| is_one)?;
@@ -460,8 +551,8 @@ fn redirection<T>(response: &Response<T>) -> Option<String> {
     })
 }
 
-/// Has caches on the way ask the service: what may change is read to know how it is
-/// now. Packs and files of the index are named by their hash.
+/// Makes caches in between revalidate. Mutable objects must be read as they are now. Packs and
+/// index files are named by their hash and cannot change.
 fn uncached(mut request: Request<Buffer>) -> Request<Buffer> {
     let path = request.uri().path();
     let is_read = !matches!(*request.method(), Method::PUT | Method::POST | Method::DELETE);
@@ -472,9 +563,9 @@ fn uncached(mut request: Request<Buffer>) -> Request<Buffer> {
     request
 }
 
-/// How long a service wants to be left alone: so many seconds, or until a date,
-/// by its own clock where it says what that shows, else by the one here.
-fn wait(until: &str, date: Option<&str>, now_secs: i64) -> Option<Duration> {
+/// Returns the pause of a `Retry-After` header: seconds, or a date. A date is compared with the
+/// service's `Date` header if there is one, else with the local clock.
+fn retry_after(until: &str, date: Option<&str>, now_secs: i64) -> Option<Duration> {
     if let Ok(seconds) = until.parse() {
         return Some(Duration::from_secs(seconds));
     }
@@ -484,28 +575,28 @@ fn wait(until: &str, date: Option<&str>, now_secs: i64) -> Option<Duration> {
     Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
-/// A body of which no more than so much is read.
-fn bounded(body: HttpBody, most: u64) -> HttpBody {
+/// Limits the bytes that are read of a body.
+fn limit_body(body: HttpBody, most: u64) -> HttpBody {
     let mut left = most;
     let piece = move |piece: opendal::Result<Buffer>| {
         let piece = piece?;
-        left = left.checked_sub(piece.len() as u64).ok_or_else(|| Reply::too_long(most))?;
+        left = left.checked_sub(piece.len() as u64).ok_or_else(|| HttpReply::too_long(most))?;
         Ok(piece)
     };
     body.map_inner(|stream| Box::new(stream.map(piece)))
 }
 
-fn kind(request: &Request<Buffer>) -> Kind {
+fn request_kind(request: &Request<Buffer>) -> RequestKind {
     let query = request.uri().query().unwrap_or("");
     let asks = |name: &str| query.split('&').any(|part| part.split('=').next() == Some(name));
     match *request.method() {
-        Method::GET if asks("list-type") || asks("comp") || asks("prefix") => Kind::List,
-        Method::GET => Kind::Get,
-        Method::HEAD => Kind::Head,
-        Method::PUT | Method::PATCH => Kind::Put,
-        Method::DELETE => Kind::Delete,
-        _ if request.method().as_str() == "PROPFIND" => Kind::List,
-        _ => Kind::Post,
+        Method::GET if asks("list-type") || asks("comp") || asks("prefix") => RequestKind::List,
+        Method::GET => RequestKind::Get,
+        Method::HEAD => RequestKind::Head,
+        Method::PUT | Method::PATCH => RequestKind::Put,
+        Method::DELETE => RequestKind::Delete,
+        _ if request.method().as_str() == "PROPFIND" => RequestKind::List,
+        _ => RequestKind::Post,
     }
 }
 
@@ -530,13 +621,17 @@ mod tests {
         let date = "Sun, 06 Nov 1994 08:49:37 GMT";
         let later = "Sun, 06 Nov 1994 08:50:07 GMT";
         let secs = Duration::from_secs;
-        assert_eq!(wait("7", None, 0), Some(secs(7)));
-        assert_eq!(wait(later, Some(date), 0), Some(secs(30)), "by its clock, whatever ours shows");
-        assert_eq!(wait(later, None, 784_111_777), Some(secs(30)));
-        assert_eq!(wait(later, Some("soon"), 784_111_777), Some(secs(30)));
-        assert_eq!(wait(date, Some(later), 0), Some(secs(0)), "it is over");
+        assert_eq!(retry_after("7", None, 0), Some(secs(7)));
+        assert_eq!(
+            retry_after(later, Some(date), 0),
+            Some(secs(30)),
+            "the date is relative to the clock of the service"
+        );
+        assert_eq!(retry_after(later, None, 784_111_777), Some(secs(30)));
+        assert_eq!(retry_after(later, Some("soon"), 784_111_777), Some(secs(30)));
+        assert_eq!(retry_after(date, Some(later), 0), Some(secs(0)), "the pause is over");
         for nonsense in ["", "-1", "1.5", "soon", "Sun, 31 Feb 1994 08:49:37 GMT"] {
-            assert_eq!(wait(nonsense, Some(date), 0), None, "{nonsense}");
+            assert_eq!(retry_after(nonsense, Some(date), 0), None, "{nonsense}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Writing large objects in parts.
+//! Multipart and resumable uploads.
 
 use std::{
     io::{self, Read, Seek, SeekFrom},
@@ -13,60 +13,60 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::ServiceError;
 
-/// An object that is being written in parts. Several are under way at once;
-/// one that fails for a while is sent again alone.
-pub trait Upload: Send {
-    /// Hands over the next part. Returns when there is room for one more.
+/// A multipart upload of one object. Several parts are in flight at once; a part that fails
+/// temporarily is sent again alone.
+pub trait MultipartUpload: Send {
+    /// Adds the next part. Returns when there is room for another one.
     ///
     /// # Errors
-    /// [`ServiceError`] of this part or one before. When it is temporary, that
-    /// part is already being sent again, and this one is to be handed over anew.
-    fn part(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<(), ServiceError>>;
+    /// [`ServiceError`] of this part or an earlier one. If it is temporary, the earlier part is
+    /// already being sent again, and the caller must add this part again.
+    fn send_part(&mut self, bytes: Bytes) -> BoxFuture<'_, Result<(), ServiceError>>;
 
-    /// Waits for all parts and makes the object of them.
+    /// Waits for all parts and completes the object.
     ///
     /// # Errors
-    /// As [`Upload::part`].
+    /// As [`MultipartUpload::send_part`].
     fn finish(&mut self) -> BoxFuture<'_, Result<(), ServiceError>>;
 
-    /// Gives up, and removes what was sent.
+    /// Aborts the upload and removes its parts.
     ///
     /// # Errors
-    /// [`ServiceError`]; parts may then be left.
+    /// [`ServiceError`]; then parts may be left.
     fn abort(&mut self) -> BoxFuture<'_, Result<(), ServiceError>>;
 }
 
-/// How far a file has come.
+/// How much of a file the service has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrived {
-    /// All of it is there.
+pub enum UploadedBytes {
+    /// All of it.
     Whole,
-    /// Its first bytes are; none, if nothing is known of it.
+    /// Its first bytes; 0 if the service has no part of it.
     Part(u64),
 }
 
-/// Files whose first bytes stay when sending them breaks off.
-pub trait Resume: Send + Sync {
-    /// Whether it is so there. Asks no more than once.
+/// Resumable uploads: the service keeps the first bytes of an interrupted upload.
+pub trait ResumableUpload: Send + Sync {
+    /// Returns true if the service supports it. Sends at most one request.
     ///
     /// # Errors
     /// [`ServiceError`].
     fn is_known(&self) -> BoxFuture<'_, Result<bool, ServiceError>>;
 
-    /// How much of a file of that length is there.
+    /// Returns how much of a file of this length the service has.
     ///
     /// # Errors
     /// [`ServiceError`].
-    fn arrived<'a>(
+    fn uploaded_bytes<'a>(
         &'a self,
         key: &'a str,
         length: u64,
-    ) -> BoxFuture<'a, Result<Arrived, ServiceError>>;
+    ) -> BoxFuture<'a, Result<UploadedBytes, ServiceError>>;
 
-    /// Sends the rest of a file, from where what is there of it ends.
+    /// Sends the rest of a file from offset `at` on.
     ///
     /// # Errors
-    /// [`ServiceError`]; a temporary one also where it does not end there.
+    /// [`ServiceError`]; a temporary one if the upload does not end at `at`.
     fn write_rest<'a>(
         &'a self,
         key: &'a str,
@@ -75,46 +75,46 @@ pub trait Resume: Send + Sync {
     ) -> BoxFuture<'a, Result<(), ServiceError>>;
 }
 
-/// How far uploads have come, and whether they shall go on.
+/// Progress of uploads, and a flag to stop them.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct UploadProgress {
     stopped: AtomicBool,
     bytes: AtomicU64,
-    spared: AtomicU64,
-    may_go_on: bool,
+    skipped_bytes: AtomicU64,
+    may_resume: bool,
 }
 
-impl Progress {
-    /// Of uploads of which a part may be there, from an earlier run.
-    pub fn going_on() -> Self {
-        Self { may_go_on: true, ..Self::default() }
+impl UploadProgress {
+    /// Creates the progress of uploads that an earlier run may have begun.
+    pub fn resuming() -> Self {
+        Self { may_resume: true, ..Self::default() }
     }
 
-    pub(super) fn may_go_on(&self) -> bool {
-        self.may_go_on
+    pub(super) fn may_resume(&self) -> bool {
+        self.may_resume
     }
 
-    /// Bytes that were there before.
-    pub fn spared(&self) -> u64 {
-        self.spared.load(Relaxed)
+    /// Returns the bytes that the service already had.
+    pub fn skipped_bytes(&self) -> u64 {
+        self.skipped_bytes.load(Relaxed)
     }
 
-    pub(super) fn spare(&self, bytes: u64) {
-        self.spared.fetch_add(bytes, Relaxed);
+    pub(super) fn skip(&self, bytes: u64) {
+        self.skipped_bytes.fetch_add(bytes, Relaxed);
         self.advance(bytes);
     }
 
-    /// Bytes that were handed over, or were there before.
+    /// Returns the bytes that were sent or that the service already had.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed)
     }
 
-    /// Asks uploads to end at their next part.
+    /// Stops the uploads at their next part.
     pub fn stop(&self) {
         self.stopped.store(true, Relaxed);
     }
 
-    /// Whether they were asked to.
+    /// Returns true if the uploads were stopped.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Relaxed)
     }
@@ -124,7 +124,7 @@ impl Progress {
     }
 }
 
-/// Reads a part of a file, away from the runtime's threads.
+/// Reads a part of a file on a thread that may block.
 pub(super) async fn read_part(path: &Path, range: Range<u64>) -> io::Result<Vec<u8>> {
     let path = path.to_owned();
     let read = tokio::task::spawn_blocking(move || {
@@ -134,16 +134,16 @@ pub(super) async fn read_part(path: &Path, range: Range<u64>) -> io::Result<Vec<
         file.read_exact(&mut bytes)?;
         Ok(bytes)
     });
-    read.await.unwrap_or_else(|_| Err(io::Error::other("reading was given up")))
+    read.await.unwrap_or_else(|_| Err(io::Error::other("reading was cancelled")))
 }
 
-/// Bytes that take room until the last copy of them is gone.
-pub(super) struct Held(
+/// Bytes with the permit for their memory. The permit is released with the last copy.
+pub(super) struct PermittedBytes(
     pub(super) Vec<u8>,
     #[expect(dead_code, reason = "it counts while it lives")] pub(super) OwnedSemaphorePermit,
 );
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for PermittedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }

@@ -1,38 +1,35 @@
-//! Refs where the service writes on no condition: WebDAV, SFTP.
+//! Compare-and-swap of refs by claims, for services without conditional writes: WebDAV and SFTP.
 //!
-//! Whoever moves a ref first writes a claim, an object of a name that nobody
-//! else uses, then lists the claims on that ref. Who finds no other is alone:
-//! of two, the one that listed later sees the claim of the other, for that was
-//! written before. Who finds another takes the own claim back and tries again
-//! a while later, with a claim of another name. Who is alone reads the ref,
-//! compares, writes, reads it back, and takes the claim away.
+//! A client that moves a ref first writes a claim: an object with a name that no other client
+//! uses. Then it lists the claims on that ref. If there is no other claim, the client is alone:
+//! of two clients, the one that lists later sees the claim of the other, which was written
+//! before. If there is another claim, the client removes its own and tries again later, with a
+//! claim of another name. A client that is alone reads the ref, compares, writes, reads it back,
+//! and removes its claim.
 //!
-//! A client that dies leaves its claim. Others take it away once they have seen
-//! it, under the same name, for a whole [`LEASE`] by their own clock; no clocks
-//! are compared. So a claim is good for half a lease: who has not begun to
-//! write by then does not, and who gets no answer in the rest gives up.
+//! A client that dies leaves its claim. Other clients remove a claim once they have seen it,
+//! under the same name, for a whole [`LEASE`] by their own clock; no clocks are compared. So a
+//! claim is valid for half a lease. A client that has not begun to write by then does not write,
+//! and a client whose write has no answer by then gives up.
 //!
-//! A write without an answer may be carried out later, also when it was made again
-//! and that went well. So the claim of a writer stays as long as one of its writes
-//! has no answer: others take it away a lease later. Both sides count time with a
-//! clock that goes on while a machine is suspended.
+//! A write without an answer may still be carried out later, even if a retry of it succeeded. So
+//! the claim stays as long as one of the client's writes has no answer; other clients remove it a
+//! lease later. Both sides measure time with a clock that continues while a machine is suspended.
 //!
-//! What holds: of writers that go on or die, no two move a ref from the same
-//! place, and nobody is told that it moved when it did not. It rests on a
-//! listing that shows what was written before it was asked for.
+//! The guarantee: among clients that continue or die, no two move a ref from the same commit, and
+//! no client reports a move that did not happen. It relies on a listing that shows everything
+//! written before it was requested.
 //!
-//! Other clients may rely on conditions at the same place: they were set up otherwise, or
-//! their trial of the service came out otherwise. They look at no claim. So the write goes out
-//! on a condition as well, wherever one can go along: that the ref is what was read under the
-//! claim. A service that takes no notice of conditions writes all the same, and one that refuses
-//! them, twice, is sent the write without. For the same reason clients that rely on conditions
-//! need not look at claims.
+//! Other clients may rely on conditional writes at the same place: they are configured
+//! differently, or their test of the service had another result. They do not look at claims. So
+//! the write of the ref is conditional as well, if the service takes conditions: the ref must be
+//! what was read under the claim. A service that ignores conditions writes anyway. A service that
+//! refuses them twice gets an unconditional write. For the same reason, clients that rely on
+//! conditions need not look at claims.
 //!
-//! What cannot hold without help of the service: a request to write that is
-//! held up on its way for longer than a lease, and is then still carried
-//! out, overwrites what somebody else has written meanwhile. No object goes
-//! with it, only the ref stands where it should not; whoever had been told that
-//! it moved is told with their next push that it went another way.
+//! The limit: if a write request is delayed for longer than a lease and then carried out, it
+//! overwrites what another client has written since. No object is lost, only the ref is wrong.
+//! The next push of the other client reports that the branch has diverged.
 
 use std::{
     collections::HashMap,
@@ -54,35 +51,35 @@ use tokio::time::{Instant, timeout};
 
 use super::{
     RemoteError, RemoteStore,
-    refs::{Slot, key, text},
+    refs::{RefSlot, key, text},
 };
-use crate::service::{ServiceError, What, When, client::jittered};
+use crate::service::{FailureReason, ServiceError, WriteCondition, client::jittered};
 
-/// How long a claim stays that nobody takes away.
+/// How long a claim must be seen unchanged before other clients remove it.
 pub const LEASE: Duration = Duration::from_secs(60);
 
-/// How long the one who holds a claim may take before writing, and to write.
+/// The part of the lease within which the holder of a claim must complete its write.
 const HALF: Duration = Duration::from_secs(30);
 
-/// How long others are waited for before giving up.
+/// How long a client waits for the claims of others before it gives up.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// How often a service must refuse a condition before a ref is written without. One such
-/// answer may be that of something else on the way.
+/// Refused conditional writes before the ref is written without a condition. A single refusal may
+/// come from a proxy.
 const REFUSALS: usize = 2;
 
-/// The first pause when somebody else has a claim, and the longest.
+/// The first and the longest pause while another client holds a claim.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(4));
 
-/// A point in time, by a clock that goes on while the machine is suspended.
+/// A point in time, by a clock that continues while the machine is suspended.
 #[derive(Clone, Copy, Debug)]
-struct Moment {
+struct BootInstant {
     since_boot: Duration,
-    /// The runtime's own clock, which tests move on.
+    /// The clock of the runtime, which tests can advance.
     instant: Instant,
 }
 
-impl Moment {
+impl BootInstant {
     fn now() -> Self {
         Self { since_boot: since_boot(), instant: Instant::now() }
     }
@@ -97,22 +94,23 @@ impl RemoteStore {
     pub(super) async fn swap_claimed(
         &self,
         name: &RefName,
-        expected: &Slot,
+        expected: &RefSlot,
         (new, observer): (Option<CommitId>, &dyn Observer),
     ) -> Result<(), RemoteError> {
         let claims = format!("claims/{}/{}/", name.kind().folder(), name.short());
-        let (began, mut pause) = (Moment::now(), PAUSES.0);
-        let mut seen: HashMap<String, Moment> = HashMap::new();
+        let (began, mut pause) = (BootInstant::now(), PAUSES.0);
+        let mut seen: HashMap<String, BootInstant> = HashMap::new();
         while began.elapsed() < PATIENCE {
             let nonce = Nonce::random();
             let claim = format!("{claims}{nonce}");
-            let claimed = Moment::now();
+            let claimed = BootInstant::now();
             let open = AtomicUsize::new(0);
-            let written = self.client.write(&claim, Bytes::from_static(b"\n"), When::Always).await;
+            let written =
+                self.client.write(&claim, Bytes::from_static(b"\n"), WriteCondition::Always).await;
             if let Err(error) = written {
-                if error.what == What::Stopped {
-                    // It may be there all the same.
-                    let _ = self.client.clear_away(&claim).await;
+                if error.reason == FailureReason::Stopped {
+                    // The claim may have been written all the same.
+                    let _ = self.client.remove_leftover(&claim).await;
                 }
                 return Err(error.into());
             }
@@ -123,16 +121,16 @@ impl RemoteStore {
                 }
                 _ => None,
             };
-            // One that stays is taken away by others, a lease later.
+            // A claim that stays is removed by other clients a lease later.
             if open.load(Ordering::SeqCst) == 0 {
-                let _ = self.client.clear_away(&claim).await;
+                let _ = self.client.remove_leftover(&claim).await;
             }
             if let Some(outcome) = outcome {
                 return outcome;
             }
             let others = others?;
             if seen.is_empty() {
-                observer.note(Note::ClaimHeld {
+                observer.note(Note::RefClaimedElsewhere {
                     name: name.short(),
                     location: &self.location,
                     patience_secs: PATIENCE.as_secs(),
@@ -145,22 +143,23 @@ impl RemoteStore {
         Err(RemoteError::Held { name: Box::new(name.clone()), location: self.location.clone() })
     }
 
+    /// Lists the claims of other clients on the same ref.
     async fn others(&self, claims: &str, own: &str) -> Result<Vec<String>, ServiceError> {
         let listed = self.client.list(claims).await?;
-        // The claims on a ref of a longer name have more parts.
+        // A claim on a ref with a longer name has more parts in its key.
         let is_other = |key: &String| {
             key != own && key.strip_prefix(claims).is_some_and(|rest| !rest.contains('/'))
         };
         Ok(listed.into_iter().map(|object| object.key).filter(is_other).collect())
     }
 
-    /// Takes away claims that have been seen for a lease.
+    /// Removes claims that this client has seen for a whole lease.
     async fn take_away_stale(
         &self,
-        seen: &mut HashMap<String, Moment>,
+        seen: &mut HashMap<String, BootInstant>,
         others: Vec<String>,
     ) -> Result<(), RemoteError> {
-        let now = Moment::now();
+        let now = BootInstant::now();
         seen.retain(|key, _| others.contains(key));
         for key in others {
             if seen.entry(key.clone()).or_insert(now).elapsed() >= LEASE {
@@ -171,23 +170,23 @@ impl RemoteStore {
         Ok(())
     }
 
-    /// Compares and writes while nobody else does. Writes without an answer are
-    /// counted.
+    /// Compares and writes the ref while this client holds the only claim. Counts writes without
+    /// an answer in `open`.
     async fn swap_alone(
         &self,
         name: &RefName,
-        expected: &Slot,
+        expected: &RefSlot,
         (new, nonce): (Option<CommitId>, Nonce),
-        (claimed, open): (Moment, &AtomicUsize),
+        (claimed, open): (BootInstant, &AtomicUsize),
     ) -> Result<(), RemoteError> {
         let now = self.any_slot(name).await?;
         if !now.is_same(expected) {
-            return Err(self.raced(name, &now));
+            return Err(self.race_error(name, &now));
         }
         let key = key(name);
         let late = || {
-            let message = "it took too long to be sure of it".to_owned();
-            let error = ServiceError::new("write", &key, What::Temporary, message);
+            let message = "the write took too long to be certain of its result".to_owned();
+            let error = ServiceError::new("write", &key, FailureReason::Temporary, message);
             ServiceError { location: self.location.clone(), ..error }
         };
         if claimed.elapsed() > HALF {
@@ -195,28 +194,30 @@ impl RemoteStore {
         }
         let write = self.write_claimed((name, &now), (new, nonce), open);
         let write = timeout(HALF.saturating_sub(claimed.elapsed()), write);
-        // Once begun it is seen to its end: a claim that went before a write that
-        // is still under way would be no claim. Whatever was replied, what is
-        // there then says whether it went well.
+        // Shielded from cancellation: if the claim were removed during a write, it would
+        // protect nothing. Reading the ref back shows whether the write succeeded, even if its
+        // answer was lost.
         let written = async { (write.await, self.any_slot(name).await) };
-        let (written, now) = self.client.unhindered(written).await;
+        let (written, now) = self.client.shielded(written).await;
         let now = now?;
         match (now.nonce == Some(nonce), written) {
             (true, _) => Ok(()),
-            (false, Ok(Ok(_))) => Err(self.raced(name, &now)),
-            (false, Ok(Err(RemoteError::Service(error)))) if error.what == What::Conflict => {
-                Err(self.raced(name, &now))
+            (false, Ok(Ok(_))) => Err(self.race_error(name, &now)),
+            // If the ref has not changed, the service itself refuses the write.
+            (false, Ok(Err(RemoteError::Service(error))))
+                if error.reason == FailureReason::Conflict && !now.is_same(expected) =>
+            {
+                Err(self.race_error(name, &now))
             }
             (false, Ok(Err(error))) => Err(error),
             (false, Err(_)) => Err(late().into()),
         }
     }
 
-    /// Writes a ref under a claim, on the condition that it is what was read, if one can go
-    /// along.
+    /// Writes a ref under a claim, conditional on what was read if the service takes conditions.
     async fn write_claimed(
         &self,
-        (name, read): (&RefName, &Slot),
+        (name, read): (&RefName, &RefSlot),
         (new, nonce): (Option<CommitId>, Nonce),
         open: &AtomicUsize,
     ) -> Result<(), RemoteError> {
@@ -231,10 +232,11 @@ impl RemoteStore {
                 break;
             };
             let Err(error) = write(when).await else { return Ok(()) };
-            match error.what {
-                What::Unsupported | What::Refused => {}
-                // A service that refuses a condition which holds knows none, either.
-                What::Conflict => {
+            match error.reason {
+                FailureReason::Unsupported | FailureReason::Refused => {}
+                // A service that refuses a condition that holds does not support conditions
+                // either.
+                FailureReason::Conflict => {
                     let now = self.any_slot(name).await?;
                     if !now.is_same(&read) {
                         return Err(error.into());
@@ -247,7 +249,7 @@ impl RemoteStore {
         if read.condition(takes).is_some() {
             self.refuses_conditions.store(true, Ordering::Relaxed);
         }
-        Ok(write(When::Always).await.map(drop)?)
+        Ok(write(WriteCondition::Always).await.map(drop)?)
     }
 }
 
@@ -257,10 +259,10 @@ mod tests {
 
     #[test]
     fn time_goes_on_while_the_machine_is_suspended() {
-        let now = Moment::now();
+        let now = BootInstant::now();
         assert!(now.elapsed() < HALF);
-        // A clock that stops meanwhile would say that no time has passed.
-        let before = Moment { since_boot: now.since_boot.saturating_sub(LEASE), ..now };
+        // A clock that stops during suspension would report that no time has passed.
+        let before = BootInstant { since_boot: now.since_boot.saturating_sub(LEASE), ..now };
         assert!(before.elapsed() >= LEASE.min(now.since_boot));
     }
 }

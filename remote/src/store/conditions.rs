@@ -1,14 +1,13 @@
-//! Whether a service keeps to the conditions of writes.
+//! Tests whether a service honours the conditions of writes.
 //!
-//! A service that takes `If-Match` and writes all the same loses one of two
-//! pushes. So before the first ref is moved on a condition, the settings of the
-//! store are written again, with the same bytes, on two conditions that do not
-//! hold. Both writes must be refused. What came of it is remembered with what
-//! else is known of the remote. A service that writes, or that knows no
+//! A service that accepts `If-Match` but writes anyway loses one of two concurrent pushes. So
+//! before the first conditional write of a ref, the client writes the settings of the store
+//! again, with the same bytes, under two conditions that do not hold. The service must refuse
+//! both writes. The mirror remembers the result. A service that writes anyway, or that has no
 //! conditions, gets claims ([`claims`](super::claims)).
 //!
-//! Anything between here and there can answer in place of the service. So a trial that fails
-//! is made once more, and that it failed is remembered for a day ([`Mirror::keeps_conditions`]).
+//! A proxy may answer in place of the service. So a failed test is repeated once, and the mirror
+//! remembers the failure for a day only ([`Mirror::keeps_conditions`]).
 //!
 //! [`Mirror::keeps_conditions`]: super::Mirror::keeps_conditions
 
@@ -21,77 +20,82 @@ use snap_core::base::{
 };
 
 use super::{CONFIG, RemoteError, RemoteStore};
-use crate::service::{Conditions, ServiceError, Version, What, When, client::jittered};
+use crate::service::{
+    ConditionalWrites, FailureReason, ObjectVersion, ServiceError, WriteCondition, client::jittered,
+};
 
-/// How often a trial must fail to be believed.
+/// Failed tests before the failure is believed.
 const TRIALS: usize = 2;
 
-/// The pause between them.
+/// The pause between two tests.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// What came of a trial.
-enum Trial {
+/// The result of one test.
+enum ConditionTest {
     /// Both writes were refused.
-    Kept,
-    /// One was done, or not understood.
-    Failed,
-    /// It proves nothing.
-    Open,
+    Honoured,
+    /// A write was carried out, or the service does not support the condition.
+    Ignored,
+    /// The test proves nothing.
+    Inconclusive,
 }
 
-/// A version that no object has.
-fn unlike_any() -> Version {
-    Version {
+/// Returns a version that no object has.
+fn unlike_any() -> ObjectVersion {
+    ObjectVersion {
         etag: Some(format!("\"{}\"", "0".repeat(32))),
-        // Generations are times in microseconds.
+        // Real generations are times in microseconds.
         generation: Some("1".to_owned()),
     }
 }
 
 impl RemoteStore {
-    /// Which conditions the service keeps to, as far as that is known without
-    /// asking it.
-    pub(crate) fn known_conditions(&self) -> Option<Conditions> {
-        let said = self.client.conditions();
-        let takes_some = said.absent || said.unchanged;
+    /// Returns the conditions that the service honours, if no test is needed or its result is
+    /// known.
+    pub(crate) fn known_conditions(&self) -> Option<ConditionalWrites> {
+        let reported = self.client.conditions();
+        let takes_some = reported.absent || reported.unchanged;
         match self.mirror.keeps_conditions() {
-            _ if !takes_some || !self.client.must_prove_conditions() => Some(said),
-            Some(true) => Some(said),
-            Some(false) => Some(Conditions::NONE),
+            _ if !takes_some || !self.client.must_prove_conditions() => Some(reported),
+            Some(true) => Some(reported),
+            Some(false) => Some(ConditionalWrites::NONE),
             None => None,
         }
     }
 
-    /// How many requests it takes to find that out, besides reading the settings.
-    pub(crate) fn trials(&self) -> usize {
-        let said = self.client.conditions();
-        usize::from(said.absent) + usize::from(said.unchanged)
+    /// Returns how many requests a test takes, besides reading the settings.
+    pub(crate) fn test_requests(&self) -> usize {
+        let reported = self.client.conditions();
+        usize::from(reported.absent) + usize::from(reported.unchanged)
     }
 
-    /// Whether the settings of the store were read or written by this process.
+    /// Returns true if this process has read or written the settings of the store.
     pub(crate) fn has_config(&self) -> bool {
         self.config().is_some()
     }
 
-    /// Which conditions the service keeps to.
+    /// Returns the conditions that the service honours, after a test if necessary.
     ///
     /// # Errors
     /// [`RemoteError::Service`].
     pub(super) async fn conditions(
         &self,
         observer: &dyn Observer,
-    ) -> Result<Conditions, RemoteError> {
+    ) -> Result<ConditionalWrites, RemoteError> {
         let tried = self.conditions.get_or_try_init(|| async {
             match self.known_conditions() {
                 Some(known) => Ok(known),
-                None => self.try_conditions(observer).await,
+                None => self.test_conditions(observer).await,
             }
         });
         tried.await.copied()
     }
 
-    async fn try_conditions(&self, observer: &dyn Observer) -> Result<Conditions, RemoteError> {
-        let said = self.client.conditions();
+    async fn test_conditions(
+        &self,
+        observer: &dyn Observer,
+    ) -> Result<ConditionalWrites, RemoteError> {
+        let reported = self.client.conditions();
         let read = async || {
             let read = self.client.find(CONFIG, limits::CONFIG_BYTES).await?;
             Ok::<_, RemoteError>(read.map(|read| read.bytes))
@@ -100,49 +104,60 @@ impl RemoteStore {
             None => read().await?,
             known => known,
         };
-        // Without a store there is nothing to lose.
-        let Some(bytes) = known else { return Ok(said) };
-        // A service that ignores conditions writes what it is sent. So that must be what
-        // is there, and not what came of it over a line that changes bytes.
+        // Without a store, nothing can be lost.
+        let Some(bytes) = known else { return Ok(reported) };
+        // A service that ignores conditions will write these bytes. So they must be the stored
+        // bytes, not bytes that were damaged in transit.
         let is_own = self.wrote_config.load(Ordering::Relaxed);
         if !is_own && read().await?.as_ref() != Some(&bytes) {
-            return Ok(Conditions::NONE);
+            return Ok(ConditionalWrites::NONE);
         }
         for number in 0..TRIALS {
             if number > 0 {
                 self.client.pause(jittered(PAUSE)).await?;
             }
-            match self.try_once(said, &bytes).await? {
-                Trial::Kept => {
+            match self.test_once(reported, &bytes).await? {
+                ConditionTest::Honoured => {
                     self.mirror.remember_conditions(true);
-                    return Ok(said);
+                    return Ok(reported);
                 }
-                Trial::Open => return Ok(said),
-                Trial::Failed => {}
+                ConditionTest::Inconclusive => return Ok(reported),
+                ConditionTest::Ignored => {}
             }
         }
         self.mirror.remember_conditions(false);
         observer.note(Note::ConditionsIgnored { location: &self.location });
-        Ok(Conditions::NONE)
+        Ok(ConditionalWrites::NONE)
     }
 
-    /// Writes the settings again, on conditions that do not hold.
-    async fn try_once(&self, said: Conditions, bytes: &Bytes) -> Result<Trial, RemoteError> {
-        let attempt = async |is_taken: bool, when: When| match is_taken {
+    /// Runs one test: writes the settings again, under conditions that do not hold.
+    async fn test_once(
+        &self,
+        reported: ConditionalWrites,
+        bytes: &Bytes,
+    ) -> Result<ConditionTest, RemoteError> {
+        let attempt = async |is_taken: bool, when: WriteCondition| match is_taken {
             true => self.client.write(CONFIG, Bytes::clone(bytes), when).await.map(|_| true),
-            false => Err(ServiceError::new("write", CONFIG, What::Conflict, String::new())),
+            false => {
+                Err(ServiceError::new("write", CONFIG, FailureReason::Conflict, String::new()))
+            }
         };
         let (absent, unchanged) = futures::join!(
-            attempt(said.absent, When::Absent),
-            attempt(said.unchanged, When::Unchanged(unlike_any())),
+            attempt(reported.absent, WriteCondition::Absent),
+            attempt(reported.unchanged, WriteCondition::Unchanged(unlike_any())),
         );
         let (mut is_kept, mut is_proven) = (true, true);
         for attempt in [absent, unchanged] {
             match attempt {
-                Err(error) if error.what == What::Conflict => {}
-                // A right to write refs alone proves nothing.
-                Err(error) if error.what == What::Denied => is_proven = false,
-                Err(error) if matches!(error.what, What::Unsupported | What::Refused) => {
+                Err(error) if error.reason == FailureReason::Conflict => {}
+                // The user may be allowed to write refs only; then the refusal proves nothing.
+                Err(error) if error.reason == FailureReason::Denied => is_proven = false,
+                Err(error)
+                    if matches!(
+                        error.reason,
+                        FailureReason::Unsupported | FailureReason::Refused
+                    ) =>
+                {
                     is_kept = false;
                 }
                 Err(error) => return Err(error.into()),
@@ -150,9 +165,9 @@ impl RemoteStore {
             }
         }
         Ok(match (is_kept, is_proven) {
-            (false, _) => Trial::Failed,
-            (true, false) => Trial::Open,
-            (true, true) => Trial::Kept,
+            (false, _) => ConditionTest::Ignored,
+            (true, false) => ConditionTest::Inconclusive,
+            (true, true) => ConditionTest::Honoured,
         })
     }
 }

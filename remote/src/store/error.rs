@@ -1,4 +1,4 @@
-//! Why a store elsewhere could not be used.
+//! Errors of remote stores.
 
 use std::ops::Range;
 
@@ -6,227 +6,250 @@ use snap_core::{
     base::{id::CommitId, io::PathError, kind::ErrorKind},
     ops::{reach::ReachError, repair::RepairError, select::SelectError},
     repo::{RepoError, config::ConfigError, ref_name::RefName, refs::RefError},
-    store::{BundleError, DistantError, StoreError},
+    store::{BundleError, RemoteFrameError, StoreError},
 };
 
 use crate::{
     ranges::ReadError,
-    service::{ServiceError, What},
+    service::{FailureReason, ServiceError},
+    store::CONFIG,
 };
 
-/// Why a store elsewhere could not be used.
+/// Why an operation on a remote store failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RemoteError {
     /// A request failed.
     #[error(transparent)]
     Service(#[from] ServiceError),
-    /// There is nothing, where a store is needed.
+    /// The location has no store.
     #[error("there is no store at {location}")]
     NoStore {
-        /// Where.
+        /// The location.
         location: String,
     },
-    /// There is nothing any more, where a store was seen before.
-    #[error("the store at {location} is gone: there is nothing where it was")]
+    /// The location had a store before, and is empty now.
+    #[error("the store at {location} is gone: the location is empty")]
     Emptied {
-        /// Where.
+        /// The location.
         location: String,
     },
-    /// It is the store that is to be pushed.
-    #[error("the store at {location} cannot be pushed into itself")]
+    /// The remote store is the local store itself.
+    #[error("{location} is this store itself, not a remote")]
     Itself {
-        /// Where.
+        /// The location.
         location: String,
     },
-    /// There is something, and it is no store.
-    #[error("there is no store at {location}, but something else: {key}")]
+    /// The location has other files, but no store.
+    #[error("{location} is not a store: it contains other files, such as {key}")]
     NotAStore {
-        /// Where.
+        /// The location.
         location: String,
-        /// One of the keys that are there.
+        /// The key of one of the other files.
         key: String,
     },
-    /// An object is in the listing, and cannot be found.
-    #[error("{key} at {location} is listed, but not there")]
+    /// A key was listed, but its object does not exist.
+    #[error("{key} at {location} is listed but does not exist")]
     Vanished {
-        /// Which.
+        /// The key.
         key: String,
-        /// Where.
+        /// The location.
         location: String,
     },
-    /// Somebody else holds a ref, and does not let go of it.
+    /// Another client holds a claim on the ref and does not release it.
     #[error(
-        "{} `{}` at {location} is being moved by others all the time",
+        "{} `{}` at {location} is locked by another client",
         name.kind().noun(),
         name.short()
     )]
     Held {
-        /// Which.
+        /// The ref.
         name: Box<RefName>,
-        /// Where.
+        /// The location.
         location: String,
     },
-    /// Its settings cannot be read, or a newer snap wrote them.
+    /// The settings are damaged, or a newer version of snap wrote them.
     #[error("the settings of the store at {location} cannot be used")]
     Config {
-        /// Where.
+        /// The location.
         location: String,
-        /// Why.
+        /// The reason.
         source: Box<ConfigError>,
     },
-    /// There is a store whose settings are gone.
-    #[error("the store at {location} has lost its settings: config.toml is not there")]
+    /// The store exists, but its settings are missing.
+    #[error("the store at {location} has no settings: config.toml is missing")]
     NoSettings {
-        /// Where.
+        /// The location.
         location: String,
     },
-    /// A ref that was seen before is gone, and nobody deleted it.
+    /// Two refs exist of which one is a folder of the other. This one is skipped.
     #[error(
-        "{} `{}` at {location} stood at {seen:.12}, and is not there",
+        "{name} at {location} cannot exist beside {other}: a branch or tag is no folder of another"
+    )]
+    RefBlocked {
+        /// The ref that lies below the other.
+        name: Box<RefName>,
+        /// The other ref.
+        other: Box<RefName>,
+        /// The location.
+        location: String,
+    },
+    /// A ref that was seen before is missing, but was not deleted.
+    #[error(
+        "{} `{}` at {location} is missing; it was last seen at {seen:.12}",
         name.kind().noun(),
         name.short()
     )]
     RefLost {
-        /// Which.
+        /// The ref.
         name: Box<RefName>,
-        /// Where.
+        /// The location.
         location: String,
-        /// Where it stood when it was last seen.
+        /// The commit at which it was last seen.
         seen: CommitId,
     },
-    /// A ref stands elsewhere than before, and what it stood at is gone.
+    /// A ref has moved, and the commit at which it was last seen is missing.
     #[error(
-        "{} `{}` at {location} stood at {seen:.12}, which is not there any more",
+        "{} `{}` at {location} was last seen at {seen:.12}, which is missing now",
         name.kind().noun(),
         name.short()
     )]
     RolledBack {
-        /// Which.
+        /// The ref.
         name: Box<RefName>,
-        /// Where.
+        /// The location.
         location: String,
-        /// Where it stood when it was last seen.
+        /// The commit at which it was last seen.
         seen: CommitId,
     },
-    /// An object is not what it should be.
+    /// An object is damaged.
     #[error("{key} at {location} is damaged: {why}")]
     Damaged {
-        /// Which.
+        /// The key.
         key: String,
-        /// Where.
+        /// The location.
         location: String,
-        /// What is wrong.
+        /// The damage.
         why: String,
     },
-    /// An object says more than this program understands.
+    /// An object has content that only a newer version of snap understands.
     #[error("{key} at {location} was written by a newer version of snap")]
     Newer {
-        /// Which.
+        /// The key.
         key: String,
-        /// Where.
+        /// The location.
         location: String,
     },
-    /// A ref is not there.
+    /// The ref does not exist.
     #[error("there is no {} `{}` at {location}", name.kind().noun(), name.short())]
     NoRef {
-        /// Which.
+        /// The ref.
         name: Box<RefName>,
-        /// Where.
+        /// The location.
         location: String,
     },
-    /// A ref there has commits that are not here.
+    /// The remote ref is ahead: it has commits that the local store lacks.
     #[error(
-        "{} `{}` at {location} has commits that are not here: it stands at {theirs:.12}",
+        "{} `{}` at {location} has newer commits: it is at {theirs:.12}, which is missing here",
         name.kind().noun(),
         name.short()
     )]
     Behind {
-        /// Which.
+        /// The ref.
         name: Box<RefName>,
-        /// Where.
+        /// The location.
         location: String,
-        /// Where it stands.
+        /// The commit of the remote ref.
         theirs: CommitId,
     },
-    /// A branch here and the one there have both gone on.
+    /// The local branch and the remote one have diverged.
     #[error(
-        "{} `{}` here and at {location} have gone different ways: there it stands at {theirs:.12}",
+        "{} `{}` and its remote at {location} have diverged: the remote is at {theirs:.12}",
         name.kind().noun(),
         name.short()
     )]
     Diverged {
-        /// Which.
+        /// The ref.
         name: Box<RefName>,
-        /// Where.
+        /// The location.
         location: String,
-        /// Where it stands.
+        /// The commit of the remote ref.
         theirs: CommitId,
     },
-    /// Somebody moved a ref at the same time.
+    /// Another client moved the ref at the same time.
     #[error(
-        "somebody else moved {} `{}` at {location} meanwhile: {}",
+        "another client moved {} `{}` at {location}: {}",
         name.kind().noun(),
         name.short(),
-        stands(.theirs.as_ref())
+        position_text(.theirs.as_ref())
     )]
     Raced {
-        /// Which.
+        /// The ref.
         name: Box<RefName>,
-        /// Where.
+        /// The location.
         location: String,
-        /// Where it stands now; `None` when it was deleted.
+        /// The current commit of the remote ref; `None` if it was deleted.
         theirs: Option<CommitId>,
     },
-    /// A pack there lacks what a commit there refers to.
+    /// The remote store lacks an object that one of its commits refers to.
     #[error("the store at {location} is not complete: {source}")]
     Incomplete {
-        /// Where.
+        /// The location.
         location: String,
-        /// What is missing.
+        /// The missing object.
         source: Box<ReachError>,
     },
-    /// A part of a pack could not be read.
+    /// The remote store is a partial clone, which lacks a part of what was requested.
+    #[error("the store at {location} is a partial clone and lacks a part of what was requested")]
+    PartialClone {
+        /// The location.
+        location: String,
+        /// The URL of its default remote, which has the rest.
+        origin: Option<String>,
+        /// The missing object.
+        source: Box<ReachError>,
+    },
+    /// A range of a pack could not be read.
     #[error("cannot read bytes {}..{} of {key} at {location}", range.start, range.end)]
     Range {
-        /// Of which object.
+        /// The key of the pack.
         key: String,
-        /// Which bytes.
+        /// The byte range.
         range: Range<u64>,
-        /// Where.
+        /// The location.
         location: String,
-        /// Why.
+        /// The reason.
         source: ReadError,
     },
-    /// What a commit needs could not be found out.
+    /// The walk of the objects of a commit failed.
     #[error(transparent)]
     Reach(Box<ReachError>),
-    /// Packs could not be selected.
+    /// Selecting packs failed.
     #[error(transparent)]
     Select(Box<SelectError>),
-    /// A pack that came is not what it should be.
+    /// A received pack is damaged.
     #[error("{key} at {location} is damaged")]
     Pack {
-        /// Which.
+        /// The key.
         key: String,
-        /// Where.
+        /// The location.
         location: String,
-        /// What is wrong.
+        /// The damage.
         source: Box<BundleError>,
     },
-    /// The store here could not be opened or made.
+    /// The local store could not be opened or created.
     #[error(transparent)]
     Repo(Box<RepoError>),
-    /// A ref here could not be read or moved.
+    /// A local ref could not be read or moved.
     #[error(transparent)]
     Ref(Box<RefError>),
-    /// The store here could not be read or written.
+    /// The local store could not be read or written.
     #[error(transparent)]
     Store(Box<StoreError>),
-    /// A file here could not be read or written.
+    /// A local file could not be read or written.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// What a store elsewhere has lost cannot be collected.
+    /// The data that the remote store has lost could not be collected.
     #[error(transparent)]
     Repair(Box<RepairError>),
     /// The user asked to stop.
@@ -234,21 +257,21 @@ pub enum RemoteError {
     Interrupted,
 }
 
-fn stands(theirs: Option<&CommitId>) -> String {
+fn position_text(theirs: Option<&CommitId>) -> String {
     match theirs {
-        Some(commit) => format!("it stands at {commit:.12}"),
-        None => "it is not there".to_owned(),
+        Some(commit) => format!("it is at {commit:.12}"),
+        None => "it was deleted".to_owned(),
     }
 }
 
 impl RemoteError {
-    /// What a caller can do about it.
+    /// Returns what a caller can do about the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Service(error) => error.what.kind(),
-            Self::Range { source: ReadError::Service(error), .. } => match error.what {
-                // The index knows of it, so it should be there.
-                What::NotFound => ErrorKind::Damaged,
+            Self::Service(error) => error.reason.kind(),
+            Self::Range { source: ReadError::Service(error), .. } => match error.reason {
+                // The index lists the object, so it should exist.
+                FailureReason::NotFound => ErrorKind::Damaged,
                 what => what.kind(),
             },
             Self::Range { source: ReadError::Length { .. }, .. } => ErrorKind::Damaged,
@@ -256,15 +279,16 @@ impl RemoteError {
             Self::Range { .. } => ErrorKind::Unavailable,
             Self::NoStore { .. } | Self::Emptied { .. } | Self::NoRef { .. } => ErrorKind::NotFound,
             Self::NotAStore { .. } | Self::Itself { .. } => ErrorKind::Invalid,
-            Self::Newer { .. } => ErrorKind::Unsupported,
+            Self::Newer { .. } | Self::PartialClone { .. } => ErrorKind::Unsupported,
             Self::Held { .. } => ErrorKind::Locked,
             Self::Config { source, .. } => match **source {
                 ConfigError::Newer { .. } => source.kind(),
                 _ => ErrorKind::Damaged,
             },
-            Self::NoSettings { .. } | Self::RefLost { .. } | Self::RolledBack { .. } => {
-                ErrorKind::Damaged
-            }
+            Self::NoSettings { .. }
+            | Self::RefBlocked { .. }
+            | Self::RefLost { .. }
+            | Self::RolledBack { .. } => ErrorKind::Damaged,
             Self::Damaged { .. }
             | Self::Vanished { .. }
             | Self::Incomplete { .. }
@@ -283,14 +307,29 @@ impl RemoteError {
 }
 
 impl RemoteError {
-    /// Whether the settings of the store are gone or damaged, so that they can be written again.
-    pub(crate) fn is_of_settings(&self) -> bool {
-        let is_config = matches!(self, Self::NoSettings { .. } | Self::Config { .. });
+    /// Returns true if the settings are missing or damaged, so that they can be written again.
+    pub fn is_of_settings(&self) -> bool {
+        let is_config = match self {
+            Self::NoSettings { .. } | Self::Config { .. } => true,
+            Self::Damaged { key, .. } => key == CONFIG,
+            _ => false,
+        };
         is_config && self.kind() == ErrorKind::Damaged
     }
 }
 
-impl From<RemoteError> for DistantError {
+impl RemoteError {
+    /// Returns true if an object was read and is damaged.
+    pub(crate) fn is_of_object(&self) -> bool {
+        match self {
+            Self::Damaged { .. } => true,
+            Self::Service(error) => error.reason.kind() == ErrorKind::Damaged,
+            _ => false,
+        }
+    }
+}
+
+impl From<RemoteError> for RemoteFrameError {
     fn from(error: RemoteError) -> Self {
         Self { kind: error.kind(), source: Box::new(error) }
     }

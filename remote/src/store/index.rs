@@ -1,32 +1,27 @@
-//! The index elsewhere: files of outlines, read once, and merged as they grow
-//! in number.
+//! The index of a remote store: files with the outlines of packs. Clients read each file once,
+//! and pushes merge files as they grow in number.
 //!
-//! Each push writes one file. Where seven that are no larger than it are
-//! there, the file that it writes holds theirs, too: so of each class of sizes,
-//! eight times as large as the one below, there are at most seven. A file of a
-//! MiB or more is left alone, and no push writes one much larger than
-//! `FILE_BYTES`. That is one page of a listing for a store of any size. What a
-//! client has read it reads again at most once for each class above the first:
-//! files of that one, which are below 32 KiB, are read again with each merge
-//! until together they are as long.
+//! Each push writes one file. If there are seven files of its size class or smaller, the new file
+//! includes them as well. A size class is eight times as large as the one below, so each class
+//! has at most seven files. A file of 1 MiB or more is not merged, and no push writes one much
+//! larger than `FILE_BYTES`. So the index of any practical store fits one page of a listing. A
+//! client reads the same outlines again at most once for each class above the first. Files of the
+//! first class, below 32 KiB, are read again with each merge until together they are as long.
 //!
-//! What a file of which all is in a larger one holds is known twice: whoever
-//! *lists* both removes the smaller one, with their next push. A merged file is
-//! thus seen by somebody before anything goes. Two who merge at once lose
-//! nothing: a file goes only while a strictly larger set that contains it was
-//! listed, which itself goes only for a larger one still, so there is always
-//! one that holds what any of them held. Names are hashes of the contents, and
-//! packs in a file are sorted, so the same set has one name.
+//! If all packs of a file are in a larger one as well, a client that *lists* both removes the
+//! smaller one with its next push. So a client has seen a merged file before anything is removed.
+//! Two concurrent merges lose nothing: a file is removed only if a strict superset of it was
+//! listed, which itself is removed only for a still larger one. So one file always holds what any
+//! of them held. Names are hashes of the contents, and the packs in a file are sorted, so a set
+//! of packs has one name.
 //!
-//! What all goes with one push counts all at once, since what refers to what in
-//! which pack is not known: where it is too much for one file, it goes in
-//! several *parts*, which count once the file of their *group* is there. Groups
-//! and their parts are not merged.
+//! The packs of one push become visible all at once, because it is not known which pack refers to
+//! which. If their outlines are too long for one file, they are written as several *parts*, which
+//! count once the file of their *group* exists. Groups and their parts are not merged.
 //!
-//! What it costs: a push that merges writes up to eight times as many bytes of
-//! outlines (about 50 B for each object there is in them), and the push after
-//! it makes one more request, which removes many files at once where the
-//! service can do that.
+//! The cost: a push that merges writes up to eight times as many bytes of outlines (about 50 B
+//! for each object). The next push makes one more request, which removes many files at once if
+//! the service can do that.
 
 mod read;
 
@@ -34,45 +29,45 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use snap_core::{
     base::id::PackId,
-    format::outline::{self, Name, Outline},
+    format::outline::{self, Name, PackOutline},
     store::Store,
 };
 
 use super::{INDEX, RemoteError, RemoteStore};
-use crate::service::When;
+use crate::service::WriteCondition;
 
-/// Files of a class, the new one included, that become one.
+/// Number of files of a class, including the new one, that are merged into one.
 const FAN: usize = 8;
 
-/// Files below this are of the first class.
+/// Files below this length are in the first class.
 const FIRST_CLASS_BYTES: u64 = 32 << 10;
 
-/// Files of so many bytes are not merged any more.
+/// Files of at least this length are not merged any more.
 const DONE_BYTES: u64 = 1 << 20;
 
-/// About so many bytes are in a file at most, unless one pack's are more.
+/// Approximate limit of a file, unless the outline of a single pack is longer.
 pub(super) const FILE_BYTES: u64 = 4 << 20;
 
-/// What names of parts of a group end with.
+/// Suffix of the names of parts of a group.
 const PART: &str = ".part";
 
-/// What names of the files of groups end with.
+/// Suffix of the names of group files.
 const GROUP: &str = ".group";
 
-/// Parts that are written at once, each of which is held in memory.
+/// Parts that are written concurrently. Each is in memory.
 const PARTS_AT_ONCE: usize = 4;
 
-/// A pack, and the store that knows its outline.
-pub(crate) type Told<'s> = (&'s Store, PackId);
+/// A pack, and the store that has its outline.
+pub(crate) type PackIn<'s> = (&'s Store, PackId);
 
-/// Files of outlines to be written. Several of them are a group.
+/// Index files to be written. Several files form a group.
 #[derive(Debug, Default)]
-pub(crate) struct Publication<'s> {
-    files: Vec<Vec<Told<'s>>>,
+pub(crate) struct IndexUpdate<'s> {
+    files: Vec<Vec<PackIn<'s>>>,
 }
 
-impl Publication<'_> {
-    /// Objects that are written.
+impl IndexUpdate<'_> {
+    /// Returns the number of objects that are written.
     pub(crate) fn objects(&self) -> usize {
         match self.files.len() {
             several @ 2.. => several + 1,
@@ -82,15 +77,15 @@ impl Publication<'_> {
 }
 
 impl RemoteStore {
-    /// What is to be written so that packs become part of the store: their
-    /// outlines, and those of small files that are merged with them.
-    pub(crate) fn publication<'s>(
+    /// Returns the files to be written so that packs become part of the store: their outlines,
+    /// and those of small files that are merged with them.
+    pub(crate) fn index_update<'s>(
         &'s self,
-        new: Vec<Told<'s>>,
-    ) -> Result<Publication<'s>, RemoteError> {
+        new: Vec<PackIn<'s>>,
+    ) -> Result<IndexUpdate<'s>, RemoteError> {
         let (mut files, bytes) = split(new, self.index_file_bytes)?;
         if let [only] = &mut files[..]
-            && !self.client.keeps_index()
+            && !self.client.maintains_index()
         {
             let known = self.mirror.outlines();
             let small: Vec<(&String, u64)> = self
@@ -104,59 +99,61 @@ impl RemoteStore {
             }
             tidy(only);
         }
-        Ok(Publication { files })
+        Ok(IndexUpdate { files })
     }
 
-    /// Whether a file of the index stands for several.
+    /// Returns true if a file of the index is a group.
     pub(super) fn is_group(&self, name: &str) -> bool {
         name.ends_with(GROUP)
     }
 
-    /// What is to be written in place of a damaged file that told of these packs.
-    pub(super) fn publication_again<'s>(
+    /// Returns the files to be written in place of a damaged index file that listed these packs.
+    pub(super) fn index_update_again<'s>(
         &'s self,
-        mut packs: Vec<Told<'s>>,
+        mut packs: Vec<PackIn<'s>>,
         name: &str,
-    ) -> Result<Publication<'s>, RemoteError> {
+    ) -> Result<IndexUpdate<'s>, RemoteError> {
         if self.is_group(name) {
-            return Ok(Publication { files: split(packs, self.index_file_bytes)?.0 });
+            return Ok(IndexUpdate { files: split(packs, self.index_file_bytes)?.0 });
         }
-        // One file, which thus has its name again.
+        // A single file, so that its name, a hash, is the same again.
         tidy(&mut packs);
-        Ok(Publication { files: vec![packs] })
+        Ok(IndexUpdate { files: vec![packs] })
     }
 
-    /// Makes packs count that have been sent, of which `store` has the outlines.
+    /// Publishes packs that have been uploaded. `store` has their outlines.
     ///
     /// # Errors
-    /// [`RemoteError`]; they count all together then, or none does.
+    /// [`RemoteError`]; then either all of the packs are visible, or none.
     pub async fn publish(&self, store: &Store, packs: &[PackId]) -> Result<(), RemoteError> {
-        let told = packs.iter().map(|id| (store, *id)).collect();
-        self.write_publication(self.publication(told)?).await?;
-        // What cannot be removed is there for the next one.
+        let outlines = packs.iter().map(|id| (store, *id)).collect();
+        self.write_index_update(self.index_update(outlines)?).await?;
+        // A file that could not be removed is left to the next push.
         let _ = self.remove_superfluous().await;
         Ok(())
     }
 
-    /// Writes them; from then on their packs count.
+    /// Writes the files, which publishes their packs. Returns the name of the file or group, or
+    /// `None` if there was nothing to write.
     ///
     /// # Errors
-    /// [`RemoteError`]; what was written then counts all together, or not.
-    pub(crate) async fn write_publication(
+    /// [`RemoteError`]; then either all of the packs are visible, or none.
+    pub(crate) async fn write_index_update(
         &self,
-        publication: Publication<'_>,
-    ) -> Result<(), RemoteError> {
-        match &publication.files[..] {
-            [] => {}
+        publication: IndexUpdate<'_>,
+    ) -> Result<Option<String>, RemoteError> {
+        let written = match &publication.files[..] {
+            [] => None,
             [only] => {
                 let outlines = outlines(only)?;
                 let name = self.write_file(outline::encode(&outlines), "").await?;
                 self.mirror.add(&name, [Ok::<_, RemoteError>(outlines)])?;
+                Some(name)
             }
             parts => {
                 let mut names = Vec::with_capacity(parts.len());
                 for some in parts.chunks(PARTS_AT_ONCE) {
-                    let write = async |part: &Vec<Told<'_>>| {
+                    let write = async |part: &Vec<PackIn<'_>>| {
                         self.write_file(outline::encode(&outlines(part)?), PART).await
                     };
                     let written = futures::future::join_all(some.iter().map(write)).await;
@@ -167,22 +164,23 @@ impl RemoteStore {
                 }
                 let name = self.write_file(outline::encode_group(&names), GROUP).await?;
                 self.mirror.add(&name, parts.iter().map(|part| outlines(part)))?;
+                Some(name)
             }
-        }
+        };
         self.mirror.forget_sending();
-        Ok(())
+        Ok(written)
     }
 
-    /// Writes a file of the index, and says its name.
+    /// Writes an index file and returns its name.
     async fn write_file(&self, bytes: Vec<u8>, ending: &str) -> Result<String, RemoteError> {
         let name = format!("{}{ending}", name_of(&bytes));
-        self.client.write(&format!("{INDEX}{name}"), bytes.into(), When::Always).await?;
+        self.client.write(&format!("{INDEX}{name}"), bytes.into(), WriteCondition::Always).await?;
         Ok(name)
     }
 
-    /// Keys of files of which a larger one, listed with them, holds all.
+    /// Returns the keys of files whose packs are all in a larger listed file.
     pub(crate) fn superfluous(&self) -> Vec<String> {
-        if self.client.keeps_index() {
+        if self.client.maintains_index() {
             return Vec::new();
         }
         let known = self.mirror.outlines();
@@ -197,13 +195,13 @@ impl RemoteStore {
             let mut others = first.into_iter().flatten();
             others.any(|other| other.len() > packs.len() && packs.is_subset(other))
         };
-        // The parts of a group would be left without it.
+        // A group is kept: without its file, its parts would remain as garbage.
         let small =
             listed.iter().filter(|(name, packs)| !name.ends_with(GROUP) && is_in_another(packs));
         small.map(|(name, _)| format!("{INDEX}{name}")).collect()
     }
 
-    /// Removes files that are superfluous.
+    /// Removes superfluous files.
     pub(crate) async fn remove_superfluous(&self) -> Result<(), RemoteError> {
         let keys = self.superfluous();
         if keys.is_empty() {
@@ -220,26 +218,29 @@ fn name_of(bytes: &[u8]) -> String {
     PackId::from_bytes(*blake3::hash(bytes).as_bytes()).to_string()
 }
 
-/// Packs sorted, each once.
-fn tidy(packs: &mut Vec<Told<'_>>) {
+/// Sorts packs and removes duplicates.
+fn tidy(packs: &mut Vec<PackIn<'_>>) {
     packs.sort_unstable_by_key(|(_, id)| *id);
     packs.dedup_by_key(|(_, id)| *id);
 }
 
-/// Length of the file that tells of these packs.
-fn file_bytes(packs: &[Told<'_>]) -> Result<u64, RemoteError> {
+/// Returns the length of the index file that lists these packs.
+fn file_bytes(packs: &[PackIn<'_>]) -> Result<u64, RemoteError> {
     Ok(outline::encode(&outlines(packs)?).len() as u64)
 }
 
-fn outlines(packs: &[Told<'_>]) -> Result<Vec<Outline>, RemoteError> {
+fn outlines(packs: &[PackIn<'_>]) -> Result<Vec<PackOutline>, RemoteError> {
     Ok(packs.iter().map(|(store, id)| store.outline(id)).collect::<Result<_, _>>()?)
 }
 
-/// Packs of one push, by the files that shall tell of them, none of which is
-/// much longer than `most`; and the length of the last one.
-fn split(mut packs: Vec<Told<'_>>, most: u64) -> Result<(Vec<Vec<Told<'_>>>, u64), RemoteError> {
+/// Splits the packs of one push into index files that are not much longer than `most`. Returns
+/// the length of the last file as well.
+fn split(
+    mut packs: Vec<PackIn<'_>>,
+    most: u64,
+) -> Result<(Vec<Vec<PackIn<'_>>>, u64), RemoteError> {
     tidy(&mut packs);
-    let mut files: Vec<Vec<Told<'_>>> = Vec::new();
+    let mut files: Vec<Vec<PackIn<'_>>> = Vec::new();
     let mut total = 0;
     for pack in packs {
         let bytes = pack.0.outline(&pack.1)?.file_share();
@@ -266,7 +267,7 @@ fn class(bytes: u64) -> u32 {
     class
 }
 
-/// Which files a new one of `bytes` shall hold.
+/// Returns the files that a new file of `bytes` should include.
 fn to_merge(files: &[(&String, u64)], bytes: u64) -> Vec<String> {
     let (mut chosen, mut total) = (Vec::new(), bytes);
     let mut rest: Vec<&(&String, u64)> =
@@ -289,7 +290,7 @@ fn to_merge(files: &[(&String, u64)], bytes: u64) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// What is there after so many pushes of files of those lengths.
+    /// Returns the lengths of the files after pushes of these lengths, and the bytes written.
     fn after(pushes: impl Iterator<Item = u64>) -> (Vec<u64>, u64) {
         let (mut files, mut written): (BTreeMap<String, u64>, u64) = (BTreeMap::new(), 0);
         for (number, bytes) in pushes.enumerate() {
@@ -310,9 +311,8 @@ mod tests {
             let done = files.iter().filter(|bytes| **bytes >= DONE_BYTES).count();
             assert!(files.len() - done <= 3 * FAN, "{bytes}: {}", files.len());
             assert!(done as u64 <= 5_000 * bytes / DONE_BYTES, "{bytes}: {done}");
-            // Up to the length of the first class a file is written again each
-            // time: of 500 B nine times before it is that long. Beyond it, once
-            // for each class.
+            // Within the first class, a file is rewritten with each merge: files of 500 B nine
+            // times. Above it, once for each class.
             let most = if bytes == 500 { 9 } else { 5 };
             assert!(written <= most * 5_000 * bytes, "{bytes}: {written}");
             assert!(files.iter().all(|bytes| *bytes < 4 * FILE_BYTES));

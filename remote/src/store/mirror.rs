@@ -1,12 +1,12 @@
-//! What is known of a store elsewhere: its packs without their frames.
+//! The local mirror of a remote store: its packs without their frames.
 //!
-//! A store of stubs in a cache folder. Losing it costs reading the index
-//! again, and verifying the store again, nothing else; so nothing here is synced.
-//! What a verification finds damaged or lost there is shadowed here. Each stub belongs to a file
-//! of outlines that was read whole; one of which that is not known is left from
-//! somebody who was killed and would be believed to be complete, so whoever
-//! comes next removes it. Several processes may use the folder: it changes
-//! under a lock.
+//! The mirror is a store of stubs in a cache folder. If it is lost, only the index has to be read
+//! again, and the remote store verified again; so nothing here is synced. Damage that a
+//! verification finds is recorded in the mirror as shadows.
+//!
+//! Each stub belongs to an index file that was read completely. A stub whose index file is
+//! unknown was left by a killed process and would wrongly count as complete, so the next process
+//! removes it. Several processes may use the folder; they change it under a lock.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -18,78 +18,87 @@ use snap_core::{
     base::{
         id::{ObjectId, PackId},
         io::PathError,
+        limits,
         observe::Silent,
         time::Time,
     },
-    disk::{Disk, NewFile, scratch::unique_name},
-    format::{outline::Outline, shadow::Reason},
-    ops::select::Holding,
+    disk::{
+        Disk, NewFile, regular::read_at_most, scratch::unique_name,
+        symlink_guard::check_no_link_entries,
+    },
+    format::{
+        outline::PackOutline,
+        shadow::{Reason, ShadowTable},
+    },
+    ops::select::PeerHas,
     store::{Store, StoreError},
 };
 
-/// File with a line for each file of outlines whose packs are all here: its
-/// name, and theirs.
+/// A line for each index file whose packs are all in the mirror: its name, and the ids of its
+/// packs.
 const NAMES: &str = "outlines";
 
-/// File that is there once the store was.
+/// Exists once the remote store was seen.
 const SEEN: &str = "seen";
 
-/// File that is there while packs are sent.
+/// Exists while packs are uploaded.
 const SENDING: &str = "sending";
 
-/// File that says whether the service keeps to conditions, once that was tried:
-/// [`KEPT`], or [`IGNORED`] and when, in seconds since 1970.
+/// The result of the test of conditional writes: [`KEPT`], or [`IGNORED`] and the time of the
+/// test in seconds since 1970.
 const CONDITIONS: &str = "conditions";
 
-/// They are kept.
+/// The service honours conditions.
 const KEPT: &str = "kept";
 
-/// They are not.
+/// The service ignores conditions.
 const IGNORED: &str = "ignored";
 
-/// How long it is believed that they are not: something on the way may have answered in place
-/// of the service.
+/// How long a failed test is remembered, in seconds: a proxy may have answered in place of the
+/// service.
 const IGNORED_SECS: i64 = 24 * 60 * 60;
 
-/// File that is there once the store was seen to be of the newest version.
+/// Exists once the remote store was seen to have the newest version.
 const NEWEST: &str = "version-2";
 
-/// File that is there while the store elsewhere is known to lack something.
+/// Exists while the remote store is known to lack something.
 const DAMAGED: &str = "damaged";
 
-/// The table of what is shadowed in the store of stubs.
+/// The table of shadows of the store of stubs.
 const SHADOWS: &str = "shadow";
 
-/// File with the names of files of the index that were found damaged, a line each.
+/// Names of damaged index files, one a line.
 const DAMAGED_INDEX: &str = "damaged-index";
 
-/// File that whoever changes the folder locks.
+/// The lock for changes of the folder.
 const LOCK: &str = "lock";
 
-/// Names of files of outlines, and the packs in each.
-type Names = BTreeMap<String, BTreeSet<PackId>>;
+/// Names of index files, and the packs of each.
+type IndexFilePacks = BTreeMap<String, BTreeSet<PackId>>;
 
-/// Packs elsewhere.
+/// The mirror of a remote store.
 #[derive(Debug)]
 pub struct Mirror {
     dir: PathBuf,
     store: Store,
-    /// Those that were there when it was opened, and those that came by this.
-    names: Mutex<Names>,
+    /// The index files known when the mirror was opened, and those added by this process.
+    names: Mutex<IndexFilePacks>,
 }
 
 impl Mirror {
-    /// Opens what is kept in `dir`, or begins to keep something there.
+    /// Opens the mirror in `dir`, and creates it if necessary. The caller has checked that no
+    /// folder above `dir` is a link of another user.
     ///
     /// # Errors
-    /// [`StoreError`] when the folder cannot be used.
+    /// [`StoreError`] if the folder cannot be used, or if it or an entry of it is a link.
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
-        let disk = Disk::scratch();
+        let disk = Disk::cache(dir);
         disk.create_folders(dir)?;
+        check_no_link_entries(dir)?;
         Store::create(dir, &disk)?;
         let _lock = lock(dir, &disk)?;
-        let told: HashSet<PackId> = read_names(dir).into_values().flatten().collect();
-        Store::retain_stubs(dir, &disk, &|id| told.contains(id))?;
+        let indexed: HashSet<PackId> = read_names(dir).into_values().flatten().collect();
+        Store::retain_stubs(dir, &disk, &|id| indexed.contains(id))?;
         let store = Store::open(dir, disk, &Silent)?;
         store.sweep();
         let here: HashSet<PackId> = store.packs().into_iter().collect();
@@ -98,55 +107,55 @@ impl Mirror {
         Ok(Self { dir: dir.to_owned(), store, names: Mutex::new(names) })
     }
 
-    /// Forgets everything.
+    /// Deletes everything in the mirror.
     ///
     /// # Errors
-    /// [`StoreError`] when the folder cannot be used.
+    /// [`StoreError`] if the folder cannot be used.
     pub fn reset(&mut self) -> Result<(), StoreError> {
-        // All at once: of a half nobody could say what it is.
+        // Renamed first, so that no process sees a half-deleted mirror.
         let gone = self.dir.with_file_name(unique_name(".snap-scratch"));
         self.store.disk().replace(&self.dir, &gone)?;
-        // What cannot be removed now takes room and does no other harm.
+        // Files that cannot be removed now only take up space.
         let _ = fs_err::remove_dir_all(&gone);
         *self = Self::open(&self.dir)?;
         Ok(())
     }
 
-    /// The folder.
-    pub(super) fn dir(&self) -> &Path {
+    /// Returns the folder.
+    pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The same, for those who only read.
+    /// Returns the store of stubs, for reading only.
     pub fn into_store(self) -> Store {
         self.store
     }
 
-    /// Its packs and objects.
+    /// Returns the store of stubs.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Whether an object is there, with all that it refers to.
+    /// Returns true if the remote store has an object and everything that it refers to.
     ///
     /// # Errors
-    /// [`StoreError`] when the index cannot be read.
+    /// [`StoreError`] if the index cannot be read.
     pub fn has(&self, id: &ObjectId) -> Result<bool, StoreError> {
         Ok(self.store.locate(id)?.is_some())
     }
 
-    /// Whether a file of outlines was taken in.
+    /// Returns true if an index file was added to the mirror.
     pub fn knows(&self, name: &str) -> bool {
         self.names().contains_key(name)
     }
 
-    /// The files of outlines that were taken in, and the packs in each.
+    /// Returns the index files in the mirror, and the packs of each.
     pub fn outlines(&self) -> BTreeMap<String, BTreeSet<PackId>> {
         self.names().clone()
     }
 
-    /// Whether the folder still has, readable, all packs of the files of outlines that
-    /// were taken in.
+    /// Returns true if the folder still has, in readable form, all packs of the known index
+    /// files.
     pub fn is_intact(&self) -> bool {
         if self.store.refresh().is_err() || !self.store.unreadable_packs().is_empty() {
             return false;
@@ -155,20 +164,19 @@ impl Mirror {
         self.names().values().flatten().all(|id| here.contains(id))
     }
 
-    fn names(&self) -> MutexGuard<'_, Names> {
+    fn names(&self) -> MutexGuard<'_, IndexFilePacks> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in outlines, and remembers the name of the file, or of the group
-    /// of files, that has them.
+    /// Adds the outlines of an index file or a group, and remembers its name.
     ///
     /// # Errors
-    /// [`StoreError`] when one is damaged or the folder cannot be written;
-    /// those of `outlines`.
+    /// [`StoreError`] if an outline is damaged or the folder cannot be written; errors of
+    /// `outlines`.
     pub fn add<E: From<StoreError>>(
         &self,
         name: &str,
-        outlines: impl IntoIterator<Item = Result<Vec<Outline>, E>>,
+        outlines: impl IntoIterator<Item = Result<Vec<PackOutline>, E>>,
     ) -> Result<(), E> {
         let _lock = lock(&self.dir, self.store.disk())?;
         let known: HashSet<_> = self.store.packs().into_iter().collect();
@@ -182,10 +190,10 @@ impl Mirror {
         Ok(())
     }
 
-    /// Forgets names of files, not the packs that they told of.
+    /// Forgets the names of index files, but keeps the packs that they listed.
     ///
     /// # Errors
-    /// [`StoreError`] when the folder cannot be written.
+    /// [`StoreError`] if the folder cannot be written.
     pub fn forget(&self, gone: &[String]) -> Result<(), StoreError> {
         if gone.is_empty() {
             return Ok(());
@@ -194,16 +202,16 @@ impl Mirror {
         self.change_names(|names| gone.iter().for_each(|name| drop(names.remove(name))))
     }
 
-    /// Changes names here and in the folder, where others may have changed
-    /// them, too. The caller has the lock.
-    fn change_names(&self, change: impl Fn(&mut Names)) -> Result<(), StoreError> {
+    /// Changes the names in memory and in the folder, where other processes may have changed
+    /// them. The caller must hold the lock.
+    fn change_names(&self, change: impl Fn(&mut IndexFilePacks)) -> Result<(), StoreError> {
         let mut written = read_names(&self.dir);
         change(&mut written);
         change(&mut self.names());
         Ok(self.write_names(&written)?)
     }
 
-    fn write_names(&self, names: &Names) -> Result<(), PathError> {
+    fn write_names(&self, names: &IndexFilePacks) -> Result<(), PathError> {
         let mut text = String::new();
         for (name, packs) in names {
             text.push_str(name);
@@ -213,30 +221,35 @@ impl Mirror {
         self.write(NAMES, &text)
     }
 
-    /// Whether a store was seen there before.
+    /// Returns true if the remote store was seen before.
     pub fn was_seen(&self) -> bool {
-        self.dir.join(SEEN).exists()
+        Self::has_seen(&self.dir)
     }
 
-    /// Remembers that there is a store. Where that fails it is asked again.
+    /// Returns true if `dir` has a mirror of a remote store that was seen.
+    pub fn has_seen(dir: &Path) -> bool {
+        dir.join(SEEN).exists()
+    }
+
+    /// Remembers that the remote store exists. If that fails, it is looked up again next time.
     pub fn remember_seen(&self) {
         let _ = self.write(SEEN, "");
     }
 
-    /// Whether the store was seen to be of the newest version.
+    /// Returns true if the remote store was seen to have the newest version.
     pub fn is_newest(&self) -> bool {
         self.dir.join(NEWEST).exists()
     }
 
-    /// Remembers that. Where that fails it is asked again.
+    /// Remembers that it has the newest version. If that fails, it is looked up again next time.
     pub fn remember_newest(&self) {
         let _ = self.write(NEWEST, "");
     }
 
-    /// Whether the service keeps to the conditions of writes, once that was tried. That it
-    /// does not is forgotten after a day.
+    /// Returns whether the service honours the conditions of writes, if that was tested. A failed
+    /// test is forgotten after a day.
     pub fn keeps_conditions(&self) -> Option<bool> {
-        let text = fs_err::read_to_string(self.dir.join(CONDITIONS)).ok()?;
+        let text = read_text(&self.dir.join(CONDITIONS))?;
         let mut words = text.split_whitespace();
         match (words.next()?, words.next()) {
             (KEPT, None) => Some(true),
@@ -248,52 +261,51 @@ impl Mirror {
         }
     }
 
-    /// Remembers that. Where that fails it is tried again.
+    /// Remembers the result of the test. If that fails, the service is tested again.
     pub fn remember_conditions(&self, is_kept: bool) {
         let _ = self.write(CONDITIONS, &conditions_text(is_kept));
     }
 
-    /// Remembers for the mirror in `dir` what was found out apart from it, if anything is
-    /// remembered there.
+    /// Replaces the result of the test that the mirror in `dir` remembers, if it remembers one.
     ///
     /// # Errors
-    /// [`StoreError`] when the folder cannot be written.
+    /// [`StoreError`] if the folder cannot be written.
     pub fn correct_conditions(dir: &Path, is_kept: bool) -> Result<(), StoreError> {
         let path = dir.join(CONDITIONS);
         if path.exists() {
             let temporary = dir.join("tmp").join(unique_name(CONDITIONS));
             let text = conditions_text(is_kept);
-            Disk::scratch().write_whole(&temporary, &path, text.as_bytes())?;
+            Disk::cache(dir).write_whole(&temporary, &path, text.as_bytes())?;
         }
         Ok(())
     }
 
-    /// What the store elsewhere has, as it is known now.
-    pub fn holdings(&self) -> Holdings<'_> {
-        Holdings { store: &self.store, is_whole: !self.is_damaged() }
+    /// Returns what the remote store has, as far as the mirror knows.
+    pub fn holdings(&self) -> MirrorHoldings<'_> {
+        MirrorHoldings { store: &self.store, is_whole: !self.is_damaged() }
     }
 
-    /// The same, where nobody has seen yet that what is there is complete.
-    pub fn unproven_holdings(&self) -> Holdings<'_> {
-        Holdings { store: &self.store, is_whole: false }
+    /// As [`Self::holdings`], without relying on the remote store being complete.
+    pub fn unproven_holdings(&self) -> MirrorHoldings<'_> {
+        MirrorHoldings { store: &self.store, is_whole: false }
     }
 
-    /// Whether the store elsewhere is known to lack something that it should have.
+    /// Returns true if the remote store is known to lack something that it should have.
     pub fn is_damaged(&self) -> bool {
         let is_there = |name: &str| self.dir.join(name).exists();
         self.store.has_shadows() || is_there(DAMAGED) || is_there(DAMAGED_INDEX)
     }
 
-    /// Names of files of the index that were found damaged.
+    /// Returns the names of the index files that were found damaged.
     pub fn damaged_index(&self) -> Vec<String> {
-        let text = fs_err::read_to_string(self.dir.join(DAMAGED_INDEX)).unwrap_or_default();
+        let text = read_text(&self.dir.join(DAMAGED_INDEX)).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Remembers these in place of those before.
+    /// Replaces the names of damaged index files.
     ///
     /// # Errors
-    /// [`StoreError`] when the folder cannot be written.
+    /// [`StoreError`] if the folder cannot be written.
     pub fn note_damaged_index(&self, names: &[String]) -> Result<(), StoreError> {
         let path = self.dir.join(DAMAGED_INDEX);
         let lines: String = names.iter().map(|name| format!("{name}\n")).collect();
@@ -305,18 +317,18 @@ impl Mirror {
         Ok(())
     }
 
-    /// Remembers that the store elsewhere lacks something. Where that fails, it is
-    /// taken for whole until it is verified again.
+    /// Remembers that the remote store lacks something. If that fails, it counts as complete
+    /// until it is verified again.
     pub fn remember_damage(&self) {
         let _ = self.write(DAMAGED, "");
     }
 
-    /// Remembers whether the store elsewhere, whose mirror is in `dir`, is whole but
-    /// for what is shadowed.
+    /// Remembers for the mirror in `dir` whether the remote store is complete apart from shadowed
+    /// objects.
     ///
     /// # Errors
-    /// [`StoreError`] when the folder cannot be written.
-    pub fn note_whole(dir: &Path, disk: &Disk, is_whole: bool) -> Result<(), StoreError> {
+    /// [`StoreError`] if the folder cannot be written.
+    pub fn record_completeness(dir: &Path, disk: &Disk, is_whole: bool) -> Result<(), StoreError> {
         let path = dir.join(DAMAGED);
         match is_whole {
             true if !path.exists() => {}
@@ -326,23 +338,26 @@ impl Mirror {
         Ok(())
     }
 
-    /// Copies what a mirror in the folder `from` knows of damage to the one in `to`:
-    /// for those who must leave the first one as it is.
+    /// Copies the records of damage from the mirror in `from` to the one in `to`, for callers
+    /// that must not change the first.
     ///
     /// # Errors
-    /// [`PathError`] when it cannot be read or written.
+    /// [`PathError`] if a file cannot be read or written.
     pub fn copy_damage(from: &Path, to: &Path) -> Result<(), PathError> {
-        for name in [DAMAGED, SHADOWS] {
+        for name in [DAMAGED, DAMAGED_INDEX, SHADOWS] {
             let path = from.join(name);
             if path.exists() {
-                Disk::scratch().create_folders(to)?;
-                fs_err::copy(&path, to.join(name)).map_err(PathError::when("copy", &path))?;
+                let disk = Disk::cache(to);
+                disk.create_folders(to)?;
+                let bytes = read_at_most(&path, limits::MIRROR_FILE_BYTES);
+                let bytes = bytes.map_err(PathError::when("copy", &path))?;
+                disk.write_whole(&to.join(unique_name(name)), &to.join(name), &bytes)?;
             }
         }
         Ok(())
     }
 
-    /// Packs of which something is damaged or lost there.
+    /// Returns the packs with damaged or lost parts.
     pub fn damaged_packs(&self) -> BTreeSet<PackId> {
         match self.store.has_shadows() {
             true => {
@@ -352,36 +367,54 @@ impl Mirror {
         }
     }
 
-    /// Relies again on packs that were just written there, from bytes that hash
-    /// to their names.
+    /// Clears the damage of packs that were just uploaded again, from bytes that hash to their
+    /// names.
     ///
     /// # Errors
-    /// [`StoreError`] when the folder cannot be written.
-    pub fn rely_again(&self, packs: &[PackId]) -> Result<(), StoreError> {
+    /// [`StoreError`] if the folder cannot be written.
+    pub fn clear_damage(&self, packs: &[PackId]) -> Result<(), StoreError> {
         if self.store.has_shadows() {
             self.store.change_shadows(&|table| {
                 for id in packs {
-                    table.withdraw(id, Reason::Damaged);
+                    table.remove(id, Reason::Damaged);
                 }
             })?;
         }
         Ok(())
     }
 
-    /// Whether packs may have been sent that no outline tells of.
+    /// Restores the shadows of `before` for packs that the index still lists after a
+    /// [reset](Self::reset).
+    ///
+    /// # Errors
+    /// [`StoreError`] if the folder cannot be written.
+    pub fn restore_shadows(&self, before: &ShadowTable) -> Result<(), StoreError> {
+        let here: HashSet<PackId> = self.store.packs().into_iter().collect();
+        let kept: Vec<_> = before.entries().filter(|(pack, ..)| here.contains(pack)).collect();
+        if !kept.is_empty() {
+            self.store.change_shadows(&|table| {
+                for (pack, reason, extent) in &kept {
+                    table.add(**pack, *reason, (*extent).clone());
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Returns true if packs may have been uploaded that no index file lists.
     pub fn may_have_sent(&self) -> bool {
         self.dir.join(SENDING).exists()
     }
 
-    /// Remembers that packs are being sent. Where that fails they are sent
-    /// again after an interruption.
+    /// Remembers that packs are being uploaded. If that fails, an interrupted push uploads them
+    /// again.
     pub fn remember_sending(&self) {
         let _ = self.write(SENDING, "");
     }
 
-    /// All that was sent is told of.
+    /// Forgets the upload: all uploaded packs are published.
     pub fn forget_sending(&self) {
-        let _ = fs_err::remove_file(self.dir.join(SENDING));
+        let _ = self.store.disk().remove(&self.dir.join(SENDING));
     }
 
     fn write(&self, name: &str, text: &str) -> Result<(), PathError> {
@@ -390,28 +423,28 @@ impl Mirror {
     }
 }
 
-/// What a store elsewhere has of objects.
+/// The objects of a remote store, as far as its mirror knows.
 #[derive(Clone, Copy, Debug)]
-pub struct Holdings<'m> {
+pub struct MirrorHoldings<'m> {
     store: &'m Store,
     is_whole: bool,
 }
 
-impl Holdings<'_> {
-    /// What it has of an object. Only of a store that lacks nothing, as far as that
-    /// is known, does an object stand for all that it refers to.
+impl MirrorHoldings<'_> {
+    /// Returns what the remote store has of an object. The object stands for everything that it
+    /// refers to only if the store is not known to lack anything.
     ///
     /// # Errors
-    /// [`StoreError`] when the index cannot be read.
-    pub fn of(&self, id: &ObjectId) -> Result<Holding, StoreError> {
+    /// [`StoreError`] if the index cannot be read.
+    pub fn of(&self, id: &ObjectId) -> Result<PeerHas, StoreError> {
         let is_known = self.store.locate(id)?.is_some();
         if self.is_whole {
-            return Ok(Holding::of(is_known));
+            return Ok(PeerHas::of(is_known));
         }
         Ok(match (is_known, self.store.locate_unshadowed(id)?) {
-            (false, _) => Holding::Nothing,
-            (true, None) => Holding::Lost,
-            (true, Some(_)) => Holding::Alone,
+            (false, _) => PeerHas::Nothing,
+            (true, None) => PeerHas::Lost,
+            (true, Some(_)) => PeerHas::Alone,
         })
     }
 }
@@ -423,7 +456,7 @@ fn conditions_text(is_kept: bool) -> String {
     }
 }
 
-/// Waits for others who change the folder.
+/// Waits for the lock of the folder.
 fn lock(dir: &Path, disk: &Disk) -> Result<NewFile, StoreError> {
     let path = dir.join(LOCK);
     let file = disk.append(&path)?;
@@ -431,12 +464,17 @@ fn lock(dir: &Path, disk: &Disk) -> Result<NewFile, StoreError> {
     Ok(file)
 }
 
-fn read_names(dir: &Path) -> Names {
-    let text = fs_err::read_to_string(dir.join(NAMES)).unwrap_or_default();
+fn read_names(dir: &Path) -> IndexFilePacks {
+    let text = read_text(&dir.join(NAMES)).unwrap_or_default();
     text.lines().filter_map(parse).collect()
 }
 
-/// A line of [`NAMES`]; none when it is not whole.
+/// Reads a file of a mirror; returns `None` if that fails, or if it is too long.
+fn read_text(path: &Path) -> Option<String> {
+    String::from_utf8(read_at_most(path, limits::MIRROR_FILE_BYTES).ok()?).ok()
+}
+
+/// Parses a line of [`NAMES`]; returns `None` if it is incomplete.
 fn parse(line: &str) -> Option<(String, BTreeSet<PackId>)> {
     let mut words = line.split(' ');
     let name = words.next()?.to_owned();

@@ -1,28 +1,28 @@
-//! A store elsewhere: what lies under which key, and what is known of it here.
+//! A remote store: its layout, and the local mirror of what is known of it.
 //!
 //! | key | what |
 //! |---|---|
 //! | `config.toml` | version and settings, as in a local store |
 //! | `objects/…` | packs, named by their hash |
 //! | `index/…` | [outlines](snap_core::format::outline) of packs, named by their hash ([`index`]) |
-//! | `HEAD` | `ref: refs/heads/NAME`: the branch that a clone begins with, written once, with the settings |
-//! | `refs/heads/…`, `refs/tags/…` | a commit id, and who wrote it ([`refs`]); 64 zeros for one that was deleted |
-//! | `claims/…` | who is moving a ref, where the service knows no conditions ([`claims`]) |
+//! | `HEAD` | `ref: refs/heads/NAME`, the default branch; written once, with the settings |
+//! | `refs/heads/…`, `refs/tags/…` | a commit id and a nonce ([`refs`]); 64 zeros if deleted |
+//! | `claims/…` | claims on refs, if the service has no conditional writes ([`claims`]) |
 //!
-//! A pack counts once an outline of it is in `index/`, and an outline is
-//! written after its packs and all that they refer to. So whatever the index
-//! knows is complete, and what an interrupted push left is only waiting to be
-//! used. What was read of `index/` is kept in a [`Mirror`] and never read again.
+//! A pack counts once `index/` has an outline of it. The outline is written after the pack and
+//! after everything that the pack refers to. So whatever the index lists is complete, and packs
+//! that an interrupted push left can still be used. Files that were read from `index/` are kept
+//! in a [`Mirror`] and not read again.
 
 pub mod claims;
 mod conditions;
+pub mod default_branch;
 mod error;
-pub mod heads;
 pub mod index;
-mod mend;
 pub mod mirror;
-pub(crate) mod names;
+pub(crate) mod name_conflicts;
 pub mod refs;
+mod repair;
 mod version;
 
 use std::{
@@ -48,79 +48,82 @@ pub use crate::service::keys::{CONFIG, HEAD, INDEX, OBJECTS, REFS};
 pub use error::RemoteError;
 pub use mirror::Mirror;
 
-use crate::service::{Conditions, Object, ServiceError, What, When, client::Client};
+use crate::service::{
+    ConditionalWrites, FailureReason, ServiceError, StoredObject, WriteCondition, client::Client,
+};
 
-/// What the keys in a store begin with.
+/// Prefixes of all keys in a store.
 const OURS: [&str; 7] = [CONFIG, HEAD, OBJECTS, INDEX, REFS, "claims/", "tmp/"];
 
-/// How often settings that are damaged are read.
+/// How often damaged settings are read.
 const READINGS: usize = 2;
 
-/// Keys that are looked at to see whether a place is free: more than there are
-/// in [`OURS`].
+/// Keys that are listed to see whether a location is free: more than there are prefixes in
+/// [`OURS`].
 const PEEKED: usize = 16;
 
-/// An object at a location, as messages name it.
+/// Returns the name of an object at a location, for messages.
 pub(crate) fn place_of(key: &str, location: &str) -> String {
     format!("{key} at {location}")
 }
 
-/// A store elsewhere, and what is known of it here.
+/// A remote store, and its local mirror.
 #[derive(Debug)]
 pub struct RemoteStore {
     client: Client,
-    /// For messages; has no secrets.
+    /// For error messages; has no secrets.
     location: String,
     mirror: Mirror,
-    /// Names and lengths of the files of its index when it was last listed.
+    /// Names and lengths of the index files in the last listing.
     listed: BTreeMap<String, u64>,
-    /// About the length of a file of its index.
+    /// Names of the parts of groups in the last listing.
+    listed_parts: BTreeSet<String>,
+    /// Approximate length of a new index file.
     index_file_bytes: u64,
-    /// What is known is forgotten only of a store that is there.
+    /// If true, the mirror is kept when the remote store is gone.
     is_kept: bool,
-    /// Where damaged files of its index are noted by name, instead of an error.
+    /// Collects the errors of damaged index files by name, instead of failing.
     damaged_index: Option<BTreeMap<String, RemoteError>>,
-    /// Files of its index that are known to be damaged and not known here: a push reads around
-    /// them.
+    /// Index files that are damaged and whose packs are unknown. A push skips them.
     passed_over: BTreeSet<String>,
-    /// Its settings, once they were read or written.
+    /// The settings, once they were read or written.
     config: Mutex<Option<Bytes>>,
     /// True if this process wrote the settings itself.
     wrote_config: AtomicBool,
-    /// Which conditions the service keeps to, once that was needed.
-    conditions: OnceCell<Conditions>,
+    /// The conditions that the service honours, once that was needed.
+    conditions: OnceCell<ConditionalWrites>,
     /// True once the service refused to write a ref on a condition.
     refuses_conditions: AtomicBool,
 }
 
-/// What was found when a remote store was looked at.
+/// The result of looking for a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// A store.
+pub enum StoreLookup {
+    /// A store exists.
     Store,
-    /// Nothing at all.
-    Nothing,
+    /// The location is empty.
+    Missing,
 }
 
-/// The settings of a store, as they were found.
+/// The state of the settings of a store.
 #[derive(Debug)]
-pub(crate) enum Settings {
-    /// Those of a version that is known.
+pub(crate) enum SettingsState {
+    /// They are valid and of a known version.
     Usable,
-    /// They are not there.
-    Lost,
+    /// They are missing.
+    Missing,
     /// They are damaged.
-    Unusable(RemoteError),
+    Damaged(RemoteError),
 }
 
 impl RemoteStore {
-    /// The store at `location`, reached by `client`; what is known of it is
-    /// kept in `cache`. Asks nothing yet.
+    /// Creates a handle for the store at `location`, with its mirror in `cache`. Sends no request
+    /// yet.
     ///
     /// # Errors
-    /// [`RemoteError`] when `cache` cannot be used.
+    /// [`RemoteError`] if `cache` cannot be used.
     pub fn new(client: Client, location: String, cache: &Path) -> Result<Self, RemoteError> {
-        let client = client.at(&location);
+        let client = client.with_location(&location).with_upload_notes(cache);
         let (mirror, listed) = (Mirror::open(cache)?, BTreeMap::new());
         let index_file_bytes = index::FILE_BYTES;
         Ok(Self {
@@ -130,6 +133,7 @@ impl RemoteStore {
             listed,
             index_file_bytes,
             is_kept: false,
+            listed_parts: BTreeSet::new(),
             damaged_index: None,
             passed_over: BTreeSet::new(),
             config: Mutex::default(),
@@ -139,7 +143,7 @@ impl RemoteStore {
         })
     }
 
-    /// The same store, opened anew: what others learnt of it meanwhile is known.
+    /// Opens the same store again, with the current state of the mirror.
     ///
     /// # Errors
     /// As [`RemoteStore::new`].
@@ -147,18 +151,17 @@ impl RemoteStore {
         Self::new(self.client.clone(), self.location.clone(), self.mirror.dir())
     }
 
-    /// The same, which keeps what is known when there is no store any more: that
-    /// is an error then.
+    /// Keeps the mirror if the store is gone, which is an error then.
     #[must_use]
-    pub fn kept(self) -> Self {
+    pub fn keep_mirror(self) -> Self {
         Self { is_kept: true, ..self }
     }
 
-    /// Checks that this is another store than the one in `dir`.
+    /// Checks that this is not the store in `dir`.
     ///
     /// # Errors
     /// [`RemoteError::Itself`].
-    pub(crate) fn must_be_another(&self, dir: &Path) -> Result<(), RemoteError> {
+    pub fn must_be_another(&self, dir: &Path) -> Result<(), RemoteError> {
         let Some(target) = self.client.local_store() else { return Ok(()) };
         let real = |dir: &Path| fs_err::canonicalize(dir).map_err(PathError::when("look at", dir));
         match real(target)? == real(dir)? {
@@ -167,131 +170,141 @@ impl RemoteStore {
         }
     }
 
-    /// Sees to it that there is a store: a place where everything is gone may be
-    /// one that cannot be seen just now.
+    /// Checks that the store exists. An empty location may be one that is unavailable now.
     ///
     /// # Errors
-    /// [`RemoteError::Emptied`] when there is none.
-    pub async fn must_be_there(&self) -> Result<(), RemoteError> {
-        match self.client.find(CONFIG, limits::CONFIG_BYTES).await? {
+    /// [`RemoteError::Emptied`] if there is no store.
+    pub async fn must_exist(&self) -> Result<(), RemoteError> {
+        match self.find_config().await? {
             Some(_) => Ok(()),
             None => Err(RemoteError::Emptied { location: self.location.clone() }),
         }
     }
 
-    /// The same, which writes files of about so many bytes to its index.
+    /// Sets the approximate length of new index files.
     #[must_use]
     pub fn with_index_files_of(self, bytes: u64) -> Self {
         Self { index_file_bytes: bytes, ..self }
     }
 
-    /// How it is asked.
+    /// Returns the client.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Where it is.
+    /// Returns the location.
     pub fn location(&self) -> &str {
         &self.location
     }
 
-    /// Whether this process has made the store.
+    /// Returns true if this process has created the store.
     pub(crate) fn is_new(&self) -> bool {
         self.wrote_config.load(Ordering::Relaxed)
     }
 
-    /// Its parts, for those who only read.
+    /// Returns the parts of the handle, for reading only.
     pub fn into_parts(self) -> (Client, String, Mirror) {
         (self.client, self.location, self.mirror)
     }
 
-    /// What is known of its packs.
+    /// Returns the mirror.
     pub fn mirror(&self) -> &Mirror {
         &self.mirror
     }
 
-    /// Forgets what is known of it: there is nothing any more.
+    /// Clears the mirror, because the store is gone.
     ///
     /// # Errors
-    /// [`RemoteError::Store`] when the cache cannot be used.
+    /// [`RemoteError::Store`] if the cache cannot be used.
     pub(crate) fn forget(&mut self) -> Result<(), RemoteError> {
         self.listed.clear();
         Ok(self.mirror.reset()?)
     }
 
-    /// Looks whether there is a store of a version that is known. One that was
-    /// seen before is not asked again.
+    /// Looks for a store of a known version. A store that was seen before is not looked up again.
     ///
     /// # Errors
     /// [`RemoteError::Config`].
-    pub async fn look(&self) -> Result<Found, RemoteError> {
+    pub async fn find_store(&self) -> Result<StoreLookup, RemoteError> {
         if self.mirror.was_seen() {
-            return Ok(Found::Store);
+            return Ok(StoreLookup::Store);
         }
-        let config = self.client.find(CONFIG, limits::CONFIG_BYTES).await?;
+        let config = self.find_config().await?;
         self.check_config(config)
     }
 
-    /// Reads the settings. What arrives damaged is read once more.
+    /// Reads the settings, if they exist.
+    async fn find_config(&self) -> Result<Option<StoredObject>, RemoteError> {
+        match self.client.find(CONFIG, limits::CONFIG_BYTES).await {
+            Err(error) if error.reason == FailureReason::DamagedThere => {
+                Err(RemoteError::Damaged {
+                    key: CONFIG.to_owned(),
+                    location: self.location.clone(),
+                    why: "the server reports damage".to_owned(),
+                })
+            }
+            found => Ok(found?),
+        }
+    }
+
+    /// Reads the settings. Damaged settings are read once more.
     ///
     /// # Errors
-    /// [`RemoteError::Config`] when a later version wrote them, [`RemoteError::Service`].
-    pub(crate) async fn settings(&self) -> Result<Settings, RemoteError> {
+    /// [`RemoteError::Config`] if a newer version of snap wrote them; [`RemoteError::Service`].
+    pub(crate) async fn settings(&self) -> Result<SettingsState, RemoteError> {
         let mut damage = None;
         for _ in 0..READINGS {
-            let checked = match self.client.find(CONFIG, limits::CONFIG_BYTES).await {
-                Err(error) if error.what.kind() == ErrorKind::Damaged => Err(error.into()),
-                found => self.check_config(found?),
-            };
-            match checked {
-                Ok(Found::Store) => return Ok(Settings::Usable),
-                Ok(Found::Nothing) => return Ok(Settings::Lost),
+            let found = self.find_config().await;
+            match found.and_then(|found| self.check_config(found)) {
+                Ok(StoreLookup::Store) => return Ok(SettingsState::Usable),
+                Ok(StoreLookup::Missing) => return Ok(SettingsState::Missing),
                 Err(error) if error.kind() == ErrorKind::Damaged => damage = Some(error),
                 Err(error) => return Err(error),
             }
         }
-        Ok(damage.map_or(Settings::Lost, Settings::Unusable))
+        Ok(damage.map_or(SettingsState::Missing, SettingsState::Damaged))
     }
 
-    /// Looks whether there is a store, or room for one.
+    /// Checks whether the location has a store, or is free for one.
     ///
     /// # Errors
-    /// [`RemoteError::Config`]; [`RemoteError::NoSettings`] when all else of a store is there;
-    /// [`RemoteError::NotAStore`] when there is something else.
-    pub async fn survey(&self) -> Result<Found, RemoteError> {
-        let config = self.client.find(CONFIG, limits::CONFIG_BYTES);
-        let (config, keys) = futures::join!(config, self.client.peek("", PEEKED));
+    /// [`RemoteError::Config`]; [`RemoteError::NoSettings`] if only the settings of a store are
+    /// missing; [`RemoteError::NotAStore`] if the location has other files.
+    pub async fn inspect_location(&self) -> Result<StoreLookup, RemoteError> {
+        let config = self.find_config();
+        let (config, keys) = futures::join!(config, self.client.list_some("", PEEKED));
         let found = self.check_config(config?)?;
         let keys = keys?;
-        // Packs alone may be of a push that made a store and was killed.
-        let has_index = found == Found::Nothing && keys.iter().any(|key| key.starts_with(INDEX));
+        // Packs alone may come from a push that was killed while it created a store.
+        let has_index =
+            found == StoreLookup::Missing && keys.iter().any(|key| key.starts_with(INDEX));
         if has_index && !self.client.list(INDEX).await?.is_empty() {
             return Err(RemoteError::NoSettings { location: self.location.clone() });
         }
         let is_ours = |key: &String| OURS.iter().any(|ours| key.starts_with(ours));
         match keys.into_iter().find(|key| !is_ours(key)) {
-            Some(key) if found == Found::Nothing => {
+            Some(key) if found == StoreLookup::Missing => {
                 Err(RemoteError::NotAStore { location: self.location.clone(), key })
             }
             _ => Ok(found),
         }
     }
 
-    fn check_config(&self, config: Option<Object>) -> Result<Found, RemoteError> {
-        let Some(object) = config else { return Ok(Found::Nothing) };
+    fn check_config(&self, config: Option<StoredObject>) -> Result<StoreLookup, RemoteError> {
+        let Some(object) = config else { return Ok(StoreLookup::Missing) };
         let text = std::str::from_utf8(&object.bytes).unwrap_or("");
         let config = Config::parse(text, Path::new(CONFIG));
-        let config = config.map_err(|source| self.unusable(source))?;
+        let config = config.map_err(|source| self.config_error(source))?;
         self.mirror.remember_seen();
         if config.version == VERSION {
             self.mirror.remember_newest();
         }
         self.note_config(object.bytes);
-        Ok(Found::Store)
+        Ok(StoreLookup::Store)
     }
 
-    /// The error that its settings cannot be used.
-    fn unusable(&self, source: ConfigError) -> RemoteError {
+    /// Creates the error for unusable settings.
+    fn config_error(&self, source: ConfigError) -> RemoteError {
         RemoteError::Config { location: self.location.clone(), source: Box::new(source) }
     }
 
@@ -303,10 +316,10 @@ impl RemoteStore {
         self.config.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn begin(
+    async fn write_first_objects(
         &self,
         (config, head): (&Bytes, &Bytes),
-        when: When,
+        when: WriteCondition,
     ) -> (Result<(), ServiceError>, Result<(), ServiceError>) {
         let config = self.client.write(CONFIG, config.clone(), when.clone());
         let head = self.client.write(HEAD, head.clone(), when);
@@ -314,32 +327,33 @@ impl RemoteStore {
         (config.map(drop), head.map(drop))
     }
 
-    /// Makes a store where there is nothing: its settings, and the branch that
-    /// a clone begins with. Somebody may be faster.
+    /// Creates a store at a free location: its settings, and the branch that clones start with.
+    /// Another client may create it first.
     ///
     /// # Errors
-    /// [`RemoteError::Service`]; [`RemoteError::Config`] when somebody was
-    /// faster, and newer.
+    /// [`RemoteError::Service`]; [`RemoteError::Config`] if another client created it first, with
+    /// a newer version of snap.
     pub async fn create(&self, config: &str, head: &RefName) -> Result<(), RemoteError> {
         let can = self.known_conditions().unwrap_or_else(|| self.client.conditions());
-        let when = if can.absent { When::Absent } else { When::Always };
-        let (text, head) = (Bytes::from(config.to_owned()), heads::text(head));
-        let (mut config, mut head_written) = self.begin((&text, &head), when).await;
-        let is_refused = |error: &ServiceError| error.what == What::Unsupported;
+        let when = if can.absent { WriteCondition::Absent } else { WriteCondition::Always };
+        let (text, head) = (Bytes::from(config.to_owned()), default_branch::text(head));
+        let (mut config, mut head_written) = self.write_first_objects((&text, &head), when).await;
+        let is_refused = |error: &ServiceError| error.reason == FailureReason::Unsupported;
         if can.absent && config.as_ref().is_err_and(is_refused) {
-            (config, head_written) = self.begin((&text, &head), When::Always).await;
+            (config, head_written) =
+                self.write_first_objects((&text, &head), WriteCondition::Always).await;
         }
         match head_written {
-            Err(error) if error.what != What::Conflict => return Err(error.into()),
+            Err(error) if error.reason != FailureReason::Conflict => return Err(error.into()),
             _ => {}
         }
         match config {
             Ok(_) => {
-                self.check_config(Some(Object { bytes: text, version: None }))?;
+                self.check_config(Some(StoredObject { bytes: text, version: None }))?;
                 self.wrote_config.store(true, Ordering::Relaxed);
             }
-            Err(error) if error.what == What::Conflict => {
-                let config = self.client.find(CONFIG, limits::CONFIG_BYTES).await?;
+            Err(error) if error.reason == FailureReason::Conflict => {
+                let config = self.find_config().await?;
                 self.check_config(config)?;
             }
             Err(error) => return Err(error.into()),

@@ -1,15 +1,14 @@
-//! Refs elsewhere: read, compared and swapped.
+//! Reads refs of a remote store and moves them by compare-and-swap.
 //!
-//! A ref has the [text](snap_core::format::ref_text) of all refs: the commit, a
-//! nonce that says which write it was, and the epoch. Each push reads the ref, so
-//! a store that older programs must not write to any more tells them so here,
-//! however well they think they know it. A write whose reply was lost may have
-//! happened, and then looks like a conflict when it is made again: so a conflict
-//! is believed only after reading the ref and finding somebody else's nonce.
+//! A ref has the same [text](snap_core::format::ref_text) as every ref: the commit, the nonce of
+//! the write, and the epoch. Each push reads the ref, so a store that older programs must not
+//! write to says so here, whatever they have cached. A write whose reply was lost may have
+//! happened, and then its retry looks like a conflict. So a conflict is believed only after
+//! reading the ref back and finding the nonce of another client.
 //!
-//! A ref that is deleted is not removed but says so, with 64 zeros for a
-//! commit: few services remove on a condition, and a ref that somebody made
-//! anew in the meantime must not go with the old one.
+//! A deleted ref is not removed but replaced by a tombstone with 64 zeros as its commit. Few
+//! services can remove on a condition, and a ref that another client has created again must not
+//! be removed.
 
 use bytes::Bytes;
 use snap_core::{
@@ -19,69 +18,84 @@ use snap_core::{
         observe::{Observer, Silent},
     },
     format::ref_text::{Nonce, RefText},
-    repo::ref_name::RefName,
+    repo::{ref_name::RefName, refs::Damage},
 };
 
 use super::{REFS, RemoteError, RemoteStore};
-use crate::service::{Conditions, Object, ServiceError, Version, What, When};
+use crate::service::{
+    ConditionalWrites, FailureReason, ObjectVersion, ServiceError, StoredObject, WriteCondition,
+};
 
-/// Where a ref stands.
+/// The state of an existing ref.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// At which commit.
+pub struct RemoteRef {
+    /// The commit.
     pub commit: CommitId,
 }
 
-/// What lies under the key of a ref, if anything does.
+/// The content under the key of a ref, if there is any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Slot {
-    /// Where the ref stands; `None` when it is not there or was deleted.
+pub struct RefSlot {
+    /// The commit; `None` if the ref does not exist or was deleted.
     pub commit: Option<CommitId>,
-    /// Which write said so; `None` when nothing is there, or a snap server keeps
-    /// that to itself.
+    /// The nonce of the last write; `None` if nothing is stored, or a snap server keeps it to
+    /// itself.
     pub(super) nonce: Option<Nonce>,
-    /// All that it says; `None` when nothing is there.
+    /// The whole text; `None` if nothing is stored.
     text: Option<RefText>,
-    version: Option<Version>,
-    /// What lies there and is no ref.
-    unreadable: Option<Unreadable>,
+    version: Option<ObjectVersion>,
+    /// The content, if it is not a valid ref.
+    unreadable: Option<UnreadableRef>,
 }
 
-/// What lies under the key of a ref and is none.
+/// The content under the key of a ref that is not a valid ref.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Unreadable {
-    /// None when it is longer than a ref.
+struct UnreadableRef {
+    /// `None` if it is longer than a ref can be.
     bytes: Option<Bytes>,
     why: String,
 }
 
-impl Slot {
-    /// Whether anything lies there.
-    pub fn is_there(&self) -> bool {
+impl RefSlot {
+    /// Returns true if anything is stored under the key.
+    pub fn exists(&self) -> bool {
         self.text.is_some() || self.unreadable.is_some()
     }
 
-    /// Whether what lies there is no ref.
+    /// Returns true if the content is not a valid ref.
     pub fn is_damaged(&self) -> bool {
         self.unreadable.is_some()
     }
 
-    /// Whether another look found the same.
+    /// Returns the damage, if the content is not a valid ref.
+    pub fn damage(&self) -> Option<Damage> {
+        let unreadable = self.unreadable.as_ref()?;
+        Some(Damage::of(unreadable.bytes.as_deref().unwrap_or_default()))
+    }
+
+    /// Returns true if another read found the same.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let bytes = |slot: &Self| slot.unreadable.as_ref().map(|found| found.bytes.clone());
         (&self.commit, &self.nonce) == (&other.commit, &other.nonce) && bytes(self) == bytes(other)
     }
 
-    /// The condition that what lies there is as it was read, if the service takes such a one.
-    pub(super) fn condition(&self, takes: Conditions) -> Option<When> {
+    /// Returns true if this was written with `nonce`. A snap server writes its own nonces. There
+    /// it is enough that the ref has the new commit.
+    fn is_result_of(&self, nonce: Nonce, new: Option<CommitId>) -> bool {
+        self.nonce == Some(nonce)
+            || (self.nonce.is_none() && self.commit == new && !self.is_damaged())
+    }
+
+    /// Returns the condition that the content is still as it was read, if the service takes it.
+    pub(super) fn condition(&self, takes: ConditionalWrites) -> Option<WriteCondition> {
         match &self.version {
-            None if takes.absent && !self.is_there() => Some(When::Absent),
-            Some(version) if takes.unchanged => Some(When::Unchanged(version.clone())),
+            None if takes.absent && !self.exists() => Some(WriteCondition::Absent),
+            Some(version) if takes.unchanged => Some(WriteCondition::Unchanged(version.clone())),
             _ => None,
         }
     }
 
-    /// Whether this version may write there.
+    /// Returns true if this version of snap may write the ref.
     pub fn is_writable(&self) -> bool {
         self.text.as_ref().is_none_or(RefText::is_writable)
     }
@@ -95,110 +109,140 @@ pub(super) fn text(new: Option<CommitId>, nonce: Nonce) -> Bytes {
     RefText { nonce: Some(nonce), ..RefText::without_nonce(new) }.encode().into()
 }
 
-/// Whether an error may come from reading a folder, or below a file.
+/// Returns true if an error may come from reading a folder, or a path below a file.
 fn may_be_folder(error: &ServiceError) -> bool {
-    use What::{Denied, Other, Refused, TooLong, Unsupported};
-    matches!(error.what, Refused | Other | Unsupported | Denied | TooLong)
+    use FailureReason::{Denied, Other, Refused, TooLong, Unsupported};
+    matches!(error.reason, Refused | Other | Unsupported | Denied | TooLong)
 }
 
-fn parse(Object { bytes, version }: Object) -> Slot {
+fn parse(StoredObject { bytes, version }: StoredObject) -> RefSlot {
     match RefText::decode(&bytes) {
         Ok(text) => {
             let (commit, nonce) = (text.commit, text.nonce);
-            Slot { commit, nonce, text: Some(text), version, unreadable: None }
+            RefSlot { commit, nonce, text: Some(text), version, unreadable: None }
         }
         Err(error) => {
-            let unreadable = Some(Unreadable { bytes: Some(bytes), why: error.to_string() });
-            Slot { version, unreadable, ..Slot::default() }
+            let unreadable = Some(UnreadableRef { bytes: Some(bytes), why: error.to_string() });
+            RefSlot { version, unreadable, ..RefSlot::default() }
         }
     }
 }
 
 impl RemoteStore {
-    /// Where a ref stands.
+    /// Returns the commit of a ref.
     ///
     /// # Errors
-    /// [`RemoteError::Damaged`] when it is no ref.
-    pub async fn standing(&self, name: &RefName) -> Result<Option<Standing>, RemoteError> {
-        Ok(self.slot(name).await?.commit.map(|commit| Standing { commit }))
+    /// [`RemoteError::Damaged`] if the content is not a valid ref.
+    pub async fn read_ref(&self, name: &RefName) -> Result<Option<RemoteRef>, RemoteError> {
+        Ok(self.slot(name).await?.commit.map(|commit| RemoteRef { commit }))
     }
 
-    /// What lies under the key of a ref.
+    /// Returns what is stored under the key of a ref.
     ///
     /// # Errors
-    /// [`RemoteError::Damaged`] when it is no ref.
-    pub async fn slot(&self, name: &RefName) -> Result<Slot, RemoteError> {
+    /// [`RemoteError::Damaged`] if the content is not a valid ref.
+    pub async fn slot(&self, name: &RefName) -> Result<RefSlot, RemoteError> {
         let slot = self.read_slot(name).await?;
         self.damage(name, &slot).map_or(Ok(slot), Err)
     }
 
-    /// The same, where what is no ref is to be replaced.
+    /// As [`Self::slot`], but returns invalid content as well, so that it can be replaced.
     ///
     /// # Errors
     /// [`RemoteError::Service`].
-    pub async fn any_slot(&self, name: &RefName) -> Result<Slot, RemoteError> {
+    pub async fn any_slot(&self, name: &RefName) -> Result<RefSlot, RemoteError> {
         match self.read_slot(name).await {
-            Err(RemoteError::Service(error)) if error.what == What::TooLong => {
+            Err(RemoteError::Service(error)) if error.reason == FailureReason::TooLong => {
                 let why = format!("it has more than {} B", limits::REF_BYTES);
-                Ok(Slot { unreadable: Some(Unreadable { bytes: None, why }), ..Slot::default() })
+                Ok(RefSlot {
+                    unreadable: Some(UnreadableRef { bytes: None, why }),
+                    ..RefSlot::default()
+                })
+            }
+            Err(RemoteError::Service(error)) if error.reason == FailureReason::NotAFile => {
+                let why = "it is not a regular file".to_owned();
+                Ok(RefSlot {
+                    unreadable: Some(UnreadableRef { bytes: None, why }),
+                    ..RefSlot::default()
+                })
             }
             slot => slot,
         }
     }
 
-    async fn read_slot(&self, name: &RefName) -> Result<Slot, RemoteError> {
+    async fn read_slot(&self, name: &RefName) -> Result<RefSlot, RemoteError> {
         let slot = match self.client.find(&key(name), limits::REF_BYTES as u64).await {
             Ok(Some(object)) => parse(object),
-            Ok(None) => return Ok(Slot::default()),
-            // Where folders are like files, some say so with a page or an error.
+            Ok(None) => return Ok(RefSlot::default()),
+            // Some services with folders answer the read of a folder with a page or an error.
             Err(error) if may_be_folder(&error) && self.is_no_ref(name).await => {
-                return Ok(Slot::default());
+                return Ok(RefSlot::default());
             }
             Err(error) => return Err(error.into()),
         };
         match slot.unreadable.is_some() && self.is_no_ref(name).await {
-            true => Ok(Slot::default()),
+            true => Ok(RefSlot::default()),
             false => Ok(slot),
         }
     }
 
-    /// The error that a slot holds no ref, if that is so.
-    pub(crate) fn damage(&self, name: &RefName, slot: &Slot) -> Option<RemoteError> {
-        let Unreadable { why, .. } = slot.unreadable.as_ref()?;
-        Some(RemoteError::Damaged {
+    /// Returns the error for invalid content of a ref, or `None` for a valid one.
+    pub(crate) fn damage(&self, name: &RefName, slot: &RefSlot) -> Option<RemoteError> {
+        let UnreadableRef { why, .. } = slot.unreadable.as_ref()?;
+        Some(self.damaged_ref(name, why))
+    }
+
+    /// Creates the error for a key whose content is not a valid ref.
+    pub(super) fn damaged_ref(&self, name: &RefName, why: &str) -> RemoteError {
+        RemoteError::Damaged {
             key: key(name),
             location: self.location.clone(),
             why: format!("it is not a ref: {why}"),
-        })
+        }
     }
 
-    /// The error that a later version wrote a ref.
+    /// Returns why the object under the key of a ref is not a ref; `None` for a ref, a folder, and
+    /// an object that is gone. Unlike [`Self::slot`], it does not ignore an object that another
+    /// ref blocks.
+    pub(super) async fn why_no_ref(&self, name: &RefName) -> Result<Option<String>, RemoteError> {
+        let why = match self.client.find(&key(name), limits::REF_BYTES as u64).await {
+            Ok(object) => object.map(parse).and_then(|slot| slot.unreadable).map(|found| found.why),
+            Err(error) if error.reason == FailureReason::TooLong => {
+                Some(format!("it has more than {} B", limits::REF_BYTES))
+            }
+            Err(error) if may_be_folder(&error) => None,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(why.map(|why| format!("it is not a ref: {why}")))
+    }
+
+    /// Creates the error for a ref that a newer version of snap wrote.
     pub(crate) fn newer(&self, name: &RefName) -> RemoteError {
         RemoteError::Newer { key: key(name), location: self.location.clone() }
     }
 
-    /// Moves a ref to `new` if it is as `expected` says; `None` deletes it.
+    /// Moves a ref from `expected` to `new` by compare-and-swap; `None` deletes it.
     ///
     /// # Errors
-    /// [`RemoteError::Raced`] when it is not; [`RemoteError::Newer`],
+    /// [`RemoteError::Raced`] if the ref is not as expected; [`RemoteError::Newer`],
     /// [`RemoteError::Held`].
     pub async fn swap(
         &self,
         name: &RefName,
-        expected: &Slot,
+        expected: &RefSlot,
         new: Option<CommitId>,
     ) -> Result<(), RemoteError> {
         self.swap_observed(name, expected, (new, &Silent)).await
     }
 
-    /// The same, which tells when somebody else's claim is waited for.
+    /// As [`Self::swap`], and tells `observer` when it waits for the claim of another client.
     ///
     /// # Errors
     /// As [`RemoteStore::swap`].
     pub async fn swap_observed(
         &self,
         name: &RefName,
-        expected: &Slot,
+        expected: &RefSlot,
         (new, observer): (Option<CommitId>, &dyn Observer),
     ) -> Result<(), RemoteError> {
         if !expected.is_writable() {
@@ -214,35 +258,41 @@ impl RemoteStore {
             Ok(Some(version)) if version.etag.is_some() || version.generation.is_some() => {
                 return Ok(());
             }
-            // Anything between here and there can answer with 200. Only a version is
-            // the service's own sign.
+            // A proxy may answer with 200 in place of the service. Only a version proves that the
+            // service has written the ref.
             Ok(_) => true,
-            Err(error) if error.what == What::Conflict => false,
+            Err(error) if error.reason == FailureReason::Conflict => false,
+            // All answers were lost, late or from a relay that does not know the outcome. Only the
+            // ref itself shows whether it has moved.
+            Err(error) if error.reason.is_temporary() || error.reason == FailureReason::Other => {
+                return match self.any_slot(name).await {
+                    Ok(now) if now.is_result_of(nonce, new) && !now.is_same(expected) => Ok(()),
+                    _ => Err(error.into()),
+                };
+            }
             Err(error) => return Err(error.into()),
         };
         let now = self.any_slot(name).await?;
-        // A snap server writes nonces of its own: there, what stands where it should
-        // is as good as ours.
-        if now.nonce == Some(nonce) || (now.nonce.is_none() && now.commit == new) {
+        if now.is_result_of(nonce, new) {
             return Ok(());
         }
         let stands = now.is_same(expected);
         match is_told && stands {
-            true => Err(self.unwritten(&key)),
-            false => Err(self.raced(name, &now)),
+            true => Err(self.unconfirmed_write(&key)),
+            false => Err(self.race_error(name, &now)),
         }
     }
 
-    /// The error that a write was answered as done, and is not.
-    fn unwritten(&self, key: &str) -> RemoteError {
-        let message = "the answer says that it is written, and it is not: something between here \
-                       and there answers in place of the service"
+    /// Creates the error for a write that was confirmed but did not happen.
+    fn unconfirmed_write(&self, key: &str) -> RemoteError {
+        let message = "the service confirmed the write, but the ref did not change; a proxy may \
+                       answer in place of the service"
             .to_owned();
-        let error = ServiceError::new("write", key, What::Other, message);
+        let error = ServiceError::new("write", key, FailureReason::Other, message);
         ServiceError { location: self.location.clone(), ..error }.into()
     }
 
-    pub(super) fn raced(&self, name: &RefName, now: &Slot) -> RemoteError {
+    pub(super) fn race_error(&self, name: &RefName, now: &RefSlot) -> RemoteError {
         let (name, location) = (Box::new(name.clone()), self.location.clone());
         RemoteError::Raced { name, location, theirs: now.commit }
     }

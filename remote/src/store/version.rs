@@ -1,8 +1,8 @@
-//! The version of a store elsewhere, as those see it who write a ref.
+//! Upgrades the version of a remote store before a ref is written.
 //!
-//! The settings say version 2 before the first ref of three lines is written, so
-//! that a program that knows version 1 alone says that it is too old. One that
-//! does not read the settings again finds the third line, and goes no further.
+//! The settings must say version 2 before the first ref of three lines is written. A program that
+//! knows only version 1 then reports that it is too old. A program that does not read the
+//! settings again finds the third line in the ref, and stops.
 
 use std::path::Path;
 
@@ -12,49 +12,48 @@ use snap_core::{
 };
 
 use super::{CONFIG, RemoteError, RemoteStore};
-use crate::service::{Conditions, What, When};
+use crate::service::{ConditionalWrites, FailureReason, WriteCondition};
 
-/// How often settings that others change meanwhile are read again.
+/// How often settings are read again if other clients change them.
 const TRIES: usize = 8;
 
 impl RemoteStore {
-    /// Makes the store one of the newest version. Asks nothing where it was seen to
-    /// be one, or where a server sees to its refs itself.
+    /// Upgrades the store to the newest version. Sends no request if the mirror knows that it has
+    /// that version, or if a server maintains its refs itself.
     ///
     /// # Errors
-    /// [`RemoteError::Config`] when its settings are unusable, or those of a newer
-    /// version.
-    pub(super) async fn upgrade(&self, can: Conditions) -> Result<(), RemoteError> {
-        if self.mirror.is_newest() || self.client.keeps_index() {
+    /// [`RemoteError::Config`] if the settings are unusable, or of a newer version.
+    pub(super) async fn upgrade(&self, can: ConditionalWrites) -> Result<(), RemoteError> {
+        if self.mirror.is_newest() || self.client.maintains_index() {
             return Ok(());
         }
         for _ in 0..TRIES {
-            // Without settings there is no store, which is for others to say.
+            // Without settings there is no store; another step reports that.
             let found = self.client.find(CONFIG, limits::CONFIG_BYTES).await?;
             let Some(found) = found else { return Ok(()) };
             let text = std::str::from_utf8(&found.bytes).unwrap_or("");
             let edit = Edit { text, path: Path::new(CONFIG), whose: Whose::Store };
-            let upgraded = edit.upgrade().map_err(|error| self.unusable(error))?;
+            let upgraded = edit.upgrade().map_err(|error| self.config_error(error))?;
             let Some(upgraded) = upgraded else {
                 self.mirror.remember_newest();
                 return Ok(());
             };
             let when = match found.version {
-                Some(version) if can.unchanged => When::Unchanged(version),
-                _ => When::Always,
+                Some(version) if can.unchanged => WriteCondition::Unchanged(version),
+                _ => WriteCondition::Always,
             };
             match self.client.write(CONFIG, upgraded.into(), when).await {
-                // Read once more: whoever wrote it meanwhile may know more, and not
-                // every answer comes from the service.
+                // Read once more: another client may have written settings of a newer version,
+                // and a proxy may have answered in place of the service.
                 Ok(_) => {}
-                Err(error) if error.what == What::Conflict => {}
+                Err(error) if error.reason == FailureReason::Conflict => {}
                 Err(error) => return Err(error.into()),
             }
         }
         Err(RemoteError::Damaged {
             key: CONFIG.to_owned(),
             location: self.location.clone(),
-            why: "it cannot be made one of version 2".to_owned(),
+            why: "it cannot be upgraded to version 2".to_owned(),
         })
     }
 }

@@ -1,13 +1,12 @@
-//! Clone: what the last commit needs comes first and is restored as it
-//! comes, the rest follows.
+//! Clone: fetches what the last commit needs first, and restores it while the rest follows.
 //!
 //! ```text
-//! settings, default branch, refs, index        at once
+//! settings, default branch, refs, index        concurrently
 //! stubs of all packs                           no request
-//! the structure of the last commit             as it is walked
-//! its contents, in order of need               under way while files are written
-//! the rest                                     behind them
-//! checks; then the packs are whole
+//! the structure of the last commit             while it is walked
+//! its contents, in order of need               while files are written
+//! the rest                                     after them
+//! checks; then the packs are complete
 //! ```
 
 use std::{
@@ -25,112 +24,131 @@ use snap_core::{
     },
     ops::reach,
     repo::RefName,
-    store::{Distant, Marks, Store, StoreError},
+    store::{Marks, RemoteFrames, Store, StoreError},
 };
 use tokio::runtime::Handle;
 
 use super::{
-    bring::Origin,
-    fetch,
-    partly::{self, Part, Ranges},
+    beside, fetch,
+    fetch_frames::PackFetcher,
+    partial::{self, PackRanges, PartialScope},
 };
 use crate::{
-    distant::RemotePacks,
-    store::{Found, INDEX, RemoteError, RemoteStore, heads::likely_branch},
+    remote_packs::RemotePacks,
+    store::{
+        INDEX, RemoteError, RemoteStore, StoreLookup,
+        default_branch::{first_branch, likely_branch},
+    },
 };
 
-/// How often it is looked whether the rest may begin.
+/// Interval at which the start of the rest is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Choices.
+/// Options of a clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// Which ref; the default branch there, unless it is said.
+pub struct CloneOptions {
+    /// The ref; `None` means the default branch of the remote store.
     pub name: Option<RefName>,
-    /// What of it. When that is not everything, the rest stays elsewhere.
-    pub part: Part,
+    /// The part to fetch. If it is not everything, the rest stays in the remote store.
+    pub part: PartialScope,
 }
 
-/// What is there.
+/// The result of a clone.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct CloneOutcome {
     /// The ref that was chosen.
     pub name: RefName,
-    /// Where it stands.
+    /// Its commit.
     pub commit: CommitId,
-    /// The default branch there.
+    /// The default branch of the remote store.
     pub default_branch: RefName,
-    /// All branches and tags there, and where they stand.
+    /// All branches and tags of the remote store, with their commits.
     pub refs: Vec<(RefName, CommitId)>,
-    /// An error for each ref there that is damaged, and left out.
+    /// An error for each damaged ref, which is left out.
     pub damaged_refs: Vec<RemoteError>,
-    /// Why the default branch there is not known for certain: what names it is damaged.
+    /// Why the default branch is a guess: `HEAD` is damaged or names a missing branch.
     pub damaged_head: Option<RemoteError>,
 }
 
-/// Where a clone comes from.
+/// The source of a clone.
 #[derive(Debug)]
-pub struct From<'a> {
+pub struct CloneSource<'a> {
     /// The store.
     pub remote: &'a mut RemoteStore,
-    /// Its packs: what the store here fetches from ([`Store::with_distant`]).
+    /// The packs that the local store fetches from ([`Store::with_remote_frames`]).
     pub packs: &'a RemotePacks,
 }
 
-/// Brings a ref elsewhere into `store`, which is new. `restore` is called as
-/// soon as the structure of the commit is here, and may read all that the
-/// part has. Waits; not to be called by a thread of the runtime. Refs here are
-/// the caller's business.
+/// Clones a ref into `store`, which is new. Calls `restore` as soon as the structure of the commit
+/// has arrived; `restore` may read everything in the requested part. Blocks; must not be called on
+/// a thread of the runtime. The caller writes the local refs.
 ///
 /// # Errors
-/// [`RemoteError`], and those of `restore`. The store then has a part of it.
+/// [`RemoteError`], and errors of `restore`. The store then has a part of the data.
 pub fn run<E: std::convert::From<RemoteError>>(
     store: &Store,
-    from: From<'_>,
-    options: &Options,
-    restore: impl FnOnce(&Outcome) -> Result<(), E>,
+    from: CloneSource<'_>,
+    options: &CloneOptions,
+    restore: impl FnOnce(&CloneOutcome) -> Result<(), E>,
     (runtime, observer): (&Handle, &dyn Observer),
-) -> Result<Outcome, E> {
-    let From { remote, packs } = from;
+) -> Result<CloneOutcome, E> {
+    let CloneSource { remote, packs } = from;
     let outcome = runtime.block_on(look(remote, options.name.clone()))?;
     let remote = &*remote;
-    partly::add_stubs(store, remote).map_err(RemoteError::from)?;
-    let needed = partly::find(store, remote, &options.part.of_last(outcome.commit), observer)?;
-    packs.will_need(&needed);
-    let rest = Rest {
+    partial::add_stubs(store, remote).map_err(RemoteError::from)?;
+    if runtime.block_on(remote.client().partial_clone()).map_err(RemoteError::from)?.is_some() {
+        // Otherwise the clone would fail after the last commit was restored.
+        partial::missing_ranges(store, remote, &options.part.of(outcome.commit), observer)
+            .map_err(|error| partial::explain_partial_clone(remote, error, runtime))?;
+    }
+    let needed = beside::around_damage(store, remote, || {
+        partial::missing_ranges(store, remote, &options.part.of_last(outcome.commit), observer)
+    })?;
+    packs.prefetch(&needed);
+    let rest = BackgroundFetch {
         store,
         from: (remote, packs),
         needed: &needed,
         part: &options.part,
         commit: outcome.commit,
     };
-    let behind =
-        Behind { observer, restored: AtomicBool::new(false), failed: AtomicBool::new(false) };
+    let behind = BackgroundObserver {
+        observer,
+        restored: AtomicBool::new(false),
+        failed: AtomicBool::new(false),
+    };
     thread::scope(|scope| {
         let following = scope.spawn(|| rest.bring((runtime, &behind)));
         let restored = restore(&outcome);
         behind.failed.store(restored.is_err(), Ordering::Relaxed);
         behind.restored.store(true, Ordering::Relaxed);
-        let followed = following.join().expect("bringing the rest does not panic");
+        let followed = following.join().expect("fetching the rest does not panic");
         restored?;
-        followed.map_err(E::from)
+        // The rest is fetched by `finish`, around the damage.
+        followed.or_else(|error| if beside::is_avoidable(&error) { Ok(()) } else { Err(error) })?;
+        Ok::<_, E>(())
     })?;
     keep_leftovers(store, packs).map_err(RemoteError::from)?;
-    finish(store, remote, (options, outcome.commit), (runtime, observer))?;
+    beside::around_damage(store, remote, || {
+        finish(store, remote, (options, outcome.commit), (runtime, observer))
+    })?;
     Ok(outcome)
 }
 
-/// What stands where, with an index that knows it.
-async fn look(remote: &mut RemoteStore, name: Option<RefName>) -> Result<Outcome, RemoteError> {
+/// Reads the refs of the remote store and an index that knows their commits.
+async fn look(
+    remote: &mut RemoteStore,
+    name: Option<RefName>,
+) -> Result<CloneOutcome, RemoteError> {
     let (found, default_branch, refs, listed) = futures::join!(
-        remote.look(),
-        remote.default_branch(),
+        remote.find_store(),
+        remote.find_head(),
         remote.readable_refs(),
         remote.client().list(INDEX),
     );
     let place = remote.location().to_owned();
     let location = || place.clone();
-    if found? == Found::Nothing {
+    if found? == StoreLookup::Missing {
         return Err(RemoteError::NoStore { location: location() });
     }
     let (refs, damaged_refs) = refs?;
@@ -139,11 +157,25 @@ async fn look(remote: &mut RemoteStore, name: Option<RefName>) -> Result<Outcome
             Some(likely) => (likely, Some(error)),
             None => return Err(error),
         },
-        found => (found?, None),
+        found => {
+            let found = found?;
+            let is_lost = found.is_none();
+            let found = found.unwrap_or_else(first_branch);
+            let is_there = refs.iter().any(|(name, _)| *name == found)
+                || damaged_refs.iter().any(|(name, _)| *name == found);
+            match likely_branch(&refs).filter(|_| is_lost || !is_there) {
+                Some(likely) if is_lost => (likely, Some(remote.lost_head())),
+                Some(likely) => {
+                    let error = RemoteError::NoRef { name: Box::new(found), location: location() };
+                    (likely, Some(error))
+                }
+                None => (found, None),
+            }
+        }
     };
     remote.take_in_listed(listed?).await?;
     let name = name.unwrap_or_else(|| default_branch.clone());
-    // What was pushed between the listing and the reading of the refs.
+    // A push may have happened between the listing and the reading of the refs.
     for (_, commit) in &refs {
         if !remote.mirror().has(&commit.object())? {
             remote.refresh().await?;
@@ -159,73 +191,77 @@ async fn look(remote: &mut RemoteStore, name: Option<RefName>) -> Result<Outcome
         return Err(RemoteError::NoRef { name: Box::new(name), location: location() });
     };
     let damaged_refs = damaged_refs.into_iter().map(|(_, error)| error).collect();
-    Ok(Outcome { commit: *commit, name, default_branch, refs, damaged_refs, damaged_head })
+    Ok(CloneOutcome { commit: *commit, name, default_branch, refs, damaged_refs, damaged_head })
 }
 
-/// What comes behind the last commit.
-struct Rest<'a> {
+/// The data that is fetched after the last commit.
+struct BackgroundFetch<'a> {
     store: &'a Store,
     from: (&'a RemoteStore, &'a RemotePacks),
-    needed: &'a Ranges,
-    part: &'a Part,
+    needed: &'a PackRanges,
+    part: &'a PartialScope,
     commit: CommitId,
 }
 
-impl Rest<'_> {
-    fn bring(&self, (runtime, behind): (&Handle, &Behind<'_>)) -> Result<(), RemoteError> {
-        // What is needed first is not to share the way with it.
+impl BackgroundFetch<'_> {
+    fn bring(
+        &self,
+        (runtime, behind): (&Handle, &BackgroundObserver<'_>),
+    ) -> Result<(), RemoteError> {
+        // The last commit comes first, so the rest must not share the connection with it.
         while self.from.1.has_queued() && !behind.restored.load(Ordering::Relaxed) {
             thread::sleep(LOOK_EVERY);
         }
-        let coming: HashSet<(PackId, u64)> =
-            self.needed.iter().map(|(id, range)| (*id, range.start)).collect();
+        let coming: HashSet<(PackId, (u64, u64))> =
+            self.needed.iter().map(|(id, range)| (*id, (range.start, range.end))).collect();
         let remote = self.from.0;
         if !self.part.is_everything() {
             let of = self.part.of(self.commit);
-            let mut ranges = partly::find(self.store, remote, &of, behind)?;
-            ranges.retain(|(id, range)| !coming.contains(&(*id, range.start)));
-            return partly::bring(self.store, remote, &ranges, (runtime, behind)).map(drop);
+            let mut ranges = partial::missing_ranges(self.store, remote, &of, behind)?;
+            ranges.retain(|(id, range)| !coming.contains(&(*id, (range.start, range.end))));
+            return partial::fetch_ranges(self.store, remote, &ranges, (runtime, behind)).map(drop);
         }
         let mut frames = Vec::new();
         for id in self.store.partial_packs() {
-            let mut absent = self.store.absent_frames(&id)?;
-            absent.retain(|frame| !coming.contains(&(id, frame.offset)));
+            let mut absent = beside::frames_to_fetch(self.store, &id)?;
+            absent.retain(|frame| !coming.contains(&(id, frame.position())));
             frames.push((id, absent));
         }
-        let origin = Origin::of(remote);
-        origin.bring(self.store, frames, &mut |_| Ok(()), (runtime, behind)).map(drop)
+        let origin = PackFetcher::of(remote);
+        origin.fetch_frames(self.store, frames, &mut |_| Ok(()), (runtime, behind)).map(drop)
     }
 }
 
-/// Watches what happens behind a restore, which has a progress of its own.
-struct Behind<'a> {
+/// The observer of the fetch in the background. The restore has a progress of its own.
+struct BackgroundObserver<'a> {
     observer: &'a dyn Observer,
     restored: AtomicBool,
     failed: AtomicBool,
 }
 
-impl Observer for Behind<'_> {
+impl Observer for BackgroundObserver<'_> {
     fn cancelled(&self) -> bool {
         self.failed.load(Ordering::Relaxed) || self.observer.cancelled()
     }
 }
 
-/// Keeps what came for nobody: files that were there already, or no restore.
+/// Stores fetched ranges that were never read, because files existed already or nothing was
+/// restored.
 fn keep_leftovers(store: &Store, packs: &RemotePacks) -> Result<(), StoreError> {
     let unread = packs.leftovers();
     unread.iter().try_for_each(|(id, range, bytes)| store.fill(id, range.start, bytes))
 }
 
-/// Brings what is still absent, if anything, and checks that all is there.
+/// Fetches what is still absent, and checks that everything is stored locally.
 fn finish(
     store: &Store,
     remote: &RemoteStore,
-    (options, commit): (&Options, CommitId),
+    (options, commit): (&CloneOptions, CommitId),
     (runtime, observer): (&Handle, &dyn Observer),
 ) -> Result<(), RemoteError> {
     if !options.part.is_everything() {
-        let ranges = partly::find(store, remote, &options.part.of(commit), observer)?;
-        partly::bring(store, remote, &ranges, (runtime, observer))?;
+        let ranges = partial::missing_ranges(store, remote, &options.part.of(commit), observer)?;
+        partial::fetch_ranges(store, remote, &ranges, (runtime, observer))?;
         return fetch::promote(store, remote, observer).map(drop);
     }
     fetch::everything(store, remote, (runtime, observer))?;
@@ -233,6 +269,6 @@ fn finish(
     let marks = Marks::new(store);
     let mut enter = |id: &_, _: &_| marks.mark(id);
     let visited = reach::visit(store, &[commit], &mut enter, observer);
-    visited.map_err(|error| partly::told(remote, error))?;
+    visited.map_err(|error| partial::reach_error(remote, error))?;
     fetch::promote_all(store, remote, (runtime, observer)).map(drop)
 }

@@ -1,4 +1,4 @@
-//! Fetch: what is not here of packs that are here in part.
+//! Fetches the missing parts of partial packs.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -7,70 +7,72 @@ use snap_core::{
         id::PackId,
         observe::{Observer, Phase},
     },
-    format::shadow::{Extent, Reason},
+    format::shadow::{Reason, ShadowedPart},
     ops::{
-        absent::{Depth, Wanted},
+        missing_objects::{FetchRequest, HistoryDepth},
         reach::ReachError,
     },
-    store::{Store, StoreError},
+    store::{ChunkListCheck, Store, StoreError},
 };
 use tokio::runtime::Handle;
 
-use super::{bring::Origin, partly};
-use crate::store::{Found, RemoteError, RemoteStore};
+use super::{beside, fetch_frames::PackFetcher, partial};
+use crate::store::{RemoteError, RemoteStore, StoreLookup};
 
-/// What is to be fetched.
+/// What to fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
-    /// All that lies there and not here: the packs are whole afterwards.
+pub enum FetchScope {
+    /// Everything that the remote store has and the local store lacks. Then all packs are
+    /// complete.
     Everything,
-    /// What these commits, and so many before them, need.
-    Of(Wanted, Depth),
+    /// The data of these commits, and of their ancestors up to a depth.
+    Commits(FetchRequest, HistoryDepth),
 }
 
-/// What happened.
+/// The result of a fetch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// Bytes of packs that came.
+pub struct FetchOutcome {
+    /// Bytes of packs received.
     pub received_bytes: u64,
-    /// Packs that are whole now and were not before.
+    /// Packs that became complete.
     pub completed: u64,
-    /// Packs of which something still lies elsewhere.
+    /// Packs that are still partial.
     pub partial: u64,
 }
 
-/// Fetches what of `what` is not here. The store must be able to fetch
-/// ([`Store::with_distant`]) for the structure to be walked. Waits; not to be
-/// called by a thread of the runtime.
+/// Fetches what is missing of `what`. The store must have a remote source
+/// ([`Store::with_remote_frames`]), so that the structure can be walked. Blocks; must not be called on
+/// a thread of the runtime.
 ///
 /// # Errors
-/// [`RemoteError`]; what came before stays.
+/// [`RemoteError`]; what was received before it stays.
 pub fn run(
     store: &Store,
     remote: &mut RemoteStore,
-    what: &What,
+    what: &FetchScope,
     (runtime, observer): (&Handle, &dyn Observer),
-) -> Result<Outcome, RemoteError> {
+) -> Result<FetchOutcome, RemoteError> {
     let partial = store.partial_packs();
     if partial.is_empty() {
-        return Ok(Outcome::default());
+        return Ok(FetchOutcome::default());
     }
-    // Packs may have been merged there since the index was last read.
+    // Packs may have been merged in the remote store since the index was last read.
     runtime.block_on(learn(remote))?;
     let gone = relocate(store, remote)?;
-    let (received_bytes, completed) = match what {
-        What::Everything => {
+    let remote = &*remote;
+    let (received_bytes, completed) = beside::around_damage(store, remote, || match what {
+        FetchScope::Everything => {
             let came = everything(store, remote, (runtime, observer))?;
             let (again, completed) = promote_all(store, remote, (runtime, observer))?;
-            (came + again, completed)
+            Ok((came + again, completed))
         }
-        What::Of(wanted, depth) => {
+        FetchScope::Commits(wanted, depth) => {
             let wanted = (wanted.clone(), *depth);
-            let ranges = partly::find(store, remote, &wanted, observer)?;
-            let came = partly::bring(store, remote, &ranges, (runtime, observer))?;
-            (came, promote(store, remote, observer)?)
+            let ranges = partial::missing_ranges(store, remote, &wanted, observer)?;
+            let came = partial::fetch_ranges(store, remote, &ranges, (runtime, observer))?;
+            Ok((came, promote(store, remote, observer)?))
         }
-    };
+    })?;
     match gone {
         Some(gone) => Err(RemoteError::Incomplete {
             location: remote.location().to_owned(),
@@ -78,18 +80,19 @@ pub fn run(
         }),
         None => {
             let partial = store.partial_packs().len() as u64;
-            Ok(Outcome { received_bytes, completed, partial })
+            Ok(FetchOutcome { received_bytes, completed, partial })
         }
     }
 }
 
-/// Looks up objects of stubs whose packs the remote does not have any more in
-/// its other packs. Stubs of those take the place of the old ones. Returns an
-/// error that names the first object that is neither there nor here; its stub
-/// stays for what else is in it, and is shadowed.
+/// Replaces stubs of packs that the remote store no longer has by stubs of other packs with the
+/// same objects.
+///
+/// Returns an error that names the first object that neither store has. The stub of such a pack
+/// stays for its other objects, and is shadowed.
 fn relocate(store: &Store, remote: &RemoteStore) -> Result<Option<StoreError>, RemoteError> {
-    let there = remote.mirror().store();
-    let known: HashSet<PackId> = there.packs().into_iter().collect();
+    let mirror = remote.mirror().store();
+    let known: HashSet<PackId> = mirror.packs().into_iter().collect();
     let (mut stubs, mut replaced, mut kept) = (BTreeSet::new(), Vec::new(), Vec::new());
     let mut gone = None;
     for id in store.partial_packs().into_iter().filter(|id| !known.contains(id)) {
@@ -98,8 +101,8 @@ fn relocate(store: &Store, remote: &RemoteStore) -> Result<Option<StoreError>, R
             if store.is_stored(&object.id)? {
                 continue;
             }
-            if let Some(place) = there.locate(&object.id)? {
-                stubs.extend(there.pack_id(place.pack));
+            if let Some(place) = mirror.locate(&object.id)? {
+                stubs.extend(mirror.pack_id(place.pack));
                 continue;
             }
             is_found = false;
@@ -111,25 +114,27 @@ fn relocate(store: &Store, remote: &RemoteStore) -> Result<Option<StoreError>, R
         }
         if is_found { replaced.push(id) } else { kept.push(id) }
     }
-    let outlines: Result<Vec<_>, _> = stubs.iter().map(|id| there.outline(id)).collect();
+    let outlines: Result<Vec<_>, _> = stubs.iter().map(|id| mirror.outline(id)).collect();
     store.add_stubs(&outlines?)?;
     replaced.iter().try_for_each(|id| store.remove_stub(id))?;
     if !kept.is_empty() {
         store.change_shadows(&|table| {
-            kept.iter().for_each(|id| table.add(*id, Reason::Damaged, Extent::Whole));
+            kept.iter().for_each(|id| table.add(*id, Reason::Damaged, ShadowedPart::Whole));
         })?;
     }
     Ok(gone)
 }
 
 async fn learn(remote: &mut RemoteStore) -> Result<(), RemoteError> {
-    match remote.look().await? {
-        Found::Nothing => Err(RemoteError::NoStore { location: remote.location().to_owned() }),
-        Found::Store => remote.refresh().await,
+    match remote.find_store().await? {
+        StoreLookup::Missing => {
+            Err(RemoteError::NoStore { location: remote.location().to_owned() })
+        }
+        StoreLookup::Store => remote.refresh().await,
     }
 }
 
-/// Brings all that is absent of packs that lie there.
+/// Fetches all absent frames of packs that the remote store has.
 pub(super) fn everything(
     store: &Store,
     remote: &RemoteStore,
@@ -138,36 +143,38 @@ pub(super) fn everything(
     let known: HashSet<PackId> = remote.mirror().store().packs().into_iter().collect();
     let mut frames = Vec::new();
     for id in store.partial_packs().into_iter().filter(|id| known.contains(id)) {
-        frames.push((id, store.absent_frames(&id)?));
+        frames.push((id, beside::frames_to_fetch(store, &id)?));
     }
     let all = frames.iter().flat_map(|(_, frames)| frames);
     observer.phase(Phase::Receive, Some(all.map(|frame| u64::from(frame.stored_bytes)).sum()));
-    Origin::of(remote).bring(store, frames, &mut |_| Ok(()), (runtime, observer))
+    PackFetcher::of(remote).fetch_frames(store, frames, &mut |_| Ok(()), (runtime, observer))
 }
 
-/// Checks packs of which everything is here and makes them whole. Returns how
-/// many.
+/// Checks packs without absent frames and makes them complete. Returns their number. A damaged
+/// pack does not stop the others.
 pub(super) fn promote(
     store: &Store,
     remote: &RemoteStore,
     observer: &dyn Observer,
 ) -> Result<u64, RemoteError> {
-    let mut completed = 0;
+    let (mut completed, mut damaged) = (0, None);
     observer.phase(Phase::Data, None);
     for id in store.partial_packs() {
-        match store.complete(&id, observer) {
+        match store.complete(&id, ChunkListCheck::Now, observer) {
             Ok(true) => completed += 1,
             Ok(false) => return Err(RemoteError::Interrupted),
             Err(StoreError::Absent { .. }) => {}
-            Err(error) => return Err(Origin::of(remote).damaged(error)),
+            Err(error @ StoreError::Io(_)) => return Err(error.into()),
+            Err(error) => {
+                damaged.get_or_insert(error);
+            }
         }
     }
-    Ok(completed)
+    damaged.map_or(Ok(completed), |error| Err(PackFetcher::of(remote).damaged(error)))
 }
 
-/// The same once all has come. What turns out not to be right here after all
-/// comes once more. Returns how many bytes that was, and how many packs are
-/// whole now.
+/// As [`promote`], after everything was fetched. Frames that turn out to be damaged are fetched
+/// once more. Returns the number of those bytes, and of the packs that are complete now.
 pub(super) fn promote_all(
     store: &Store,
     remote: &RemoteStore,

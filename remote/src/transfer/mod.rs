@@ -1,17 +1,17 @@
-//! What is moved between a store here and one elsewhere.
+//! Transfers between a local store and a remote one.
 //!
-//! Each operation runs on the caller's thread and waits for the network in a
-//! runtime that it is given: the disk is worked by whoever calls, requests are
-//! under way meanwhile.
+//! Each operation runs on the thread of the caller, which also does the disk I/O, and blocks on a
+//! runtime that the caller passes in. Requests run in that runtime meanwhile.
 
-mod bring;
+mod beside;
 pub mod clone;
 pub mod fetch;
-pub mod partly;
+mod fetch_frames;
+mod fetch_planner;
+pub mod partial;
 pub mod pull;
 pub mod push;
-mod receive;
-mod wanted;
+mod receiving_folder;
 
 use snap_core::{
     base::id::CommitId,
@@ -19,7 +19,7 @@ use snap_core::{
     store::{Store, StoreError},
 };
 
-/// Whether `old` is `new` or before it.
+/// Returns true if `old` is `new` or one of its ancestors.
 fn is_before(store: &Store, old: CommitId, new: CommitId) -> Result<bool, StoreError> {
     if old == new {
         return Ok(true);

@@ -1,10 +1,9 @@
-//! Pull: what is missing here comes, is checked, and becomes part of the
-//! store all at once.
+//! Pull: fetches missing objects, checks them, and adds them to the store all at once.
 //!
-//! Packs come in ranges, many at a time, into stubs beside the store. A pack of
-//! which little is missing here comes only in part: what is wanted of it is
-//! copied into a pack of its own. Interrupted, what came is found again by the
-//! checksums of frames, and is not fetched again.
+//! Packs arrive as many concurrent ranges, and are written into stubs beside the store. A pack of
+//! which little is missing here is fetched only in part, and the wanted objects are copied into a
+//! new pack. If a pull is interrupted, the next one finds the received frames by their checksums
+//! and does not fetch them again.
 
 use snap_core::{
     base::{
@@ -12,80 +11,93 @@ use snap_core::{
         observe::{Observer, Phase},
     },
     disk::{Disk, scratch::Scratch},
-    format::pack::{Frame, Object},
+    format::pack::{Frame, PackedObject},
     ops::reach::{self, ReachError},
     repo::ref_name::RefName,
     store::{
-        Added, BundleError, Incoming, Marks, Place, Store, StoreError, Writer,
-        copy::{Frames, copy_pack},
+        BundleError, ChunkListCheck, Marks, ObjectLocation, ObjectWriter, ReceivedPacks, Store,
+        StoreError, WriteStats,
+        copy::{FrameMode, copy_pack},
     },
 };
 use tokio::runtime::Handle;
 
 use super::{
-    bring::{Origin, key},
-    partly::{self, Part},
-    receive::Receiving,
-    wanted::{Fetch, Lacking, WantedPack},
+    beside,
+    fetch_frames::{PackFetcher, key},
+    fetch_planner::{FetchPlanner, PackPart, WantedPack},
+    partial::{self, PartialScope},
+    receiving_folder::ReceivingFolder,
 };
-use crate::store::{Found, RemoteError, RemoteStore};
+use crate::store::{RemoteError, RemoteStore, StoreLookup};
 
-/// Choices.
+/// Options of a pull.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Which ref there.
+pub struct PullOptions {
+    /// The ref of the remote store.
     pub name: RefName,
-    /// zstd level for what has to be compressed again.
+    /// The zstd level for data that is compressed again.
     pub level: i32,
-    /// What of it. When that is not everything, the store must be able to fetch
-    /// ([`Store::with_distant`]): the packs become stubs, and what is not
-    /// wanted now is fetched when it is needed.
-    pub part: Part,
+    /// The part to fetch. If it is not everything, the store must have a remote source
+    /// ([`Store::with_remote_frames`]): the packs become stubs, and the rest is fetched on demand.
+    pub part: PartialScope,
 }
 
-/// What happened.
+/// The result of a pull.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// Where the ref stands there.
+pub struct PullOutcome {
+    /// The commit of the ref.
     pub commit: CommitId,
-    /// What was added to the store; nothing when only a part was wanted.
-    pub added: Added,
-    /// Bytes of packs that came.
+    /// The additions to the store; none if only a part was fetched.
+    pub added: WriteStats,
+    /// Bytes of packs received.
     pub received_bytes: u64,
 }
 
-/// Brings a commit elsewhere into `store`, with all that it refers to. No ref
-/// here is moved. Unless it is here already, or only a part is wanted, all packs
-/// come that have anything that is not here: what lies in which of them is not
-/// known before they are, so the other branches come, too, and are not fetched
-/// again.
-/// Waits; not to be called by a thread of the runtime.
+/// Fetches a commit and everything that it refers to into `store`. Moves no local ref.
+///
+/// If the commit is missing locally, all packs with any missing object are fetched, not only those
+/// that the commit needs: which objects a commit needs is known only after the fetch. So other
+/// branches are fetched as well, and not again later.
+///
+/// Blocks; must not be called on a thread of the runtime.
 ///
 /// # Errors
-/// [`RemoteError`]; nothing has then been added, but stubs when only a part
-/// was wanted.
+/// [`RemoteError`]; then nothing was added, except stubs if only a part was wanted.
 pub fn run(
     store: &Store,
     remote: &mut RemoteStore,
-    options: &Options,
+    options: &PullOptions,
     (runtime, observer): (&Handle, &dyn Observer),
-) -> Result<Outcome, RemoteError> {
+) -> Result<PullOutcome, RemoteError> {
     let commit = runtime.block_on(find(remote, &options.name))?;
     let remote = &*remote;
+    beside::around_damage(store, remote, || {
+        run_once(store, remote, (commit, options), (runtime, observer))
+    })
+    .map_err(|error| partial::explain_partial_clone(remote, error, runtime))
+}
+
+fn run_once(
+    store: &Store,
+    remote: &RemoteStore,
+    (commit, options): (CommitId, &PullOptions),
+    (runtime, observer): (&Handle, &dyn Observer),
+) -> Result<PullOutcome, RemoteError> {
     if !options.part.is_everything() {
         let wanted = options.part.of(commit);
-        let received_bytes = partly::add(store, remote, &wanted, (runtime, observer))?;
-        return Ok(Outcome { commit, added: Added::default(), received_bytes });
+        let received_bytes = partial::fetch_part(store, remote, &wanted, (runtime, observer))?;
+        return Ok(PullOutcome { commit, added: WriteStats::default(), received_bytes });
     }
     if is_here(store, commit, observer)? {
-        return Ok(Outcome { commit, added: Added::default(), received_bytes: 0 });
+        return Ok(PullOutcome { commit, added: WriteStats::default(), received_bytes: 0 });
     }
-    let lacking = Lacking { here: store, there: remote.mirror().store() };
+    let lacking = FetchPlanner { local: store, mirror: remote.mirror().store() };
     let wanted = lacking.packs()?;
-    let mut incoming = Incoming::new(store, observer)?;
+    let mut incoming = ReceivedPacks::new(store, observer)?;
     let ids: Vec<PackId> = wanted.iter().map(|pack| pack.id).collect();
-    let receiving = Receiving::open(store, &ids)?;
-    let run = Run { lacking, receiving: &receiving, origin: Origin::of(remote), observer };
+    let receiving = ReceivingFolder::open(store, &ids)?;
+    let run = PullRun { lacking, receiving: &receiving, origin: PackFetcher::of(remote), observer };
     let received_bytes = run.receive(&mut incoming, &wanted, runtime)?;
     run.gather(&mut incoming, &wanted, options.level)?;
     check_complete(&incoming, commit, observer).map_err(|source| match source {
@@ -102,10 +114,11 @@ pub fn run(
     }
     let added = incoming.adopt(options.level)?;
     receiving.finish();
-    Ok(Outcome { commit, added, received_bytes })
+    Ok(PullOutcome { commit, added, received_bytes })
 }
 
-/// Whether a commit is here with all it refers to, so that nothing need come.
+/// Returns true if a commit is stored locally with everything that it refers to, so that nothing is
+/// fetched.
 fn is_here(store: &Store, commit: CommitId, observer: &dyn Observer) -> Result<bool, RemoteError> {
     if store.has_partial() || store.locate(&commit.object())?.is_none() {
         return Ok(false);
@@ -113,53 +126,53 @@ fn is_here(store: &Store, commit: CommitId, observer: &dyn Observer) -> Result<b
     observer.phase(Phase::Structure, None);
     let marks = Marks::new(store);
     let mut is_shadowed = false;
-    let mut enter = |id: &ObjectId, _: &Place| {
+    let mut enter = |id: &ObjectId, _: &ObjectLocation| {
         is_shadowed |= store.locate_unshadowed(id)?.is_none();
         marks.mark(id)
     };
     match reach::visit(store, &[commit], &mut enter, observer) {
         Ok(()) => Ok(!is_shadowed),
         Err(ReachError::Interrupted) => Err(RemoteError::Interrupted),
-        // What is missing or damaged here may come from there.
+        // Objects that are missing or damaged locally may come from the remote store.
         Err(_) => Ok(false),
     }
 }
 
-/// Where the ref stands, with an index that knows it.
+/// Returns the commit of a ref, after reading an index that knows it.
 async fn find(remote: &mut RemoteStore, name: &RefName) -> Result<CommitId, RemoteError> {
     let place = remote.location().to_owned();
     let location = || place.clone();
-    let (found, standing) = futures::join!(remote.look(), remote.standing(name));
+    let (found, standing) = futures::join!(remote.find_store(), remote.read_ref(name));
     match found? {
-        Found::Nothing => return Err(RemoteError::NoStore { location: location() }),
-        Found::Store => remote.refresh().await?,
+        StoreLookup::Missing => return Err(RemoteError::NoStore { location: location() }),
+        StoreLookup::Store => remote.refresh().await?,
     }
     if let Some(standing) = standing? {
         return Ok(standing.commit);
     }
-    remote.must_be_there().await?;
+    remote.must_exist().await?;
     Err(RemoteError::NoRef { name: Box::new(name.clone()), location: location() })
 }
 
-struct Run<'a> {
-    lacking: Lacking<'a>,
-    receiving: &'a Receiving,
-    origin: Origin,
+struct PullRun<'a> {
+    lacking: FetchPlanner<'a>,
+    receiving: &'a ReceivingFolder,
+    origin: PackFetcher,
     observer: &'a dyn Observer,
 }
 
-impl Run<'_> {
-    /// Fetches what is wanted of packs, and checks those that come whole.
+impl PullRun<'_> {
+    /// Fetches the wanted parts of packs, and checks packs that are fetched whole.
     fn receive(
         &self,
-        incoming: &mut Incoming<'_>,
+        incoming: &mut ReceivedPacks<'_>,
         wanted: &[WantedPack],
         runtime: &Handle,
     ) -> Result<u64, RemoteError> {
         let store = self.receiving.store();
         let mut frames = Vec::with_capacity(wanted.len());
         for WantedPack { id, fetch } in wanted {
-            store.add_stub(&self.lacking.there.outline(id)?)?;
+            store.add_stub(&self.lacking.mirror.outline(id)?)?;
             frames.push((*id, self.absent(id, fetch)?));
         }
         let bytes = |(_, frames): &(PackId, Vec<Frame>)| {
@@ -167,39 +180,39 @@ impl Run<'_> {
         };
         self.observer.phase(Phase::Receive, Some(frames.iter().map(bytes).sum()));
         let is_whole =
-            |id: &PackId| wanted.iter().any(|pack| pack.id == *id && pack.fetch == Fetch::Whole);
+            |id: &PackId| wanted.iter().any(|pack| pack.id == *id && pack.fetch == PackPart::Whole);
         let mut each = |id: PackId| match is_whole(&id) {
             true => self.take_in(incoming, id),
             false => Ok(()),
         };
-        self.origin.bring(store, frames, &mut each, (runtime, self.observer))
+        self.origin.fetch_frames(store, frames, &mut each, (runtime, self.observer))
     }
 
-    /// Frames that did not come with an earlier run.
-    fn absent(&self, id: &PackId, fetch: &Fetch) -> Result<Vec<Frame>, StoreError> {
+    /// Returns the frames that no earlier run has received.
+    fn absent(&self, id: &PackId, fetch: &PackPart) -> Result<Vec<Frame>, StoreError> {
         let mut absent = self.receiving.store().absent_frames(id)?;
-        if let Fetch::Frames(frames) = fetch {
+        if let PackPart::Frames(frames) = fetch {
             let is_wanted = |frame: &Frame| {
-                frames.binary_search_by_key(&frame.offset, |frame| frame.offset).is_ok()
+                frames.binary_search_by_key(&frame.position(), Frame::position).is_ok()
             };
             absent.retain(is_wanted);
         }
         Ok(absent)
     }
 
-    /// Checks a pack that has come whole.
-    fn take_in(&self, incoming: &mut Incoming<'_>, id: PackId) -> Result<(), RemoteError> {
+    /// Checks a pack that has arrived completely.
+    fn take_in(&self, incoming: &mut ReceivedPacks<'_>, id: PackId) -> Result<(), RemoteError> {
         let store = self.receiving.store();
-        let is_whole = store.complete(&id, self.observer);
+        let is_whole = store.complete(&id, ChunkListCheck::Later, self.observer);
         if !is_whole.map_err(|error| self.blame(&id, error.into()))? {
             return Err(RemoteError::Interrupted);
         }
         let linked = incoming.link(&store.pack_path(&id), id).map_err(BundleError::from);
-        let taken = linked.and_then(|()| incoming.take_checked(id));
+        let taken = linked.and_then(|()| incoming.add_verified(id));
         taken.map_err(|error| self.blame(&id, error))
     }
 
-    /// An error for a pack that is not what it should be, which must come anew.
+    /// Converts the error of a damaged pack, and discards the pack so that it is fetched again.
     fn blame(&self, id: &PackId, error: BundleError) -> RemoteError {
         match error {
             BundleError::Store(error) if error.damaged_pack().is_none() => error.into(),
@@ -211,10 +224,10 @@ impl Run<'_> {
         }
     }
 
-    /// Copies what is wanted of packs that came in part.
+    /// Copies the wanted objects of packs that were fetched in part.
     fn gather(
         &self,
-        incoming: &mut Incoming<'_>,
+        incoming: &mut ReceivedPacks<'_>,
         wanted: &[WantedPack],
         level: i32,
     ) -> Result<(), RemoteError> {
@@ -223,15 +236,15 @@ impl Run<'_> {
         let disk = Disk::scratch();
         Store::create(scratch.path(), &disk)?;
         let gathered = Store::open(scratch.path(), disk, self.observer)?;
-        let writer = Writer::new(&gathered, level, 1)?;
+        let writer = ObjectWriter::new(&gathered, level, 1)?;
         for WantedPack { id, fetch } in wanted {
-            let Fetch::Frames(frames) = fetch else { continue };
+            let PackPart::Frames(frames) = fetch else { continue };
             self.check_frames(id, frames).map_err(|error| self.blame(id, error.into()))?;
             let pack = store.open_pack(id)?;
-            let mut choose = |object: &Object| {
+            let mut choose = |object: &PackedObject| {
                 Ok(self.lacking.is_wanted(&object.id, id)? && writer.claim_anew(object))
             };
-            copy_pack(&writer, &pack, Frames::Keep, &mut choose)?;
+            copy_pack(&writer, &pack, FrameMode::Keep, &mut choose)?;
         }
         writer.finish()?;
         for id in gathered.packs() {
@@ -245,11 +258,8 @@ impl Run<'_> {
     fn check_frames(&self, id: &PackId, frames: &[Frame]) -> Result<(), StoreError> {
         let pack = self.receiving.store().open_pack(id)?;
         let objects = pack.objects()?;
-        let mut rest = objects.as_slice();
-        for frame in pack.frames() {
-            let (own, others) = rest.split_at(frame.objects as usize);
-            rest = others;
-            if frames.binary_search_by_key(&frame.offset, |frame| frame.offset).is_ok() {
+        for (frame, own) in pack.by_frame(&objects) {
+            if frames.binary_search_by_key(&frame.position(), Frame::position).is_ok() {
                 pack.check_frame(frame, own)?;
             }
         }
@@ -257,18 +267,19 @@ impl Run<'_> {
     }
 }
 
-/// Walks all that the commit refers to, here and in what came. What the store
-/// has of it and lies elsewhere is complete there, and is not fetched.
+/// Walks everything that the commit refers to, in the store and in the received packs. Objects that
+/// the store lacks locally are complete in the remote store, and are not fetched.
 fn check_complete(
-    incoming: &Incoming<'_>,
+    incoming: &ReceivedPacks<'_>,
     commit: CommitId,
     observer: &dyn Observer,
 ) -> Result<(), ReachError> {
     observer.phase(Phase::Structure, None);
     let (ours, theirs) = (Marks::new(incoming.own()), Marks::new(incoming.target()));
-    let mut enter = |id: &ObjectId, place: &Place| match incoming.own().locate(id)?.is_some() {
-        true => ours.mark(id),
-        false => Ok(theirs.mark(id)? && incoming.has_below(place)?),
-    };
+    let mut enter =
+        |id: &ObjectId, place: &ObjectLocation| match incoming.own().locate(id)?.is_some() {
+            true => ours.mark(id),
+            false => Ok(theirs.mark(id)? && incoming.should_descend(place)?),
+        };
     reach::visit(incoming, &[commit], &mut enter, observer)
 }

@@ -1,34 +1,36 @@
-//! What any web page can make the browser of whoever looks at it ask, and what a
-//! server that lets in whoever reaches it must therefore refuse.
+//! Protection against requests that a page of another site makes through a user's browser.
 //!
-//! A page elsewhere may send what it likes to an address on this machine, can
-//! take what is there for a script or a picture of its own, and learn of it by
-//! that; and a name that leads here today and there tomorrow (DNS rebinding)
-//! lets it read the answers. With tokens none of that is of use: a page does not
-//! have one, and the cookie that has is good for reading alone, and comes with
-//! nothing from elsewhere but a link that is followed.
+//! A server without tokens serves every client that reaches it, and a page of another site
+//! can reach it through the browser of a user on this machine. Such a page can send any
+//! request. It can embed a response as a script or an image, and learn from that. With a
+//! host name that resolves to the attacker's server first and to this machine later (DNS
+//! rebinding), it can also read responses. So a server without tokens must refuse such
+//! requests. With tokens they are harmless. The page has no token. The cookie that holds
+//! one allows reading only, and a request from another site carries it only when the user
+//! follows a link.
 //!
-//! What somebody pushed is no script or stylesheet for any page, ours included.
+//! Data that was pushed is never served as a script or stylesheet, on any server.
 
 use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, Method, Uri, header};
 
 use crate::{
-    problem::{Code, Problem},
+    problem::{Code, HttpProblem},
     settings::is_host,
 };
 
-/// From where a browser says that it asks.
+/// Header in which a browser says from which site a request comes.
 const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// How a browser asks: `navigate` is somebody who follows a link.
+/// Header in which a browser says how it makes a request: `navigate` when a user follows a
+/// link.
 const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
-/// What a browser is going to take the answer for.
+/// Header in which a browser says what it will use the response for.
 const DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// What runs in a page, or changes how it looks.
+/// Uses that execute a response in a page, or change how the page looks.
 const RUNS: [&str; 8] = [
     "script",
     "style",
@@ -40,24 +42,25 @@ const RUNS: [&str; 8] = [
     "xslt",
 ];
 
-/// Where what runs in our own pages is.
+/// Path of the scripts and stylesheets of our own pages.
 const OURS: &str = "/assets/";
 
-fn said<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
+fn header_text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// Why a request is refused of which the answer would run in a page, if it is:
-/// but for what belongs to the page nothing does.
-pub(super) fn runs(path: &str, headers: &HeaderMap) -> Option<Problem> {
-    let runs = said(headers, &DEST).is_some_and(|dest| RUNS.contains(&dest));
-    let why = "this is no script, stylesheet or worker for a page";
-    (runs && !path.starts_with(OURS)).then(|| Problem::new(Code::Forbidden, why))
+/// Returns the refusal of a request whose response would run in a page; `None` if the
+/// request is allowed. Only the assets of our own pages may run.
+pub(super) fn runs(path: &str, headers: &HeaderMap) -> Option<HttpProblem> {
+    let runs = header_text(headers, &DEST).is_some_and(|dest| RUNS.contains(&dest));
+    let why = "stored data cannot be loaded as a script, stylesheet or worker";
+    (runs && !path.starts_with(OURS)).then(|| HttpProblem::new(Code::Forbidden, why))
 }
 
-/// Why a request is refused that does not say, once and as a host, whom it is for, if
-/// it is: what stands before this server may have read another name in it.
-pub(super) fn malformed_host(headers: &HeaderMap) -> Option<Problem> {
+/// Returns the refusal of a request with several `Host` headers, or with one that is not a
+/// host; `None` if it is well-formed. A proxy in front of this server may have read another
+/// name in it.
+pub(super) fn malformed_host(headers: &HeaderMap) -> Option<HttpProblem> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = hosts.next()?;
     let why = match (host.to_str(), hosts.next()) {
@@ -65,40 +68,41 @@ pub(super) fn malformed_host(headers: &HeaderMap) -> Option<Problem> {
         (Ok(host), None) if host.is_empty() || is_host(host) => return None,
         _ => "`Host` is not a host",
     };
-    Some(Problem::new(Code::Invalid, why))
+    Some(HttpProblem::new(Code::Invalid, why))
 }
 
-/// Why a request is refused that a page elsewhere may have made, if it is.
-pub(super) fn foreign(method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Problem> {
-    let said = |name: &HeaderName| said(headers, name);
-    let host = uri.authority().map(|authority| authority.as_str()).or(said(&header::HOST));
-    // Programs may leave it out, browsers never do.
+/// Returns the refusal of a request that a page of another site may have made; `None`
+/// otherwise.
+pub(super) fn foreign(method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<HttpProblem> {
+    let header_text = |name: &HeaderName| header_text(headers, name);
+    let host = uri.authority().map(|authority| authority.as_str()).or(header_text(&header::HOST));
+    // Programs may omit the host; browsers always send it.
     let host = host?;
     if !is_here(host) {
         let why = format!(
-            "without tokens this server answers to localhost and to addresses, not to `{}`",
+            "a server without tokens accepts only `localhost` and IP addresses as `Host`, not `{}`",
             host.escape_default()
         );
-        return Some(Problem::new(Code::Forbidden, why));
+        return Some(HttpProblem::new(Code::Forbidden, why));
     }
     let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     let is_own = |origin: &str| origin.split_once("://").is_some_and(|(_, own)| own == host);
-    let is_other = said(&SITE).is_some_and(|site| !matches!(site, "same-origin" | "none"));
+    let is_other = header_text(&SITE).is_some_and(|site| !matches!(site, "same-origin" | "none"));
     let why = match reads {
-        // A link may lead here, but no page elsewhere takes what is here for its own.
-        true if is_other && said(&MODE) != Some("navigate") => {
-            "a page of another site may read nothing here"
+        // A page of another site may link to this server, but may not embed anything from it.
+        true if is_other && header_text(&MODE) != Some("navigate") => {
+            "a page of another site cannot read from this server"
         }
-        false if is_other || said(&header::ORIGIN).is_some_and(|origin| !is_own(origin)) => {
-            "a page of another site may change nothing here"
+        false if is_other || header_text(&header::ORIGIN).is_some_and(|origin| !is_own(origin)) => {
+            "a page of another site cannot change anything on this server"
         }
         _ => return None,
     };
-    Some(Problem::new(Code::Forbidden, why))
+    Some(HttpProblem::new(Code::Forbidden, why))
 }
 
-/// Whether nobody else can have a name lead here: it is an address, or this
-/// machine.
+/// Returns true if a host is an IP address or a name of this machine. DNS rebinding needs
+/// another name, one that the attacker controls.
 fn is_here(host: &str) -> bool {
     let bare = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
@@ -145,10 +149,10 @@ mod tests {
 
     #[test]
     fn pages_of_other_sites_change_nothing() {
-        let of = |method: &Method, said: &[(&str, &str)]| {
+        let of = |method: &Method, header_text: &[(&str, &str)]| {
             let mut headers = HeaderMap::new();
             headers.insert(header::HOST, "127.0.0.1:7627".parse().unwrap());
-            for (name, value) in said {
+            for (name, value) in header_text {
                 let name: HeaderName = name.parse().unwrap();
                 headers.insert(name, value.parse().unwrap());
             }
@@ -160,7 +164,11 @@ mod tests {
         assert_eq!(of(&Method::POST, &[("sec-fetch-site", "same-origin")]), None);
         for origin in ["http://evil.example", "null", "http://127.0.0.1:80"] {
             assert_eq!(of(&Method::POST, &[("origin", origin)]), refused, "{origin}");
-            assert_eq!(of(&Method::GET, &[("origin", origin)]), None, "it cannot read that");
+            assert_eq!(
+                of(&Method::GET, &[("origin", origin)]),
+                None,
+                "the page cannot read the response"
+            );
         }
         assert_eq!(of(&Method::DELETE, &[("sec-fetch-site", "cross-site")]), refused);
         assert_eq!(of(&Method::GET, &[("host", "evil.example")]), refused);

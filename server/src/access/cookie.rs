@@ -1,27 +1,27 @@
-//! Cookies, for people with a browser.
+//! The cookies that a browser keeps for the server.
 //!
-//! Where nobody on the way can read them they are called `__Host-…`: a browser
-//! takes a cookie of such a name from this server alone, over TLS, so that no
-//! neighbour under the same domain, and nobody on the way to an address without
-//! TLS, can plant one. Under TLS no other name counts.
+//! On an encrypted connection their names begin with `__Host-`. A browser accepts a cookie
+//! of such a name only from this host and over TLS. So neither another host under the same
+//! domain, nor an attacker on an unencrypted connection, can plant one. On an encrypted
+//! connection no other name is accepted.
 
 use http::{HeaderMap, HeaderValue, header};
 
-/// A cookie of the server's.
+/// A cookie of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cookie {
-    /// It holds a token. It comes with links from elsewhere, too: nothing changes
-    /// by following one.
+    /// Holds a token. A browser sends it with links from other sites, too, which is safe:
+    /// following a link changes nothing.
     Token,
-    /// A form to log in belongs to it.
+    /// Holds the secret from which the CSRF token of the login form is derived.
     Form,
 }
 
 impl Cookie {
-    /// What it is called, where nobody on the way can read it (`is_secret`) or
-    /// where they can.
-    pub fn name(self, is_secret: bool) -> &'static str {
-        match (self, is_secret) {
+    /// Returns the name of the cookie, for an encrypted connection (`is_encrypted`) or an
+    /// unencrypted one.
+    pub fn name(self, is_encrypted: bool) -> &'static str {
+        match (self, is_encrypted) {
             (Self::Token, true) => "__Host-snap_token",
             (Self::Token, false) => "snap_token",
             (Self::Form, true) => "__Host-snap_form",
@@ -29,21 +29,26 @@ impl Cookie {
         }
     }
 
-    /// What it says in a request.
-    pub fn of(self, headers: &HeaderMap, is_secret: bool) -> Option<&str> {
+    /// Returns the value of the cookie in a request.
+    pub fn of(self, headers: &HeaderMap, is_encrypted: bool) -> Option<&str> {
         let all = headers.get_all(header::COOKIE).into_iter();
         let mut pairs =
             all.filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(';'));
-        let name = self.name(is_secret);
+        let name = self.name(is_encrypted);
         pairs.find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
     }
 
-    /// What sets it, for so many seconds or until the browser is closed; `None`
-    /// for what cannot stand in a header.
-    pub fn set(self, value: &str, is_secret: bool, lasts_secs: Option<i64>) -> Option<HeaderValue> {
-        let name = self.name(is_secret);
+    /// Returns a `Set-Cookie` header, for a cookie that lasts `lasts_secs` seconds or until
+    /// the browser is closed. Returns `None` if a header cannot contain the value.
+    pub fn set(
+        self,
+        value: &str,
+        is_encrypted: bool,
+        lasts_secs: Option<i64>,
+    ) -> Option<HeaderValue> {
+        let name = self.name(is_encrypted);
         let sent = if self == Self::Form { "Strict" } else { "Lax" };
-        let secure = if is_secret { "; Secure" } else { "" };
+        let secure = if is_encrypted { "; Secure" } else { "" };
         let lasts = lasts_secs.map(|secs| format!("; Max-Age={secs}")).unwrap_or_default();
         let text = format!("{name}={value}; Path=/; HttpOnly; SameSite={sent}{secure}{lasts}");
         HeaderValue::from_str(&text).ok()
@@ -62,7 +67,7 @@ mod tests {
         headers.append(header::COOKIE, "c=d; snap_token=xyz".parse().unwrap());
         assert_eq!(Cookie::Token.of(&headers, false), Some("xyz"));
         assert_eq!(Cookie::Form.of(&headers, false), Some("y"));
-        // Anybody on the way could have planted these.
+        // An attacker on an unencrypted connection could have planted these.
         assert_eq!(Cookie::Token.of(&headers, true), None);
         assert_eq!(Cookie::Form.of(&headers, true), None);
         headers.append(header::COOKIE, "__Host-snap_token=ours".parse().unwrap());
@@ -71,7 +76,7 @@ mod tests {
 
     #[test]
     fn what_a_browser_wants_of_such_a_name_is_said() {
-        let set = |is_secret| Cookie::Form.set("1", is_secret, Some(60)).unwrap();
+        let set = |is_encrypted| Cookie::Form.set("1", is_encrypted, Some(60)).unwrap();
         let plain = "snap_form=1; Path=/; HttpOnly; SameSite=Strict; Max-Age=60";
         assert_eq!(set(false), plain);
         let secret = "__Host-snap_form=1; Path=/; HttpOnly; SameSite=Strict; Secure; Max-Age=60";

@@ -1,5 +1,5 @@
-//! What lets a request pass, or not. Whoever asks stands in the extensions of
-//! the request as a [`Who`].
+//! The middleware for access control. It puts the client of a request, as a [`Principal`], into
+//! the extensions of the request.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -13,65 +13,67 @@ use axum::{
 use http::{Extensions, HeaderMap, Method};
 
 use super::{
-    Access,
+    AccessControl,
     browser::{foreign, malformed_host, runs},
     cookie::Cookie,
-    from_header,
-    need::{Need, need},
-    network, stranger,
-    who::{Asker, Right, Who},
+    from_header, network, no_rights,
+    principal::{Principal, PrincipalSlot, Right},
 };
 use crate::{
-    body::{Sharer, linger},
+    body::{ClientKey, drain},
     hub::no_repository,
-    problem::{Code, Problem},
+    problem::{Code, HttpProblem},
+    route_table::RequiredAccess,
 };
 
-/// Header in which proxies say for whom they ask.
+/// Header in which a proxy names the address of its client.
 const FORWARDED: &str = "x-forwarded-for";
 
-/// Header in which they say how they were asked.
+/// Header in which a proxy names the scheme that its client used.
 const PROTO: &str = "x-forwarded-proto";
 
-/// Lets a request pass if whoever asks may do that.
+/// Forwards a request if its client has the required right and is within the rate limits. Returns a
+/// refusal otherwise.
 pub async fn guard<A: Future<Output = Response>>(
-    access: &Arc<Access>,
+    access: &Arc<AccessControl>,
+    needs: &RequiredAccess,
     mut request: Request,
     next: impl FnOnce(Request) -> A,
 ) -> Response {
-    access.follow().await;
+    access.reload_if_due().await;
     let address = access.address(request.headers(), request.extensions());
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
-    let needs = match need(&method, &path) {
-        Need::ReadAll if access.is_watched_openly => Need::Nothing,
+    let needs = match needs {
+        RequiredAccess::ReadAll if access.metrics_are_public => &RequiredAccess::Nothing,
         needs => needs,
     };
-    let is_secret = access.is_secret(request.headers(), request.extensions());
+    let is_encrypted = access.is_encrypted(request.headers(), request.extensions());
     let headers = request.headers();
     let wrong = malformed_host(headers).or_else(|| runs(&path, headers));
-    let asked = match wrong.or_else(|| access.foreign(&request)) {
+    let identified = match wrong.or_else(|| access.foreign(&request)) {
         Some(problem) => Err(problem),
-        None => access.who(&needs, &method, (request.headers(), is_secret), address).await,
+        None => access.who(needs, &method, (request.headers(), is_encrypted), address).await,
     };
-    let (who, problem) = match asked {
+    let (who, problem) = match identified {
         Ok(who) => {
-            let problem = refused(&needs, &who);
+            let problem = refused(needs, &who);
             (who, problem)
         }
-        Err(problem) => (Who::nobody(), Some(problem)),
+        Err(problem) => (Principal::anonymous(), Some(problem)),
     };
-    if let Some(asker) = request.extensions().get::<Asker>() {
-        asker.note(&who);
+    if let Some(slot) = request.extensions().get::<PrincipalSlot>() {
+        slot.note(&who);
     }
     let reads = matches!(method, Method::GET | Method::HEAD | Method::OPTIONS);
-    // A question may have a body, too, and so has the form to log in.
-    let brings = matches!(&needs, Need::In(right, _) if *right > Right::Read);
-    let sends = brings && method != Method::DELETE;
+    // A query may have a body, too, and so has the login form; they do not count as
+    // uploads.
+    let changes = matches!(needs, RequiredAccess::Repository(right, _) if *right > Right::Read);
+    let is_upload = changes && method != Method::DELETE;
     let paced = match problem {
         Some(problem) => Err(problem),
-        None if needs == Need::Nothing && reads => Ok(None),
-        None => access.pace.request(&who, address).and_then(|()| match sends {
+        None if *needs == RequiredAccess::Nothing && reads => Ok(None),
+        None => access.pace.request(&who, address).and_then(|()| match is_upload {
             true => access.pace.upload(&who, address),
             false => Ok(None),
         }),
@@ -79,84 +81,91 @@ pub async fn guard<A: Future<Output = Response>>(
     match paced {
         Err(problem) => {
             let (head, body) = request.into_parts();
-            linger(&head.headers, body).await;
+            drain(&head.headers, body).await;
             problem.into_response()
         }
         Ok(upload) => {
-            // Where there is no token it is the address that has a share.
+            // Without a token, the quotas apply to the address.
             let from = who.name().is_none().then(|| network(address));
-            let sharer = Sharer::new((who.name(), from));
+            let client_key = ClientKey::new((who.name(), from));
             request.extensions_mut().insert(who);
             if let Some(upload) = &upload {
                 request = request.map(|body| upload.paced(body));
             }
-            sharer.asks(next(request)).await
+            client_key.scope(next(request)).await
         }
     }
 }
 
-/// Why somebody may not do what needs that, if they may not.
-fn refused(needs: &Need<'_>, who: &Who) -> Option<Problem> {
+/// Returns why a client may not make a request; `None` if it may.
+fn refused(needs: &RequiredAccess, who: &Principal) -> Option<HttpProblem> {
     match needs {
-        Need::Nothing | Need::Page => None,
-        _ if !who.is_known() => Some(stranger(who)),
-        Need::Somebody => None,
-        Need::ReadAll if who.may_everywhere(Right::Read) => None,
-        Need::ReadAll => Some(Problem::new(Code::Forbidden, "this token is not for everything")),
-        Need::In(right, name) if who.may(*right, name) => None,
-        // What somebody may not read is not there for them.
-        Need::In(_, name) if !who.may(Right::Read, name) => {
-            Some(Problem::new(Code::NoRepository, no_repository(name)))
+        RequiredAccess::Nothing | RequiredAccess::Page => None,
+        _ if !who.has_grants() => Some(no_rights(who)),
+        RequiredAccess::AnyRight => None,
+        RequiredAccess::ReadAll if who.can_everywhere(Right::Read) => None,
+        RequiredAccess::ReadAll => Some(HttpProblem::new(
+            Code::Forbidden,
+            "the token does not grant `read` on all repositories",
+        )),
+        RequiredAccess::Repository(right, name) if who.can(*right, name) => None,
+        // A repository that the client may not read does not exist for it.
+        RequiredAccess::Repository(_, name) if !who.can(Right::Read, name) => {
+            Some(HttpProblem::new(Code::NoRepository, no_repository(name)))
         }
-        Need::In(right, name) => {
-            let why = format!("this token may not do that in `{name}`: it needs {}", right.name());
-            Some(Problem::new(Code::Forbidden, why))
+        RequiredAccess::Repository(right, name) => {
+            let why = format!("the token does not grant `{}` on `{name}`", right.name());
+            Some(HttpProblem::new(Code::Forbidden, why))
         }
     }
 }
 
-impl Access {
-    /// Why a page elsewhere may not have a browser ask that, where whoever
-    /// reaches this server may do everything because nobody else should.
-    fn foreign(&self, request: &Request) -> Option<Problem> {
+impl AccessControl {
+    /// Returns the refusal of a request that a page of another site may have made. Only a
+    /// server without tokens that was not opened explicitly refuses it: every client that
+    /// reaches that server may do everything, on the assumption that only its own machine
+    /// can.
+    fn foreign(&self, request: &Request) -> Option<HttpProblem> {
         let is_private = !self.is_open && !self.is_guarded();
         is_private.then(|| foreign(request.method(), request.uri(), request.headers())).flatten()
     }
 
-    /// Whoever asks; nobody where no token came, or none is needed.
+    /// Identifies the client: [`Principal::anonymous`] if the request has no token or needs none.
     async fn who(
         &self,
-        needs: &Need<'_>,
+        needs: &RequiredAccess,
         method: &Method,
-        (headers, is_secret): (&HeaderMap, bool),
+        (headers, is_encrypted): (&HeaderMap, bool),
         address: IpAddr,
-    ) -> Result<Who, Problem> {
+    ) -> Result<Principal, HttpProblem> {
         if !self.is_guarded() {
-            return Ok(Who::anybody());
+            return Ok(Principal::unrestricted());
         }
-        if *needs == Need::Nothing {
-            return Ok(Who::nobody());
+        if *needs == RequiredAccess::Nothing {
+            return Ok(Principal::anonymous());
         }
         if let Some(secret) = from_header(headers) {
             return self.identify(secret, address).await;
         }
-        // A browser sends its cookie whoever makes it ask: in the protocol that
-        // is good for reading only.
+        // A browser sends its cookie with requests of any page: in the protocol the cookie
+        // allows reading only.
         let reads = matches!(*method, Method::GET | Method::HEAD);
-        let cookie = Cookie::Token.of(headers, is_secret);
-        match cookie.filter(|_| reads || *needs == Need::Page) {
-            None => Ok(Who::nobody()),
+        let cookie = Cookie::Token.of(headers, is_encrypted);
+        match cookie.filter(|_| reads || *needs == RequiredAccess::Page) {
+            None => Ok(Principal::anonymous()),
             Some(secret) => match self.identify(secret, address).await {
-                // An old cookie must not keep people from the page to log in,
-                // however often it, or others of their network, came before.
-                Err(problem) if *needs == Need::Page && is_wrong(&problem) => Ok(Who::nobody()),
+                // An old cookie must not keep people from the login page, however often
+                // wrong tokens came from their network.
+                Err(problem) if *needs == RequiredAccess::Page && is_wrong(&problem) => {
+                    Ok(Principal::anonymous())
+                }
                 who => who,
             },
         }
     }
 
-    /// Where a request comes from: the last address that a proxy of ours names,
-    /// else the other end of the connection.
+    /// Returns the address of the client. If the peer is a trusted proxy, this is the last
+    /// address in `X-Forwarded-For` that is not a trusted proxy; otherwise it is the peer.
     pub fn address(&self, headers: &HeaderMap, extensions: &Extensions) -> IpAddr {
         let peer = peer(extensions);
         if !self.proxies.contains(&peer) {
@@ -173,20 +182,20 @@ impl Access {
         others.find(|address| !self.proxies.contains(address)).unwrap_or(peer)
     }
 
-    /// Whether nobody on the way can read what is asked and answered: by TLS of
-    /// this server, or of a proxy of ours.
-    pub fn is_secret(&self, headers: &HeaderMap, extensions: &Extensions) -> bool {
+    /// Returns true if the connection is encrypted all the way to the client: by TLS of
+    /// this server, or of a trusted proxy.
+    pub fn is_encrypted(&self, headers: &HeaderMap, extensions: &Extensions) -> bool {
         let by_proxy = || headers.get(PROTO).is_some_and(|scheme| scheme == "https");
         self.has_tls || (self.proxies.contains(&peer(extensions)) && by_proxy())
     }
 }
 
-/// Whether a token was found not to hold.
-fn is_wrong(problem: &Problem) -> bool {
+/// Returns true if a token was found to be wrong.
+fn is_wrong(problem: &HttpProblem) -> bool {
     matches!(problem.code, Code::Unauthorized | Code::SlowDown)
 }
 
-/// The other end of the connection.
+/// Returns the address of the other end of the connection.
 fn peer(extensions: &Extensions) -> IpAddr {
     let peer = extensions.get::<ConnectInfo<SocketAddr>>();
     peer.map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip().to_canonical())
@@ -195,12 +204,13 @@ fn peer(extensions: &Extensions) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Settings;
+    use crate::settings::ServerSettings;
 
     #[test]
     fn only_a_proxy_of_ours_says_for_whom_it_asks() {
         let proxies = vec!["192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()];
-        let access = Access::new(None, &Settings { proxies, ..Settings::default() });
+        let access =
+            AccessControl::new(None, &ServerSettings { proxies, ..ServerSettings::default() });
         let mut headers = HeaderMap::new();
         headers.append(FORWARDED, "10.0.0.1, 198.51.100.7".parse().unwrap());
         headers.append(FORWARDED, "192.0.2.2".parse().unwrap());

@@ -1,32 +1,30 @@
-//! Who may do what.
+//! Authentication and authorization.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`who`] | rights, and who has which of them where |
-//! | [`tokens`] | the file of tokens: made, listed, revoked; only hashes are kept |
-//! | `oidc` | tokens that an issuer elsewhere signs |
-//! | [`need`] | what a request needs |
-//! | [`patience`] | those who guess wait |
-//! | [`pace`] | how much at a time |
-//! | [`guard`] | what lets a request pass, or not |
-//! | `browser` | what any web page can make a browser ask |
-//! | [`cookie`] | what a browser keeps |
+//! | [`principal`] | the client of a request, and its rights |
+//! | [`tokens`] | the token file: creates, lists and revokes tokens; only hashes are stored |
+//! | `oidc` | tokens that an OpenID Connect issuer signs |
+//! | [`login_backoff`] | backs off after wrong tokens |
+//! | [`rate_limits`] | rate limits |
+//! | [`guard`] | the middleware for access control |
+//! | `browser` | protection against requests of other sites' pages |
+//! | [`cookie`] | the cookies that a browser keeps |
 //!
-//! A server without a file of tokens and without an issuer is open to whoever
-//! reaches it, and listens on its own machine only. One that has had tokens never
-//! becomes open again while it runs, whatever becomes of the file.
+//! A server without a token file and without an issuer is open to every client that reaches
+//! it. It listens on its own machine only, unless the settings open it explicitly. A server
+//! that has had tokens never becomes open again while it runs, even if the file is removed.
 
 mod browser;
 pub mod cookie;
 pub mod guard;
-pub mod need;
+pub mod login_backoff;
 mod oidc;
-pub mod pace;
-pub mod patience;
+pub mod principal;
+pub mod rate_limits;
 pub mod tokens;
-pub mod who;
 
-pub(crate) use self::patience::network;
+pub(crate) use self::login_backoff::network;
 
 use std::{
     net::IpAddr,
@@ -40,97 +38,100 @@ use http::{HeaderMap, header};
 use snap_core::base::time::Time;
 
 use self::{
-    oidc::{Away, Issuer},
-    pace::Pace,
-    patience::Patience,
+    login_backoff::LoginBackoff,
+    oidc::{Issuer, KeysUnavailable},
+    principal::Principal,
+    rate_limits::RateLimits,
     tokens::{Tokens, TokensError},
-    who::Who,
 };
 use crate::{
     causes::causes,
     hub::is_name as is_repository,
-    problem::{Code, Problem},
-    settings::Settings,
+    problem::{Code, HttpProblem},
+    settings::ServerSettings,
 };
 
-/// How often it is looked whether the file of tokens has changed.
+/// How often the token file is checked for changes.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// Nobody waits longer for that: what was so far holds on.
+/// Longest wait of a request for that check. After it, the tokens as last read stay valid.
 const LOOK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Who may do what on a server.
+/// Access control of a server.
 #[derive(Debug)]
-pub struct Access {
+pub struct AccessControl {
     file: Option<PathBuf>,
     proxies: Vec<IpAddr>,
-    known: Mutex<Known>,
-    /// One looks at the file at a time, however long that takes.
+    known: Mutex<TokenFileState>,
+    /// Serializes the checks of the file, however long one takes.
     looking: Arc<tokio::sync::Mutex<()>>,
     issuer: Option<Issuer>,
-    patience: Patience,
-    pace: Pace,
-    is_watched_openly: bool,
-    /// Whoever reaches it was let in in blunt words.
+    login_backoff: LoginBackoff,
+    pace: RateLimits,
+    /// True if `/metrics` can be read without a token.
+    metrics_are_public: bool,
+    /// True if the settings explicitly open the server to every client.
     is_open: bool,
     has_tls: bool,
 }
 
-/// What is known of the file.
+/// The token file as last read.
 #[derive(Debug)]
-struct Known {
+struct TokenFileState {
     tokens: Arc<Tokens>,
+    /// True if clients need a token.
     is_guarded: bool,
     stamp: Option<Stamp>,
+    /// When the file was last checked.
     looked: Instant,
 }
 
-/// What changes when a file does: device and inode, length, time.
+/// Device, inode, length, and modification time (seconds, nanoseconds) of the file.
 type Stamp = (u64, u64, u64, i64, i64);
 
-/// The file of tokens of what is served at `home`.
-pub fn file_of(home: Option<&Path>, settings: &Settings) -> Option<PathBuf> {
+/// Returns the path of the token file of what is served at `home`.
+pub fn file_of(home: Option<&Path>, settings: &ServerSettings) -> Option<PathBuf> {
     let own = || home.map(|home| home.join(tokens::FILE));
     settings.tokens.clone().or_else(own)
 }
 
-impl Access {
-    /// Reads the tokens of what is served at `home`, a folder of the server's
-    /// own if it has one. When they cannot be read nobody has any right.
-    pub fn new(home: Option<&Path>, settings: &Settings) -> Self {
+impl AccessControl {
+    /// Reads the tokens of what is served at `home`, which is the server's own folder if it
+    /// has one. If they cannot be read, no client has any right.
+    pub fn new(home: Option<&Path>, settings: &ServerSettings) -> Self {
         let file = file_of(home, settings);
-        // A file that was named counts even before it is there.
+        // If the settings name a token file, clients need a token even before the file exists.
         let is_guarded = settings.tokens.is_some() || settings.oidc.is_some();
         let (tokens, looked) = (Arc::default(), Instant::now());
         let access = Self {
             file,
             proxies: settings.proxies.clone(),
-            known: Mutex::new(Known { tokens, is_guarded, stamp: None, looked }),
+            known: Mutex::new(TokenFileState { tokens, is_guarded, stamp: None, looked }),
             looking: Arc::default(),
             issuer: settings.oidc.clone().map(Issuer::new),
-            patience: Patience::default(),
-            pace: Pace::new(&settings.limits),
-            is_watched_openly: settings.metrics_without_token,
+            login_backoff: LoginBackoff::default(),
+            pace: RateLimits::new(&settings.limits),
+            metrics_are_public: settings.metrics_without_token,
             is_open: settings.without_tokens_anyone_may_read_and_write,
             has_tls: settings.tls.is_some(),
         };
-        access.look();
+        access.reload_if_changed();
         access
     }
 
-    /// Sees to it that the tokens are those of this moment, or almost: reads the
-    /// file if it has changed. Where that takes too long nothing has.
-    pub async fn follow(self: &Arc<Self>) {
+    /// Reads the token file again if it has changed and the last check is not recent. If
+    /// that takes too long, the tokens stay as they were.
+    pub async fn reload_if_due(self: &Arc<Self>) {
         if !self.is_due() {
             return;
         }
         let look = async {
             let turn = Arc::clone(&self.looking).lock_owned().await;
-            // Somebody else may have looked meanwhile.
+            // Another task may have checked meanwhile.
             if self.is_due() {
                 let access = Arc::clone(self);
                 let look = move || {
-                    access.look();
+                    access.reload_if_changed();
                     drop(turn);
                 };
                 let _ = tokio::task::spawn_blocking(look).await;
@@ -143,21 +144,22 @@ impl Access {
         self.file.is_some() && self.known().looked.elapsed() >= LOOK_EVERY
     }
 
-    /// Whether those who ask must say who they are.
+    /// Returns true if clients need a token.
     pub fn is_guarded(&self) -> bool {
         self.current().1
     }
 
-    /// Who has this token. Whoever has none that holds waits, the longer the
-    /// more often that happened at this address; others do not.
+    /// Identifies the client by its token. The response to a wrong token is delayed, and
+    /// the delay grows with each wrong token from the same address. Other requests are not
+    /// delayed.
     ///
     /// # Errors
-    /// [`Code::Unauthorized`], or [`Code::SlowDown`] when there were too many wrong
-    /// ones, or [`Code::Unavailable`] when the issuer of this one cannot be asked.
-    pub async fn identify(&self, secret: &str, address: IpAddr) -> Result<Who, Problem> {
+    /// [`Code::Unauthorized`] for a wrong token, [`Code::SlowDown`] after too many of them,
+    /// [`Code::Unavailable`] when the keys of the token's issuer cannot be fetched.
+    pub async fn identify(&self, secret: &str, address: IpAddr) -> Result<Principal, HttpProblem> {
         let (tokens, is_guarded) = self.current();
         if !is_guarded {
-            return Ok(Who::anybody());
+            return Ok(Principal::unrestricted());
         }
         let issuer = self.issuer.as_ref().filter(|_| oidc::is_jwt(secret));
         let found = match issuer {
@@ -166,30 +168,30 @@ impl Access {
         };
         match found {
             Some(who) => Ok(who),
-            None => Err(self.patience.failed(address).await),
+            None => Err(self.login_backoff.delay_refusal(address).await),
         }
     }
 
-    /// For how many seconds more a token that was [identified](Self::identify)
-    /// holds, if it says so itself.
+    /// Returns for how many more seconds a token that was [identified](Self::identify) is
+    /// valid, if the token says so.
     pub fn lasts_secs(&self, secret: &str) -> Option<i64> {
         let is_ours = self.issuer.is_some() && oidc::is_jwt(secret);
         let expires = is_ours.then(|| oidc::expires(secret)).flatten()?;
         Some(expires.saturating_sub(Time::now().secs).max(0))
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, TokenFileState> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The tokens as they were when it was last looked, and whether one is needed.
+    /// Returns the tokens as last read, and whether clients need one.
     fn current(&self) -> (Arc<Tokens>, bool) {
         let known = self.known();
         (Arc::clone(&known.tokens), known.is_guarded)
     }
 
-    /// Reads the file if it has changed. May block.
-    fn look(&self) {
+    /// Reads the token file if it has changed. May block.
+    fn reload_if_changed(&self) {
         let (Some(file), began) = (&self.file, Instant::now()) else { return };
         let stamp = fs_err::metadata(file)
             .ok()
@@ -201,15 +203,16 @@ impl Access {
         let read = match read {
             None => return,
             Some(Ok(read)) => read,
-            // What was so far holds on; at the start that is nobody.
+            // The tokens as last read stay valid; at the start there are none.
             Some(Err(error)) => {
                 known.is_guarded = true;
-                // What kept the file from being read may pass.
+                // An I/O error may pass while the file stays the same: read it again next
+                // time.
                 if matches!(error, TokensError::Invalid { .. }) {
                     known.stamp = stamp;
                 }
                 let error = causes(&error);
-                tracing::error!(%error, "the tokens stay as they were");
+                tracing::error!(%error, "cannot reload the token file, the old tokens stay valid");
                 return;
             }
         };
@@ -219,28 +222,28 @@ impl Access {
     }
 }
 
-fn away(Away { retry_secs }: Away) -> Problem {
-    let why = "the issuer of this token cannot be asked now";
-    Problem { retry_after_secs: Some(retry_secs), ..Problem::new(Code::Unavailable, why) }
+fn away(KeysUnavailable { retry_secs }: KeysUnavailable) -> HttpProblem {
+    let why = "cannot fetch the keys of the token's issuer";
+    HttpProblem { retry_after_secs: Some(retry_secs), ..HttpProblem::new(Code::Unavailable, why) }
 }
 
-/// Why somebody without any right is refused.
-pub fn stranger(who: &Who) -> Problem {
+/// Creates the refusal of a client without any right.
+pub fn no_rights(who: &Principal) -> HttpProblem {
     match who.name() {
-        None => Problem::new(Code::Unauthorized, "this needs a token"),
+        None => HttpProblem::new(Code::Unauthorized, "a token is required"),
         Some(_) => {
-            let why = "this token holds, but nothing that it says gives a right here";
-            Problem::new(Code::Forbidden, why)
+            let why = "the token is valid but grants no permission on this server";
+            HttpProblem::new(Code::Forbidden, why)
         }
     }
 }
 
-/// Checks that the tokens of what is served can be read, and tells whether
-/// there are any, or an issuer of them.
+/// Checks that the tokens of what is served can be read. Returns true if there are any, or
+/// an issuer of tokens.
 ///
 /// # Errors
-/// [`TokensError`], also where a mapping names what no repository can be called.
-pub fn check(home: Option<&Path>, settings: &Settings) -> Result<bool, TokensError> {
+/// [`TokensError`], also for a mapping that names an invalid repository.
+pub fn check(home: Option<&Path>, settings: &ServerSettings) -> Result<bool, TokensError> {
     let mappings = settings.oidc.iter().flat_map(|oidc| &oidc.scopes);
     let mut named = mappings.flat_map(|mapping| mapping.repositories.iter().flatten());
     if let Some(name) = named.find(|name| !is_repository(name)) {
@@ -253,23 +256,23 @@ pub fn check(home: Option<&Path>, settings: &Settings) -> Result<bool, TokensErr
     }
 }
 
-/// The token that a request comes with, said by a program: `Authorization:
-/// Bearer …`.
+/// Returns the token in the `Authorization: Bearer …` header of a request, as programs send
+/// it.
 pub fn from_header(headers: &HeaderMap) -> Option<&str> {
     let text = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, secret) = text.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
 }
 
-/// What a form must say that was made for whoever has this token: nobody else
-/// can know it, and it does not reveal the token. Browsers send cookies with
-/// whatever any page makes them ask, so whoever changes something on account of
-/// one must check this, too.
+/// Derives the CSRF token for forms of the client that has the token `secret`. Other
+/// clients cannot know it, and it does not reveal `secret`. A browser sends its cookies
+/// with requests of any page. So a handler that changes something on account of a cookie
+/// must check this value, too.
 ///
-/// It follows from the secret alone, so that a form of one server counts at
-/// another one before the same upstream. A key of the server's own would add
-/// nothing: of a token nobody else knows what follows, and for a form to log in
-/// anybody can ask; that one is as good as its [cookie](cookie::Cookie::Form).
+/// It depends on `secret` alone, so that a form of one server is valid at another server of the
+/// same upstream. A key of the server would add nothing. For a token, only its owner can derive the
+/// value. Any client can request a value for the login form; it is valid only together with its
+/// [cookie](cookie::Cookie::Form).
 pub fn csrf(secret: &str) -> String {
     blake3::Hasher::new_derive_key("snap server 2026-11-22 a form is ours")
         .update(secret.as_bytes())
@@ -278,9 +281,9 @@ pub fn csrf(secret: &str) -> String {
         .to_string()
 }
 
-/// Whether a form says what it must, told in constant time.
-pub fn is_ours(secret: &str, said: &str) -> bool {
-    blake3::hash(csrf(secret).as_bytes()) == blake3::hash(said.as_bytes())
+/// Returns true if a form has the right CSRF token. Compares in constant time.
+pub fn is_ours(secret: &str, form_value: &str) -> bool {
+    blake3::hash(csrf(secret).as_bytes()) == blake3::hash(form_value.as_bytes())
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The file of tokens: `tokens.toml` in what is served. Of a token there is only
-//! the hash, so whoever reads the file cannot use what is in it.
+//! The token file: `tokens.toml` in what is served. It holds only a hash of each token, so
+//! a reader of the file cannot use the tokens.
 //!
 //! ```toml
 //! version = 1
@@ -8,7 +8,7 @@
 //! name = "ci"
 //! hash = "5f0c…"                  # BLAKE3 of the whole token
 //! scope = "append"
-//! repositories = ["team/project"] # all, if it is not said
+//! repositories = ["team/project"] # all, if absent
 //! made = 1790000000               # seconds since 1970
 //! expires = 1800000000
 //! ```
@@ -26,73 +26,71 @@ use snap_core::{
     disk::{Disk, scratch::unique_name},
 };
 
-use super::who::{Grant, Right, Who};
+use super::principal::{Grant, Principal, Right};
 use crate::hub;
 
-/// Name of the file.
+/// Name of the token file.
 pub const FILE: &str = hub::TOKENS;
 
-/// What each token begins with, so that people and scanners know it for one.
+/// Prefix of each token, by which people and secret scanners recognize it.
 pub const PREFIX: &str = "snap_";
 
-/// Version of the file.
+/// Version of the file format.
 const VERSION: u32 = 1;
 
 /// Random bytes in a token.
 const SECRET_BYTES: usize = 32;
 
-/// Longest text that is looked at as a token.
+/// Longest text that is checked as a token, in bytes.
 const LONGEST: usize = 256;
 
-/// Longest name of a token.
+/// Longest name of a token, in bytes.
 const NAME_BYTES: usize = 64;
 
-/// Longest file of tokens.
+/// Longest token file, in bytes.
 const FILE_BYTES: u64 = 4 << 20;
 
-/// Only its owner may read and write the file.
+/// Mode of the file: only its owner may read and write it.
 const MODE: u32 = 0o600;
 
-/// A token, without what is secret of it.
+/// A token, without its secret.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Token {
-    /// What it is called.
     pub name: String,
-    /// BLAKE3 of all its bytes, in hexadecimal.
+    /// BLAKE3 of the whole token, in hexadecimal.
     hash: String,
-    /// What it is for.
+    /// What the token allows.
     pub scope: Right,
-    /// Where; everywhere if `None`.
+    /// Repositories that it is valid for; all if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repositories: Option<Vec<String>>,
-    /// When it was made, in seconds since 1970.
+    /// When it was created, in seconds since 1970.
     pub made: i64,
-    /// From when on it does not hold, in seconds since 1970.
+    /// When it expires, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<i64>,
 }
 
-/// A token that is wanted.
+/// The parameters of a token to create.
 #[derive(Clone, Debug)]
-pub struct Wanted {
-    /// What to call it.
+pub struct NewToken {
     pub name: String,
-    /// What it is for.
+    /// What the token allows.
     pub scope: Right,
-    /// Where; everywhere if `None`.
+    /// Repositories that it is valid for; all if `None`.
     pub repositories: Option<Vec<String>>,
-    /// Now, in seconds since 1970.
+    /// The present, in seconds since 1970.
     pub made: i64,
-    /// From when on it does not hold.
+    /// When it expires, in seconds since 1970.
     pub expires: Option<i64>,
 }
 
-/// A token itself. It is not shown by accident.
+/// The text of a token. Its `Debug` form does not show it.
 pub struct Secret(String);
 
 impl Secret {
-    /// Its text, to be told once.
+    /// Returns the text, to be shown once.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -107,16 +105,16 @@ impl fmt::Debug for Secret {
 /// All tokens of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Tokens {
-    all: Vec<Known>,
+    all: Vec<ParsedToken>,
 }
 
-/// A token of the file.
+/// A token of the file, with what is derived from it.
 #[derive(Clone, Debug)]
-struct Known {
+struct ParsedToken {
     hash: blake3::Hash,
     token: Token,
-    /// Whoever has it: made once, and handed out with each request.
-    who: Who,
+    /// The client that has the token. It is built once and cloned for each request.
+    who: Principal,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -127,55 +125,54 @@ struct FileToml {
     tokens: Vec<Token>,
 }
 
-/// Why there is no token, or no list of them.
+/// Why a token cannot be created, listed or revoked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokensError {
     /// The file cannot be read or written.
     #[error(transparent)]
     Io(#[from] PathError),
-    /// It is no file of tokens, or of a newer version.
-    #[error("{} is no file of tokens: {why}", path.display())]
+    /// The file is not a token file, or is of a newer version.
+    #[error("{} is not a valid token file: {why}", path.display())]
     Invalid {
-        /// Which.
         path: PathBuf,
-        /// What and where.
+        /// The description of the error.
         why: String,
     },
-    /// A name that a token cannot have.
-    #[error("a token cannot be called `{name}`")]
+    /// The name is not valid for a token.
+    #[error("`{name}` is not a valid token name")]
     Name {
-        /// Which.
+        /// The rejected name.
         name: String,
     },
-    /// No repository can be called so.
-    #[error("no repository can be called `{name}`")]
+    /// The name is not valid for a repository.
+    #[error("`{name}` is not a valid repository name")]
     Repository {
-        /// Which.
+        /// The rejected name.
         name: String,
     },
-    /// There is one of that name.
+    /// A token of that name exists.
     #[error("there is already a token `{name}`")]
     Taken {
-        /// Which.
+        /// Name of the existing token.
         name: String,
     },
-    /// There is none of that name.
+    /// There is no token of that name.
     #[error("there is no token `{name}`")]
     NoToken {
-        /// Which.
+        /// The name that no token has.
         name: String,
     },
-    /// The system gives no random bytes.
-    #[error("the system gives no random bytes: {why}")]
+    /// The operating system gives no random bytes.
+    #[error("cannot get random bytes from the system: {why}")]
     Random {
-        /// What it says.
+        /// The message of the operating system.
         why: String,
     },
 }
 
 impl TokensError {
-    /// What kind of failure it is.
+    /// Returns the kind of the error.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Io(error) => error.kind(),
@@ -190,29 +187,29 @@ impl TokensError {
 }
 
 impl Token {
-    /// Whether it holds at that time.
-    pub fn holds(&self, now_secs: i64) -> bool {
+    /// Returns true if the token has not expired at that time.
+    pub fn is_valid(&self, now_secs: i64) -> bool {
         self.expires.is_none_or(|expires| now_secs < expires)
     }
 
-    /// Whoever has it.
-    fn who(&self) -> Who {
+    /// Returns the client that has the token.
+    fn who(&self) -> Principal {
         let repositories = self.repositories.clone().map(|names| names.into_iter().collect());
-        Who::new(&self.name, vec![Grant { right: self.scope, repositories }])
+        Principal::new(&self.name, vec![Grant { right: self.scope, repositories }])
     }
 }
 
-impl Known {
+impl ParsedToken {
     fn new(hash: blake3::Hash, token: Token) -> Self {
         Self { hash, who: token.who(), token }
     }
 }
 
 impl Tokens {
-    /// Reads the file; `None` when there is none.
+    /// Reads the token file; `None` if it does not exist.
     ///
     /// # Errors
-    /// [`TokensError::Invalid`] names the line.
+    /// [`TokensError::Invalid`]; for an error in TOML, it names the line.
     pub fn read(path: &Path) -> Result<Option<Self>, TokensError> {
         let meta = match fs_err::metadata(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -220,34 +217,38 @@ impl Tokens {
         };
         let invalid = |why: String| TokensError::Invalid { path: path.to_owned(), why };
         if meta.len() > FILE_BYTES {
-            return Err(invalid(format!("it has {} bytes", meta.len())));
+            return Err(invalid(format!(
+                "{} bytes exceed the limit of {FILE_BYTES} bytes",
+                meta.len()
+            )));
         }
         let text = fs_err::read_to_string(path).map_err(PathError::when("read", path))?;
         let file: FileToml = toml_edit::de::from_str(&text)
             .map_err(|error| invalid(error.to_string().trim_end().to_owned()))?;
         if file.version != VERSION {
-            return Err(invalid(format!("its version is {}", file.version)));
+            return Err(invalid(format!("version {} is not supported", file.version)));
         }
         let mut all = Vec::new();
         for token in file.tokens {
-            let hash = blake3::Hash::from_hex(&token.hash)
-                .map_err(|_| invalid(format!("the hash of `{}` is none", token.name)))?;
+            let hash = blake3::Hash::from_hex(&token.hash).map_err(|_| {
+                invalid(format!("the hash of token `{}` is not 64 hexadecimal digits", token.name))
+            })?;
             if !is_name(&token.name) {
-                return Err(invalid(format!("a token cannot be called `{}`", token.name)));
+                return Err(invalid(format!("`{}` is not a valid token name", token.name)));
             }
-            all.push(Known::new(hash, token));
+            all.push(ParsedToken::new(hash, token));
         }
         Ok(Some(Self { all }))
     }
 
-    /// All of them, those that hold no more included.
+    /// Lists all tokens, including expired ones.
     pub fn list(&self) -> impl Iterator<Item = &Token> {
         self.all.iter().map(|known| &known.token)
     }
 
-    /// Whoever has the token with this secret, if it holds. All are compared, each
-    /// in constant time.
-    pub(super) fn find(&self, secret: &str, now_secs: i64) -> Option<Who> {
+    /// Returns the client whose token has this secret, if it is valid. Compares with all
+    /// tokens, each in constant time.
+    pub(super) fn find(&self, secret: &str, now_secs: i64) -> Option<Principal> {
         if secret.len() > LONGEST {
             return None;
         }
@@ -258,9 +259,10 @@ impl Tokens {
                 found = Some(known);
             }
         }
-        found.filter(|known| known.token.holds(now_secs)).map(|known| known.who.clone())
+        found.filter(|known| known.token.is_valid(now_secs)).map(|known| known.who.clone())
     }
 
+    /// Replaces the file durably and in one step.
     fn write(&self, path: &Path) -> Result<(), TokensError> {
         let tokens = self.list().cloned().collect();
         let text = toml_edit::ser::to_string_pretty(&FileToml { version: VERSION, tokens })
@@ -271,8 +273,9 @@ impl Tokens {
         let mut file = disk.create(&temporary)?;
         let mode = file.file().set_permissions(Permissions::from_mode(MODE));
         mode.map_err(PathError::when("change the mode of", &temporary))?;
-        // Whoever runs the server must be able to read it, whoever runs this. Its
-        // group reads nothing of it.
+        // The server must be able to read the file, even if another user runs this command.
+        // So the owner stays that of the old file, or else is that of the folder. The group
+        // reads nothing.
         let before = fs_err::metadata(path).or_else(|_| fs_err::metadata(folder));
         let before = before.map_err(PathError::when("read", path))?;
         let now = file.file().metadata().map_err(PathError::when("read", &temporary))?;
@@ -292,7 +295,7 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Keeps others from changing the file meanwhile.
+/// Locks the folder of the file, so that other processes do not change the file meanwhile.
 fn locked(path: &Path) -> Result<std::fs::File, PathError> {
     let folder = folder_of(path);
     let open = fs_err::File::open(folder).map_err(PathError::when("open", folder))?;
@@ -301,12 +304,12 @@ fn locked(path: &Path) -> Result<std::fs::File, PathError> {
     Ok(file)
 }
 
-/// Makes a token and keeps its hash.
+/// Creates a token and stores its hash.
 ///
 /// # Errors
-/// [`TokensError::Taken`] when there is one of that name, whether it holds or
-/// not.
-pub fn add(path: &Path, wanted: Wanted) -> Result<Secret, TokensError> {
+/// [`TokensError::Taken`] when a token of that name exists, expired or not;
+/// [`TokensError::Name`] and [`TokensError::Repository`] for invalid names.
+pub fn add(path: &Path, wanted: NewToken) -> Result<Secret, TokensError> {
     if !is_name(&wanted.name) {
         return Err(TokensError::Name { name: wanted.name });
     }
@@ -323,17 +326,17 @@ pub fn add(path: &Path, wanted: Wanted) -> Result<Secret, TokensError> {
     getrandom::fill(&mut bytes).map_err(|why| TokensError::Random { why: why.to_string() })?;
     let secret = format!("{PREFIX}{}", blake3::Hash::from_bytes(bytes).to_hex());
     let hash = blake3::hash(secret.as_bytes());
-    let Wanted { name, scope, repositories, made, expires } = wanted;
+    let NewToken { name, scope, repositories, made, expires } = wanted;
     let token = Token { name, hash: hash.to_hex().to_string(), scope, repositories, made, expires };
-    tokens.all.push(Known::new(hash, token));
+    tokens.all.push(ParsedToken::new(hash, token));
     tokens.write(path)?;
     Ok(Secret(secret))
 }
 
-/// Forgets a token: it holds no more from now on.
+/// Removes a token from the file: it is no longer valid.
 ///
 /// # Errors
-/// [`TokensError::NoToken`] when there is none of that name.
+/// [`TokensError::NoToken`] when there is no token of that name.
 pub fn revoke(path: &Path, name: &str) -> Result<(), TokensError> {
     let missing = || TokensError::NoToken { name: name.to_owned() };
     let _locked = locked(path)?;
@@ -346,7 +349,7 @@ pub fn revoke(path: &Path, name: &str) -> Result<(), TokensError> {
     tokens.write(path)
 }
 
-/// Whether a token may be called so: what stands in logs needs no quoting.
+/// Returns true if a name is valid for a token: it needs no quotes in logs.
 fn is_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@');
     (1..=NAME_BYTES).contains(&name.len()) && !name.starts_with('-') && name.chars().all(plain)
@@ -356,9 +359,9 @@ fn is_name(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn wanted(name: &str, expires: Option<i64>) -> Wanted {
+    fn wanted(name: &str, expires: Option<i64>) -> NewToken {
         let repositories = Some(vec!["a".to_owned()]);
-        Wanted { name: name.into(), scope: Right::Append, repositories, made: 1, expires }
+        NewToken { name: name.into(), scope: Right::Append, repositories, made: 1, expires }
     }
 
     #[test]
@@ -376,7 +379,7 @@ mod tests {
         assert_eq!(mode & 0o777, MODE);
         let tokens = Tokens::read(&path).unwrap().unwrap();
         let found = tokens.find(secret.reveal(), 99).unwrap();
-        assert!(found.may(Right::Append, "a") && !found.may(Right::Read, "b"));
+        assert!(found.can(Right::Append, "a") && !found.can(Right::Read, "b"));
         assert!(tokens.find(secret.reveal(), 100).is_none(), "it has expired");
         assert!(tokens.find(other.reveal(), i64::MAX).is_some());
         for wrong in ["", "snap_", &secret.reveal()[1..], &"x".repeat(1 << 20)] {
@@ -400,7 +403,7 @@ mod tests {
         }
         for name in ["team/", "../a", "tokens.toml"] {
             let repositories = Some(vec!["a".to_owned(), name.to_owned()]);
-            let refused = add(&path, Wanted { repositories, ..wanted("ci", None) });
+            let refused = add(&path, NewToken { repositories, ..wanted("ci", None) });
             assert!(matches!(refused, Err(TokensError::Repository { .. })), "{name}");
         }
         for text in [

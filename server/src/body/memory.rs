@@ -1,5 +1,5 @@
-//! Memory for bodies that are held whole, of all requests together. What is
-//! short is not counted: a connection has only so many requests at a time.
+//! A memory budget for bodies that are held whole, shared by all requests. Short bodies are
+//! not counted, because the number of requests on a connection limits them.
 
 use std::{mem, ops::Deref};
 
@@ -13,76 +13,81 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use tokio::runtime::Handle;
 
-use super::fair::{Fair, Taken};
-use crate::problem::{Code, Problem};
+use super::fair_semaphore::{FairPermit, FairSemaphore};
+use crate::problem::{Code, HttpProblem};
 
-/// Counted in this.
+/// How many bytes a permit of the semaphore stands for.
 const UNIT_BYTES: usize = 1 << 10;
 
-/// All there is, and what one may have of it.
+/// The whole budget, and the quota of one client.
 const MOST_BYTES: usize = 256 << 20;
 const EACH_BYTES: usize = MOST_BYTES / 2;
 
-static HELD: Fair = Fair::new(MOST_BYTES / UNIT_BYTES, EACH_BYTES / UNIT_BYTES);
+static HELD: FairSemaphore = FairSemaphore::new(MOST_BYTES / UNIT_BYTES, EACH_BYTES / UNIT_BYTES);
 
-/// Up to here it is not counted.
+/// Bodies up to this length are not counted.
 pub(super) const SHORT_BYTES: usize = 64 << 10;
 
-/// What grows does so in steps.
+/// A body that grows reserves memory in steps of this size.
 const STEP_BYTES: usize = 1 << 20;
 
-/// Memory that is held; free when this is dropped.
+/// Memory reserved from the budget; released on drop.
 #[derive(Debug, Default)]
-pub struct Memory {
-    taken: Vec<(usize, Taken)>,
+pub struct MemoryReservation {
+    /// The reservations, each with its bytes.
+    taken: Vec<(usize, FairPermit)>,
+    /// The sum of the reservations.
     bytes: usize,
 }
 
-impl Memory {
-    /// Holds so many bytes in all.
+impl MemoryReservation {
+    /// Reserves memory until it holds `bytes` in all.
     ///
     /// # Errors
-    /// [`Code::Unavailable`] when they are not to be had soon,
-    /// [`Code::TooLarge`] when they never are.
-    pub async fn hold(&mut self, bytes: usize) -> Result<(), Problem> {
+    /// [`Code::Unavailable`] when the memory does not become free in time,
+    /// [`Code::TooLarge`] when it exceeds the quota of a client.
+    pub async fn hold(&mut self, bytes: usize) -> Result<(), HttpProblem> {
         if bytes <= self.bytes.max(SHORT_BYTES) {
             return Ok(());
         }
         let units = (bytes - self.bytes).div_ceil(UNIT_BYTES);
         if self.bytes / UNIT_BYTES + units > HELD.each() {
-            let why = format!("at most {EACH_BYTES} bytes are held at a time");
-            return Err(Problem::new(Code::TooLarge, why));
+            let why = format!(
+                "the request needs more memory than the {EACH_BYTES} bytes that one client may use"
+            );
+            return Err(HttpProblem::new(Code::TooLarge, why));
         }
-        // A share is 2^17 of them.
+        // Fits into `u32`: the quota of a client is 2^17 units.
         let taken = HELD.take(units as u32).await?;
         self.taken.push((units * UNIT_BYTES, taken));
         self.bytes += units * UNIT_BYTES;
         Ok(())
     }
 
-    /// The same for what has become so long and may become longer.
+    /// Like [`hold`](Self::hold), for a body that has reached this length and may grow
+    /// further.
     ///
     /// # Errors
     /// As [`hold`](Self::hold).
-    pub async fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
+    pub async fn grow(&mut self, bytes: usize) -> Result<(), HttpProblem> {
         match bytes <= self.bytes.max(SHORT_BYTES) {
             true => Ok(()),
             false => self.hold(bytes.next_multiple_of(STEP_BYTES)).await,
         }
     }
 
-    /// The same in a thread.
+    /// Like [`grow`](Self::grow), for a blocking thread.
     ///
     /// # Errors
     /// As [`hold`](Self::hold).
-    pub fn grow_in_thread(&mut self, bytes: usize) -> Result<(), Problem> {
+    pub fn grow_in_thread(&mut self, bytes: usize) -> Result<(), HttpProblem> {
         match bytes <= self.bytes.max(SHORT_BYTES) {
             true => Ok(()),
             false => Handle::current().block_on(self.grow(bytes)),
         }
     }
 
-    /// Gives back what is beyond so many bytes, as far as it was taken in one.
+    /// Releases what exceeds `bytes`, in whole units.
     pub fn shrink(&mut self, bytes: usize) {
         while self.bytes > bytes
             && let Some((last, taken)) = self.taken.last_mut()
@@ -100,14 +105,16 @@ impl Memory {
     }
 }
 
-/// Memory that making an answer takes, at most: what was found, and the text of it.
+/// Upper limit of the memory for making one response: the data that was found, and its
+/// text.
 const MAKING_BYTES: usize = 32 << 20;
 
-/// Counts the memory of an answer that is made as a whole: while it is made, and as
-/// far as it is longer than [`SHORT_BYTES`] until it was taken. An answer of unknown
-/// length comes in pieces, which are counted where they are made.
+/// Middleware that counts the memory of a response that is made as a whole. The memory is
+/// held while the response is made, and then, if the response is longer than
+/// [`SHORT_BYTES`], until the client has received it. A response of unknown length comes in
+/// pieces, which are counted where they are made.
 pub(crate) async fn hold_answer(request: Request, next: Next) -> Response {
-    let mut memory = Memory::default();
+    let mut memory = MemoryReservation::default();
     if let Err(problem) = memory.hold(MAKING_BYTES).await {
         return problem.into_response();
     }
@@ -118,8 +125,8 @@ pub(crate) async fn hold_answer(request: Request, next: Next) -> Response {
     Response::from_parts(head, kept(body, memory))
 }
 
-/// A body that has its memory until it is over.
-pub(super) fn kept<B>(body: B, memory: Memory) -> Body
+/// Returns a body that holds its memory until it is dropped.
+pub(super) fn kept<B>(body: B, memory: MemoryReservation) -> Body
 where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<axum::BoxError>,
@@ -132,23 +139,23 @@ where
 
 /// A body that is held whole.
 #[derive(Debug)]
-pub struct Whole {
+pub struct WholeBody {
     bytes: Bytes,
-    memory: Memory,
+    memory: MemoryReservation,
 }
 
-impl Whole {
-    pub(super) fn new(bytes: Bytes, memory: Memory) -> Self {
+impl WholeBody {
+    pub(super) fn new(bytes: Bytes, memory: MemoryReservation) -> Self {
         Self { bytes, memory }
     }
 
-    /// Lets go of the bytes, and hands on the memory.
-    pub fn into_memory(mut self) -> Memory {
+    /// Drops the bytes, and returns their memory.
+    pub fn into_memory(mut self) -> MemoryReservation {
         mem::take(&mut self.memory)
     }
 }
 
-impl Deref for Whole {
+impl Deref for WholeBody {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -159,13 +166,13 @@ impl Deref for Whole {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::body::sharer::Sharer;
+    use crate::body::client_key::ClientKey;
 
     #[tokio::test(start_paused = true)]
     async fn no_more_is_held_than_there_is() {
         let hold = |name: &'static str, bytes| {
-            Sharer::new(name).asks(async move {
-                let mut memory = Memory::default();
+            ClientKey::new(name).scope(async move {
+                let mut memory = MemoryReservation::default();
                 memory.grow(bytes).await.map(|()| memory)
             })
         };
@@ -178,8 +185,8 @@ mod tests {
         assert_eq!(hold("third", 100 << 20).await.unwrap_err().code, Code::Unavailable);
         one.shrink(0);
         assert!(hold("third", 100 << 20).await.is_ok());
-        Sharer::new("one").asks(one.grow(1 << 20)).await.unwrap();
-        Sharer::new("one").asks(one.grow((1 << 20) + 1)).await.unwrap();
+        ClientKey::new("one").scope(one.grow(1 << 20)).await.unwrap();
+        ClientKey::new("one").scope(one.grow((1 << 20) + 1)).await.unwrap();
         one.shrink(1 << 20);
         assert_eq!(one.bytes, 1 << 20);
     }

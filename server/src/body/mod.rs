@@ -1,33 +1,35 @@
-//! Bodies between connections, which are async, and threads, which work on
-//! stores. A few pieces wait between the two, never a whole body.
+//! Request and response bodies. Connections are async; blocking threads work on stores. A
+//! few pieces of a body are buffered between the two, never a whole body.
 //!
 //! | module | what |
 //! |---|---|
-//! | `coming` | bodies as they come: not too long, and not for ever |
-//! | `answer` | bodies that go out |
-//! | [`mod@line`] | connections, as answers see them |
-//! | `taken` | long answers, as they are taken |
-//! | `sharer` | for whom something is done |
-//! | `fair` | what there is little of, in shares |
-//! | `memory` | memory for what is held whole |
+//! | `request_body` | request bodies, with limits on length and time |
+//! | `response_body` | response bodies |
+//! | [`mod@connection_table`] | connections, as response bodies see them |
+//! | `stall_timeout` | timeouts of long responses |
+//! | `client_key` | the client that work is done for |
+//! | `fair_semaphore` | a fair semaphore with a quota for each client |
+//! | `memory` | a memory budget for bodies that are held whole |
 
-mod answer;
-mod coming;
-mod fair;
-pub mod line;
+mod client_key;
+pub mod connection_table;
+mod fair_semaphore;
 mod memory;
-mod sharer;
-mod taken;
+mod request_body;
+mod response_body;
+mod stall_timeout;
 
 pub use self::{
-    answer::{copy, keep, send, send_begun, unsaid},
-    coming::{Accept, linger, whole},
-    memory::{Memory, Whole},
-    sharer::Sharer,
+    client_key::ClientKey,
+    memory::{MemoryReservation, WholeBody},
+    request_body::{BodyLimits, drain, read_whole},
+    response_body::{
+        copy_range, stream_after_first_piece, stream_from_thread, unsized_body, whole_body,
+    },
 };
 pub(crate) use self::{
     memory::hold_answer,
-    taken::{SHORT_BYTES, look_after},
+    stall_timeout::{UNWATCHED_BYTES, with_stall_timeout},
 };
 
 use std::sync::{
@@ -41,102 +43,104 @@ use snap_core::base::observe::Observer;
 use tokio::sync::mpsc::{self, error::TrySendError};
 
 use self::{
-    coming::{Coming, is_too_long},
-    fair::Fair,
+    fair_semaphore::FairSemaphore,
+    request_body::{IncomingBody, is_too_long},
 };
-use crate::problem::{Code, Problem};
+use crate::problem::{Code, HttpProblem};
 
-/// Pieces that may wait.
+/// Pieces that are buffered between a connection and a thread.
 const PIECES: usize = 8;
 
-/// Threads for all that does not run on the connections' own.
+/// Blocking threads of the runtime.
 pub const THREADS: usize = 512;
 
-/// Those of them that may wait for slow clients, and how many may wait for those
-/// of one. The rest is for work that ends by itself, so that slow clients keep
-/// nobody from that.
-const WAITING: usize = THREADS * 3 / 4;
-const WAITING_EACH: usize = WAITING / 4;
+/// How many of these threads may wait for slow clients, in total and for one client. The
+/// others are left for work that ends by itself, so that slow clients cannot block that
+/// work.
+const MAX_WAITING_THREADS: usize = THREADS * 3 / 4;
+const MAX_WAITING_PER_CLIENT: usize = MAX_WAITING_THREADS / 4;
 
-static TURNS: Fair = Fair::new(WAITING, WAITING_EACH);
+/// Permits of the threads that may wait for slow clients.
+static WAITING_PERMITS: FairSemaphore =
+    FairSemaphore::new(MAX_WAITING_THREADS, MAX_WAITING_PER_CLIENT);
 
-/// Archives that are made at once, and those of one client. Making one holds up to
-/// 45 MiB: two batches of entries, the frames that they lie in, and the pieces that
-/// wait for the client. One that zstd compresses counts twice, for zstd's buffers.
-/// So all of them together stay within the 256 MiB that the server promises.
+/// Archives that are made at the same time, in total and for one client. Making one takes
+/// up to 45 MiB: two batches of entries, the frames that they lie in, and the pieces that
+/// wait for the client. An archive compressed with zstd counts twice, because of zstd's
+/// buffers. So all of them together stay within the 256 MiB that the server promises.
 const ARCHIVES: usize = 5;
 const ARCHIVES_EACH: usize = 4;
 
-pub(crate) static MAKING_ARCHIVES: Fair = Fair::new(ARCHIVES, ARCHIVES_EACH);
+pub(crate) static MAKING_ARCHIVES: FairSemaphore = FairSemaphore::new(ARCHIVES, ARCHIVES_EACH);
 
-/// Pieces of a body that comes in, for a thread.
+/// The pieces of a request body, for a thread.
 #[derive(Debug)]
-pub struct Pieces {
-    pieces: mpsc::Receiver<Result<Bytes, Problem>>,
-    watch: Arc<Watch>,
+pub struct BodyPieces {
+    pieces: mpsc::Receiver<Result<Bytes, HttpProblem>>,
+    watch: Arc<DisconnectObserver>,
 }
 
-impl Pieces {
-    /// All of a body.
+impl BodyPieces {
+    /// Collects the whole body.
     ///
     /// # Errors
-    /// What was wrong with it; [`Code::Unavailable`] when so much is held already
-    /// that there is no [`Memory`] for it.
-    pub fn gather(self) -> Result<Whole, Problem> {
-        let (mut all, mut memory) = (BytesMut::new(), Memory::default());
+    /// Errors of the body; [`Code::Unavailable`] when too much [`MemoryReservation`] is in use.
+    pub fn gather(self) -> Result<WholeBody, HttpProblem> {
+        let (mut all, mut memory) = (BytesMut::new(), MemoryReservation::default());
         for piece in self {
             let piece = piece?;
             memory.grow_in_thread(all.len() + piece.len())?;
             all.extend_from_slice(&piece);
         }
-        Ok(Whole::new(all.freeze(), memory))
+        Ok(WholeBody::new(all.freeze(), memory))
     }
 
-    /// Sees whether its sender has left.
-    pub fn observer(&self) -> Arc<Watch> {
+    /// Returns an observer that is cancelled when the client disconnects.
+    pub fn observer(&self) -> Arc<DisconnectObserver> {
         Arc::clone(&self.watch)
     }
 }
 
-impl Iterator for Pieces {
-    type Item = Result<Bytes, Problem>;
+impl Iterator for BodyPieces {
+    type Item = Result<Bytes, HttpProblem>;
 
-    /// Waits for the next one; the last is an error if the body broke off.
+    /// Waits for the next piece. The last one is an error if the body was cut off.
     fn next(&mut self) -> Option<Self::Item> {
         self.pieces.blocking_recv()
     }
 }
 
-/// Hands a body to a thread that does `work` with it.
+/// Passes a request body to `work`, which runs in a blocking thread.
 ///
 /// # Errors
-/// Those of `work`; in its pieces [`Code::TooLarge`], and [`Code::Invalid`] when
-/// the body broke off or stood still. [`Code::Unavailable`] when too many come
-/// already.
+/// Errors of `work`. The pieces may contain [`Code::TooLarge`], and [`Code::Invalid`] when
+/// the body was cut off or timed out. [`Code::Unavailable`] when too many bodies are being
+/// received.
 pub async fn receive<T: Send + 'static>(
     body: Body,
-    accept: Accept,
-    work: impl FnOnce(Pieces) -> Result<T, Problem> + Send + 'static,
-) -> Result<T, Problem> {
-    let turn = match TURNS.take(1).await {
+    accept: BodyLimits,
+    work: impl FnOnce(BodyPieces) -> Result<T, HttpProblem> + Send + 'static,
+) -> Result<T, HttpProblem> {
+    let turn = match WAITING_PERMITS.take(1).await {
         Ok(turn) => turn,
         Err(problem) => {
-            if accept.lingers {
-                Coming::new(body, accept).linger().await;
+            if accept.drain_on_refusal {
+                IncomingBody::new(body, accept).drain().await;
             }
             return Err(problem);
         }
     };
     let (to, pieces) = mpsc::channel(PIECES);
-    let waiting = Waiting::default();
+    let waiting = ClientWaiting::default();
     let watch = waiting.watch();
     let working = blocking(move || {
-        // The thread has it, and may go on when nobody waits any more.
+        // The thread keeps the permit, since it may run on after the client has
+        // disconnected.
         let _turn = turn;
-        work(Pieces { pieces, watch })
+        work(BodyPieces { pieces, watch })
     });
     let feed = async move {
-        let mut coming = Coming::new(body, accept);
+        let mut coming = IncomingBody::new(body, accept);
         while let Some(piece) = coming.next().await {
             let is_last = piece.is_err();
             let is_too_long = is_too_long(&piece);
@@ -145,14 +149,14 @@ pub async fn receive<T: Send + 'static>(
                 Err(TrySendError::Closed(_)) => Err(()),
                 Err(TrySendError::Full(piece)) => {
                     let sent = to.send(piece).await.map_err(|_| ());
-                    // It was the thread that was waited for.
-                    coming.go_on();
+                    // The thread was slow, not the client.
+                    coming.restart_timeout();
                     sent
                 }
             };
-            // Whoever works on it may have seen enough.
+            // The thread may have ended before it read the whole body.
             if sent.is_err() || is_too_long {
-                coming.linger().await;
+                coming.drain().await;
                 break;
             }
             if is_last {
@@ -164,59 +168,59 @@ pub async fn receive<T: Send + 'static>(
     done
 }
 
-/// Does `work` in a thread.
+/// Runs `work` in a blocking thread.
 ///
 /// # Errors
-/// Those of `work`.
+/// Errors of `work`.
 pub async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
-) -> Result<T, Problem> {
-    // So that what is logged there says of which request it is.
-    let (span, sharer) = (tracing::Span::current(), Sharer::of_this());
-    let work = move || span.in_scope(|| sharer.has_done(work));
+    work: impl FnOnce() -> Result<T, HttpProblem> + Send + 'static,
+) -> Result<T, HttpProblem> {
+    // The span makes log lines of the thread name their request.
+    let (span, client) = (tracing::Span::current(), ClientKey::current());
+    let work = move || span.in_scope(|| client.sync_scope(work));
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| {
-        tracing::error!(%error, "the work for a request broke off");
-        Err(Problem::new(Code::Unavailable, ""))
+        tracing::error!(%error, "the thread of a request panicked");
+        Err(HttpProblem::new(Code::Unavailable, ""))
     })
 }
 
-/// Sees whether anybody still waits.
+/// An observer that is cancelled when the client disconnects.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct DisconnectObserver {
     left: AtomicBool,
 }
 
-impl Observer for Watch {
+impl Observer for DisconnectObserver {
     fn cancelled(&self) -> bool {
         self.left.load(Ordering::Relaxed)
     }
 }
 
-/// Tells the watch when whoever waits goes away.
+/// Held as long as the client waits. On drop it cancels the [`DisconnectObserver`].
 #[derive(Debug, Default)]
-pub(crate) struct Waiting(Arc<Watch>);
+pub(crate) struct ClientWaiting(Arc<DisconnectObserver>);
 
-impl Waiting {
-    pub(crate) fn watch(&self) -> Arc<Watch> {
+impl ClientWaiting {
+    pub(crate) fn watch(&self) -> Arc<DisconnectObserver> {
         Arc::clone(&self.0)
     }
 }
 
-impl Drop for Waiting {
+impl Drop for ClientWaiting {
     fn drop(&mut self) {
         self.0.left.store(true, Ordering::Relaxed);
     }
 }
 
-/// Does `work` in a thread, and has it end when nobody waits for it any more.
+/// Runs `work` in a blocking thread, and cancels it when the client disconnects.
 ///
 /// # Errors
-/// Those of `work`.
-pub async fn watched<T: Send + 'static>(
-    work: impl FnOnce(&dyn Observer) -> Result<T, Problem> + Send + 'static,
-) -> Result<T, Problem> {
-    let waiting = Waiting::default();
+/// Errors of `work`.
+pub async fn blocking_until_disconnect<T: Send + 'static>(
+    work: impl FnOnce(&dyn Observer) -> Result<T, HttpProblem> + Send + 'static,
+) -> Result<T, HttpProblem> {
+    let waiting = ClientWaiting::default();
     let watch = waiting.watch();
     blocking(move || work(&*watch)).await
 }
@@ -229,11 +233,15 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_thread_sees_that_its_sender_has_left_and_has_its_turn_until_it_ends() {
-        let sharer = Sharer::new("who leaves");
+        let sharer = ClientKey::new("who leaves");
         let (begun, begins) = tokio::sync::oneshot::channel();
         let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
         let (told, tell) = tokio::sync::oneshot::channel();
-        let accept = Accept { most_bytes: 1 << 20, stall: Duration::from_secs(60), lingers: true };
+        let accept = BodyLimits {
+            most_bytes: 1 << 20,
+            stall: Duration::from_secs(60),
+            drain_on_refusal: true,
+        };
         let never = Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
         let working = receive(never, accept, move |pieces| {
             let watch = pieces.observer();
@@ -244,16 +252,16 @@ mod tests {
             let _ = told.send((before, ended, watch.cancelled()));
             Ok(())
         });
-        let request = tokio::spawn(sharer.asks(working));
+        let request = tokio::spawn(sharer.scope(working));
         begins.await.unwrap();
         request.abort();
         assert!(request.await.unwrap_err().is_cancelled());
-        // The thread works on, and has its turn until it is done.
-        let all = sharer.asks(async { TURNS.take(WAITING_EACH as u32).await });
+        // The thread runs on, and keeps its permit until it ends.
+        let all = sharer.scope(async { WAITING_PERMITS.take(MAX_WAITING_PER_CLIENT as u32).await });
         assert!(tokio::time::timeout(Duration::from_millis(50), all).await.is_err());
         go_on.send(()).unwrap();
         assert_eq!(tell.await.unwrap(), (false, 0, true));
-        let all = sharer.asks(async { TURNS.take(WAITING_EACH as u32).await });
+        let all = sharer.scope(async { WAITING_PERMITS.take(MAX_WAITING_PER_CLIENT as u32).await });
         assert!(all.await.is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! What is counted, for Prometheus: `GET /metrics`.
+//! Metrics for Prometheus: `GET /metrics`.
 
 use std::{
     collections::HashMap,
@@ -21,57 +21,56 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use crate::{hub::Hub, upstream::cache::Lookups};
+use crate::{hub::Hub, upstream::cache::CacheCounters};
 
-/// How old the sizes of stores may be.
+/// How long measured sizes of stores are used.
 const SIZES_FOR: Duration = Duration::from_secs(30);
 
-/// For how long a repository counts as damaged after damage was met there.
+/// How long a repository counts as damaged after damage was last found in it.
 const DAMAGED_FOR: Duration = Duration::from_secs(3600);
 
-/// Repositories whose size is told.
+/// Most repositories that have metrics of their own.
 const REPOSITORIES: usize = 1000;
 
-/// What is counted.
+/// The metrics of a server.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
     requests: Family<RequestLabels, Counter>,
     seconds: Family<RouteLabels, Histogram, fn() -> Histogram>,
-    /// Bytes of bodies that came in.
+    /// Bytes of request bodies.
     pub(super) received: Counter,
-    /// Bytes of bodies that went out.
+    /// Bytes of response bodies.
     pub(super) sent: Counter,
-    /// Requests that are being answered.
+    /// Requests in progress.
     pub(super) in_flight: Gauge<i64, AtomicI64>,
-    /// Those of them that send packs.
+    /// Requests in progress that upload packs or bundles.
     pub(super) uploads: Gauge<i64, AtomicI64>,
     refused: Counter,
     damage: Family<StoreLabels, Counter>,
-    /// When damage was last met, by repository.
+    /// When damage was last found, by name of the repository.
     damaged: Mutex<HashMap<String, Instant>>,
     cache: Family<CacheLabels, Counter>,
     packs: Family<StoreLabels, Gauge<u64, AtomicU64>>,
     bytes: Family<StoreLabels, Gauge<u64, AtomicU64>>,
-    measured: Mutex<Measured>,
+    measured: Mutex<MeasuredSizes>,
 }
 
-/// How large the stores were when they were looked at, and when that was.
+/// The sizes of the stores, and when they were measured.
 #[derive(Debug, Default)]
-struct Measured {
+struct MeasuredSizes {
     at: Option<Instant>,
-    /// By the names of their repositories.
     sizes: Sizes,
 }
 
-type Sizes = HashMap<String, Size>;
+type Sizes = HashMap<String, MeasuredSize>;
 
-/// Whether something was where it was looked for first.
+/// The outcome of a lookup in a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// It was.
+    /// It was found in the cache.
     Hit,
-    /// It had to be read, or fetched.
+    /// It had to be read or fetched.
     Miss,
 }
 
@@ -98,7 +97,7 @@ struct StoreLabels {
     repository: String,
 }
 
-/// Bounds from 1 ms to about a minute.
+/// Creates a histogram with bounds from 1 ms to about a minute.
 fn histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 17))
 }
@@ -129,39 +128,39 @@ impl Default for Metrics {
 impl Metrics {
     fn register(&mut self) {
         let all = &mut self.registry;
-        all.register("requests", "Requests that were answered", self.requests.clone());
-        let help = "How long an answer took, its body included";
+        all.register("requests", "Requests answered", self.requests.clone());
+        let help = "Duration of requests, including the response body";
         all.register_with_unit("request", help, Unit::Seconds, self.seconds.clone());
-        let help = "Bytes of bodies that came in";
+        let help = "Bytes of request bodies received";
         all.register_with_unit("received", help, Unit::Bytes, self.received.clone());
-        let help = "Bytes of bodies that went out";
+        let help = "Bytes of response bodies sent";
         all.register_with_unit("sent", help, Unit::Bytes, self.sent.clone());
-        let help = "Requests that are being answered";
+        let help = "Requests in progress";
         all.register("requests_in_flight", help, self.in_flight.clone());
         all.register(
             "uploads_in_flight",
-            "Packs and bundles that are coming in",
+            "Uploads of packs and bundles in progress",
             self.uploads.clone(),
         );
-        let help = "Connections that were too many";
+        let help = "Connections refused because of a limit";
         all.register("refused_connections", help, self.refused.clone());
-        let help = "How often something of a repository could not be read because it is damaged";
+        let help = "Reads that failed because of damage, by repository";
         all.register("damage_met", help, self.damage.clone());
-        all.register("cache_lookups", "What was looked for in caches", self.cache.clone());
+        all.register("cache_lookups", "Cache lookups", self.cache.clone());
         all.register("store_packs", "Packs of a repository", self.packs.clone());
         let help = "Bytes of the packs of a repository";
         all.register_with_unit("store", help, Unit::Bytes, self.bytes.clone());
     }
 
-    /// Counts a connection that was one too many.
+    /// Counts a connection that was refused because of a limit.
     pub fn refused_connection(&self) {
         self.refused.inc();
     }
 
-    /// Takes note that something of a repository is damaged.
+    /// Counts damage that was found in a repository.
     pub fn damaged(&self, repository: &str) {
         let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
-        // Only so many are told of.
+        // Limits the number of labels.
         if damaged.len() < REPOSITORIES || damaged.contains_key(repository) {
             damaged.insert(repository.to_owned(), Instant::now());
             let labels = StoreLabels { repository: repository.to_owned() };
@@ -169,14 +168,14 @@ impl Metrics {
         }
     }
 
-    /// Of how many repositories something was damaged when it was lately read.
+    /// Returns in how many repositories damage was found lately.
     pub fn damaged_count(&self) -> usize {
         let damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
         damaged.values().filter(|at| at.elapsed() < DAMAGED_FOR).count()
     }
 
-    /// Counts what was looked for in a cache.
-    pub fn looked_up(&self, cache: &'static str, found: Lookup) {
+    /// Counts a lookup in a cache.
+    pub fn count_lookup(&self, cache: &'static str, found: Lookup) {
         let outcome = match found {
             Lookup::Hit => "hit",
             Lookup::Miss => "miss",
@@ -184,18 +183,18 @@ impl Metrics {
         self.cache.get_or_create(&CacheLabels { cache, outcome }).inc();
     }
 
-    /// Takes over what was counted of a cache of an upstream.
-    fn looked_for(&self, cache: &'static str, lookups: &Lookups) {
+    /// Copies the counters of a cache of an upstream.
+    fn copy_counters(&self, cache: &'static str, lookups: &CacheCounters) {
         for (outcome, count) in [("hit", lookups.found()), ("miss", lookups.missed())] {
             let counter = self.cache.get_or_create(&CacheLabels { cache, outcome });
-            // Somebody else may have asked a little later.
+            // Another request may have copied newer values: a counter never decreases.
             counter.inner().fetch_max(count, Ordering::Relaxed);
         }
     }
 
-    /// Counts a request that was answered whole.
+    /// Counts a request whose response has ended, complete or not.
     pub(super) fn answered(&self, method: &http::Method, route: &str, status: u16, took: Duration) {
-        // Whoever asks may invent methods.
+        // Clients can invent methods, and labels must stay few.
         let known = ["GET", "HEAD", "PUT", "POST", "DELETE", "PATCH", "OPTIONS"];
         let method = known.into_iter().find(|known| *known == method.as_str());
         let method = method.unwrap_or("other").to_owned();
@@ -205,37 +204,38 @@ impl Metrics {
         self.seconds.get_or_create(&RouteLabels { route }).observe(took.as_secs_f64());
     }
 
-    /// All of it as text. Looks at the sizes of stores, if that was some time
-    /// ago; may block.
+    /// Returns all metrics as text. First measures the stores if that was some time ago.
+    /// May block.
     ///
     /// # Errors
-    /// None that can happen: text is written to memory.
+    /// Never in practice: text is written to memory.
     pub fn text(&self, hub: &Hub) -> Result<String, fmt::Error> {
         self.measure(|before| sizes(hub, before));
         if let Some(upstream) = hub.upstream() {
             let cache = upstream.cache();
-            self.looked_for("packs", cache.packs());
-            self.looked_for("frames", cache.frames());
+            self.copy_counters("packs", cache.packs());
+            self.copy_counters("frames", cache.frames());
         }
         let mut text = String::new();
-        // Nobody changes the sizes meanwhile.
+        // The lock keeps other requests from changing the sizes meanwhile.
         let _measured = self.measured();
         encode(&mut text, &self.registry)?;
         Ok(text)
     }
 
-    fn measured(&self) -> MutexGuard<'_, Measured> {
+    fn measured(&self) -> MutexGuard<'_, MeasuredSizes> {
         self.measured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of how large the stores are, unless somebody has done so lately
-    /// or does it now. Nobody else waits while one looks.
+    /// Measures the stores, unless that was done lately or another thread is doing it. The
+    /// lock is not held while `look` runs, so that other threads do not wait.
     fn measure(&self, look: impl FnOnce(Sizes) -> Sizes) {
         let before = {
             let mut measured = self.measured();
             if measured.at.is_some_and(|at| at.elapsed() < SIZES_FOR) {
                 return;
             }
+            // Set before the measurement, so that other threads do not start one.
             measured.at = Some(Instant::now());
             std::mem::take(&mut measured.sizes)
         };
@@ -243,34 +243,38 @@ impl Metrics {
         let mut measured = self.measured();
         self.packs.clear();
         self.bytes.clear();
-        for (repository, Size { packs, bytes }) in &sizes {
+        for (repository, MeasuredSize { packs, bytes }) in &sizes {
             let labels = StoreLabels { repository: repository.clone() };
             self.packs.get_or_create(&labels).set(*packs);
             self.bytes.get_or_create(&labels).set(*bytes);
         }
-        *measured = Measured { at: Some(Instant::now()), sizes };
+        *measured = MeasuredSizes { at: Some(Instant::now()), sizes };
     }
 }
 
-/// How large a store is.
+/// The size of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Size {
+struct MeasuredSize {
     packs: u64,
     bytes: u64,
 }
 
-/// How large they are, as far as it is known here: upstream nothing is asked of
-/// those that are open, nor of those that were looked at before they were closed.
+/// Returns the sizes of the stores, as far as known. With an upstream, an open repository
+/// is measured without asking the upstream, and a closed one keeps the size that it had
+/// before.
 fn sizes(hub: &Hub, mut before: Sizes) -> Sizes {
     let is_behind = hub.upstream().is_some();
     let mut size = |name: &String| {
-        let there = match (hub.glance_open(name), before.remove(name)) {
+        let there = match (hub.get_open_for_scan(name), before.remove(name)) {
             (Some(open), _) => open,
             (None, Some(known)) if is_behind => return Some(known),
-            (None, _) => hub.glance(name).ok()?,
+            (None, _) => hub.get_for_scan(name).ok()?,
         };
         let packs = there.packs().ok()?;
-        Some(Size { packs: packs.len() as u64, bytes: packs.iter().map(|(_, bytes)| bytes).sum() })
+        Some(MeasuredSize {
+            packs: packs.len() as u64,
+            bytes: packs.iter().map(|(_, bytes)| bytes).sum(),
+        })
     };
     let names = hub.names().into_iter().take(REPOSITORIES);
     names.filter_map(|name| size(&name).map(|size| (name, size))).collect()
@@ -286,10 +290,10 @@ mod tests {
     #[test]
     fn nobody_waits_while_stores_are_measured() {
         let metrics = Metrics::default();
-        let size = |packs| Sizes::from([("a".to_owned(), Size { packs, bytes: 7 })]);
+        let size = |packs| Sizes::from([("a".to_owned(), MeasuredSize { packs, bytes: 7 })]);
         metrics.measure(|before| {
             assert!(before.is_empty() && metrics.measured.try_lock().is_ok());
-            // Somebody else asks meanwhile.
+            // Another request comes meanwhile.
             metrics.measure(|_| size(1));
             size(2)
         });
@@ -310,11 +314,11 @@ mod tests {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let hub = Hub::behind(in_folder(folder.path(), runtime.handle()));
         hub.create("a", &Config::default().to_text()).unwrap();
-        let known = |packs| Sizes::from([("a".to_owned(), Size { packs, bytes: 7 })]);
+        let known = |packs| Sizes::from([("a".to_owned(), MeasuredSize { packs, bytes: 7 })]);
         assert_eq!(sizes(&hub, known(3)), known(3));
         assert_eq!(hub.open_count(), 0);
-        let empty = Sizes::from([("a".to_owned(), Size { packs: 0, bytes: 0 })]);
-        assert_eq!(sizes(&hub, Sizes::new()), empty, "what was never seen is opened");
+        let empty = Sizes::from([("a".to_owned(), MeasuredSize { packs: 0, bytes: 0 })]);
+        assert_eq!(sizes(&hub, Sizes::new()), empty, "a repository of unknown size is opened");
         assert_eq!((hub.open_count(), sizes(&hub, known(3))), (1, empty));
     }
 }

@@ -1,14 +1,12 @@
-//! What can be seen of a server from outside: a line in the log for each
-//! request, [metrics], and a log of writes.
+//! Observability: a log line for each request, [metrics], and the audit log.
 //!
-//! Each request has an id: that which it came with, if it makes sense, else a
-//! new one. It stands in its answer and in each line that is about it. No line
-//! has a query, which may be anybody's secret.
+//! Each request has an id: the one that it came with, if that is well-formed, else a new
+//! one. The response contains it, and so does each log line about the request. Lines
+//! contain no query strings, which may hold secrets.
 
 pub mod audit;
 mod counted;
 pub mod metrics;
-mod route;
 
 use std::{
     io,
@@ -32,73 +30,73 @@ use snap_core::format::ref_text::RefText;
 use tracing::Instrument;
 
 use self::{
-    audit::{Audit, Line, Stood},
+    audit::{Audit, AuditRecord, PreviousCommit},
     counted::counted,
     metrics::Metrics,
-    route::route,
 };
 use crate::{
     access::{
-        Access,
-        need::{Need, need},
-        who::{Asker, Right, Who},
+        AccessControl,
+        principal::{Principal, PrincipalSlot, Right},
     },
-    body::{SHORT_BYTES, line::Lines, look_after},
-    problem::{Code, Problem},
-    settings::Settings,
+    body::{UNWATCHED_BYTES, connection_table::ConnectionTable, with_stall_timeout},
+    problem::{Code, HttpProblem},
+    route_table::{MatchedRoute, RequiredAccess},
+    settings::ServerSettings,
 };
 
 /// Header with the id of a request.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Longest id that is taken from a request.
+/// Longest id that is taken from a request, in bytes.
 const ID_BYTES: usize = 64;
 
-/// 2^64 by the golden ratio (Knuth, The Art of Computer Programming 3, 6.4).
-const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+/// 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming 3, 6.4).
+const GOLDEN_RATIO_64: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Longest part of a path that is logged.
+/// Longest part of a path that is logged, in bytes.
 const PATH_BYTES: usize = 1024;
 
-/// What sees each request.
+/// The state of the middleware for logs, metrics and the audit log.
 #[derive(Debug)]
 pub struct Observe {
-    access: Arc<Access>,
+    access: Arc<AccessControl>,
     metrics: Arc<Metrics>,
     audit: Option<Arc<Audit>>,
-    lines: Arc<Lines>,
+    lines: Arc<ConnectionTable>,
     stall: Duration,
 }
 
 impl Observe {
-    /// Sees requests to what `access` guards.
-    pub fn new(access: Arc<Access>, settings: &Settings) -> Self {
+    /// Creates the middleware for requests that `access` guards.
+    pub fn new(access: Arc<AccessControl>, settings: &ServerSettings) -> Self {
         let audit = settings.log.audit.as_deref().map(|path| Arc::new(Audit::later(path)));
-        let lines = Arc::new(Lines::new(settings.proxies.clone()));
+        let lines = Arc::new(ConnectionTable::new(settings.proxies.clone()));
         Self { access, metrics: Arc::default(), audit, lines, stall: settings.limits.stall() }
     }
 
-    /// The connections that requests come over.
-    pub fn lines(&self) -> &Arc<Lines> {
+    /// Returns the connections that requests come over.
+    pub fn lines(&self) -> &Arc<ConnectionTable> {
         &self.lines
     }
 
-    /// What is counted.
+    /// Returns the metrics.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 }
 
-/// Sees a request, and its answer to the last byte.
+/// Logs and counts a request, and its response up to the last byte.
 pub async fn observe<A: Future<Output = Response>>(
     seen: &Observe,
+    route: &MatchedRoute<'_>,
     mut request: Request,
     next: impl FnOnce(Request) -> A,
 ) -> Response {
     let id = id_of(request.headers());
-    let mut entry = Entry::new(seen, &id, &request);
+    let mut entry = RequestRecord::new(seen, &id, route, &request);
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
-    request.extensions_mut().insert(entry.asker.clone());
+    request.extensions_mut().insert(entry.principal.clone());
     if !request.body().is_end_stream() {
         let metrics = Arc::clone(&seen.metrics);
         let count = move |bytes| {
@@ -113,7 +111,7 @@ pub async fn observe<A: Future<Output = Response>>(
     }
     keep_length(&entry.method, &mut response);
     entry.status = response.status();
-    if let Some(problem) = response.extensions().get::<Problem>() {
+    if let Some(problem) = response.extensions().get::<HttpProblem>() {
         span.in_scope(|| tracing::debug!(code = ?problem.code, %problem, "refused"));
         if problem.code == Code::Damaged
             && let Some(repository) = &entry.repository
@@ -121,13 +119,13 @@ pub async fn observe<A: Future<Output = Response>>(
             seen.metrics.damaged(repository);
         }
     }
-    if let Some(Stood(at)) = response.extensions().get() {
+    if let Some(PreviousCommit(at)) = response.extensions().get() {
         entry.old = at.map(|id| id.to_string());
     }
     if let Some((audit, line)) = entry.take_line(Some(response.headers())) {
         let of_request = span.clone();
         let write = move || of_request.in_scope(|| audit.write(&line));
-        // It is there before the answer is.
+        // The audit line is written before the response is sent.
         let _ = tokio::task::spawn_blocking(write).await;
     }
     entry.span = Some(span.clone());
@@ -136,16 +134,16 @@ pub async fn observe<A: Future<Output = Response>>(
         Some(repository) => counting_damage(body, (Arc::clone(&seen.metrics), repository)),
         None => body,
     };
-    let is_short = body.size_hint().upper().is_some_and(|most| most <= SHORT_BYTES);
+    let is_short = body.size_hint().upper().is_some_and(|most| most <= UNWATCHED_BYTES);
     let mut body = counted(body, move |bytes| entry.sent(bytes));
     if !is_short {
         let line = peer.and_then(|peer| seen.lines.of(peer));
-        body = span.in_scope(|| look_after(body, line, seen.stall));
+        body = span.in_scope(|| with_stall_timeout(body, line, seen.stall));
     }
     Response::from_parts(head, body)
 }
 
-/// Takes note of damage that breaks off a body which is made as it is sent.
+/// Counts damage that cuts off a body while it is being made.
 fn counting_damage(body: Body, (metrics, repository): (Arc<Metrics>, String)) -> Body {
     Body::new(body.map_err(move |error| {
         if is_damage(&error) {
@@ -155,7 +153,7 @@ fn counting_damage(body: Body, (metrics, repository): (Arc<Metrics>, String)) ->
     }))
 }
 
-/// Whether a body broke off because what it is made of is damaged.
+/// Returns true if a body was cut off because the data behind it is damaged.
 fn is_damage(error: &axum::Error) -> bool {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
@@ -171,14 +169,15 @@ fn is_invalid_data(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::InvalidData
 }
 
-/// The length of a body is not known any more once its bytes are counted.
+/// Sets `Content-Length` now: once the bytes of a body are counted, its length is not
+/// known.
 fn keep_length(method: &Method, response: &mut Response) {
     let status = response.status();
     let has_none = method == Method::HEAD
         || status.is_informational()
         || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     if status == StatusCode::NOT_MODIFIED {
-        // It would be that of what is not sent.
+        // The header would have the length of a body that is not sent.
         response.headers_mut().remove(header::CONTENT_LENGTH);
     }
     if let Some(length) = response.body().size_hint().exact().filter(|_| !has_none) {
@@ -186,31 +185,31 @@ fn keep_length(method: &Method, response: &mut Response) {
     }
 }
 
-/// The id that a request came with, or a new one.
+/// Returns the id that a request came with, or a new one.
 fn id_of(headers: &HeaderMap) -> String {
-    let said = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
+    let given = headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let sane = |id: &&str| (1..=ID_BYTES).contains(&id.len()) && id.chars().all(plain);
-    said.filter(sane).map_or_else(new_id, str::to_owned)
+    given.filter(sane).map_or_else(new_id, str::to_owned)
 }
 
-/// An id that no other request of this process has, and hardly one of another.
+/// Creates an id that is unique in this process, and almost certainly among several.
 fn new_id() -> String {
     static FIRST: LazyLock<u64> = LazyLock::new(|| {
         let mut bytes = [0; 8];
-        // Ids that another process has, too, are a nuisance, and no more.
+        // Without random bytes, processes may share ids, which is a nuisance and no more.
         let _ = getrandom::fill(&mut bytes);
         u64::from_le_bytes(bytes)
     });
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    // Spread by an odd number, so that ids that follow each other differ at first sight.
-    format!("{:016x}", FIRST.wrapping_add(count.wrapping_mul(SPREAD)))
+    // Multiply by an odd number, so that consecutive ids differ at first sight.
+    format!("{:016x}", FIRST.wrapping_add(count.wrapping_mul(GOLDEN_RATIO_64)))
 }
 
-/// What is known of a request. Logged when it is dropped, which is when its
-/// answer is over.
-struct Entry {
+/// A request and its response, for logs and metrics. It is logged on drop, when the
+/// response has ended.
+struct RequestRecord {
     metrics: Arc<Metrics>,
     id: String,
     address: IpAddr,
@@ -224,32 +223,27 @@ struct Entry {
     began: Instant,
     status: StatusCode,
     bytes: u64,
-    asker: Asker,
-    /// Until the line is written.
+    principal: PrincipalSlot,
+    /// Present until the audit line is written.
     audit: Option<Arc<Audit>>,
     span: Option<tracing::Span>,
 }
 
-impl Entry {
-    fn new(seen: &Observe, id: &str, request: &Request) -> Self {
+impl RequestRecord {
+    fn new(seen: &Observe, id: &str, route: &MatchedRoute<'_>, request: &Request) -> Self {
         let (method, headers, path) = (request.method(), request.headers(), request.uri().path());
-        let route = route(path);
-        let needs = need(method, path);
+        let MatchedRoute { access: needs, label } = route;
         let reads = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
-        let changes = !reads && !matches!(needs, Need::In(Right::Read, _));
+        let changes = !reads && !matches!(needs, RequiredAccess::Repository(Right::Read, _));
         let is_upload =
-            changes && ["/packs", "/uploads", "/bundles"].iter().any(|part| route.contains(part));
-        let repository = match needs {
-            Need::In(_, name) => Some(name.into_owned()),
-            _ => None,
-        };
+            changes && ["/packs", "/uploads", "/bundles"].iter().any(|part| label.contains(part));
         let metrics = Arc::clone(&seen.metrics);
         metrics.in_flight.inc();
         if is_upload {
             metrics.uploads.inc();
         }
         let old = headers.get(header::IF_MATCH).and_then(|tag| tag.to_str().ok());
-        // `*`, several commits, and what is none say nothing of where it stood.
+        // `*`, several commits, or an invalid tag name no single commit.
         let old = old.and_then(|tag| RefText::from_tag(tag.trim().trim_matches('"')).ok()?.commit);
         Self {
             metrics,
@@ -258,21 +252,21 @@ impl Entry {
             method: method.clone(),
             version: request.version(),
             path: path[..path.floor_char_boundary(PATH_BYTES)].to_owned(),
-            route,
-            repository,
+            route: (*label).to_owned(),
+            repository: needs.repository().map(str::to_owned),
             old: old.map(|id| id.to_string()),
             is_upload,
             began: Instant::now(),
-            // Whoever asked went away before there was an answer.
+            // 499 means that the client disconnected before the response.
             status: StatusCode::from_u16(499).unwrap_or(StatusCode::REQUEST_TIMEOUT),
             bytes: 0,
-            asker: Asker::default(),
+            principal: PrincipalSlot::default(),
             audit: seen.audit.clone().filter(|_| changes),
             span: None,
         }
     }
 
-    /// What each line of the log about this request begins with.
+    /// Creates the span that each log line of this request begins with.
     fn new_span(&self) -> tracing::Span {
         tracing::error_span!("request", id = self.id, repository = self.repository)
     }
@@ -282,13 +276,13 @@ impl Entry {
         self.metrics.sent.inc_by(bytes);
     }
 
-    /// Name of the token of whoever asks.
+    /// Returns the name of the client's token.
     fn who(&self) -> Option<&str> {
-        self.asker.who().and_then(Who::name)
+        self.principal.who().and_then(Principal::name)
     }
 
-    /// The line for the log of writes, once, if it is one.
-    fn take_line(&mut self, answer: Option<&HeaderMap>) -> Option<(Arc<Audit>, Line)> {
+    /// Returns the audit line, if the request needs one; only the first time.
+    fn take_line(&mut self, answer: Option<&HeaderMap>) -> Option<(Arc<Audit>, AuditRecord)> {
         let audit = self.audit.take()?;
         let inside = self.path.strip_prefix("/v1/repos/").unwrap_or(&self.path);
         let rest = inside.split_once('/').map_or("", |(_, rest)| rest);
@@ -303,10 +297,10 @@ impl Entry {
             other => other,
         };
         let new = answer.and_then(|headers| headers.get(header::ETAG)?.to_str().ok());
-        // The tag of a ref begins with its commit.
+        // The ETag of a ref begins with its commit.
         let commit = |tag: &str| tag.trim_matches('"').split('-').next().unwrap_or("").to_owned();
         let new = new.map(commit);
-        let line = Line {
+        let line = AuditRecord {
             time: audit::now(),
             request: self.id.clone(),
             who: self.who().map(str::to_owned),
@@ -338,7 +332,7 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
+impl Drop for RequestRecord {
     fn drop(&mut self) {
         let took = self.began.elapsed();
         self.metrics.in_flight.dec();
@@ -349,9 +343,9 @@ impl Drop for Entry {
         let span = self.span.take();
         let span = span.unwrap_or_else(|| self.new_span());
         span.in_scope(|| self.log(took));
-        // Nobody waited for the answer. What was asked for may have been done.
+        // The client disconnected before the response. The change may have been made.
         if let Some((audit, line)) = self.take_line(None) {
-            // At once: a runtime that ends takes no more work.
+            // In this thread, since a runtime that shuts down takes no more tasks.
             span.in_scope(|| audit.write(&line));
         }
     }

@@ -1,5 +1,5 @@
-//! The stylesheet, the script and the icon: in the binary, each under a name
-//! with its hash in it, so that browsers may keep them for good.
+//! The stylesheet, the script and the icon. They are embedded in the binary. Each file
+//! name contains the hash of the content, so browsers may cache it for ever.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use axum::{
 };
 use http::header;
 
-use crate::problem::{Code, Problem};
+use crate::problem::{Code, HttpProblem};
 
 /// A file in the binary.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl Asset {
         Self { name: format!("{stem}-{}.{end}", &hash[..16]), kind, text }
     }
 
-    /// Where it is found.
+    /// Returns the address of the file.
     pub(super) fn link(&self) -> String {
         format!("/assets/{}", self.name)
     }
@@ -44,10 +44,10 @@ pub(super) static ICON: LazyLock<Asset> =
     LazyLock::new(|| Asset::new("icon", "svg", "image/svg+xml", include_str!("assets/icon.svg")));
 
 /// `GET /assets/{name}`.
-pub(super) async fn read(Path(name): Path<String>) -> Result<Response, Problem> {
+pub(super) async fn read(Path(name): Path<String>) -> Result<Response, HttpProblem> {
     let all = [&STYLE, &SCRIPT, &ICON];
     let asset = all.into_iter().find(|asset| asset.name == name);
-    let asset = asset.ok_or_else(|| Problem::new(Code::NotFound, "there is no such file"))?;
+    let asset = asset.ok_or_else(|| HttpProblem::new(Code::NotFound, "there is no such file"))?;
     let headers = [
         (header::CONTENT_TYPE, asset.kind),
         (header::CACHE_CONTROL, "public, max-age=31536000, immutable"),

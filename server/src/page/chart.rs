@@ -1,32 +1,32 @@
-//! The picture of how a store grew, as SVG: what all commits would take as full
-//! copies, what is left of that after deduplication, and what that takes
-//! compressed. Along one commit after the other, oldest first.
+//! The chart of a store's growth, as SVG. It has three areas, cumulated over the
+//! commits, oldest first: the sizes of changed files, what was new after deduplication,
+//! and what that takes compressed.
 
 use std::fmt::Write;
 
 use maud::{Markup, html};
-use snap_core::base::number::{Size, count};
-use snap_core::{base::time::Time, ops::stats::Outcome};
+use snap_core::base::number::{ByteCount, count};
+use snap_core::{base::time::Time, ops::stats::StatsOutcome};
 
 use super::moment;
 
-/// The picture in its own units.
+/// The size of the drawing in SVG units.
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 300.0;
 
-/// Where the axes are.
+/// The positions of the axes in SVG units.
 const LEFT: f64 = 72.0;
 const RIGHT: f64 = 950.0;
 const TOP: f64 = 16.0;
 const BOTTOM: f64 = 264.0;
 
-/// More points than this nobody can tell from each other.
+/// The largest number of points. More cannot be told apart at this width.
 const POINTS: usize = 400;
 
-/// Lines across, at most.
+/// The largest number of grid lines.
 const LINES: u64 = 5;
 
-/// The sums up to a commit.
+/// The sums over all commits up to a certain one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Point {
     time: Time,
@@ -35,24 +35,24 @@ pub(super) struct Point {
     kept: u64,
 }
 
-/// The picture of `points`, which stand for so many commits.
+/// Draws `points`, which are the sums over this many commits.
 pub(super) fn view(points: &[Point], commits: u64) -> Markup {
     let (Some(first), Some(last)) = (points.first(), points.last()) else { return html! {} };
     let step = step(last.changed.max(last.fresh).max(last.kept));
     let lines = last.changed.max(last.fresh).max(last.kept).div_ceil(step).max(1);
     let top = step.saturating_mul(lines);
-    let said = format!(
+    let description = format!(
         "After {}: {} of changed files, {} after deduplication, {} stored",
         count(commits, "commit"),
-        Size(last.changed),
-        Size(last.fresh),
-        Size(last.kept),
+        ByteCount(last.changed),
+        ByteCount(last.fresh),
+        ByteCount(last.kept),
     );
     html! {
         section.sheet aria-labelledby="growth" {
             div.toolbar { h2 #growth { "From the first commit to the last" } }
             div.chart {
-                svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(said) {
+                svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(description) {
                     (axes((step, top), (first.time, last.time)))
                     path.full d=(area(points, top, |point| point.changed)) {}
                     path.fresh d=(area(points, top, |point| point.fresh)) {}
@@ -60,16 +60,16 @@ pub(super) fn view(points: &[Point], commits: u64) -> Markup {
                 }
             }
             p.legend {
-                span.full { "Changed files, " (Size(last.changed)) }
-                span.fresh { "New after deduplication, " (Size(last.fresh)) }
-                span.kept { "Stored, compressed, " (Size(last.kept)) }
+                span.full { "Changed files, " (ByteCount(last.changed)) }
+                span.fresh { "New after deduplication, " (ByteCount(last.fresh)) }
+                span.kept { "Stored, compressed, " (ByteCount(last.kept)) }
             }
         }
     }
 }
 
-/// Sums, oldest first, as many as can be told from each other.
-pub(super) fn points(outcome: &Outcome) -> Vec<Point> {
+/// Returns the cumulated sums, oldest first. Leaves out points if there are too many.
+pub(super) fn points(outcome: &StatsOutcome) -> Vec<Point> {
     let mut sum = Point::default();
     let mut points: Vec<Point> = Vec::with_capacity(outcome.commits.len() + 1);
     for commit in outcome.commits.iter().rev() {
@@ -84,14 +84,15 @@ pub(super) fn points(outcome: &Outcome) -> Vec<Point> {
     let last = points.last().copied();
     let mut some: Vec<Point> = points.into_iter().step_by(every).collect();
     some.extend(last.filter(|last| some.last() != Some(last)));
-    // One alone would be no area.
+    // An area needs two points.
     if let [only] = some[..] {
         some.push(only);
     }
     some
 }
 
-/// So many bytes lie between two lines across: a number that reads well.
+/// Returns the bytes between two grid lines: 1, 2 or 5 times a power of ten, times a
+/// unit.
 fn step(top: u64) -> u64 {
     let units = (0..7).map(|power| 1u64 << (10 * power));
     let steps =
@@ -112,12 +113,12 @@ fn axes((step, top): (u64, u64), (first, last): (Time, Time)) -> Markup {
     }
 }
 
-/// A size that is a whole number of its unit.
+/// Formats a size without `.0`.
 fn round(bytes: u64) -> String {
-    Size(bytes).to_string().replace(".0 ", " ")
+    ByteCount(bytes).to_string().replace(".0 ", " ")
 }
 
-/// The area below a line, as the commands of an SVG path.
+/// Returns the area below the curve as SVG path commands.
 fn area(points: &[Point], top: u64, height: fn(&Point) -> u64) -> String {
     let last = (points.len() - 1).max(1) as f64;
     let mut path = format!("M{LEFT} {BOTTOM}");

@@ -1,4 +1,4 @@
-//! Work that takes too long for a page is given up.
+//! A time limit for the work on a page.
 
 use std::{
     cell::Cell,
@@ -8,30 +8,30 @@ use std::{
 use snap_core::{base::observe::Observer, repo::past::PastError};
 
 use crate::{
-    problem::{Code, Problem},
-    skip::skip_ok,
+    pagination::skip_ok,
+    problem::{Code, HttpProblem},
 };
 
-/// So long people wait.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time limit of most pages.
+const TIME_LIMIT: Duration = Duration::from_secs(5);
 
-/// In place of commits that there was no time for.
-pub(super) const LATE: &str =
-    "Looking further back took too long. snap log does it without a limit.";
+/// The text in place of commits that were not loaded before the deadline.
+pub(super) const TOO_LATE_TEXT: &str =
+    "Loading older commits took too long. snap log has no time limit.";
 
-/// Ends work when its time has come, or when its observer wants that.
+/// An observer that cancels when the time is over, or when another observer does.
 pub(super) struct Deadline<'a> {
     ends: Instant,
     observer: &'a dyn Observer,
 }
 
 impl<'a> Deadline<'a> {
-    /// As long as people wait.
+    /// Returns a deadline after the usual time limit.
     pub(super) fn usual(observer: &'a dyn Observer) -> Self {
-        Self::after(PATIENCE, observer)
+        Self::after(TIME_LIMIT, observer)
     }
 
-    /// So long from now.
+    /// Returns a deadline after this time.
     pub(super) fn after(time: Duration, observer: &'a dyn Observer) -> Self {
         Self { ends: Instant::now() + time, observer }
     }
@@ -45,49 +45,50 @@ impl Observer for Deadline<'_> {
 
 /// Why a list ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum PageEnd {
     All,
     More,
     Late,
-    /// The page is beyond the end of the list: this is the last one.
+    /// The requested page is beyond the end of the list, which has `last` pages.
     Beyond {
         last: usize,
     },
 }
 
-/// Why a page of a list is not shown that is beyond its end.
-pub(super) fn no_page(page: usize, last: usize) -> Problem {
+/// Builds the problem for a page number beyond the end.
+pub(super) fn no_page(page: usize, last: usize) -> HttpProblem {
     let why = format!("there is no page {page}: the last one is {last}");
-    Problem::new(Code::NotFound, why)
+    HttpProblem::new(Code::NotFound, why)
 }
 
-/// The items of a page, from 1, of so many each, and why there are no more.
+/// Returns the items of a page, and why the list ends there. Pages count from 1 and
+/// have `rows` items each.
 ///
 /// # Errors
-/// Those of the list, but for that there was no time.
+/// The errors of the list. An expired deadline is not an error, but [`PageEnd::Late`].
 pub(super) fn page_of<T>(
     all: impl Iterator<Item = Result<T, PastError>>,
     page: usize,
     rows: usize,
-) -> Result<(Vec<T>, End), PastError> {
-    let (mut found, met) = (Vec::new(), Cell::new(0_usize));
-    let mut all = all.inspect(|_| met.set(met.get() + 1));
-    let read = || -> Result<End, PastError> {
+) -> Result<(Vec<T>, PageEnd), PastError> {
+    let (mut found, seen) = (Vec::new(), Cell::new(0_usize));
+    let mut all = all.inspect(|_| seen.set(seen.get() + 1));
+    let read = || -> Result<PageEnd, PastError> {
         skip_ok(&mut all, (page - 1) * rows)?;
         for item in all {
             let item = item?;
             if found.len() == rows {
-                return Ok(End::More);
+                return Ok(PageEnd::More);
             }
             found.push(item);
         }
         match page > 1 && found.is_empty() {
-            true => Ok(End::Beyond { last: met.get().div_ceil(rows).max(1) }),
-            false => Ok(End::All),
+            true => Ok(PageEnd::Beyond { last: seen.get().div_ceil(rows).max(1) }),
+            false => Ok(PageEnd::All),
         }
     };
     match read() {
-        Err(PastError::Interrupted) => Ok((found, End::Late)),
+        Err(PastError::Interrupted) => Ok((found, PageEnd::Late)),
         ended => ended.map(|end| (found, end)),
     }
 }
@@ -98,9 +99,9 @@ mod tests {
 
     use super::*;
 
-    struct Gone;
+    struct Disconnected;
 
-    impl Observer for Gone {
+    impl Observer for Disconnected {
         fn cancelled(&self) -> bool {
             true
         }
@@ -110,7 +111,7 @@ mod tests {
     fn work_ends_in_time_and_when_nobody_waits() {
         assert!(!Deadline::usual(&Silent).cancelled());
         assert!(Deadline::after(Duration::ZERO, &Silent).cancelled());
-        assert!(Deadline::usual(&Gone).cancelled());
+        assert!(Deadline::usual(&Disconnected).cancelled());
     }
     #[test]
     fn a_page_says_why_it_ends() {
@@ -121,13 +122,13 @@ mod tests {
             })
         };
         let of = |late, page| page_of(list(late), page, 2).unwrap();
-        assert_eq!(of(None, 1), (vec![0, 1], End::More));
-        assert_eq!(of(None, 3), (vec![4], End::All));
-        assert_eq!(of(None, 4), (vec![], End::Beyond { last: 3 }));
-        assert_eq!(of(None, 9), (vec![], End::Beyond { last: 3 }));
-        assert_eq!(of(Some(3), 2), (vec![2], End::Late));
-        assert_eq!(of(Some(1), 2), (vec![], End::Late));
-        assert_eq!(of(Some(2), 1), (vec![0, 1], End::Late));
+        assert_eq!(of(None, 1), (vec![0, 1], PageEnd::More));
+        assert_eq!(of(None, 3), (vec![4], PageEnd::All));
+        assert_eq!(of(None, 4), (vec![], PageEnd::Beyond { last: 3 }));
+        assert_eq!(of(None, 9), (vec![], PageEnd::Beyond { last: 3 }));
+        assert_eq!(of(Some(3), 2), (vec![2], PageEnd::Late));
+        assert_eq!(of(Some(1), 2), (vec![], PageEnd::Late));
+        assert_eq!(of(Some(2), 1), (vec![0, 1], PageEnd::Late));
         let damaged = Err::<u32, _>(PastError::Climbs { path: "x".into() });
         assert!(page_of([damaged].into_iter(), 1, 2).is_err());
     }

@@ -1,66 +1,69 @@
-//! `/r/{repo}/diff?from=&to=`: what differs between two commits, as a list, and
-//! line by line where that is text.
+//! `/r/{repo}/diff?from=&to=`: the differences between two commits, as a list of paths,
+//! and line by line for texts.
 
 use std::{io, sync::Arc};
 
 use maud::{Markup, html};
-use snap_core::base::number::{Size, count};
+use snap_core::base::number::{ByteCount, count};
 use snap_core::{
     base::{id::CommitId, observe::Observer},
     ops::cat::CatError,
-    ops::diff::{self, Change, Content, DiffError, Limit, New, Outcome, Reader, Status, What},
+    ops::diff::{
+        self, Change, ComparedKind, ContentReader, DiffError, DiffOutcome, Limit, New, SideContent,
+        Status,
+    },
     repo::path::components,
 };
 
 use super::{
-    ask::{Ask, Named},
     deadline::Deadline,
-    hunks::{self, Room, View},
+    hunks::{self, DiffBudget, RenderedDiff},
+    layout::{PageLayout, Tab},
     link::Links,
-    names::Names,
-    shell::{Shell, Tab},
+    page_request::{NamedCommit, PageRequest},
+    ref_index::RefIndex,
     show,
 };
-use crate::{problem::Problem, repository::Repository};
+use crate::{problem::HttpProblem, repository::Repository};
 
-/// Changes that are listed.
+/// The largest number of changes in the list.
 const LISTED: usize = 1000;
 
-/// How long their paths are together.
+/// The limit for the length of all paths in the list, in bytes.
 const PATHS_BYTES: usize = 2 << 20;
 
-/// Changes of which the lines are shown.
+/// The largest number of changes whose lines are shown.
 const SHOWN: usize = 100;
 
-/// Larger contents are not compared line by line.
+/// The largest content that is compared line by line, in bytes.
 const CONTENT_BYTES: u64 = 1 << 20;
 
-/// Contents that are read for a page.
+/// The limit for the contents that are read for a page, in bytes.
 const PAGE_BYTES: u64 = 16 << 20;
 
-/// In place of what there was no time for.
-const LATE: &str = "Comparing further took too long. snap diff does it without a limit.";
+/// The text in place of changes that were not compared before the deadline.
+const LATE: &str = "The comparison took too long. snap diff has no time limit.";
 
-/// What was compared.
-struct Compared {
+/// The result of the comparison.
+struct ComparedCommits {
     changes: Vec<Change>,
-    end: End,
-    outcome: Outcome,
+    end: DiffEnd,
+    outcome: DiffOutcome,
 }
 
-/// Why a list ends.
+/// Why the list ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum DiffEnd {
     All,
     More,
     Late,
 }
 
 pub(super) fn view(
-    ask: &Ask,
+    ask: &PageRequest,
     repository: &Arc<Repository>,
     observer: &dyn Observer,
-) -> Result<Markup, Problem> {
+) -> Result<Markup, HttpProblem> {
     let repo = ask.repo();
     let (from, to) = (ask.param("from"), ask.param("to"));
     let form = form(ask, repository, from.as_deref(), to.as_deref())?;
@@ -68,9 +71,9 @@ pub(super) fn view(
         let body = html! {
             div.head { h1 { "Compare two commits" } }
             (form)
-            p.quiet { "A branch, a tag, the first digits of an id, or such as " code { "main~3" } "." }
+            p.quiet { "A branch, a tag, the first digits of an id, or a revision such as " code { "main~3" } "." }
         };
-        return Ok(Shell::of(&repo, Tab::Compare, None, format!("Compare · {repo}"))
+        return Ok(PageLayout::of(&repo, Tab::Compare, None, format!("Compare · {repo}"))
             .page(ask.around(), body));
     };
     let (from, to) = (ask.named(repository, &from)?, ask.named(repository, &to)?);
@@ -83,7 +86,7 @@ pub(super) fn view(
             (sums(&compared.outcome))
         }
         (form)
-        @if compared.changes.is_empty() && compared.end == End::Late {
+        @if compared.changes.is_empty() && compared.end == DiffEnd::Late {
             section.sheet { p.none { (LATE) } }
         } @else if compared.changes.is_empty() {
             section.sheet { p.none { "Nothing differs." } }
@@ -93,10 +96,10 @@ pub(super) fn view(
         }
     };
     let title = format!("{} → {} · {repo}", from.shown(), to.shown());
-    Ok(Shell::of(&repo, Tab::Compare, None, title).page(ask.around(), body))
+    Ok(PageLayout::of(&repo, Tab::Compare, None, title).page(ask.around(), body))
 }
 
-/// A whole id by its first digits.
+/// Shortens a full commit id to its first digits.
 fn brief(rev: &str) -> &str {
     let is_id = rev.parse::<CommitId>().is_ok();
     rev.get(..12).filter(|_| is_id).unwrap_or(rev)
@@ -108,16 +111,17 @@ fn normal(path: &[u8]) -> Vec<u8> {
 
 fn compare(
     repository: &Repository,
-    (from, to): (&Named, &Named),
+    (from, to): (&NamedCommit, &NamedCommit),
     path: &[u8],
     deadline: &Deadline<'_>,
-) -> Result<Compared, Problem> {
-    let options = diff::Options {
+) -> Result<ComparedCommits, HttpProblem> {
+    let options = diff::DiffOptions {
         limit: Limit::to(if path.is_empty() { Vec::new() } else { vec![path.to_vec()] }),
         jobs: Some(1),
-        ..diff::Options::default()
+        ..diff::DiffOptions::default()
     };
-    let mut compared = Compared { changes: Vec::new(), end: End::All, outcome: Outcome::default() };
+    let mut compared =
+        ComparedCommits { changes: Vec::new(), end: DiffEnd::All, outcome: DiffOutcome::default() };
     let new = New::Tree(Some(to.commit.tree));
     let trees = (Some(from.commit.tree), &new);
     let store = repository.repo().store();
@@ -125,7 +129,7 @@ fn compare(
     let ended = diff::run(store, trees, &options, deadline, &mut |change| {
         path_bytes += change.path.len() + change.old_path.as_ref().map_or(0, Vec::len);
         if compared.changes.len() == LISTED || path_bytes > PATHS_BYTES {
-            compared.end = End::More;
+            compared.end = DiffEnd::More;
             return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
         }
         compared.outcome.count(&change);
@@ -134,7 +138,7 @@ fn compare(
     });
     match ended {
         Err(DiffError::Output(_)) => {}
-        Err(DiffError::Interrupted) => compared.end = End::Late,
+        Err(DiffError::Interrupted) => compared.end = DiffEnd::Late,
         ended => {
             ended?;
         }
@@ -143,12 +147,12 @@ fn compare(
 }
 
 fn form(
-    ask: &Ask,
+    ask: &PageRequest,
     repository: &Repository,
     from: Option<&str>,
     to: Option<&str>,
-) -> Result<Markup, Problem> {
-    let names = Names::of(repository)?;
+) -> Result<Markup, HttpProblem> {
+    let names = RefIndex::of(repository)?;
     let revs = names.all().iter().take(LISTED).map(|(name, _)| names.rev(name));
     Ok(html! {
         form.compare method="get" action=(ask.links().page("diff")) {
@@ -160,7 +164,7 @@ fn form(
     })
 }
 
-fn sums(outcome: &Outcome) -> Markup {
+fn sums(outcome: &DiffOutcome) -> Markup {
     let words = [
         (outcome.added + outcome.folders_added, "added", "plus"),
         (outcome.removed + outcome.folders_removed, "removed", "minus"),
@@ -173,13 +177,13 @@ fn sums(outcome: &Outcome) -> Markup {
             @for (number, word, class) in words.into_iter().filter(|(number, ..)| *number > 0) {
                 span class=(class) { (number) " " (word) }
             }
-            @if outcome.bytes_added > 0 { span.plus { "+" (Size(outcome.bytes_added)) } }
-            @if outcome.bytes_removed > 0 { span.minus { "−" (Size(outcome.bytes_removed)) } }
+            @if outcome.bytes_added > 0 { span.plus { "+" (ByteCount(outcome.bytes_added)) } }
+            @if outcome.bytes_removed > 0 { span.minus { "−" (ByteCount(outcome.bytes_removed)) } }
         }
     }
 }
 
-/// The letter of what happened, its word, and the class of its row.
+/// Returns the letter and the word for a status, and the CSS class of its row.
 fn status(status: Status) -> (&'static str, &'static str, &'static str) {
     match status {
         Status::Added => ("A", "added", "status-added"),
@@ -191,11 +195,15 @@ fn status(status: Status) -> (&'static str, &'static str, &'static str) {
     }
 }
 
-fn list(links: &Links, (from, to): (&Named, &Named), compared: &Compared) -> Markup {
+fn list(
+    links: &Links,
+    (from, to): (&NamedCommit, &NamedCommit),
+    compared: &ComparedCommits,
+) -> Markup {
     let changes = &compared.changes;
     html! {
         section.sheet {
-            div.toolbar { h2 { (count(changes.len() as u64, "change")) @if compared.end != End::All { ", and more" } } }
+            div.toolbar { h2 { (count(changes.len() as u64, "change")) @if compared.end != DiffEnd::All { ", and more" } } }
             table.changes data-list="" {
                 caption.unseen { "Changes" }
                 thead.unseen {
@@ -205,15 +213,20 @@ fn list(links: &Links, (from, to): (&Named, &Named), compared: &Compared) -> Mar
                     @for (at, change) in changes.iter().enumerate() { (row(links, (from, to), at, change)) }
                 }
             }
-            @if compared.end == End::Late { p.none { (LATE) } }
-            @if compared.end == End::More { p.none { "Only the first are listed; snap diff lists them all." } }
+            @if compared.end == DiffEnd::Late { p.none { (LATE) } }
+            @if compared.end == DiffEnd::More { p.none { "Only the first are listed; snap diff lists them all." } }
         }
     }
 }
 
-fn row(links: &Links, (from, to): (&Named, &Named), at: usize, change: &Change) -> Markup {
+fn row(
+    links: &Links,
+    (from, to): (&NamedCommit, &NamedCommit),
+    at: usize,
+    change: &Change,
+) -> Markup {
     let (letter, word, class) = status(change.status());
-    let bytes = |side: &Option<diff::Item>| side.as_ref().map_or(0, |item| item.what.bytes());
+    let bytes = |side: &Option<diff::ChangeSide>| side.as_ref().map_or(0, |item| item.what.bytes());
     let (old, new) = (bytes(&change.old), bytes(&change.new));
     let link = match has_lines(change) {
         true if at < SHOWN => format!("#change-{at}"),
@@ -234,37 +247,38 @@ fn row(links: &Links, (from, to): (&Named, &Named), at: usize, change: &Change) 
                 }
             }
             td.number.quiet {
-                @if new > old { span.plus { "+" (Size(new - old)) } }
-                @else if old > new { span.minus { "−" (Size(old - new)) } }
+                @if new > old { span.plus { "+" (ByteCount(new - old)) } }
+                @else if old > new { span.minus { "−" (ByteCount(old - new)) } }
             }
         }
     }
 }
 
-/// Whether a change has contents to compare.
+/// Returns true if a change has contents that can be compared line by line.
 fn has_lines(change: &Change) -> bool {
-    let by_lines =
-        |item: &diff::Item| matches!(item.what, What::File { .. } | What::Symlink { .. });
+    let by_lines = |item: &diff::ChangeSide| {
+        matches!(item.what, ComparedKind::File { .. } | ComparedKind::Symlink { .. })
+    };
     let is_other = change.old.is_none() || change.new.is_none() || change.differences().content;
     is_other && [&change.old, &change.new].into_iter().flatten().any(by_lines)
 }
 
 fn contents(
-    (ask, repository): (&Ask, &Repository),
-    (from, to): (&Named, &Named),
+    (ask, repository): (&PageRequest, &Repository),
+    (from, to): (&NamedCommit, &NamedCommit),
     changes: &[Change],
     deadline: &Deadline<'_>,
-) -> Result<Markup, Problem> {
+) -> Result<Markup, HttpProblem> {
     let store = repository.repo().store();
     let new = New::Tree(Some(to.commit.tree));
-    let reader = Reader::new(store, &new, CONTENT_BYTES).map_err(DiffError::Output)?;
-    let (mut room, mut bytes, mut all) = (Room::default(), 0, Vec::new());
+    let reader = ContentReader::new(store, &new, CONTENT_BYTES).map_err(DiffError::Output)?;
+    let (mut room, mut bytes, mut all) = (DiffBudget::default(), 0, Vec::new());
     for (at, change) in changes.iter().take(SHOWN).enumerate().filter(|(_, c)| has_lines(c)) {
         let sides = [&change.old, &change.new].into_iter().flatten();
         bytes += sides.map(|item| item.what.bytes().min(CONTENT_BYTES)).sum::<u64>();
         let is_first = all.is_empty();
         let lines = match bytes > PAGE_BYTES || room.is_full() {
-            true => View { html: html! {}, is_whole: false },
+            true => RenderedDiff { html: html! {}, is_whole: false },
             false => match sides_of(&reader, change, deadline) {
                 Ok((old, new)) => hunks::view(&old, &new, &mut room),
                 Err(CatError::Interrupted) => html! { p.none { (LATE) } }.into(),
@@ -277,9 +291,9 @@ fn contents(
                 (lines.html)
                 @if !lines.is_whole {
                     p.none {
-                        "The rest is too much for this page. "
-                        @if !is_first { a href=(alone(&ask.links(), (from, to), change)) { "Look at this path alone" } ", or use " }
-                        @else { "It is all in " }
+                        "The rest does not fit on this page. "
+                        @if !is_first { a href=(alone(&ask.links(), (from, to), change)) { "Show this path only" } ", or use " }
+                        @else { "For all of it, use " }
                         code { "snap diff" } "."
                     }
                 }
@@ -290,11 +304,11 @@ fn contents(
 }
 
 fn sides_of(
-    reader: &Reader<'_>,
+    reader: &ContentReader<'_>,
     change: &Change,
     deadline: &Deadline<'_>,
-) -> Result<(Content, Content), CatError> {
-    // A short content is read without a look at the time.
+) -> Result<(SideContent, SideContent), CatError> {
+    // Reading a short content does not check the deadline.
     if deadline.cancelled() {
         return Err(CatError::Interrupted);
     }
@@ -302,12 +316,12 @@ fn sides_of(
     Ok((old, reader.new_side(&change.path, change.new.as_ref(), deadline)?))
 }
 
-/// The page with one change only.
-fn alone(links: &Links, (from, to): (&Named, &Named), change: &Change) -> String {
+/// Returns the address of the page that shows this change only.
+fn alone(links: &Links, (from, to): (&NamedCommit, &NamedCommit), change: &Change) -> String {
     links.diff_of(&from.id.to_string(), &to.id.to_string(), &change.path)
 }
 
-fn title(links: &Links, (from, to): (&Named, &Named), change: &Change) -> Markup {
+fn title(links: &Links, (from, to): (&NamedCommit, &NamedCommit), change: &Change) -> Markup {
     let (from, to) = (from.id.to_string(), to.id.to_string());
     let (rev, path) = match (&change.new, &change.old_path) {
         (Some(_), _) => (&to, &change.path),
@@ -350,11 +364,11 @@ mod tests {
             compare(&repository, (&named[0], &named[1]), b"", &deadline).unwrap()
         };
         let compared = of(Duration::from_secs(60));
-        assert_eq!((compared.changes.len(), compared.end), (1, End::All));
+        assert_eq!((compared.changes.len(), compared.end), (1, DiffEnd::All));
         let late = of(Duration::ZERO);
-        assert_eq!((late.changes.len(), late.end), (0, End::Late));
+        assert_eq!((late.changes.len(), late.end), (0, DiffEnd::Late));
         let new = New::Tree(Some(named[1].commit.tree));
-        let reader = Reader::new(repository.repo().store(), &new, CONTENT_BYTES).unwrap();
+        let reader = ContentReader::new(repository.repo().store(), &new, CONTENT_BYTES).unwrap();
         let deadline = Deadline::after(Duration::ZERO, &Silent);
         let read = sides_of(&reader, &compared.changes[0], &deadline);
         assert!(matches!(read, Err(CatError::Interrupted)), "{read:?}");

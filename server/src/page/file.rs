@@ -1,12 +1,12 @@
-//! One file: what is known about it, and a look into it.
+//! The view of a file: its metadata and its content.
 
 use std::io::{self, Write};
 
 use maud::{Markup, html};
-use snap_core::base::number::{Size, grouped};
+use snap_core::base::number::{ByteCount, grouped};
 use snap_core::{
     base::{id::BlobId, observe::Observer},
-    format::tree::{Entry, Kind},
+    format::tree::{Entry, EntryKind},
     ops::{
         cat::{self, CatError},
         diff::lines::is_binary,
@@ -15,21 +15,22 @@ use snap_core::{
 };
 
 use super::{
-    ask::{Ask, Named},
-    hex, highlight, moment, show,
+    hex, highlight, moment,
+    page_request::{NamedCommit, PageRequest},
+    show,
 };
-use crate::problem::Problem;
+use crate::problem::HttpProblem;
 
-/// So much of a text is shown.
+/// The largest part of a text that is shown, in bytes.
 const SHOWN_BYTES: usize = 2 << 20;
 
-/// Longer texts are not highlighted.
+/// The longest text that is highlighted, in bytes.
 const HIGHLIGHTED_BYTES: usize = 512 << 10;
 
-/// Larger pictures are not shown.
+/// The largest image that is shown, in bytes.
 const PICTURE_BYTES: u64 = 32 << 20;
 
-/// Pictures that browsers show.
+/// The image types that browsers can show.
 const PICTURES: [&str; 8] = [
     "image/avif",
     "image/bmp",
@@ -41,20 +42,20 @@ const PICTURES: [&str; 8] = [
     "image/x-icon",
 ];
 
-/// The entry at a path of a commit, which is no folder.
+/// Renders an entry that is not a folder.
 pub(super) fn view(
-    ask: &Ask,
+    ask: &PageRequest,
     store: &Store,
-    (named, path, entry): (&Named, &[u8], &Entry),
+    (named, path, entry): (&NamedCommit, &[u8], &Entry),
     observer: &dyn Observer,
-) -> Result<Markup, Problem> {
+) -> Result<Markup, HttpProblem> {
     let links = ask.links();
     let raw = links.raw(&named.id, path);
     let look = match &entry.kind {
-        Kind::File { size, id } => {
+        EntryKind::File { size, id } => {
             look((store, observer), (id, *size), entry.name.as_bytes(), &raw)?
         }
-        Kind::Symlink { target } => html! {
+        EntryKind::Symlink { target } => html! {
             p.none { "A symbolic link to " code { (show::name(target)) } }
         },
         kind => html! { p.none { "A " (kind.noun()) ": there is nothing to show." } },
@@ -65,7 +66,7 @@ pub(super) fn view(
                 h2 { (what(&entry.kind)) }
                 div.actions {
                     a.button href=(links.history(&named.rev, path)) { "History" }
-                    @if matches!(entry.kind, Kind::File { .. }) {
+                    @if matches!(entry.kind, EntryKind::File { .. }) {
                         a.button href=(raw) { "Raw" }
                         a.button.main href=(raw) download=(show::plain(entry.name.as_bytes())) { "Download" }
                     }
@@ -77,19 +78,19 @@ pub(super) fn view(
     })
 }
 
-fn what(kind: &Kind) -> String {
+fn what(kind: &EntryKind) -> String {
     match kind {
-        Kind::File { size, .. } => Size(*size).to_string(),
+        EntryKind::File { size, .. } => ByteCount(*size).to_string(),
         kind => kind.noun().to_owned(),
     }
 }
 
-/// What is kept about a file beside its content.
+/// Renders the metadata of a file.
 fn about(entry: &Entry) -> Markup {
     let metadata = &entry.metadata;
     html! {
         dl.facts.about {
-            @if let Kind::File { size, id } = &entry.kind {
+            @if let EntryKind::File { size, id } = &entry.kind {
                 div { dt { "Content" } dd { code.id data-copy="" { (id) } } }
                 div { dt { "Length" } dd { (grouped(*size)) " bytes" } }
             }
@@ -101,7 +102,7 @@ fn about(entry: &Entry) -> Markup {
                 div { dt { "Changed" } dd { (moment::ago(time)) " " span.quiet { (moment::exactly(time)) } } }
             }
             @for xattr in &metadata.xattrs {
-                div { dt { (show::name(&xattr.name)) } dd { (Size(xattr.value.len() as u64)) } }
+                div { dt { (show::name(&xattr.name)) } dd { (ByteCount(xattr.value.len() as u64)) } }
             }
         }
     }
@@ -116,7 +117,7 @@ fn look(
     (id, size): (&BlobId, u64),
     name: &[u8],
     raw: &str,
-) -> Result<Markup, Problem> {
+) -> Result<Markup, HttpProblem> {
     let guessed = mime_guess::from_path(String::from_utf8_lossy(name).as_ref()).first_raw();
     let picture = guessed.filter(|kind| PICTURES.contains(kind) && size <= PICTURE_BYTES);
     let shown = match picture {
@@ -146,12 +147,12 @@ fn text_or_bytes(start: &[u8], size: u64, name: &[u8]) -> Markup {
     };
     html! {
         (sheet.html)
-        @if !is_whole || !sheet.is_whole { p.none { "The rest is not shown: it is " (Size(size)) " in all." } }
+        @if !is_whole || !sheet.is_whole { p.none { "The rest is not shown. The file has " (ByteCount(size)) "." } }
     }
 }
 
-/// The first bytes of a content.
-fn start_of(store: &Store, id: &BlobId, observer: &dyn Observer) -> Result<Vec<u8>, Problem> {
+/// Reads the first [`SHOWN_BYTES`] of a content.
+fn start_of(store: &Store, id: &BlobId, observer: &dyn Observer) -> Result<Vec<u8>, HttpProblem> {
     let mut start = Start(Vec::new());
     match cat::run(store, id, &mut start, observer) {
         Err(CatError::Output(_)) => {}
@@ -162,7 +163,8 @@ fn start_of(store: &Store, id: &BlobId, observer: &dyn Observer) -> Result<Vec<u
     Ok(start.0)
 }
 
-/// Takes as much as is shown, and no more.
+/// A writer that keeps the first [`SHOWN_BYTES`] and then fails, which ends the
+/// reading.
 struct Start(Vec<u8>);
 
 impl Write for Start {

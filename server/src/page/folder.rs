@@ -1,58 +1,58 @@
-//! The entries of a folder.
+//! The view of a folder: its entries, in pages.
 
 use std::io;
 
 use maud::{Markup, html};
-use snap_core::base::number::Size;
+use snap_core::base::number::ByteCount;
 use snap_core::{
     base::{
         id::{CommitId, TreeId},
         observe::Observer,
     },
-    format::tree::{Entry, Kind},
-    ops::list::{self, Depth, ListError},
+    format::tree::{Entry, EntryKind},
+    ops::list::{self, ListDepth, ListError},
     store::Store,
 };
 
 use super::{
-    ask::{Ask, Named},
     deadline::no_page,
     icon,
+    layout::paging,
     link::Links,
     moment,
-    shell::paging,
+    page_request::{NamedCommit, PageRequest},
     show,
 };
-use crate::problem::Problem;
+use crate::problem::HttpProblem;
 
-/// Entries on a page.
+/// The number of entries on a page.
 const ROWS: usize = 1000;
 
-/// Of so many folders on a page the size is told.
+/// The largest number of folders on a page whose size is looked up.
 const SIZED: usize = 250;
 
-/// Some entries of a folder, and whether there are more.
-struct Part {
+/// The entries on a page.
+struct FolderPage {
     entries: Vec<Entry>,
     is_whole: bool,
-    /// Entries of the folder up to the end of the part.
-    met: usize,
+    /// The number of entries of the folder up to the end of this page.
+    seen: usize,
 }
 
-/// The folder `tree` at a path of a commit.
+/// Renders the folder `tree` at a path of a commit.
 pub(super) fn view(
-    ask: &Ask,
+    ask: &PageRequest,
     store: &Store,
-    (named, path, tree): (&Named, &[u8], TreeId),
+    (named, path, tree): (&NamedCommit, &[u8], TreeId),
     observer: &dyn Observer,
-) -> Result<Markup, Problem> {
+) -> Result<Markup, HttpProblem> {
     let page = ask.page();
     let mut part = read(store, tree, (page - 1) * ROWS, observer)?;
     if page > 1 && part.entries.is_empty() {
-        return Err(no_page(page, part.met.div_ceil(ROWS).max(1)));
+        return Err(no_page(page, part.seen.div_ceil(ROWS).max(1)));
     }
     if page == 1 && part.is_whole {
-        // A short folder is easier to overlook with its folders on top.
+        // A folder that fits on one page is easier to read with its subfolders first.
         part.entries.sort_by_key(|entry| entry.folder().is_none());
     }
     let links = ask.links();
@@ -78,7 +78,7 @@ pub(super) fn view(
     })
 }
 
-/// Links to a folder as one file.
+/// Renders download links for a folder as an archive.
 pub(super) fn downloads(links: &Links, commit: &CommitId, path: &[u8]) -> Markup {
     html! {
         span.group role="group" aria-label="Download" {
@@ -94,40 +94,41 @@ fn read(
     tree: TreeId,
     skip: usize,
     observer: &dyn Observer,
-) -> Result<Part, Problem> {
-    let (mut entries, mut met, mut is_whole) = (Vec::new(), 0, true);
-    let listed = list::run(store, (tree, b""), Depth::Folder, observer, &mut |_, entry| {
-        met += 1;
-        if met > skip + ROWS {
+) -> Result<FolderPage, HttpProblem> {
+    let (mut entries, mut seen, mut is_whole) = (Vec::new(), 0, true);
+    let listed = list::run(store, (tree, b""), ListDepth::Folder, observer, &mut |_, entry| {
+        seen += 1;
+        if seen > skip + ROWS {
             is_whole = false;
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        if met > skip {
+        if seen > skip {
             entries.push(entry.clone());
         }
         Ok(())
     });
+    // The callback returns this error to stop after the last row of the page.
     match listed {
         Err(ListError::Output(_)) => {}
         listed => {
             listed?;
         }
     }
-    Ok(Part { entries, is_whole, met })
+    Ok(FolderPage { entries, is_whole, seen })
 }
 
 fn table(
     store: &Store,
     links: &Links,
-    (named, path): (&Named, &[u8]),
+    (named, path): (&NamedCommit, &[u8]),
     entries: &[Entry],
-) -> Result<Markup, Problem> {
+) -> Result<Markup, HttpProblem> {
     let mut sized = 0;
     let mut rows = Vec::with_capacity(entries.len());
     for entry in entries {
         let bytes = match &entry.kind {
-            Kind::File { size, .. } => Some(*size),
-            Kind::Folder { id } if sized < SIZED => {
+            EntryKind::File { size, .. } => Some(*size),
+            EntryKind::Folder { id } if sized < SIZED => {
                 sized += 1;
                 Some(store.tree(id)?.totals().bytes)
             }
@@ -154,7 +155,7 @@ fn table(
     })
 }
 
-fn up(links: &Links, named: &Named, path: &[u8]) -> Markup {
+fn up(links: &Links, named: &NamedCommit, path: &[u8]) -> Markup {
     let end = path.iter().rposition(|b| *b == b'/').unwrap_or(0);
     html! {
         tr.up {
@@ -165,7 +166,12 @@ fn up(links: &Links, named: &Named, path: &[u8]) -> Markup {
     }
 }
 
-fn row(links: &Links, (named, path): (&Named, &[u8]), entry: &Entry, bytes: Option<u64>) -> Markup {
+fn row(
+    links: &Links,
+    (named, path): (&NamedCommit, &[u8]),
+    entry: &Entry,
+    bytes: Option<u64>,
+) -> Markup {
     let name = entry.name.as_bytes();
     let at = if path.is_empty() { name.to_vec() } else { [path, b"/", name].concat() };
     html! {
@@ -174,14 +180,14 @@ fn row(links: &Links, (named, path): (&Named, &[u8]), entry: &Entry, bytes: Opti
                 (icon::of(&entry.kind))
                 a data-go="" href=(links.entry(&named.rev, &at)) { (show::name(name)) }
                 @match &entry.kind {
-                    Kind::Folder { .. } => span.quiet aria-hidden="true" { "/" },
-                    Kind::Symlink { target } => span.quiet { " → " (show::name(target)) },
-                    Kind::File { .. } => {},
+                    EntryKind::Folder { .. } => span.quiet aria-hidden="true" { "/" },
+                    EntryKind::Symlink { target } => span.quiet { " → " (show::name(target)) },
+                    EntryKind::File { .. } => {},
                     kind => span.quiet { " " (kind.noun()) },
                 }
             }
             td.wide { code.quiet { (entry.mode_shown()) } }
-            td.number { @if let Some(bytes) = bytes { (Size(bytes)) } }
+            td.number { @if let Some(bytes) = bytes { (ByteCount(bytes)) } }
             td.number.quiet { @if let Some(time) = entry.metadata.mtime { (moment::ago(time)) } }
         }
     }

@@ -1,16 +1,16 @@
-//! The first bytes of a content that is no text.
+//! A hex dump of the first bytes of a binary file.
 
 use std::fmt::Write;
 
 use maud::{Markup, PreEscaped, html};
-use snap_core::base::number::Size;
+use snap_core::base::number::ByteCount;
 
 use super::show;
 
-/// So many are shown.
+/// The number of bytes that are shown.
 const SHOWN_BYTES: usize = 1024;
 
-/// Bytes in a row.
+/// The number of bytes in a row.
 const ROW: usize = 16;
 
 pub(super) fn view(start: &[u8], size: u64) -> Markup {
@@ -20,7 +20,7 @@ pub(super) fn view(start: &[u8], size: u64) -> Markup {
             pre.hex { (PreEscaped(dump(shown))) }
         }
         @if (shown.len() as u64) < size {
-            p.none { "The first " (Size(shown.len() as u64)) " of " (Size(size)) "." }
+            p.none { "The first " (ByteCount(shown.len() as u64)) " of " (ByteCount(size)) "." }
         }
     }
 }

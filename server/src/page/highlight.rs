@@ -1,8 +1,8 @@
-//! Text with line numbers, its words coloured by what they are.
+//! Text with line numbers and syntax highlighting.
 //!
-//! Colours are classes, because there are no styles within a page: `hc` a
-//! comment, `hs` a string, `hn` a number or a constant, `hk` a keyword, `ht` a
-//! type, `hf` a function, `hg` a tag, `ha` an attribute, `hp` what is little.
+//! Colours are CSS classes, because the content security policy forbids inline styles:
+//! `hc` comment, `hs` string, `hn` number or constant, `hk` keyword, `ht` type, `hf`
+//! function, `hg` tag, `ha` attribute, `hp` operator.
 
 use std::{
     sync::LazyLock,
@@ -14,21 +14,21 @@ use syntect::parsing::{ParseState, Scope, ScopeStack, SyntaxReference, SyntaxSet
 
 use super::show::push_text;
 
-/// Colouring may take so long; what comes after is shown without.
+/// The time limit for highlighting. The rest of the text stays plain.
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// Longer lines are not coloured: nobody wrote them.
+/// The longest line that is highlighted, in bytes. Longer lines are machine-generated.
 const LINE_BYTES: usize = 2000;
 
-/// Lines that are shown.
+/// The largest number of lines that are shown.
 const LINES: usize = 20_000;
 
-/// So long is the HTML of all lines, and a little more.
+/// The approximate limit for the HTML of all lines, in bytes.
 const HTML: usize = 6 << 20;
 
 static SYNTAXES: LazyLock<SyntaxSet> = LazyLock::new(SyntaxSet::load_defaults_newlines);
 
-/// What a scope begins with, and the class that it gets; the first that fits.
+/// The prefix of a scope and its CSS class. The first match wins.
 static CLASSES: LazyLock<Vec<(Scope, &'static str)>> = LazyLock::new(|| {
     let all = [
         ("comment", "hc"),
@@ -56,13 +56,14 @@ static CLASSES: LazyLock<Vec<(Scope, &'static str)>> = LazyLock::new(|| {
     all.into_iter().filter_map(|(scope, class)| Some((Scope::new(scope).ok()?, class))).collect()
 });
 
-/// A text, as far as there is room for it.
+/// A rendered text, which may be cut.
 pub(super) struct Sheet {
     pub(super) html: Markup,
     pub(super) is_whole: bool,
 }
 
-/// Text in the language that the name or the first line tells.
+/// Renders a text with highlighting. Guesses the language from the file name or the
+/// first line.
 pub(super) fn view(text: &str, name: &[u8]) -> Sheet {
     let Some(syntax) = syntax(text, name) else { return plain(text.as_bytes()) };
     let mut colours = Colours {
@@ -74,7 +75,7 @@ pub(super) fn view(text: &str, name: &[u8]) -> Sheet {
     sheet(text.split_inclusive('\n'), |html, line| colours.push_line(html, line))
 }
 
-/// Text as it is.
+/// Renders a text without highlighting.
 pub(super) fn plain(text: &[u8]) -> Sheet {
     sheet(text.split_inclusive(|b| *b == b'\n'), push_line)
 }
@@ -106,7 +107,7 @@ fn sheet<L>(lines: impl Iterator<Item = L>, mut push: impl FnMut(&mut String, L)
     Sheet { html, is_whole }
 }
 
-/// Adds a line without its end; returns whether there was room for all of it.
+/// Appends a line without its line end. Returns true if all of it fitted.
 fn push_line(html: &mut String, line: &[u8]) -> bool {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     push_text(html, line.strip_suffix(b"\r").unwrap_or(line), HTML)
@@ -115,7 +116,7 @@ fn push_line(html: &mut String, line: &[u8]) -> bool {
 fn syntax(text: &str, name: &[u8]) -> Option<&'static SyntaxReference> {
     let name = String::from_utf8_lossy(name);
     let end = name.rsplit('.').next().unwrap_or_default();
-    // Not all languages are known; these are close enough.
+    // Syntect lacks some languages. These are close enough.
     let end = match end {
         "ts" | "tsx" | "jsx" | "mjs" | "cjs" => "js",
         "toml" | "cfg" | "conf" | "ini" | "lock" => "properties",
@@ -137,7 +138,7 @@ struct Colours {
 }
 
 impl Colours {
-    /// Adds a line; returns whether there was room for all of it.
+    /// Appends a line. Returns true if all of it fitted.
     fn push_line(&mut self, html: &mut String, line: &str) -> bool {
         self.given_up |= line.len() > LINE_BYTES || Instant::now() > self.ends;
         let parsed = match self.given_up {
@@ -145,6 +146,7 @@ impl Colours {
             false => self.state.parse_line(line, &SYNTAXES).ok(),
         };
         let Some(steps) = parsed else {
+            // Without the state after this line, later lines cannot be parsed either.
             self.given_up = true;
             return push_line(html, line.as_bytes());
         };
@@ -161,7 +163,7 @@ impl Colours {
         true
     }
 
-    /// Adds a part of a line, which is short.
+    /// Appends a part of a line, which is no longer than [`LINE_BYTES`].
     fn push(&self, html: &mut String, piece: &str) {
         let piece = piece.trim_end_matches(['\n', '\r']);
         match self.class().filter(|_| !piece.trim().is_empty()) {

@@ -7,35 +7,35 @@ use snap_core::{
     base::{id::CommitId, observe::Observer},
     ops::{
         log,
-        path_log::{self, Renames, Step},
+        path_log::{self, FollowRenames, PathChange},
     },
 };
 
 use super::{
-    ask::{Ask, Named},
-    deadline::{Deadline, End, LATE, no_page, page_of},
+    deadline::{Deadline, PageEnd, TOO_LATE_TEXT, no_page, page_of},
     home::subject,
+    layout::{PageLayout, Tab, columns, paging, trail},
     link::Links,
     log::who,
     moment,
-    shell::{Shell, Tab, columns, paging, trail},
+    page_request::{NamedCommit, PageRequest},
     show,
     snapshot::short,
 };
-use crate::{problem::Problem, repository::Repository};
+use crate::{problem::HttpProblem, repository::Repository};
 
-/// Commits on a page.
+/// The number of commits on a page.
 const ROWS: usize = 50;
 
 pub(super) fn view(
-    ask: &Ask,
+    ask: &PageRequest,
     repository: &Arc<Repository>,
     observer: &dyn Observer,
-) -> Result<Markup, Problem> {
+) -> Result<Markup, HttpProblem> {
     let named = ask.named(repository, &ask.rev())?;
     let path = ask.path();
     let (steps, end) = read(repository, (&named, &path), ask.page(), &Deadline::usual(observer))?;
-    if let End::Beyond { last } = end {
+    if let PageEnd::Beyond { last } = end {
         return Err(no_page(ask.page(), last));
     }
     let (links, repo) = (ask.links(), ask.repo());
@@ -50,33 +50,33 @@ pub(super) fn view(
         section.sheet {
             div.toolbar { h2 { "Commits that changed it" } }
             @if !steps.is_empty() { (table(&links, &path, &steps)) }
-            @else if end != End::Late { p.none { "None on this page." } }
-            @if end == End::Late { p.none { (LATE) } }
+            @else if end != PageEnd::Late { p.none { "None on this page." } }
+            @if end == PageEnd::Late { p.none { (TOO_LATE_TEXT) } }
         }
         (paging(
             (page > 1).then(|| to(page - 1)),
-            (end == End::More).then(|| to(page + 1)),
+            (end == PageEnd::More).then(|| to(page + 1)),
             ("Newer", "Older"),
         ))
     };
     let title = format!("History of {} · {repo}", show::plain(&path));
-    Ok(Shell::of(&repo, Tab::Files, Some(&named.rev), title).page(ask.around(), body))
+    Ok(PageLayout::of(&repo, Tab::Files, Some(&named.rev), title).page(ask.around(), body))
 }
 
 fn read(
     repository: &Repository,
-    (named, path): (&Named, &[u8]),
+    (named, path): (&NamedCommit, &[u8]),
     page: usize,
     deadline: &Deadline<'_>,
-) -> Result<(Vec<Step>, End), Problem> {
-    let options = (&log::Options::default(), Renames::Follow);
+) -> Result<(Vec<PathChange>, PageEnd), HttpProblem> {
+    let options = (&log::LogOptions::default(), FollowRenames::Follow);
     let store = repository.repo().store();
     let all = path_log::run(store, &[named.id], &[path], options, deadline)?;
     Ok(page_of(all, page, ROWS)?)
 }
 
-fn table(links: &Links, path: &[u8], steps: &[Step]) -> Markup {
-    // Further down the path has the name that it had then.
+fn table(links: &Links, path: &[u8], steps: &[PathChange]) -> Markup {
+    // Commits before a rename have the path under its former name.
     let names = steps.iter().scan(path.to_vec(), |name, step| {
         let now = name.clone();
         if let Some(moved) = step.moved.iter().find(|moved| moved.to == *name) {
@@ -98,7 +98,7 @@ fn table(links: &Links, path: &[u8], steps: &[Step]) -> Markup {
     }
 }
 
-fn row(links: &Links, step: &Step, (name, before): (&[u8], &[u8])) -> Markup {
+fn row(links: &Links, step: &PathChange, (name, before): (&[u8], &[u8])) -> Markup {
     let rev = step.id.to_string();
     html! {
         tr role="row" {
@@ -121,7 +121,7 @@ fn row(links: &Links, step: &Step, (name, before): (&[u8], &[u8])) -> Markup {
 fn changes(links: &Links, parent: &CommitId, rev: &str, (name, before): (&[u8], &[u8])) -> String {
     match name == before {
         true => links.diff_of(&parent.to_string(), rev, name),
-        // Limited to one of the names it would not show as renamed.
+        // A diff that is limited to one of the names would not show the rename.
         false => links.diff(&parent.to_string(), rev),
     }
 }

@@ -1,63 +1,73 @@
-//! `/`: the repositories.
+//! `/`: the list of repositories.
+
+use std::sync::Arc;
 
 use maud::{Markup, html};
-use snap_core::base::number::{Size, count};
+use snap_core::base::number::{ByteCount, count};
 use snap_core::{
     base::{id::CommitId, observe::Observer},
     format::commit::Commit,
-    repo::ref_name::RefKind,
+    repo::ref_name::{RefKind, RefName},
 };
 
 use super::{
-    ask::Ask,
     deadline::{Deadline, no_page},
     icon,
+    layout::{PageLayout, paging},
     link::Links,
     moment,
-    shell::{Shell, paging},
+    page_request::PageRequest,
+    refs::damage,
     show,
 };
 use crate::{
-    access::{stranger, who::Right},
-    body::watched,
-    problem::{Code, Problem},
+    access::{no_rights, principal::Right},
+    body::blocking_until_disconnect,
+    problem::{Code, HttpProblem},
     repository::Repository,
 };
 
-/// Repositories on a page.
+/// The number of repositories on a page.
 const ROWS: usize = 100;
 
 /// A repository in the list.
-struct Row {
+struct RepositoryRow {
     name: String,
-    /// `None` where there was no time to look; else why it cannot be read.
-    told: Result<Option<Told>, Code>,
+    /// `Ok(None)` if there was no time to look, an error code if it cannot be read.
+    summary: Result<Option<RepositorySummary>, Code>,
 }
 
-struct Told {
+struct RepositorySummary {
     newest: Option<(CommitId, Commit)>,
     branches: usize,
     tags: usize,
+    damaged: Arc<Vec<RefName>>,
 }
 
-pub(super) async fn view(ask: Ask) -> Result<Markup, Problem> {
-    if !ask.who.is_known() {
-        return Err(stranger(&ask.who));
+pub(super) async fn view(ask: PageRequest) -> Result<Markup, HttpProblem> {
+    if !ask.who.has_grants() {
+        return Err(no_rights(&ask.who));
     }
-    watched(move |observer| {
+    blocking_until_disconnect(move |observer| {
         let deadline = Deadline::usual(observer);
         let hub = ask.pages.server().hub();
-        let theirs = |name: &String| ask.who.may(Right::Read, name);
+        let theirs = |name: &String| ask.who.can(Right::Read, name);
         let row = |name: String| {
-            // One that cannot be read keeps nobody from the others.
-            let told = match deadline.cancelled() {
+            // An unreadable repository must not hide the others.
+            let summary = match deadline.cancelled() {
                 true => Ok(None),
-                false => hub.glance(&name).and_then(|repository| told(&repository, &deadline)),
+                false => {
+                    hub.get_for_scan(&name).and_then(|repository| summarize(&repository, &deadline))
+                }
             };
-            if told.as_ref().is_err_and(|problem| problem.code == Code::Damaged) {
+            let is_damaged = match &summary {
+                Ok(summary) => summary.as_ref().is_some_and(|summary| !summary.damaged.is_empty()),
+                Err(problem) => problem.code == Code::Damaged,
+            };
+            if is_damaged {
                 ask.pages.server().metrics().damaged(&name);
             }
-            Row { name, told: told.map_err(|problem| problem.code) }
+            RepositoryRow { name, summary: summary.map_err(|problem| problem.code) }
         };
         let names: Vec<String> = hub.names().into_iter().filter(theirs).collect();
         let (all, number) = (names.len(), ask.page());
@@ -65,19 +75,23 @@ pub(super) async fn view(ask: Ask) -> Result<Markup, Problem> {
         if number > last {
             return Err(no_page(number, last));
         }
-        let rows: Vec<Row> =
+        let rows: Vec<RepositoryRow> =
             names.into_iter().skip((number - 1) * ROWS).take(ROWS).map(row).collect();
         Ok(page(&ask, &rows, (all, number)))
     })
     .await
 }
 
-/// What is new in a repository, as it is known; `None` where there was no time to
-/// look.
-fn told(repository: &Repository, deadline: &Deadline<'_>) -> Result<Option<Told>, Problem> {
+/// Returns the summary of a repository without a request to its upstream, or `None`
+/// after the deadline.
+fn summarize(
+    repository: &Repository,
+    deadline: &Deadline<'_>,
+) -> Result<Option<RepositorySummary>, HttpProblem> {
     repository.refresh()?;
-    // Not as they stand upstream this very moment: that is a question for each.
-    let refs = repository.known_refs()?;
+    // A current listing would need a request to the upstream for each repository.
+    let listing = repository.cached_listing()?;
+    let refs = listing.refs();
     let store = repository.repo().store();
     let mut newest: Option<(CommitId, Commit)> = None;
     for (_, id) in refs.iter().filter(|(name, _)| name.kind() == RefKind::Branch) {
@@ -90,12 +104,13 @@ fn told(repository: &Repository, deadline: &Deadline<'_>) -> Result<Option<Told>
         }
     }
     let of = |kind| refs.iter().filter(|(name, _)| name.kind() == kind).count();
-    Ok(Some(Told { newest, branches: of(RefKind::Branch), tags: of(RefKind::Tag) }))
+    let (branches, tags) = (of(RefKind::Branch), of(RefKind::Tag));
+    Ok(Some(RepositorySummary { newest, branches, tags, damaged: listing.damaged() }))
 }
 
-fn page(ask: &Ask, rows: &[Row], (all, number): (usize, usize)) -> Markup {
+fn page(ask: &PageRequest, rows: &[RepositoryRow], (all, number): (usize, usize)) -> Markup {
     let to = |number: usize| format!("/?page={number}");
-    Shell::plain("Repositories").page(
+    PageLayout::plain("Repositories").page(
         ask.around(),
         html! {
             div.head {
@@ -116,22 +131,23 @@ fn page(ask: &Ask, rows: &[Row], (all, number): (usize, usize)) -> Markup {
     )
 }
 
-fn card(row: &Row) -> Markup {
+fn card(row: &RepositoryRow) -> Markup {
     let links = Links::new(&row.name);
     html! {
         h2 { (icon::store()) a data-go="" href=(links.log()) { (row.name) } }
-        @match &row.told {
-            Ok(None) => p.quiet { "There was no time to look." },
-            Err(Code::Damaged) => p.wrong { "This repository is damaged: snap verify tells where." },
-            Err(_) => p.wrong { "This repository cannot be read just now." },
-            Ok(Some(Told { newest: None, .. })) => p.quiet { "No commits yet." },
-            Ok(Some(Told { newest: Some((_, commit)), branches, tags })) => {
+        @if let Ok(Some(summary)) = &row.summary { (damage(&summary.damaged)) }
+        @match &row.summary {
+            Ok(None) => p.quiet { "Not loaded: the page took too long." },
+            Err(Code::Damaged) => p.wrong { "This repository is damaged. snap verify locates the damage." },
+            Err(_) => p.wrong { "This repository cannot be read now." },
+            Ok(Some(RepositorySummary { newest: None, .. })) => p.quiet { "No commits yet." },
+            Ok(Some(RepositorySummary { newest: Some((_, commit)), branches, tags, .. })) => {
                 p.message { (subject(commit)) }
                 p.quiet {
                     (show::brief(&commit.author)) ", " (moment::ago(commit.time))
                 }
                 p.facts {
-                    span { (Size(commit.totals.bytes)) }
+                    span { (ByteCount(commit.totals.bytes)) }
                     span { (count(commit.totals.files, "file")) }
                     span { (count(*branches as u64, "branch")) }
                     @if *tags > 0 { span { (count(*tags as u64, "tag")) } }
@@ -141,7 +157,7 @@ fn card(row: &Row) -> Markup {
     }
 }
 
-/// The first line of a commit's message.
+/// Renders the first line of a commit message.
 pub(super) fn subject(commit: &Commit) -> Markup {
     let line = commit.message.lines().next().unwrap_or_default();
     html! {
@@ -150,11 +166,11 @@ pub(super) fn subject(commit: &Commit) -> Markup {
     }
 }
 
-fn nothing(ask: &Ask) -> Markup {
+fn nothing(ask: &PageRequest) -> Markup {
     html! {
         section.empty {
             h2 { "Nothing here yet" }
-            p { "The first push makes a repository. In a folder that you want to keep:" }
+            p { "The first push creates a repository. In a folder that you want to back up:" }
             pre.command { code { "snap init\nsnap commit -m \"first\"\nsnap push " (ask.origin) "/project main" } }
         }
     }

@@ -1,36 +1,36 @@
-//! How two contents differ, line by line.
+//! The line-by-line differences of two contents.
 
 use maud::{Markup, PreEscaped, html};
-use snap_core::base::number::Size;
+use snap_core::base::number::ByteCount;
 use snap_core::ops::diff::{
-    Content,
-    lines::{Hunk, Lines, Sign, Text},
+    SideContent,
+    lines::{Hunk, LineDiff, Sign, TextDiff},
 };
 
 use super::show;
 
-/// Lines around each change.
+/// The number of unchanged lines around each change.
 const CONTEXT: usize = 3;
 
-/// Longer lines are cut.
+/// The longest line that is shown whole, in bytes.
 const LINE_BYTES: usize = 4000;
 
-/// How much a page still takes.
+/// The room that is left on a page.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct DiffBudget {
     lines: usize,
-    /// Of HTML.
+    /// The bytes of HTML.
     bytes: usize,
 }
 
-impl Default for Room {
+impl Default for DiffBudget {
     fn default() -> Self {
         Self { lines: 10_000, bytes: 4 << 20 }
     }
 }
 
-impl Room {
-    /// Whether nothing more is taken.
+impl DiffBudget {
+    /// Returns true if there is no room left.
     pub(super) fn is_full(&self) -> bool {
         self.lines == 0 || self.bytes == 0
     }
@@ -41,27 +41,27 @@ impl Room {
     }
 }
 
-/// What differs, as far as there is room.
+/// Rendered differences, which may be cut.
 #[derive(Debug)]
-pub(super) struct View {
+pub(super) struct RenderedDiff {
     pub(super) html: Markup,
     pub(super) is_whole: bool,
 }
 
-impl From<Markup> for View {
+impl From<Markup> for RenderedDiff {
     fn from(html: Markup) -> Self {
         Self { html, is_whole: true }
     }
 }
 
-/// What differs, as far as there is room.
-pub(super) fn view(old: &Content, new: &Content, room: &mut Room) -> View {
-    let markup = match Lines::compare(old, new) {
-        Lines::TooLarge => html! { p.none { "Too large to be compared line by line." } },
-        Lines::Binary => html! {
-            p.none { "No text: " (Size(bytes(old))) " before, " (Size(bytes(new))) " now." }
+/// Renders the differences of two contents, as far as there is room.
+pub(super) fn view(old: &SideContent, new: &SideContent, room: &mut DiffBudget) -> RenderedDiff {
+    let markup = match LineDiff::compare(old, new) {
+        LineDiff::TooLarge => html! { p.none { "Too large to be compared line by line." } },
+        LineDiff::Binary => html! {
+            p.none { "Binary file: " (ByteCount(bytes(old))) " before, " (ByteCount(bytes(new))) " now." }
         },
-        Lines::Text(text) => {
+        LineDiff::Text(text) => {
             let hunks = text.hunks(CONTEXT);
             if !hunks.is_empty() {
                 return table(&text, &hunks, room);
@@ -72,14 +72,14 @@ pub(super) fn view(old: &Content, new: &Content, room: &mut Room) -> View {
     markup.into()
 }
 
-fn bytes(content: &Content) -> u64 {
+fn bytes(content: &SideContent) -> u64 {
     match content {
-        Content::Bytes(bytes) => bytes.len() as u64,
+        SideContent::Bytes(bytes) => bytes.len() as u64,
         _ => 0,
     }
 }
 
-fn table(text: &Text<'_>, hunks: &[Hunk], room: &mut Room) -> View {
+fn table(text: &TextDiff<'_>, hunks: &[Hunk], room: &mut DiffBudget) -> RenderedDiff {
     let (mut shown, mut is_whole) = (Vec::new(), true);
     for hunk in hunks {
         if room.is_full() {
@@ -107,7 +107,7 @@ fn table(text: &Text<'_>, hunks: &[Hunk], room: &mut Room) -> View {
             }
         }
     };
-    View { html, is_whole }
+    RenderedDiff { html, is_whole }
 }
 
 fn place(hunk: &Hunk) -> String {
@@ -119,12 +119,12 @@ fn place(hunk: &Hunk) -> String {
     format!("@@ −{} +{} @@", of(&hunk.old), of(&hunk.new))
 }
 
-fn rows(text: &Text<'_>, hunk: &Hunk, room: &mut Room) -> View {
+fn rows(text: &TextDiff<'_>, hunk: &Hunk, room: &mut DiffBudget) -> RenderedDiff {
     let (mut old, mut new) = (hunk.old.start, hunk.new.start);
     let mut html = String::new();
     for (sign, line) in text.lines(hunk) {
         if room.is_full() {
-            return View { html: PreEscaped(html), is_whole: false };
+            return RenderedDiff { html: PreEscaped(html), is_whole: false };
         }
         let (class, mark) = match sign {
             Sign::Both => ("", " "),
@@ -159,7 +159,7 @@ fn shown(line: &[u8]) -> Markup {
     html! {
         (show::text(cut))
         @if cut.len() < line.len() { span.esc { "…" } }
-        @if !ended { span.esc title="The last line has no end" { "no end of line" } }
+        @if !ended { span.esc title="No newline at end of file" { "no newline at end" } }
     }
 }
 
@@ -169,17 +169,18 @@ mod tests {
 
     #[test]
     fn a_page_is_bounded_whatever_it_is_made_of() {
-        let mut room = Room::default();
-        let length = |text: String, room: &mut Room| {
-            let View { html, is_whole } = view(&Content::None, &Content::Bytes(text.into()), room);
+        let mut room = DiffBudget::default();
+        let length = |text: String, room: &mut DiffBudget| {
+            let RenderedDiff { html, is_whole } =
+                view(&SideContent::None, &SideContent::Bytes(text.into()), room);
             assert!(!is_whole);
             html.0.len()
         };
-        // A line that is nothing else than what has to be escaped.
+        // A line in which every other character needs escaping.
         let odd = "\u{1}a".repeat(LINE_BYTES / 2) + "\n";
         let sum = length(odd.repeat(260), &mut room) + length(odd.repeat(260), &mut room);
         assert!(room.is_full() && sum < 5 << 20, "{sum}");
-        let mut room = Room::default();
+        let mut room = DiffBudget::default();
         let html = length("\n".repeat(1 << 20), &mut room);
         assert!(room.is_full() && html < 2 << 20, "{html}");
     }
@@ -188,10 +189,11 @@ mod tests {
     fn of_what_is_too_long_the_beginning_is_shown() {
         let text =
             |lines: usize| (0..lines).map(|line| format!("line {line}\n")).collect::<String>();
-        let new = Content::Bytes(text(12_000).into());
-        let View { html, is_whole } = view(&Content::None, &new, &mut Room::default());
+        let new = SideContent::Bytes(text(12_000).into());
+        let RenderedDiff { html, is_whole } =
+            view(&SideContent::None, &new, &mut DiffBudget::default());
         assert!(!is_whole && html.0.contains("line 9998") && !html.0.contains("line 9999"));
-        let new = Content::Bytes(text(9_000).into());
-        assert!(view(&Content::None, &new, &mut Room::default()).is_whole);
+        let new = SideContent::Bytes(text(9_000).into());
+        assert!(view(&SideContent::None, &new, &mut DiffBudget::default()).is_whole);
     }
 }

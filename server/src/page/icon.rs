@@ -1,8 +1,8 @@
-//! Small pictures, drawn in the colour of the text around them. They say
-//! nothing that the text does not.
+//! SVG icons in the colour of the surrounding text. They are decoration: screen readers
+//! skip them.
 
 use maud::{Markup, html};
-use snap_core::format::tree::Kind;
+use snap_core::format::tree::EntryKind;
 
 const FILE: &str =
     "M4.2 1.8h4.6l3.4 3.4v8c0 .6-.4 1-1 1h-7c-.6 0-1-.4-1-1v-10.4c0-.6.4-1 1-1zM8.7 1.9v3.5h3.4";
@@ -15,15 +15,15 @@ fn drawn(class: &str, path: &str) -> Markup {
     }
 }
 
-/// What an entry is.
-pub(super) fn of(kind: &Kind) -> Markup {
+/// Returns the icon of an entry's kind.
+pub(super) fn of(kind: &EntryKind) -> Markup {
     match kind {
-        Kind::Folder { .. } => drawn(
+        EntryKind::Folder { .. } => drawn(
             "folder",
             "M1.8 4.2c0-.8.6-1.4 1.4-1.4h2.9l1.6 1.7h5.1c.8 0 1.4.6 1.4 1.4v5.9c0 .8-.6 1.4-1.4 1.4H3.2c-.8 0-1.4-.6-1.4-1.4z",
         ),
-        Kind::File { .. } => file(),
-        Kind::Symlink { .. } => drawn(
+        EntryKind::File { .. } => file(),
+        EntryKind::Symlink { .. } => drawn(
             "file",
             "M6.8 9.2 9.2 6.8M7.3 4.6 8.9 3a2.9 2.9 0 0 1 4.1 4.1l-1.6 1.6M8.7 11.4 7.1 13A2.9 2.9 0 0 1 3 8.9l1.6-1.6",
         ),

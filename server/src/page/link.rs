@@ -1,37 +1,36 @@
-//! Addresses of pages, and of what the protocol has for browsers.
+//! Builds the addresses of pages, and of files and archives in the HTTP API.
 //!
 //! | address | page |
 //! |---|---|
 //! | `/` | the repositories |
-//! | `/r/{repo}` | its commits; `?rev=` of which branch, `&page=` how far back |
-//! | `/r/{repo}/c/{rev}/{path}` | a commit, a folder or a file in it |
+//! | `/r/{repo}` | the commits of a repository; `?rev=` names a branch, `&page=` the page |
+//! | `/r/{repo}/c/{rev}/{path}` | a commit, or a folder or file in it |
 //! | `/r/{repo}/history/{rev}/{path}` | the commits in which a path changed |
-//! | `/r/{repo}/diff?from=&to=` | what differs; `&path=` below one path |
-//! | `/r/{repo}/search?q=` | paths by name, over the whole history |
-//! | `/r/{repo}/refs`, `/r/{repo}/stats` | branches and tags; how the store grew |
+//! | `/r/{repo}/diff?from=&to=` | the differences; `&path=` limits them to a path |
+//! | `/r/{repo}/search?q=` | a search for paths by name in the whole history |
+//! | `/r/{repo}/refs`, `/r/{repo}/stats` | branches and tags; growth of the store |
 //!
-//! A name of a repository or a ref has `%2F` for each `/`; each other byte that
-//! is neither letter, digit nor one of `-._~` is `%XX`, so that paths need not
-//! be UTF-8.
+//! In names of repositories and refs each `/` is written as `%2F`. All bytes except
+//! ASCII letters, digits and `-._~` are percent-encoded, so paths need not be UTF-8.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use snap_core::base::id::CommitId;
 
-/// What is written as `%XX`.
+/// The bytes that are percent-encoded.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A part of an address.
+/// Encodes one segment of an address.
 pub(super) fn part(bytes: &[u8]) -> String {
     percent_encode(bytes, ESCAPED).to_string()
 }
 
-/// A path, with its slashes.
+/// Encodes a path and keeps its slashes.
 fn path(bytes: &[u8]) -> String {
     let parts: Vec<String> = bytes.split(|b| *b == b'/').map(part).collect();
     parts.join("/")
 }
 
-/// Addresses of one repository.
+/// Builds the addresses of one repository.
 #[derive(Clone, Debug)]
 pub(super) struct Links {
     repo: String,
@@ -42,23 +41,23 @@ impl Links {
         Self { repo: part(repo.as_bytes()) }
     }
 
-    /// Its commits.
+    /// Returns the address of its commits.
     pub(super) fn log(&self) -> String {
         format!("/r/{}", self.repo)
     }
 
-    /// The commits of a branch or before a commit.
+    /// Returns the address of the commits of a branch, or of the history of a commit.
     pub(super) fn log_of(&self, rev: &str, page: usize) -> String {
         let page = if page > 1 { format!("&page={page}") } else { String::new() };
         format!("/r/{}?rev={}{page}", self.repo, part(rev.as_bytes()))
     }
 
-    /// A commit, or a folder or file in it.
+    /// Returns the address of a commit, or of a folder or file in it.
     pub(super) fn entry(&self, rev: &str, at: &[u8]) -> String {
         self.below("c", rev, at)
     }
 
-    /// The history of a path.
+    /// Returns the address of the history of a path.
     pub(super) fn history(&self, rev: &str, at: &[u8]) -> String {
         self.below("history", rev, at)
     }
@@ -68,28 +67,30 @@ impl Links {
         format!("/r/{}/{page}/{}{slash}{}", self.repo, part(rev.as_bytes()), path(at))
     }
 
-    /// What differs between two commits.
+    /// Returns the address of the differences between two commits.
     pub(super) fn diff(&self, from: &str, to: &str) -> String {
         let (from, to) = (part(from.as_bytes()), part(to.as_bytes()));
         format!("/r/{}/diff?from={from}&to={to}", self.repo)
     }
 
-    /// What differs below a path.
+    /// Returns the address of the differences below a path.
     pub(super) fn diff_of(&self, from: &str, to: &str, at: &[u8]) -> String {
         format!("{}&path={}", self.diff(from, to), part(at))
     }
 
-    /// Another page of the repository: `refs`, `search`, `stats`, `diff`.
+    /// Returns the address of another page of the repository: `refs`, `search`,
+    /// `stats`, `diff`.
     pub(super) fn page(&self, name: &str) -> String {
         format!("/r/{}/{name}", self.repo)
     }
 
-    /// The bytes of a file.
+    /// Returns the address of a file's bytes.
     pub(super) fn raw(&self, commit: &CommitId, at: &[u8]) -> String {
         format!("/v1/repos/{}/commits/{commit}/files/{}", self.repo, path(at))
     }
 
-    /// A folder as one file; `form` is `zip`, `tar` or `tar.zst`.
+    /// Returns the address of a folder as an archive. `form` is `zip`, `tar` or
+    /// `tar.zst`.
     pub(super) fn archive(&self, commit: &CommitId, at: &[u8], form: &str) -> String {
         let of = if at.is_empty() { String::new() } else { format!("?path={}", part(at)) };
         format!("/v1/repos/{}/commits/{commit}/archive.{form}{of}", self.repo)

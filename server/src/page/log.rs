@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use maud::{Markup, html};
-use snap_core::base::number::Size;
+use snap_core::base::number::ByteCount;
 use snap_core::{
     base::{id::CommitId, observe::Observer},
     format::commit::Commit,
@@ -12,56 +12,59 @@ use snap_core::{
 };
 
 use super::{
-    ask::{Ask, Named},
-    deadline::{Deadline, End, LATE, no_page, page_of},
-    growth::Grown,
+    deadline::{Deadline, PageEnd, TOO_LATE_TEXT, no_page, page_of},
     home::subject,
     icon,
+    layout::{PageLayout, Tab, paging},
     link::Links,
     moment,
-    names::Names,
-    shell::{Shell, Tab, paging},
+    page_request::{NamedCommit, PageRequest},
+    ref_index::RefIndex,
+    refs::damage,
     show,
     snapshot::short,
+    stats_cache::GrowthStats,
 };
-use crate::{problem::Problem, repository::Repository, skip::while_awaited};
+use crate::{pagination::until_cancelled, problem::HttpProblem, repository::Repository};
 
-/// Commits on a page.
+/// The number of commits on a page.
 const ROWS: usize = 50;
 
-/// So long it is waited for what each commit added; then it is left out.
+/// How long the page waits for what each commit added. After that the column stays
+/// empty.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// Refs that are offered to choose from.
+/// The number of refs in the drop-down list.
 const CHOICES: usize = 500;
 
-/// So many names and so many labels of a commit are shown.
+/// The largest number of refs, and of labels, that are shown with a commit.
 const CHIPS: usize = 50;
 
 pub(super) fn view(
-    ask: &Ask,
+    ask: &PageRequest,
     repository: &Arc<Repository>,
     observer: &dyn Observer,
-) -> Result<Markup, Problem> {
+) -> Result<Markup, HttpProblem> {
     let (repo, links) = (ask.repo(), ask.links());
-    let names = Names::of(repository)?;
+    let names = RefIndex::of(repository)?;
     let Some(named) = ask.wanted(repository, &names)? else {
-        let shell = Shell::of(&repo, Tab::Commits, None, repo.clone());
-        return Ok(shell.page(ask.around(), nothing(ask)));
+        let shell = PageLayout::of(&repo, Tab::Commits, None, repo.clone());
+        let body = html! { (damage(names.damaged())) (nothing(ask)) };
+        return Ok(shell.page(ask.around(), body));
     };
     let page = ask.page();
     let (commits, end) = read(repository, &named, page, &Deadline::usual(observer))?;
-    if let End::Beyond { last } = end {
+    if let PageEnd::Beyond { last } = end {
         return Err(no_page(page, last));
     }
-    // To count is to read all that tells of the structure, which may lie elsewhere:
-    // then it is counted for those who ask for that.
+    // Counting reads all trees, which a relay would have to fetch from its upstream.
+    // There only the page of statistics starts it.
     let patience = ask.pages.server().hub().upstream().is_none().then_some(PATIENCE);
     let grown = ask.pages.growth().of(repository, names.tips(), patience).and_then(Result::ok);
     let to = |page| links.log_of(&named.rev, page);
     let paging = paging(
         (page > 1).then(|| to(page - 1)),
-        (end == End::More).then(|| to(page + 1)),
+        (end == PageEnd::More).then(|| to(page + 1)),
         ("Newer", "Older"),
     );
     let body = html! {
@@ -69,6 +72,7 @@ pub(super) fn view(
             h1 { (repo) }
             p.clone { code data-copy="" { "snap clone " (location(ask)) } }
         }
+        (damage(names.damaged()))
         section.sheet {
             div.toolbar {
                 (chooser(&links.log(), &names, &named))
@@ -77,34 +81,34 @@ pub(super) fn view(
                 }
             }
             (table((&links, &names), &commits, grown.as_deref()))
-            @if end == End::Late { p.none { (LATE) } }
+            @if end == PageEnd::Late { p.none { (TOO_LATE_TEXT) } }
         }
         (paging)
     };
     let title = format!("{repo} · {}", show::plain(named.rev.as_bytes()));
-    Ok(Shell::of(&repo, Tab::Commits, Some(&named.rev), title).page(ask.around(), body))
+    Ok(PageLayout::of(&repo, Tab::Commits, Some(&named.rev), title).page(ask.around(), body))
 }
 
 fn read(
     repository: &Repository,
-    named: &Named,
+    named: &NamedCommit,
     page: usize,
     deadline: &Deadline<'_>,
-) -> Result<(Vec<(CommitId, Commit)>, End), Problem> {
-    let all = log::run(repository.repo().store(), &[named.id], &log::Options::default())?;
-    Ok(page_of(while_awaited(all, deadline), page, ROWS)?)
+) -> Result<(Vec<(CommitId, Commit)>, PageEnd), HttpProblem> {
+    let all = log::run(repository.repo().store(), &[named.id], &log::LogOptions::default())?;
+    Ok(page_of(until_cancelled(all, deadline), page, ROWS)?)
 }
 
-/// What `snap clone` and `snap push` take.
-pub(super) fn location(ask: &Ask) -> String {
+/// Returns the location for `snap clone` and `snap push`.
+pub(super) fn location(ask: &PageRequest) -> String {
     match ask.repo().as_str() {
         snap_remote::service::snap_server::ONLY => ask.origin.clone(),
         repo => format!("{}/{repo}", ask.origin),
     }
 }
 
-/// Chooses a branch or a tag; without a script there is a button.
-fn chooser(action: &str, names: &Names, named: &Named) -> Markup {
+/// Renders the choice of a branch or tag. Without JavaScript it has a button.
+fn chooser(action: &str, names: &RefIndex, named: &NamedCommit) -> Markup {
     let all = names.all().iter().take(CHOICES).map(|(name, _)| (name, names.rev(name)));
     let all: Vec<(&RefName, String)> = all.collect();
     let is_listed = all.iter().any(|(_, rev)| *rev == named.rev);
@@ -129,7 +133,11 @@ fn chooser(action: &str, names: &Names, named: &Named) -> Markup {
     }
 }
 
-fn table(known: (&Links, &Names), commits: &[(CommitId, Commit)], grown: Option<&Grown>) -> Markup {
+fn table(
+    known: (&Links, &RefIndex),
+    commits: &[(CommitId, Commit)],
+    grown: Option<&GrowthStats>,
+) -> Markup {
     html! {
         table.commits role="table" data-list="" {
             caption.unseen { "Commits" }
@@ -150,7 +158,7 @@ fn table(known: (&Links, &Names), commits: &[(CommitId, Commit)], grown: Option<
 }
 
 fn row(
-    (links, names): (&Links, &Names),
+    (links, names): (&Links, &RefIndex),
     (id, commit): (&CommitId, &Commit),
     stored: Option<u64>,
 ) -> Markup {
@@ -168,16 +176,16 @@ fn row(
                 }
             }
             td.who role="cell" { div { (who(commit)) } }
-            td.number role="cell" { (Size(commit.totals.bytes)) }
+            td.number role="cell" { (ByteCount(commit.totals.bytes)) }
             td.number.gain role="cell" {
-                @if let Some(stored) = stored { "+" (Size(stored)) }
+                @if let Some(stored) = stored { "+" (ByteCount(stored)) }
             }
             td.number.quiet role="cell" { (moment::ago(commit.time)) }
         }
     }
 }
 
-/// Who made a commit, and where.
+/// Renders the author of a commit, and the host.
 pub(super) fn who(commit: &Commit) -> Markup {
     html! {
         (show::brief(&commit.author))
@@ -185,8 +193,8 @@ pub(super) fn who(commit: &Commit) -> Markup {
     }
 }
 
-/// Branches, tags and labels of a commit.
-pub(super) fn chips(links: &Links, names: &Names, id: &CommitId, commit: &Commit) -> Markup {
+/// Renders the branches, tags and labels of a commit.
+pub(super) fn chips(links: &Links, names: &RefIndex, id: &CommitId, commit: &Commit) -> Markup {
     let at = names.at(id);
     let has_more = at.len() > CHIPS;
     html! {
@@ -207,12 +215,12 @@ pub(super) fn chips(links: &Links, names: &Names, id: &CommitId, commit: &Commit
     }
 }
 
-/// While there is no commit.
-pub(super) fn nothing(ask: &Ask) -> Markup {
+/// Renders the page of a repository without commits.
+pub(super) fn nothing(ask: &PageRequest) -> Markup {
     html! {
         section.empty {
             h1 { "No commits yet" }
-            p { "In the folder that you want to keep:" }
+            p { "In the folder that you want to back up:" }
             pre.command { code { "snap commit -m \"first\"\nsnap push " (location(ask)) " main" } }
         }
     }
@@ -232,7 +240,7 @@ mod tests {
             let (commits, end) = read(&repository, &named, 1, &deadline).unwrap();
             (commits.len(), end)
         };
-        assert_eq!(of(Duration::from_secs(60)), (2, End::All));
-        assert_eq!(of(Duration::ZERO), (0, End::Late));
+        assert_eq!(of(Duration::from_secs(60)), (2, PageEnd::All));
+        assert_eq!(of(Duration::ZERO), (0, PageEnd::Late));
     }
 }

@@ -1,10 +1,10 @@
-//! `/login` and `/logout`: a token becomes a cookie that no script can read and
-//! that is sent to nobody else.
+//! `/login` and `/logout`: put a token into a cookie that scripts cannot read and that
+//! other sites are never sent, and delete it again.
 //!
-//! Both take a form that must be ours. That of `/logout` holds what only
-//! whoever has the token can know. Where nobody is logged in yet, the form
-//! belongs to a cookie that was set with it; other sites can neither read nor
-//! send that one, and under TLS not plant it either.
+//! Both forms are protected against cross-site request forgery. The form of `/logout`
+//! has a value that is derived from the token. The form of `/login` belongs to a cookie
+//! that is set together with it. Other sites can neither read nor send that cookie.
+//! Over TLS they cannot set it either.
 
 use axum::{
     body::Body,
@@ -16,44 +16,46 @@ use maud::{Markup, html};
 
 use super::{
     Pages,
-    ask::query,
-    shell::{Around, Shell},
+    layout::{FrameContext, PageLayout},
+    page_request::query,
 };
 use crate::{
     access::{self, cookie::Cookie, is_ours},
-    body::{Accept, whole},
-    problem::{Code, Problem},
+    body::{BodyLimits, read_whole},
+    problem::{Code, HttpProblem},
 };
 
-/// How long a form to log in is good for.
+/// The lifetime of a login form, in seconds.
 const FORM_SECS: i64 = 3600;
 
-/// What a browser is to forget of this server.
+/// The header that makes a browser delete what it has stored for this server.
 const CLEAR: HeaderName = HeaderName::from_static("clear-site-data");
 
-/// Longest form.
+/// The largest form, in bytes.
 const FORM_BYTES: u64 = 32 << 10;
 
-/// Longest token that is kept: browsers drop a cookie of more than 4096 bytes
-/// and say nothing.
+/// The longest token, in bytes. Browsers silently drop a cookie of more than 4096
+/// bytes.
 const TOKEN_BYTES: usize = 3900;
 
-/// Whoever is logged in.
+/// The person who is logged in.
 #[derive(Clone, Debug)]
 pub(super) struct Viewer {
-    /// Name of the token.
+    /// The name of the token.
     pub(super) name: String,
-    /// What forms must say.
+    /// The value that forms must contain.
     pub(super) form: String,
 }
 
-/// What a form says.
-struct Said(Vec<(Vec<u8>, Vec<u8>)>);
+/// The fields of a form.
+struct FormFields(Vec<(Vec<u8>, Vec<u8>)>);
 
-impl Said {
-    async fn read(pages: &Pages, body: Body) -> Result<Self, Problem> {
+impl FormFields {
+    async fn read(pages: &Pages, body: Body) -> Result<Self, HttpProblem> {
         let stall = pages.server().settings().limits.stall();
-        let text = whole(body, Accept { most_bytes: FORM_BYTES, stall, lingers: true }).await?;
+        let text =
+            read_whole(body, BodyLimits { most_bytes: FORM_BYTES, stall, drain_on_refusal: true })
+                .await?;
         Ok(Self(query(&String::from_utf8_lossy(&text))))
     }
 
@@ -66,9 +68,9 @@ impl Said {
 /// `GET /login`.
 pub(super) async fn show(State(pages): State<Pages>, request: Request) -> Response {
     let access = pages.server().access();
-    let is_secret = access.is_secret(request.headers(), request.extensions());
+    let is_encrypted = access.is_encrypted(request.headers(), request.extensions());
     match access.is_guarded() {
-        true => form((request.headers(), is_secret), "/", None),
+        true => form((request.headers(), is_encrypted), "/", None),
         false => go("/"),
     }
 }
@@ -77,32 +79,36 @@ pub(super) async fn show(State(pages): State<Pages>, request: Request) -> Respon
 pub(super) async fn enter(
     State(pages): State<Pages>,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let (parts, body) = request.into_parts();
-    let said = Said::read(&pages, body).await?;
-    let (token, to) = (said.text("token").trim().to_owned(), said.text("to"));
+    let fields = FormFields::read(&pages, body).await?;
+    let (token, to) = (fields.text("token").trim().to_owned(), fields.text("to"));
     let access = pages.server().access();
     if !access.is_guarded() {
         return Ok(go("/"));
     }
-    let is_secret = access.is_secret(&parts.headers, &parts.extensions);
-    let not_so = |why| Ok(form((&parts.headers, is_secret), &to, Some(why)));
-    let own = Cookie::Form.of(&parts.headers, is_secret);
-    if !own.is_some_and(|own| is_ours(own, &said.text("form"))) {
-        return not_so("That form was too old, or cookies are off. Please try again.");
+    let is_encrypted = access.is_encrypted(&parts.headers, &parts.extensions);
+    let rejected = |why| Ok(form((&parts.headers, is_encrypted), &to, Some(why)));
+    let own = Cookie::Form.of(&parts.headers, is_encrypted);
+    if !own.is_some_and(|own| is_ours(own, &fields.text("form"))) {
+        return rejected("The form has expired, or cookies are disabled. Try again.");
     }
     let address = access.address(&parts.headers, &parts.extensions);
     match access.identify(&token, address).await {
-        Ok(who) if !who.is_known() => not_so("That token holds, but gives no right here."),
-        Ok(_) if token.len() > TOKEN_BYTES => not_so("That token is too long for a browser."),
+        Ok(who) if !who.has_grants() => {
+            rejected("This token is valid but grants no permission on this server.")
+        }
+        Ok(_) if token.len() > TOKEN_BYTES => {
+            rejected("This token is too long for a browser cookie.")
+        }
         Ok(_) if is_plain(&token) => {
             let mut response = go(&to);
             let lasts_secs = access.lasts_secs(&token);
-            set(&mut response, Cookie::Token.set(&token, is_secret, lasts_secs));
+            set(&mut response, Cookie::Token.set(&token, is_encrypted, lasts_secs));
             Ok(response)
         }
         Err(problem) if problem.code != Code::Unauthorized => Err(problem),
-        _ => not_so("No token is like that."),
+        _ => rejected("This token is invalid or has expired."),
     }
 }
 
@@ -110,55 +116,55 @@ pub(super) async fn enter(
 pub(super) async fn leave(
     State(pages): State<Pages>,
     request: Request,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let (parts, body) = request.into_parts();
-    let said = Said::read(&pages, body).await?;
-    let is_secret = pages.server().access().is_secret(&parts.headers, &parts.extensions);
+    let fields = FormFields::read(&pages, body).await?;
+    let is_encrypted = pages.server().access().is_encrypted(&parts.headers, &parts.extensions);
     let mut response = go("/");
-    // Whoever has no cookie is not logged in. One that another site has ask comes
-    // without it, and what that is answered must not take it back.
-    let Some(own) = Cookie::Token.of(&parts.headers, is_secret) else { return Ok(response) };
-    if !is_ours(own, &said.text("form")) {
-        return Err(Problem::new(Code::Invalid, "that form is not of this page"));
+    // Without the cookie the browser is not logged in, or another site sent the
+    // request. Such a request must not delete the cookie.
+    let Some(own) = Cookie::Token.of(&parts.headers, is_encrypted) else { return Ok(response) };
+    if !is_ours(own, &fields.text("form")) {
+        return Err(HttpProblem::new(Code::Invalid, "the form does not belong to this session"));
     }
-    take_back(&mut response, is_secret);
-    // Browsers heed it over TLS, and on the machine itself.
+    take_back(&mut response, is_encrypted);
+    // Browsers honour this header over TLS, and on localhost.
     let gone = HeaderValue::from_static("\"cache\", \"cookies\", \"storage\"");
     response.headers_mut().insert(CLEAR, gone);
     Ok(response)
 }
 
-/// The form for whoever is not logged in any more: what the browser still sends
-/// does not hold.
-pub(super) fn again((headers, is_secret): (&HeaderMap, bool), to: &str) -> Response {
-    let mut response = form((headers, is_secret), to, None);
-    if Cookie::Token.of(headers, is_secret).is_some() {
-        take_back(&mut response, is_secret);
+/// Builds a login form for a browser whose cookie is no longer valid. Deletes the
+/// cookie.
+pub(super) fn expired_login((headers, is_encrypted): (&HeaderMap, bool), to: &str) -> Response {
+    let mut response = form((headers, is_encrypted), to, None);
+    if Cookie::Token.of(headers, is_encrypted).is_some() {
+        take_back(&mut response, is_encrypted);
     }
     response
 }
 
-/// The form to log in, and the cookie that it belongs to.
-fn form((headers, is_secret): (&HeaderMap, bool), to: &str, wrong: Option<&str>) -> Response {
-    let own = Cookie::Form.of(headers, is_secret);
+/// Builds the login form and sets the cookie that it belongs to.
+fn form((headers, is_encrypted): (&HeaderMap, bool), to: &str, wrong: Option<&str>) -> Response {
+    let own = Cookie::Form.of(headers, is_encrypted);
     let own = own.filter(|own| own.len() == 32 && is_plain(own));
     let own = own.map_or_else(fresh, |own| Some(own.to_owned()));
-    let Some(own) = own else { return Problem::new(Code::Unavailable, "").into_response() };
+    let Some(own) = own else { return HttpProblem::new(Code::Unavailable, "").into_response() };
     let page = page(&access::csrf(&own), to, wrong);
     let mut response = (StatusCode::UNAUTHORIZED, page).into_response();
-    set(&mut response, Cookie::Form.set(&own, is_secret, Some(FORM_SECS)));
+    set(&mut response, Cookie::Form.set(&own, is_encrypted, Some(FORM_SECS)));
     let kept = HeaderValue::from_static("no-store");
     response.headers_mut().insert(header::CACHE_CONTROL, kept);
     response
 }
 
 fn page(form: &str, to: &str, wrong: Option<&str>) -> Markup {
-    Shell::plain("Log in").page(
-        Around::default(),
+    PageLayout::plain("Log in").page(
+        FrameContext::default(),
         html! {
             section.login {
                 h1 { "Log in" }
-                p.quiet { "This server shows its repositories to those who have a token." }
+                p.quiet { "A token is needed to see the repositories of this server." }
                 @if let Some(wrong) = wrong { p.wrong role="alert" { (wrong) } }
                 form method="post" action="/login" {
                     input type="hidden" name="form" value=(form);
@@ -173,16 +179,16 @@ fn page(form: &str, to: &str, wrong: Option<&str>) -> Markup {
     )
 }
 
-/// Random hexadecimal digits; `None` if the system has none.
+/// Returns 32 random hexadecimal digits, or `None` if the system provides none.
 fn fresh() -> Option<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).ok()?;
     Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Takes back the cookie with the token.
-fn take_back(response: &mut Response, is_secret: bool) {
-    set(response, Cookie::Token.set("", is_secret, Some(0)));
+/// Deletes the cookie with the token.
+fn take_back(response: &mut Response, is_encrypted: bool) {
+    set(response, Cookie::Token.set("", is_encrypted, Some(0)));
 }
 
 fn set(response: &mut Response, cookie: Option<HeaderValue>) {
@@ -191,7 +197,7 @@ fn set(response: &mut Response, cookie: Option<HeaderValue>) {
     }
 }
 
-/// Sends a browser on, to a path of this server.
+/// Redirects to a path of this server. Another address is replaced by `/`.
 fn go(to: &str) -> Response {
     let is_here = to.starts_with('/') && !to.starts_with("//") && is_plain(to);
     let to = HeaderValue::from_str(if is_here { to } else { "/" });
@@ -199,7 +205,7 @@ fn go(to: &str) -> Response {
     (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()
 }
 
-/// Whether a text may stand in a cookie or an address as it is.
+/// Returns true if the text can be used unescaped in a cookie or an address.
 fn is_plain(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_graphic() && !b"\";,\\".contains(&byte);
     !text.is_empty() && text.bytes().all(plain)

@@ -1,68 +1,70 @@
-//! The page: repositories, commits, files, differences and growth for people
-//! with a browser, at `/`. Made here, from the binary alone: no build step and
-//! nothing from other hosts. It works without a script, and better with it.
+//! The web pages at `/`: repositories, commits, files, differences and growth, for
+//! people with a browser. They come from the binary alone: there is no build step, and
+//! nothing is loaded from other hosts. The pages work without JavaScript, which only
+//! adds conveniences.
 //!
-//! Nothing that comes from a snapshot can run: all of it goes through
-//! `show`, and what the browser may do is said in `guard`. Contents of
-//! files other than text are linked to where the protocol has them.
+//! Nothing from a snapshot can run as code: `show` escapes all names and contents, and
+//! `security_headers` sets a content security policy. Contents other than text are not part of a
+//! page: the browser loads them from their address in the HTTP API.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | `link`, `ask`, `names` | addresses, there and back |
-//! | `show`, `moment`, `icon` | how single things look |
-//! | `assets`, `shell`, `guard` | what is around each page |
-//! | the others | a page each, or a part of one |
+//! | `link`, `page_request`, `ref_index` | building and parsing the addresses of pages |
+//! | `show`, `moment`, `icon` | how names, texts, times and kinds are shown |
+//! | `assets`, `layout`, `security_headers` | stylesheet and script, page frame, response headers |
+//! | the others | one page each, or a part of one |
 
-mod ask;
 mod assets;
 mod chart;
 mod deadline;
 mod diff;
 mod file;
 mod folder;
-mod growth;
-pub(crate) mod guard;
 mod hex;
 mod highlight;
 mod history;
 mod home;
 mod hunks;
 mod icon;
+mod layout;
 mod link;
 mod log;
 mod login;
 mod moment;
-mod names;
+mod page_request;
+mod ref_index;
 mod refs;
 mod search;
-mod shell;
+pub(crate) mod security_headers;
 mod show;
 mod snapshot;
 mod stats;
+mod stats_cache;
 #[cfg(test)]
 mod two_commits;
 
 use std::sync::Arc;
 
-use axum::{
-    Router,
-    middleware::from_fn,
-    routing::{get, post},
+use axum::middleware::from_fn;
+use http::Method;
+
+use self::{page_request::PageRequest, stats_cache::StatsCache};
+use crate::{
+    body::hold_answer,
+    route_table::{RouteAccess, Routes},
+    routes::Server,
 };
 
-use self::{ask::Ask, growth::Growth};
-use crate::{body::hold_answer, routes::Server};
-
-/// What all pages share.
+/// The state that all pages share.
 #[derive(Clone, Debug)]
 pub(crate) struct Pages {
-    shared: Arc<Shared>,
+    shared: Arc<PageState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct PageState {
     server: Server,
-    growth: Growth,
+    growth: StatsCache,
 }
 
 impl Pages {
@@ -70,34 +72,49 @@ impl Pages {
         &self.shared.server
     }
 
-    fn growth(&self) -> &Growth {
+    fn growth(&self) -> &StatsCache {
         &self.shared.growth
     }
 }
 
-/// The pages. They are to be guarded: [`around`](crate::around).
-pub fn pages(server: Server) -> Router {
-    let shared = Shared { server, growth: Growth::default() };
-    let pages = Pages { shared: Arc::new(shared) };
-    let repositories = Router::new()
-        .route("/r/{repo}", get(async |ask: Ask| ask.show(log::view).await))
-        .route("/r/{repo}/c/{rev}", get(async |ask: Ask| ask.show(snapshot::view).await))
-        .route("/r/{repo}/c/{rev}/{*path}", get(async |ask: Ask| ask.show(snapshot::view).await))
-        .route("/r/{repo}/history/{rev}", get(async |ask: Ask| ask.show(history::view).await))
-        .route(
-            "/r/{repo}/history/{rev}/{*path}",
-            get(async |ask: Ask| ask.show(history::view).await),
-        )
-        .route("/r/{repo}/diff", get(async |ask: Ask| ask.show(diff::view).await))
-        .route("/r/{repo}/search", get(async |ask: Ask| ask.show(search::view).await))
-        .route("/r/{repo}/refs", get(async |ask: Ask| ask.show(refs::view).await))
-        .route("/r/{repo}/stats", get(async |ask: Ask| ask.show(stats::view).await))
-        .route_layer(from_fn(hold_answer));
-    Router::new()
-        .route("/", get(home::view))
-        .route("/assets/{name}", get(assets::read))
-        .route("/login", get(login::show).post(login::enter))
-        .route("/logout", post(login::leave))
-        .merge(repositories)
-        .with_state(pages)
+impl Pages {
+    /// Creates the state of the pages.
+    pub(crate) fn new(server: Server) -> Self {
+        Self { shared: Arc::new(PageState { server, growth: StatsCache::default() }) }
+    }
+}
+
+/// Returns the routes of the pages. They check no tokens: see
+/// [`app_service`](crate::app_service).
+pub(crate) fn routes() -> Routes<Pages> {
+    Routes::new()
+        .route(Method::GET, "/", RouteAccess::Page, home::view)
+        .route(Method::GET, "/assets/{name}", RouteAccess::Nothing, assets::read)
+        // The form carries the token itself.
+        .route(Method::GET, "/login", RouteAccess::Nothing, login::show)
+        .route(Method::POST, "/login", RouteAccess::Nothing, login::enter)
+        .route(Method::POST, "/logout", RouteAccess::Nothing, login::leave)
+        .merge(repositories())
+}
+
+/// Returns the pages of a repository.
+fn repositories() -> Routes<Pages> {
+    let log = async |page: PageRequest| page.show(log::view).await;
+    let snapshot = async |page: PageRequest| page.show(snapshot::view).await;
+    let history = async |page: PageRequest| page.show(history::view).await;
+    let diff = async |page: PageRequest| page.show(diff::view).await;
+    let search = async |page: PageRequest| page.show(search::view).await;
+    let refs = async |page: PageRequest| page.show(refs::view).await;
+    let stats = async |page: PageRequest| page.show(stats::view).await;
+    Routes::new()
+        .route(Method::GET, "/r/{repo}", RouteAccess::READ, log)
+        .route(Method::GET, "/r/{repo}/c/{rev}", RouteAccess::READ, snapshot)
+        .route(Method::GET, "/r/{repo}/c/{rev}/{*path}", RouteAccess::READ, snapshot)
+        .route(Method::GET, "/r/{repo}/history/{rev}", RouteAccess::READ, history)
+        .route(Method::GET, "/r/{repo}/history/{rev}/{*path}", RouteAccess::READ, history)
+        .route(Method::GET, "/r/{repo}/diff", RouteAccess::READ, diff)
+        .route(Method::GET, "/r/{repo}/search", RouteAccess::READ, search)
+        .route(Method::GET, "/r/{repo}/refs", RouteAccess::READ, refs)
+        .route(Method::GET, "/r/{repo}/stats", RouteAccess::READ, stats)
+        .map_router(|router| router.route_layer(from_fn(hold_answer)))
 }

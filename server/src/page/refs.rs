@@ -1,4 +1,4 @@
-//! `/r/{repo}/refs`: branches and tags, and where they stand.
+//! `/r/{repo}/refs`: branches and tags, and the commits that they point at.
 
 use std::sync::Arc;
 
@@ -11,31 +11,34 @@ use snap_core::{
 };
 
 use super::{
-    ask::Ask,
-    deadline::{Deadline, End, no_page, page_of},
+    deadline::{Deadline, PageEnd, no_page, page_of},
     home::subject,
     icon,
+    layout::{PageLayout, Tab, columns, paging},
     link::Links,
     log::who,
     moment,
-    names::Names,
-    shell::{Shell, Tab, columns, paging},
+    page_request::PageRequest,
+    ref_index::RefIndex,
     show,
 };
-use crate::{problem::Problem, repository::Repository, skip::while_awaited};
+use crate::{pagination::until_cancelled, problem::HttpProblem, repository::Repository};
 
-/// Branches and tags on a page.
+/// The number of branches and tags on a page.
 const ROWS: usize = 200;
+
+/// The largest number of damaged refs that are named.
+const DAMAGED: usize = 20;
 
 type Row<'r> = (&'r RefName, &'r CommitId, Commit);
 
 pub(super) fn view(
-    ask: &Ask,
+    ask: &PageRequest,
     repository: &Arc<Repository>,
     observer: &dyn Observer,
-) -> Result<Markup, Problem> {
+) -> Result<Markup, HttpProblem> {
     let (repo, links) = (ask.repo(), ask.links());
-    let names = Names::of(repository)?;
+    let names = RefIndex::of(repository)?;
     let (all, page) = (names.all().len(), ask.page());
     let last = all.div_ceil(ROWS).max(1);
     if page > last {
@@ -49,8 +52,9 @@ pub(super) fn view(
             h1 { "Branches and tags" }
             p.quiet { (count(all as u64, "name")) }
         }
-        @if all == 0 {
-            section.empty { p { "None yet: a push makes the first." } }
+        (damage(names.damaged()))
+        @if all == 0 && names.damaged().is_empty() {
+            section.empty { p { "There are no branches or tags yet. The first push creates one." } }
         }
         @for (kind, title) in [(RefKind::Branch, "Branches"), (RefKind::Tag, "Tags")] {
             @if rows.iter().any(|(name, ..)| name.kind() == kind) {
@@ -60,29 +64,44 @@ pub(super) fn view(
                 }
             }
         }
-        @if end == End::Late { section.sheet { p.none { "There was no time to look at more of them. snap branch lists them all." } } }
+        @if end == PageEnd::Late { section.sheet { p.none { "Loading more of them took too long. snap branch lists them all." } } }
         (paging((page > 1).then(|| to(page - 1)), (page * ROWS < all).then(|| to(page + 1)), ("Before", "Further")))
     };
-    Ok(Shell::of(&repo, Tab::Refs, None, format!("Branches and tags · {repo}"))
+    Ok(PageLayout::of(&repo, Tab::Refs, None, format!("Branches and tags · {repo}"))
         .page(ask.around(), body))
 }
 
-/// The names of a page, with the commits that they stand at.
+/// Renders a warning about damaged branches and tags.
+pub(super) fn damage(names: &[RefName]) -> Markup {
+    html! {
+        @for name in names.iter().take(DAMAGED) {
+            p.wrong {
+                "The " (name.kind().noun()) " " (show::name(name.short().as_bytes()))
+                " is damaged. snap push --force writes it again."
+            }
+        }
+        @if let Some(more) = names.len().checked_sub(DAMAGED).filter(|more| *more > 0) {
+            p.wrong { (count(more as u64, "further name")) " damaged." }
+        }
+    }
+}
+
+/// Reads the commits of the refs on a page.
 fn read<'n>(
     repository: &Repository,
-    names: &'n Names,
+    names: &'n RefIndex,
     page: usize,
     deadline: &Deadline<'_>,
-) -> Result<(Vec<Row<'n>>, End), Problem> {
+) -> Result<(Vec<Row<'n>>, PageEnd), HttpProblem> {
     let store = repository.repo().store();
-    // Of others no commit is read.
+    // Reads the commits of this page only.
     let all = names.all().iter().skip((page - 1) * ROWS).take(ROWS);
     let rows = all.map(|(name, id)| store.commit(id).map(|commit| (name, id, commit)));
-    Ok(page_of(while_awaited(rows, deadline), 1, ROWS)?)
+    Ok(page_of(until_cancelled(rows, deadline), 1, ROWS)?)
 }
 
 fn table<'r>(
-    (links, names): (&Links, &Names),
+    (links, names): (&Links, &RefIndex),
     rows: impl Iterator<Item = &'r Row<'r>>,
     default: Option<&RefName>,
 ) -> Markup {

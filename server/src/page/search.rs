@@ -1,117 +1,121 @@
-//! `/r/{repo}/search?q=`: paths by name, over the whole history.
+//! `/r/{repo}/search?q=`: a search for paths by name in the whole history.
 
 use std::sync::Arc;
 
 use maud::{Markup, html};
-use snap_core::base::number::{Size, count};
+use snap_core::base::number::{ByteCount, count};
 use snap_core::{
     base::observe::Observer,
-    format::tree::Kind,
-    ops::find::{self, Case, Found, Options},
+    format::tree::EntryKind,
+    ops::find::{self, Case, FindOptions, FoundPath},
     repo::past::PastError,
 };
 
 use super::{
-    ask::Ask,
     deadline::Deadline,
     icon,
+    layout::{PageLayout, Tab},
     link::Links,
     moment,
-    names::Names,
-    shell::{Shell, Tab},
+    page_request::PageRequest,
+    ref_index::RefIndex,
     show,
 };
-use crate::{problem::Problem, repository::Repository};
+use crate::{problem::HttpProblem, repository::Repository};
 
-/// Paths that are listed.
+/// The largest number of paths that are listed.
 const LISTED: usize = 500;
 
-/// How long they are together.
+/// The limit for the length of all listed paths, in bytes.
 const PATHS_BYTES: usize = 2 << 20;
 
-/// Matches that one search holds, in bytes, about.
+/// The approximate limit for the matches that a search holds in memory, in bytes.
 const FIND_BYTES: usize = 16 << 20;
 
-/// What a pattern is made of; a name without them is looked for within names.
+/// The bytes that make a query a pattern. Any other query matches parts of names.
 const WILDCARDS: &[u8] = b"*?[]{}\\/";
 
-/// Why a search ended before all was found.
-enum Stop {
+/// Why a search ended early.
+enum SearchStop {
     Enough,
     Failed(PastError),
 }
 
-impl From<PastError> for Stop {
+impl From<PastError> for SearchStop {
     fn from(error: PastError) -> Self {
         Self::Failed(error)
     }
 }
 
-/// What was found.
-enum Answer {
-    All(Vec<Found>),
-    Some(Vec<Found>),
-    /// It took too long.
+/// The result of a search.
+enum SearchAnswer {
+    All(Vec<FoundPath>),
+    Some(Vec<FoundPath>),
+    /// The search took too long.
     Late,
-    /// The pattern is none.
+    /// The query is not a valid pattern.
     Wrong(String),
 }
 
 pub(super) fn view(
-    ask: &Ask,
+    ask: &PageRequest,
     repository: &Arc<Repository>,
     observer: &dyn Observer,
-) -> Result<Markup, Problem> {
+) -> Result<Markup, HttpProblem> {
     let repo = ask.repo();
     let Some(query) = ask.param("q") else {
         let body = html! { section.empty { h1 { "Search by name" } (help()) } };
-        return Ok(
-            Shell::of(&repo, Tab::Other, None, format!("Search · {repo}")).page(ask.around(), body)
-        );
+        return Ok(PageLayout::of(&repo, Tab::Other, None, format!("Search · {repo}"))
+            .page(ask.around(), body));
     };
     let answer = look(repository, ask.bytes("q").unwrap_or_default(), &Deadline::usual(observer))?;
     let links = ask.links();
     let body = html! {
         div.head { h1 { "“" (show::text(query.as_bytes())) "”" } p.quiet { "in all commits of all branches and tags" } }
         @match &answer {
-            Answer::All(found) if found.is_empty() => section.sheet { div.none { p { "No commit has such a path." } (help()) } },
-            Answer::All(found) => { (table(&links, found, &count(found.len() as u64, "path"))) },
-            Answer::Some(found) => { (table(&links, found, &format!("The first {}", count(found.len() as u64, "path")))) },
-            Answer::Late => section.sheet { p.none { "There is too much history to look through for a page. snap find does it without a limit." } },
-            Answer::Wrong(why) => section.sheet { div.none { p { (why) } (help()) } },
+            SearchAnswer::All(found) if found.is_empty() => section.sheet { div.none { p { "No commit contains a matching path." } (help()) } },
+            SearchAnswer::All(found) => { (table(&links, found, &count(found.len() as u64, "path"))) },
+            SearchAnswer::Some(found) => { (table(&links, found, &format!("The first {}", count(found.len() as u64, "path")))) },
+            SearchAnswer::Late => section.sheet { p.none { "The search took too long. snap find has no time limit." } },
+            SearchAnswer::Wrong(why) => section.sheet { div.none { p { (why) } (help()) } },
         }
     };
     let title = format!("{} · {repo}", show::plain(query.as_bytes()));
-    let shell = Shell::of(&repo, Tab::Other, None, title);
-    Ok(Shell { query: Some(&query), ..shell }.page(ask.around(), body))
+    let shell = PageLayout::of(&repo, Tab::Other, None, title);
+    Ok(PageLayout { query: Some(&query), ..shell }.page(ask.around(), body))
 }
 
-fn look(repository: &Repository, query: &[u8], deadline: &Deadline<'_>) -> Result<Answer, Problem> {
-    let tips = Names::of(repository)?.tips();
+fn look(
+    repository: &Repository,
+    query: &[u8],
+    deadline: &Deadline<'_>,
+) -> Result<SearchAnswer, HttpProblem> {
+    let tips = RefIndex::of(repository)?.tips();
     let is_pattern = query.iter().any(|byte| WILDCARDS.contains(byte));
     let within = [b"*", query, b"*"].concat();
-    // What is not UTF-8 can be no pattern; such a name is looked for as it is.
+    // A pattern must be UTF-8. Other queries are searched for as whole names.
     let is_text = std::str::from_utf8(query).is_ok();
     let pattern = if is_pattern || !is_text { query } else { &within };
-    let options = Options { case: Case::Ignored, limit_bytes: FIND_BYTES, ..Options::new(pattern) };
+    let options =
+        FindOptions { case: Case::Ignored, limit_bytes: FIND_BYTES, ..FindOptions::new(pattern) };
     let (mut found, mut path_bytes) = (Vec::new(), 0);
     let store = repository.repo().store();
     let ended = find::run(store, &tips, &options, deadline, &mut |one| {
         path_bytes += one.path.len();
         if found.len() == LISTED || path_bytes > PATHS_BYTES {
-            return Err(Stop::Enough);
+            return Err(SearchStop::Enough);
         }
         found.push(one.clone());
         Ok(())
     });
     match ended {
-        Ok(_) => Ok(Answer::All(found)),
-        Err(Stop::Enough) => Ok(Answer::Some(found)),
-        Err(Stop::Failed(PastError::Interrupted)) => Ok(Answer::Late),
-        Err(Stop::Failed(PastError::Pattern { source, .. })) => {
-            Ok(Answer::Wrong(format!("That is no pattern: {source}.")))
+        Ok(_) => Ok(SearchAnswer::All(found)),
+        Err(SearchStop::Enough) => Ok(SearchAnswer::Some(found)),
+        Err(SearchStop::Failed(PastError::Interrupted)) => Ok(SearchAnswer::Late),
+        Err(SearchStop::Failed(PastError::Pattern { source, .. })) => {
+            Ok(SearchAnswer::Wrong(format!("The pattern is not valid: {source}.")))
         }
-        Err(Stop::Failed(error)) => Err(error.into()),
+        Err(SearchStop::Failed(error)) => Err(error.into()),
     }
 }
 
@@ -123,7 +127,7 @@ fn help() -> Markup {
     }
 }
 
-fn table(links: &Links, found: &[Found], title: &str) -> Markup {
+fn table(links: &Links, found: &[FoundPath], title: &str) -> Markup {
     html! {
         section.sheet {
             div.toolbar { h2 { (title) } }
@@ -143,7 +147,7 @@ fn table(links: &Links, found: &[Found], title: &str) -> Markup {
     }
 }
 
-fn row(links: &Links, found: &Found) -> Markup {
+fn row(links: &Links, found: &FoundPath) -> Markup {
     let newest = found.versions.first();
     let range = newest.and_then(|version| version.ranges.first());
     html! {
@@ -157,7 +161,7 @@ fn row(links: &Links, found: &Found) -> Markup {
                 td.wide.number {
                     a href=(links.history(&rev, &found.path)) { (count(found.versions.len() as u64, "version")) }
                 }
-                td.number { @if let Kind::File { size, .. } = version.kind { (Size(size)) } }
+                td.number { @if let EntryKind::File { size, .. } = version.kind { (ByteCount(size)) } }
                 td.number.quiet { (moment::ago(range.last.time)) }
             }
         }

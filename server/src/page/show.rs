@@ -1,29 +1,29 @@
-//! Names and contents as they are shown: markup that cannot be taken for
-//! anything else than text, whatever the bytes are.
+//! Names and contents as HTML text. The result is always text, never markup, whatever
+//! the bytes are.
 //!
-//! What a browser would not show, or would let change what stands around it, is
-//! escaped visibly: control characters, marks that turn the direction of
-//! writing, characters without a width, and bytes that are not UTF-8.
+//! Characters that are invisible, or that affect the text around them, are escaped
+//! visibly: control characters, bidirectional controls, zero-width characters, and
+//! bytes that are not UTF-8.
 
 use std::fmt::Write;
 
 use maud::{Markup, PreEscaped, html};
 
-/// So long is the HTML of a name, or of a text of one line.
+/// The approximate limit for the HTML of a name or a line, in bytes.
 const NAME_HTML: usize = 16 << 10;
 
-/// So long is the HTML of a text of several lines.
+/// The approximate limit for the HTML of a text with several lines, in bytes.
 const LINES_HTML: usize = 2 << 20;
 
-/// So many characters of what a person wrote are shown in a list.
+/// The number of characters that are shown of an author or a message in a list.
 const BRIEF_CHARS: usize = 200;
 
-/// A name, apart from the direction of writing around it.
+/// Renders a name, isolated from the writing direction around it.
 pub(super) fn name(bytes: &[u8]) -> Markup {
     html! { bdi { (text(bytes)) } }
 }
 
-/// Bytes as text; tabs stay. A long one is cut.
+/// Renders bytes as text. Keeps tabs and cuts a long text.
 pub(super) fn text(bytes: &[u8]) -> Markup {
     let mut shown = String::with_capacity(bytes.len().min(NAME_HTML) + 16);
     if !push_text(&mut shown, bytes, NAME_HTML) {
@@ -32,14 +32,14 @@ pub(super) fn text(bytes: &[u8]) -> Markup {
     PreEscaped(shown)
 }
 
-/// How something that a person wrote begins.
+/// Renders the beginning of a text that a person wrote.
 pub(super) fn brief(whole: &str) -> Markup {
     let end = whole.char_indices().nth(BRIEF_CHARS).map_or(whole.len(), |(at, _)| at);
     html! { (text(&whole.as_bytes()[..end])) @if end < whole.len() { "…" } }
 }
 
-/// Adds bytes as text to HTML until that is `most` bytes long, or a few more;
-/// tabs stay. Returns whether all of them are in it.
+/// Appends bytes as text to `html` until that is about `most` bytes long. Keeps tabs.
+/// Returns true if all bytes were appended.
 pub(super) fn push_text(html: &mut String, bytes: &[u8], most: usize) -> bool {
     let mut is_escaped = false;
     for chunk in bytes.utf8_chunks() {
@@ -73,7 +73,7 @@ fn push(html: &mut String, is_escaped: &mut bool, c: Result<char, u8>) {
     }
 }
 
-/// Begins or ends what is escaped, unless it is so already.
+/// Opens or closes the element around escaped characters, if the state changes.
 fn turn(html: &mut String, is_escaped: &mut bool, wanted: bool) {
     match (*is_escaped, wanted) {
         (false, true) => html.push_str("<span class=\"esc\">"),
@@ -83,7 +83,7 @@ fn turn(html: &mut String, is_escaped: &mut bool, wanted: bool) {
     *is_escaped = wanted;
 }
 
-/// Bytes as plain text in one line, for titles and labels.
+/// Returns bytes as plain text in one line, for titles and labels.
 pub(super) fn plain(bytes: &[u8]) -> String {
     let mut shown = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -97,12 +97,12 @@ pub(super) fn plain(bytes: &[u8]) -> String {
     shown
 }
 
-/// Whether a text can be shown as it is.
+/// Returns true if the text needs no visible escapes.
 pub(super) fn is_plain(text: &str) -> bool {
     !text.chars().any(is_hidden)
 }
 
-/// Several lines of text that a person wrote. A long text is cut.
+/// Renders several lines that a person wrote. Cuts a long text.
 pub(super) fn lines(text: &str) -> Markup {
     let mut shown = String::with_capacity(text.len());
     for (at, line) in text.split('\n').enumerate() {
@@ -117,7 +117,7 @@ pub(super) fn lines(text: &str) -> Markup {
     PreEscaped(shown)
 }
 
-/// Whether a character would not be seen, or turns the direction of others.
+/// Returns true if the character is invisible or changes the writing direction.
 fn is_hidden(c: char) -> bool {
     let ranges = [
         '\u{ad}'..='\u{ad}',

@@ -1,54 +1,54 @@
-//! `/r/{repo}/c/{rev}/{path}`: a commit with the folder at its top, or what is
-//! at a path in it.
+//! `/r/{repo}/c/{rev}/{path}`: a commit with its root folder, or the entry at a path in
+//! it.
 
 use std::sync::Arc;
 
 use maud::{Markup, html};
-use snap_core::base::number::{Size, count};
+use snap_core::base::number::{ByteCount, count};
 use snap_core::{
     base::{id::CommitId, observe::Observer},
-    format::tree::Kind,
-    repo::path::{Found, resolve_path},
+    format::tree::EntryKind,
+    repo::path::{ResolvedPath, resolve_path},
 };
 
 use super::{
-    ask::{Ask, Named},
     file, folder,
+    layout::{PageLayout, Tab, trail},
     link::Links,
     log, moment,
-    names::Names,
-    shell::{Shell, Tab, trail},
+    page_request::{NamedCommit, PageRequest},
+    ref_index::RefIndex,
     show,
 };
-use crate::{problem::Problem, repository::Repository};
+use crate::{problem::HttpProblem, repository::Repository};
 
 pub(super) fn view(
-    ask: &Ask,
+    ask: &PageRequest,
     repository: &Arc<Repository>,
     observer: &dyn Observer,
-) -> Result<Markup, Problem> {
+) -> Result<Markup, HttpProblem> {
     let named = match ask.rev().as_str() {
-        // A push moves branches, and never `HEAD`.
-        "HEAD" => ask.first(repository, &Names::of(repository)?)?,
+        // `HEAD` may name a branch that does not exist. `first` then takes another ref.
+        "HEAD" => ask.first(repository, &RefIndex::of(repository)?)?,
         rev => Some(ask.named(repository, rev)?),
     };
     let repo = ask.repo();
     let Some(named) = named else {
-        let shell = Shell::of(&repo, Tab::Files, None, repo.clone());
+        let shell = PageLayout::of(&repo, Tab::Files, None, repo.clone());
         return Ok(shell.page(ask.around(), log::nothing(ask)));
     };
     let path = ask.path();
     let store = repository.repo().store();
     let found = resolve_path(store, named.commit.tree, &path)?;
     let body = match &found {
-        Found::Root(tree) => html! {
+        ResolvedPath::Root(tree) => html! {
             (card(ask, repository, &named)?)
             (folder::view(ask, store, (&named, &path, *tree), observer)?)
         },
-        Found::Entry(entry) => html! {
+        ResolvedPath::Entry(entry) => html! {
             (place(ask, &named, &path))
             @match &entry.kind {
-                Kind::Folder { id } => { (folder::view(ask, store, (&named, &path, *id), observer)?) }
+                EntryKind::Folder { id } => { (folder::view(ask, store, (&named, &path, *id), observer)?) }
                 _ => { (file::view(ask, store, (&named, &path, entry), observer)?) }
             }
         },
@@ -56,16 +56,16 @@ pub(super) fn view(
     let last = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
     let what = if path.is_empty() { short(&named.id) } else { show::plain(last) };
     let title = format!("{what} · {repo}");
-    Ok(Shell::of(&repo, Tab::Files, Some(&named.rev), title).page(ask.around(), body))
+    Ok(PageLayout::of(&repo, Tab::Files, Some(&named.rev), title).page(ask.around(), body))
 }
 
-/// The first digits of an id.
+/// Returns the first digits of an id.
 pub(super) fn short(id: &CommitId) -> String {
     format!("{id:.12}")
 }
 
-/// Where one is, and in which commit.
-fn place(ask: &Ask, named: &Named, path: &[u8]) -> Markup {
+/// Renders the path and the commit that it is in.
+fn place(ask: &PageRequest, named: &NamedCommit, path: &[u8]) -> Markup {
     let links = ask.links();
     html! {
         div.head {
@@ -78,10 +78,14 @@ fn place(ask: &Ask, named: &Named, path: &[u8]) -> Markup {
     }
 }
 
-/// All that a commit says.
-fn card(ask: &Ask, repository: &Repository, named: &Named) -> Result<Markup, Problem> {
+/// Renders the metadata of a commit.
+fn card(
+    ask: &PageRequest,
+    repository: &Repository,
+    named: &NamedCommit,
+) -> Result<Markup, HttpProblem> {
     let (commit, links) = (&named.commit, ask.links());
-    let names = Names::of(repository)?;
+    let names = RefIndex::of(repository)?;
     let (subject, rest) = commit.message.split_once('\n').unwrap_or((&commit.message, ""));
     let totals = &commit.totals;
     Ok(html! {
@@ -95,7 +99,7 @@ fn card(ask: &Ask, repository: &Repository, named: &Named) -> Result<Markup, Pro
             dl.facts {
                 div { dt { "Author" } dd { (log::who(commit)) } }
                 div { dt { "Made" } dd { (moment::ago(commit.time)) " " span.quiet { (moment::exactly(commit.time)) } } }
-                div { dt { "Holds" } dd { (Size(totals.bytes)) " in " (count(totals.files, "file")) ", " (count(totals.folders, "folder")) } }
+                div { dt { "Holds" } dd { (ByteCount(totals.bytes)) " in " (count(totals.files, "file")) ", " (count(totals.folders, "folder")) } }
                 div { dt { "Commit" } dd { code.id data-copy="" { (named.id) } } }
                 @if !commit.parents.is_empty() {
                     div { dt { (if commit.parents.len() == 1 { "Parent" } else { "Parents" }) } dd { (parents(&links, commit.parents.as_slice())) } }

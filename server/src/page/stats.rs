@@ -1,35 +1,34 @@
-//! `/r/{repo}/stats`: how the store grew, and what deduplication and
-//! compression saved.
+//! `/r/{repo}/stats`: the growth of the store, and the savings by deduplication and
+//! compression.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    ask::Ask,
-    chart,
-    growth::{Failed, Grown, stored_bytes},
-    icon,
+    chart, icon,
+    layout::{PageLayout, Tab},
     link::Links,
     moment,
-    names::Names,
-    shell::{Shell, Tab},
+    page_request::PageRequest,
+    ref_index::RefIndex,
     show,
+    stats_cache::{GrowthStats, StatsFailure, stored_bytes},
 };
-use crate::{problem::Problem, repository::Repository};
+use crate::{problem::HttpProblem, repository::Repository};
 use maud::{Markup, html};
-use snap_core::base::number::{Size, count, grouped};
+use snap_core::base::number::{ByteCount, count, grouped};
 use snap_core::base::observe::Observer;
 
-/// So long whoever asks waits; then it is counted on without them.
+/// How long the page waits for the numbers. Counting continues after that.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) fn view(
-    ask: &Ask,
+    ask: &PageRequest,
     repository: &Arc<Repository>,
     _: &dyn Observer,
-) -> Result<Markup, Problem> {
+) -> Result<Markup, HttpProblem> {
     let repo = ask.repo();
-    let shell = Shell::of(&repo, Tab::Stats, None, format!("Growth · {repo}"));
-    let tips = Names::of(repository)?.tips();
+    let shell = PageLayout::of(&repo, Tab::Stats, None, format!("Growth · {repo}"));
+    let tips = RefIndex::of(repository)?.tips();
     let grown = match ask.pages.growth().of(repository, tips, Some(PATIENCE)) {
         Some(Ok(grown)) => grown,
         None => return Ok(shell.page(ask.around(), not_yet(&ask.links()))),
@@ -37,7 +36,7 @@ pub(super) fn view(
     };
     if grown.commit_count == 0 {
         return Ok(shell.page(ask.around(), html! {
-            section.empty { h1 { "No commits yet" } p { "After the first push there is something to see here." } }
+            section.empty { h1 { "No commits yet" } p { "Statistics appear here after the first push." } }
         }));
     }
     Ok(shell.page(
@@ -55,46 +54,46 @@ pub(super) fn view(
 fn not_yet(links: &Links) -> Markup {
     html! {
         section.empty {
-            h1 { "Being counted" }
-            p { "There is much to look through. Come back in a moment." }
+            h1 { "Statistics are being computed" }
+            p { "The history is long. Reload this page in a moment." }
             a.button href=(links.page("stats")) { "Try again" }
         }
     }
 }
 
-fn failed(why: Failed) -> Markup {
+fn failed(why: StatsFailure) -> Markup {
     html! {
         section.empty {
             @match why {
-                Failed::TooLarge => {
-                    h1 { "Too large to be counted here" }
-                    p { "Counting took more than ten minutes and was stopped. " code { "snap stats" } " counts without a limit." }
+                StatsFailure::TooLarge => {
+                    h1 { "Statistics took too long" }
+                    p { "Computing them took more than ten minutes and was stopped. " code { "snap stats" } " has no time limit." }
                 }
-                Failed::Unreadable => {
-                    h1 { "That could not be counted" }
-                    p { "Something in the store cannot be read. Whoever runs this server can find out with " code { "snap verify" } " and in its log." }
+                StatsFailure::Unreadable => {
+                    h1 { "Statistics are not available" }
+                    p { "An object of the store cannot be read. An administrator of this server can locate it with " code { "snap verify" } " and in its log." }
                 }
             }
         }
     }
 }
 
-fn tiles(grown: &Grown) -> Markup {
+fn tiles(grown: &GrowthStats) -> Markup {
     let (full, fresh) = (grown.snapshot_bytes, grown.added.data.raw_bytes);
     let kept = stored_bytes(&grown.added);
     let saved = full.saturating_sub(kept);
     html! {
         dl.tiles {
             div.tile { dt { "Commits" } dd { (grouped(grown.commit_count)) } dd { "in " (count(grown.packs, "pack")) } }
-            div.tile { dt { "As full copies" } dd { (Size(full)) } dd { "all files of all commits" } }
-            div.tile { dt { "After deduplication" } dd { (Size(fresh)) } dd { (percent(fresh, full)) " of that" } }
-            div.tile { dt { "Stored, compressed" } dd { (Size(kept)) } dd { (percent(kept, full)) " of that" } }
-            div.tile.strong { dt { "Saved" } dd { (Size(saved)) } dd { (percent(saved, full)) " of full copies" } }
+            div.tile { dt { "As full copies" } dd { (ByteCount(full)) } dd { "all files of all commits" } }
+            div.tile { dt { "After deduplication" } dd { (ByteCount(fresh)) } dd { (percent(fresh, full)) " of that" } }
+            div.tile { dt { "Stored, compressed" } dd { (ByteCount(kept)) } dd { (percent(kept, full)) " of that" } }
+            div.tile.strong { dt { "Saved" } dd { (ByteCount(saved)) } dd { (percent(saved, full)) " of full copies" } }
         }
     }
 }
 
-fn commits(links: &Links, grown: &Grown) -> Markup {
+fn commits(links: &Links, grown: &GrowthStats) -> Markup {
     html! {
         section.sheet {
             div.toolbar { h2 { "What the newest commits added" } }
@@ -118,9 +117,9 @@ fn commits(links: &Links, grown: &Grown) -> Markup {
                                 }
                                 " " span.quiet { (moment::ago(commit.time)) }
                             }
-                            td.number.wide { (Size(added.changed_bytes)) " " span.quiet { (count(added.changed_files, "file")) } }
-                            td.number.wide { (Size(added.data.raw_bytes)) }
-                            td.number { (Size(stored_bytes(added))) }
+                            td.number.wide { (ByteCount(added.changed_bytes)) " " span.quiet { (count(added.changed_files, "file")) } }
+                            td.number.wide { (ByteCount(added.data.raw_bytes)) }
+                            td.number { (ByteCount(stored_bytes(added))) }
                         }
                     }
                 }
@@ -129,7 +128,7 @@ fn commits(links: &Links, grown: &Grown) -> Markup {
     }
 }
 
-fn files(links: &Links, grown: &Grown) -> Markup {
+fn files(links: &Links, grown: &GrowthStats) -> Markup {
     html! {
         section.sheet {
             div.toolbar { h2 { "The largest files" } }
@@ -139,7 +138,7 @@ fn files(links: &Links, grown: &Grown) -> Markup {
                     @for file in &grown.files {
                         tr {
                             td.name { (icon::file()) a href=(links.entry(&file.commit.to_string(), &file.path)) { (show::name(&file.path)) } }
-                            td.number { (Size(file.bytes)) }
+                            td.number { (ByteCount(file.bytes)) }
                         }
                     }
                 }
@@ -148,7 +147,7 @@ fn files(links: &Links, grown: &Grown) -> Markup {
     }
 }
 
-/// How many parts of a hundred; one decimal below ten.
+/// Formats a part as a percentage, with one decimal below 10 %.
 fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "0 %".to_owned();

@@ -1,5 +1,7 @@
-//! A commit as a bundle: laid out first, so that its length, its ETag and any
-//! part of it are known, then copied from where the packs lie.
+//! Bundles: downloads of a commit with its objects, and uploads of them.
+//!
+//! A download is laid out first, which settles its length, its ETag and the position of
+//! each byte. Then any range of it can be copied from the packs in the store.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -17,60 +19,62 @@ use snap_core::{
         observe::Observer,
     },
     disk::scratch::Scratch,
-    format::bundle::{Head, LENGTH_BYTES},
+    format::bundle::{BundleHead, LENGTH_BYTES},
     ops::{
         bundle::{Error, unpack},
         reach,
-        select::{Gather, Holding, Selection},
+        select::{Gather, PeerHas, SelectedPacks},
     },
-    store::{Marks, Place},
+    store::{Marks, ObjectLocation},
 };
 
 use super::Repository;
 use crate::{
-    body::{Pieces, copy},
-    problem::{Code, Problem},
+    body::{BodyPieces, copy_range},
+    problem::{Code, HttpProblem},
 };
 
-/// Bytes of a bundle in a file that are read at a time.
+/// Buffer size for reading a bundle from a file, in bytes.
 const READ_BYTES: usize = 256 << 10;
 
-/// What somebody has of what a commit refers to.
+/// The objects that a client already has, to be left out of a bundle.
 #[derive(Clone, Debug, Default)]
-pub struct Have {
-    /// Commits, with all that they refer to. Those that are not here are of no use.
+pub struct ClientObjects {
+    /// Commits that the client has, with everything they refer to. Unknown ids are
+    /// ignored.
     pub commits: Vec<CommitId>,
-    /// Objects, with all that they refer to.
+    /// Objects that the client has, with everything they refer to.
     pub objects: HashSet<ObjectId>,
 }
 
-impl Have {
+impl ClientObjects {
     fn is_nothing(&self) -> bool {
         self.commits.is_empty() && self.objects.is_empty()
     }
 }
 
-/// Writes a range of the pack at a path.
+/// A function that writes a range of the pack at a path.
 pub type CopyPack<'c> = dyn Fn(&Path, Range<u64>, &mut dyn Write) -> io::Result<()> + 'c;
 
-/// Every byte of a bundle.
+/// The position of every byte of a bundle: a head, then each pack behind its length,
+/// then a length of 0.
 #[derive(Debug)]
-pub struct Layout {
+pub struct BundleLayout {
     head: Vec<u8>,
     packs: Vec<(PathBuf, u64)>,
     bytes: u64,
     tag: String,
 }
 
-impl Layout {
-    fn new(head: &Head, packs: Vec<(PackId, PathBuf)>) -> io::Result<Self> {
+impl BundleLayout {
+    fn new(head: &BundleHead, packs: Vec<(PackId, PathBuf)>) -> io::Result<Self> {
         let head = head.encode();
         let mut hasher = blake3::Hasher::new();
         hasher.update(&head);
         let mut bytes = (head.len() + LENGTH_BYTES) as u64;
         let mut spans = Vec::with_capacity(packs.len());
         for (id, path) in packs {
-            // A pack's name is the hash of all that is in it.
+            // A pack's name is the hash of its content, so it stands for the content.
             hasher.update(id.as_bytes());
             let pack_bytes = fs_err::metadata(&path)?.len();
             bytes += LENGTH_BYTES as u64 + pack_bytes;
@@ -80,12 +84,12 @@ impl Layout {
         Ok(Self { head, packs: spans, bytes, tag })
     }
 
-    /// How long it is.
+    /// Returns the length of the bundle in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What names these bytes and no others.
+    /// Returns a hash that identifies exactly these bytes, for use as an ETag.
     pub fn tag(&self) -> &str {
         &self.tag
     }
@@ -97,10 +101,10 @@ impl Layout {
         self.packs.iter().all(is_there)
     }
 
-    /// Writes a part of it. `copy` writes a range of the pack at a path.
+    /// Writes a range of the bundle. `copy` writes a range of the pack at a path.
     ///
     /// # Errors
-    /// Those of `out`, and when a pack cannot be read.
+    /// The errors of `out`, and an error when a pack cannot be read.
     pub fn write(
         &self,
         range: &Range<u64>,
@@ -121,7 +125,8 @@ impl Layout {
     }
 }
 
-/// Writes what of `bytes`, which lie at `at`, is in the range; returns their end.
+/// Writes the part of `bytes`, which start at `at`, that is in the range. Returns their
+/// end.
 fn write_part(
     (at, bytes): (u64, &[u8]),
     range: &Range<u64>,
@@ -136,22 +141,22 @@ fn write_part(
 }
 
 impl Repository {
-    /// Lays out the bundle of a commit without what somebody has, unless `observer`
-    /// cancels that, and hands it to `use_it`; until that returns its packs stay
-    /// where they are.
+    /// Lays out the bundle of a commit without the objects in `have`, and passes it to
+    /// `use_it`. The packs stay in place until `use_it` returns. `observer` can cancel
+    /// the work.
     ///
     /// # Errors
     /// [`Code::NotFound`] when there is no such commit.
     pub fn with_bundle<T>(
         &self,
         commit: CommitId,
-        have: &Have,
+        have: &ClientObjects,
         observer: &dyn Observer,
-        use_it: impl FnOnce(&Layout) -> T,
-    ) -> Result<T, Problem> {
+        use_it: impl FnOnce(&BundleLayout) -> T,
+    ) -> Result<T, HttpProblem> {
         let store = self.repo.store();
-        // No pack goes away while this is held.
-        let _hold = store.hold_packs()?;
+        // No pack is merged or removed while this is held.
+        let _hold = store.pin_packs()?;
         let known = self.bundles.get(&commit, |id| *id == commit);
         if let Some(layout) = known.filter(|layout| have.is_nothing() && layout.is_there()) {
             return Ok(use_it(&layout));
@@ -165,21 +170,24 @@ impl Repository {
         }
         since.sort_unstable();
         since.dedup();
-        let mut enter = |id: &ObjectId, _: &Place| theirs.mark(id);
+        let mut enter = |id: &ObjectId, _: &ObjectLocation| theirs.mark(id);
         reach::visit(store, &since, &mut enter, observer).map_err(Error::from)?;
         let has =
-            |id: &ObjectId| Ok(Holding::of(have.objects.contains(id) || theirs.is_marked(id)?));
+            |id: &ObjectId| Ok(PeerHas::of(have.objects.contains(id) || theirs.is_marked(id)?));
         let scratch = store.dir().join("tmp");
         let (level, lost) = (self.repo.config().compression.level, BTreeSet::new());
         let gather = Gather { scratch: &scratch, level, lost: &lost };
-        let selection = Selection::make(store, &[commit], &has, gather, observer);
+        let selection = SelectedPacks::make(store, &[commit], &has, gather, observer);
         let selection = selection.map_err(Error::from)?;
         let (objects, raw_bytes) = (selection.objects, selection.raw_bytes);
-        let head = Head { commit, objects, raw_bytes, prerequisites: since };
+        let head = BundleHead { commit, objects, raw_bytes, prerequisites: since };
         let paths = selection.paths();
         let is_whole = selection.whole() == paths.len() as u64;
-        let layout = Layout::new(&head, paths).map_err(PathError::when("stat", store.dir()))?;
+        let layout =
+            BundleLayout::new(&head, paths).map_err(PathError::when("stat", store.dir()))?;
         let layout = Arc::new(layout);
+        // Other layouts refer to temporary packs, which are removed with the selection.
+        // A path and a length take about 160 bytes for each pack.
         if have.is_nothing() && is_whole {
             let bytes = layout.head.len() + 160 * layout.packs.len();
             self.bundles.put(&commit, commit, Arc::clone(&layout), bytes);
@@ -187,36 +195,45 @@ impl Repository {
         Ok(use_it(&layout))
     }
 
-    /// Writes a range of a pack of a bundle. Where the store lies elsewhere the pack
-    /// may have made room for others since it was laid out: then it comes again.
+    /// Writes a range of a pack that a layout refers to. If a relay has evicted the pack from its
+    /// cache since, it fetches the pack again.
     ///
     /// # Errors
-    /// Those of `out`, and when it cannot be read.
-    pub fn copy_laid(&self, path: &Path, range: Range<u64>, out: &mut dyn Write) -> io::Result<()> {
+    /// The errors of `out`, and an error when the pack cannot be read.
+    pub fn copy_bundle_pack(
+        &self,
+        path: &Path,
+        range: Range<u64>,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
         let id = path.file_name().and_then(|name| name.to_str()?.parse::<PackId>().ok());
-        match (&self.behind, id.filter(|id| self.repo.store().packs().contains(id))) {
+        match (&self.upstream, id.filter(|id| self.repo.store().packs().contains(id))) {
             (Some(_), Some(id)) => {
                 let (source, _) = self.pack(&id).map_err(io::Error::other)?;
                 self.copy_pack((&id, &source), range, out)
             }
-            _ => copy(fs_err::File::open(path)?.file(), range, out),
+            _ => copy_range(fs_err::File::open(path)?.file(), range, out),
         }
     }
 
-    /// Takes in a bundle that somebody sends, as long as they wait for that. No ref is
-    /// moved. No more than `most` bytes of contents are read to check it.
+    /// Unpacks a bundle that a client uploads, until the client disconnects. Moves no
+    /// ref. Reads at most `most` bytes of contents to check it.
     ///
     /// # Errors
-    /// [`Code::Rejected`] when it is damaged, not complete, or builds on what is
-    /// not here, [`Code::TooLarge`]; nothing was added then.
-    pub fn take_bundle(&self, pieces: Pieces, most: u64) -> Result<unpack::Outcome, Problem> {
+    /// [`Code::Rejected`] when the bundle is damaged or incomplete, or when its
+    /// prerequisites are missing; [`Code::TooLarge`]. Nothing is added in these cases.
+    pub fn take_bundle(
+        &self,
+        pieces: BodyPieces,
+        most: u64,
+    ) -> Result<unpack::UnpackOutcome, HttpProblem> {
         let watch = pieces.observer();
-        if let Some(behind) = &self.behind {
-            // Nobody sends it in vain.
-            behind.look()?;
+        if let Some(behind) = &self.upstream {
+            // Fail before the upload if the upstream cannot be reached.
+            behind.refresh_packs()?;
             return self.unpack_kept(pieces, (most, &*watch));
         }
-        let mut input = Input { pieces, rest: bytes::Bytes::new(), problem: None };
+        let mut input = BodyReader { pieces, rest: bytes::Bytes::new(), problem: None };
         let taken = self.unpack(&mut input, (most, &*watch));
         match (input.problem, taken) {
             (Some(problem), Err(_)) => Err(problem),
@@ -224,13 +241,13 @@ impl Repository {
         }
     }
 
-    /// Keeps a bundle until all of it has come, and then takes it in: while packs
-    /// are added nothing is removed from the cache, and nobody else adds any.
+    /// Stores the bundle in a temporary file before it is unpacked. Unpacking stops
+    /// cache eviction and other publications, so it must not wait for a slow client.
     fn unpack_kept(
         &self,
-        pieces: Pieces,
+        pieces: BodyPieces,
         check: (u64, &dyn Observer),
-    ) -> Result<unpack::Outcome, Problem> {
+    ) -> Result<unpack::UnpackOutcome, HttpProblem> {
         let scratch = Scratch::create(&self.repo.store().dir().join("tmp"))?;
         let path = scratch.path().join("bundle");
         let failed = || PathError::when("write", &path);
@@ -241,41 +258,41 @@ impl Repository {
         self.unpack_file(&path, check)
     }
 
-    /// Takes in a bundle that lies in a file.
+    /// Unpacks a bundle from a file.
     pub(super) fn unpack_file(
         &self,
         path: &Path,
         check: (u64, &dyn Observer),
-    ) -> Result<unpack::Outcome, Problem> {
+    ) -> Result<unpack::UnpackOutcome, HttpProblem> {
         let file = fs_err::File::open(path).map_err(PathError::when("open", path))?;
         self.unpack(&mut BufReader::with_capacity(READ_BYTES, file), check)
     }
 
-    /// Takes in a bundle from where it can be read; before an upstream, where all of
-    /// it is here.
+    /// Unpacks a bundle. On a relay the caller has stored all of it on disk before.
     fn unpack(
         &self,
         input: &mut dyn Read,
         (most_bytes, observer): (u64, &dyn Observer),
-    ) -> Result<unpack::Outcome, Problem> {
-        if let Some(behind) = &self.behind {
-            // It may refer to what came through another server.
-            behind.look()?;
+    ) -> Result<unpack::UnpackOutcome, HttpProblem> {
+        if let Some(behind) = &self.upstream {
+            // The bundle may refer to packs that were sent through another relay.
+            behind.refresh_packs()?;
         }
-        let tips = self.refs()?.into_iter().map(|(_, id)| id).collect();
+        let tips = self.refs()?.iter().map(|(_, id)| *id).collect();
         let level = self.repo.config().compression.level;
-        let options = unpack::Options { tips, level, most_bytes };
+        let options = unpack::UnpackOptions { tips, level, most_bytes };
         let prepared = unpack::prepare(self.repo.store(), input, &options, observer);
         let prepared = prepared.map_err(not_taken)?;
-        let _one_at_a_time = self.behind.is_some().then(|| self.staged.publishing()).transpose()?;
-        self.pass_on(|| prepared.adopt(observer).map_err(not_taken))
+        let _one_at_a_time =
+            self.upstream.is_some().then(|| self.staged.publishing()).transpose()?;
+        self.announce(|| prepared.adopt(observer).map_err(not_taken))
     }
 }
 
-/// Why a bundle was not taken: either it is wrong, or the store is.
-fn not_taken(error: Error) -> Problem {
+/// Returns the problem to report: either the bundle is wrong, or this store failed.
+fn not_taken(error: Error) -> HttpProblem {
     if matches!(error, Error::TooMuch { .. }) {
-        return Problem::too_much(&error);
+        return HttpProblem::verify_limit(&error);
     }
     let is_theirs = match &error {
         Error::Bundle(error) => {
@@ -285,20 +302,20 @@ fn not_taken(error: Error) -> Problem {
         _ => false,
     };
     match is_theirs {
-        true => Problem::new(Code::Rejected, error.to_string()),
+        true => HttpProblem::new(Code::Rejected, error.to_string()),
         false => error.into(),
     }
 }
 
-/// What somebody sends, to be read.
-struct Input {
-    pieces: Pieces,
+/// A reader over the body of a request.
+struct BodyReader {
+    pieces: BodyPieces,
     rest: bytes::Bytes,
-    /// Why there is no more.
-    problem: Option<Problem>,
+    /// The error that ended the body.
+    problem: Option<HttpProblem>,
 }
 
-impl Read for Input {
+impl Read for BodyReader {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         while self.rest.is_empty() {
             match self.pieces.next() {

@@ -1,12 +1,11 @@
-//! The index as clients read it: files of outlines, named by their hash, that
-//! together tell of all packs of the store. Kept in its `cache/`, and made again
-//! when they are gone.
+//! The index that clients read: a set of outline files, named by their hash, that
+//! together list all packs of the store. They are kept in `cache/outlines/` of the
+//! store and written again when they are lost.
 //!
-//! Most files were written by clients, with what they sent. Packs of which none
-//! tells (commits that were made here, packs that were merged) get one from the
-//! server; where small files are many they become one. No two files that clients
-//! wrote tell of the same pack, so all of them together are as long as what the
-//! packs say of themselves.
+//! Most files are written by clients, for the packs that they push. The server writes
+//! files for packs that no file lists yet: packs of local commits, and merged packs. It
+//! merges small files when there are too many. No two clients' files list the same
+//! pack, so the total size of the index is that of the packs' outlines.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,73 +14,77 @@ use std::{
 };
 
 use snap_core::{
-    base::{id::PackId, io::PathError, kind::ErrorKind},
-    disk::{Disk, scratch::unique_name},
-    format::outline::{self, Outline},
+    base::{id::PackId, io::PathError, kind::ErrorKind, limits},
+    disk::{
+        Disk, regular::read_at_most, scratch::unique_name, symlink_guard::check_no_links_between,
+    },
+    format::outline::{self, PackOutline},
     store::{Store, StoreError},
 };
 
 use super::Listed;
-use crate::problem::{Code, Problem};
+use crate::problem::{Code, HttpProblem};
 
 use crate::causes::causes;
 
-/// Folder in `cache/` of a store.
+/// The folder in `cache/` of a store.
 const FOLDER: &str = "outlines";
 
-/// About so many bytes are in a file.
+/// The size at which the server starts the next file, in bytes.
 const FILE_BYTES: u64 = 4 << 20;
 
-/// Files below this are small.
+/// Files shorter than this are small, in bytes.
 const SMALL_BYTES: u64 = 1 << 20;
 
-/// More small files than this become one.
+/// More small files than this are merged.
 const SMALL_FILES: usize = 16;
 
-/// How often it is looked again because packs were merged meanwhile.
-const RETRIES: usize = 16;
-
-/// A file: its length and the packs that it tells of.
-type Known = (u64, BTreeSet<PackId>);
+/// A file: its length in bytes and the packs that it lists.
+type IndexFile = (u64, BTreeSet<PackId>);
 
 #[derive(Debug)]
 pub(super) struct Index {
     dir: PathBuf,
-    files: Mutex<BTreeMap<String, Known>>,
-    /// Packs that cannot be read, each of which was told in the log.
+    files: Mutex<BTreeMap<String, IndexFile>>,
+    /// Packs that cannot be read. Each was logged once.
     unreadable: Mutex<BTreeSet<PackId>>,
 }
 
-/// What was written.
+/// What [`Index::write`] has written.
 #[derive(Debug, Default)]
 struct Written {
     files: BTreeSet<String>,
     packs: BTreeSet<PackId>,
-    /// Whether a pack was not there any more: it was merged into another one.
+    /// True if a pack was gone because another process had merged it.
     is_short: bool,
 }
 
 impl Index {
-    pub(super) fn open(store: &Store) -> Self {
+    /// Reads the files, and removes damaged ones.
+    ///
+    /// # Errors
+    /// [`PathError`] if the folder is a link: files elsewhere would be removed.
+    pub(super) fn open(store: &Store) -> Result<Self, PathError> {
         let dir = store.dir().join("cache").join(FOLDER);
+        check_no_links_between(store.dir(), &dir)?;
+        let disk = Disk::cache(&dir);
         let mut files = BTreeMap::new();
         for entry in fs_err::read_dir(&dir).into_iter().flatten().flatten() {
             let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
-            let Ok(bytes) = fs_err::read(entry.path()) else { continue };
-            // A half of one is left over from a power cut; and what nobody reads
-            // is of no use.
+            let Ok(bytes) = read(&entry.path()) else { continue };
+            // A power cut may leave half a file, and an undecodable file has no use.
             let is_whole = blake3::hash(&bytes).to_hex().as_str() == name;
             match outline::decode(&bytes) {
                 Ok(outlines) if is_whole => {
                     files.insert(name, (bytes.len() as u64, packs_of(&outlines)));
                 }
-                _ => drop(fs_err::remove_file(entry.path())),
+                _ => drop(disk.remove(&entry.path())),
             }
         }
-        Self { dir, files: Mutex::new(files), unreadable: Mutex::default() }
+        Ok(Self { dir, files: Mutex::new(files), unreadable: Mutex::default() })
     }
 
-    fn files(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {
+    fn files(&self) -> MutexGuard<'_, BTreeMap<String, IndexFile>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -89,31 +92,32 @@ impl Index {
         self.unreadable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Names and lengths of files that tell of all packs that can be had here,
-    /// and of no other. Those that cannot be read are left out, unless a file told
-    /// of them before.
+    /// Returns the names and lengths of the files that list all available packs and no
+    /// others. Unreadable packs are left out, unless a file listed them before.
     pub(super) fn current(
         &self,
         store: &Store,
         has: &dyn Fn(&PackId) -> bool,
-    ) -> Result<Vec<Listed>, Problem> {
-        for _ in 0..RETRIES {
+    ) -> Result<Vec<Listed>, HttpProblem> {
+        for _ in 0..limits::MERGE_RETRIES {
             if let Some(listed) = self.listed(store, has)? {
                 return Ok(listed);
             }
             store.refresh()?;
         }
-        Err(Problem::new(Code::Unavailable, "packs come and go too fast"))
+        Err(HttpProblem::new(Code::Unavailable, "the packs of the store keep changing"))
     }
 
-    /// The same, once; `None` when a pack was merged away since they were listed.
+    /// Makes one attempt at [`current`](Self::current). Returns `None` if a pack was
+    /// merged away meanwhile.
     fn listed(
         &self,
         store: &Store,
         has: &dyn Fn(&PackId) -> bool,
-    ) -> Result<Option<Vec<Listed>>, Problem> {
+    ) -> Result<Option<Vec<Listed>>, HttpProblem> {
         let mut files = self.files();
         let there: BTreeSet<PackId> = store.packs().into_iter().filter(|id| has(id)).collect();
+        // A file that lists a pack which is gone would mislead clients.
         let gone: Vec<String> = files
             .iter()
             .filter(|(_, (_, packs))| !packs.is_subset(&there))
@@ -122,12 +126,13 @@ impl Index {
         for name in gone {
             self.remove(&mut files, &name);
         }
-        let told: BTreeSet<PackId> = files.values().flat_map(|(_, packs)| packs).copied().collect();
-        let mut new: BTreeSet<PackId> = there.difference(&told).copied().collect();
+        let listed: BTreeSet<PackId> =
+            files.values().flat_map(|(_, packs)| packs).copied().collect();
+        let mut new: BTreeSet<PackId> = there.difference(&listed).copied().collect();
         let small: Vec<String> = {
             let unreadable = self.unreadable();
             let is_small =
-                |(bytes, packs): &Known| *bytes < SMALL_BYTES && packs.is_disjoint(&unreadable);
+                |(bytes, packs): &IndexFile| *bytes < SMALL_BYTES && packs.is_disjoint(&unreadable);
             let small = files.iter().filter(|(_, known)| is_small(known));
             small.map(|(name, _)| name.clone()).collect()
         };
@@ -137,7 +142,7 @@ impl Index {
         }
         let written = self.write(store, &mut files, &new)?;
         if merges {
-            // One that alone tells of something stays, and one that was written anew.
+            // A file stays if it alone lists some pack, or if it has just been written.
             let is_in_others = |name: &&String| {
                 !written.files.contains(*name) && files[*name].1.is_subset(&written.packs)
             };
@@ -151,9 +156,9 @@ impl Index {
     fn write(
         &self,
         store: &Store,
-        files: &mut BTreeMap<String, Known>,
+        files: &mut BTreeMap<String, IndexFile>,
         packs: &BTreeSet<PackId>,
-    ) -> Result<Written, Problem> {
+    ) -> Result<Written, HttpProblem> {
         let (mut written, mut some, mut bytes) = (Written::default(), Vec::new(), 0);
         for id in packs {
             let outline = match store.outline(id) {
@@ -162,10 +167,10 @@ impl Index {
                     written.is_short = true;
                     continue;
                 }
-                // Not the fault of the pack.
-                Err(error) if may_pass(&error) => return Err(error.into()),
+                // Not the pack's fault, so a later attempt may succeed.
+                Err(error) if is_transient(&error) => return Err(error.into()),
                 Err(error) => {
-                    self.leave_out(id, &error);
+                    self.log_unreadable(id, &error);
                     continue;
                 }
             };
@@ -184,19 +189,19 @@ impl Index {
         Ok(written)
     }
 
-    /// A pack cannot be read: one of them must not keep anybody from the others.
-    fn leave_out(&self, id: &PackId, error: &StoreError) {
+    /// Logs an unreadable pack. It must not keep clients from reading the others.
+    fn log_unreadable(&self, id: &PackId, error: &StoreError) {
         if self.unreadable().insert(*id) {
             let error = causes(error);
-            tracing::error!(%id, %error, "a pack cannot be read: clients are not told of it");
+            tracing::error!(%id, %error, "cannot read a pack: it is left out of the index");
         }
     }
 
     fn add(
         &self,
-        files: &mut BTreeMap<String, Known>,
-        outlines: &[Outline],
-    ) -> Result<String, Problem> {
+        files: &mut BTreeMap<String, IndexFile>,
+        outlines: &[PackOutline],
+    ) -> Result<String, HttpProblem> {
         let bytes = outline::encode(outlines);
         let name = blake3::hash(&bytes).to_hex().to_string();
         self.keep(files, &name, &bytes, outlines)?;
@@ -205,39 +210,38 @@ impl Index {
 
     fn keep(
         &self,
-        files: &mut BTreeMap<String, Known>,
+        files: &mut BTreeMap<String, IndexFile>,
         name: &str,
         bytes: &[u8],
-        outlines: &[Outline],
-    ) -> Result<(), Problem> {
-        let disk = Disk::scratch();
+        outlines: &[PackOutline],
+    ) -> Result<(), HttpProblem> {
+        let disk = Disk::cache(&self.dir);
         disk.create_folders(&self.dir)?;
         disk.write_whole(&self.dir.join(unique_name("new")), &self.dir.join(name), bytes)?;
         files.insert(name.to_owned(), (bytes.len() as u64, packs_of(outlines)));
         Ok(())
     }
 
-    fn remove(&self, files: &mut BTreeMap<String, Known>, name: &str) {
+    fn remove(&self, files: &mut BTreeMap<String, IndexFile>, name: &str) {
         files.remove(name);
-        // What cannot be removed is told of when the server starts again.
-        let _ = fs_err::remove_file(self.dir.join(name));
+        // If the file cannot be removed, `open` finds it again at the next start.
+        let _ = Disk::cache(&self.dir).remove(&self.dir.join(name));
     }
 
-    /// Keeps a file that a client wrote, if it tells of nothing that is not
-    /// there, of that what is true, and of no pack that another file tells of:
-    /// else anybody could have the same told in any number of ways. What it tells
-    /// of is then told by the server.
+    /// Keeps a file that a client wrote, if all outlines in it are those of packs of this store and
+    /// no other file lists any of them. Otherwise a client could have the same packs listed in any
+    /// number of files. The server writes its own file for packs that it refused here.
     pub(super) fn adopt(
         &self,
         store: &Store,
         name: &str,
         bytes: &[u8],
-        outlines: &[Outline],
-    ) -> Result<(), Problem> {
+        outlines: &[PackOutline],
+    ) -> Result<(), HttpProblem> {
         let mut files = self.files();
         let packs = packs_of(outlines);
-        let is_told = |(_, told): &Known| !told.is_disjoint(&packs);
-        if packs.is_empty() || files.values().any(is_told) {
+        let is_listed = |(_, packs_of_file): &IndexFile| !packs_of_file.is_disjoint(&packs);
+        if packs.is_empty() || files.values().any(is_listed) {
             return Ok(());
         }
         for outline in outlines {
@@ -248,10 +252,10 @@ impl Index {
         self.keep(&mut files, name, bytes, outlines)
     }
 
-    /// A file. One that is not what its name says goes: its packs are told of by
-    /// another one, which is in the next list.
-    pub(super) fn read(&self, name: &str) -> Result<Vec<u8>, Problem> {
-        let missing = || Problem::not_found(format_args!("file {name} of the index"));
+    /// Reads a file. A damaged file is removed, and the next listing names a new file
+    /// for its packs.
+    pub(super) fn read(&self, name: &str) -> Result<Vec<u8>, HttpProblem> {
+        let missing = || HttpProblem::not_found(format_args!("file {name} of the index"));
         let mut files = self.files();
         if !files.contains_key(name) {
             return Err(missing());
@@ -260,25 +264,25 @@ impl Index {
         let is_right = |bytes: &Vec<u8>| blake3::hash(bytes).to_hex().as_str() == name;
         let bytes = bytes.filter(is_right);
         if bytes.is_none() {
-            tracing::warn!(name, "a file of the index is damaged: it is made anew");
+            tracing::warn!(name, "an index file is damaged and is written again");
             self.remove(&mut files, name);
         }
         bytes.ok_or_else(missing)
     }
 }
 
-/// Reads a file of which the caller knows that it is short.
+/// Reads a whole file.
 fn read(path: &Path) -> Result<Vec<u8>, PathError> {
-    fs_err::read(path).map_err(PathError::when("read", path))
+    read_at_most(path, limits::REMOTE_INDEX_BYTES).map_err(PathError::when("read", path))
 }
 
-fn packs_of(outlines: &[Outline]) -> BTreeSet<PackId> {
+fn packs_of(outlines: &[PackOutline]) -> BTreeSet<PackId> {
     outlines.iter().map(|outline| outline.id).collect()
 }
 
-/// Whether it may be as well read the next time. What a disk cannot read now
-/// (`EIO`) it cannot read then.
-fn may_pass(error: &StoreError) -> bool {
+/// Returns true if a later attempt may succeed. A failure of the disk (`EIO`) is
+/// permanent.
+fn is_transient(error: &StoreError) -> bool {
     let is_lost = |error: &PathError| {
         error.source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error())
     };
@@ -295,7 +299,7 @@ fn may_pass(error: &StoreError) -> bool {
 mod tests {
     use snap_core::{
         base::observe::Silent,
-        ops::commit::{self, Options, Source},
+        ops::commit::{self, CommitOptions, CommitSource},
         repo::{Config, Repo},
     };
 
@@ -306,7 +310,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let repo = repo(folder.path(), 2);
         let store = repo.store();
-        let index = Index::open(store);
+        let index = Index::open(store).unwrap();
         for damage in ["", "other bytes"] {
             let [(name, _)] = &index.current(store, &|_| true).unwrap()[..] else { panic!() };
             let whole = index.read(name).unwrap();
@@ -317,7 +321,7 @@ mod tests {
         }
     }
 
-    /// A store with so many packs.
+    /// Creates a store with this number of packs.
     fn repo(folder: &std::path::Path, packs: usize) -> Repo {
         let (store, files) = (folder.join("store"), folder.join("files"));
         Repo::init(&store, &Disk::default(), &Config::default()).unwrap();
@@ -325,8 +329,12 @@ mod tests {
         fs_err::create_dir(&files).unwrap();
         for number in 0..packs {
             fs_err::write(files.join("a"), number.to_string()).unwrap();
-            let source = Source::Folder(files.clone());
-            let options = Options { author: "ada".into(), host: "a".into(), ..Options::default() };
+            let source = CommitSource::Folder(files.clone());
+            let options = CommitOptions {
+                author: "ada".into(),
+                host: "a".into(),
+                ..CommitOptions::default()
+            };
             commit::run(&repo, source, &options, &Silent).unwrap();
         }
         assert_eq!(repo.store().packs().len(), packs);
@@ -338,9 +346,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let repo = repo(folder.path(), 3);
         let store = repo.store();
-        let index = Index::open(store);
+        let index = Index::open(store).unwrap();
         let packs = store.packs();
-        // As whoever merges leaves it, before this store has looked again.
+        // Another process has merged the pack, and this store has not been refreshed
+        // yet.
         fs_err::remove_file(store.pack_path(&packs[1])).unwrap();
         assert_eq!(index.current(store, &|_| true).unwrap().len(), 1);
         let told: BTreeSet<PackId> =
@@ -353,7 +362,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let repo = repo(folder.path(), 2);
         let store = repo.store();
-        let index = Index::open(store);
+        let index = Index::open(store).unwrap();
         let [good, bad] = store.packs()[..] else { panic!("two packs") };
         for id in [good, bad] {
             let outline = store.outline(&id).unwrap();
@@ -361,7 +370,7 @@ mod tests {
             let name = blake3::hash(&bytes).to_hex();
             index.adopt(store, &name, &bytes, &[outline]).unwrap();
         }
-        // More files than there are packs to be in them.
+        // Enough small files for a merge. They list no packs.
         for number in 0..SMALL_FILES {
             index.files().insert(format!("{number}"), (16, BTreeSet::new()));
         }

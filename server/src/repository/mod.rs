@@ -1,17 +1,19 @@
-//! One repository: a store here, what is on its way into it, and the index that
-//! clients read of it. Where it has an upstream the store here stands for that.
+//! One repository: a store on disk, the packs staged for it, its uploads, and the index
+//! that clients read. Behind an upstream (`snap serve --upstream`, or a bucket) the
+//! store on disk is a cache of the upstream's store.
 //!
-//! Everything here may block; it is called by threads that may.
+//! All functions here may block. Callers run them on blocking threads, never on the
+//! async runtime. Which repositories exist is decided in [`hub`](crate::hub).
 
 mod bundle;
+mod completeness;
+mod folder_watch;
 mod index;
-mod landmarks;
-mod passing;
+mod object_upload;
+mod publishing;
 mod reading;
-mod single;
-mod taking;
+mod relaying;
 mod uploads;
-mod whole;
 
 use std::{
     fs::File,
@@ -19,7 +21,7 @@ use std::{
     ops::Range,
     path::Path,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -36,38 +38,38 @@ use snap_core::{
         outline,
         ref_text::{Nonce, RefText},
     },
-    ops::staged::{self, Staged, StagedError, Told},
+    ops::staging_area::{self, IndexUpload, StagedError, StagingArea},
     repo::{
         Config, Repo, RepoError, config,
         history::{History, Parents},
-        open::refuse_remote,
+        open::{self, refuse_remote},
         past::PastError,
         ref_name::{RefKind, RefName},
-        refs::{self, Change, Head, RefError},
+        refs::{self, Damage, Head, RefError, RefListing, RefLogMessage},
     },
     store::CopyError,
 };
 
-pub use self::bundle::{CopyPack, Have, Layout};
-pub(crate) use self::landmarks::Landmarks;
+pub use self::bundle::{BundleLayout, ClientObjects, CopyPack};
+pub(crate) use self::folder_watch::FolderWatch;
+pub use self::object_upload::OBJECT_BYTES;
+pub use self::publishing::PublishRequest;
 pub use self::reading::{FoundFile, InFrame, Revision, write_content};
-pub use self::single::OBJECT_BYTES;
-pub use self::taking::Asked;
-pub use self::uploads::{Bounds, Coming, Resumed, Upload};
-pub use snap_core::ops::staged::Sent;
+pub use self::uploads::{UploadLimits, UploadOutcome, UploadPosition, UploadState};
+pub use snap_core::ops::staging_area::Received;
 
-use self::{index::Index, taking::Takings, uploads::Uploads};
+use self::{index::Index, publishing::SharedChecks, uploads::Uploads};
 use crate::{
-    body::{self, Pieces},
-    cache::Cache,
-    problem::{Code, Problem},
-    upstream::{Upstream, behind::Behind, contact::Away},
+    body::{self, BodyPieces},
+    cache::ClockCache,
+    problem::{Code, HttpProblem},
+    upstream::{Upstream, health::UpstreamOutage, repository::UpstreamRepository},
 };
 
-/// Memory for how bundles are laid out, in bytes.
+/// Memory limit for cached bundle layouts, in bytes.
 const LAYOUTS_BYTES: usize = 1 << 20;
 
-/// How many were opened.
+/// The number of repositories that this process has opened so far.
 static OPENED: AtomicU64 = AtomicU64::new(0);
 
 /// A repository that is served.
@@ -77,42 +79,46 @@ pub struct Repository {
     number: u64,
     repo: Arc<Repo>,
     index: Index,
-    staged: Staged,
+    staged: StagingArea,
     uploads: Uploads,
-    takings: Takings,
-    /// How bundles of commits are laid out that were asked for lately.
-    bundles: Cache<CommitId, Arc<Layout>>,
-    behind: Option<Arc<Behind>>,
-    landmarks: Landmarks,
+    shared_checks: SharedChecks,
+    /// Layouts of bundles that clients requested recently, by commit.
+    bundles: ClockCache<CommitId, Arc<BundleLayout>>,
+    upstream: Option<Arc<UpstreamRepository>>,
+    landmarks: FolderWatch,
+    /// Branches and tags as they were last read.
+    listing: Mutex<Option<RefListing>>,
 }
 
-/// Something that is listed: its name and its length.
+/// The name and the length in bytes of a listed file.
 pub type Listed = (String, u64);
 
-/// Where a ref must stand for it to be moved.
+/// The state in which a ref must be for a write to change it (compare-and-swap).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expected {
-    /// It is not there.
+pub enum RefCondition {
+    /// The ref does not exist.
     Absent,
-    /// It stands there, whichever write said so.
+    /// The ref points at this commit, whatever the nonce of the last write.
     At(CommitId),
-    /// It stands there, and this write said so.
-    Says(CommitId, Nonce),
+    /// The ref points at this commit, and the last write had this nonce.
+    AtWrite(CommitId, Nonce),
+    /// The file of the ref is damaged, in exactly this way.
+    Damaged(Damage),
 }
 
-impl Expected {
-    /// Where it stands.
+impl RefCondition {
+    /// Returns the commit that the ref must point at, if there is one.
     pub fn commit(&self) -> Option<CommitId> {
         match self {
-            Self::Absent => None,
-            Self::At(commit) | Self::Says(commit, _) => Some(*commit),
+            Self::Absent | Self::Damaged(_) => None,
+            Self::At(commit) | Self::AtWrite(commit, _) => Some(*commit),
         }
     }
 
     fn text(&self) -> Option<RefText> {
         match self {
-            Self::Absent | Self::At(_) => None,
-            Self::Says(commit, nonce) => {
+            Self::Absent | Self::At(_) | Self::Damaged(_) => None,
+            Self::AtWrite(commit, nonce) => {
                 let text = RefText::without_nonce(Some(*commit));
                 Some(RefText { nonce: Some(*nonce), ..text })
             }
@@ -120,50 +126,60 @@ impl Expected {
     }
 }
 
-/// Where the bytes of a pack are read.
+/// Where the bytes of a pack are read from.
 #[derive(Debug)]
-pub enum Source {
-    /// In a file of a store that is served.
+pub enum PackContent {
+    /// A file of a store on this disk.
     File(File),
-    /// In a cache and upstream, frame by frame.
+    /// The cache and the upstream, frame by frame.
     Frames,
 }
 
 impl Repository {
-    /// Opens the store in `dir`, to be served under `name`.
+    /// Opens the store in `dir` and serves it as `name`.
     ///
     /// # Errors
-    /// [`RepoError`] when it cannot be opened; [`RepoError::Remote`] for a folder that
-    /// `push` made, into which nothing is written then.
+    /// [`RepoError`] when the store cannot be opened; [`RepoError::Remote`] when
+    /// `snap push` made the folder. Nothing is written into the folder in that case.
     pub fn open(name: &str, dir: &Path) -> Result<Self, RepoError> {
         refuse_remote(dir)?;
-        let repo = Repo::open(dir, Disk::default(), &Silent)?;
-        Ok(Self::of(name, Arc::new(repo), None))
+        let repo = Repo::open_without_settings(dir, Disk::default(), &Silent)?;
+        Ok(Self::of(name, Arc::new(repo), None)?)
     }
 
-    /// Opens the store of that name that lies upstream.
+    /// Opens the repository `name` of an upstream.
     ///
     /// # Errors
-    /// [`Code::NoRepository`], and [`Code::Unavailable`] when upstream does not
-    /// answer and nothing of it is here.
-    pub fn open_behind(name: &str, upstream: &Arc<Upstream>) -> Result<Self, Problem> {
-        let behind = Behind::open(upstream, name)?;
-        Ok(Self::of(name, Arc::clone(behind.repo()), Some(Arc::new(behind))))
+    /// [`Code::NoRepository`] when the upstream has no such repository;
+    /// [`Code::Unavailable`] when the upstream does not answer and nothing of the
+    /// repository is cached.
+    pub fn open_behind(name: &str, upstream: &Arc<Upstream>) -> Result<Self, HttpProblem> {
+        let behind = UpstreamRepository::open(upstream, name)?;
+        Ok(Self::of(name, Arc::clone(behind.repo()), Some(Arc::new(behind)))?)
     }
 
-    fn of(name: &str, repo: Arc<Repo>, behind: Option<Arc<Behind>>) -> Self {
+    fn of(
+        name: &str,
+        repo: Arc<Repo>,
+        behind: Option<Arc<UpstreamRepository>>,
+    ) -> Result<Self, PathError> {
         repo.store().sweep();
-        let index = Index::open(repo.store());
-        let staged = Staged::new(repo.store());
+        let index = Index::open(repo.store())?;
+        let staged = StagingArea::new(repo.store());
         staged.sweep();
         let number = OPENED.fetch_add(1, Ordering::Relaxed);
-        let bundles = Cache::new(LAYOUTS_BYTES);
+        let bundles = ClockCache::new(LAYOUTS_BYTES);
         let name = name.to_owned();
-        let (uploads, takings) = (Uploads::default(), Takings::default());
+        let (uploads, shared_checks) = (Uploads::default(), SharedChecks::default());
         let folders = ["", "objects", "refs"].map(|folder| repo.dir().join(folder));
         let mirrors = behind.iter().flat_map(|behind| behind.mirrors());
-        let files = [config::FILE, "HEAD"].map(|file| repo.dir().join(file));
-        let landmarks = Landmarks::of(folders.into_iter().chain(mirrors), files);
+        // A served store stays usable without `HEAD`, and without settings that were
+        // missing when it was opened. A cache needs both files.
+        let files: &[&str] =
+            if behind.is_some() { &[config::FILE, "HEAD"] } else { &[config::FILE] };
+        let files = files.iter().map(|file| repo.dir().join(file));
+        let files = files.filter(|file| behind.is_some() || file.exists());
+        let landmarks = FolderWatch::of(folders.into_iter().chain(mirrors), files);
         let repository = Self {
             name,
             number,
@@ -171,152 +187,267 @@ impl Repository {
             index,
             staged,
             uploads,
-            takings,
+            shared_checks,
             bundles,
-            behind,
+            upstream: behind,
             landmarks,
+            listing: Mutex::default(),
         };
-        repository.go_on();
-        repository
+        repository.finish_interrupted_publish();
+        Ok(repository)
     }
 
-    /// Since when what is told of it may not be as it is upstream, if so.
-    pub fn away(&self) -> Option<Away> {
-        self.behind.as_ref().and_then(|behind| behind.away())
+    /// Returns since when the local state may differ from the upstream's. `None` means
+    /// that the two agree, or that there is no upstream.
+    pub fn outage(&self) -> Option<UpstreamOutage> {
+        self.upstream.as_ref().and_then(|behind| behind.outage())
     }
 
-    /// Whether nothing is done with it: nobody has it but whoever asks this, and
-    /// nobody asks upstream for it any more.
+    /// Returns true if only the caller holds this repository and no request to its
+    /// upstream is running.
     pub fn is_idle(this: &Arc<Self>) -> bool {
-        Arc::strong_count(this) == 1 && this.behind.as_ref().is_none_or(Behind::is_idle)
+        Arc::strong_count(this) == 1
+            && this.upstream.as_ref().is_none_or(UpstreamRepository::is_idle)
     }
 
-    /// Whether its folders are still those that it was opened in. Of one whose
-    /// folders are gone nothing must be told, least of all that it is empty.
+    /// Returns true if the folders are still those that were open at the start. If they
+    /// are gone, the server must not answer from what is left: it would look like an
+    /// empty store.
     pub fn is_there(&self) -> bool {
-        self.landmarks.are_there()
+        self.landmarks.are_unchanged()
     }
 
-    /// Whether a pack can be had here: it is whole, or can be completed.
+    /// Returns true if the whole pack is available: either it is stored whole, or the
+    /// rest can be fetched from the upstream.
     fn has(&self, id: &PackId) -> bool {
-        self.behind.is_some() || !self.repo.store().is_partial(id)
+        self.upstream.is_some() || !self.repo.store().is_partial(id)
     }
 
-    /// Makes a store in `dir` with the settings that a client sent.
+    /// Creates a store in `dir` with the settings that a client sent.
     ///
     /// # Errors
-    /// [`Code::Conflict`] when there is one, [`Code::Rejected`] when the
-    /// settings are none.
-    pub fn create(dir: &Path, config: &str) -> Result<(), Problem> {
-        let config = Config::parse(config, Path::new("config.toml"));
-        let config = config.map_err(|why| Problem::new(Code::Rejected, why.to_string()))?;
-        Ok(Repo::init(dir, &Disk::default(), &config)?)
+    /// [`Code::Conflict`] when there is a store already, [`Code::Rejected`] when the
+    /// text is not valid settings.
+    pub fn create(dir: &Path, config: &str) -> Result<(), HttpProblem> {
+        Ok(Repo::init(dir, &Disk::default(), &sent_settings(config)?)?)
     }
 
-    /// How it is called.
+    /// Returns the name under which the repository is served.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// A number that no other one has that was opened by this process.
+    /// Returns a number that is unique among all repositories that this process has
+    /// opened.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Its store, to be read.
+    /// Returns the repository on disk.
     pub fn repo(&self) -> &Repo {
         &self.repo
     }
 
-    /// Learns of packs that others brought meanwhile.
+    /// Rereads the list of packs, to find packs that other processes added or merged.
     ///
     /// # Errors
     /// [`Code::Unavailable`] when the store cannot be listed.
-    pub fn refresh(&self) -> Result<(), Problem> {
+    pub fn refresh(&self) -> Result<(), HttpProblem> {
         Ok(self.repo.store().refresh()?)
     }
 
-    /// The branch that whoever clones begins with.
+    /// Returns the branch that a clone checks out, after a check for changes upstream.
     ///
     /// # Errors
-    /// [`Code::Damaged`] when `HEAD` is, [`Code::Unavailable`].
-    pub fn default_branch(&self) -> Result<RefName, Problem> {
+    /// [`Code::Damaged`] when `HEAD` is damaged, [`Code::NotFound`] when `HEAD` is
+    /// detached and there is no branch, [`Code::Unavailable`] when the state of the
+    /// upstream was never seen.
+    pub fn default_branch(&self) -> Result<RefName, HttpProblem> {
         self.catch_up_now()?;
-        self.known_branch()
+        self.cached_branch()
     }
 
-    /// The same, as it was when refs were last asked for.
+    /// Returns the default branch as last read, without a request to the upstream.
     ///
     /// # Errors
-    /// [`Code::Damaged`] when `HEAD` is.
-    pub fn known_branch(&self) -> Result<RefName, Problem> {
+    /// [`Code::Damaged`] when `HEAD` is damaged, [`Code::NotFound`] when `HEAD` is
+    /// detached and there is no branch.
+    pub fn cached_branch(&self) -> Result<RefName, HttpProblem> {
         let refs = self.repo.refs();
         self.read_kept(|| match refs.head()? {
             Head::Branch(name) => Ok(name),
             Head::Detached(_) => {
                 let first = refs.names(RefKind::Branch)?.into_iter().next();
-                first.ok_or_else(|| Problem::not_found("branch"))
+                first.ok_or_else(|| {
+                    HttpProblem::new(Code::NotFound, "the repository has no branches")
+                })
             }
         })
     }
 
-    /// All branches and tags.
+    /// Rewrites `HEAD` from its log if the file is lost or damaged. Returns the default
+    /// branch. A relay leaves the repair to its upstream.
     ///
     /// # Errors
-    /// [`Code::Damaged`] when one is, [`Code::Unavailable`].
-    pub fn refs(&self) -> Result<Vec<(RefName, CommitId)>, Problem> {
-        self.catch_up_now()?;
-        self.known_refs()
+    /// [`Code::Unavailable`], and those of [`Repository::default_branch`].
+    pub fn mend_head(&self) -> Result<RefName, HttpProblem> {
+        if self.upstream.is_none() {
+            self.repo.mend_head()?;
+        }
+        self.default_branch()
     }
 
-    /// The same, as they were when they were last asked for.
+    /// Returns the text of the settings.
     ///
     /// # Errors
-    /// [`Code::Damaged`] when one is.
-    pub fn known_refs(&self) -> Result<Vec<(RefName, CommitId)>, Problem> {
+    /// [`Code::Damaged`] when the settings are lost or damaged, [`Code::Unavailable`].
+    pub fn settings(&self) -> Result<String, HttpProblem> {
+        if self.upstream.is_some() {
+            return Ok(self.repo.config().to_text());
+        }
+        let config = open::read_config(self.repo.dir()).map_err(|error| {
+            let is_damaged = error.is_of_settings();
+            let problem = HttpProblem::from(error);
+            match is_damaged {
+                true => HttpProblem::new(Code::Damaged, format!("{} is damaged", config::FILE)),
+                false => problem,
+            }
+        });
+        Ok(config?.to_text())
+    }
+
+    /// Rewrites the settings with those that the client sent if the file is lost or
+    /// damaged. Returns the text of the settings. A relay leaves the repair to its
+    /// upstream.
+    ///
+    /// # Errors
+    /// [`Code::Rejected`] when the client's text is not valid settings, and those of
+    /// [`Repository::settings`].
+    pub fn mend_settings(&self, config: &str) -> Result<String, HttpProblem> {
+        let config = sent_settings(config)?;
+        if self.upstream.is_none() {
+            Repo::mend_settings(self.repo.dir(), &Disk::default(), &config)?;
+        }
+        self.settings()
+    }
+
+    /// Returns all readable branches and tags, after a check for changes upstream.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`].
+    pub fn refs(&self) -> Result<Arc<Vec<(RefName, CommitId)>>, HttpProblem> {
+        Ok(self.listing()?.refs())
+    }
+
+    /// Returns all readable branches and tags as last read, without a request to the
+    /// upstream.
+    ///
+    /// # Errors
+    /// As [`Repository::refs`].
+    pub fn cached_refs(&self) -> Result<Arc<Vec<(RefName, CommitId)>>, HttpProblem> {
+        Ok(self.cached_listing()?.refs())
+    }
+
+    /// Returns all readable branches and tags and the names of damaged ones, after a
+    /// check for changes upstream.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`].
+    pub fn listing(&self) -> Result<RefListing, HttpProblem> {
+        self.catch_up_now()?;
+        self.cached_listing()
+    }
+
+    /// Returns the same listing as last read, without a request to the upstream.
+    ///
+    /// # Errors
+    /// As [`Repository::listing`].
+    pub fn cached_listing(&self) -> Result<RefListing, HttpProblem> {
         self.read_kept(|| {
-            let mut all = self.repo.refs().list(RefKind::Branch)?;
-            all.extend(self.repo.refs().list(RefKind::Tag)?);
-            Ok(all)
+            // The lock is held while refs are read, so simultaneous requests read them
+            // once.
+            let mut kept = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = kept.take();
+            let misnamed = before.as_ref().map(RefListing::misnamed);
+            let listing = match before.filter(RefListing::is_current) {
+                Some(listing) => listing,
+                None => self.repo.refs().list_all()?,
+            };
+            // Log each misnamed file once, not for every listing.
+            let is_new = |path: &&std::path::PathBuf| {
+                misnamed.as_ref().is_none_or(|old| !old.contains(path))
+            };
+            for path in listing.misnamed().iter().filter(is_new) {
+                tracing::warn!(
+                    repository = self.name,
+                    ?path,
+                    "a file among the refs has a name that no ref may have"
+                );
+            }
+            // A relay repairs damaged refs from the upstream. Only a ref that is damaged upstream
+            // stays damaged locally. Any other damage is an error, which makes `read_kept` repair
+            // it.
+            if self.upstream.is_some() {
+                for name in listing.damaged().iter() {
+                    if self.repo.refs().damage(name)? != Some(Damage::elsewhere()) {
+                        return Err(HttpProblem::new(Code::Damaged, format!("{name} is damaged")));
+                    }
+                }
+            }
+            Ok(kept.insert(listing).clone())
         })
     }
 
-    /// Where a ref stands.
+    /// Returns the commit that a ref points at, after a check for changes upstream.
     ///
     /// # Errors
-    /// [`Code::Damaged`] when it is, [`Code::Unavailable`].
-    pub fn standing(&self, name: &RefName) -> Result<Option<CommitId>, Problem> {
+    /// [`Code::Damaged`] when the ref is damaged, [`Code::Unavailable`].
+    pub fn ref_target(&self, name: &RefName) -> Result<Option<CommitId>, HttpProblem> {
         self.catch_up_now()?;
         Ok(self.repo.refs().read(name)?)
     }
 
-    /// What a ref that is there says. One that stands for an upstream's says only
-    /// where it stands: other servers may stand for the same, and all of them must
-    /// say the same.
+    /// Returns the damage of a ref, or `None` if the ref is sound. On a relay the
+    /// damage is that of the upstream's ref.
     ///
     /// # Errors
-    /// As [`Repository::standing`].
-    pub fn text(&self, name: &RefName) -> Result<Option<RefText>, Problem> {
+    /// [`Code::Unavailable`].
+    pub fn damage(&self, name: &RefName) -> Result<Option<Damage>, HttpProblem> {
+        let damage = self.repo.refs().damage(name)?;
+        match &self.upstream {
+            Some(behind) if damage == Some(Damage::elsewhere()) => behind.damage(name),
+            Some(_) => Ok(None),
+            None => Ok(damage),
+        }
+    }
+
+    /// Returns the stored text of a ref that exists. A relay omits the nonce: several
+    /// relays may serve one upstream, and all of them must give the same answer.
+    ///
+    /// # Errors
+    /// As [`Repository::ref_target`].
+    pub fn text(&self, name: &RefName) -> Result<Option<RefText>, HttpProblem> {
         self.catch_up_now()?;
         let text = self.repo.refs().text(name)?.filter(|text| text.commit.is_some());
-        Ok(match self.behind {
+        Ok(match self.upstream {
             Some(_) => text.map(|text| RefText::without_nonce(text.commit)),
             None => text,
         })
     }
 
-    /// Whether `new` is `old` or comes after it, on whatever line of history.
+    /// Returns true if `new` equals `old` or has it among its ancestors, through any
+    /// parent.
     ///
     /// # Errors
-    /// [`Code::Rejected`] when `new` is not there with all before it,
-    /// [`Code::Unavailable`] when nobody waits for the answer any more.
+    /// [`Code::Rejected`] when the history of `new` is incomplete in this store,
+    /// [`Code::Unavailable`] when `observer` cancels because the client has left.
     pub fn is_after(
         &self,
         new: &CommitId,
         old: &CommitId,
         observer: &dyn Observer,
-    ) -> Result<bool, Problem> {
-        if self.behind.is_none() {
+    ) -> Result<bool, HttpProblem> {
+        if self.upstream.is_none() {
             self.check_whole(new)?;
         }
         for step in History::new(self.repo.store(), &[*new], Parents::All)? {
@@ -330,51 +461,81 @@ impl Repository {
         Ok(false)
     }
 
-    /// Moves a ref from where it is expected to stand; `None` deletes it. The
-    /// commit must be there, which it is only with all that it refers to. Returns
-    /// what the ref says then.
+    /// Moves a ref by compare-and-swap; `None` deletes it. This store must have the new commit,
+    /// with everything that it refers to. Returns the new text of the ref.
     ///
     /// # Errors
-    /// [`Code::Conflict`] when it does not stand there, [`Code::Rejected`] when
-    /// there is no such commit, or one name would be a folder of the other,
-    /// [`Code::Invalid`] when no new ref may have that name.
+    /// [`Code::Conflict`] when the ref is not as expected; [`Code::Rejected`] when the
+    /// commit is missing, or one ref name would be a folder of another;
+    /// [`Code::Invalid`] when a new ref may not have that name.
     pub fn swap(
         &self,
         name: &RefName,
-        expected: Expected,
+        expected: RefCondition,
         new: Option<CommitId>,
         who: &str,
-    ) -> Result<RefText, Problem> {
-        if expected.commit().is_none() && new.is_some() && name.check_new().is_err() {
-            let why =
-                "the name contains a character that is not seen or turns the direction of others";
-            return Err(Problem::new(Code::Invalid, why));
+    ) -> Result<RefText, HttpProblem> {
+        if expected == RefCondition::Absent && new.is_some() && name.check_new().is_err() {
+            let why = "the name contains an invisible or bidirectional control character";
+            return Err(HttpProblem::new(Code::Invalid, why));
         }
-        if let Some(behind) = &self.behind {
-            behind.swap(name, (expected.commit(), new), who)?;
+        if let Some(behind) = &self.upstream {
+            let there = match expected {
+                RefCondition::Damaged(damage) => refs::ExpectedRef::Damaged(damage),
+                expected => refs::ExpectedRef::At(expected.commit()),
+            };
+            behind.swap(name, (there, new), who)?;
             return Ok(RefText::without_nonce(new));
+        }
+        // Damaged settings may be those of a newer version of snap, so no ref is moved.
+        match self.settings() {
+            Err(problem) if problem.code == Code::Damaged => return Err(problem),
+            _ => {}
         }
         if let Some(new) = &new {
             self.check_whole(new)?;
         }
-        let change = Change { time: Time::now(), who, reason: "push" };
+        let change = RefLogMessage { time: Time::now(), who, reason: "push" };
         let text = expected.text();
-        let must =
-            text.as_ref().map_or(refs::Expected::At(expected.commit()), refs::Expected::Says);
-        let moved = match self.repo.refs().swap(name, must, new, &change) {
+        let must = match (&expected, &text) {
+            (RefCondition::Damaged(damage), _) => refs::ExpectedRef::Damaged(*damage),
+            (_, Some(text)) => refs::ExpectedRef::Text(text),
+            (_, None) => refs::ExpectedRef::At(expected.commit()),
+        };
+        let refs = self.repo.refs();
+        let moved = match refs.swap(name, must, new, &change) {
+            // The log still names the lost commit. A descendant of it keeps all its
+            // history.
+            Err(RefError::Lost { at, .. })
+                if new.is_some_and(|new| self.is_after(&new, &at, &Silent).unwrap_or(false)) =>
+            {
+                refs.swap(name, refs::ExpectedRef::Lost(at), new, &change)
+            }
+            moved => moved,
+        };
+        let moved = match moved {
             Err(
                 RefError::Exists { at: found, .. } | RefError::Moved { found: Some(found), .. },
-            ) => return Err(Problem::new(Code::Conflict, format!("{name} stands at {found}"))),
+            ) => return Err(HttpProblem::new(Code::Conflict, format!("{name} is at {found}"))),
             Err(RefError::Moved { found: None, .. }) => {
-                return Err(Problem::new(Code::Conflict, format!("{name} is not there")));
+                return Err(HttpProblem::new(Code::Conflict, format!("{name} does not exist")));
             }
             Err(RefError::Newer { .. }) => {
-                let why =
-                    format!("a newer version of snap wrote {name}: this server may not move it");
-                return Err(Problem::new(Code::Rejected, why));
+                let why = format!(
+                    "{name} was written by a newer version of snap, so this server cannot move it"
+                );
+                return Err(HttpProblem::new(Code::Rejected, why));
             }
             Err(RefError::Beside { name, other }) => {
-                return Err(Problem::beside(&name, &other));
+                return Err(HttpProblem::name_clash(&name, &other));
+            }
+            Err(RefError::Lost { name, at }) => {
+                let why = format!(
+                    "the file of {name} was lost on this server; it was at {at}, and {} is not a \
+                     descendant of that commit",
+                    new.map(|id| id.to_string()).unwrap_or_default()
+                );
+                return Err(HttpProblem::new(Code::Rejected, why));
             }
             moved => moved?,
         };
@@ -384,18 +545,18 @@ impl Repository {
         Ok(moved)
     }
 
-    /// Packs that are there, those included that do not count yet.
+    /// Lists all packs with their lengths, published and staged.
     ///
     /// # Errors
     /// [`Code::Unavailable`].
-    pub fn packs(&self) -> Result<Vec<Listed>, Problem> {
+    pub fn packs(&self) -> Result<Vec<Listed>, HttpProblem> {
         self.check_seen()?;
         self.refresh()?;
         let store = self.repo.store();
         let mut packs = self.staged.list()?;
         for id in store.packs().into_iter().filter(|id| self.has(id)) {
             let path = store.pack_path(&id);
-            // Merged into another one just now.
+            // Another process has just merged this pack into a larger one.
             let Ok(meta) = fs_err::metadata(&path) else { continue };
             packs.push((id.to_string(), meta.len()));
         }
@@ -404,38 +565,38 @@ impl Repository {
         Ok(packs)
     }
 
-    /// A pack that counts, open for reading, and its length.
+    /// Opens a published pack for reading. Returns its source and its length in bytes.
     ///
     /// # Errors
     /// [`Code::NotFound`], [`Code::Unavailable`].
-    pub fn pack(&self, id: &PackId) -> Result<(Source, u64), Problem> {
+    pub fn pack(&self, id: &PackId) -> Result<(PackContent, u64), HttpProblem> {
         if !self.repo.store().packs().contains(id) {
             self.catch_up_now()?;
             self.refresh()?;
         }
-        let missing = || Problem::not_found(format_args!("pack {id}"));
-        if let Some(behind) = &self.behind {
-            return Ok((Source::Frames, behind.whole(id)?.ok_or_else(missing)?));
+        let missing = || HttpProblem::not_found(format_args!("pack {id}"));
+        if let Some(behind) = &self.upstream {
+            return Ok((PackContent::Frames, behind.fetch_whole(id)?.ok_or_else(missing)?));
         }
         let file = self.open_pack(id)?.ok_or_else(missing)?;
         let path = self.repo.store().pack_path(id);
         let length = file.metadata().map_err(PathError::when("stat", &path))?.len();
-        Ok((Source::File(file), length))
+        Ok((PackContent::File(file), length))
     }
 
-    /// Writes a range of a pack's bytes. Those of a cache are checked.
+    /// Writes a range of a pack's bytes to `out`. Bytes from a cache are checked first.
     ///
     /// # Errors
-    /// Those of `out`, and when the pack cannot be read.
+    /// The errors of `out`, and an error when the pack cannot be read.
     pub fn copy_pack(
         &self,
-        (id, source): (&PackId, &Source),
+        (id, source): (&PackId, &PackContent),
         range: Range<u64>,
         out: &mut dyn Write,
     ) -> io::Result<()> {
         match source {
-            Source::File(file) => body::copy(file, range, out),
-            Source::Frames => match self.repo.store().copy_pack(id, range, out) {
+            PackContent::File(file) => body::copy_range(file, range, out),
+            PackContent::Frames => match self.repo.store().copy_pack(id, range, out) {
                 Err(CopyError::Out(error)) => Err(error),
                 Err(CopyError::Store(error)) => Err(io::Error::other(error)),
                 Ok(()) => Ok(()),
@@ -443,8 +604,8 @@ impl Repository {
         }
     }
 
-    /// A pack that is here whole.
-    fn open_pack(&self, id: &PackId) -> Result<Option<File>, Problem> {
+    /// Opens the file of a whole pack of this store.
+    fn open_pack(&self, id: &PackId) -> Result<Option<File>, HttpProblem> {
         let store = self.repo.store();
         let open = || fs_err::File::open(store.pack_path(id));
         let file = match open() {
@@ -458,73 +619,86 @@ impl Repository {
         Ok(file.map(|file| file.into_parts().0))
     }
 
-    /// Whether a pack counts that somebody sends, and is what its name says.
-    fn is_whole_here(&self, id: &PackId) -> Result<bool, Problem> {
+    /// Returns true if a pack that a client sends is published here already and is
+    /// sound.
+    fn is_whole_here(&self, id: &PackId) -> Result<bool, HttpProblem> {
         let store = self.repo.store();
         if !store.packs().contains(id) {
             return Ok(false);
         }
-        if self.behind.is_some() {
+        if self.upstream.is_some() {
             return Ok(true);
         }
-        Ok(!store.is_partial(id) && staged::is_sound(store, id)?)
+        Ok(!store.is_partial(id) && staging_area::is_sound(store, id)?)
     }
 
-    /// Takes a pack: hashes it as it comes, then checks every frame and every
-    /// object in it, as long as whoever sends it waits for that. It does not count
-    /// before it is [published](Self::publish).
+    /// Receives a pack: hashes the bytes as they arrive, then checks every frame and
+    /// object. The check stops when the client disconnects. The pack stays staged until
+    /// it is [published](Self::publish).
     ///
     /// # Errors
-    /// [`Code::Rejected`] when it is not what its name says or is damaged;
-    /// nothing is left of it then.
-    pub fn receive(&self, id: PackId, pieces: Pieces) -> Result<Sent, Problem> {
+    /// [`Code::Rejected`] when the pack does not match its name or is damaged. The
+    /// server keeps nothing of a pack that failed.
+    pub fn receive(&self, id: PackId, pieces: BodyPieces) -> Result<Received, HttpProblem> {
         if self.is_whole_here(&id)? {
             return self.known();
         }
         let watch = pieces.observer();
         let sent = self.staged.receive(id, pieces, &*watch)?;
-        self.pass_on_pack(&id)?;
+        self.forward_pack(&id)?;
         Ok(sent)
     }
 
-    /// The index that clients read: names and lengths of its files. Packs that
-    /// cannot be read are told of only by files that are older than their fault.
+    /// Returns the names and lengths of the index files that clients read. An
+    /// unreadable pack is listed only in files that were written before it became
+    /// unreadable.
     ///
     /// # Errors
     /// [`Code::Unavailable`].
-    pub fn index(&self) -> Result<Vec<Listed>, Problem> {
+    pub fn index(&self) -> Result<Vec<Listed>, HttpProblem> {
         self.catch_up_now()?;
         self.refresh()?;
         self.read_kept(|| self.index.current(self.repo.store(), &|id| self.has(id)))
     }
 
-    /// A file of the index.
+    /// Reads one file of the index.
     ///
     /// # Errors
     /// [`Code::NotFound`].
-    pub fn index_file(&self, name: &str) -> Result<Vec<u8>, Problem> {
+    pub fn index_file(&self, name: &str) -> Result<Vec<u8>, HttpProblem> {
         self.index.read(name)
     }
 
-    /// Makes packs count that were sent before, all that a file of outlines or a
-    /// group of them tells of, if all is there that they refer to. A part of a
-    /// group is only kept for it.
+    /// Publishes the staged packs that an outline file, or a group of such files,
+    /// lists. All objects that they refer to must be present. A part of a group is only
+    /// stored until its group arrives.
     ///
     /// # Errors
-    /// [`Code::Rejected`] when something is missing, [`Code::TooLarge`] when it is too
-    /// much to check: nothing counts then.
-    pub fn publish(&self, name: &str, bytes: &[u8], asked: &Asked) -> Result<Sent, Problem> {
-        let ids = match self.staged.told(name, bytes)? {
-            Told::Part(sent) => return Ok(sent),
-            Told::Packs(ids) => ids,
+    /// [`Code::Rejected`] when something is missing, [`Code::TooLarge`] when the check
+    /// would read too much. In both cases no pack is published.
+    pub fn publish(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        request: &PublishRequest,
+    ) -> Result<Received, HttpProblem> {
+        let ids = match self.staged.read_index_file(name, bytes)? {
+            IndexUpload::Part(sent) => return Ok(sent),
+            IndexUpload::Packs(ids) => ids,
         };
-        let sent = self.take_in(&ids, asked)?;
-        if name.ends_with(staged::GROUP) {
+        let sent = self.publish_staged(&ids, request)?;
+        if name.ends_with(staging_area::GROUP) {
             return Ok(sent);
         }
         let outlines = outline::decode(bytes).map_err(StagedError::from)?;
-        // Whoever wrote it need not read it again.
+        // Keep the client's file, so that the client need not download it again.
         self.index.adopt(self.repo.store(), name, bytes, &outlines)?;
         Ok(sent)
     }
+}
+
+/// Parses settings that a client sent.
+fn sent_settings(text: &str) -> Result<Config, HttpProblem> {
+    let config = Config::parse(text, Path::new(config::FILE));
+    config.map_err(|why| HttpProblem::new(Code::Rejected, why.to_string()))
 }

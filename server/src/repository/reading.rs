@@ -1,4 +1,5 @@
-//! Reading commits: what a text names, what is at a path, and the bytes there.
+//! Reads from commits: resolves a revision, finds the entry at a path, reads file
+//! contents.
 
 use std::{io, ops::Range};
 
@@ -11,60 +12,62 @@ use snap_core::{
     format::{
         commit::Commit,
         pack::ObjectKind,
-        tree::{Entry, Kind},
+        tree::{Entry, EntryKind},
     },
-    ops::restore::What,
+    ops::restore::RestoreSource,
     repo::{
-        path::{Found, components, resolve_path},
+        path::{ResolvedPath, components, resolve_path},
         spec::{Revisions, SpecError},
     },
-    store::{Content, Store, StoreError},
+    store::{ContentLayout, Store, StoreError},
 };
 
 use super::Repository;
 use crate::{
     causes::causes,
-    problem::{Code, Problem},
-    upstream::behind::Freshness,
+    problem::{Code, HttpProblem},
+    upstream::repository::Freshness,
 };
 
-/// A commit that a text names.
+/// A commit and the revision text that names it.
 #[derive(Clone, Debug)]
 pub struct Revision {
-    /// Which.
+    /// The commit's id.
     pub id: CommitId,
-    /// What it says.
+    /// The decoded commit.
     pub commit: Commit,
-    /// Whether the text is the whole id, and so names it for good.
+    /// True if the revision text is the full id, which always names the same commit.
     pub is_id: bool,
 }
 
 /// A file in a commit.
 #[derive(Clone, Debug)]
 pub struct FoundFile {
-    /// The commit.
+    /// The commit that contains it.
     pub revision: Revision,
-    /// Its content.
+    /// The id of its content.
     pub id: BlobId,
-    /// Its length in bytes.
+    /// The length of its content in bytes.
     pub size: u64,
-    /// Where the content lies, if it is one object.
+    /// The position of the content if it is a single object, `None` if it was cut into
+    /// chunks.
     pub place: Option<InFrame>,
 }
 
-/// A content in a frame.
+/// The position of an object inside a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InFrame {
-    /// Pack and number of the frame.
+    /// The pack and the number of the frame in it.
     pub frame: (PackId, u32),
-    /// Where the content starts in its raw bytes.
+    /// The first byte of the object in the expanded frame.
     pub offset: u32,
-    /// How long it is.
+    /// The length of the object in bytes.
     pub bytes: u32,
 }
 
 impl InFrame {
-    /// The content's bytes in its frame.
+    /// Returns the object's bytes from its expanded frame, or `None` if the frame is
+    /// too short.
     pub fn slice(&self, frame: &Bytes) -> Option<Bytes> {
         let (start, end) = (self.offset as usize, self.offset as usize + self.bytes as usize);
         (end <= frame.len()).then(|| frame.slice(start..end))
@@ -72,12 +75,12 @@ impl InFrame {
 }
 
 impl Repository {
-    /// The commit that a text names: an id, the start of one, or a ref.
+    /// Resolves a revision such as a commit id, a unique prefix of one, or a ref.
     ///
     /// # Errors
-    /// [`Code::NotFound`], [`Code::Invalid`] for what is no revision, and
+    /// [`Code::NotFound`], [`Code::Invalid`] when the text is not a revision,
     /// [`Code::Unavailable`].
-    pub fn revision(&self, text: &str) -> Result<Revision, Problem> {
+    pub fn revision(&self, text: &str) -> Result<Revision, HttpProblem> {
         self.check_seen()?;
         let revisions = Revisions::new(&self.repo, &|_| None);
         let find = || {
@@ -86,11 +89,12 @@ impl Repository {
         };
         let mut found: Result<_, SpecError> = find();
         let may_be_there = |error: &SpecError| {
-            let is_kept = self.behind.is_some() && error.kind() == ErrorKind::Damaged;
+            let is_kept = self.upstream.is_some() && error.kind() == ErrorKind::Damaged;
             error.kind() == ErrorKind::NotFound || is_kept
         };
         if found.as_ref().is_err_and(may_be_there) {
-            // Somebody else may have brought it, or a copy here may be damaged.
+            // Another server or process may have added the commit just now, or the
+            // cached copy may be damaged. Refresh and try once more.
             self.catch_up(Freshness::Now);
             self.refresh()?;
             found = find();
@@ -100,70 +104,76 @@ impl Repository {
         Ok(Revision { id, commit, is_id })
     }
 
-    /// What a path of a commit names.
+    /// Returns the entry at a path of a commit.
     ///
     /// # Errors
-    /// [`Code::NotFound`], and [`Code::Invalid`] for a path that climbs.
-    pub fn at_path(&self, commit: &Commit, path: &[u8]) -> Result<Found, Problem> {
+    /// [`Code::NotFound`], and [`Code::Invalid`] for a path with `..`.
+    pub fn at_path(&self, commit: &Commit, path: &[u8]) -> Result<ResolvedPath, HttpProblem> {
         Ok(resolve_path(self.repo.store(), commit.tree, path)?)
     }
 
-    /// What of a commit is exported for a path, and what to call it.
+    /// Returns what an export of `path` contains, and a name for it: the last component
+    /// of the path, or the first 12 digits of the commit id for the root.
     ///
     /// # Errors
     /// As [`Repository::at_path`].
-    pub fn part(&self, revision: &Revision, path: &[u8]) -> Result<(What, Vec<u8>), Problem> {
+    pub fn part(
+        &self,
+        revision: &Revision,
+        path: &[u8],
+    ) -> Result<(RestoreSource, Vec<u8>), HttpProblem> {
         let (root, short) = (revision.commit.root.clone(), revision.id.to_string());
         let name = components(path).last().map(<[u8]>::to_vec);
         let what = match self.at_path(&revision.commit, path)? {
-            Found::Root(tree) => What::Folder { tree, root },
-            Found::Entry(Entry { kind: Kind::Folder { id }, metadata, .. }) => {
-                What::Folder { tree: id, root: Some(metadata) }
+            ResolvedPath::Root(tree) => RestoreSource::Folder { tree, root },
+            ResolvedPath::Entry(Entry { kind: EntryKind::Folder { id }, metadata, .. }) => {
+                RestoreSource::Folder { tree: id, root: Some(metadata) }
             }
-            Found::Entry(entry) => What::Entry(Box::new(entry)),
+            ResolvedPath::Entry(entry) => RestoreSource::Entry(Box::new(entry)),
         };
         Ok((what, name.unwrap_or_else(|| short.as_bytes()[..12].to_vec())))
     }
 
-    /// A file of a commit.
+    /// Finds a file in a commit.
     ///
     /// # Errors
     /// [`Code::NotFound`] when there is no such file.
-    pub fn file(&self, rev: &str, path: &[u8]) -> Result<FoundFile, Problem> {
+    pub fn file(&self, rev: &str, path: &[u8]) -> Result<FoundFile, HttpProblem> {
         let revision = self.revision(rev)?;
         let (id, size) = match self.at_path(&revision.commit, path)? {
-            Found::Entry(Entry { kind: Kind::File { size, id }, .. }) => (id, size),
-            Found::Entry(entry) => return Err(no_file(entry.kind.noun())),
-            Found::Root(_) => return Err(no_file("folder")),
+            ResolvedPath::Entry(Entry { kind: EntryKind::File { size, id }, .. }) => (id, size),
+            ResolvedPath::Entry(entry) => return Err(no_file(entry.kind.noun())),
+            ResolvedPath::Root(_) => return Err(no_file("folder")),
         };
         let store = self.repo.store();
         let place = match store.content(&id)? {
-            Content::Whole(place) => store.pack_id(place.pack).map(|pack| {
+            ContentLayout::Whole(place) => store.pack_id(place.pack).map(|pack| {
                 let (offset, bytes) = (place.offset, place.bytes);
                 InFrame { frame: (pack, place.frame), offset, bytes }
             }),
-            Content::Chunks(_) => None,
+            ContentLayout::Chunks(_) => None,
         };
         Ok(FoundFile { revision, id, size, place })
     }
 
-    /// A frame by pack and number, expanded. Its checksum holds; what is in it is
-    /// **not** checked against ids.
+    /// Reads and expands a frame. Its checksum is verified; the objects in it are
+    /// **not** checked against their ids.
     ///
     /// # Errors
     /// [`Code::NotFound`] when the pack was merged into another one meanwhile.
-    pub fn frame(&self, (pack, number): (PackId, u32)) -> Result<Bytes, Problem> {
+    pub fn frame(&self, (pack, number): (PackId, u32)) -> Result<Bytes, HttpProblem> {
         let file = self.repo.store().open_pack(&pack)?;
         Ok(Bytes::from(file.raw(file.frame(number)?)?))
     }
 }
 
-/// Writes a range of a content, chunk by chunk, each checked against its id. Of
-/// all of it the hash is checked, too, before the last bytes go.
+/// Writes a range of a content, chunk by chunk. Each chunk is checked against its id.
+/// If the range is the whole content, its hash is also checked before the last chunk is
+/// written.
 ///
 /// # Errors
-/// Those of `out`, and what is wrong with the content, as one of the kind
-/// [`io::ErrorKind::InvalidData`].
+/// The errors of `out`, and [`io::ErrorKind::InvalidData`] when the content cannot be read
+/// or is damaged.
 pub fn write_content(
     store: &Store,
     (id, size): (&BlobId, u64),
@@ -171,16 +181,16 @@ pub fn write_content(
     out: &mut dyn io::Write,
 ) -> io::Result<()> {
     let wrong = |error: StoreError| {
-        tracing::error!(%id, error = %causes(&error), "cannot be read");
+        tracing::error!(%id, error = %causes(&error), "cannot read a content");
         io::Error::new(io::ErrorKind::InvalidData, error)
     };
     let pieces = match store.content(id).map_err(wrong)? {
-        Content::Whole(_) => {
+        ContentLayout::Whole(_) => {
             let bytes = store.object(&id.object(), ObjectKind::Blob).map_err(wrong)?;
             let part = bytes.get(range.start as usize..range.end as usize);
             return out.write_all(part.ok_or(io::ErrorKind::InvalidData)?);
         }
-        Content::Chunks(pieces) => pieces,
+        ContentLayout::Chunks(pieces) => pieces,
     };
     let mut whole = (range == (0..size)).then(blake3::Hasher::new);
     let mut at = 0;
@@ -194,7 +204,7 @@ pub fn write_content(
         if let Some(whole) = &mut whole {
             whole.update(&bytes);
             if end == size && whole.finalize().as_bytes() != id.as_bytes() {
-                tracing::error!(%id, "its chunks are those of another content");
+                tracing::error!(%id, "the chunks of a content do not hash to its id");
                 return Err(io::ErrorKind::InvalidData.into());
             }
         }
@@ -205,11 +215,11 @@ pub fn write_content(
     Ok(())
 }
 
-fn no_file(noun: &str) -> Problem {
-    Problem::new(Code::NotFound, format!("this is a {noun}, not a file"))
+fn no_file(noun: &str) -> HttpProblem {
+    HttpProblem::new(Code::NotFound, format!("the path is a {noun}, not a file"))
 }
 
-fn not_named(text: &str, error: SpecError) -> Problem {
+fn not_named(text: &str, error: SpecError) -> HttpProblem {
     match error {
         SpecError::Store(error) => error.into(),
         SpecError::Ref(error) => error.into(),
@@ -218,8 +228,8 @@ fn not_named(text: &str, error: SpecError) -> Problem {
                 ErrorKind::Invalid => Code::Invalid,
                 _ => Code::NotFound,
             };
-            tracing::debug!(text, error = %causes(&error), "names no commit");
-            Problem::new(code, error.to_string())
+            tracing::debug!(text, error = %causes(&error), "not a revision");
+            HttpProblem::new(code, error.to_string())
         }
     }
 }

@@ -1,126 +1,129 @@
-//! Packs and bundles that come in several requests: a part of one stays when a
-//! request breaks off, and the next goes on at its end.
+//! Resumable uploads of packs and bundles. An upload that breaks off leaves a part; the
+//! next request continues at its end.
 //!
-//! A part lies among what is staged as `HASH.LENGTH`, the BLAKE3 hash of the whole,
-//! which is a pack's name, and how long it is to be; its own length is how far it
-//! has come. Nothing of it is believed: once it is as long as it should be all of
-//! it is hashed and checked as what came at once is, and only then does a pack
-//! wait to count or is a bundle taken in. So a part needs not be durable, and may
+//! A part is a file `HASH.LENGTH` in the staging folder. HASH is the BLAKE3 hash of the
+//! whole upload, which for a pack is also its name. LENGTH is the declared length of
+//! the whole. The size of the file is the current offset.
+//!
+//! The bytes of a part are not trusted. Once the part has its declared length, the
+//! server hashes and checks all of it, as it does for an upload in one request. Only
+//! then is a pack staged, or a bundle unpacked. So a part need not be durable, and may
 //! be lost or damaged at any time.
 //!
-//! One request at a time writes to a part. A request that has stood still for
-//! [`STILL`] can be taken for dead; whoever comes then goes on in its place, and
-//! what it still sends is not taken any more.
+//! One request at a time writes to a part. If that request has received nothing for
+//! [`TAKEOVER_AFTER`], the next request takes over, and the server discards what the first one
+//! still sends.
 
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::{Duration, Instant, SystemTime},
 };
 
 use bytes::Bytes;
 use snap_core::{
-    base::{id::PackId, io::PathError},
+    base::{id::PackId, io::PathError, mutex::lock},
     disk::{Disk, NewFile},
-    ops::{bundle::unpack, staged::Staged},
+    ops::{bundle::unpack, staging_area::StagingArea},
 };
 
-use super::{Repository, Sent};
+use super::{Received, Repository};
 use crate::{
-    body::Pieces,
-    problem::{Code, Problem},
+    body::BodyPieces,
+    problem::{Code, HttpProblem},
 };
 
-/// Whoever sends nothing for so long makes room for another one.
-const STILL: Duration = Duration::from_secs(5);
+/// A request that has received no bytes for this long can be taken over by another one.
+const TAKEOVER_AFTER: Duration = Duration::from_secs(5);
 
-/// A part moves if something of it has come in that time.
-const JUST_NOW: Duration = Duration::from_millis(100);
+/// A part counts as moving if bytes were written to it within this time.
+const MOVING_WITHIN: Duration = Duration::from_millis(100);
 
-/// Whoever finds it taken may come again in so many seconds.
-const AGAIN_SECS: u64 = 2;
+/// The `Retry-After` of a request that finds its upload locked, in seconds.
+const RETRY_AFTER_SECS: u64 = 2;
 
-/// A part that nobody has gone on with for so long is removed when there is no
-/// room for another one.
+/// A part that no request has written to for this long is idle. Idle parts are removed
+/// when a new one needs their room.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// How much may be unfinished in a repository.
+/// Limits for the unfinished uploads of one repository, and for checking them.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
-    /// Parts.
+pub struct UploadLimits {
+    /// The number of parts.
     pub parts: usize,
-    /// Their bytes, once they are as long as they are to be.
+    /// The sum of the declared lengths of all parts, in bytes.
     pub bytes: u64,
-    /// Bytes of contents that are read to check a bundle.
+    /// Bytes of contents that may be read to check a bundle.
     pub content_bytes: u64,
 }
 
-/// How far a pack or bundle has come.
+/// How much of an upload the server has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Upload {
-    /// The pack is there, whether or not it counts; so long it is.
+pub enum UploadState {
+    /// The pack is stored whole, staged or published. Holds its length in bytes.
     Whole(u64),
-    /// A part of it is.
+    /// A part of it is stored.
     Part {
-        /// Its first bytes that are there.
+        /// The bytes that are stored.
         offset: u64,
-        /// How long it is to be.
+        /// The declared length of the whole, in bytes.
         length: u64,
-        /// More of it has come just now.
+        /// True if bytes were written to it just now.
         is_moving: bool,
     },
 }
 
-/// What comes of a pack or bundle.
+/// The upload that a request continues, as its headers describe it.
 #[derive(Clone, Copy, Debug)]
-pub struct Coming {
-    /// Which: the hash of all of it.
+pub struct UploadPosition {
+    /// The hash of the whole upload.
     pub hash: blake3::Hash,
-    /// Where the bytes begin.
+    /// The offset of the request's first byte.
     pub offset: u64,
-    /// How long it is to be.
+    /// The declared length of the whole, in bytes.
     pub length: u64,
 }
 
-/// What became of it.
+/// The outcome of a request that continues an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resumed<T> {
-    /// It is whole, and taken.
+pub enum UploadOutcome<T> {
+    /// The upload is complete and was accepted.
     Whole(T),
-    /// So many bytes of it are there.
+    /// The upload is incomplete. Holds the bytes that are stored.
     Part(u64),
 }
 
-/// Parts that are being written.
+/// The parts that requests are writing to.
 #[derive(Debug, Default)]
 pub(super) struct Uploads {
-    writing: Mutex<HashMap<blake3::Hash, Arc<Part>>>,
+    writing: Mutex<HashMap<blake3::Hash, Arc<OpenPart>>>,
 }
 
-/// A part that is being written.
+/// A part that a request is writing to.
 #[derive(Debug)]
-struct Part {
-    /// Locked against those of other processes while it is open.
+struct OpenPart {
+    /// Locked against other processes while the part is open.
     file: Mutex<NewFile>,
     path: PathBuf,
     length: u64,
-    state: Mutex<State>,
+    state: Mutex<PartState>,
 }
 
 #[derive(Debug)]
-struct State {
-    /// Who writes; those with a lower number do no more.
+struct PartState {
+    /// The number of the request that writes now. Requests with lower numbers may not
+    /// write.
     writer: u64,
-    /// Bytes that are there.
+    /// The bytes that are stored.
     offset: u64,
     moved: Instant,
-    /// All has come, and is being checked.
+    /// True if the upload is complete and is being checked.
     is_ending: bool,
 }
 
-/// A part that lies there.
-struct Lying {
+/// A part as found in the staging folder.
+struct StoredPart {
     hash: blake3::Hash,
     path: PathBuf,
     offset: u64,
@@ -128,41 +131,38 @@ struct Lying {
     modified: Option<SystemTime>,
 }
 
-/// Somebody's turn to write to a part. Over when this is dropped.
-struct Turn<'u> {
+/// The right of a request to write to a part. Dropping it ends that right.
+struct UploadGuard<'u> {
     uploads: &'u Uploads,
     hash: blake3::Hash,
-    part: Arc<Part>,
+    part: Arc<OpenPart>,
     writer: u64,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// The refusal of a request whose upload another request is writing.
+fn locked() -> HttpProblem {
+    let why = "another request is writing to this upload";
+    HttpProblem { retry_after_secs: Some(RETRY_AFTER_SECS), ..HttpProblem::new(Code::Locked, why) }
 }
 
-fn locked() -> Problem {
-    let why = "another request sends this just now";
-    Problem { retry_after_secs: Some(AGAIN_SECS), ..Problem::new(Code::Locked, why) }
-}
-
-/// Whether that is where it goes on.
-fn check_place(coming: &Coming, (offset, length): (u64, u64)) -> Result<(), Problem> {
+/// Checks that a request continues at the stored offset, with the same declared length.
+fn check_place(coming: &UploadPosition, (offset, length): (u64, u64)) -> Result<(), HttpProblem> {
     let why = match (length == coming.length, offset == coming.offset) {
         (true, true) => return Ok(()),
-        (true, false) => format!("{offset} bytes of it are here"),
-        (false, _) => format!("it was said to be {length} bytes long"),
+        (true, false) => format!("the server has {offset} bytes of this upload"),
+        (false, _) => format!("this upload was declared to have {length} bytes"),
     };
-    Err(Problem { offset: Some(offset), ..Problem::new(Code::Offset, why) })
+    Err(HttpProblem { offset: Some(offset), ..HttpProblem::new(Code::Offset, why) })
 }
 
-impl Part {
-    fn write(&self, writer: u64, bytes: &[u8]) -> Result<(), Problem> {
+impl OpenPart {
+    fn write(&self, writer: u64, bytes: &[u8]) -> Result<(), HttpProblem> {
         let mut file = lock(&self.file);
         if lock(&self.state).writer != writer {
             return Err(locked());
         }
         let written = file.write(bytes);
-        // After an error it ends anywhere.
+        // After a failed write the file may end anywhere, so ask for its length.
         let there = written.as_ref().map_or_else(
             |_| file.file().metadata().ok().map(|meta| meta.len()),
             |()| Some(lock(&self.state).offset + bytes.len() as u64),
@@ -173,13 +173,16 @@ impl Part {
         Ok(written?)
     }
 
-    /// Has who writes it now do no more, if that has stood still and `may` lets it.
-    /// Says who writes instead.
-    fn take_over(&self, may: impl FnOnce(u64) -> Result<(), Problem>) -> Result<u64, Problem> {
-        // Whoever has the file is writing.
+    /// Takes over from a request that has received nothing for [`TAKEOVER_AFTER`], if `may`
+    /// allows it for the current offset. Returns the number of the new writer.
+    fn take_over(
+        &self,
+        may: impl FnOnce(u64) -> Result<(), HttpProblem>,
+    ) -> Result<u64, HttpProblem> {
+        // The file is locked only while a request writes to it.
         let free = self.file.try_lock().map_err(|_| locked())?;
         let mut state = lock(&self.state);
-        if state.is_ending || state.moved.elapsed() < STILL {
+        if state.is_ending || state.moved.elapsed() < TAKEOVER_AFTER {
             return Err(locked());
         }
         may(state.offset)?;
@@ -189,20 +192,21 @@ impl Part {
     }
 }
 
-impl Turn<'_> {
-    /// Writes what comes, and says how far it has come.
+impl UploadGuard<'_> {
+    /// Writes the body to the part. Returns the offset that was reached.
     fn take(
         &self,
-        pieces: impl Iterator<Item = Result<Bytes, Problem>>,
+        pieces: impl Iterator<Item = Result<Bytes, HttpProblem>>,
         mut seen: impl FnMut(&[u8]),
-    ) -> Result<u64, Problem> {
+    ) -> Result<u64, HttpProblem> {
         for piece in pieces {
             let written = piece.and_then(|piece| {
                 seen(&piece);
                 self.part.write(self.writer, &piece)
             });
             if let Err(problem) = written {
-                // Who has no room, or sends more than was said, leaves nothing.
+                // On a full disk, or if the body is longer than declared, nothing is
+                // kept.
                 if matches!(problem.code, Code::Full | Code::TooLarge) {
                     self.remove();
                 }
@@ -217,7 +221,7 @@ impl Turn<'_> {
         Ok(state.offset)
     }
 
-    /// Removes what there is, unless somebody else has gone on with it.
+    /// Removes the part, unless another request has taken over.
     fn remove(&self) {
         let mut state = lock(&self.part.state);
         if state.writer == self.writer {
@@ -227,7 +231,7 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for UploadGuard<'_> {
     fn drop(&mut self) {
         let mut writing = lock(&self.uploads.writing);
         let state = lock(&self.part.state);
@@ -238,32 +242,44 @@ impl Drop for Turn<'_> {
             let _ = fs_err::remove_file(&self.part.path);
         }
         drop(state);
-        // Whoever it was taken over from may keep it open for long.
+        // Unlock explicitly: a request that lost the part may keep the file open for
+        // long.
         let _ = lock(&self.part.file).file().unlock();
         writing.remove(&self.hash);
     }
 }
 
 impl Uploads {
-    /// How far a pack has come of which there is a part.
-    fn standing(&self, staged: &Staged, hash: &blake3::Hash) -> Option<Upload> {
+    /// Returns the state of an unfinished upload, if there is a part of it.
+    fn upload_state(&self, staged: &StagingArea, hash: &blake3::Hash) -> Option<UploadState> {
         if let Some(part) = lock(&self.writing).get(hash) {
             let state = lock(&part.state);
-            let (offset, is_moving) = (state.offset, state.moved.elapsed() < JUST_NOW);
-            return Some(Upload::Part { offset, length: part.length, is_moving });
+            let (offset, is_moving) = (state.offset, state.moved.elapsed() < MOVING_WITHIN);
+            return Some(UploadState::Part { offset, length: part.length, is_moving });
         }
-        let found = lying(staged).into_iter().find(|part| part.hash == *hash)?;
-        Some(Upload::Part { offset: found.offset, length: found.length, is_moving: false })
+        let found = list_parts(staged).into_iter().find(|part| part.hash == *hash)?;
+        Some(UploadState::Part { offset: found.offset, length: found.length, is_moving: false })
     }
 
-    /// Waits for nobody: whoever may not go on is told so at once.
-    fn begin(&self, staged: &Staged, coming: &Coming, bounds: Bounds) -> Result<Turn<'_>, Problem> {
+    /// Starts or resumes an upload. Never waits: if the request may not continue the
+    /// upload, the error is returned at once.
+    fn begin(
+        &self,
+        staged: &StagingArea,
+        coming: &UploadPosition,
+        bounds: UploadLimits,
+    ) -> Result<UploadGuard<'_>, HttpProblem> {
         let mut writing = lock(&self.writing);
         if let Some(part) = writing.get(&coming.hash) {
             let writer = part.take_over(|offset| check_place(coming, (offset, part.length)))?;
-            return Ok(Turn { uploads: self, hash: coming.hash, part: Arc::clone(part), writer });
+            return Ok(UploadGuard {
+                uploads: self,
+                hash: coming.hash,
+                part: Arc::clone(part),
+                writer,
+            });
         }
-        let parts = lying(staged);
+        let parts = list_parts(staged);
         match parts.iter().find(|part| part.hash == coming.hash) {
             Some(part) => check_place(coming, (part.offset, part.length))?,
             None => {
@@ -271,62 +287,63 @@ impl Uploads {
                 make_room(parts, &writing, coming.length, bounds)?;
             }
         }
-        let part = Arc::new(Part::open(staged, coming)?);
+        let part = Arc::new(OpenPart::open(staged, coming)?);
         writing.insert(coming.hash, Arc::clone(&part));
-        Ok(Turn { uploads: self, hash: coming.hash, part, writer: 0 })
+        Ok(UploadGuard { uploads: self, hash: coming.hash, part, writer: 0 })
     }
 
-    /// Bytes of all parts, once they are whole, but for those that are being written
-    /// and `besides`.
-    pub(super) fn unfinished(&self, staged: &Staged, besides: Option<&blake3::Hash>) -> u64 {
-        let writing = lock(&self.writing);
-        let counts = |hash: &blake3::Hash| Some(hash) != besides && !writing.contains_key(hash);
-        let parts = lying(staged).into_iter().filter(|part| counts(&part.hash));
+    /// Returns the sum of the declared lengths of all parts for which `counts` returns true.
+    pub(super) fn unfinished(staged: &StagingArea, counts: &dyn Fn(&blake3::Hash) -> bool) -> u64 {
+        let parts = list_parts(staged).into_iter().filter(|part| counts(&part.hash));
         parts.map(|part| part.length).fold(0, u64::saturating_add)
     }
 
-    /// Removes parts that nobody goes on with, but for `besides`; says whether any went.
-    pub(super) fn forget_idle(&self, staged: &Staged, besides: Option<&blake3::Hash>) -> bool {
+    /// Removes idle parts for which `may` returns true. Returns true if any was removed.
+    pub(super) fn forget_idle(
+        &self,
+        staged: &StagingArea,
+        may: &dyn Fn(&blake3::Hash) -> bool,
+    ) -> bool {
         let writing = lock(&self.writing);
-        let goes = |part: &Lying| Some(&part.hash) != besides && is_idle(part, &writing);
-        let idle = lying(staged).into_iter().filter(goes);
-        idle.filter(|part| fs_err::remove_file(&part.path).is_ok()).count() > 0
+        let is_removable = |part: &StoredPart| may(&part.hash) && is_idle(part, &writing);
+        let idle = list_parts(staged).into_iter().filter(is_removable);
+        idle.filter(|part| staged.disk().remove(&part.path).is_ok()).count() > 0
     }
 
-    /// Removes what there is of a part, and says whether there was one.
-    fn forget(&self, staged: &Staged, hash: &blake3::Hash) -> Result<bool, Problem> {
+    /// Removes a part. Returns true if there was one.
+    fn forget(&self, staged: &StagingArea, hash: &blake3::Hash) -> Result<bool, HttpProblem> {
         let mut writing = lock(&self.writing);
         if let Some(part) = writing.get(hash) {
             part.take_over(|_| Ok(()))?;
             writing.remove(hash);
         }
-        let found = lying(staged).into_iter().find(|part| part.hash == *hash);
+        let found = list_parts(staged).into_iter().find(|part| part.hash == *hash);
         let Some(part) = found else { return Ok(false) };
-        fs_err::remove_file(&part.path).map_err(PathError::when("remove", &part.path))?;
+        staged.disk().remove(&part.path)?;
         Ok(true)
     }
 }
 
-impl Part {
-    fn open(staged: &Staged, coming: &Coming) -> Result<Self, Problem> {
+impl OpenPart {
+    fn open(staged: &StagingArea, coming: &UploadPosition) -> Result<Self, HttpProblem> {
         let (dir, disk): (_, &Disk) = (staged.dir(), staged.disk());
         disk.create_folders(dir)?;
         let path = dir.join(format!("{}.{}", coming.hash, coming.length));
         let file = disk.append(&path)?;
-        // Where nothing can be locked there is no other process either.
+        // A file system without locks is taken to be used by this process alone.
         if matches!(file.file().try_lock(), Err(std::fs::TryLockError::WouldBlock)) {
             return Err(locked());
         }
         let meta = file.file().metadata().map_err(PathError::when("stat", &path))?;
         check_place(coming, (meta.len(), coming.length))?;
         let (offset, moved) = (coming.offset, Instant::now());
-        let state = Mutex::new(State { writer: 0, offset, moved, is_ending: false });
+        let state = Mutex::new(PartState { writer: 0, offset, moved, is_ending: false });
         Ok(Self { file: Mutex::new(file), path, length: coming.length, state })
     }
 }
 
-/// Parts that lie there, those included that are being written.
-fn lying(staged: &Staged) -> Vec<Lying> {
+/// Lists all parts, including those that requests are writing to.
+fn list_parts(staged: &StagingArea) -> Vec<StoredPart> {
     let Ok(entries) = fs_err::read_dir(staged.dir()) else { return Vec::new() };
     let parts = entries.flatten().filter_map(|entry| {
         let name = entry.file_name();
@@ -334,35 +351,34 @@ fn lying(staged: &Staged) -> Vec<Lying> {
         let (hash, length) = (blake3::Hash::from_hex(hash).ok()?, length.parse().ok()?);
         let meta = entry.metadata().ok()?;
         let (offset, modified) = (meta.len(), meta.modified().ok());
-        Some(Lying { hash, path: entry.path(), offset, length, modified })
+        Some(StoredPart { hash, path: entry.path(), offset, length, modified })
     });
     parts.collect()
 }
 
-/// Whether nobody goes on with a part.
-fn is_idle(part: &Lying, writing: &HashMap<blake3::Hash, Arc<Part>>) -> bool {
+/// Returns true if no request writes to the part and none has done so for [`IDLE`].
+fn is_idle(part: &StoredPart, writing: &HashMap<blake3::Hash, Arc<OpenPart>>) -> bool {
     let age = part.modified.and_then(|time| time.elapsed().ok());
     !writing.contains_key(&part.hash) && age.is_some_and(|age| age >= IDLE)
 }
 
-/// Sees to it that one more part is not too many: those that nobody has gone on
-/// with for the longest go.
+/// Makes room for one more part within the limits. Removes idle parts, oldest first.
 fn make_room(
-    mut parts: Vec<Lying>,
-    writing: &HashMap<blake3::Hash, Arc<Part>>,
+    mut parts: Vec<StoredPart>,
+    writing: &HashMap<blake3::Hash, Arc<OpenPart>>,
     length: u64,
-    bounds: Bounds,
-) -> Result<(), Problem> {
+    bounds: UploadLimits,
+) -> Result<(), HttpProblem> {
     if length > bounds.bytes {
-        let why = format!("at most {} bytes may come in part", bounds.bytes);
-        return Err(Problem::new(Code::TooLarge, why));
+        let why = format!("unfinished uploads may have at most {} bytes", bounds.bytes);
+        return Err(HttpProblem::new(Code::TooLarge, why));
     }
     parts.sort_by_key(|part| (!is_idle(part, writing), part.modified));
     let mut bytes = parts.iter().map(|part| part.length).fold(length, u64::saturating_add);
     let mut left = parts.len();
     let mut oldest = parts.iter();
     while left >= bounds.parts || bytes > bounds.bytes {
-        let full = || Problem::slow_down(IDLE.as_secs(), "too many packs have come in part");
+        let full = || HttpProblem::slow_down(IDLE.as_secs(), "too many unfinished uploads");
         let part = oldest.next().filter(|part| is_idle(part, writing)).ok_or_else(full)?;
         let _ = fs_err::remove_file(&part.path);
         (bytes, left) = (bytes.saturating_sub(part.length), left - 1);
@@ -371,14 +387,15 @@ fn make_room(
 }
 
 impl Repository {
-    /// How far a pack or bundle has come that somebody sends, or a pack that
-    /// somebody has sent.
+    /// Returns how much of an upload is stored: a part of a pack or bundle, or a whole
+    /// pack.
     ///
     /// # Errors
-    /// [`Code::NotFound`] when nothing of it is here.
-    pub fn upload(&self, hash: &blake3::Hash) -> Result<Upload, Problem> {
-        // In the order in which it becomes what is asked for.
-        if let Some(part) = self.uploads.standing(&self.staged, hash) {
+    /// [`Code::NotFound`] when nothing of it is stored.
+    pub fn upload(&self, hash: &blake3::Hash) -> Result<UploadState, HttpProblem> {
+        // A pack is first a part, then staged, then published. Looking in this order
+        // cannot miss a pack that moves on meanwhile.
+        if let Some(part) = self.uploads.upload_state(&self.staged, hash) {
             return Ok(part);
         }
         let (store, id) = (self.repo.store(), PackId::from_bytes(*hash.as_bytes()));
@@ -387,74 +404,76 @@ impl Repository {
             path => path,
         };
         let meta = path.and_then(|path| fs_err::metadata(path).ok());
-        let whole = meta.map(|meta| Upload::Whole(meta.len()));
-        whole.ok_or_else(|| Problem::not_found(format_args!("upload of {hash}")))
+        let whole = meta.map(|meta| UploadState::Whole(meta.len()));
+        whole.ok_or_else(|| HttpProblem::not_found(format_args!("upload of {hash}")))
     }
 
-    /// Takes in what comes of a pack, and once all of it has come the pack, as
+    /// Continues the upload of a pack. When the pack is complete, accepts it as
     /// [`receive`](Self::receive) does.
     ///
     /// # Errors
-    /// [`Code::Offset`] when it does not go on there, [`Code::Locked`] when another
-    /// one sends it, [`Code::SlowDown`] when there are too many,
-    /// [`Code::Rejected`] when all of it is not what its name says; nothing is
-    /// left of it then. What came before a body broke off stays.
+    /// [`Code::Offset`] when the request starts at another offset than the stored one,
+    /// [`Code::Locked`] when another request is writing, [`Code::SlowDown`] when there
+    /// are too many unfinished uploads, [`Code::Rejected`] when the complete pack does
+    /// not match its name. A rejected pack is removed. If the body breaks off, the
+    /// bytes received so far are kept.
     pub fn resume(
         &self,
-        coming: &Coming,
-        bounds: Bounds,
-        pieces: Pieces,
-    ) -> Result<Resumed<Sent>, Problem> {
+        coming: &UploadPosition,
+        bounds: UploadLimits,
+        pieces: BodyPieces,
+    ) -> Result<UploadOutcome<Received>, HttpProblem> {
         let id = PackId::from_bytes(*coming.hash.as_bytes());
         if self.is_whole_here(&id)? {
-            return self.known().map(Resumed::Whole);
+            return self.known().map(UploadOutcome::Whole);
         }
-        let mut sent = Sent::Known;
+        let mut sent = Received::AlreadyPresent;
         if self.staged.pack(&id)?.is_none() {
             let watch = pieces.observer();
             let keep = |hash, path: &Path| Ok(self.staged.keep(id, hash, path, &*watch)?);
-            match self.come(coming, bounds, pieces, keep)? {
-                Resumed::Part(offset) => return Ok(Resumed::Part(offset)),
-                Resumed::Whole(()) => sent = Sent::New,
+            match self.append_upload(coming, bounds, pieces, keep)? {
+                UploadOutcome::Part(offset) => return Ok(UploadOutcome::Part(offset)),
+                UploadOutcome::Whole(()) => sent = Received::Added,
             }
         }
-        self.pass_on_pack(&id)?;
-        Ok(Resumed::Whole(sent))
+        self.forward_pack(&id)?;
+        Ok(UploadOutcome::Whole(sent))
     }
 
-    /// Takes in what comes of a bundle, and once all of it has come the bundle, as
+    /// Continues the upload of a bundle. When the bundle is complete, unpacks it as
     /// [`take_bundle`](Self::take_bundle) does.
     ///
     /// # Errors
-    /// Those of both. What has come stays where it may be taken in another time
-    /// ([`Code::Unavailable`]): a request without a body tries that again.
+    /// The errors of both functions. After [`Code::Unavailable`] the complete upload is
+    /// kept, and a request with an empty body tries to unpack it again.
     pub fn resume_bundle(
         &self,
-        coming: &Coming,
-        bounds: Bounds,
-        pieces: Pieces,
-    ) -> Result<Resumed<unpack::Outcome>, Problem> {
+        coming: &UploadPosition,
+        bounds: UploadLimits,
+        pieces: BodyPieces,
+    ) -> Result<UploadOutcome<unpack::UnpackOutcome>, HttpProblem> {
         let (watch, most) = (pieces.observer(), bounds.content_bytes);
-        self.come(coming, bounds, pieces, |hash, path| {
+        self.append_upload(coming, bounds, pieces, |hash, path| {
             if hash != coming.hash {
-                return Err(Problem::new(Code::Rejected, "the bytes do not hash to the name"));
+                return Err(HttpProblem::new(Code::Rejected, "the bytes do not hash to the name"));
             }
             let taken = self.unpack_file(path, (most, &*watch))?;
-            // It would be swept after a day.
+            // Nothing else removes the file before the daily sweep.
             let _ = fs_err::remove_file(path);
             Ok(taken)
         })
     }
 
-    /// Takes in what comes; of what has come whole, `take` gets the hash and where
-    /// it lies, and puts it elsewhere.
-    fn come<T>(
+    /// Writes a body to a part. When the upload is complete, `take` gets its actual
+    /// hash and its path, and moves or unpacks it. If `take` fails, the part is
+    /// removed, unless a retry may help ([`Code::Unavailable`], [`Code::Locked`]).
+    fn append_upload<T>(
         &self,
-        coming: &Coming,
-        bounds: Bounds,
-        pieces: impl Iterator<Item = Result<Bytes, Problem>>,
-        take: impl FnOnce(blake3::Hash, &Path) -> Result<T, Problem>,
-    ) -> Result<Resumed<T>, Problem> {
+        coming: &UploadPosition,
+        bounds: UploadLimits,
+        pieces: impl Iterator<Item = Result<Bytes, HttpProblem>>,
+        take: impl FnOnce(blake3::Hash, &Path) -> Result<T, HttpProblem>,
+    ) -> Result<UploadOutcome<T>, HttpProblem> {
         self.staged.sweep();
         let turn = self.uploads.begin(&self.staged, coming, bounds)?;
         let mut hasher = (coming.offset == 0).then(blake3::Hasher::new);
@@ -462,7 +481,7 @@ impl Repository {
             hasher.as_mut().map(|hasher| hasher.update(piece));
         })?;
         if offset < coming.length {
-            return Ok(Resumed::Part(offset));
+            return Ok(UploadOutcome::Part(offset));
         }
         let path = &turn.part.path;
         let taken = hash(hasher, path).and_then(|hash| take(hash, path));
@@ -471,24 +490,24 @@ impl Repository {
         {
             turn.remove();
         }
-        taken.map(Resumed::Whole)
+        taken.map(UploadOutcome::Whole)
     }
 
-    /// Forgets what there is of a pack or bundle that has not come whole.
+    /// Removes an unfinished upload of a pack or bundle.
     ///
     /// # Errors
-    /// [`Code::NotFound`] when there is nothing, [`Code::Locked`] when somebody
-    /// sends it.
-    pub fn forget_upload(&self, hash: &blake3::Hash) -> Result<(), Problem> {
+    /// [`Code::NotFound`] when there is none, [`Code::Locked`] when a request is
+    /// writing to it.
+    pub fn forget_upload(&self, hash: &blake3::Hash) -> Result<(), HttpProblem> {
         match self.uploads.forget(&self.staged, hash)? {
             true => Ok(()),
-            false => Err(Problem::not_found(format_args!("upload of {hash}"))),
+            false => Err(HttpProblem::not_found(format_args!("upload of {hash}"))),
         }
     }
 }
 
-/// The hash of a part that is whole, unless it is known.
-fn hash(known: Option<blake3::Hasher>, path: &Path) -> Result<blake3::Hash, Problem> {
+/// Returns the hash of a complete part. Reads the file unless the hash is known.
+fn hash(known: Option<blake3::Hasher>, path: &Path) -> Result<blake3::Hash, HttpProblem> {
     if let Some(hasher) = known {
         return Ok(hasher.finalize());
     }

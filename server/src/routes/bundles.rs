@@ -1,5 +1,5 @@
-//! Bundles: a commit in one file, whole or without what somebody has; and one
-//! that is taken in.
+//! Bundles: downloads of a commit in one file, whole or without what the client has,
+//! and uploads in one request.
 
 use std::{io, ops::Range};
 
@@ -22,49 +22,49 @@ use tokio::sync::oneshot;
 
 use super::{
     Server,
-    conditional::{about, etag, not_modified, wanted},
-    disposition::{Manner, disposition},
-    ids::Ids,
+    conditional::{etag, not_modified, requested_range, set_commit_headers},
+    disposition::{DispositionKind, disposition},
+    ids::IdListBody,
     path::Path,
-    range::Wanted,
-    target::Target,
+    range::RequestedRange,
+    target::CommitPath,
 };
 use crate::{
-    body::{Memory, Waiting, whole},
-    problem::{Code, Problem},
-    repository::{CopyPack, Have},
+    body::{ClientWaiting, MemoryReservation, read_whole},
+    problem::{Code, HttpProblem},
+    repository::{ClientObjects, CopyPack},
 };
 
-/// Length of an id in JSON, with its quotes and a comma.
+/// The space of an id in JSON with its quotes, a comma and some white space, in bytes.
 const ID_BYTES: u64 = 80;
 
-/// A set of them takes about so much more memory than they do, while it grows.
+/// The memory of a growing hash set, as a multiple of the size of its elements.
 const SET: usize = 2;
 
-/// A bundle that is laid out, and the thread that waits to write it.
-struct Ready {
+/// A bundle whose layout is known, and a thread that waits to write it.
+struct PreparedBundle {
     commit: CommitId,
     is_id: bool,
     bytes: u64,
     tag: HeaderValue,
     body: Body,
-    /// Takes the bytes that are wanted; dropped, nothing is written.
+    /// Starts writing this range. If the sender is dropped, nothing is written.
     begin: oneshot::Sender<Range<u64>>,
 }
 
-/// Has a thread lay out a bundle, which goes on to write what is wanted of it.
-/// What is said of what somebody has is in `memory`, until that is done.
+/// Starts a thread that lays out a bundle and then waits for the range to write.
+/// `memory` accounts for `have` until the thread ends.
 async fn lay_out(
     server: Server,
-    target: Target,
-    have: Have,
-    memory: Memory,
-) -> Result<Ready, Problem> {
-    let (to, told) = oneshot::channel();
+    target: CommitPath,
+    have: ClientObjects,
+    memory: MemoryReservation,
+) -> Result<PreparedBundle, HttpProblem> {
+    let (to, layout) = oneshot::channel();
     let (begin, wanted) = oneshot::channel::<Range<u64>>();
-    let Target { repo, rev, .. } = target;
-    // Who does not wait for it any more has no use for it.
-    let waiting = Waiting::default();
+    let CommitPath { repo, rev, .. } = target;
+    // The layout is cancelled when the client disconnects.
+    let waiting = ClientWaiting::default();
     let watch = waiting.watch();
     let shared = server.clone();
     let body = shared.send(move |out| {
@@ -89,7 +89,7 @@ async fn lay_out(
             match wanted.blocking_recv() {
                 Ok(range) => {
                     let copy: &CopyPack<'_> =
-                        &|path, range, out| repository.copy_laid(path, range, out);
+                        &|path, range, out| repository.copy_bundle_pack(path, range, out);
                     layout.write(&range, copy, out)
                 }
                 Err(_) => Ok(()),
@@ -105,25 +105,25 @@ async fn lay_out(
         }
     });
     let body = body.await?;
-    let laid = told.await.map_err(|_| Problem::new(Code::Unavailable, ""))?;
+    let laid = layout.await.map_err(|_| HttpProblem::new(Code::Unavailable, ""))?;
     let (commit, is_id, bytes, tag) = laid?;
-    Ok(Ready { commit, is_id, bytes, tag, body, begin })
+    Ok(PreparedBundle { commit, is_id, bytes, tag, body, begin })
 }
 
-impl Ready {
-    /// Answers with what is wanted of it.
-    fn answer(self, wanted: &Wanted, is_head: bool) -> Result<Response, Problem> {
+impl PreparedBundle {
+    /// Builds the response with the wanted range.
+    fn answer(self, wanted: &RequestedRange, is_head: bool) -> Result<Response, HttpProblem> {
         let mut response = Response::new(Body::empty());
         let headers = response.headers_mut();
-        about(headers, self.commit, self.is_id, &self.tag);
+        set_commit_headers(headers, self.commit, self.is_id, &self.tag);
         let name = format!("{:.12}.snap", self.commit);
-        let name = disposition(Manner::Attachment, name.as_bytes());
+        let name = disposition(DispositionKind::Attachment, name.as_bytes());
         headers.insert(header::CONTENT_DISPOSITION, name);
         let kind = HeaderValue::from_static("application/vnd.snap.bundle");
         headers.insert(header::CONTENT_TYPE, kind);
-        wanted.tell(&mut response, self.bytes)?;
+        wanted.set_headers(&mut response, self.bytes)?;
         if !is_head {
-            // Nobody waits any more if this fails.
+            // This fails only if the thread has ended because the client is gone.
             let _ = self.begin.send(wanted.range(self.bytes));
             *response.body_mut() = self.body;
         }
@@ -131,52 +131,58 @@ impl Ready {
     }
 }
 
-/// `GET` and `HEAD …/commits/{commit}/bundle`, with `Range`. Packs may be merged
-/// meanwhile; then the ETag is another one and `If-Range` has all of it sent.
+/// `GET` and `HEAD …/commits/{commit}/bundle`, with `Range`. When packs are merged, the
+/// ETag changes, and `If-Range` gets the whole new bundle.
 pub(super) async fn read(
     State(server): State<Server>,
-    target: Target,
+    target: CommitPath,
     method: Method,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
-    let mut ready = lay_out(server, target, Have::default(), Memory::default()).await?;
-    // What is kept is that of an id for good, but not the bytes of a bundle.
+) -> Result<Response, HttpProblem> {
+    let mut ready =
+        lay_out(server, target, ClientObjects::default(), MemoryReservation::default()).await?;
+    // Even under a full commit id the bytes may change when packs are merged, so the
+    // response must not be `immutable`.
     ready.is_id = false;
-    match wanted((&method, &headers), (&ready.tag, ready.bytes))? {
+    match requested_range((&method, &headers), (&ready.tag, ready.bytes))? {
         None => Ok(not_modified(ready.commit, false, &ready.tag)),
         Some(wanted) => ready.answer(&wanted, method == Method::HEAD),
     }
 }
 
-/// What somebody has.
+/// The body of a request for a bundle: what the client has.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct HaveJson {
-    have: Ids<CommitId>,
-    have_objects: Ids<ObjectId>,
+    have: IdListBody<CommitId>,
+    have_objects: IdListBody<ObjectId>,
 }
 
-/// `POST …/commits/{commit}/bundle`: without what the client has.
+/// `POST …/commits/{commit}/bundle`: a bundle without what the client has.
 pub(super) async fn without(
     State(server): State<Server>,
-    target: Target,
+    target: CommitPath,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let most = server.settings().limits.missing_ids;
-    let body = whole(body, server.accept(most as u64 * ID_BYTES + 1024)).await?;
-    let invalid = |why: String| Problem::new(Code::Invalid, why);
+    let body = read_whole(body, server.accept(most as u64 * ID_BYTES + 1024)).await?;
+    let invalid = |why: String| HttpProblem::new(Code::Invalid, why);
     let sent: HaveJson =
         serde_json::from_slice(&body).map_err(|error| invalid(error.to_string()))?;
     let mut memory = body.into_memory();
     let (commits, objects) = (sent.have.0, sent.have_objects.0);
     memory.shrink((commits.len() + objects.len()) * size_of::<ObjectId>() * SET);
     if commits.len() > limits::PREREQUISITES || objects.len() > most {
-        return Err(Problem::new(Code::TooLarge, format!("at most {most} ids")));
+        return Err(HttpProblem::new(
+            Code::TooLarge,
+            format!("a request may list at most {most} ids"),
+        ));
     }
     let objects = objects.into_iter().collect();
-    let ready = lay_out(server, target, Have { commits, objects }, memory).await?;
-    let mut response = ready.answer(&Wanted::All, false)?;
-    // It is the answer to what was in the body.
+    let ready = lay_out(server, target, ClientObjects { commits, objects }, memory).await?;
+    let mut response = ready.answer(&RequestedRange::All, false)?;
+    // The response depends on the body of the request, so no cache may keep it, and
+    // ranges of it cannot be requested.
     let headers = response.headers_mut();
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.remove(header::ACCEPT_RANGES);
@@ -193,23 +199,23 @@ struct TakenJson {
     new_objects: u64,
 }
 
-/// `POST /v1/repos/{repo}/bundles`: taken in if it is complete; no ref moves.
+/// `POST /v1/repos/{repo}/bundles`: unpacks the bundle if it is complete. Moves no ref.
 pub(super) async fn take(
     State(server): State<Server>,
     Path(repo): Path<String>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let limits = &server.settings().limits;
     let (most, content_bytes) = (limits.bundle_bytes, limits.content_bytes);
     let taken = server.take(repo, (&headers, body), most, move |repository, pieces| {
         repository.take_bundle(pieces, content_bytes)
     });
-    taken.await.map(|taken| told(&taken).into_response())
+    taken.await.map(|taken| unpacked_response(&taken).into_response())
 }
 
-/// What became of a bundle.
-pub(super) fn told(taken: &unpack::Outcome) -> impl IntoResponse + use<> {
+/// Builds the response for a bundle that was unpacked.
+pub(super) fn unpacked_response(taken: &unpack::UnpackOutcome) -> impl IntoResponse + use<> {
     let status = if taken.added.objects > 0 { StatusCode::CREATED } else { StatusCode::OK };
     let json = TakenJson {
         commit: taken.commit.to_string(),

@@ -1,5 +1,5 @@
-//! A commit: what it says, its whole tree as JSON, and archives of it. What is
-//! long is streamed.
+//! Commits: the commit itself, its tree as JSON, and archives of it. Trees and archives
+//! are streamed.
 
 use std::{io, sync::Arc};
 
@@ -14,67 +14,69 @@ use snap_core::{
     base::{id::TreeId, observe::Silent},
     format::{
         commit::Commit,
-        tree::{Entry, Kind, Totals},
+        tree::{Entry, EntryKind, Totals},
     },
     ops::{
-        export::{self, ExportError, Format, Prefix},
-        list::{self, Depth, ListError},
+        export::{self, ArchiveFormat, ExportError, PathPrefix},
+        list::{self, ListDepth, ListError},
         record::{CommitRecord, EntryRecord},
-        restore::What,
+        restore::RestoreSource,
     },
-    repo::path::{Found, components},
+    repo::path::{ResolvedPath, components},
 };
 
 use super::{
     Server,
-    conditional::{about, etag, is_known, not_modified},
-    disposition::{Manner, disposition},
-    target::{Asked, Target},
+    conditional::{etag, is_not_modified, not_modified, set_commit_headers},
+    disposition::{DispositionKind, disposition},
+    target::{CommitPath, QueryParams},
 };
 use crate::{
-    body::{MAKING_ARCHIVES, unsaid},
+    body::{MAKING_ARCHIVES, unsized_body},
     causes::causes,
-    problem::{Code, Problem},
+    problem::{Code, HttpProblem},
     repository::{Repository, Revision},
 };
 
-/// Form of what is said here; part of the ETags.
+/// The version of the JSON format. It is part of the ETags, so a new format changes
+/// them.
 const FORM: u32 = 2;
 
 /// `GET …/commits/{commit}`.
 pub(super) async fn read(
     State(server): State<Server>,
-    target: Target,
+    target: CommitPath,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
-    let Target { repo, rev, .. } = target;
+) -> Result<Response, HttpProblem> {
+    let CommitPath { repo, rev, .. } = target;
     let revision = server.with(repo, move |repository| repository.revision(&rev)).await?;
     let Revision { id, commit, is_id } = revision;
     let tag = etag(format_args!("{id}.{FORM}"))?;
-    if is_known(&headers, &tag) {
+    if is_not_modified(&headers, &tag) {
         return Ok(not_modified(id, is_id, &tag));
     }
     let mut response = Json(CommitRecord::new(&id, &commit)).into_response();
-    about(response.headers_mut(), id, is_id, &tag);
+    set_commit_headers(response.headers_mut(), id, is_id, &tag);
     Ok(response)
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AskedTree {
-    /// Whether all below is told, or the folder's own entries; all by default.
+    /// True for all entries below the folder, false for its direct entries. Default:
+    /// true.
     recursive: Option<bool>,
 }
 
 /// `GET …/commits/{commit}/tree[/{*path}]`.
 pub(super) async fn tree(
     State(server): State<Server>,
-    target: Target,
-    Asked(asked): Asked<AskedTree>,
+    target: CommitPath,
+    QueryParams(query): QueryParams<AskedTree>,
     method: Method,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
-    let Target { repo, rev, path } = target;
+) -> Result<Response, HttpProblem> {
+    let CommitPath { repo, rev, path } = target;
     let path = components(&path).collect::<Vec<_>>().join(&b'/');
     let wanted = path.clone();
     let found = server.with(repo, move |repository| {
@@ -83,21 +85,21 @@ pub(super) async fn tree(
         Ok((Arc::clone(repository), revision, found))
     });
     let (repository, revision, found) = found.await?;
-    let depth = if asked.recursive == Some(false) { Depth::Folder } else { Depth::All };
-    let depth_name = if depth == Depth::All { "all" } else { "folder" };
+    let depth = if query.recursive == Some(false) { ListDepth::Folder } else { ListDepth::All };
+    let depth_name = if depth == ListDepth::All { "all" } else { "folder" };
     let tag = etag(format_args!("{}.{FORM}.{depth_name}", revision.id))?;
-    if is_known(&headers, &tag) {
+    if is_not_modified(&headers, &tag) {
         return Ok(not_modified(revision.id, revision.is_id, &tag));
     }
-    let mut response = Response::new(unsaid());
-    about(response.headers_mut(), revision.id, revision.is_id, &tag);
+    let mut response = Response::new(unsized_body());
+    set_commit_headers(response.headers_mut(), revision.id, revision.is_id, &tag);
     let kind = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     if method != Method::HEAD {
         let sent = server.send_begun(move |out| {
             write!(out, "{{\"commit\":\"{}\",\"entries\":[", revision.id)?;
             match found {
-                Found::Entry(entry) if entry.folder().is_none() => {
+                ResolvedPath::Entry(entry) if entry.folder().is_none() => {
                     serde_json::to_writer(&mut *out, &EntryRecord::new(&path, &entry))?;
                 }
                 found => {
@@ -115,12 +117,12 @@ pub(super) async fn tree(
 fn write_entries(
     repository: &Repository,
     folder: (TreeId, &[u8]),
-    depth: Depth,
+    depth: ListDepth,
     out: &mut dyn io::Write,
 ) -> io::Result<()> {
     let mut line = Vec::new();
     let mut each = |path: &[u8], entry: &Entry| {
-        // The end of the one before.
+        // Each entry is written with the separator that ends the line before it.
         let first = line.is_empty();
         line.clear();
         line.extend_from_slice(if first { b"\n" } else { b",\n" });
@@ -131,7 +133,7 @@ fn write_entries(
         Ok(_) => Ok(()),
         Err(ListError::Output(error)) => Err(error),
         Err(error) => {
-            tracing::error!(error = %causes(&error), "a tree cannot be read");
+            tracing::error!(error = %causes(&error), "cannot read a tree");
             Err(io::ErrorKind::InvalidData.into())
         }
     }
@@ -140,82 +142,86 @@ fn write_entries(
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AskedArchive {
-    /// A folder or a file of the commit; all of it by default.
+    /// A folder or a file of the commit. Default: the root.
     path: Option<String>,
 }
 
 /// `GET …/commits/{commit}/archive.tar`.
 pub(super) async fn tar(
     server: State<Server>,
-    target: Target,
-    asked: Asked<AskedArchive>,
+    target: CommitPath,
+    query: QueryParams<AskedArchive>,
     method: Method,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
-    archive(Format::Tar, (server, target, asked), method, headers).await
+) -> Result<Response, HttpProblem> {
+    archive(ArchiveFormat::Tar, (server, target, query), method, headers).await
 }
 
 /// `GET …/commits/{commit}/archive.tar.zst`.
 pub(super) async fn tar_zst(
     server: State<Server>,
-    target: Target,
-    asked: Asked<AskedArchive>,
+    target: CommitPath,
+    query: QueryParams<AskedArchive>,
     method: Method,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
-    archive(Format::TarZst, (server, target, asked), method, headers).await
+) -> Result<Response, HttpProblem> {
+    archive(ArchiveFormat::TarZst, (server, target, query), method, headers).await
 }
 
 /// `GET …/commits/{commit}/archive.zip`.
 pub(super) async fn zip(
     server: State<Server>,
-    target: Target,
-    asked: Asked<AskedArchive>,
+    target: CommitPath,
+    query: QueryParams<AskedArchive>,
     method: Method,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
-    archive(Format::Zip, (server, target, asked), method, headers).await
+) -> Result<Response, HttpProblem> {
+    archive(ArchiveFormat::Zip, (server, target, query), method, headers).await
 }
 
-/// How an archive's name ends, and what it is.
-fn named(format: Format) -> (&'static str, &'static str) {
+/// Returns the file extension and the content type of an archive.
+fn named(format: ArchiveFormat) -> (&'static str, &'static str) {
     match format {
-        Format::Tar => ("tar", "application/x-tar"),
-        Format::TarZst => ("tar.zst", "application/zstd"),
-        Format::Zip => ("zip", "application/zip"),
+        ArchiveFormat::Tar => ("tar", "application/x-tar"),
+        ArchiveFormat::TarZst => ("tar.zst", "application/zstd"),
+        ArchiveFormat::Zip => ("zip", "application/zip"),
     }
 }
 
-/// Bytes that the directory of a zip archive has for an entry at least.
+/// The minimum size of an entry in the central directory of a zip archive, in bytes.
 const ZIP_ENTRY_BYTES: u64 = 46;
 
-/// Refuses a zip archive of a whole commit whose directory is longer than may be
-/// spooled, as far as the commit itself says how many entries it has.
+/// Refuses a zip archive of a whole commit whose central directory would exceed the
+/// spool limit, judging by the number of entries in the commit's totals.
 ///
 /// # Errors
-/// [`Code::Invalid`], with what to ask for in its place.
-fn check_zip(commit: &Commit, what: &What, most_bytes: u64) -> Result<(), Problem> {
-    let What::Folder { tree, .. } = what else { return Ok(()) };
+/// [`Code::Invalid`], with a hint at another request.
+fn check_zip(commit: &Commit, what: &RestoreSource, most_bytes: u64) -> Result<(), HttpProblem> {
+    let RestoreSource::Folder { tree, .. } = what else { return Ok(()) };
     let Totals { files, folders, others, .. } = commit.totals;
     let entries = files.saturating_add(folders).saturating_add(others);
     if *tree == commit.tree && entries.saturating_mul(ZIP_ENTRY_BYTES) > most_bytes {
         let why = format!(
             "a zip archive of {entries} entries has too long a directory \
-             (`limits.archive_bytes`): ask for archive.tar, or for a folder with `path`"
+             (`limits.archive_bytes`): request archive.tar, or a folder with `path`"
         );
-        return Err(Problem::new(Code::Invalid, why));
+        return Err(HttpProblem::new(Code::Invalid, why));
     }
     Ok(())
 }
 
 async fn archive(
-    format: Format,
-    (State(server), target, Asked(asked)): (State<Server>, Target, Asked<AskedArchive>),
+    format: ArchiveFormat,
+    (State(server), target, QueryParams(query)): (
+        State<Server>,
+        CommitPath,
+        QueryParams<AskedArchive>,
+    ),
     method: Method,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
-    let Target { repo, rev, .. } = target;
-    let path = asked.path.unwrap_or_default();
+) -> Result<Response, HttpProblem> {
+    let CommitPath { repo, rev, .. } = target;
+    let path = query.path.unwrap_or_default();
     let found = server.with(repo, move |repository| {
         let revision = repository.revision(&rev)?;
         let (what, name) = repository.part(&revision, path.as_bytes())?;
@@ -224,52 +230,55 @@ async fn archive(
     let (repository, revision, what, name) = found.await?;
     let Revision { id, commit, .. } = revision;
     let (ending, kind) = named(format);
-    // The commit has the time of entries without one, and the root's metadata.
+    // The commit id is part of the ETag: its time is used for entries without a time,
+    // and it holds the metadata of the root.
     let part = match &what {
-        What::Folder { tree, .. } => tree.to_string(),
-        What::Entry(entry) => match &entry.kind {
-            Kind::File { id, .. } => id.to_string(),
+        RestoreSource::Folder { tree, .. } => tree.to_string(),
+        RestoreSource::Entry(entry) => match &entry.kind {
+            EntryKind::File { id, .. } => id.to_string(),
             _ => "entry".to_owned(),
         },
     };
     let version = env!("CARGO_PKG_VERSION");
     let tag = etag(format_args!("{id}.{part}.{ending}.{version}"))?;
-    // The same commit makes other bytes of it in another version.
-    if is_known(&headers, &tag) {
+    // Another version of snap may write other bytes for the same commit, so the
+    // response is never `immutable`.
+    if is_not_modified(&headers, &tag) {
         return Ok(not_modified(id, false, &tag));
     }
-    let mut response = Response::new(unsaid());
+    let mut response = Response::new(unsized_body());
     let headers = response.headers_mut();
-    about(headers, id, false, &tag);
+    set_commit_headers(headers, id, false, &tag);
     let file = [&name, b".".as_slice(), ending.as_bytes()].concat();
-    headers.insert(header::CONTENT_DISPOSITION, disposition(Manner::Attachment, &file));
+    headers.insert(header::CONTENT_DISPOSITION, disposition(DispositionKind::Attachment, &file));
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if format == Format::Zip {
+    if format == ArchiveFormat::Zip {
         check_zip(&commit, &what, server.settings().limits.archive_bytes)?;
     }
     if method != Method::HEAD {
         let archive_bytes = server.settings().limits.archive_bytes;
-        let turn = MAKING_ARCHIVES.take(if format == Format::TarZst { 2 } else { 1 }).await?;
+        let turn =
+            MAKING_ARCHIVES.take(if format == ArchiveFormat::TarZst { 2 } else { 1 }).await?;
         let sent = server.send_begun(move |out| {
             let _turn = turn;
             let store = repository.repo().store();
             let scratch = store.dir().join("tmp");
-            let options = export::Options {
+            let options = export::ExportOptions {
                 format,
-                prefix: Prefix::default(),
+                prefix: PathPrefix::default(),
                 mtime: commit.time,
                 scratch: &scratch,
                 scratch_bytes: archive_bytes,
-                ..export::Options::default()
+                ..export::ExportOptions::default()
             };
             let done = export::run(store, &what, out, &options, &Silent);
             match done {
                 Ok(_) => Ok(()),
-                // Whoever wanted it has gone.
+                // The client has disconnected.
                 Err(ExportError::Output(error)) => Err(error),
                 Err(error) => {
-                    tracing::error!(error = %causes(&error), "an archive broke off");
+                    tracing::error!(error = %causes(&error), "cannot complete an archive");
                     Err(io::ErrorKind::InvalidData.into())
                 }
             }

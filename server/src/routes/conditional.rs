@@ -1,44 +1,48 @@
-//! ETags and the conditions of requests, as RFC 9110 has them; and how long an
-//! answer may be kept.
+//! ETags, conditional requests (RFC 9110) and cache lifetimes.
 
 use axum::{body::Body, response::Response};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use snap_core::base::id::CommitId;
 
-use super::range::Wanted;
-use crate::problem::{Code, Problem};
+use super::range::RequestedRange;
+use crate::problem::{Code, HttpProblem};
 
-/// What never changes may be kept for a year.
+/// Cache lifetime of responses that never change: one year.
 pub(super) const FOREVER: &str = "private, max-age=31536000, immutable";
 
-/// What a name names may change: whoever keeps it asks each time.
-const ASK: &str = "private, no-cache";
+/// Cache lifetime of responses under a name that may move: revalidate each time.
+const REVALIDATE: &str = "private, no-cache";
 
-/// The commit that an answer is about.
+/// The header that names the commit of a response.
 pub(super) const COMMIT: HeaderName = HeaderName::from_static("snap-commit");
 
-/// A strong ETag of these characters.
-pub(super) fn etag(text: impl std::fmt::Display) -> Result<HeaderValue, Problem> {
+/// Returns a strong ETag with this text.
+pub(super) fn etag(text: impl std::fmt::Display) -> Result<HeaderValue, HttpProblem> {
     let tag = HeaderValue::from_str(&format!("\"{text}\""));
-    tag.map_err(|_| Problem::new(Code::Damaged, ""))
+    tag.map_err(|_| HttpProblem::new(Code::Damaged, ""))
 }
 
-/// What `If-Match` or `If-None-Match` names.
+/// The value of `If-Match` or `If-None-Match`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Tags<'h> {
-    /// `*`: whatever there is.
+    /// `*`: any existing resource.
     Any,
-    /// Any of these, each with its quotes, and `W/` where it is weak.
+    /// A list of ETags, each with its quotes and, if it is weak, its `W/`.
     These(Vec<&'h [u8]>),
 }
 
 impl<'h> Tags<'h> {
-    /// What all lines of a header name together; `None` if there is none.
+    /// Parses all lines of a header as one list. Returns `None` if the header is
+    /// absent.
     ///
     /// # Errors
-    /// [`Code::Invalid`] when that is neither `*` nor ETags.
-    pub(super) fn of(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<Self>, Problem> {
-        let wrong = || Problem::new(Code::Invalid, format!("{name} is neither * nor ETags"));
+    /// [`Code::Invalid`] when the value is neither `*` nor a list of ETags.
+    pub(super) fn of(
+        headers: &'h HeaderMap,
+        name: &HeaderName,
+    ) -> Result<Option<Self>, HttpProblem> {
+        let wrong =
+            || HttpProblem::new(Code::Invalid, format!("{name} must be * or a list of ETags"));
         let mut lines = headers.get_all(name).iter().map(HeaderValue::as_bytes).peekable();
         if lines.peek().is_none() {
             return Ok(None);
@@ -58,7 +62,7 @@ impl<'h> Tags<'h> {
     }
 }
 
-/// ETags with commas between them; `None` when they are none.
+/// Parses a comma-separated list of ETags. Returns `None` if it is malformed.
 fn listed(mut rest: &[u8]) -> Option<Vec<&[u8]>> {
     let mut tags = Vec::new();
     loop {
@@ -74,44 +78,50 @@ fn listed(mut rest: &[u8]) -> Option<Vec<&[u8]>> {
     }
 }
 
-/// Whether `If-None-Match` says that the client has it.
-pub(super) fn is_known(headers: &HeaderMap, etag: &HeaderValue) -> bool {
+/// Returns true if `If-None-Match` names this ETag, so the client has the current
+/// version.
+pub(super) fn is_not_modified(headers: &HeaderMap, etag: &HeaderValue) -> bool {
     let is_same = |tag: &&[u8]| tag.strip_prefix(b"W/").unwrap_or(tag) == etag.as_bytes();
     match Tags::of(headers, &header::IF_NONE_MATCH) {
         Ok(Some(Tags::Any)) => true,
         Ok(Some(Tags::These(tags))) => tags.iter().any(is_same),
-        // What makes no sense says nothing.
+        // A malformed header is ignored.
         Ok(None) | Err(_) => false,
     }
 }
 
-/// Whether a `Range` holds: there is no `If-Range`, or it names this ETag. We
-/// tell no dates, so none is ours.
+/// Returns true if the `Range` applies: there is no `If-Range`, or it names this ETag.
+/// The server sends no `Last-Modified`, so a date in `If-Range` never matches.
 fn range_holds(headers: &HeaderMap, etag: &HeaderValue) -> bool {
     headers.get_all(header::IF_RANGE).iter().all(|tag| tag == etag)
 }
 
-/// Which bytes of something with this ETag and length a request wants; `None` if
-/// the client has it. `HEAD` has no `Range`.
+/// Returns the range that a request wants, or `None` if the client has the current
+/// version. `Range` is ignored for `HEAD`.
 ///
 /// # Errors
-/// [`Code::Range`].
-pub(super) fn wanted(
+/// [`Code::Range`] when no byte of the range exists.
+pub(super) fn requested_range(
     (method, headers): (&Method, &HeaderMap),
     (etag, length): (&HeaderValue, u64),
-) -> Result<Option<Wanted>, Problem> {
-    if is_known(headers, etag) {
+) -> Result<Option<RequestedRange>, HttpProblem> {
+    if is_not_modified(headers, etag) {
         return Ok(None);
     }
     match *method == Method::GET && range_holds(headers, etag) {
-        true => Wanted::of(headers, length).map(Some),
-        false => Ok(Some(Wanted::All)),
+        true => RequestedRange::of(headers, length).map(Some),
+        false => Ok(Some(RequestedRange::All)),
     }
 }
 
-/// How long an answer about a commit may be kept, and what it is about.
-pub(super) fn about(headers: &mut HeaderMap, commit: CommitId, is_id: bool, etag: &HeaderValue) {
-    let keep = if is_id { FOREVER } else { ASK };
+/// Sets the cache lifetime, the ETag and the commit of a response.
+pub(super) fn set_commit_headers(
+    headers: &mut HeaderMap,
+    commit: CommitId,
+    is_id: bool,
+    etag: &HeaderValue,
+) {
+    let keep = if is_id { FOREVER } else { REVALIDATE };
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(keep));
     headers.insert(header::ETAG, etag.clone());
     if let Ok(id) = HeaderValue::from_str(&commit.to_string()) {
@@ -119,11 +129,11 @@ pub(super) fn about(headers: &mut HeaderMap, commit: CommitId, is_id: bool, etag
     }
 }
 
-/// `304`: the client has it.
+/// Builds a `304` response: the client has the current version.
 pub(super) fn not_modified(commit: CommitId, is_id: bool, etag: &HeaderValue) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NOT_MODIFIED;
-    about(response.headers_mut(), commit, is_id, etag);
+    set_commit_headers(response.headers_mut(), commit, is_id, etag);
     response
 }
 
@@ -148,12 +158,12 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::IF_NONE_MATCH, HeaderValue::from_static(text));
-            assert_eq!(is_known(&headers, &tag), known, "{text}");
+            assert_eq!(is_not_modified(&headers, &tag), known, "{text}");
         }
         let mut lines = HeaderMap::new();
         lines.append(header::IF_NONE_MATCH, HeaderValue::from_static("\"b\""));
         lines.append(header::IF_NONE_MATCH, HeaderValue::from_static("\"a\""));
-        assert!(is_known(&lines, &tag), "on any line");
+        assert!(is_not_modified(&lines, &tag), "on any line");
     }
 
     #[test]
@@ -161,12 +171,15 @@ mod tests {
         let tag = HeaderValue::from_static("\"a\"");
         let mut headers = HeaderMap::new();
         headers.insert(header::RANGE, HeaderValue::from_static("bytes=2-5"));
-        let of = |method: Method, headers: &HeaderMap| wanted((&method, headers), (&tag, 10));
-        assert_eq!(of(Method::GET, &headers).unwrap(), Some(Wanted::Part(2..6)));
-        assert_eq!(of(Method::HEAD, &headers).unwrap(), Some(Wanted::All));
-        for (condition, range) in
-            [("\"a\"", Wanted::Part(2..6)), ("\"b\"", Wanted::All), ("W/\"a\"", Wanted::All)]
-        {
+        let of =
+            |method: Method, headers: &HeaderMap| requested_range((&method, headers), (&tag, 10));
+        assert_eq!(of(Method::GET, &headers).unwrap(), Some(RequestedRange::Part(2..6)));
+        assert_eq!(of(Method::HEAD, &headers).unwrap(), Some(RequestedRange::All));
+        for (condition, range) in [
+            ("\"a\"", RequestedRange::Part(2..6)),
+            ("\"b\"", RequestedRange::All),
+            ("W/\"a\"", RequestedRange::All),
+        ] {
             headers.insert(header::IF_RANGE, HeaderValue::from_static(condition));
             assert_eq!(of(Method::GET, &headers).unwrap(), Some(range), "{condition}");
         }

@@ -1,64 +1,63 @@
-//! What a browser may do with bytes that came from a snapshot, which may be
-//! anything: whether it shows or saves them, under which name, and as what.
+//! Response headers for files from a snapshot, which are untrusted: the content type,
+//! and whether a browser shows or saves the file, and under which name.
 
 use http::HeaderValue;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-/// Longest name that is told.
+/// The longest file name that is sent, in bytes. Longer names are cut.
 const NAME_BYTES: usize = 255;
 
-/// Characters of a name in the extended form of RFC 8187 that stand for
-/// themselves.
+/// Characters that need no percent-encoding in an extended parameter (RFC 8187).
 const EXTENDED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Text that a program may understand as more than text, so it is called plain.
+/// Types outside `text/` that are text and get a `charset`.
 const TEXT: [&str; 2] = ["application/json", "application/toml"];
 
-/// Pictures that are nothing but pictures. SVG is not among them.
+/// Image types that cannot contain scripts. SVG can.
 const PICTURES: [&str; 6] =
     ["image/png", "image/jpeg", "image/gif", "image/webp", "image/avif", "image/bmp"];
 
-/// Whether a browser shows or saves something.
+/// What a browser does with a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Manner {
-    /// It shows it.
+pub(super) enum DispositionKind {
+    /// Shows it.
     Inline,
-    /// It saves it.
+    /// Saves it.
     Attachment,
 }
 
-/// What a file is, by its name; with the charset where its content, if known,
-/// is UTF-8.
-pub(super) fn content_type(name: &[u8], content: Option<&[u8]>) -> (HeaderValue, Manner) {
+/// Guesses the content type from the file name. Adds a charset if `content` is known
+/// and valid UTF-8.
+pub(super) fn content_type(name: &[u8], content: Option<&[u8]>) -> (HeaderValue, DispositionKind) {
     let name = String::from_utf8_lossy(name);
     let guessed = mime_guess::from_path(name.as_ref()).first();
     let is_text = content
         .is_some_and(|content| !content.contains(&0) && std::str::from_utf8(content).is_ok());
     let essence = match &guessed {
         Some(kind) => kind.essence_str().to_owned(),
-        // Most files without an ending that is known are sources of something.
+        // Most text files without a known extension are source code.
         None if is_text => "text/plain".to_owned(),
         None => "application/octet-stream".to_owned(),
     };
     let takes_charset = essence.starts_with("text/") || TEXT.contains(&essence.as_str());
-    let manner = match essence.as_str() {
-        "text/plain" => Manner::Inline,
-        picture if PICTURES.contains(&picture) => Manner::Inline,
-        _ => Manner::Attachment,
+    let shown_as = match essence.as_str() {
+        "text/plain" => DispositionKind::Inline,
+        picture if PICTURES.contains(&picture) => DispositionKind::Inline,
+        _ => DispositionKind::Attachment,
     };
     let text = match takes_charset && is_text {
         true => format!("{essence}; charset=utf-8"),
         false => essence,
     };
     let kind = HeaderValue::from_str(&text);
-    (kind.unwrap_or(HeaderValue::from_static("application/octet-stream")), manner)
+    (kind.unwrap_or(HeaderValue::from_static("application/octet-stream")), shown_as)
 }
 
-/// `Content-Disposition` with the name of a file: RFC 6266 and 8187.
-pub(super) fn disposition(manner: Manner, name: &[u8]) -> HeaderValue {
-    let word = match manner {
-        Manner::Inline => "inline",
-        Manner::Attachment => "attachment",
+/// Builds a `Content-Disposition` header with the file's name (RFC 6266, RFC 8187).
+pub(super) fn disposition(shown_as: DispositionKind, name: &[u8]) -> HeaderValue {
+    let word = match shown_as {
+        DispositionKind::Inline => "inline",
+        DispositionKind::Attachment => "attachment",
     };
     let name = &name[..name.len().min(NAME_BYTES)];
     let plain = |byte: u8| match byte {
@@ -82,7 +81,9 @@ mod tests {
 
     #[test]
     fn a_name_cannot_leave_its_quotes() {
-        let of = |name: &[u8]| disposition(Manner::Attachment, name).to_str().unwrap().to_owned();
+        let of = |name: &[u8]| {
+            disposition(DispositionKind::Attachment, name).to_str().unwrap().to_owned()
+        };
         assert_eq!(of(b"a.txt"), "attachment; filename=\"a.txt\"");
         assert_eq!(
             of(b"a\"; x=\"\r\nb: c"),
@@ -98,11 +99,11 @@ mod tests {
     #[test]
     fn only_what_is_harmless_is_shown() {
         let of = |name: &str, content: &[u8]| {
-            let (kind, manner) = content_type(name.as_bytes(), Some(content));
-            (kind.to_str().unwrap().to_owned(), manner)
+            let (kind, shown_as) = content_type(name.as_bytes(), Some(content));
+            (kind.to_str().unwrap().to_owned(), shown_as)
         };
-        let inline = |kind: &str| (kind.to_owned(), Manner::Inline);
-        let saved = |kind: &str| (kind.to_owned(), Manner::Attachment);
+        let inline = |kind: &str| (kind.to_owned(), DispositionKind::Inline);
+        let saved = |kind: &str| (kind.to_owned(), DispositionKind::Attachment);
         assert_eq!(of("a.txt", b"text"), inline("text/plain; charset=utf-8"));
         assert_eq!(of("a.txt", b"\xff"), inline("text/plain"));
         assert_eq!(of("Makefile", b"all:"), inline("text/plain; charset=utf-8"));

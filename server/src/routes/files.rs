@@ -1,9 +1,9 @@
-//! A file by commit and path: what most requests of a busy server are for, so
-//! what was read lately is answered without a thread.
+//! Downloads of a file by commit and path. Most requests of a busy server are of this
+//! kind, so cached files are served without a blocking thread.
 //!
-//! Two caches: what a commit has at a path, and expanded frames. A file whose
-//! frame is there costs two look-ups. Frames that are being read are read once,
-//! whoever asks.
+//! There are two caches: metadata of files by commit and path, and expanded frames. A
+//! file whose frame is cached costs two look-ups. Requests that need the same frame at
+//! the same time read it once.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -18,47 +18,48 @@ use snap_core::base::id::{BlobId, CommitId, PackId};
 
 use super::{
     Server,
-    conditional::{about, etag, not_modified, wanted},
-    disposition::{Manner, content_type, disposition},
-    target::{Asked, Target},
+    conditional::{etag, not_modified, requested_range, set_commit_headers},
+    disposition::{DispositionKind, content_type, disposition},
+    target::{CommitPath, QueryParams},
 };
 use crate::{
-    body::{self, Memory},
-    cache::Cache,
+    body::{self, MemoryReservation},
+    cache::ClockCache,
     observe::metrics::Lookup,
-    problem::Problem,
+    problem::HttpProblem,
     repository::{FoundFile, InFrame, Repository, write_content},
 };
 
-/// Of the bytes of the cache this part is for paths, the rest for frames.
+/// One part in this many of the cache is for file metadata, the rest is for frames.
 const PATHS_PART: usize = 8;
 
-/// What one of them takes beside its path.
+/// The memory of a cached [`CachedFile`] without its path, in bytes, about.
 const FILE_BYTES: usize = 512;
 
-/// So many frames are expanded at a time.
+/// The number of locks for reading frames, so at most this many are expanded at once.
 const LANES: usize = 8;
 
-/// What browsers may do with what came from a snapshot: nothing but show it.
+/// The Content-Security-Policy of files from a snapshot: a browser may show them, but
+/// runs and loads nothing.
 const POLICY: &str = "sandbox; default-src 'none'";
 
-/// Which frame: of the repository with this number, in a pack.
+/// A key: the number of the repository, the pack, and the number of the frame in the pack.
 type FrameKey = (u64, PackId, u32);
 
-/// Which file: of the repository with this number, of a commit, at a path.
+/// A key: the number of the repository, the commit, and the path.
 type FileKey = (u64, CommitId, Box<[u8]>);
 
-/// What was read lately.
+/// The caches of files that were read recently.
 #[derive(Debug)]
-pub(super) struct Files {
-    paths: Cache<FileKey, Arc<File>>,
-    frames: Cache<FrameKey, Bytes>,
+pub(super) struct FileCache {
+    paths: ClockCache<FileKey, Arc<CachedFile>>,
+    frames: ClockCache<FrameKey, Bytes>,
     lanes: [Mutex<()>; LANES],
 }
 
-/// What there is to be told about a file.
+/// The metadata of a file, with its response headers.
 #[derive(Debug)]
-struct File {
+struct CachedFile {
     id: BlobId,
     size: u64,
     place: Option<InFrame>,
@@ -74,7 +75,7 @@ pub(super) struct AskedFile {
     download: Option<Download>,
 }
 
-/// Whether browsers save a file, whatever it is, or show what they can.
+/// The choice between always saving a file and showing it if it is harmless.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 enum Download {
     #[serde(rename = "0")]
@@ -83,23 +84,24 @@ enum Download {
     Save,
 }
 
-impl Files {
+impl FileCache {
     pub(super) fn new(most_bytes: usize) -> Self {
         let paths_bytes = most_bytes / PATHS_PART;
         Self {
-            paths: Cache::new(paths_bytes),
-            frames: Cache::new(most_bytes - paths_bytes),
+            paths: ClockCache::new(paths_bytes),
+            frames: ClockCache::new(most_bytes - paths_bytes),
             lanes: Default::default(),
         }
     }
 
-    /// A file of a commit and its bytes, if both are at hand.
+    /// Returns the cached metadata of a file, and its bytes if its frame is cached,
+    /// too.
     fn lately(
         &self,
         number: u64,
         commit: CommitId,
         path: &[u8],
-    ) -> Option<(Arc<File>, Option<Bytes>)> {
+    ) -> Option<(Arc<CachedFile>, Option<Bytes>)> {
         let file = self.paths.get(&(number, commit, path), |key| {
             (key.0, key.1, &*key.2) == (number, commit, path)
         })?;
@@ -114,8 +116,8 @@ impl Files {
         self.frames.get(&key, |other| *other == key)
     }
 
-    /// A frame, read unless it is at hand. May block.
-    fn frame(&self, repository: &Repository, place: &InFrame) -> Result<Bytes, Problem> {
+    /// Returns a frame from the cache, or reads it. May block.
+    fn frame(&self, repository: &Repository, place: &InFrame) -> Result<Bytes, HttpProblem> {
         let (pack, frame) = place.frame;
         let key = (repository.number(), pack, frame);
         if let Some(frame) = self.frame_lately(key) {
@@ -123,6 +125,7 @@ impl Files {
         }
         let _lane =
             self.lanes[frame as usize % LANES].lock().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have read the frame while this one waited for the lock.
         if let Some(frame) = self.frame_lately(key) {
             return Ok(frame);
         }
@@ -131,30 +134,31 @@ impl Files {
         Ok(frame)
     }
 
-    /// What is to be told about a file that was found, and its bytes, if it is
-    /// one object. May block.
+    /// Caches the metadata of a file. Returns it, with the bytes if the file is a
+    /// single object. May block.
     fn keep(
         &self,
         repository: &Repository,
         found: &FoundFile,
         path: &[u8],
-    ) -> Result<(Arc<File>, Option<Bytes>), Problem> {
+    ) -> Result<(Arc<CachedFile>, Option<Bytes>), HttpProblem> {
         let frame = found.place.map(|place| self.frame(repository, &place)).transpose();
-        // Merged into another pack just now: then it is streamed.
+        // If the pack was merged into another one just now, the file is streamed
+        // instead.
         let frame = frame.ok().flatten();
         let bytes = found.place.zip(frame).and_then(|(place, frame)| place.slice(&frame));
-        // The index and the frame were not checked against the id.
+        // The index and the frame have not been checked against the id.
         let bytes = bytes.filter(|bytes| BlobId::of(bytes) == found.id);
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        let (kind, manner) = content_type(name, bytes.as_deref());
-        let file = Arc::new(File {
+        let (kind, shown_as) = content_type(name, bytes.as_deref());
+        let file = Arc::new(CachedFile {
             id: found.id,
             size: found.size,
             place: found.place.filter(|_| bytes.is_some()),
             etag: etag(found.id)?,
             kind,
-            shown: disposition(manner, name),
-            saved: disposition(Manner::Attachment, name),
+            shown: disposition(shown_as, name),
+            saved: disposition(DispositionKind::Attachment, name),
         });
         let key = (repository.number(), found.revision.id, path.into());
         let asked = (key.0, key.1, path);
@@ -166,23 +170,25 @@ impl Files {
 /// `GET` and `HEAD …/commits/{commit}/files/{*path}`.
 pub(super) async fn read(
     State(server): State<Server>,
-    target: Target,
-    Asked(asked): Asked<AskedFile>,
+    target: CommitPath,
+    QueryParams(asked): QueryParams<AskedFile>,
     method: Method,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let stall = server.settings().limits.stall();
-    let answer = Answer { headers, method, asked, stall };
+    let answer = FileRequest { headers, method, asked, stall };
     let repository = server.hub().get_open(&target.repo);
     let id: Option<CommitId> = target.rev.parse().ok();
     if let (Some(repository), Some(id)) = (&repository, id)
         && let Some((file, bytes)) = server.files().lately(repository.number(), id, &target.path)
+        // A file in chunks has no place and is streamed. Otherwise its frame must be
+        // cached.
         && (bytes.is_some() || file.place.is_none())
     {
-        server.metrics().looked_up("files", Lookup::Hit);
+        server.metrics().count_lookup("files", Lookup::Hit);
         return answer.respond((id, true), &file, bytes, repository).await;
     }
-    server.metrics().looked_up("files", Lookup::Miss);
+    server.metrics().count_lookup("files", Lookup::Miss);
     let shared = server.clone();
     let read = server.with(target.repo, move |repository| {
         let found = repository.file(&target.rev, &target.path)?;
@@ -193,24 +199,24 @@ pub(super) async fn read(
     answer.respond((revision.id, revision.is_id), &file, bytes, &repository).await
 }
 
-/// What an answer depends on beside the file.
-struct Answer {
+/// The properties of a request that decide the response.
+struct FileRequest {
     headers: HeaderMap,
     method: Method,
     asked: AskedFile,
-    /// How long it may stand still.
+    /// How long the client may take no bytes before the connection is closed.
     stall: Duration,
 }
 
-impl Answer {
+impl FileRequest {
     async fn respond(
         &self,
         (commit, is_id): (CommitId, bool),
-        file: &File,
+        file: &CachedFile,
         bytes: Option<Bytes>,
         repository: &Arc<Repository>,
-    ) -> Result<Response, Problem> {
-        let wanted = wanted((&self.method, &self.headers), (&file.etag, file.size))?;
+    ) -> Result<Response, HttpProblem> {
+        let wanted = requested_range((&self.method, &self.headers), (&file.etag, file.size))?;
         let Some(wanted) = wanted else {
             return Ok(not_modified(commit, is_id, &file.etag));
         };
@@ -218,22 +224,22 @@ impl Answer {
         let mut response = Response::new(Body::empty());
         let saved = self.asked.download == Some(Download::Save);
         let headers = response.headers_mut();
-        about(headers, commit, is_id, &file.etag);
+        set_commit_headers(headers, commit, is_id, &file.etag);
         let disposition = if saved { &file.saved } else { &file.shown };
         headers.insert(header::CONTENT_TYPE, file.kind.clone());
         headers.insert(header::CONTENT_DISPOSITION, disposition.clone());
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
-        wanted.tell(&mut response, file.size)?;
+        wanted.set_headers(&mut response, file.size)?;
         if self.method != Method::HEAD {
             *response.body_mut() = match bytes {
                 Some(bytes) => {
                     let part = bytes.slice(range.start as usize..range.end as usize);
-                    body::keep(part, Memory::default()).await?
+                    body::whole_body(part, MemoryReservation::default()).await?
                 }
                 None => {
                     let (repository, id, size) = (Arc::clone(repository), file.id, file.size);
-                    body::send_begun(self.stall, move |out| {
+                    body::stream_after_first_piece(self.stall, move |out| {
                         write_content(repository.repo().store(), (&id, size), range, out)
                     })
                     .await?

@@ -1,7 +1,8 @@
-//! What was when: the log, the difference of two commits, search by name, and
-//! what each commit added. Lists come in pages; where one ends `next` says how
-//! the next is asked for. A cursor names commits by id, so pages fit together
-//! though refs move.
+//! History: the log, the difference of two commits, search by file name, and
+//! statistics.
+//!
+//! Lists are paginated. `next` in a response is the cursor of the following page. A
+//! cursor names commits by id, so pages stay consistent when a ref moves in between.
 
 use std::num::NonZeroU64;
 
@@ -11,9 +12,9 @@ use snap_core::{
     base::id::CommitId,
     ops::{
         diff::{self, DiffError, New},
-        find::{self, Found},
+        find::{self, FoundPath},
         log,
-        path_log::{self, Renames},
+        path_log::{self, FollowRenames},
         record::{
             AddedRecord, ChangeRecord, CommitRecord, LargeFileRecord, StoreRecord, VersionRecord,
             exact, text,
@@ -23,34 +24,35 @@ use snap_core::{
     repo::past::PastError,
 };
 
-use super::{Server, path::Path, target::Asked};
+use super::{Server, path::Path, target::QueryParams};
 use crate::{
-    body::watched,
-    problem::{Code, Problem},
+    body::blocking_until_disconnect,
+    pagination::{skip_ok, until_cancelled},
+    problem::{Code, HttpProblem},
     repository::{Repository, Revision},
-    skip::{skip_ok, while_awaited},
 };
 
-/// Most that one page has.
+/// The largest number of entries on a page.
 const PAGE: u64 = 1000;
 
-/// How long the paths of a page are together. A page ends early before it has more.
+/// The limit for the length of all paths on a page, in bytes. The page ends early when
+/// it is reached.
 const PATHS_BYTES: usize = 4 << 20;
 
-/// Matches that one search holds, in bytes, about.
+/// The approximate limit for the matches that one search holds in memory, in bytes.
 const FIND_BYTES: usize = 16 << 20;
 
-/// What it has unless told otherwise.
+/// The number of entries on a page by default.
 const SHORT_PAGE: u64 = 100;
 
-/// Where a page begins: commits by id, and how many come before it.
-struct Cursor<const N: usize> {
+/// The position of a page: the start commits, and the number of entries to skip.
+struct PageCursor<const N: usize> {
     commits: [CommitId; N],
     skip: u64,
 }
 
-impl<const N: usize> Cursor<N> {
-    fn parse(text: &str) -> Result<Self, Problem> {
+impl<const N: usize> PageCursor<N> {
+    fn parse(text: &str) -> Result<Self, HttpProblem> {
         let parsed = || {
             let mut parts = text.split('.');
             let ids: Option<Vec<CommitId>> =
@@ -58,7 +60,7 @@ impl<const N: usize> Cursor<N> {
             let skip = parts.next()?.parse().ok()?;
             parts.next().is_none().then_some(Self { commits: ids?.try_into().ok()?, skip })
         };
-        parsed().ok_or_else(|| Problem::new(Code::Invalid, "this is no cursor of ours"))
+        parsed().ok_or_else(|| HttpProblem::new(Code::Invalid, "`cursor` is not valid"))
     }
 
     fn after(&self, count: u64) -> String {
@@ -67,22 +69,24 @@ impl<const N: usize> Cursor<N> {
     }
 }
 
-/// How long a page is.
-fn page(limit: Option<u64>) -> Result<u64, Problem> {
+/// Returns the number of entries on the page, or an error if `limit` is out of range.
+fn page(limit: Option<u64>) -> Result<u64, HttpProblem> {
     match limit.unwrap_or(SHORT_PAGE) {
         limit @ 1..=PAGE => Ok(limit),
-        _ => Err(Problem::new(Code::Invalid, format!("`limit` is from 1 to {PAGE}"))),
+        _ => Err(HttpProblem::new(Code::Invalid, format!("`limit` must be from 1 to {PAGE}"))),
     }
 }
 
 impl Repository {
-    /// The commit that was asked for, or the one that the default branch stands at.
-    fn start(&self, rev: Option<&str>) -> Result<CommitId, Problem> {
+    /// Returns the commit of a revision, or the tip of the default branch.
+    fn start(&self, rev: Option<&str>) -> Result<CommitId, HttpProblem> {
         match rev {
             Some(rev) => Ok(self.revision(rev)?.id),
             None => {
                 let branch = self.default_branch()?;
-                self.standing(&branch)?.ok_or_else(|| Problem::not_found("commit yet"))
+                self.ref_target(&branch)?.ok_or_else(|| {
+                    HttpProblem::new(Code::NotFound, "the repository has no commits")
+                })
             }
         }
     }
@@ -108,29 +112,30 @@ pub(super) struct LogJson {
 pub(super) async fn log(
     State(server): State<Server>,
     Path(repo): Path<String>,
-    Asked(asked): Asked<AskedLog>,
-) -> Result<Json<LogJson>, Problem> {
-    let limit = page(asked.limit)?;
-    let page = watched(move |observer| {
+    QueryParams(query): QueryParams<AskedLog>,
+) -> Result<Json<LogJson>, HttpProblem> {
+    let limit = page(query.limit)?;
+    let page = blocking_until_disconnect(move |observer| {
         let repository = server.hub().get(&repo)?;
-        let cursor = match &asked.cursor {
-            Some(cursor) => Cursor::parse(cursor)?,
-            None => Cursor { commits: [repository.start(asked.r#ref.as_deref())?], skip: 0 },
+        let cursor = match &query.cursor {
+            Some(cursor) => PageCursor::parse(cursor)?,
+            None => PageCursor { commits: [repository.start(query.r#ref.as_deref())?], skip: 0 },
         };
         let store = repository.repo().store();
-        // One more says whether there is a next page.
+        // Ask for one more entry, which shows whether there is another page.
         let most = cursor.skip.saturating_add(limit).saturating_add(1);
-        let options = log::Options { limit: NonZeroU64::new(most), ..log::Options::default() };
+        let options =
+            log::LogOptions { limit: NonZeroU64::new(most), ..log::LogOptions::default() };
         let skip = usize::try_from(cursor.skip).unwrap_or(usize::MAX);
-        let commits: Vec<(CommitId, _)> = match &asked.path {
+        let commits: Vec<(CommitId, _)> = match &query.path {
             None => {
                 let all = log::run(store, &cursor.commits, &options)?;
-                let mut all = while_awaited(all, observer);
+                let mut all = until_cancelled(all, observer);
                 skip_ok(&mut all, skip)?;
                 all.collect::<Result<_, _>>()?
             }
             Some(path) => {
-                let how = (&options, Renames::Ignore);
+                let how = (&options, FollowRenames::Ignore);
                 let paths = [path.as_bytes()];
                 let mut all = path_log::run(store, &cursor.commits, &paths, how, observer)?;
                 skip_ok(&mut all, skip)?;
@@ -138,9 +143,9 @@ pub(super) async fn log(
             }
         };
         let next = (commits.len() as u64 > limit).then(|| cursor.after(limit));
-        let told = commits.iter().take(limit as usize);
+        let page_commits = commits.iter().take(limit as usize);
         Ok(LogJson {
-            commits: told.map(|(id, commit)| CommitRecord::new(id, commit)).collect(),
+            commits: page_commits.map(|(id, commit)| CommitRecord::new(id, commit)).collect(),
             next,
         })
     });
@@ -165,28 +170,28 @@ pub(super) struct DiffJson {
     next: Option<String>,
 }
 
-/// `GET /v1/repos/{repo}/diff`: without `from` it is the first parent.
+/// `GET /v1/repos/{repo}/diff`. Default for `from`: the first parent.
 pub(super) async fn diff(
     State(server): State<Server>,
     Path(repo): Path<String>,
-    Asked(asked): Asked<AskedDiff>,
-) -> Result<Json<DiffJson>, Problem> {
-    let limit = page(asked.limit)?;
-    let page = watched(move |observer| {
+    QueryParams(query): QueryParams<AskedDiff>,
+) -> Result<Json<DiffJson>, HttpProblem> {
+    let limit = page(query.limit)?;
+    let page = blocking_until_disconnect(move |observer| {
         let repository = server.hub().get(&repo)?;
-        let cursor = match &asked.cursor {
-            Some(cursor) => Cursor::parse(cursor)?,
-            None => Cursor { commits: sides(&repository, &asked)?, skip: 0 },
+        let cursor = match &query.cursor {
+            Some(cursor) => PageCursor::parse(cursor)?,
+            None => PageCursor { commits: sides(&repository, &query)?, skip: 0 },
         };
         let store = repository.repo().store();
         let [from, to] = cursor.commits;
         let old = store.commit(&from)?.tree;
         let new = New::Tree(Some(store.commit(&to)?.tree));
-        let (mut changes, mut met, mut path_bytes) = (Vec::new(), 0_u64, 0);
+        let (mut changes, mut seen, mut path_bytes) = (Vec::new(), 0_u64, 0);
         let mut is_full = false;
         let mut each = |change: diff::Change| {
-            met += 1;
-            if met <= cursor.skip {
+            seen += 1;
+            if seen <= cursor.skip {
                 return Ok(());
             }
             path_bytes += change.path.len();
@@ -198,7 +203,7 @@ pub(super) async fn diff(
             changes.push(ChangeRecord::new(&change, change.differences().usual()));
             Ok(())
         };
-        let options = diff::Options::default();
+        let options = diff::DiffOptions::default();
         let done = diff::run(store, (Some(old), &new), &options, observer, &mut each);
         match done {
             Err(DiffError::Interrupted) if is_full => {}
@@ -210,13 +215,15 @@ pub(super) async fn diff(
     Ok(Json(page.await?))
 }
 
-fn sides(repository: &Repository, asked: &AskedDiff) -> Result<[CommitId; 2], Problem> {
-    let Revision { id: to, commit, .. } = repository.revision(&asked.to)?;
-    let from = match &asked.from {
+fn sides(repository: &Repository, query: &AskedDiff) -> Result<[CommitId; 2], HttpProblem> {
+    let Revision { id: to, commit, .. } = repository.revision(&query.to)?;
+    let from = match &query.from {
         Some(from) => repository.revision(from)?.id,
         None => {
             let parent = commit.parents.first().copied();
-            parent.ok_or_else(|| Problem::new(Code::Invalid, "it has no parent: say `from`"))?
+            parent.ok_or_else(|| {
+                HttpProblem::new(Code::Invalid, "the commit has no parent: set `from`")
+            })?
         }
     };
     Ok([from, to])
@@ -248,30 +255,30 @@ struct FoundJson {
 }
 
 impl FoundJson {
-    fn new(Found { path, versions }: &Found) -> Self {
+    fn new(FoundPath { path, versions }: &FoundPath) -> Self {
         let versions = versions.iter().map(|version| VersionRecord::new(path, version)).collect();
         Self { path: text(path), path_hex: exact(path), versions }
     }
 }
 
-/// `GET /v1/repos/{repo}/find`: in a commit and all before it.
+/// `GET /v1/repos/{repo}/find`: searches a commit and its ancestors.
 pub(super) async fn find(
     State(server): State<Server>,
     Path(repo): Path<String>,
-    Asked(asked): Asked<AskedFind>,
-) -> Result<Json<FindJson>, Problem> {
-    let limit = page(asked.limit)?;
-    let page = watched(move |observer| {
+    QueryParams(query): QueryParams<AskedFind>,
+) -> Result<Json<FindJson>, HttpProblem> {
+    let limit = page(query.limit)?;
+    let page = blocking_until_disconnect(move |observer| {
         let repository = server.hub().get(&repo)?;
-        let cursor = match &asked.cursor {
-            Some(cursor) => Cursor::parse(cursor)?,
-            None => Cursor { commits: [repository.start(asked.commit.as_deref())?], skip: 0 },
+        let cursor = match &query.cursor {
+            Some(cursor) => PageCursor::parse(cursor)?,
+            None => PageCursor { commits: [repository.start(query.commit.as_deref())?], skip: 0 },
         };
-        let (mut found, mut met, mut path_bytes) = (Vec::new(), 0_u64, 0);
+        let (mut found, mut seen, mut path_bytes) = (Vec::new(), 0_u64, 0);
         let mut is_full = false;
-        let mut each = |one: &Found| {
-            met += 1;
-            if met <= cursor.skip {
+        let mut each = |one: &FoundPath| {
+            seen += 1;
+            if seen <= cursor.skip {
                 return Ok(());
             }
             path_bytes += one.path.len();
@@ -283,9 +290,9 @@ pub(super) async fn find(
             found.push(FoundJson::new(one));
             Ok(())
         };
-        let options = find::Options {
+        let options = find::FindOptions {
             limit_bytes: FIND_BYTES,
-            ..find::Options::new(asked.pattern.as_bytes())
+            ..find::FindOptions::new(query.pattern.as_bytes())
         };
         let store = repository.repo().store();
         match find::run(store, &cursor.commits, &options, observer, &mut each) {
@@ -305,16 +312,16 @@ pub(super) struct AskedStats {
     limit: Option<u64>,
 }
 
-/// What each commit added, the largest files, and what the store holds.
+/// The bytes that each commit added, the largest files, and the size of the store.
 #[derive(Debug, Serialize)]
-pub(super) struct StatsJson {
+pub(super) struct StatsResponse {
     commits: Vec<AddedRecord>,
     files: Vec<LargeFileRecord>,
     store: StoreRecord,
 }
 
-impl From<&stats::Outcome> for StatsJson {
-    fn from(outcome: &stats::Outcome) -> Self {
+impl From<&stats::StatsOutcome> for StatsResponse {
+    fn from(outcome: &stats::StatsOutcome) -> Self {
         Self {
             commits: outcome.commits.iter().map(AddedRecord::from).collect(),
             files: outcome.files.iter().map(LargeFileRecord::from).collect(),
@@ -327,13 +334,13 @@ impl From<&stats::Outcome> for StatsJson {
 pub(super) async fn stats(
     State(server): State<Server>,
     Path(repo): Path<String>,
-    Asked(asked): Asked<AskedStats>,
-) -> Result<Json<StatsJson>, Problem> {
-    let limit = page(asked.limit)? as usize;
-    let counted = watched(move |observer| {
+    QueryParams(query): QueryParams<AskedStats>,
+) -> Result<Json<StatsResponse>, HttpProblem> {
+    let limit = page(query.limit)? as usize;
+    let counted = blocking_until_disconnect(move |observer| {
         let repository = server.hub().get(&repo)?;
-        let start = repository.start(asked.r#ref.as_deref())?;
-        let options = stats::Options { commits: limit, files: limit };
+        let start = repository.start(query.r#ref.as_deref())?;
+        let options = stats::StatsOptions { commits: limit, files: limit };
         Ok(stats::run(repository.repo().store(), &[start], &options, observer)?)
     });
     Ok(Json((&counted.await?).into()))

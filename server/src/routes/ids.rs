@@ -1,5 +1,6 @@
-//! Lists of ids in JSON. Each is read as what it is, so a list of what are none
-//! takes no more memory than the text of it.
+//! Lists of ids in JSON. Each id is parsed while the list is read, and the first
+//! invalid one ends it. So a long list of invalid ids takes no more memory than its
+//! text.
 
 use std::{fmt, marker::PhantomData, str::FromStr};
 
@@ -8,58 +9,58 @@ use serde::{
     de::{Error, SeqAccess, Visitor},
 };
 
-/// Ids of one kind.
+/// A list of ids of one kind.
 #[derive(Debug)]
-pub(super) struct Ids<T>(pub(super) Vec<T>);
+pub(super) struct IdListBody<T>(pub(super) Vec<T>);
 
-impl<T> Default for Ids<T> {
+impl<T> Default for IdListBody<T> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-struct Read<T>(PhantomData<T>);
+struct IdListVisitor<T>(PhantomData<T>);
 
-/// One of them, while it is read.
-struct Id<T>(T);
+/// One id of the list.
+struct ParsedId<T>(T);
 
-impl<'de, T: FromStr> Deserialize<'de> for Id<T> {
+impl<'de, T: FromStr> Deserialize<'de> for ParsedId<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Text<T>(PhantomData<T>);
-        impl<T: FromStr> Visitor<'_> for Text<T> {
-            type Value = Id<T>;
+        struct IdTextVisitor<T>(PhantomData<T>);
+        impl<T: FromStr> Visitor<'_> for IdTextVisitor<T> {
+            type Value = ParsedId<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an id of 64 hexadecimal digits")
             }
 
-            fn visit_str<E: Error>(self, text: &str) -> Result<Id<T>, E> {
-                text.parse().map(Id).map_err(|_| E::custom("not all are ids"))
+            fn visit_str<E: Error>(self, text: &str) -> Result<ParsedId<T>, E> {
+                text.parse().map(ParsedId).map_err(|_| E::custom("not all strings are ids"))
             }
         }
-        from.deserialize_str(Text(PhantomData))
+        from.deserialize_str(IdTextVisitor(PhantomData))
     }
 }
 
-impl<'de, T: FromStr> Visitor<'de> for Read<T> {
-    type Value = Ids<T>;
+impl<'de, T: FromStr> Visitor<'de> for IdListVisitor<T> {
+    type Value = IdListBody<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a list of ids")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Ids<T>, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<IdListBody<T>, A::Error> {
         let mut ids = Vec::new();
-        while let Some(Id(id)) = list.next_element()? {
+        while let Some(ParsedId(id)) = list.next_element()? {
             ids.push(id);
         }
-        Ok(Ids(ids))
+        Ok(IdListBody(ids))
     }
 }
 
-impl<'de, T: FromStr> Deserialize<'de> for Ids<T> {
+impl<'de, T: FromStr> Deserialize<'de> for IdListBody<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_seq(Read(PhantomData))
+        from.deserialize_seq(IdListVisitor(PhantomData))
     }
 }
 
@@ -72,7 +73,8 @@ mod tests {
     #[test]
     fn the_first_that_is_none_ends_it() {
         let id = "5f".repeat(32);
-        let read = |text: &str| serde_json::from_str::<Ids<ObjectId>>(text).map(|ids| ids.0.len());
+        let read =
+            |text: &str| serde_json::from_str::<IdListBody<ObjectId>>(text).map(|ids| ids.0.len());
         assert_eq!(read("[]").unwrap(), 0);
         assert_eq!(read(&format!("[\"{id}\",\"{id}\"]")).unwrap(), 2);
         for wrong in ["[\"\"]", "[1]", "{}", &format!("[\"{id}\",\"{}\"]", &id[1..])] {

@@ -1,4 +1,4 @@
-//! What the server is, and which repositories it has.
+//! The server itself, the list of its repositories, and their settings.
 
 use axum::{
     Extension, Json,
@@ -12,17 +12,14 @@ use snap_core::base::limits;
 
 use super::{PROTOCOL, Server, path::Path};
 use crate::{
-    access::{
-        need::{Need, need},
-        who::{Right, Who},
-    },
-    body::{blocking, whole},
-    problem::{Code, Problem},
-    upstream::contact::Away,
+    access::principal::{Principal, Right},
+    body::{blocking, read_whole},
+    problem::{Code, HttpProblem},
+    upstream::health::UpstreamOutage,
 };
 
 #[derive(Serialize)]
-pub(super) struct ServerJson {
+pub(super) struct ServerInfoResponse {
     server: &'static str,
     version: &'static str,
     protocol: u32,
@@ -41,10 +38,10 @@ struct UpstreamJson {
 }
 
 impl UpstreamJson {
-    fn new(away: Option<Away>) -> Self {
+    fn new(away: Option<UpstreamOutage>) -> Self {
         match away {
             None => Self { state: "there", age_secs: None },
-            Some(Away { age_secs }) => Self { state: "away", age_secs },
+            Some(UpstreamOutage { age_secs }) => Self { state: "away", age_secs },
         }
     }
 }
@@ -57,8 +54,8 @@ struct LimitsJson {
     missing_ids: usize,
 }
 
-/// `GET /v1`: needs no token.
-pub(super) async fn server(State(server): State<Server>) -> Json<ServerJson> {
+/// `GET /v1`. Needs no token.
+pub(super) async fn server(State(server): State<Server>) -> Json<ServerInfoResponse> {
     let chosen = &server.settings().limits;
     let limits = LimitsJson {
         pack_bytes: chosen.upload_bytes,
@@ -67,11 +64,11 @@ pub(super) async fn server(State(server): State<Server>) -> Json<ServerJson> {
         missing_ids: chosen.missing_ids,
     };
     let authentication = if server.access().is_guarded() { "bearer" } else { "none" };
-    // Packs may come in parts.
+    // Packs may be uploaded in several requests.
     let capabilities = (chosen.unfinished_uploads > 0).then_some("uploads").into_iter().collect();
     let version = env!("CARGO_PKG_VERSION");
-    let upstream = server.hub().upstream().map(|there| UpstreamJson::new(there.contact().away()));
-    Json(ServerJson {
+    let upstream = server.hub().upstream().map(|there| UpstreamJson::new(there.contact().outage()));
+    Json(ServerInfoResponse {
         server: "snap",
         version,
         protocol: PROTOCOL,
@@ -92,63 +89,78 @@ struct RepositoryJson {
     name: String,
 }
 
-/// `GET /v1/openapi.json`: needs no token.
+/// `GET /v1/openapi.json`. Needs no token.
 pub(super) async fn openapi() -> impl IntoResponse {
     let text = include_str!("../../../docs/openapi.json");
     ([(header::CONTENT_TYPE, "application/json")], text)
 }
 
-/// `GET /v1/repos`: those that whoever asks may read.
+/// `GET /v1/repos`: lists the repositories that the client may read.
 pub(super) async fn repositories(
     State(server): State<Server>,
-    Extension(who): Extension<Who>,
-) -> Result<Json<RepositoriesJson>, Problem> {
+    Extension(who): Extension<Principal>,
+) -> Result<Json<RepositoriesJson>, HttpProblem> {
     let names = blocking(move || Ok(server.hub().names())).await?;
-    let theirs = names.into_iter().filter(|name| who.may(Right::Read, name));
+    let theirs = names.into_iter().filter(|name| who.can(Right::Read, name));
     let repositories = theirs.map(|name| RepositoryJson { name }).collect();
     Ok(Json(RepositoriesJson { repositories }))
 }
 
-/// `GET /v1/repos/{repo}/config`: the settings of its store.
+/// `GET /v1/repos/{repo}/config`: returns the settings of the store.
 pub(super) async fn config(
     State(server): State<Server>,
     Path(repo): Path<String>,
-) -> Result<impl IntoResponse, Problem> {
-    let text = server.with(repo, |repository| Ok(repository.repo().config().to_text())).await?;
-    Ok(([(header::CONTENT_TYPE, "application/toml")], text))
+) -> Result<impl IntoResponse, HttpProblem> {
+    Ok(toml(server.with(repo, |repository| repository.settings()).await?))
 }
 
-/// `PUT /v1/repos/{repo}`: makes one, with the settings in the body.
+/// `POST /v1/repos/{repo}/config`: rewrites the settings if they are lost or damaged.
+pub(super) async fn mend_config(
+    State(server): State<Server>,
+    Path(repo): Path<String>,
+    body: Body,
+) -> Result<impl IntoResponse, HttpProblem> {
+    let config = sent_config(&server, body).await?;
+    Ok(toml(server.with(repo, move |repository| repository.mend_settings(&config)).await?))
+}
+
+fn toml(text: String) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/toml")], text)
+}
+
+async fn sent_config(server: &Server, body: Body) -> Result<String, HttpProblem> {
+    let config = read_whole(body, server.accept(limits::CONFIG_BYTES)).await?;
+    String::from_utf8(config.to_vec())
+        .map_err(|_| HttpProblem::new(Code::Invalid, "the settings are not UTF-8"))
+}
+
+/// `PUT /v1/repos/{repo}`: creates a repository with the settings in the body.
 pub(super) async fn create(
     State(server): State<Server>,
     Path(repo): Path<String>,
     body: Body,
-) -> Result<StatusCode, Problem> {
-    let config = whole(body, server.accept(limits::CONFIG_BYTES)).await?;
-    let config = String::from_utf8(config.to_vec())
-        .map_err(|_| Problem::new(Code::Invalid, "the settings are not UTF-8"))?;
+) -> Result<StatusCode, HttpProblem> {
+    let config = sent_config(&server, body).await?;
     blocking(move || server.hub().create(&repo, &config)).await?;
     Ok(StatusCode::CREATED)
 }
 
-/// Tells with each answer when it may not be as it is upstream, and how long ago
-/// that was last known.
-pub async fn tell_away<A: Future<Output = Response>>(
+/// Middleware that adds `snap-upstream: away` to each response that may be out of date, for a
+/// request that concerns `repository`.
+/// `age` is the time since the state was last known to match the upstream.
+pub async fn mark_outage<A: Future<Output = Response>>(
     server: &Server,
+    repository: Option<&str>,
     request: Request,
     next: impl FnOnce(Request) -> A,
 ) -> Response {
     if server.hub().upstream().is_none() {
         return next(request).await;
     }
-    let repository = match need(request.method(), request.uri().path()) {
-        Need::In(_, name) => Some(name.into_owned()),
-        _ => None,
-    };
     let mut response = next(request).await;
-    if let Some(away) = server.hub().away(repository.as_deref()) {
-        let Away { age_secs } = away;
-        // Somebody with a browser is told so in a page.
+    if let Some(away) = server.hub().outage(repository) {
+        let UpstreamOutage { age_secs } = away;
+        // HTML pages show it to people, too.
         response.extensions_mut().insert(away);
         let age = age_secs.map(|age| format!("; age={age}")).unwrap_or_default();
         if let Ok(value) = HeaderValue::from_str(&format!("away{age}")) {

@@ -1,4 +1,7 @@
-//! The protocol, resource by resource: `docs/protocol.md`.
+//! The routes of the HTTP API, one resource a file. `docs/protocol.md` describes the
+//! API.
+//!
+//! Tokens, logs and limits for all requests are added by [`app_service`](crate::app_service).
 
 mod bundles;
 mod commits;
@@ -22,121 +25,121 @@ use std::{
     sync::Arc,
 };
 
-use axum::{
-    Router,
-    body::Body,
-    middleware::from_fn,
-    routing::{get, head, post, put},
-};
+use axum::{body::Body, middleware::from_fn};
+use http::{HeaderMap, Method, header};
 
-use http::{HeaderMap, header};
-
-use self::files::Files;
+use self::files::FileCache;
 use crate::{
-    access::Access,
-    body::{Accept, Pieces, blocking, hold_answer, line::Lines, linger, receive, send, send_begun},
+    access::AccessControl,
+    body::{
+        BodyLimits, BodyPieces, blocking, connection_table::ConnectionTable, drain, hold_answer,
+        receive, stream_after_first_piece, stream_from_thread,
+    },
     hub::Hub,
     observe::{Observe, metrics::Metrics},
-    problem::{Code, Problem},
-    quota::{Quotas, Room},
+    problem::{Code, HttpProblem},
+    quota::{QuotaReservation, Quotas},
     repository::Repository,
-    settings::Settings,
+    route_table::{RouteAccess, Routes},
+    settings::ServerSettings,
 };
 
-/// Version of the protocol, the first part of each path.
+/// The version of the API, which is the first part of each path.
 pub const PROTOCOL: u32 = 1;
 
-/// What all requests share.
+/// The state that all requests share.
 #[derive(Clone, Debug)]
 pub struct Server {
-    shared: Arc<Shared>,
+    shared: Arc<RouterState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct RouterState {
     hub: Hub,
-    files: Files,
-    settings: Settings,
-    access: Arc<Access>,
+    files: FileCache,
+    settings: ServerSettings,
+    access: Arc<AccessControl>,
     observe: Observe,
     quotas: Arc<Quotas>,
-    ready: status::Ready,
+    ready: status::ReadinessCheck,
 }
 
 impl Server {
-    /// A server of these repositories.
-    pub fn new(hub: Hub, settings: Settings) -> Self {
-        let hub = hub.keeping_open(settings.limits.open_repositories);
-        let files = Files::new(settings.limits.cache_bytes);
-        let access = Arc::new(Access::new(hub.home(), &settings));
+    /// Creates a server for the repositories of `hub`.
+    pub fn new(hub: Hub, settings: ServerSettings) -> Self {
+        let hub = hub.with_open_limit(settings.limits.open_repositories);
+        let files = FileCache::new(settings.limits.cache_bytes);
+        let access = Arc::new(AccessControl::new(hub.home(), &settings));
         let observe = Observe::new(Arc::clone(&access), &settings);
         let quotas = Arc::new(Quotas::new(settings.quota.clone()));
-        let ready = status::Ready::default();
-        Self { shared: Arc::new(Shared { hub, files, settings, access, observe, quotas, ready }) }
+        let ready = status::ReadinessCheck::default();
+        Self {
+            shared: Arc::new(RouterState { hub, files, settings, access, observe, quotas, ready }),
+        }
     }
 
-    /// Its repositories.
+    /// Returns the repositories.
     pub fn hub(&self) -> &Hub {
         &self.shared.hub
     }
 
-    /// Files that were read lately.
-    fn files(&self) -> &Files {
+    /// Returns the cache of files that were read recently.
+    fn files(&self) -> &FileCache {
         &self.shared.files
     }
 
-    /// Who may do what there.
-    pub fn access(&self) -> &Arc<Access> {
+    /// Returns the tokens and their rights.
+    pub fn access(&self) -> &Arc<AccessControl> {
         &self.shared.access
     }
 
-    /// What sees each request.
+    /// Returns the logs and metrics of requests.
     pub fn observe(&self) -> &Observe {
         &self.shared.observe
     }
 
-    /// What is counted.
+    /// Returns the metrics.
     pub fn metrics(&self) -> &Arc<Metrics> {
         self.shared.observe.metrics()
     }
 
-    /// The connections that requests come over.
-    pub fn lines(&self) -> &Arc<Lines> {
+    /// Returns the open connections.
+    pub fn lines(&self) -> &Arc<ConnectionTable> {
         self.shared.observe.lines()
     }
 
-    /// How much repositories may hold.
+    /// Returns the limits for the size of repositories.
     fn quotas(&self) -> &Arc<Quotas> {
         &self.shared.quotas
     }
 
-    fn ready(&self) -> &status::Ready {
+    fn ready(&self) -> &status::ReadinessCheck {
         &self.shared.ready
     }
 
-    /// What was chosen for it.
-    pub fn settings(&self) -> &Settings {
+    /// Returns the settings of the server.
+    pub fn settings(&self) -> &ServerSettings {
         &self.shared.settings
     }
 
-    /// Does `work` with a repository, in a thread.
+    /// Runs `work` with a repository on a blocking thread.
     async fn with<T: Send + 'static>(
         &self,
         name: String,
-        work: impl FnOnce(&Arc<Repository>) -> Result<T, Problem> + Send + 'static,
-    ) -> Result<T, Problem> {
+        work: impl FnOnce(&Arc<Repository>) -> Result<T, HttpProblem> + Send + 'static,
+    ) -> Result<T, HttpProblem> {
         let server = self.clone();
         let work = move || {
             let done = server.hub().get(&name).and_then(|repository| {
-                work(&repository).map_err(|problem| repository.mended(problem))
+                work(&repository).map_err(|problem| repository.hide_cache_damage(problem))
             });
-            done.map_err(|problem| server.hub().relieve(problem))
+            done.map_err(|problem| server.hub().make_room_for(problem))
         };
         blocking(work).await
     }
 
-    /// Has `work` take a body of at most `most_bytes`, for which there is room in
-    /// the repository.
+    /// Receives a body of at most `most_bytes` with `work`, within the quota of the
+    /// repository.
     ///
     /// # Errors
     /// [`Code::TooLarge`], [`Code::Full`], and those of `work`.
@@ -145,33 +148,37 @@ impl Server {
         name: String,
         (headers, body): (&HeaderMap, Body),
         most_bytes: u64,
-        work: impl FnOnce(&Arc<Repository>, Pieces) -> Result<T, Problem> + Send + 'static,
-    ) -> Result<T, Problem> {
-        let length = said_length(headers);
+        work: impl FnOnce(&Arc<Repository>, BodyPieces) -> Result<T, HttpProblem> + Send + 'static,
+    ) -> Result<T, HttpProblem> {
+        let length = declared_length(headers);
         let prepare = move |quotas: &Quotas, repository: &Repository| {
             if length.is_some_and(|length| length > most_bytes) {
-                let why = format!("at most {most_bytes} bytes");
-                return Err(Problem::new(Code::TooLarge, why));
+                let why = format!("the body may have at most {most_bytes} bytes");
+                return Err(HttpProblem::new(Code::TooLarge, why));
             }
-            Ok((most_bytes, quotas.room(repository, length, most_bytes)?))
+            Ok((most_bytes, quotas.reserve(repository, length, most_bytes)?))
         };
         self.take_after(name, (headers, body), prepare, work).await
     }
 
-    /// Has `work` take a body of as many bytes as `prepare` says, and as there was
-    /// made room for. Whoever sends what is refused comes to read why.
+    /// Receives a body with `work`. `prepare` returns the size limit and the reserved
+    /// quota. If the request is refused, the server reads on for a while, because a
+    /// client that is still sending would not read the response.
     ///
     /// # Errors
-    /// [`Code::TooLarge`], [`Code::Full`], and those of both.
+    /// [`Code::TooLarge`], [`Code::Full`], and those of both functions.
     async fn take_after<T: Send + 'static>(
         &self,
         name: String,
         (headers, body): (&HeaderMap, Body),
-        prepare: impl FnOnce(&Quotas, &Repository) -> Result<(u64, Option<Room>), Problem>
+        prepare: impl FnOnce(
+            &Quotas,
+            &Repository,
+        ) -> Result<(u64, Option<QuotaReservation>), HttpProblem>
         + Send
         + 'static,
-        work: impl FnOnce(&Arc<Repository>, Pieces) -> Result<T, Problem> + Send + 'static,
-    ) -> Result<T, Problem> {
+        work: impl FnOnce(&Arc<Repository>, BodyPieces) -> Result<T, HttpProblem> + Send + 'static,
+    ) -> Result<T, HttpProblem> {
         let server = self.clone();
         let prepared = blocking(move || {
             let repository = server.hub().get(&name)?;
@@ -181,118 +188,176 @@ impl Server {
         let (repository, most_bytes, room) = match prepared.await {
             Ok(prepared) => prepared,
             Err(problem) => {
-                linger(headers, body).await;
+                drain(headers, body).await;
                 return Err(problem);
             }
         };
         let within = room.as_ref().map_or(most_bytes, |room| room.bytes.min(most_bytes));
+        let exceeded =
+            room.as_ref().filter(|_| within < most_bytes).map(QuotaReservation::exceeded);
         let lingers = !headers.contains_key(header::EXPECT);
-        let accept = Accept { lingers, ..self.accept(within) };
+        let accept = BodyLimits { drain_on_refusal: lingers, ..self.accept(within) };
         let server = self.clone();
         let taken = receive(body, accept, move |pieces| {
             let done = work(&repository, pieces);
-            done.map_err(|problem| server.hub().relieve(repository.mended(problem)))
+            // The quota counts the stored data now. Reserved room would count in addition.
+            drop(room);
+            done.map_err(|problem| {
+                server.hub().make_room_for(repository.hide_cache_damage(problem))
+            })
         });
-        taken.await.map_err(|problem| match &room {
-            Some(room) if problem.code == Code::TooLarge && within < most_bytes => room.exceeded(),
+        taken.await.map_err(|problem| match exceeded {
+            Some(exceeded) if problem.code == Code::TooLarge => exceeded,
             _ => problem,
         })
     }
 
-    /// A body that a thread writes, as [`send`].
+    /// Returns a body that `work` writes on a blocking thread, as [`stream_from_thread`] does.
     ///
     /// # Errors
-    /// [`Code::Unavailable`] when too many are written already.
+    /// [`Code::Unavailable`] when too many bodies are being written.
     async fn send(
         &self,
         work: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
-    ) -> Result<Body, Problem> {
-        send(self.settings().limits.stall(), work).await
+    ) -> Result<Body, HttpProblem> {
+        stream_from_thread(self.settings().limits.stall(), work).await
     }
 
-    /// The same, of which the beginning is waited for, as [`send_begun`].
+    /// Returns such a body after its first bytes are written, as [`stream_after_first_piece`] does.
+    /// An error before that becomes a problem response.
     ///
     /// # Errors
-    /// As [`send`](Self::send), and why nothing of it came.
+    /// As [`send`](Self::send), and the error of `work` if it failed at the beginning.
     async fn send_begun(
         &self,
         work: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
-    ) -> Result<Body, Problem> {
-        send_begun(self.settings().limits.stall(), work).await
+    ) -> Result<Body, HttpProblem> {
+        stream_after_first_piece(self.settings().limits.stall(), work).await
     }
 
-    /// A body of at most so many bytes is taken.
-    fn accept(&self, most_bytes: u64) -> Accept {
-        Accept { most_bytes, stall: self.settings().limits.stall(), lingers: true }
+    /// Returns the limits for receiving a body of at most `most_bytes`.
+    fn accept(&self, most_bytes: u64) -> BodyLimits {
+        BodyLimits { most_bytes, stall: self.settings().limits.stall(), drain_on_refusal: true }
     }
 }
 
-/// How long a body is said to be.
-fn said_length(headers: &HeaderMap) -> Option<u64> {
+/// Returns the length of the body according to `Content-Length`.
+fn declared_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// The protocol. It is to be guarded: [`around`](crate::around).
-pub fn router(server: Server) -> Router {
-    let repository = Router::new()
-        .route("/", put(info::create))
-        .route("/config", get(info::config))
-        .route("/head", get(refs::head))
-        .route("/refs/{*name}", get(refs::read).put(refs::write).delete(refs::delete))
-        .route("/packs", get(packs::list))
-        .route("/packs/{id}", get(packs::read).put(packs::write))
-        .route(
-            "/uploads/{id}",
-            head(uploads::standing).patch(uploads::resume).delete(uploads::forget),
-        )
-        .route("/index", get(packs::index))
-        .route("/index/{name}", get(packs::index_file).put(packs::publish))
-        .route("/objects/{id}", get(objects::read).put(objects::write))
-        .route("/missing", post(objects::missing))
-        .route("/bundles", post(bundles::take))
-        .route(
-            "/bundles/{id}",
-            head(uploads::standing).patch(uploads::resume_bundle).delete(uploads::forget),
-        )
-        .merge(made_whole());
-    Router::new()
-        .route("/v1", get(info::server))
-        .route("/v1/openapi.json", get(info::openapi))
-        .route("/v1/repos", get(info::repositories))
-        .nest("/v1/repos/{repo}", repository)
+/// Returns the routes of the API. They check no tokens: see [`app_service`](crate::app_service).
+pub fn routes() -> Routes<Server> {
+    Routes::new()
+        .route(Method::GET, "/v1", RouteAccess::Nothing, info::server)
+        .route(Method::GET, "/v1/openapi.json", RouteAccess::Nothing, info::openapi)
+        .route(Method::GET, "/v1/repos", RouteAccess::AnyRight, info::repositories)
+        .nest("/v1/repos/{repo}", repository())
         .merge(commits())
-        .route("/health", get(status::health))
-        .route("/ready", get(status::ready))
-        .route("/metrics", get(status::metrics))
-        .fallback(async || Problem::new(Code::NoRoute, ""))
-        .method_not_allowed_fallback(async || Problem::new(Code::NoMethod, ""))
-        .with_state(server)
+        .route(Method::GET, "/health", RouteAccess::Nothing, status::health)
+        .route(Method::GET, "/ready", RouteAccess::Nothing, status::ready)
+        .route(Method::GET, "/metrics", RouteAccess::ReadAll, status::metrics)
+        .map_router(|router| {
+            router
+                .fallback(async || HttpProblem::new(Code::NoRoute, ""))
+                .method_not_allowed_fallback(async || HttpProblem::new(Code::NoMethod, ""))
+        })
 }
 
-/// Answers that are made as a whole, and may be long.
-fn made_whole() -> Router<Server> {
-    Router::new()
-        .route("/refs", get(refs::list))
-        .route("/log", get(history::log))
-        .route("/diff", get(history::diff))
-        .route("/find", get(history::find))
-        .route("/stats", get(history::stats))
-        .route_layer(from_fn(hold_answer))
+/// Routes of a repository.
+fn repository() -> Routes<Server> {
+    Routes::new()
+        .route(Method::PUT, "/", RouteAccess::ADMIN, info::create)
+        .route(Method::GET, "/config", RouteAccess::READ, info::config)
+        .route(Method::POST, "/config", RouteAccess::WRITE, info::mend_config)
+        .route(Method::GET, "/head", RouteAccess::READ, refs::head)
+        .route(Method::POST, "/head", RouteAccess::WRITE, refs::mend_head)
+        .route(Method::GET, "/refs/{*name}", RouteAccess::READ, refs::read)
+        // The handler refuses moves that are not a fast-forward to clients without `write`.
+        .route(Method::PUT, "/refs/{*name}", RouteAccess::APPEND, refs::write)
+        .route(Method::DELETE, "/refs/{*name}", RouteAccess::WRITE, refs::delete)
+        .route(Method::GET, "/packs", RouteAccess::READ, packs::list)
+        .route(Method::GET, "/packs/{id}", RouteAccess::READ, packs::read)
+        .route(Method::PUT, "/packs/{id}", RouteAccess::APPEND, packs::write)
+        .route(Method::HEAD, "/uploads/{id}", RouteAccess::READ, uploads::upload_status)
+        .route(Method::PATCH, "/uploads/{id}", RouteAccess::APPEND, uploads::resume)
+        .route(Method::DELETE, "/uploads/{id}", RouteAccess::APPEND, uploads::delete)
+        .route(Method::GET, "/index", RouteAccess::READ, packs::index)
+        .route(Method::GET, "/index/{name}", RouteAccess::READ, packs::index_file)
+        .route(Method::PUT, "/index/{name}", RouteAccess::APPEND, packs::publish)
+        .route(Method::GET, "/objects/{id}", RouteAccess::READ, objects::read)
+        .route(Method::PUT, "/objects/{id}", RouteAccess::APPEND, objects::write)
+        // A question that is too long for a path.
+        .route(Method::POST, "/missing", RouteAccess::READ, objects::missing)
+        .route(Method::POST, "/bundles", RouteAccess::APPEND, bundles::take)
+        .route(Method::HEAD, "/bundles/{id}", RouteAccess::READ, uploads::upload_status)
+        .route(Method::PATCH, "/bundles/{id}", RouteAccess::APPEND, uploads::resume_bundle)
+        .route(Method::DELETE, "/bundles/{id}", RouteAccess::APPEND, uploads::delete)
+        .merge(buffered())
 }
 
-/// What reads commits. Their paths are not nested, so that [`target::Target`]
-/// sees all of them.
-fn commits() -> Router<Server> {
-    Router::new()
-        .route("/v1/repos/{repo}/commits/{commit}", get(commits::read))
-        .route("/v1/repos/{repo}/commits/{commit}/tree", get(commits::tree))
-        .route("/v1/repos/{repo}/commits/{commit}/tree/{*path}", get(commits::tree))
-        .route("/v1/repos/{repo}/commits/{commit}/archive.tar", get(commits::tar))
-        .route("/v1/repos/{repo}/commits/{commit}/archive.tar.zst", get(commits::tar_zst))
-        .route("/v1/repos/{repo}/commits/{commit}/archive.zip", get(commits::zip))
+/// Routes whose responses are built whole in memory, and may be long.
+fn buffered() -> Routes<Server> {
+    Routes::new()
+        .route(Method::GET, "/refs", RouteAccess::READ, refs::list)
+        .route(Method::GET, "/log", RouteAccess::READ, history::log)
+        .route(Method::GET, "/diff", RouteAccess::READ, history::diff)
+        .route(Method::GET, "/find", RouteAccess::READ, history::find)
+        .route(Method::GET, "/stats", RouteAccess::READ, history::stats)
+        .map_router(|router| router.route_layer(from_fn(hold_answer)))
+}
+
+/// Routes below a commit. They are not nested, so that [`target::CommitPath`] sees the
+/// whole path.
+fn commits() -> Routes<Server> {
+    Routes::new()
+        .route(Method::GET, "/v1/repos/{repo}/commits/{commit}", RouteAccess::READ, commits::read)
         .route(
-            "/v1/repos/{repo}/commits/{commit}/bundle",
-            get(bundles::read).post(bundles::without),
+            Method::GET,
+            "/v1/repos/{repo}/commits/{commit}/tree",
+            RouteAccess::READ,
+            commits::tree,
         )
-        .route("/v1/repos/{repo}/commits/{commit}/files/{*path}", get(files::read))
+        .route(
+            Method::GET,
+            "/v1/repos/{repo}/commits/{commit}/tree/{*path}",
+            RouteAccess::READ,
+            commits::tree,
+        )
+        .route(
+            Method::GET,
+            "/v1/repos/{repo}/commits/{commit}/archive.tar",
+            RouteAccess::READ,
+            commits::tar,
+        )
+        .route(
+            Method::GET,
+            "/v1/repos/{repo}/commits/{commit}/archive.tar.zst",
+            RouteAccess::READ,
+            commits::tar_zst,
+        )
+        .route(
+            Method::GET,
+            "/v1/repos/{repo}/commits/{commit}/archive.zip",
+            RouteAccess::READ,
+            commits::zip,
+        )
+        .route(
+            Method::GET,
+            "/v1/repos/{repo}/commits/{commit}/bundle",
+            RouteAccess::READ,
+            bundles::read,
+        )
+        .route(
+            Method::POST,
+            "/v1/repos/{repo}/commits/{commit}/bundle",
+            RouteAccess::READ,
+            bundles::without,
+        )
+        .route(
+            Method::GET,
+            "/v1/repos/{repo}/commits/{commit}/files/{*path}",
+            RouteAccess::READ,
+            files::read,
+        )
 }

@@ -1,4 +1,4 @@
-//! Objects by id, and which of many are missing.
+//! Objects by id, and queries for which of many ids are missing.
 
 use std::io::{self, Write};
 
@@ -17,68 +17,70 @@ use snap_core::{
 
 use super::{
     Server,
-    conditional::{etag, wanted},
-    ids::Ids,
+    conditional::{etag, requested_range},
+    ids::IdListBody,
     packs::status,
     path::Path,
 };
 use crate::{
-    body::{self, Memory, receive, whole},
-    problem::{Code, Problem},
+    body::{self, MemoryReservation, read_whole, receive},
+    problem::{Code, HttpProblem},
     repository::{OBJECT_BYTES, Repository},
 };
 
-/// Bytes of an id.
+/// The length of a binary id, in bytes.
 const ID_BYTES: usize = 32;
 
-/// Length of an id in JSON: 64 digits, its quotes, a comma, and some space.
+/// The space of an id in JSON: 64 digits, quotes, a comma and white space, in bytes.
 const JSON_ID_BYTES: u64 = 80;
 
-/// Of so many the answer is made at once.
+/// Up to this many missing ids, the JSON response is built at once instead of streamed.
 const FEW_IDS: usize = 512;
 
-/// Content type of ids one after the other, 32 bytes each.
+/// The content type of binary ids, 32 bytes each, without separators.
 const IDS: &str = "application/vnd.snap.ids";
 
-/// Says what an object is.
+/// The header with the kind of an object.
 const KIND: &str = "snap-kind";
 
-fn object_id(text: &str) -> Result<ObjectId, Problem> {
-    text.parse().map_err(|_| Problem::new(Code::Invalid, "this is no id of an object"))
+fn object_id(text: &str) -> Result<ObjectId, HttpProblem> {
+    text.parse().map_err(|_| HttpProblem::new(Code::Invalid, "not an object id"))
 }
 
-/// `GET` and `HEAD /v1/repos/{repo}/objects/{id}`: its bytes, checked, or the
-/// `Range` of them.
+/// `GET` and `HEAD /v1/repos/{repo}/objects/{id}`: the object's bytes, checked against
+/// its id, or the `Range` of them.
 pub(super) async fn read(
     State(server): State<Server>,
     Path((repo, id)): Path<(String, String)>,
     method: Method,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let id = object_id(&id)?;
     let read = server.with(repo, move |repository| {
         let store = repository.repo().store();
         let Some(place) = repository.locate(&id)? else {
-            return Err(Problem::not_found(format_args!("object {id}")));
+            return Err(HttpProblem::not_found(format_args!("object {id}")));
         };
         Ok((Bytes::from(store.object(&id, place.kind)?), place.kind))
     });
     let (bytes, kind) = read.await?;
-    // A content may be cut in more than one way: its list is not what its id names.
+    // A content can be cut in several ways, so its id does not determine its chunk
+    // list.
     let tag = match kind {
         ObjectKind::ChunkList => etag(blake3::hash(&bytes).to_hex())?,
         _ => etag(id)?,
     };
     let length = bytes.len() as u64;
-    let mut response = match wanted((&method, &headers), (&tag, length))? {
+    let mut response = match requested_range((&method, &headers), (&tag, length))? {
         None => StatusCode::NOT_MODIFIED.into_response(),
         Some(wanted) => {
             let range = wanted.range(length);
             let part = bytes.slice(range.start as usize..range.end as usize);
-            let mut response = body::keep(part, Memory::default()).await?.into_response();
+            let mut response =
+                body::whole_body(part, MemoryReservation::default()).await?.into_response();
             let kind = HeaderValue::from_static("application/octet-stream");
             response.headers_mut().insert(header::CONTENT_TYPE, kind);
-            wanted.tell(&mut response, length)?;
+            wanted.set_headers(&mut response, length)?;
             response
         }
     };
@@ -88,32 +90,33 @@ pub(super) async fn read(
     Ok(response)
 }
 
-/// `PUT /v1/repos/{repo}/objects/{id}`, with `snap-kind`: it is there once all is
-/// that it refers to.
+/// `PUT /v1/repos/{repo}/objects/{id}`, with `snap-kind`. Everything that the object
+/// refers to must be stored already.
 pub(super) async fn write(
     State(server): State<Server>,
     Path((repo, id)): Path<(String, String)>,
     headers: HeaderMap,
     body: Body,
-) -> Result<StatusCode, Problem> {
+) -> Result<StatusCode, HttpProblem> {
     let id = object_id(&id)?;
     let kind = headers.get(KIND).and_then(|kind| kind.to_str().ok());
     let kinds = [ObjectKind::Blob, ObjectKind::Tree, ObjectKind::Commit];
     let kind = kinds.into_iter().find(|known| Some(known.noun()) == kind);
-    let kind =
-        kind.ok_or_else(|| Problem::new(Code::Invalid, "snap-kind is blob, tree or commit"))?;
+    let kind = kind
+        .ok_or_else(|| HttpProblem::new(Code::Invalid, "snap-kind must be blob, tree or commit"))?;
     let taken = server.take(repo, (&headers, body), OBJECT_BYTES, move |repository, pieces| {
         repository.take_object(&id, kind, &pieces.gather()?)
     });
     taken.await.map(status)
 }
 
-/// Whether an object is missing; what others brought is looked for once.
+/// Returns true if an object is missing. Looks for packs that others have added, but
+/// only once a request (`has_looked`).
 fn is_missing(
     repository: &Repository,
     id: &ObjectId,
     has_looked: &mut bool,
-) -> Result<bool, Problem> {
+) -> Result<bool, HttpProblem> {
     let is_missing = || Ok(repository.repo().store().locate_unshadowed(id)?.is_none());
     if is_missing()? && !std::mem::replace(has_looked, true) {
         repository.look_shared()?;
@@ -124,17 +127,17 @@ fn is_missing(
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct QuestionJson {
-    ids: Ids<ObjectId>,
+    ids: IdListBody<ObjectId>,
 }
 
-/// `POST /v1/repos/{repo}/missing`: ids, 32 bytes each, or JSON; the answer has
-/// the same form, in the same order.
+/// `POST /v1/repos/{repo}/missing`: takes binary ids or JSON, and returns the missing
+/// ones in the same form and order.
 pub(super) async fn missing(
     State(server): State<Server>,
     Path(repo): Path<String>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let is_json = headers
         .get(header::CONTENT_TYPE)
         .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
@@ -144,19 +147,24 @@ pub(super) async fn missing(
     }
 }
 
-/// Only the ids stay in memory, and of these those that are missing: neither the
-/// question nor the answer as a whole is there while it is looked for them.
-async fn missing_of_json(server: Server, repo: String, body: Body) -> Result<Response, Problem> {
+/// Keeps only the parsed ids in memory, and then only the missing ones. Neither the
+/// text of the request nor that of the response is held during the search.
+async fn missing_of_json(
+    server: Server,
+    repo: String,
+    body: Body,
+) -> Result<Response, HttpProblem> {
     let most = server.settings().limits.missing_ids;
-    let body = whole(body, server.accept(most as u64 * JSON_ID_BYTES + 1024)).await?;
+    let body = read_whole(body, server.accept(most as u64 * JSON_ID_BYTES + 1024)).await?;
     let missing = server.with(repo, move |repository| {
         let question: QuestionJson = serde_json::from_slice(&body)
-            .map_err(|error| Problem::new(Code::Invalid, error.to_string()))?;
+            .map_err(|error| HttpProblem::new(Code::Invalid, error.to_string()))?;
         let (mut ids, mut memory) = (question.ids.0, body.into_memory());
         memory.shrink(ids.len() * ID_BYTES);
         if ids.len() > most {
             return Err(too_many(most));
         }
+        // Moves the missing ids to the front, in place.
         let (mut kept, mut has_looked) = (0, false);
         for at in 0..ids.len() {
             if is_missing(repository, &ids[at], &mut has_looked)? {
@@ -170,7 +178,7 @@ async fn missing_of_json(server: Server, repo: String, body: Body) -> Result<Res
     let (ids, memory) = missing.await?;
     let body = if ids.len() <= FEW_IDS {
         let mut text = Vec::with_capacity(ids.len() * 67 + 16);
-        write_json(&ids, &mut text).map_err(|_| Problem::new(Code::Unavailable, ""))?;
+        write_json(&ids, &mut text).map_err(|_| HttpProblem::new(Code::Unavailable, ""))?;
         text.into()
     } else {
         let write = move |out: &mut dyn Write| {
@@ -191,11 +199,15 @@ fn write_json(ids: &[ObjectId], out: &mut dyn Write) -> io::Result<()> {
     out.write_all(b"]}")
 }
 
-async fn missing_of_bytes(server: Server, repo: String, body: Body) -> Result<Response, Problem> {
+async fn missing_of_bytes(
+    server: Server,
+    repo: String,
+    body: Body,
+) -> Result<Response, HttpProblem> {
     let accept = server.accept((server.settings().limits.missing_ids * ID_BYTES) as u64);
     let answer = receive(body, accept, move |pieces| {
         let repository = server.hub().get(&repo)?;
-        let (watch, mut memory) = (pieces.observer(), Memory::default());
+        let (watch, mut memory) = (pieces.observer(), MemoryReservation::default());
         let (mut rest, mut missing, mut has_looked) = (Vec::new(), Vec::new(), false);
         for piece in pieces {
             rest.extend_from_slice(&piece?);
@@ -213,14 +225,14 @@ async fn missing_of_bytes(server: Server, repo: String, body: Body) -> Result<Re
         }
         match rest.is_empty() {
             true => Ok((missing, memory)),
-            false => Err(Problem::new(Code::Invalid, "the last id is not whole")),
+            false => Err(HttpProblem::new(Code::Invalid, "the last id is incomplete")),
         }
     });
     let (missing, memory) = answer.await?;
-    let body = body::keep(missing.into(), memory).await?;
+    let body = body::whole_body(missing.into(), memory).await?;
     Ok(([(header::CONTENT_TYPE, IDS)], body).into_response())
 }
 
-fn too_many(most: usize) -> Problem {
-    Problem::new(Code::TooLarge, format!("at most {most} ids"))
+fn too_many(most: usize) -> HttpProblem {
+    HttpProblem::new(Code::TooLarge, format!("a request may list at most {most} ids"))
 }

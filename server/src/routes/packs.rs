@@ -1,4 +1,4 @@
-//! Packs and the index: where bytes come in and go out.
+//! Packs, and the index of the packs: uploads and downloads.
 
 use std::{io::Write, sync::Arc};
 
@@ -14,12 +14,12 @@ use snap_core::base::{id::PackId, limits};
 
 use super::{
     Server,
-    conditional::{FOREVER, etag, wanted},
+    conditional::{FOREVER, etag, requested_range},
     path::Path,
 };
 use crate::{
-    problem::{Code, Problem},
-    repository::{Asked, Listed, Sent},
+    problem::{Code, HttpProblem},
+    repository::{Listed, PublishRequest, Received},
 };
 
 #[derive(Serialize)]
@@ -42,15 +42,15 @@ fn listed(all: Vec<Listed>) -> Vec<ListedJson> {
     all.into_iter().map(|(name, bytes)| ListedJson { name, bytes }).collect()
 }
 
-pub(super) fn pack_id(text: &str) -> Result<PackId, Problem> {
-    text.parse().map_err(|_| Problem::new(Code::Invalid, "this is no name of a pack"))
+pub(super) fn pack_id(text: &str) -> Result<PackId, HttpProblem> {
+    text.parse().map_err(|_| HttpProblem::new(Code::Invalid, "not a pack id"))
 }
 
-/// `GET /v1/repos/{repo}/packs`: those that were sent and do not count yet, too.
+/// `GET /v1/repos/{repo}/packs`: lists published and staged packs.
 pub(super) async fn list(
     State(server): State<Server>,
     Path(repo): Path<String>,
-) -> Result<Json<PacksJson>, Problem> {
+) -> Result<Json<PacksJson>, HttpProblem> {
     let packs = server.with(repo, |repository| repository.packs()).await?;
     Ok(Json(PacksJson { packs: listed(packs) }))
 }
@@ -61,7 +61,7 @@ pub(super) async fn read(
     Path((repo, id)): Path<(String, String)>,
     method: Method,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let id = pack_id(&id)?;
     let found = server.with(repo, move |repository| {
         let (source, length) = repository.pack(&id)?;
@@ -69,14 +69,14 @@ pub(super) async fn read(
     });
     let (repository, source, length) = found.await?;
     let tag = etag(id)?;
-    let wanted = wanted((&method, &headers), (&tag, length))?;
+    let wanted = requested_range((&method, &headers), (&tag, length))?;
     let mut response = Response::new(Body::empty());
     match wanted {
         None => *response.status_mut() = StatusCode::NOT_MODIFIED,
         Some(wanted) => {
             let kind = HeaderValue::from_static("application/vnd.snap.pack");
             response.headers_mut().insert(header::CONTENT_TYPE, kind);
-            wanted.tell(&mut response, length)?;
+            wanted.set_headers(&mut response, length)?;
             if method != Method::HEAD {
                 let range = wanted.range(length);
                 let copy =
@@ -91,14 +91,14 @@ pub(super) async fn read(
     Ok(response)
 }
 
-/// `PUT /v1/repos/{repo}/packs/{id}`: checked as it comes; counts once a file
-/// of the index tells of it.
+/// `PUT /v1/repos/{repo}/packs/{id}`: stages a pack, which is checked as it arrives. It
+/// is published by a later upload of an index file that lists it.
 pub(super) async fn write(
     State(server): State<Server>,
     Path((repo, id)): Path<(String, String)>,
     headers: HeaderMap,
     body: Body,
-) -> Result<StatusCode, Problem> {
+) -> Result<StatusCode, HttpProblem> {
     let id = pack_id(&id)?;
     let most = server.settings().limits.upload_bytes;
     let taken = server.take(repo, (&headers, body), most, move |repository, pieces| {
@@ -111,7 +111,7 @@ pub(super) async fn write(
 pub(super) async fn index(
     State(server): State<Server>,
     Path(repo): Path<String>,
-) -> Result<Json<IndexJson>, Problem> {
+) -> Result<Json<IndexJson>, HttpProblem> {
     let files = server.with(repo, |repository| repository.index()).await?;
     Ok(Json(IndexJson { files: listed(files) }))
 }
@@ -120,34 +120,34 @@ pub(super) async fn index(
 pub(super) async fn index_file(
     State(server): State<Server>,
     Path((repo, name)): Path<(String, String)>,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let bytes = server.with(repo, move |repository| repository.index_file(&name)).await?;
     let kind = "application/vnd.snap.outlines";
     Ok(([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, FOREVER)], bytes).into_response())
 }
 
-/// `PUT /v1/repos/{repo}/index/{name}`: the packs count now, if they are
-/// complete.
+/// `PUT /v1/repos/{repo}/index/{name}`: publishes the packs that the file lists, if
+/// they are complete.
 pub(super) async fn publish(
     State(server): State<Server>,
     Path((repo, name)): Path<(String, String)>,
     headers: HeaderMap,
     body: Body,
-) -> Result<StatusCode, Problem> {
+) -> Result<StatusCode, HttpProblem> {
     let plain = name.split('.').next().unwrap_or_default();
-    pack_id(plain).map_err(|_| Problem::new(Code::Invalid, "this is no name of a file of it"))?;
+    pack_id(plain).map_err(|_| HttpProblem::new(Code::Invalid, "not the name of an index file"))?;
     let most = limits::REMOTE_INDEX_BYTES;
     let content_bytes = server.settings().limits.content_bytes;
     let taken = server.take(repo, (&headers, body), most, move |repository, pieces| {
-        let asked = Asked { by: pieces.observer(), content_bytes };
-        repository.publish(&name, &pieces.gather()?, &asked)
+        let request = PublishRequest { by: pieces.observer(), content_bytes };
+        repository.publish(&name, &pieces.gather()?, &request)
     });
     taken.await.map(status)
 }
 
-pub(super) fn status(sent: Sent) -> StatusCode {
+pub(super) fn status(sent: Received) -> StatusCode {
     match sent {
-        Sent::New => StatusCode::CREATED,
-        Sent::Known => StatusCode::OK,
+        Received::Added => StatusCode::CREATED,
+        Received::AlreadyPresent => StatusCode::OK,
     }
 }

@@ -1,26 +1,26 @@
-//! `Range: bytes=…` with one range, as RFC 9110 has it.
+//! `Range: bytes=…` with a single range (RFC 9110).
 
 use std::ops::Range;
 
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
-use crate::problem::{Code, Problem};
+use crate::problem::{Code, HttpProblem};
 
-/// Which bytes of something are wanted.
+/// The bytes of a resource that a request wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// All of them. Several ranges, and units that nobody knows, are ignored.
+pub(super) enum RequestedRange {
+    /// The whole resource. Several ranges and unknown units are ignored.
     All,
-    /// These.
+    /// A single range of it.
     Part(Range<u64>),
 }
 
-impl Wanted {
-    /// What a request wants of something of `length` bytes.
-    pub(super) fn of(headers: &HeaderMap, length: u64) -> Result<Self, Problem> {
+impl RequestedRange {
+    /// Parses the `Range` of a request for a resource of `length` bytes.
+    pub(super) fn of(headers: &HeaderMap, length: u64) -> Result<Self, HttpProblem> {
         let mut lines = headers.get_all(header::RANGE).iter();
-        // Several lines are several ranges.
+        // Several header lines are several ranges.
         let (Some(line), None) = (lines.next(), lines.next()) else { return Ok(Self::All) };
         let spec = line.to_str().ok().and_then(|text| text.strip_prefix("bytes="));
         let Some(spec) = spec else { return Ok(Self::All) };
@@ -32,12 +32,12 @@ impl Wanted {
             _ => return Ok(Self::All),
         };
         if range.start >= range.end {
-            return Err(Problem::no_such_bytes(length));
+            return Err(HttpProblem::no_such_bytes(length));
         }
         Ok(Self::Part(range))
     }
 
-    /// The bytes.
+    /// Returns the wanted range of a resource of `length` bytes.
     pub(super) fn range(&self, length: u64) -> Range<u64> {
         match self {
             Self::All => 0..length,
@@ -45,17 +45,22 @@ impl Wanted {
         }
     }
 
-    /// Says in an answer which bytes of something of `length` bytes it has, and
-    /// that others could be asked for. A part makes it a `206`.
-    pub(super) fn tell(&self, response: &mut Response, length: u64) -> Result<(), Problem> {
+    /// Sets the headers of a response for a resource of `length` bytes, and the status
+    /// `206` if the response is a part of it.
+    pub(super) fn set_headers(
+        &self,
+        response: &mut Response,
+        length: u64,
+    ) -> Result<(), HttpProblem> {
         let range = self.range(length);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_LENGTH, HeaderValue::from(range.end - range.start));
         headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         if *self != Self::All {
-            let told = format!("bytes {}-{}/{length}", range.start, range.end - 1);
-            let told = HeaderValue::from_str(&told).map_err(|_| Problem::new(Code::Range, ""))?;
-            headers.insert(header::CONTENT_RANGE, told);
+            let content_range = format!("bytes {}-{}/{length}", range.start, range.end - 1);
+            let content_range = HeaderValue::from_str(&content_range)
+                .map_err(|_| HttpProblem::new(Code::Range, ""))?;
+            headers.insert(header::CONTENT_RANGE, content_range);
             *response.status_mut() = StatusCode::PARTIAL_CONTENT;
         }
         Ok(())
@@ -66,10 +71,10 @@ impl Wanted {
 mod tests {
     use super::*;
 
-    fn of(text: &str, length: u64) -> Option<Wanted> {
+    fn of(text: &str, length: u64) -> Option<RequestedRange> {
         let mut headers = HeaderMap::new();
         headers.insert(header::RANGE, text.parse().unwrap());
-        Wanted::of(&headers, length).ok()
+        RequestedRange::of(&headers, length).ok()
     }
 
     #[test]
@@ -83,10 +88,10 @@ mod tests {
             ("bytes=5-99", 5..10),
             ("bytes=0-18446744073709551615", 0..10),
         ] {
-            assert_eq!(of(text, 10), Some(Wanted::Part(range)), "{text}");
+            assert_eq!(of(text, 10), Some(RequestedRange::Part(range)), "{text}");
         }
         for text in ["bytes=0-1,4-5", "lines=1-2", "bytes=5-2", "bytes=x-", "bytes=-", "bytes=5"] {
-            assert_eq!(of(text, 10), Some(Wanted::All), "{text}");
+            assert_eq!(of(text, 10), Some(RequestedRange::All), "{text}");
         }
         for text in ["bytes=10-", "bytes=10-20", "bytes=-0"] {
             assert_eq!(of(text, 10), None, "{text}");
@@ -95,18 +100,18 @@ mod tests {
         let mut twice = HeaderMap::new();
         twice.append(header::RANGE, "bytes=2-5".parse().unwrap());
         twice.append(header::RANGE, "bytes=7-8".parse().unwrap());
-        assert_eq!(Wanted::of(&twice, 10).unwrap(), Wanted::All);
+        assert_eq!(RequestedRange::of(&twice, 10).unwrap(), RequestedRange::All);
     }
 
     #[test]
     fn an_answer_says_which_bytes_it_has() {
         for (wanted, status, bytes, part) in [
-            (Wanted::All, 200, "10", None),
-            (Wanted::Part(2..6), 206, "4", Some("bytes 2-5/10")),
-            (Wanted::Part(0..10), 206, "10", Some("bytes 0-9/10")),
+            (RequestedRange::All, 200, "10", None),
+            (RequestedRange::Part(2..6), 206, "4", Some("bytes 2-5/10")),
+            (RequestedRange::Part(0..10), 206, "10", Some("bytes 0-9/10")),
         ] {
             let mut response = Response::default();
-            wanted.tell(&mut response, 10).unwrap();
+            wanted.set_headers(&mut response, 10).unwrap();
             let told = |name: header::HeaderName| {
                 response.headers().get(name).map(|value| value.to_str().unwrap())
             };

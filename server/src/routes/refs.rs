@@ -1,7 +1,8 @@
-//! Refs: read, moved by compare-and-swap, deleted. The ETag of a ref names the
-//! commit that it stands at, the epoch and the nonce of the write that said so.
-//! Clients of older versions send the commit alone, which fits whichever write it
-//! was.
+//! Refs: read, move by compare-and-swap, delete.
+//!
+//! The ETag of a ref names its commit, the epoch, and the nonce of the last write.
+//! Clients of older versions send the commit alone in `If-Match`, which matches any
+//! nonce.
 
 use std::sync::Arc;
 
@@ -16,65 +17,71 @@ use serde::{Deserialize, Serialize};
 use snap_core::{
     base::{id::CommitId, limits, observe::Observer},
     format::ref_text::RefText,
-    repo::ref_name::{RefKind, RefName},
+    repo::{
+        ref_name::{RefKind, RefName},
+        refs::Damage,
+    },
 };
 
 use super::{
     Server,
-    conditional::{Tags, etag, is_known},
+    conditional::{Tags, etag, is_not_modified},
     path::Path,
 };
 use crate::{
-    access::who::{Right, Who},
-    body::{blocking, watched, whole},
-    observe::audit::Stood,
-    problem::{Code, Problem},
-    repository::{Expected, Repository},
+    access::principal::{Principal, Right},
+    body::{blocking, blocking_until_disconnect, read_whole},
+    observe::audit::PreviousCommit,
+    problem::{Code, HttpProblem},
+    repository::{RefCondition, Repository},
 };
 
 #[derive(Serialize)]
-pub(super) struct RefsJson {
+pub(super) struct RefsResponse {
     head: Option<String>,
-    refs: Vec<RefJson>,
+    refs: Vec<RefResponse>,
+    /// The names of damaged refs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    damaged: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct RefJson {
+struct RefResponse {
     name: String,
     commit: String,
 }
 
 #[derive(Serialize)]
-pub(super) struct HeadJson {
+pub(super) struct HeadResponse {
     head: String,
 }
 
-/// What is sent to move a ref.
+/// The body of a request that moves a ref.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MoveJson {
     commit: String,
 }
 
-impl RefJson {
+impl RefResponse {
     fn new(name: &RefName, commit: CommitId) -> Self {
         Self { name: name.to_string(), commit: commit.to_string() }
     }
 }
 
-/// A branch or a tag; refs of other kinds are nobody's but their owner's.
-fn named(name: &str) -> Result<RefName, Problem> {
+/// Parses the name of a branch or tag. Other kinds of refs are private to a store.
+fn parse_ref_name(name: &str) -> Result<RefName, HttpProblem> {
     let parsed = RefName::parse_full(&format!("refs/{name}"));
     let parsed = parsed.filter(|name| matches!(name.kind(), RefKind::Branch | RefKind::Tag));
-    parsed.ok_or_else(|| Problem::new(Code::Invalid, "this is no name of a branch or a tag"))
+    parsed.ok_or_else(|| HttpProblem::new(Code::Invalid, "not the name of a branch or tag"))
 }
 
-/// An answer under an ETag, or that the client has it.
-fn tagged(headers: &HeaderMap, tag: HeaderValue, told: impl Serialize) -> Response {
+/// Builds a response with an ETag, or a `304` if the client has that version.
+fn tagged(headers: &HeaderMap, tag: HeaderValue, body: impl Serialize) -> Response {
     let tagged = [(header::ETAG, tag.clone())];
-    match is_known(headers, &tag) {
+    match is_not_modified(headers, &tag) {
         true => (StatusCode::NOT_MODIFIED, tagged).into_response(),
-        false => (tagged, Json(told)).into_response(),
+        false => (tagged, Json(body)).into_response(),
     }
 }
 
@@ -82,66 +89,97 @@ fn tagged(headers: &HeaderMap, tag: HeaderValue, told: impl Serialize) -> Respon
 pub(super) async fn head(
     State(server): State<Server>,
     Path(repo): Path<String>,
-) -> Result<Json<HeadJson>, Problem> {
+) -> Result<Json<HeadResponse>, HttpProblem> {
     let head = server.with(repo, |repository| repository.default_branch()).await?;
-    Ok(Json(HeadJson { head: head.to_string() }))
+    Ok(Json(HeadResponse { head: head.to_string() }))
 }
 
-/// `GET /v1/repos/{repo}/refs`. The ETag is of all that it tells.
+/// `POST /v1/repos/{repo}/head`: rewrites `HEAD` if it is lost or damaged.
+pub(super) async fn mend_head(
+    State(server): State<Server>,
+    Path(repo): Path<String>,
+) -> Result<Json<HeadResponse>, HttpProblem> {
+    let head = server.with(repo, |repository| repository.mend_head()).await?;
+    Ok(Json(HeadResponse { head: head.to_string() }))
+}
+
+/// `GET /v1/repos/{repo}/refs`. The ETag covers the whole response.
 pub(super) async fn list(
     State(server): State<Server>,
     Path(repo): Path<String>,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let listed = server.with(repo, |repository| {
-        let refs = repository.refs()?;
-        let refs = refs.iter().map(|(name, commit)| RefJson::new(name, *commit)).collect();
-        // As it was at the same time.
-        let head = repository.known_branch().ok().map(|name| name.to_string());
-        Ok(RefsJson { head, refs })
+        let listing = repository.listing()?;
+        let refs = listing.refs();
+        let refs = refs.iter().map(|(name, commit)| RefResponse::new(name, *commit)).collect();
+        let damaged = listing.damaged().iter().map(ToString::to_string).collect();
+        // No second request to the upstream, so that `head` belongs to the same state
+        // as `refs`.
+        let head = repository.cached_branch().ok().map(|name| name.to_string());
+        Ok(RefsResponse { head, refs, damaged })
     });
     let listed = listed.await?;
     let mut all = blake3::Hasher::new();
-    serde_json::to_writer(&mut all, &listed).map_err(|_| Problem::new(Code::Unavailable, ""))?;
+    serde_json::to_writer(&mut all, &listed)
+        .map_err(|_| HttpProblem::new(Code::Unavailable, ""))?;
     Ok(tagged(&headers, etag(all.finalize().to_hex())?, listed))
 }
 
-/// `GET /v1/repos/{repo}/refs/{name}`.
+/// `GET /v1/repos/{repo}/refs/{name}`. For a damaged ref the error response has an
+/// ETag, with which a client can replace or delete the ref.
 pub(super) async fn read(
     State(server): State<Server>,
     Path((repo, name)): Path<(String, String)>,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
-    let name = named(&name)?;
+) -> Result<Response, HttpProblem> {
+    let name = parse_ref_name(&name)?;
     let wanted = name.clone();
-    let text = server.with(repo, move |repository| repository.text(&wanted)).await?;
-    let text = text.ok_or_else(|| Problem::not_found(&name))?;
-    let commit = text.commit.ok_or_else(|| Problem::not_found(&name))?;
-    Ok(tagged(&headers, etag(text.tag())?, RefJson::new(&name, commit)))
+    let read = server.with(repo, move |repository| match repository.text(&wanted) {
+        Err(problem) if problem.code == Code::Damaged => match repository.damage(&wanted)? {
+            Some(damage) => Ok(Err((problem, damage))),
+            None => Err(problem),
+        },
+        text => text.map(Ok),
+    });
+    let text = match read.await? {
+        Ok(text) => text,
+        Err((problem, damage)) => {
+            return Ok(([(header::ETAG, etag(damage.tag())?)], problem).into_response());
+        }
+    };
+    let text = text.ok_or_else(|| HttpProblem::not_found(&name))?;
+    let commit = text.commit.ok_or_else(|| HttpProblem::not_found(&name))?;
+    Ok(tagged(&headers, etag(text.tag())?, RefResponse::new(&name, commit)))
 }
 
 /// `PUT /v1/repos/{repo}/refs/{name}`, with `If-Match` or `If-None-Match: *`.
 pub(super) async fn write(
     State(server): State<Server>,
     Path((repo, name)): Path<(String, String)>,
-    Extension(who): Extension<Who>,
+    Extension(who): Extension<Principal>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
-    let name = named(&name)?;
+) -> Result<Response, HttpProblem> {
+    let name = parse_ref_name(&name)?;
     let condition = Condition::of(&headers)?;
-    let body = whole(body, server.accept(limits::REF_BYTES as u64)).await?;
-    let invalid = |why: String| Problem::new(Code::Invalid, why);
+    let body = read_whole(body, server.accept(limits::REF_BYTES as u64)).await?;
+    let invalid = |why: String| HttpProblem::new(Code::Invalid, why);
     let sent: MoveJson =
         serde_json::from_slice(&body).map_err(|error| invalid(error.to_string()))?;
     let commit: CommitId =
-        sent.commit.parse().map_err(|_| invalid("`commit` is no id of a commit".to_owned()))?;
-    let forward_only = !who.may(Right::Write, &repo);
+        sent.commit.parse().map_err(|_| invalid("`commit` is not a commit id".to_owned()))?;
+    let forward_only = !who.can(Right::Write, &repo);
     let (at, wanted) = (server.clone(), name.clone());
-    // A long history is not walked for a client that left; a move that began ends.
-    let expected = watched(move |observer| {
+    // The walk through a long history stops when the client disconnects. The move
+    // itself does not.
+    let expected = blocking_until_disconnect(move |observer| {
         let repository = at.hub().get(&repo)?;
         let expected = condition.expected(&repository, &wanted)?;
+        if let (RefCondition::Damaged(_), true) = (&expected, forward_only) {
+            let why = format!("`{wanted}` is damaged: only a token with write may replace it");
+            return Err(HttpProblem::new(Code::Forbidden, why));
+        }
         if let Some(old) = expected.commit()
             && forward_only
         {
@@ -151,66 +189,70 @@ pub(super) async fn write(
     });
     let (repository, expected) = expected.await?;
     let moved = blocking(move || {
-        if expected == Expected::Absent {
+        if expected == RefCondition::Absent {
             check_count(&repository, server.settings().limits.refs)?;
         }
-        // It is there, in its log at least, when the room is free again.
-        let bytes = move_bytes(&name, who.logged());
-        let _room = server.quotas().room(&repository, Some(bytes), bytes)?;
-        let text = repository.swap(&name, expected, Some(commit), who.logged())?;
+        // The reservation is held until the ref and its log are on disk, where the
+        // quota counts them.
+        let bytes = move_bytes(&name, who.ref_log_name());
+        let _room = server.quotas().reserve(&repository, Some(bytes), bytes)?;
+        let text = repository.swap(&name, expected, Some(commit), who.ref_log_name())?;
         Ok((expected, text))
     });
     let (expected, text) = moved.await?;
-    let status = if expected == Expected::Absent { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, stood(expected), [(header::ETAG, etag(text.tag())?)]).into_response())
+    let status =
+        if expected == RefCondition::Absent { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, audit_extension(expected), [(header::ETAG, etag(text.tag())?)]).into_response())
 }
 
-/// About how many bytes a move of a ref takes on the disk: the file, the line in
-/// its log with two ids, and both names.
+/// Returns about how many bytes a move of a ref takes on the disk: the file, the log
+/// line with two ids, and both names.
 fn move_bytes(name: &RefName, who: &str) -> u64 {
     (2 * name.short().len() + who.len() + 320) as u64
 }
 
-/// Checks that there is room for one more ref.
+/// Checks that the repository may have one more ref.
 ///
 /// # Errors
-/// [`Code::Full`] when there are `most` already.
-fn check_count(repository: &Repository, most: usize) -> Result<(), Problem> {
+/// [`Code::Full`] when there are `most` refs already.
+fn check_count(repository: &Repository, most: usize) -> Result<(), HttpProblem> {
     let refs = repository.repo().refs();
     let count = refs.names(RefKind::Branch)?.len() + refs.names(RefKind::Tag)?.len();
     if count < most {
         return Ok(());
     }
-    let why = format!("there are {count} branches and tags, and {most} may be (`limits.refs`)");
-    Err(Problem::new(Code::Full, why))
+    let why = format!(
+        "the repository has {count} branches and tags; the limit is {most} (`limits.refs`)"
+    );
+    Err(HttpProblem::new(Code::Full, why))
 }
 
-/// Checks that a ref is a branch, and that `new` comes after `old`.
+/// Checks that a ref is a branch at `old`, and that `new` descends from `old`.
 ///
 /// # Errors
-/// [`Code::Forbidden`] when not, [`Code::Conflict`] when the ref does not stand
-/// at `old`, [`Code::Rejected`] when `new` is not there.
+/// [`Code::Forbidden`] when the ref is a tag or `new` does not descend from `old`;
+/// [`Code::Conflict`] when the ref is not at `old`; [`Code::Rejected`] when the store lacks `new`.
 fn check_forward(
     repository: &Repository,
     name: &RefName,
     (old, new): (CommitId, CommitId),
     observer: &dyn Observer,
-) -> Result<(), Problem> {
+) -> Result<(), HttpProblem> {
     if name.kind() != RefKind::Branch {
-        let why = format!("`{name}` is there: to move a tag needs write");
-        return Err(Problem::new(Code::Forbidden, why));
+        let why = format!("`{name}` exists: moving a tag needs a token with write");
+        return Err(HttpProblem::new(Code::Forbidden, why));
     }
-    match repository.standing(name)? {
+    match repository.ref_target(name)? {
         Some(at) if at == old => {}
-        Some(at) => return Err(Problem::new(Code::Conflict, format!("{name} stands at {at}"))),
-        None => return Err(Problem::new(Code::Conflict, format!("{name} is not there"))),
+        Some(at) => return Err(HttpProblem::new(Code::Conflict, format!("{name} is at {at}"))),
+        None => return Err(HttpProblem::new(Code::Conflict, format!("{name} does not exist"))),
     }
     if !repository.is_after(&new, &old, observer)? {
         let why = format!(
-            "`{name}` stands at {old:.12}, and {new:.12} does not come after it: \
-             only a token with write may move a branch elsewhere"
+            "`{name}` is at {old:.12}, and {new:.12} is not a descendant: \
+             only a token with write may make a move that is not a fast-forward"
         );
-        return Err(Problem::new(Code::Forbidden, why));
+        return Err(HttpProblem::new(Code::Forbidden, why));
     }
     Ok(())
 }
@@ -219,90 +261,114 @@ fn check_forward(
 pub(super) async fn delete(
     State(server): State<Server>,
     Path((repo, name)): Path<(String, String)>,
-    Extension(who): Extension<Who>,
+    Extension(who): Extension<Principal>,
     headers: HeaderMap,
-) -> Result<impl IntoResponse + use<>, Problem> {
-    let name = named(&name)?;
+) -> Result<impl IntoResponse + use<>, HttpProblem> {
+    let name = parse_ref_name(&name)?;
     let condition = Condition::of(&headers)?;
     if condition == Condition::New {
-        return Err(Problem::new(Code::NoCondition, "If-Match says where it stands"));
+        return Err(HttpProblem::new(
+            Code::NoCondition,
+            "the request needs If-Match with the ETag of the ref",
+        ));
     }
     let deleted = server.with(repo, move |repository| {
         let expected = condition.expected(repository, &name)?;
-        repository.swap(&name, expected, None, who.logged())?;
+        repository.swap(&name, expected, None, who.ref_log_name())?;
         Ok(expected)
     });
-    Ok((StatusCode::NO_CONTENT, stood(deleted.await?)))
+    Ok((StatusCode::NO_CONTENT, audit_extension(deleted.await?)))
 }
 
-/// For the log of writes.
-fn stood(expected: Expected) -> Extension<Stood> {
-    Extension(Stood(expected.commit()))
+/// Passes the commit that the ref was at to the audit log.
+fn audit_extension(expected: RefCondition) -> Extension<PreviousCommit> {
+    Extension(PreviousCommit(expected.commit()))
 }
 
-/// Where a ref must stand to be moved, as a request says it.
+/// The condition of a request to move a ref.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Condition {
-    /// Nowhere: it is new.
+    /// `If-None-Match: *`: the ref does not exist.
     New,
-    /// Anywhere.
+    /// `If-Match: *`: the ref exists.
     There,
-    /// As one of these says.
-    At(Vec<Expected>),
+    /// `If-Match` with ETags: the ref is in one of these states.
+    At(Vec<RefCondition>),
 }
 
 impl Condition {
-    fn of(headers: &HeaderMap) -> Result<Self, Problem> {
+    fn of(headers: &HeaderMap) -> Result<Self, HttpProblem> {
         let matching = Tags::of(headers, &header::IF_MATCH)?;
         match (matching, Tags::of(headers, &header::IF_NONE_MATCH)?) {
             (Some(Tags::Any), None) => Ok(Self::There),
-            // Tags that are none of ours match nothing.
+            // ETags that this server never sends match nothing.
             (Some(Tags::These(tags)), None) => {
                 Ok(Self::At(tags.into_iter().filter_map(tagged_ref).collect()))
             }
             (None, Some(Tags::Any)) => Ok(Self::New),
-            (None, None) => Err(Problem::new(Code::NoCondition, "If-Match or If-None-Match: *")),
-            _ => Err(Problem::new(Code::Invalid, "one of If-Match and If-None-Match: *")),
+            (None, None) => Err(HttpProblem::new(
+                Code::NoCondition,
+                "the request needs If-Match or If-None-Match: *",
+            )),
+            _ => Err(HttpProblem::new(
+                Code::Invalid,
+                "the request needs exactly one of If-Match and If-None-Match: *",
+            )),
         }
     }
 
-    /// Where it stands if that is where it must. Of one tag that is found out when
-    /// it is moved.
-    fn expected(&self, repository: &Arc<Repository>, name: &RefName) -> Result<Expected, Problem> {
+    /// Returns the state of the ref if it meets the condition. A single ETag is not
+    /// compared here, but by the compare-and-swap itself.
+    fn expected(
+        &self,
+        repository: &Arc<Repository>,
+        name: &RefName,
+    ) -> Result<RefCondition, HttpProblem> {
         let any_of = match self {
-            Self::New => return Ok(Expected::Absent),
+            Self::New => return Ok(RefCondition::Absent),
             Self::There => None,
             Self::At(tags) => Some(tags.as_slice()),
         };
         if let Some([only]) = any_of {
             return Ok(*only);
         }
+        if let Some(damage) = repository.damage(name)? {
+            let damaged = RefCondition::Damaged(damage);
+            return match any_of.is_none_or(|tags| tags.contains(&damaged)) {
+                true => Ok(damaged),
+                false => Err(HttpProblem::new(Code::Conflict, format!("{name} is damaged"))),
+            };
+        }
         let text = repository.text(name)?;
-        let stands = text.as_ref().and_then(expected);
-        let fits = |tag: &Expected| match tag {
-            Expected::At(commit) => stands.and_then(|stands| stands.commit()) == Some(*commit),
-            tag => stands.as_ref() == Some(tag),
+        let state = text.as_ref().and_then(expected);
+        let fits = |tag: &RefCondition| match tag {
+            RefCondition::At(commit) => state.and_then(|state| state.commit()) == Some(*commit),
+            tag => state.as_ref() == Some(tag),
         };
-        let why = match stands {
-            Some(stands) if any_of.is_none_or(|tags| tags.iter().any(fits)) => return Ok(stands),
-            Some(stands) => format!(
-                "{name} stands at {}",
-                stands.commit().map(|id| id.to_string()).unwrap_or_default()
+        let why = match state {
+            Some(state) if any_of.is_none_or(|tags| tags.iter().any(fits)) => return Ok(state),
+            Some(state) => format!(
+                "{name} is at {}",
+                state.commit().map(|id| id.to_string()).unwrap_or_default()
             ),
-            None => format!("{name} is not there"),
+            None => format!("{name} does not exist"),
         };
-        Err(Problem::new(Code::Conflict, why))
+        Err(HttpProblem::new(Code::Conflict, why))
     }
 }
 
-/// What a ref must say that says this.
-fn expected(text: &RefText) -> Option<Expected> {
+/// Returns the state of a ref with this text.
+fn expected(text: &RefText) -> Option<RefCondition> {
     let commit = text.commit?;
-    Some(text.nonce.map_or(Expected::At(commit), |nonce| Expected::Says(commit, nonce)))
+    Some(text.nonce.map_or(RefCondition::At(commit), |nonce| RefCondition::AtWrite(commit, nonce)))
 }
 
-/// What a ref must say for a strong ETag to be its own.
-fn tagged_ref(tag: &[u8]) -> Option<Expected> {
+/// Parses a strong ETag of a ref. Returns `None` for other ETags.
+fn tagged_ref(tag: &[u8]) -> Option<RefCondition> {
     let tag = tag.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
-    expected(&RefText::from_tag(std::str::from_utf8(tag).ok()?).ok()?)
+    let tag = std::str::from_utf8(tag).ok()?;
+    if let Some(damage) = Damage::from_tag(tag) {
+        return Some(RefCondition::Damaged(damage));
+    }
+    expected(&RefText::from_tag(tag).ok()?)
 }

@@ -1,4 +1,4 @@
-//! How the server does: for those who watch it.
+//! Health, readiness and metrics, for monitoring.
 
 use std::{
     path::Path,
@@ -13,25 +13,25 @@ use snap_core::disk::{Disk, scratch::unique_name};
 use super::Server;
 use crate::{
     body::blocking,
-    problem::{Code, Problem},
+    problem::{Code, HttpProblem},
 };
 
-/// How long an answer to whether it is ready holds.
+/// How long the result of a readiness check is reused.
 const READY_FOR: Duration = Duration::from_secs(1);
 
-/// `GET /health`: it answers.
+/// `GET /health`: the server answers.
 pub(super) async fn health() -> &'static str {
     "ok\n"
 }
 
-/// Whether it was ready when that was last looked at.
+/// The result of the last readiness check.
 #[derive(Debug, Default)]
-pub(super) struct Ready {
+pub(super) struct ReadinessCheck {
     last: Mutex<Option<(Instant, Option<&'static str>)>>,
 }
 
-impl Ready {
-    /// What is in the way of reading and writing what is served, if anything is.
+impl ReadinessCheck {
+    /// Returns why the server cannot read or write what it serves, or `None` if it can.
     /// Blocks.
     fn look(&self, server: &Server) -> Option<&'static str> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,10 +48,12 @@ impl Ready {
                 Some("the cache cannot be written")
             }
             Some(upstream) => (!upstream.answers()).then_some("the upstream does not answer"),
-            None if !server.hub().is_there() => Some("what is served is not where it was"),
+            None if !server.hub().is_there() => {
+                Some("the served folder was moved or is not mounted")
+            }
             None => {
                 let is_ready = server.hub().home().is_none_or(can_be_written);
-                (!is_ready).then_some("what is served cannot be written")
+                (!is_ready).then_some("the served folder cannot be written")
             }
         };
         *last = Some((Instant::now(), in_the_way));
@@ -60,16 +62,16 @@ impl Ready {
 }
 
 fn can_be_written(folder: &Path) -> bool {
-    // Gone again when it is dropped.
+    // The file is removed when it is dropped.
     let file = Disk::scratch().create(&folder.join(format!(".{}", unique_name("ready"))));
     fs_err::read_dir(folder).is_ok() && file.is_ok_and(|mut file| file.write(b"?").is_ok())
 }
 
-/// `GET /ready`: what is served can be read and written.
+/// `GET /ready`: the server can read and write what it serves.
 ///
-/// Damage in one repository keeps nobody from the others: it is told, without
-/// names, since nobody needs a token for this.
-pub(super) async fn ready(State(server): State<Server>) -> Result<String, Problem> {
+/// Damaged repositories do not make the server unready, since the others still work.
+/// The response has their number but no names, because this request needs no token.
+pub(super) async fn ready(State(server): State<Server>) -> Result<String, HttpProblem> {
     let damaged = server.metrics().damaged_count() as u64;
     match blocking(move || Ok(server.ready().look(&server))).await? {
         None if damaged == 0 => Ok("ready\n".to_owned()),
@@ -77,15 +79,17 @@ pub(super) async fn ready(State(server): State<Server>) -> Result<String, Proble
             let is = if damaged == 1 { "repository is" } else { "repositories are" };
             Ok(format!("ready\n{damaged} {is} damaged\n"))
         }
-        Some(why) => Err(Problem::new(Code::Unavailable, why)),
+        Some(why) => Err(HttpProblem::new(Code::Unavailable, why)),
     }
 }
 
-/// `GET /metrics`: for Prometheus.
-pub(super) async fn metrics(State(server): State<Server>) -> Result<impl IntoResponse, Problem> {
+/// `GET /metrics`: metrics for Prometheus.
+pub(super) async fn metrics(
+    State(server): State<Server>,
+) -> Result<impl IntoResponse, HttpProblem> {
     let text = blocking(move || {
         let text = server.metrics().text(server.hub());
-        text.map_err(|_| Problem::new(Code::Unavailable, ""))
+        text.map_err(|_| HttpProblem::new(Code::Unavailable, ""))
     });
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, kind)], text.await?))

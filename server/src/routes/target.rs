@@ -1,28 +1,29 @@
-//! What a path of the protocol names: a repository, a commit, and a path in it,
-//! whose names need not be UTF-8; and what is asked of it behind the `?`.
+//! Extractors for paths below a commit (repository, revision, and a path of raw bytes)
+//! and for query parameters.
 
 use axum::extract::{FromRequestParts, Query};
 use http::request::Parts;
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 
-use crate::problem::{Code, Problem};
+use crate::problem::{Code, HttpProblem};
 
-/// Parts of `/v1/repos/{repo}/commits/{commit}/{what}/{*path}` before the path.
+/// The parts of `/v1/repos/{repo}/commits/{commit}/{what}/{*path}` when it is split at
+/// `/`, where the path is the last part.
 const PARTS: usize = 8;
 
 /// `…/repos/{repo}/commits/{commit}/{what}[/{*path}]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Target {
-    /// The repository.
+pub(super) struct CommitPath {
+    /// The name of the repository.
     pub(super) repo: String,
-    /// What names the commit.
+    /// The revision, such as a commit id or a ref.
     pub(super) rev: String,
-    /// The path in it; empty for the top.
+    /// The path in the commit. Empty for the root.
     pub(super) path: Vec<u8>,
 }
 
-impl Target {
+impl CommitPath {
     fn of(path: &str) -> Option<Self> {
         let mut parts = path.splitn(PARTS, '/').skip(3);
         let repo = text(parts.next()?)?;
@@ -36,26 +37,26 @@ fn text(part: &str) -> Option<String> {
     Some(percent_decode_str(part).decode_utf8().ok()?.into_owned())
 }
 
-impl<S: Sync> FromRequestParts<S> for Target {
-    type Rejection = Problem;
+impl<S: Sync> FromRequestParts<S> for CommitPath {
+    type Rejection = HttpProblem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, HttpProblem> {
         Self::of(parts.uri.path())
-            .ok_or_else(|| Problem::new(Code::Invalid, "the path is not UTF-8"))
+            .ok_or_else(|| HttpProblem::new(Code::Invalid, "the path is not UTF-8"))
     }
 }
 
-/// What stands behind the `?`; what is not known there is refused.
+/// The query parameters. Unknown ones are refused if `T` denies unknown fields.
 #[derive(Clone, Debug)]
-pub(super) struct Asked<T>(pub(super) T);
+pub(super) struct QueryParams<T>(pub(super) T);
 
-impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Asked<T> {
-    type Rejection = Problem;
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for QueryParams<T> {
+    type Rejection = HttpProblem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let asked = Query::try_from_uri(&parts.uri);
-        let asked = asked.map_err(|error| Problem::new(Code::Invalid, error.body_text()))?;
-        Ok(Self(asked.0))
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, HttpProblem> {
+        let query = Query::try_from_uri(&parts.uri);
+        let query = query.map_err(|error| HttpProblem::new(Code::Invalid, error.body_text()))?;
+        Ok(Self(query.0))
     }
 }
 
@@ -66,7 +67,7 @@ mod tests {
     #[test]
     fn names_in_a_path_are_bytes() {
         let of = |path: &str| {
-            let Target { repo, rev, path } = Target::of(path)?;
+            let CommitPath { repo, rev, path } = CommitPath::of(path)?;
             Some((repo, rev, path))
         };
         let found = |repo: &str, rev: &str, path: &[u8]| {

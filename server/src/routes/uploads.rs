@@ -1,5 +1,5 @@
-//! Packs and bundles that come in several requests, with the names of the draft «Resumable
-//! Uploads for HTTP».
+//! Uploads of packs and bundles in several requests. The headers are those of the IETF
+//! draft «Resumable Uploads for HTTP».
 
 use std::time::{Duration, Instant};
 
@@ -11,34 +11,33 @@ use axum::{
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use super::{
-    Server, bundles,
+    Server, bundles, declared_length,
     packs::{pack_id, status},
     path::Path,
-    said_length,
 };
 use crate::{
-    body::Pieces,
-    problem::{Code, Problem, UPLOAD_OFFSET},
+    body::BodyPieces,
+    problem::{Code, HttpProblem, UPLOAD_OFFSET},
     quota::Quotas,
-    repository::{Bounds, Coming, Repository, Resumed, Upload},
+    repository::{Repository, UploadLimits, UploadOutcome, UploadPosition, UploadState},
 };
 
 const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
 const UPLOAD_COMPLETE: HeaderName = HeaderName::from_static("upload-complete");
 
-/// Largest number in a header: the largest that every reader of the document knows
-/// (RFC 8259, section 6).
+/// The largest number in a header: 2⁵³ − 1, the largest integer that all JSON parsers
+/// read exactly (RFC 8259, section 6). The OpenAPI document states this limit.
 const LARGEST_NUMBER: u64 = (1 << 53) - 1;
 
-/// How long whoever asks waits for what is still coming: of a request that broke
-/// off, that which lies in buffers.
+/// How long `HEAD` waits while bytes still arrive. After a connection broke, some may
+/// still lie in buffers.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often it is looked.
+/// How often `HEAD` looks meanwhile.
 const STEP: Duration = Duration::from_millis(10);
 
-/// How far an upload has come, in the head of an answer.
-fn told((offset, length): (u64, u64), is_whole: bool) -> [(HeaderName, HeaderValue); 4] {
+/// Builds the response headers that describe the state of an upload.
+fn upload_headers((offset, length): (u64, u64), is_whole: bool) -> [(HeaderName, HeaderValue); 4] {
     let is_whole = HeaderValue::from_static(if is_whole { "?1" } else { "?0" });
     [
         (UPLOAD_OFFSET, offset.into()),
@@ -48,41 +47,41 @@ fn told((offset, length): (u64, u64), is_whole: bool) -> [(HeaderName, HeaderVal
     ]
 }
 
-/// The hash of what is sent, in a path.
-fn hash(text: &str) -> Result<blake3::Hash, Problem> {
+/// Parses the hash of an upload in a path.
+fn hash(text: &str) -> Result<blake3::Hash, HttpProblem> {
     Ok(blake3::Hash::from_bytes(*pack_id(text)?.as_bytes()))
 }
 
-/// `HEAD /v1/repos/{repo}/uploads/{id}` and `…/bundles/{hash}`: how far it has come.
-pub(super) async fn standing(
+/// `HEAD /v1/repos/{repo}/uploads/{id}` and `…/bundles/{hash}`: the state of an upload.
+pub(super) async fn upload_status(
     State(server): State<Server>,
     Path((repo, id)): Path<(String, String)>,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let hash = hash(&id)?;
     let began = Instant::now();
     loop {
         let upload = server.with(repo.clone(), move |repository| repository.upload(&hash)).await?;
         match upload {
-            Upload::Part { is_moving: true, .. } if began.elapsed() < PATIENCE => {}
-            Upload::Part { offset, length, .. } => {
-                let far = told((offset, length), false);
+            UploadState::Part { is_moving: true, .. } if began.elapsed() < PATIENCE => {}
+            UploadState::Part { offset, length, .. } => {
+                let far = upload_headers((offset, length), false);
                 return Ok((StatusCode::NO_CONTENT, far).into_response());
             }
-            Upload::Whole(length) => {
-                return Ok((StatusCode::OK, told((length, length), true)).into_response());
+            UploadState::Whole(length) => {
+                return Ok((StatusCode::OK, upload_headers((length, length), true)).into_response());
             }
         }
         tokio::time::sleep(STEP).await;
     }
 }
 
-/// `PATCH /v1/repos/{repo}/uploads/{id}`: goes on with a pack, or begins with it.
+/// `PATCH /v1/repos/{repo}/uploads/{id}`: starts or continues the upload of a pack.
 pub(super) async fn resume(
     State(server): State<Server>,
     Path((repo, id)): Path<(String, String)>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let most = server.settings().limits.upload_bytes;
     let taken = server.resume((repo, id), (&headers, body), most, Repository::resume);
     taken.await.map(|(far, taken)| match taken {
@@ -91,90 +90,105 @@ pub(super) async fn resume(
     })
 }
 
-/// `PATCH /v1/repos/{repo}/bundles/{hash}`: goes on with a bundle, or begins with it.
+/// `PATCH /v1/repos/{repo}/bundles/{hash}`: starts or continues the upload of a bundle.
 pub(super) async fn resume_bundle(
     State(server): State<Server>,
     Path((repo, id)): Path<(String, String)>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response, HttpProblem> {
     let most = server.settings().limits.bundle_bytes;
     let taken = server.resume((repo, id), (&headers, body), most, Repository::resume_bundle);
     taken.await.map(|(far, taken)| match taken {
-        Some(outcome) => (far, bundles::told(&outcome)).into_response(),
+        Some(outcome) => (far, bundles::unpacked_response(&outcome)).into_response(),
         None => (StatusCode::NO_CONTENT, far).into_response(),
     })
 }
 
 impl Server {
-    /// Has `resume` take what comes of `id`, which is to be no longer than `most`.
-    /// Says how far it has come, and what was taken once it is whole.
+    /// Continues the upload `id` of at most `most` bytes with `resume`. Returns the
+    /// headers with the new state, and the outcome once the upload is complete.
     ///
     /// # Errors
-    /// [`Code::Invalid`] for headers, [`Code::TooLarge`], [`Code::Range`], those of
-    /// room, and those of `resume`.
+    /// [`Code::Invalid`] for malformed headers, [`Code::TooLarge`], [`Code::Range`],
+    /// those of the quota, and those of `resume`.
     async fn resume<T: Send + 'static>(
         &self,
         (repo, id): (String, String),
         (headers, body): (&HeaderMap, Body),
         most: u64,
-        resume: impl FnOnce(&Repository, &Coming, Bounds, Pieces) -> Result<Resumed<T>, Problem>
+        resume: impl FnOnce(
+            &Repository,
+            &UploadPosition,
+            UploadLimits,
+            BodyPieces,
+        ) -> Result<UploadOutcome<T>, HttpProblem>
         + Send
         + 'static,
-    ) -> Result<([(HeaderName, HeaderValue); 4], Option<T>), Problem> {
-        let coming = Coming {
+    ) -> Result<([(HeaderName, HeaderValue); 4], Option<T>), HttpProblem> {
+        let coming = UploadPosition {
             hash: hash(&id)?,
             offset: number(headers, &UPLOAD_OFFSET)?,
             length: number(headers, &UPLOAD_LENGTH)?,
         };
-        let (chosen, said) = (&self.settings().limits, said_length(headers));
+        let (chosen, body_bytes) = (&self.settings().limits, declared_length(headers));
         let (parts, bytes) = (chosen.unfinished_uploads, chosen.unfinished_bytes);
-        let bounds = Bounds { parts, bytes, content_bytes: chosen.content_bytes };
+        let bounds = UploadLimits { parts, bytes, content_bytes: chosen.content_bytes };
         let prepare = move |quotas: &Quotas, repository: &Repository| {
-            let left = check(&coming, said, most)?;
-            // All of it: what is here of it is not counted besides.
-            Ok((left, quotas.room_for_rest(repository, &coming.hash, coming.length)?))
+            let left = check(&coming, body_bytes, most)?;
+            // Reserve room for the whole upload: the quota leaves out the part that the server
+            // already has.
+            Ok((left, quotas.reserve_for_resume(repository, &coming.hash, coming.length)?))
         };
         let taken = self.take_after(repo, (headers, body), prepare, move |repository, pieces| {
             resume(repository, &coming, bounds, pieces)
         });
         Ok(match taken.await? {
-            Resumed::Whole(taken) => (told((coming.length, coming.length), true), Some(taken)),
-            Resumed::Part(offset) => (told((offset, coming.length), false), None),
+            UploadOutcome::Whole(taken) => {
+                (upload_headers((coming.length, coming.length), true), Some(taken))
+            }
+            UploadOutcome::Part(offset) => (upload_headers((offset, coming.length), false), None),
         })
     }
 }
 
-/// `DELETE /v1/repos/{repo}/uploads/{id}` and `…/bundles/{hash}`: what came goes.
-pub(super) async fn forget(
+/// `DELETE /v1/repos/{repo}/uploads/{id}` and `…/bundles/{hash}`: removes an upload.
+pub(super) async fn delete(
     State(server): State<Server>,
     Path((repo, id)): Path<(String, String)>,
-) -> Result<StatusCode, Problem> {
+) -> Result<StatusCode, HttpProblem> {
     let hash = hash(&id)?;
     server.with(repo, move |repository| repository.forget_upload(&hash)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn number(headers: &HeaderMap, name: &HeaderName) -> Result<u64, Problem> {
-    let invalid = |why: &str| Problem::new(Code::Invalid, format!("{name} {why}"));
+fn number(headers: &HeaderMap, name: &HeaderName) -> Result<u64, HttpProblem> {
+    let invalid = |why: &str| HttpProblem::new(Code::Invalid, format!("{name} {why}"));
     let mut all = headers.get_all(name).into_iter();
     let (Some(value), None) = (all.next(), all.next()) else {
-        return Err(invalid("is to be said once"));
+        return Err(invalid("must appear exactly once"));
     };
     let text = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     let number = text.and_then(|text| text.parse().ok()).filter(|number| *number <= LARGEST_NUMBER);
-    number.ok_or_else(|| invalid("is no number of bytes"))
+    number.ok_or_else(|| invalid("is not a valid number of bytes"))
 }
 
-/// Whether what is said fits together; then how much may come.
-fn check(coming: &Coming, said: Option<u64>, most: u64) -> Result<u64, Problem> {
+/// Checks that offset and lengths fit together. Returns how many bytes may still
+/// arrive.
+fn check(coming: &UploadPosition, body_bytes: Option<u64>, most: u64) -> Result<u64, HttpProblem> {
     if coming.length > most {
-        return Err(Problem::new(Code::TooLarge, format!("at most {most}")));
+        return Err(HttpProblem::new(
+            Code::TooLarge,
+            format!("an upload has at most {most} bytes"),
+        ));
     }
-    let beyond = || Problem::new(Code::Range, "it would begin beyond its end");
+    let beyond = || HttpProblem::new(Code::Range, "upload-offset is beyond upload-length");
     let left = coming.length.checked_sub(coming.offset).ok_or_else(beyond)?;
-    match said.is_some_and(|said| said > left) {
-        true => Err(Problem::new(Code::TooLarge, format!("{left} bytes of it are left"))),
+    match body_bytes.is_some_and(|body_bytes| body_bytes > left) {
+        true => Err(HttpProblem::new(
+            Code::TooLarge,
+            format!("the body is longer than the {left} bytes that are missing"),
+        )),
         false => Ok(left),
     }
 }

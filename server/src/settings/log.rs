@@ -1,40 +1,40 @@
-//! What is logged.
+//! Settings for logs.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// What is logged, and how.
+/// Settings for logs: the format, the level, and the audit log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Log {
-    /// How a line looks.
-    pub format: Format,
-    /// What is not left out.
-    pub level: Level,
-    /// File to which writes are appended, as JSON.
+pub struct LogSettings {
+    /// Format of a line.
+    pub format: LogFormat,
+    /// Which lines are logged.
+    pub level: LogLevel,
+    /// File of the audit log, to which JSON lines are appended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit: Option<PathBuf>,
 }
 
-/// How a line of the log looks.
+/// Format of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Format {
-    /// For people.
+pub enum LogFormat {
+    /// Text for people.
     #[default]
     Text,
-    /// An object a line.
+    /// One JSON object for each line.
     Json,
 }
 
-/// Which lines there are. Each includes those before it.
+/// Which lines are logged. Each level includes the lines of those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Level {
-    /// What failed here.
+pub enum LogLevel {
+    /// Failures of this server.
     Error,
-    /// What is odd.
+    /// Unusual conditions.
     Warn,
     /// Each request.
     #[default]

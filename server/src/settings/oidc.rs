@@ -1,4 +1,4 @@
-//! An OpenID Connect issuer, and what its tokens are good for.
+//! Settings for an OpenID Connect issuer, and the rights that its tokens give.
 
 use std::net::IpAddr;
 
@@ -7,34 +7,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::right::Right;
 
-/// An issuer, and what its tokens are good for.
+/// An OpenID Connect issuer, and the rights that its tokens give.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Oidc {
-    /// Its location, just as the claim `iss` has it.
+    /// Its URL, exactly as in the claim `iss`.
     pub issuer: String,
-    /// What the claim `aud` must be, or have among others.
+    /// The claim `aud` must be this value, or a list that contains it.
     pub audience: String,
-    /// Claim that says in logs who somebody is.
+    /// Claim that names a client in logs.
     #[serde(default = "subject")]
     pub name_claim: String,
-    /// What claims are good for; all that fit count.
+    /// The rights that claims give. The rights of all mappings that match are added up.
     #[serde(default)]
     pub scopes: Vec<Mapping>,
 }
 
-/// What a claim is good for.
+/// The right that a claim gives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mapping {
-    /// Name of the claim; with a `/` at its beginning, a JSON pointer to one that
-    /// lies deeper.
+    /// Name of the claim, or a JSON pointer to a nested one, which begins with `/`.
     pub claim: String,
-    /// What it must be, or have among others.
+    /// The claim must be this value, or a list that contains it. `scope` and `scp` are
+    /// lists of words.
     pub value: String,
-    /// What may be done.
+    /// The right that it gives.
     pub scope: Right,
-    /// Where; everywhere if it is not said.
+    /// The repositories that the right is for; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repositories: Option<Vec<String>>,
 }
@@ -43,7 +43,7 @@ fn subject() -> String {
     "sub".to_owned()
 }
 
-/// A value that cannot be.
+/// An invalid setting of the issuer.
 #[derive(Debug, thiserror::Error)]
 #[error("`oidc.{key}` {why}")]
 pub struct OidcError {
@@ -52,13 +52,13 @@ pub struct OidcError {
 }
 
 impl Oidc {
-    /// Checks what the form alone does not say.
+    /// Checks constraints that the types do not express.
     ///
     /// # Errors
-    /// [`OidcError`] names the key.
+    /// [`OidcError`]; it names the key.
     pub fn check(&self) -> Result<(), OidcError> {
         let wrong = |key: &str, why| Err(OidcError { key: key.to_owned(), why });
-        let Ok(issuer) = Url::parse(&self.issuer) else { return wrong("issuer", "is no URL") };
+        let Ok(issuer) = Url::parse(&self.issuer) else { return wrong("issuer", "is not a URL") };
         if !is_safe(&issuer) {
             return wrong("issuer", "must begin with https://, or http:// on this machine");
         }
@@ -73,7 +73,7 @@ impl Oidc {
             return wrong("name_claim", "must not be empty");
         }
         if self.scopes.is_empty() {
-            return wrong("scopes", "must say what at least one claim is good for");
+            return wrong("scopes", "must map at least one claim to a scope");
         }
         for (at, mapping) in self.scopes.iter().enumerate() {
             let wrong = |key: &str, why| wrong(&format!("scopes[{at}].{key}"), why);
@@ -86,7 +86,10 @@ impl Oidc {
                     return wrong("value", "must not be empty");
                 }
                 _ if repositories.is_some_and(<[String]>::is_empty) => {
-                    return wrong("repositories", "must name one; without it all are meant");
+                    return wrong(
+                        "repositories",
+                        "must not be empty; leave it out for all repositories",
+                    );
                 }
                 _ => {}
             }
@@ -95,12 +98,13 @@ impl Oidc {
     }
 }
 
-/// Whether nobody on the way can change what comes from there.
+/// Returns true if an attacker on the network cannot change what comes from there: over
+/// HTTPS, or over HTTP from this machine.
 pub(crate) fn is_safe(url: &Url) -> bool {
     url.scheme() == "https" && url.has_host() || is_here(url)
 }
 
-/// Whether it is asked over plain HTTP on this machine.
+/// Returns true if a URL is plain HTTP on this machine.
 pub(crate) fn is_here(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let is_loopback = || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());

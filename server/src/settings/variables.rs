@@ -1,15 +1,15 @@
-//! Settings in the environment: `limits.stop_secs` is `SNAP_SERVE_LIMITS_STOP_SECS`.
-//! A value is written as in the file; what is no such value is a text, so quotes
-//! can be left out.
+//! Settings in environment variables: `limits.stop_secs` is `SNAP_SERVE_LIMITS_STOP_SECS`.
+//! A value is written as in the file. Text that is not a TOML value is taken as a string,
+//! so quotes can be left out.
 
 use toml_edit::{DocumentMut, Item, Value};
 
 use super::SettingsError;
 
-/// What the names of all variables begin with.
+/// Prefix of the names of all variables.
 pub(super) const PREFIX: &str = "SNAP_SERVE_";
 
-/// All keys.
+/// All keys of the settings.
 const KEYS: &[&str] = &[
     "listen",
     "upstream",
@@ -57,7 +57,7 @@ fn variable(key: &str) -> String {
     format!("{PREFIX}{}", key.replace('.', "_").to_uppercase())
 }
 
-/// Puts what a variable says in the place of what a file says.
+/// Sets the key that a variable names to the value of the variable.
 ///
 /// # Errors
 /// [`SettingsError::Variable`] when there is no such key.
@@ -77,10 +77,10 @@ pub(super) fn put(document: &mut DocumentMut, name: &str, text: &str) -> Result<
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use super::{super::Settings, *};
+    use super::{super::ServerSettings, *};
 
-    /// Keys of a table, those of tables in it with a dot between. What is named by
-    /// users is one key.
+    /// Collects the keys of a table; those of nested tables are joined with dots. A table
+    /// whose keys are chosen by users counts as one key.
     fn keys(table: &toml_edit::Table, above: &str, found: &mut BTreeSet<String>) {
         for (key, item) in table {
             let name = format!("{above}{key}");
@@ -93,7 +93,7 @@ mod tests {
         }
     }
 
-    /// The file that stands at the beginning of the module.
+    /// The example file in the header of the settings module.
     fn example() -> String {
         let text = include_str!("../settings.rs");
         let lines = text.lines().skip_while(|line| *line != "//! ```toml").skip(1);
@@ -103,25 +103,25 @@ mod tests {
 
     #[test]
     fn the_example_says_what_holds_without_it_and_all_there_is() {
-        let read: Settings = toml_edit::de::from_str(&example()).unwrap();
-        assert_eq!(read, Settings::default());
+        let read: ServerSettings = toml_edit::de::from_str(&example()).unwrap();
+        assert_eq!(read, ServerSettings::default());
         let all = example().replace("# ", "");
         assert!(all.contains("[[oidc.scopes]]"), "{all}");
         let document: DocumentMut = all.parse().unwrap();
         let mut found = BTreeSet::new();
         keys(document.as_table(), "", &mut found);
         assert_eq!(found, KEYS.iter().map(|key| (*key).to_owned()).collect());
-        toml_edit::de::from_str::<Settings>(&all).unwrap();
+        toml_edit::de::from_str::<ServerSettings>(&all).unwrap();
     }
 
-    /// What the manual says of the default of each key.
+    /// The default of each key, as the manual documents it.
     fn told() -> BTreeMap<String, String> {
         let manual = include_str!("../../../docs/server.md");
         let rows = manual.lines().skip_while(|line| !line.starts_with("| key | default |")).skip(2);
         let mut found = BTreeMap::new();
         for row in rows.take_while(|line| line.starts_with('|')) {
             let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-            // Between marks of code; names that users give are no part of a key.
+            // Keys are between backquotes. The part of a key that users choose is cut off.
             for name in cells[1].split('`').skip(1).step_by(2) {
                 let name = name.trim_matches(['[', ']']).trim_end_matches(".\"NAME\"");
                 assert_eq!(found.insert(name.to_owned(), cells[2].to_owned()), None, "{name}");
@@ -130,9 +130,9 @@ mod tests {
         found
     }
 
-    /// The default of each key that has one, as it is written.
+    /// The default of each key that has one, in TOML.
     fn defaults() -> BTreeMap<String, String> {
-        let text = toml_edit::ser::to_string(&Settings::default()).unwrap();
+        let text = toml_edit::ser::to_string(&ServerSettings::default()).unwrap();
         let document: DocumentMut = text.parse().unwrap();
         let value = |key: &&str| {
             let mut item = document.as_item();
@@ -143,9 +143,10 @@ mod tests {
             Some(((*key).to_owned(), value.to_string().trim().to_owned()))
         };
         let mut found: BTreeMap<String, String> = KEYS.iter().filter_map(value).collect();
-        // A key of what is not there has none of its own.
+        // `oidc` is absent by default, so the default of its key is taken from a minimal
+        // one.
         let oidc = "[oidc]\nissuer = \"\"\naudience = \"\"";
-        let oidc = toml_edit::de::from_str::<Settings>(oidc).unwrap().oidc.unwrap();
+        let oidc = toml_edit::de::from_str::<ServerSettings>(oidc).unwrap().oidc.unwrap();
         found.insert("oidc.name_claim".to_owned(), format!("{:?}", oidc.name_claim));
         found
     }
@@ -153,7 +154,7 @@ mod tests {
     #[test]
     fn the_manual_has_every_key_with_its_default() {
         let mut told = told();
-        // In place of these there is something that the place says.
+        // The defaults of these depend on the environment, and the manual describes them.
         for (key, place) in [
             ("cache", "`$XDG_CACHE_HOME/snap/serve`"),
             ("tokens", "`tokens.toml` in what is served"),

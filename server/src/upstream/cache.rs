@@ -1,14 +1,14 @@
-//! The folder of what is kept of an upstream, and how long it may become.
+//! The cache folder of an upstream, and its eviction.
 //!
 //! ```text
 //! ABOVE/HASH OF THE LOCATION/
 //!   lock                     held by the server that uses it; another one takes HASH.1, and so on
-//!   form                     what lies upstream, as was last seen
+//!   form                     what lies upstream, as last seen: a store or a folder
 //!   NAME/store, NAME/mirror  of each repository, `/` being `%2F`
 //! ```
 //!
-//! When packs take more than they may, those go that nobody has asked for the
-//! longest: stubs take their place.
+//! When packs take more room than allowed, the least recently used ones are evicted. Stubs
+//! take their place.
 
 use std::{
     collections::HashMap,
@@ -25,109 +25,112 @@ use std::{
 
 use snap_core::{
     base::{id::PackId, io::PathError},
-    disk::{Access, Disk},
-    repo::{Repo, config},
+    disk::{CreateMode, Disk, regular::is_link, symlink_guard::check_no_links_between},
+    repo::{Repo, config, open::check_links},
 };
 
-use super::Form;
+use super::UpstreamLayout;
 
-/// Servers of one upstream that share a folder of caches.
+/// How many servers of one upstream can have a cache below the same folder.
 const SHARES: usize = 64;
 
-/// So much of what it may hold is left when it was full, in tenths.
+/// Eviction stops when packs take at most this share of the limit, in tenths.
 const LEFT: u64 = 9;
 
-/// What came in part and was written to since stays.
+/// A stub that was written to within this time is not evicted.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// Where no room could be made it is not tried again before.
+/// If eviction freed too little, it is not tried again before this time has passed.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// So much of the disk stays free for what is small: refs, stubs, marks.
+/// Disk space that is kept free for small files: refs, stubs, markers.
 const SPARE_BYTES: u64 = 1 << 20;
 
-/// Room that is made when something did not fit.
+/// Disk space to make after something did not fit.
 const RELIEF_BYTES: u64 = 16 << 20;
 
-/// Stubs with no more than that stay.
+/// Stubs that take no more than this are not evicted.
 const STUB_BYTES: u64 = 64 << 10;
 
-/// Digits of a hash that name a folder.
+/// Hexadecimal digits of the hash in the name of a folder.
 const DIGITS: usize = 32;
 
-/// File that the server locks which uses the folder.
+/// File that is locked by the server that uses the folder.
 const LOCK: &str = "lock";
 
-/// Folder of packs in `cache/` of a store that are not upstream yet.
+/// Folder in `cache/` of a store, with markers of packs that are not published upstream
+/// yet.
 pub(super) const PENDING: &str = "pending";
 
-/// What was looked for in it.
+/// Counters of the lookups in a cache.
 #[derive(Debug, Default)]
-pub struct Lookups {
+pub struct CacheCounters {
     found: AtomicU64,
     missed: AtomicU64,
 }
 
-impl Lookups {
-    /// It was there, or not.
+impl CacheCounters {
+    /// Counts a hit or a miss.
     pub(super) fn count(&self, was_here: bool) {
         let counter = if was_here { &self.found } else { &self.missed };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often it was there.
+    /// Returns the number of hits.
     pub fn found(&self) -> u64 {
         self.found.load(Ordering::Relaxed)
     }
 
-    /// How often it had to come.
+    /// Returns the number of misses.
     pub fn missed(&self) -> u64 {
         self.missed.load(Ordering::Relaxed)
     }
 }
 
-/// The folder.
+/// The cache folder of an upstream.
 #[derive(Debug)]
-pub struct Cache {
+pub struct CacheFolder {
     root: PathBuf,
     most_bytes: u64,
     used_bytes: AtomicU64,
-    open: Mutex<HashMap<PathBuf, Kept>>,
-    /// When no room could be made.
+    /// The stores that are open or being opened, by path.
+    open: Mutex<HashMap<PathBuf, CachedStore>>,
+    /// When eviction last failed to bring the cache below its limit. Locked during an
+    /// eviction.
     trimming: Mutex<Option<Instant>>,
-    /// When no room could be made on the disk.
+    /// When eviction last failed to make room on the disk. Locked during an eviction.
     no_room: Mutex<Option<Instant>>,
-    /// Whole packs that somebody wanted.
-    packs: Lookups,
-    /// Frames of packs that are not here whole.
-    frames: Lookups,
+    /// Lookups of whole packs.
+    packs: CacheCounters,
+    /// Lookups of frames in packs that are only partly in the cache.
+    frames: CacheCounters,
     lock: Mutex<File>,
 }
 
-/// A store that is open, or about to be.
+/// A store that is open or being opened.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct CachedStore {
     pub(super) repo: Weak<Repo>,
-    /// Those that add packs to it just now, which have no marks yet.
+    /// How many threads are adding packs to it, which have no markers yet.
     pub(super) adopting: Arc<AtomicUsize>,
 }
 
-/// A store that is being opened: meanwhile nothing of it goes.
-pub(super) struct Opening<'c> {
-    cache: &'c Cache,
+/// A store that is being opened. Meanwhile nothing of it is evicted.
+pub(super) struct StoreOpening<'c> {
+    cache: &'c CacheFolder,
     store: &'c Path,
     is_open: bool,
 }
 
-impl Opening<'_> {
-    /// It is open from now on.
-    pub(super) fn opened(mut self, kept: Kept) {
+impl StoreOpening<'_> {
+    /// Marks the store as open.
+    pub(super) fn opened(mut self, kept: CachedStore) {
         self.cache.stores().insert(self.store.to_owned(), kept);
         self.is_open = true;
     }
 }
 
-impl Drop for Opening<'_> {
+impl Drop for StoreOpening<'_> {
     fn drop(&mut self) {
         if !self.is_open {
             self.cache.stores().remove(self.store);
@@ -136,22 +139,22 @@ impl Drop for Opening<'_> {
 }
 
 /// A pack that takes room.
-struct Pack {
+struct CachedPack {
     used: SystemTime,
     bytes: u64,
-    /// Whether anything would be gained.
-    may_go: bool,
+    /// True if it may be evicted: that frees enough, and nothing is being added to it.
+    is_evictable: bool,
     path: PathBuf,
     id: PackId,
     store: PathBuf,
 }
 
-impl Cache {
-    /// The folder in `above` for the upstream that `key` stands for, with packs
-    /// of about `most_bytes`.
+impl CacheFolder {
+    /// Opens the folder in `above` for the upstream that `key` identifies. Packs in it may
+    /// take about `most_bytes`.
     ///
     /// # Errors
-    /// [`PathError`] when it cannot be made or used.
+    /// [`PathError`] when it cannot be created or locked.
     pub fn open(above: &Path, key: &str, most_bytes: u64) -> Result<Self, PathError> {
         let hash = &blake3::hash(key.as_bytes()).to_hex()[..DIGITS];
         let mut full = None;
@@ -160,9 +163,10 @@ impl Cache {
                 0 => above.join(hash),
                 _ => above.join(format!("{hash}.{number}")),
             };
-            Disk::default().with_access(Access::PRIVATE).create_folders(&root)?;
+            check_no_links_between(above, &root)?;
+            Disk::default().with_access(CreateMode::PRIVATE).create_folders(&root)?;
             let path = root.join(LOCK);
-            match take(&path)? {
+            match try_lock(&path)? {
                 Some(lock) => {
                     let cache = Self {
                         root,
@@ -171,8 +175,8 @@ impl Cache {
                         open: Mutex::default(),
                         trimming: Mutex::default(),
                         no_room: Mutex::default(),
-                        packs: Lookups::default(),
-                        frames: Lookups::default(),
+                        packs: CacheCounters::default(),
+                        frames: CacheCounters::default(),
                         lock: Mutex::new(lock),
                     };
                     cache.trim();
@@ -185,11 +189,10 @@ impl Cache {
         Err(PathError::when("lock", &path)(io::Error::from(io::ErrorKind::WouldBlock)))
     }
 
-    /// Makes the folder anew where somebody has removed it: all in it is derived.
+    /// Makes the folder anew if it was removed: everything in it is derived.
     ///
     /// # Errors
-    /// [`PathError`] when it cannot be made, or another server has made and taken
-    /// it meanwhile.
+    /// [`PathError`] when it cannot be created, or another server has locked it meanwhile.
     pub fn restore(&self) -> Result<(), PathError> {
         let path = self.root.join(LOCK);
         let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -198,34 +201,34 @@ impl Cache {
         if fs_err::metadata(&path).is_ok_and(|there| inode(there) == inode(ours)) {
             return Ok(());
         }
-        Disk::default().with_access(Access::PRIVATE).create_folders(&self.root)?;
-        let taken = take(&path)?.ok_or_else(|| io::Error::from(io::ErrorKind::WouldBlock));
+        Disk::default().with_access(CreateMode::PRIVATE).create_folders(&self.root)?;
+        let taken = try_lock(&path)?.ok_or_else(|| io::Error::from(io::ErrorKind::WouldBlock));
         *lock = taken.map_err(PathError::when("lock", &path))?;
-        tracing::warn!("the cache of the upstream was removed: it is made anew");
+        tracing::warn!("the cache folder was removed and is created again");
         Ok(())
     }
 
-    /// The folder.
+    /// Returns the folder.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Whole packs that were looked for in it.
-    pub fn packs(&self) -> &Lookups {
+    /// Returns the counters of whole packs.
+    pub fn packs(&self) -> &CacheCounters {
         &self.packs
     }
 
-    /// Frames that were looked for in packs that are not in it whole.
-    pub fn frames(&self) -> &Lookups {
+    /// Returns the counters of frames in packs that are only partly in the cache.
+    pub fn frames(&self) -> &CacheCounters {
         &self.frames
     }
 
-    /// Folder of a repository.
+    /// Returns the folder of a repository.
     pub(super) fn of(&self, name: &str) -> PathBuf {
         self.root.join(name.replace('/', "%2F"))
     }
 
-    /// Names of the repositories that are known here.
+    /// Returns the names of the repositories in the cache, sorted.
     pub(super) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = self
             .folders()
@@ -239,47 +242,47 @@ impl Cache {
 
     fn folders(&self) -> Vec<PathBuf> {
         let entries = fs_err::read_dir(&self.root).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+        entries.map(|entry| entry.path()).filter(|path| path.is_dir() && !is_link(path)).collect()
     }
 
-    /// What lay upstream when it was last seen.
-    pub(super) fn form(&self) -> Option<Form> {
+    /// Returns the layout of the upstream, as it was when the upstream last answered.
+    pub(super) fn form(&self) -> Option<UpstreamLayout> {
         match fs_err::read_to_string(self.root.join("form")).ok()?.as_str() {
-            "store" => Some(Form::Store),
-            "folder" => Some(Form::Folder),
+            "store" => Some(UpstreamLayout::Store),
+            "folder" => Some(UpstreamLayout::Folder),
             _ => None,
         }
     }
 
-    /// Remembers that. Where that fails it is asked again.
-    pub(super) fn remember_form(&self, form: Form) {
+    /// Stores the layout of the upstream. If that fails, the next server asks the upstream again.
+    pub(super) fn remember_form(&self, form: UpstreamLayout) {
         let text = match form {
-            Form::Store => "store",
-            Form::Folder => "folder",
+            UpstreamLayout::Store => "store",
+            UpstreamLayout::Folder => "folder",
         };
         let _ = fs_err::write(self.root.join("form"), text);
     }
 
-    fn stores(&self) -> MutexGuard<'_, HashMap<PathBuf, Kept>> {
+    fn stores(&self) -> MutexGuard<'_, HashMap<PathBuf, CachedStore>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A store in it is about to be opened.
-    pub(super) fn opening<'c>(&'c self, store: &'c Path) -> Opening<'c> {
-        self.stores().insert(store.to_owned(), Kept::default());
-        Opening { cache: self, store, is_open: false }
+    /// Records that a store is about to be opened.
+    pub(super) fn opening<'c>(&'c self, store: &'c Path) -> StoreOpening<'c> {
+        self.stores().insert(store.to_owned(), CachedStore::default());
+        StoreOpening { cache: self, store, is_open: false }
     }
 
-    /// A store in it is open no more, unless somebody has opened it again.
+    /// Records that a store was closed, unless it was opened again meanwhile.
     pub(super) fn closed(&self, store: &Path, repo: &Arc<Repo>) {
         let mut open = self.stores();
-        let is_ours = |kept: &Kept| std::ptr::eq(kept.repo.as_ptr(), Arc::as_ptr(repo));
+        let is_ours = |kept: &CachedStore| std::ptr::eq(kept.repo.as_ptr(), Arc::as_ptr(repo));
         if open.get(store).is_some_and(is_ours) {
             open.remove(store);
         }
     }
 
-    /// So many bytes have come.
+    /// Records that `bytes` were added, and evicts packs if necessary.
     pub(super) fn grew(&self, bytes: u64) {
         let used = self.used_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if used > self.most_bytes {
@@ -288,112 +291,121 @@ impl Cache {
         self.make_room(bytes);
     }
 
-    /// What the disk has room for.
+    /// Returns the free space on the disk, in bytes.
     fn free_bytes(&self) -> u64 {
         let stat = rustix::fs::statvfs(&self.root);
         stat.map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
-    /// Makes room on the disk for so many bytes, however little the cache holds.
-    /// Says whether there is room.
+    /// Evicts packs until the disk has room for `bytes`, even if the cache is below its
+    /// limit. Returns whether there is room.
     pub fn make_room(&self, bytes: u64) -> bool {
         let wanted = bytes.saturating_add(SPARE_BYTES);
         if self.free_bytes() >= wanted {
             return true;
         }
-        let mut in_vain = self.no_room.lock().unwrap_or_else(PoisonError::into_inner);
-        if in_vain.is_some_and(|at| at.elapsed() < PAUSE) {
+        let mut failed_at = self.no_room.lock().unwrap_or_else(PoisonError::into_inner);
+        if failed_at.is_some_and(|at| at.elapsed() < PAUSE) {
             return false;
         }
-        let mut packs: Vec<Pack> = self.folders().iter().flat_map(|folder| packs(folder)).collect();
+        let mut packs: Vec<CachedPack> =
+            self.folders().iter().flat_map(|folder| packs(folder)).collect();
         self.evict(&mut packs, |_| self.free_bytes() < wanted);
         let is_room = self.free_bytes() >= wanted;
-        *in_vain = (!is_room).then(Instant::now);
+        *failed_at = (!is_room).then(Instant::now);
         if !is_room {
             tracing::warn!(cache = %self.root.display(), bytes, "the disk of the cache is full");
         }
         is_room
     }
 
-    /// Makes room after something did not fit; says whether any was made.
+    /// Makes room after something did not fit. Returns whether any was made.
     pub fn relieve(&self) -> bool {
         let before = self.free_bytes();
         self.make_room(RELIEF_BYTES) || self.free_bytes() > before
     }
 
-    /// Removes packs, those first that nobody has read for the longest, as long as
-    /// `goes_on` says so of the bytes that went.
-    fn evict(&self, packs: &mut Vec<Pack>, goes_on: impl Fn(u64) -> bool) -> u64 {
-        packs.retain(|pack| pack.may_go);
+    /// Evicts packs, the least recently used one first, while `needs_more` returns true for
+    /// the number of freed bytes. Returns that number.
+    fn evict(&self, packs: &mut Vec<CachedPack>, needs_more: impl Fn(u64) -> bool) -> u64 {
+        packs.retain(|pack| pack.is_evictable);
         packs.iter_mut().for_each(|pack| pack.used = pack.used.max(self.last_used(pack)));
         packs.sort_unstable_by_key(|pack| pack.used);
         let mut gone = 0;
         for pack in packs {
-            if !goes_on(gone) {
+            if !needs_more(gone) {
                 break;
             }
-            if self.shed(pack) {
+            if self.replace_with_stub(pack) {
                 gone += pack.bytes;
             }
         }
         gone
     }
 
-    /// Makes room. What fails is tried again the next time.
+    /// Evicts packs until they are below the limit. Failures are ignored: the next eviction tries
+    /// again.
     fn trim(&self) {
-        let Ok(mut in_vain) = self.trimming.try_lock() else { return };
-        if in_vain.is_some_and(|at| at.elapsed() < PAUSE) {
+        let Ok(mut failed_at) = self.trimming.try_lock() else { return };
+        if failed_at.is_some_and(|at| at.elapsed() < PAUSE) {
             return;
         }
-        let mut packs: Vec<Pack> = self.folders().iter().flat_map(|folder| packs(folder)).collect();
+        let mut packs: Vec<CachedPack> =
+            self.folders().iter().flat_map(|folder| packs(folder)).collect();
         let mut used: u64 = packs.iter().map(|pack| pack.bytes).sum();
         if used > self.most_bytes {
-            // However long it is, somebody has it now.
+            // The most recently used pack stays, however large: a request needs it now.
             let newest = packs.iter().map(|pack| pack.used.max(self.last_used(pack))).max();
             packs.retain(|pack| Some(pack.used.max(self.last_used(pack))) != newest);
             used -= self.evict(&mut packs, |gone| used - gone > self.most_bytes / 10 * LEFT);
         }
-        *in_vain = (used > self.most_bytes).then(Instant::now);
+        *failed_at = (used > self.most_bytes).then(Instant::now);
         self.used_bytes.store(used, Ordering::Relaxed);
     }
 
-    fn last_used(&self, pack: &Pack) -> SystemTime {
+    fn last_used(&self, pack: &CachedPack) -> SystemTime {
         let repo = self.stores().get(&pack.store).and_then(|kept| kept.repo.upgrade());
         repo.and_then(|repo| repo.store().last_used(&pack.id)).unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
-    fn shed(&self, pack: &Pack) -> bool {
+    /// Replaces a pack with a stub, or removes it from a store that is not open. Returns
+    /// whether that was done.
+    fn replace_with_stub(&self, pack: &CachedPack) -> bool {
         let open = self.stores();
         let Some(kept) = open.get(&pack.store).cloned() else {
-            // Whoever opens the store, not before this, makes stubs of what is
-            // missing.
-            return !pack.is_pending() && fs_err::remove_file(&pack.path).is_ok();
+            // The lock keeps the store from being opened before the file is removed. When
+            // it is opened, it gets stubs of missing packs.
+            let disk = Disk::default().in_store(&pack.store);
+            return !pack.is_pending() && disk.remove(&pack.path).is_ok();
         };
         drop(open);
         let may = || kept.adopting.load(Ordering::SeqCst) == 0 && !pack.is_pending();
         let repo = kept.repo.upgrade();
-        repo.is_some_and(|repo| repo.store().shed(&pack.id, &may).unwrap_or(false))
+        repo.is_some_and(|repo| repo.store().evict_pack(&pack.id, &may).unwrap_or(false))
     }
 }
 
-impl Pack {
-    /// Whether upstream may not know it yet.
+impl CachedPack {
+    /// Returns true if the pack may not be upstream yet.
     fn is_pending(&self) -> bool {
         self.store.join("cache").join(PENDING).join(self.id.to_string()).exists()
     }
 }
 
-/// Opens and locks a file; `None` where another process has locked it.
-fn take(path: &Path) -> Result<Option<File>, PathError> {
-    let lock = File::options().create(true).truncate(false).write(true).open(path);
-    let lock = lock.map_err(PathError::when("create", path))?;
+/// Opens and locks a file; `None` if another process has locked it.
+fn try_lock(path: &Path) -> Result<Option<File>, PathError> {
+    let folder = path.parent().unwrap_or(path);
+    let lock = Disk::cache(folder).with_access(CreateMode::PRIVATE).lock_file(path)?;
     Ok(lock.try_lock().is_ok().then_some(lock))
 }
 
-/// Packs of a repository, whole and in part.
-fn packs(folder: &Path) -> Vec<Pack> {
+/// Lists the packs of a repository, whole and partial.
+fn packs(folder: &Path) -> Vec<CachedPack> {
     let store = folder.join("store");
     let mut found = Vec::new();
+    if check_no_links_between(folder, &store).is_err() || check_links(&store).is_err() {
+        return found;
+    }
     for (home, is_whole) in [("objects", true), ("partial", false)] {
         for entry in fs_err::read_dir(store.join(home)).into_iter().flatten().flatten() {
             let id = entry.file_name().to_str().and_then(|name| name.parse::<PackId>().ok());
@@ -401,18 +413,18 @@ fn packs(folder: &Path) -> Vec<Pack> {
             let Ok(used) = meta.modified() else { continue };
             let is_fresh = used.elapsed().is_ok_and(|age| age < FRESH);
             let bytes = meta.blocks() * 512;
-            // Of most stubs nothing would be gained.
+            // Evicting a stub that is mostly empty would free almost nothing.
             let is_worth_it = is_whole || (bytes > STUB_BYTES && 4 * bytes > meta.len());
             let may_go = is_worth_it && (is_whole || !is_fresh);
             let (path, store) = (entry.path(), store.clone());
-            found.push(Pack { used, bytes, may_go, path, id, store });
+            found.push(CachedPack { used, bytes, is_evictable: may_go, path, id, store });
         }
     }
     found
 }
 
-/// Takes note that a pack was used.
+/// Records that a pack was used.
 pub(super) fn touch(file: &File) {
-    // Where that cannot be written it goes a little too soon.
+    // If that cannot be written, the pack is evicted a little too early.
     let _ = file.set_modified(SystemTime::now());
 }

@@ -1,77 +1,83 @@
-//! Stores elsewhere, in a bucket or at another server, that are served from here.
+//! Remote stores, in a bucket or on another server, that this server caches and serves.
 //!
-//! Of each there is a store here whose packs are stubs ([`snap_core::store`])
-//! until something of them is read, so that the rest of the server sees a store
-//! like any other. All of it is a cache, and may be lost at any time: what is
-//! sent goes upstream before anybody is told that it went well.
+//! Each has a local store, whose packs are stubs ([`snap_core::store`]) until parts of them are
+//! read. So the rest of the server sees a store like any other. All of it is a cache and may be
+//! lost at any time: data is sent upstream before its client receives a success.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`contact`] | whether the upstream answers |
-//! | `flights` | what many ask at once is asked once |
-//! | `fresh` | whether what is told is as it is there |
-//! | [`cache`] | the folder of all that, and how long it may become |
-//! | `names` | of the stores there |
-//! | [`behind`] | one store elsewhere |
+//! | [`health`] | whether the upstream answers |
+//! | `single_flight` | request coalescing |
+//! | `staleness` | whether the data that clients receive is current |
+//! | [`cache`] | the cache folder, and its eviction |
+//! | `names` | the names of the repositories upstream |
+//! | [`repository`] | one store upstream |
 
-pub mod behind;
 pub mod cache;
-pub mod contact;
-mod flights;
-mod fresh;
+pub mod health;
 mod names;
+pub mod repository;
+mod single_flight;
+mod staleness;
 
 use std::{
     collections::BTreeMap,
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use snap_core::{base::limits, repo::ref_name::RefName};
+use snap_core::{
+    base::limits,
+    repo::{
+        config::{Config, ConfigError},
+        ref_name::RefName,
+    },
+};
 use snap_remote::{
-    distant::Budget,
     location::{Location, Scheme},
+    remote_packs::PrefetchBudget,
     service::{
-        Object,
-        client::{Client, Policy},
+        StoredObject,
+        client::{Client, RequestPolicy},
         keys::CONFIG,
-        open::{self, OpenError, Secrets},
+        open::{self, OpenError, RemoteCredentials},
         traffic::Traffic,
     },
-    store::{Found, RemoteError, RemoteStore},
+    store::{RemoteError, RemoteStore, StoreLookup},
 };
 use tokio::runtime::Handle;
 
 use self::{
-    cache::Cache,
-    contact::{Contact, problem},
-    names::Names,
+    cache::CacheFolder,
+    health::{UpstreamHealth, problem},
+    names::NameList,
 };
 use crate::{
-    problem::{Code, Problem},
-    settings::Limits,
+    problem::{Code, HttpProblem},
+    settings::ServerLimits,
 };
 
-/// Where an upstream is, and how it is asked.
+/// Location of an upstream, and how to reach it.
 #[derive(Clone, Debug)]
-pub struct Origin {
-    /// Where: a store, or what has several below it.
+pub struct UpstreamAddress {
+    /// A store, or a place that has several stores below it.
     pub location: Location,
     /// Options of the location.
     pub options: BTreeMap<String, String>,
-    /// Its keys.
-    pub secrets: Secrets,
+    /// Credentials for the location.
+    pub secrets: RemoteCredentials,
 }
 
-impl Origin {
-    /// Stands for it, and for no other.
+impl UpstreamAddress {
+    /// Returns a text that identifies this upstream.
     pub fn key(&self) -> String {
         let options = ["endpoint", "account"].map(|name| self.options.get(name));
         let options = options.map(|value| value.map_or("", String::as_str));
         format!("{} {}", self.location, options.join(" "))
     }
 
-    /// Where a repository is.
+    /// Returns the location of a repository.
     fn at(&self, name: &str) -> Location {
         let mut location = self.location.clone();
         if !name.is_empty() {
@@ -82,64 +88,68 @@ impl Origin {
     }
 }
 
-fn client((origin, name): (&Origin, &str), runtime: &Handle) -> Result<Client, OpenError> {
+/// Creates a client for the repository `name`; for the location itself if the name is
+/// empty.
+fn client((origin, name): (&UpstreamAddress, &str), runtime: &Handle) -> Result<Client, OpenError> {
     let _inside = runtime.enter();
     let traffic: Arc<Traffic> = Arc::default();
     let location = origin.at(name);
-    let Origin { options, secrets, .. } = origin;
+    let UpstreamAddress { options, secrets, .. } = origin;
     let service = open::open(&location, options, secrets, &traffic)?;
-    // Whoever sent something tries again, too.
-    let policy = Policy {
+    // Fewer and shorter attempts than the default, because the clients of this server
+    // retry, too.
+    let policy = RequestPolicy {
         attempts: 4,
         pause: Duration::from_millis(100),
         longest_pause: Duration::from_secs(3),
         timeout: Duration::from_secs(15),
         busy: Duration::from_secs(15),
-        ..Policy::default()
+        ..RequestPolicy::default()
     };
-    Ok(Client::new(service, policy, traffic).at(&location.to_string()))
+    Ok(Client::new(service, policy, traffic).with_location(&location.to_string()))
 }
 
-/// What lies upstream.
+/// The kind of an upstream: one store, or a folder of stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum UpstreamLayout {
     /// One store.
     Store,
-    /// Several, each named by its path.
+    /// Several stores, each named by its path.
     Folder,
 }
 
 /// The stores of an upstream.
 #[derive(Debug)]
 pub struct Upstream {
-    origin: Origin,
+    origin: UpstreamAddress,
     runtime: Handle,
-    contact: Arc<Contact>,
-    cache: Arc<Cache>,
-    form: Mutex<Option<Form>>,
-    /// Asks at the location itself.
+    contact: Arc<UpstreamHealth>,
+    cache: Arc<CacheFolder>,
+    form: Mutex<Option<UpstreamLayout>>,
+    /// Client for the location itself.
     root: Client,
-    names: Names,
-    /// How long somebody who reads waits for it.
+    names: NameList,
+    /// How long a reading request waits for the upstream.
     patience: Duration,
-    /// For what comes of packs there, of whichever store.
-    memory: Arc<Budget>,
+    /// Memory for data that is being fetched, shared by all stores.
+    memory: Arc<PrefetchBudget>,
 }
 
 impl Upstream {
-    /// The upstream at `origin`, asked in `runtime`. Nothing is asked yet.
+    /// Creates the upstream at `origin`, with requests that run in `runtime`. Sends none
+    /// yet.
     ///
     /// # Errors
     /// [`OpenError`] when an option is wrong.
     pub fn new(
-        origin: Origin,
-        cache: Cache,
-        limits: &Limits,
+        origin: UpstreamAddress,
+        cache: CacheFolder,
+        limits: &ServerLimits,
         runtime: Handle,
     ) -> Result<Self, OpenError> {
         let form = match (origin.location.scheme, origin.location.path.is_empty()) {
-            (Scheme::Http | Scheme::Https, true) => Some(Form::Folder),
-            (Scheme::Http | Scheme::Https, false) => Some(Form::Store),
+            (Scheme::Http | Scheme::Https, true) => Some(UpstreamLayout::Folder),
+            (Scheme::Http | Scheme::Https, false) => Some(UpstreamLayout::Store),
             _ => None,
         };
         let root = client((&origin, ""), &runtime)?;
@@ -150,68 +160,68 @@ impl Upstream {
             cache: Arc::new(cache),
             form: Mutex::new(form),
             root,
-            names: Names::default(),
+            names: NameList::default(),
             patience: Duration::from_secs(limits.upstream_secs),
-            memory: Budget::new(limits.upstream_bytes),
+            memory: PrefetchBudget::new(limits.upstream_bytes),
         })
     }
 
-    /// Memory for what comes of packs there, shared by all stores.
-    pub fn memory(&self) -> &Arc<Budget> {
+    /// Returns the memory budget for data that is being fetched, shared by all stores.
+    pub fn memory(&self) -> &Arc<PrefetchBudget> {
         &self.memory
     }
 
-    /// Whether it answers.
-    pub fn contact(&self) -> &Arc<Contact> {
+    /// Returns the record of whether the upstream answers.
+    pub fn contact(&self) -> &Arc<UpstreamHealth> {
         &self.contact
     }
 
-    /// What is kept of it here.
-    pub fn cache(&self) -> &Arc<Cache> {
+    /// Returns the cache.
+    pub fn cache(&self) -> &Arc<CacheFolder> {
         &self.cache
     }
 
-    fn client(&self, name: &str) -> Result<Client, Problem> {
+    fn client(&self, name: &str) -> Result<Client, HttpProblem> {
         client((&self.origin, self.below(name)), &self.runtime).map_err(|error| {
             tracing::error!(%error, "cannot use the upstream");
-            Problem::new(Code::Unavailable, "the upstream cannot be used")
+            HttpProblem::new(Code::Unavailable, "the upstream cannot be used")
         })
     }
 
-    /// The settings of a repository there, which are asked for alone: of one that
-    /// is not there nothing is kept.
-    fn config(&self, name: &str) -> Result<Option<Object>, Problem> {
+    /// Reads the settings of a repository upstream. They are requested alone, so that
+    /// nothing is cached for a repository that does not exist.
+    fn config(&self, name: &str) -> Result<Option<StoredObject>, HttpProblem> {
         self.ask(self.client(name)?.find(CONFIG, limits::CONFIG_BYTES))
     }
 
-    fn remote(&self, name: &str, mirror: &str) -> Result<RemoteStore, Problem> {
+    fn remote(&self, name: &str, mirror: &str) -> Result<RemoteStore, HttpProblem> {
         let client = self.client(name)?;
         let cache = self.cache.of(name).join(mirror);
         let location = self.origin.at(self.below(name)).to_string();
-        RemoteStore::new(client, location, &cache).map(RemoteStore::kept).map_err(problem)
+        RemoteStore::new(client, location, &cache).map(RemoteStore::keep_mirror).map_err(problem)
     }
 
-    /// Path of a repository below the location.
+    /// Returns the path of a repository below the location.
     fn below<'n>(&self, name: &'n str) -> &'n str {
         match *self.form.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(Form::Store) => "",
+            Some(UpstreamLayout::Store) => "",
             _ => name,
         }
     }
 
-    /// Waits for a request, or until it has taken too long for somebody who
-    /// reads; takes note of whether there was an answer.
+    /// Waits for a request, but no longer than a reading request may wait. Records whether
+    /// the upstream answered.
     fn ask<T, E: Into<RemoteError>>(
         &self,
         request: impl Future<Output = Result<T, E>>,
-    ) -> Result<T, Problem> {
-        if self.contact.is_given_up() {
-            return Err(contact::away());
+    ) -> Result<T, HttpProblem> {
+        if self.contact.is_backing_off() {
+            return Err(health::unavailable());
         }
-        let asked = async { tokio::time::timeout(self.patience, request).await };
-        match self.runtime.block_on(asked) {
+        let limited = async { tokio::time::timeout(self.patience, request).await };
+        match self.runtime.block_on(limited) {
             Ok(Ok(answer)) => {
-                self.contact.reached();
+                self.contact.record_success();
                 Ok(answer)
             }
             Ok(Err(error)) => Err(self.contact.failed(error.into())),
@@ -219,23 +229,33 @@ impl Upstream {
         }
     }
 
-    /// Whether it answers now, and lets this server in.
+    /// Returns true if the upstream answers now, and lets this server in.
     pub fn answers(&self) -> bool {
-        self.ask(self.root.find(CONFIG, limits::CONFIG_BYTES)).is_ok()
+        match self.ask(self.root.find(CONFIG, limits::CONFIG_BYTES)) {
+            Ok(_) => true,
+            // Damaged settings are an answer, too.
+            Err(problem) => problem.code == Code::Damaged,
+        }
     }
 
-    /// What lies there: as it says, else as it said before.
+    /// Returns the layout of the upstream: as it answers now, or else as it last answered.
     ///
     /// # Errors
-    /// [`Code::Unavailable`] when it does not answer and never did.
-    pub fn form(&self) -> Result<Form, Problem> {
+    /// [`Code::Unavailable`] when the upstream does not answer and never did.
+    pub fn form(&self) -> Result<UpstreamLayout, HttpProblem> {
         let known = || self.form.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(form) = *known() {
             return Ok(form);
         }
         let (form, is_asked) = match self.ask(self.root.find(CONFIG, limits::CONFIG_BYTES)) {
-            Ok(Some(_)) => (Form::Store, true),
-            Ok(None) => (Form::Folder, true),
+            Ok(Some(config)) if are_settings(&config) => (UpstreamLayout::Store, true),
+            // It may be a web page of a system in between, and would be remembered forever.
+            Ok(Some(_)) => {
+                let why = "the object `config` upstream is not a valid settings file";
+                let unknown = || HttpProblem::new(Code::Unavailable, why);
+                (self.cache.form().ok_or_else(unknown)?, false)
+            }
+            Ok(None) => (UpstreamLayout::Folder, true),
             Err(problem) => (self.cache.form().ok_or(problem)?, false),
         };
         if is_asked {
@@ -245,20 +265,23 @@ impl Upstream {
         Ok(form)
     }
 
-    /// Makes a repository there.
+    /// Creates a repository upstream.
     ///
     /// # Errors
-    /// [`Code::Conflict`] when there is one, [`Code::Unavailable`].
-    pub fn create(&self, name: &str, config: &str) -> Result<(), Problem> {
+    /// [`Code::Conflict`] when it exists, [`Code::Unavailable`].
+    pub fn create(&self, name: &str, config: &str) -> Result<(), HttpProblem> {
         self.form()?;
         if self.config(name)?.is_some() {
-            return Err(Problem::new(Code::Conflict, format!("there is already `{name}`")));
+            return Err(HttpProblem::new(
+                Code::Conflict,
+                format!("repository `{name}` already exists"),
+            ));
         }
         self.names.forget();
         let remote = self.remote(name, "mirror")?;
-        let there = Problem::new(Code::Conflict, format!("there is already `{name}`"));
-        let found = self.ask(remote.survey())?;
-        if found == Found::Store {
+        let there = HttpProblem::new(Code::Conflict, format!("repository `{name}` already exists"));
+        let found = self.ask(remote.inspect_location())?;
+        if found == StoreLookup::Store {
             return Err(there);
         }
         let first = RefName::branch("main").map_err(|_| there)?;
@@ -266,23 +289,36 @@ impl Upstream {
     }
 }
 
+/// Returns true if an object holds the settings of a store, even of a later version.
+fn are_settings(object: &StoredObject) -> bool {
+    let parse = |text| Config::parse(text, Path::new(CONFIG));
+    let parsed = std::str::from_utf8(&object.bytes).map(parse);
+    parsed.is_ok_and(|parsed| !matches!(parsed, Err(ConfigError::Syntax { .. })))
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::path::Path;
-
     use super::*;
 
-    /// What lies in `there` below a folder, before it a cache there.
+    #[test]
+    fn a_page_is_not_taken_for_settings() {
+        let are =
+            |text: &'static str| are_settings(&StoredObject { bytes: text.into(), version: None });
+        assert!(are("version = 2\n") && are("version = 99\nlater = true\n"));
+        assert!(!are("<!doctype html><title>Welcome</title><p>Please log in."));
+    }
+
+    /// Creates an upstream in the folder `there` below `folder`, with its cache in `cache`.
     pub(crate) fn in_folder(folder: &Path, runtime: &Handle) -> Upstream {
         let there = folder.join("there");
         fs_err::create_dir(&there).unwrap();
-        let origin = Origin {
+        let origin = UpstreamAddress {
             location: format!("file://{}", there.display()).parse().unwrap(),
             options: BTreeMap::new(),
-            secrets: Secrets::default(),
+            secrets: RemoteCredentials::default(),
         };
-        let cache = Cache::open(&folder.join("cache"), &origin.key(), 1 << 30).unwrap();
-        let limits = Limits { upstream_secs: 60, ..Limits::default() };
+        let cache = CacheFolder::open(&folder.join("cache"), &origin.key(), 1 << 30).unwrap();
+        let limits = ServerLimits { upstream_secs: 60, ..ServerLimits::default() };
         Upstream::new(origin, cache, &limits, runtime.clone()).unwrap()
     }
 }

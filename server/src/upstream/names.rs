@@ -1,5 +1,5 @@
-//! Names of the repositories there. Where it does not say them in time, those are
-//! told that are known here, and are said to be that.
+//! The names of the repositories upstream. If upstream does not list them in time, clients
+//! get the names in the cache, with a note that they may be out of date.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -10,68 +10,69 @@ use std::{
 use snap_remote::service::snap_server::ONLY;
 
 use super::{
-    Form, Upstream,
-    contact::Away,
-    flights::{Flights, Landing},
+    Upstream, UpstreamLayout,
+    health::UpstreamOutage,
+    single_flight::{QueryGuard, SingleFlight},
 };
 
-/// Levels of folders in which stores are looked for.
+/// How many levels of folders are searched for stores.
 const LEVELS: usize = 4;
 
-/// So long they are not asked for again.
+/// How long a list of names is used.
 const NAMES_FOR: Duration = Duration::from_secs(3);
 
-/// So long a list may take to come: longer than anybody waits for it, so that one
-/// of many folders is there for those who come next.
+/// Timeout of a query for the list. It is longer than requests wait, so that a slow list of
+/// many folders is ready for later requests.
 const LISTING: Duration = Duration::from_secs(15);
 
-/// How often they are asked for where somebody makes one meanwhile.
+/// How often the list is queried when repositories are created meanwhile.
 const TRIES: usize = 3;
 
-/// What is known of them.
+/// The list of names, as last known.
 #[derive(Debug, Default)]
-pub(super) struct Names {
-    flights: Flights,
-    state: Mutex<State>,
+pub(super) struct NameList {
+    flights: SingleFlight,
+    state: Mutex<NameListState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    known: Option<Known>,
-    /// When they were last as they are there.
+struct NameListState {
+    known: Option<ListedNames>,
+    /// When the list last matched the one upstream.
     last: Option<Instant>,
-    /// How often one was made from here: an answer from before is old.
+    /// Counts the repositories that this server has created. A list requested before that is out of
+    /// date.
     made: u64,
 }
 
 #[derive(Debug)]
-struct Known {
+struct ListedNames {
     names: Vec<String>,
     at: Instant,
-    /// Whether they are those there.
+    /// True if the list matches the one upstream.
     is_fresh: bool,
 }
 
-impl Names {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl NameList {
+    fn state(&self) -> MutexGuard<'_, NameListState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One is made there.
+    /// Drops the list, because a repository is being created.
     pub(super) fn forget(&self) {
         let mut state = self.state();
         (state.known, state.made) = (None, state.made + 1);
     }
 }
 
-impl State {
-    fn lately(&self) -> Option<&Known> {
+impl NameListState {
+    fn recent(&self) -> Option<&ListedNames> {
         self.known.as_ref().filter(|known| known.at.elapsed() < NAMES_FOR)
     }
 
     fn put(&mut self, names: Vec<String>, is_fresh: bool) {
         let at = Instant::now();
-        self.known = Some(Known { names, at, is_fresh });
+        self.known = Some(ListedNames { names, at, is_fresh });
         if is_fresh {
             self.last = Some(at);
         }
@@ -79,49 +80,50 @@ impl State {
 }
 
 impl Upstream {
-    /// Names of the repositories there; where it does not answer, of those that
-    /// are known here.
+    /// Returns the names of the repositories upstream; if it does not answer, of those in
+    /// the cache.
     pub fn names(self: &Arc<Self>) -> Vec<String> {
         match self.form() {
-            Ok(Form::Store) => return vec![ONLY.to_owned()],
-            Ok(Form::Folder) => {}
+            Ok(UpstreamLayout::Store) => return vec![ONLY.to_owned()],
+            Ok(UpstreamLayout::Folder) => {}
             Err(_) => return self.cache.names(),
         }
         for _ in 0..TRIES {
-            if let Some(known) = self.names.state().lately() {
+            if let Some(known) = self.names.state().recent() {
                 return known.names.clone();
             }
-            let ask = |landing| self.send_off(landing);
-            if self.contact.is_given_up() || !self.names.flights.join(self.patience, ask) {
+            let ask = |landing| self.start_query(landing);
+            if self.contact.is_backing_off() || !self.names.flights.join(self.patience, ask) {
                 break;
             }
         }
         let here = self.cache.names();
         let mut state = self.names.state();
-        // Somebody else may have had an answer.
-        if let Some(known) = state.lately() {
+        // Another thread may have had an answer.
+        if let Some(known) = state.recent() {
             return known.names.clone();
         }
         state.put(here.clone(), false);
         here
     }
 
-    /// Asks in a thread of its own.
-    fn send_off(self: &Arc<Self>, landing: Landing) {
+    /// Queries the list in a new thread.
+    fn start_query(self: &Arc<Self>, landing: QueryGuard) {
         let (upstream, span) = (Arc::clone(self), tracing::Span::current());
-        let ask = move || span.in_scope(|| landing.land(upstream.list()));
+        let ask = move || span.in_scope(|| landing.finish(upstream.list()));
         if let Err(error) = thread::Builder::new().name("upstream".into()).spawn(ask) {
-            tracing::error!(%error, "no thread to ask the upstream");
+            tracing::error!(%error, "cannot start a thread to query the upstream");
         }
     }
 
+    /// Queries the list. Returns true if upstream answered.
     fn list(&self) -> bool {
         let made = self.names.state().made;
-        let asked = self.root.stores(LEVELS);
-        let asked = async { tokio::time::timeout(LISTING, asked).await };
-        match self.runtime.block_on(asked) {
+        let listing = self.root.stores(LEVELS);
+        let listing = async { tokio::time::timeout(LISTING, listing).await };
+        match self.runtime.block_on(listing) {
             Ok(Ok(names)) => {
-                self.contact.reached();
+                self.contact.record_success();
                 let (names, is_all) = self.with_kept(names);
                 let mut state = self.names.state();
                 if state.made == made {
@@ -133,13 +135,14 @@ impl Upstream {
                 let _ = self.contact.failed(error.into());
                 false
             }
-            // There are many folders, or it is away: others will tell.
+            // Either there are many folders, or upstream is away; other requests will show which of
+            // the two it is.
             Err(_) => false,
         }
     }
 
-    /// Adds the repositories that are kept here and not named there: they are served
-    /// on, as those of an upstream that is away. Returns whether there is none.
+    /// Adds repositories that are in the cache but not listed upstream. They are still
+    /// served, as if upstream were away. Returns true if there are none.
     fn with_kept(&self, mut names: Vec<String>) -> (Vec<String>, bool) {
         let there = names.len();
         let kept = self.cache.names().into_iter().filter(|kept| !names.contains(kept));
@@ -150,14 +153,15 @@ impl Upstream {
         (names, is_all)
     }
 
-    /// Since when what is told of all of them may not be as it is there, if so.
-    pub fn away(&self) -> Option<Away> {
+    /// Returns since when the list, or all data, may be out of date; `None` if it is
+    /// current.
+    pub fn outage(&self) -> Option<UpstreamOutage> {
         let of_names = || {
             let state = self.names.state();
-            let is_stale = state.lately().is_some_and(|known| !known.is_fresh);
+            let is_stale = state.recent().is_some_and(|known| !known.is_fresh);
             let age_secs = state.last.map(|last| last.elapsed().as_secs());
-            is_stale.then_some(Away { age_secs })
+            is_stale.then_some(UpstreamOutage { age_secs })
         };
-        self.contact.away().or_else(of_names)
+        self.contact.outage().or_else(of_names)
     }
 }

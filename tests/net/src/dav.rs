@@ -1,6 +1,9 @@
-//! A WebDAV server over a folder of its own.
+//! A WebDAV server over its own folder.
 
-use std::{convert::Infallible, path::Path};
+use std::{
+    convert::Infallible,
+    path::{Path, PathBuf},
+};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use dav_server::{DavHandler, body::Body, localfs::LocalFs, memls::MemLs};
@@ -11,15 +14,16 @@ use tempfile::TempDir;
 
 use crate::serve::Serving;
 
-/// How a server is set up.
+/// Options of a server.
 #[derive(Clone, Debug, Default)]
 pub struct DavOptions {
-    /// Name and password that are asked for (basic authentication).
+    /// The name and password that clients must send (basic authentication).
     pub user: Option<(String, String)>,
+    /// The parent of the served folder. The default is the folder for temporary files.
+    pub inside: Option<PathBuf>,
 }
 
-/// A WebDAV server on a port of its own, stopped when it is dropped, and its
-/// folder removed.
+/// A WebDAV server on its own port, stopped on drop, which also removes its folder.
 #[derive(Debug)]
 pub struct DavServer {
     serving: Serving,
@@ -30,9 +34,13 @@ impl DavServer {
     /// Starts a server over an empty folder.
     ///
     /// # Panics
-    /// When there is no port, thread or folder to be had.
+    /// If a port, a thread or a folder is not available.
     pub fn start(options: DavOptions) -> Self {
-        let folder = tempfile::tempdir().expect("a folder can be made");
+        let folder = match &options.inside {
+            Some(inside) => tempfile::tempdir_in(inside),
+            None => tempfile::tempdir(),
+        };
+        let folder = folder.expect("a folder can be made");
         let handler = DavHandler::builder()
             .filesystem(LocalFs::new(folder.path(), false, false, false))
             .locksystem(MemLs::new())
@@ -49,7 +57,7 @@ impl DavServer {
                         Ok::<_, Infallible>(answer(&handler, wanted.as_deref(), request).await)
                     }
                 });
-                // An error here is a client that went away.
+                // An error here means that the client has gone.
                 let _gone =
                     http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
             }
@@ -62,7 +70,7 @@ impl DavServer {
         self.serving.endpoint()
     }
 
-    /// The folder that is served.
+    /// Returns the served folder.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -77,7 +85,7 @@ async fn answer(
     if wanted.is_none_or(|wanted| given.is_some_and(|given| given == wanted)) {
         return handler.handle(request).await;
     }
-    let mut refused = Response::new(Body::from("who are you?"));
+    let mut refused = Response::new(Body::from("authentication required"));
     *refused.status_mut() = StatusCode::UNAUTHORIZED;
     let challenge = header::HeaderValue::from_static("Basic realm=\"snap\"");
     refused.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);

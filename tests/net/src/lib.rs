@@ -1,19 +1,19 @@
-//! Real services inside a test or a benchmark, on 127.0.0.1.
+//! Real services for tests and benchmarks, on 127.0.0.1.
 //!
-//! Each service runs on a port of its own, in threads and a runtime of its
-//! own, from `start` until it is dropped. So it serves child processes as well
-//! as the test itself, and a test with a paused clock or none at all:
+//! Each service runs on its own port, with its own threads and runtime, from `start` until it is
+//! dropped. So it serves child processes as well as the test itself, and tests with a paused
+//! clock or without a runtime:
 //!
 //! | service | what |
 //! |---|---|
-//! | [`S3Server`] | S3 with real signatures, in memory, its conditional writes atomic |
+//! | [`S3Server`] | S3 in memory, with real signatures and atomic conditional writes |
 //! | [`DavServer`] | WebDAV over a folder |
-//! | [`SshServer`] | SFTP over the files of this machine, where OpenSSH is installed |
-//! | [`Proxy`] | in front of any of them: counts requests, adds latency, does harm |
+//! | [`SshServer`] | SFTP over the files of this machine, if OpenSSH is installed |
+//! | [`CutProxy`] | in front of `SshServer`: cuts connections |
+//! | [`Proxy`] | in front of the other servers: counts requests, adds latency, injects faults |
 //!
-//! A client is given the proxy's endpoint instead of the server's. The proxy
-//! leaves the `Host` header alone, which S3 clients sign, and the server takes
-//! any host.
+//! A client gets the endpoint of the proxy instead of that of the server. The proxy does not
+//! change the `Host` header, which S3 clients sign, and the server accepts any host.
 //!
 //! ```
 //! use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
@@ -25,19 +25,21 @@
 //! assert_eq!(proxy.counts().total, 0);
 //! ```
 //!
-//! Faults strike by the count of requests or by a seed, never by the clock. A
-//! test should judge by counts, and by the clock only that something took *at
-//! least* as long as it had to.
+//! Faults depend on the count of requests or on a seed, never on the clock. A test should judge
+//! by counts. By the clock it should judge only that something took *at least* as long as it had
+//! to.
 //!
-//! `versitygw.sh`, beside this crate's manifest, runs a command against
-//! versitygw, an S3 gateway that others wrote.
+//! `versitygw.sh`, beside the manifest of this crate, runs a command against versitygw, an
+//! independent S3 gateway.
 
+mod cut;
 mod dav;
 mod proxy;
 mod s3;
 mod serve;
 mod ssh;
 
+pub use cut::CutProxy;
 pub use dav::{DavOptions, DavServer};
 pub use proxy::{Counts, Fault, Kind, Proxy, Rule, Seen};
 pub use s3::{Conditions, Denied, S3Options, S3Server};

@@ -1,4 +1,4 @@
-//! A service on a port of its own, in threads of its own, until it is dropped.
+//! A service on its own port, with its own threads, until it is dropped.
 
 use std::{
     future::Future,
@@ -12,11 +12,10 @@ use tokio::{
     sync::oneshot,
 };
 
-/// Threads that serve, so that neither a slow client nor a hash holds up the
-/// rest.
+/// Number of threads, so that neither a slow client nor hashing blocks the others.
 const WORKER_THREADS: usize = 2;
 
-/// A service that accepts connections; dropping it closes them all.
+/// A service that accepts connections. Dropping it closes all of them.
 #[derive(Debug)]
 pub(crate) struct Serving {
     address: SocketAddr,
@@ -25,7 +24,7 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Binds a free port and gives each connection to `serve`, in a task.
+    /// Binds a free port and runs `serve` for each connection, in a task.
     pub(crate) fn start<S, F>(serve: S) -> Self
     where
         S: Fn(TcpStream) -> F + Send + 'static,
@@ -53,6 +52,11 @@ impl Serving {
         Self { address, stop: Some(stop), thread: Some(thread) }
     }
 
+    /// Returns the bound port.
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
+    }
+
     /// `http://127.0.0.1:PORT`.
     pub(crate) fn endpoint(&self) -> String {
         format!("http://{}", self.address)
@@ -63,13 +67,13 @@ impl Drop for Serving {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic in it has failed requests, and so a test, already.
+            // A panic in the thread has already made requests, and so a test, fail.
             let _panicked = thread.join();
         }
     }
 }
 
-/// Accepts for ever.
+/// Accepts connections for ever.
 async fn accept<S, F>(listener: std::net::TcpListener, serve: S)
 where
     S: Fn(TcpStream) -> F,
@@ -77,9 +81,9 @@ where
 {
     let listener = TcpListener::from_std(listener).expect("a runtime with I/O");
     loop {
-        // What a client gave up before it was accepted is of no interest.
+        // A client may close a connection before it is accepted.
         let Ok((stream, _)) = listener.accept().await else { continue };
-        // Otherwise small replies wait for an acknowledgement, 40 ms.
+        // Without it, small replies wait 40 ms for an acknowledgement.
         if stream.set_nodelay(true).is_ok() {
             tokio::spawn(serve(stream));
         }

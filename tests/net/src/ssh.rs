@@ -1,4 +1,4 @@
-//! An SSH server of OpenSSH's, for SFTP, over the files of this machine.
+//! An OpenSSH server, for SFTP over the files of this machine.
 
 use std::{
     fs::Permissions,
@@ -11,12 +11,11 @@ use std::{
 
 use tempfile::TempDir;
 
-/// Programs that are called, and where they may be besides the `PATH`.
+/// The programs that are run, and where they may be besides the `PATH`.
 const PROGRAMS: [&str; 3] = ["sshd", "ssh", "ssh-keygen"];
 const PLACES: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
-/// An `sshd` on a port of its own that lets the user in who runs the test,
-/// stopped when it is dropped.
+/// An `sshd` on its own port that accepts the user who runs the test. Stopped on drop.
 #[derive(Debug)]
 pub struct SshServer {
     child: Child,
@@ -25,10 +24,15 @@ pub struct SshServer {
 }
 
 impl SshServer {
-    /// Starts one; `None` where OpenSSH is not installed.
+    /// Returns true if OpenSSH is installed.
+    pub fn is_installed() -> bool {
+        PROGRAMS.iter().all(|name| find(name).is_some())
+    }
+
+    /// Starts a server; returns `None` if OpenSSH is not installed.
     ///
     /// # Panics
-    /// When it is installed, and does not start.
+    /// If OpenSSH is installed but does not start.
     pub fn start() -> Option<Self> {
         let [sshd, ssh, keygen] = PROGRAMS.map(find);
         let (sshd, ssh, keygen) = (sshd?, ssh?, keygen?);
@@ -36,17 +40,21 @@ impl SshServer {
         for key in ["host", "user"] {
             let mut make = Command::new(&keygen);
             make.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(folder.path().join(key));
-            assert!(make.status().expect("it is there").success(), "ssh-keygen makes a key");
+            assert!(
+                make.status().expect("ssh-keygen was found").success(),
+                "ssh-keygen makes a key"
+            );
         }
         let port = free_port();
         configure(folder.path(), port, &ssh);
-        // As root it wants a folder that a package makes only where there is an init.
+        // As root, `sshd` needs a folder that its package creates only on machines with an init
+        // system.
         let _not_root = fs_err::create_dir("/run/sshd");
         let mut command = Command::new(sshd);
         command.args(["-D", "-e", "-f"]).arg(folder.path().join("sshd_config"));
         let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
-        let mut child = child.expect("it is there");
-        let mut lines = BufReader::new(child.stderr.take().expect("it was asked for")).lines();
+        let mut child = child.expect("sshd was found");
+        let mut lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
         let mut said = String::new();
         loop {
             let line = lines.next().and_then(Result::ok);
@@ -56,7 +64,7 @@ impl SshServer {
             }
             said = format!("{said}\n{line}");
         }
-        // Read on, or it waits for somebody to do so.
+        // Drains the log; otherwise `sshd` blocks when the pipe is full.
         std::thread::spawn(move || lines.for_each(drop));
         Some(Self { child, folder, port })
     }
@@ -66,13 +74,53 @@ impl SshServer {
         format!("{}:{}", Ipv4Addr::LOCALHOST, self.port)
     }
 
-    /// Private key that is let in.
+    /// Returns the port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Makes the server known to clients at another port as well.
+    ///
+    /// # Panics
+    /// If the list of known hosts cannot be written.
+    pub fn is_known_at(&self, port: u16) {
+        let path = self.folder.path().join("known_hosts");
+        let known = fs_err::read_to_string(&path).expect("`start` wrote the file");
+        let (from, to) =
+            [self.port, port].map(|port| format!("[{}]:{port}", Ipv4Addr::LOCALHOST)).into();
+        fs_err::write(path, format!("{known}{}", known.replace(&from, &to)))
+            .expect("a file can be written");
+    }
+
+    /// Returns the private key that the server accepts.
     pub fn key(&self) -> PathBuf {
         self.folder.path().join("user")
     }
 
-    /// A `PATH` whose `ssh` knows the server, and reads and changes nothing of
-    /// the user's.
+    /// Returns a private key that the server does not accept.
+    pub fn other_key(&self) -> PathBuf {
+        self.folder.path().join("host")
+    }
+
+    /// Returns the `ssh` processes that were started with [`Self::path`] and still run.
+    ///
+    /// # Panics
+    /// Without `/proc`.
+    pub fn clients(&self) -> Vec<u32> {
+        let folder = self.folder.path().as_os_str().as_encoded_bytes();
+        let is_client = |pid: &u32| {
+            let read = |name: &str| fs_err::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+            let environment = read("environ");
+            read("comm") == b"ssh\n"
+                && environment.windows(folder.len()).any(|window| window == folder)
+        };
+        let processes = fs_err::read_dir("/proc").expect("/proc is mounted");
+        let names = processes.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        names.filter_map(|name| name.parse().ok()).filter(is_client).collect()
+    }
+
+    /// Returns a `PATH` whose `ssh` knows the server, and neither reads nor changes files of the
+    /// user.
     pub fn path(&self) -> String {
         let rest = std::env::var("PATH").unwrap_or_default();
         format!("{}:{rest}", self.folder.path().join("bin").display())
@@ -81,7 +129,7 @@ impl SshServer {
 
 impl Drop for SshServer {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have exited by itself.
         let _ended = self.child.kill();
         let _status = self.child.wait();
     }

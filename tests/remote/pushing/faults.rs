@@ -1,4 +1,4 @@
-//! Bad buckets and bad networks: what is said, and what a caller can do.
+//! Faulty buckets and networks: the reported errors and their kinds.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,8 +6,8 @@ use snap_core::base::kind::ErrorKind;
 use snap_nettest::{Denied, Fault, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
     service::{
-        Progress, Service,
-        client::{Client, Policy, WHOLE_BYTES},
+        Service, UploadProgress,
+        client::{Client, RequestPolicy, WHOLE_BYTES},
         traffic::Traffic,
     },
     store::{RemoteError, RemoteStore},
@@ -15,7 +15,7 @@ use snap_remote::{
 
 use crate::place::{Place, branch, bucket, complete, hasty, keyed_bucket};
 
-/// Pushes something, and says how that failed.
+/// Pushes a commit and returns the error.
 fn failed(service: Arc<dyn Service>, server: &S3Server) -> RemoteError {
     let here = Place::new();
     let commit = here.change("a", "first");
@@ -45,24 +45,31 @@ fn who_may_not_is_told_so() {
     let proxy = Proxy::start(&server.endpoint());
     let ask = || bucket(&proxy.endpoint(), &server, &Arc::default());
     server.deny(Denied::Everything);
-    says(&failed(ask(), &server), ErrorKind::Denied, "permission is denied");
+    says(&failed(ask(), &server), ErrorKind::Denied, "permission denied");
     server.deny(Denied::Writes);
     let error = failed(ask(), &server);
-    says(&error, ErrorKind::Denied, "permission is denied");
+    says(&error, ErrorKind::Denied, "permission denied");
     assert!(error.to_string().starts_with("cannot write "), "{error}");
     server.deny(Denied::Nothing);
     assert_eq!(server.keys(), Vec::<String>::new());
     let (access, secret) = (server.access_key(), server.secret_key());
     for keys in [("WRONGACCESSKEY000000", secret), (access, "wrong secret")] {
         let service = keyed_bucket(&proxy.endpoint(), keys, server.bucket(), &Arc::default());
-        says(&failed(service, &server), ErrorKind::Denied, "the keys are missing, or not known");
+        says(
+            &failed(service, &server),
+            ErrorKind::Denied,
+            "authentication failed: no credentials were found, or the service rejected them",
+        );
     }
     let other =
         keyed_bucket(&proxy.endpoint(), (access, secret), "unknown-bucket", &Arc::default());
-    says(&failed(other, &server), ErrorKind::NotFound, "there is no such bucket");
+    says(&failed(other, &server), ErrorKind::NotFound, "the bucket does not exist");
     for (fault, words) in [
-        (Fault::error(403, "RequestTimeTooSkewed"), "the clocks here and there differ too much"),
-        (Fault::error(400, "ExpiredToken"), "the keys have expired"),
+        (
+            Fault::error(403, "RequestTimeTooSkewed"),
+            "the local clock and the clock of the service differ too much",
+        ),
+        (Fault::error(400, "ExpiredToken"), "the credentials have expired"),
     ] {
         proxy.add(Rule::new(fault));
         says(&failed(ask(), &server), ErrorKind::Denied, words);
@@ -81,7 +88,11 @@ fn where_nobody_answers_that_is_said() {
     for endpoint in [nobody.as_str(), "http://no-such-host.invalid"] {
         let service = keyed_bucket(endpoint, keys, "bucket", &Arc::default());
         let error = failed(service, &server);
-        says(&error, ErrorKind::Unavailable, "nobody answers there");
+        let host = match endpoint == nobody {
+            true => nobody.replace("http://", ""),
+            false => "no-such-host.invalid:80".to_owned(),
+        };
+        says(&error, ErrorKind::Unavailable, &format!("cannot connect to {host}: "));
         let is_refused = error.to_string().contains("refused");
         assert_eq!(is_refused, endpoint == nobody, "{error}");
     }
@@ -93,7 +104,7 @@ fn what_is_no_store_is_left_alone() {
     let ask = || bucket(&server.endpoint(), &server, &Arc::default());
     server.put("some/prefix/holiday.jpg", "picture");
     let error = failed(ask(), &server);
-    says(&error, ErrorKind::Invalid, "there is no store at test://place, but something else");
+    says(&error, ErrorKind::Invalid, "test://place is not a store: it contains other files");
     assert!(error.to_string().contains("holiday.jpg"), "{error}");
     assert_eq!(server.keys(), ["some/prefix/holiday.jpg"]);
     server.put("some/prefix/config.toml", "version = 99\n");
@@ -116,15 +127,14 @@ fn a_full_bucket_is_said_to_be_full_and_filled_later() {
     server.set_capacity(Some(stored as u64 + 100));
     let second = here.change("b", [7; 5000]);
     let error = here.push(&mut here.remote(service(), "remote"), second).unwrap_err();
-    says(&error, ErrorKind::Unavailable, "no room is left there");
+    says(&error, ErrorKind::Unavailable, "the service has no space left");
     assert_eq!(complete(service(), "main"), Some(first));
     server.set_capacity(None);
     here.push(&mut here.remote(service(), "remote"), second).unwrap();
     assert_eq!(complete(service(), "main"), Some(second));
 }
 
-/// A bit that flips on the way there would be found by whoever reads it, and
-/// then it is too late.
+/// A bit that flips in transit would be found only by a later reader, which is too late.
 #[test]
 fn what_arrives_damaged_is_sent_again() {
     let server = S3Server::start(S3Options::default());
@@ -141,21 +151,21 @@ fn what_arrives_damaged_is_sent_again() {
     assert_eq!((proxy.counts().faults, traffic.counts().retries), (4, 4));
     let direct = bucket(&server.endpoint(), &server, &Arc::default());
     assert_eq!(complete(direct, "main"), Some(commit));
-    // A part of a large one.
+    // A part of a multipart upload.
     let (path, length) = (here.folder.path().join("large"), WHOLE_BYTES + 5);
     fs_err::write(&path, vec![7; length as usize]).unwrap();
     proxy.add(Rule::new(Fault::FlipRequest).kind(Kind::UploadPart).times(1));
     let client = Client::new(service, hasty(), Arc::clone(&traffic));
-    let progress = Progress::default();
+    let progress = UploadProgress::default();
     here.runtime.block_on(client.write_file("objects/x", (&path, length), &progress)).unwrap();
     assert_eq!(proxy.counts().faults, 5);
     let found = server.get("some/prefix/objects/x").unwrap();
     assert!(found.len() as u64 == length && found.iter().all(|byte| *byte == 7));
-    // And not for ever.
+    // The retries are limited.
     proxy.add(Rule::new(Fault::FlipRequest).kind(Kind::Put).path("objects/"));
     let second = here.change("a", "second");
     let error = here.push(&mut remote, second).unwrap_err();
-    says(&error, ErrorKind::Unavailable, "what arrived there is not what was sent");
+    says(&error, ErrorKind::Unavailable, "the data was damaged in transit");
 }
 
 #[test]
@@ -165,7 +175,7 @@ fn a_ref_that_is_damaged_is_named() {
     let service = bucket(&server.endpoint(), &server, &Arc::default());
     let here = Place::new();
     let remote = here.remote(service, "remote");
-    let error = here.runtime.block_on(remote.standing(&branch("main"))).unwrap_err();
+    let error = here.runtime.block_on(remote.read_ref(&branch("main"))).unwrap_err();
     says(&error, ErrorKind::Damaged, "refs/heads/main at test://place is damaged");
 }
 
@@ -184,7 +194,7 @@ fn a_pack_that_is_cut_short_or_gone_is_named() {
         let mut remote = there.remote(service(), cache);
         there.pull(&mut remote, &branch("main")).unwrap_err()
     };
-    // In the first frame: what the pack says of itself comes with the index.
+    // In the first frame: a damaged footer does not matter, since the index has a copy.
     server.damage(&key, |bytes| bytes[20] ^= 1);
     says(&pulled("one"), ErrorKind::Damaged, name);
     server.put(&key, whole.slice(..20));
@@ -210,7 +220,7 @@ fn what_fails_for_a_while_is_tried_again_after_the_time_asked_for() {
     here.push(&mut remote, commit).unwrap();
     assert!(began.elapsed() >= Duration::from_secs(1));
     assert!((3..=4).contains(&traffic.counts().retries), "{:?}", traffic.counts());
-    // And not for ever.
+    // The retries are limited.
     proxy.add(Rule::new(Fault::status(503)));
     let second = here.change("a", "second");
     let error = here.push(&mut remote, second).unwrap_err();
@@ -223,14 +233,14 @@ fn silence_has_an_end() {
     let proxy = Proxy::start(&server.endpoint());
     let here = Place::new();
     let commit = here.change("a", "first");
-    let policy = Policy { timeout: Duration::from_millis(300), attempts: 2, ..hasty() };
+    let policy = RequestPolicy { timeout: Duration::from_millis(300), attempts: 2, ..hasty() };
     let service = bucket(&proxy.endpoint(), &server, &Arc::default());
     let client = Client::new(service, policy, Arc::default());
     let cache = here.folder.path().join("store/cache/stalled");
     let mut remote = RemoteStore::new(client, "test://place".to_owned(), &cache).unwrap();
     proxy.add(Rule::new(Fault::Stall).path("objects/"));
     let error = here.push(&mut remote, commit).unwrap_err();
-    says(&error, ErrorKind::Unavailable, "no answer in 0 s");
+    says(&error, ErrorKind::Unavailable, "no reply within 0 s");
     proxy.clear_rules();
     here.push(
         &mut here.remote(bucket(&proxy.endpoint(), &server, &Arc::default()), "other"),
@@ -252,7 +262,7 @@ fn an_answer_of_something_else_is_not_taken_for_that_of_the_service() {
         let service = || bucket(&proxy.endpoint(), &server, &Arc::default());
         let first = here.change("a", "first");
         here.push(&mut here.remote(service(), "remote"), first).unwrap();
-        // A box on the way says yes to everything, for a while.
+        // A proxy answers with 200 in place of the service, for a while.
         proxy.add(Rule::new(Fault::status(200)).kind(Kind::Put).path(part));
         let second = here.change("a", "second");
         let pushed = here.push(&mut here.remote(service(), "remote"), second);
@@ -275,4 +285,33 @@ fn a_write_that_is_redirected_says_where_to() {
     let error = here.push(&mut remote, commit).unwrap_err().to_string();
     assert!(error.contains("cannot write config.toml at test://place: "), "{error}");
     assert!(error.contains(" redirects to ") && error.contains("which is not followed"), "{error}");
+}
+
+#[test]
+fn a_move_whose_every_answer_is_lost_is_read_back() {
+    let server = S3Server::start(S3Options::default());
+    let proxy = Proxy::start(&server.endpoint());
+    let ask = || bucket(&proxy.endpoint(), &server, &Arc::default());
+    let here = Place::new();
+    let mut remote = here.remote(ask(), "remote");
+    let first = here.change("a", "first");
+    here.push(&mut remote, first).unwrap();
+    for (number, fault) in
+        [Fault::LoseReply, Fault::RefuseAfter(500), Fault::RefuseAfter(503)].into_iter().enumerate()
+    {
+        let commit = here.change("a", format!("change {number}"));
+        proxy.add(Rule::new(fault.clone()).kind(Kind::Put).path("/refs/heads/main"));
+        let pushed = here.push(&mut remote, commit);
+        assert!(pushed.is_ok(), "{fault:?}: {pushed:?}");
+        proxy.clear_rules();
+        assert_eq!(complete(ask(), "main"), Some(commit), "{fault:?}");
+    }
+    // A move that did not happen is an error.
+    let last = complete(ask(), "main");
+    let commit = here.change("a", "last");
+    proxy.add(Rule::new(Fault::Reset).kind(Kind::Put).path("/refs/heads/main"));
+    let error = here.push(&mut remote, commit).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    proxy.clear_rules();
+    assert_eq!(complete(ask(), "main"), last);
 }

@@ -1,11 +1,11 @@
-//! The index elsewhere: few files, nothing lost, read again when it changed.
+//! The index of a remote store: few files, no loss, read again after a change.
 
 use std::sync::Arc;
 
 use snap_core::{base::kind::ErrorKind, format::outline};
 use snap_nettest::{S3Options, S3Server};
 use snap_remote::{
-    service::{Service, memory::Memory, traffic::Traffic},
+    service::{Service, memory::MemoryService, traffic::Traffic},
     store::RemoteError,
 };
 
@@ -14,7 +14,7 @@ use crate::place::{Place, Wrapped, bucket, complete};
 #[test]
 fn after_many_pushes_the_index_is_one_page_and_few_files() {
     let traffic = Arc::new(Traffic::default());
-    let memory = || Arc::new(Memory::named("many_pushes", Arc::clone(&traffic)));
+    let memory = || Arc::new(MemoryService::named("many_pushes", Arc::clone(&traffic)));
     let here = Place::new();
     let mut remote = here.remote_counting(memory(), "remote", Arc::clone(&traffic));
     let (mut most, mut last, mut over) = (0, None, 0);
@@ -22,7 +22,7 @@ fn after_many_pushes_the_index_is_one_page_and_few_files() {
         let commit = here.change("a", format!("number {number}"));
         let before = traffic.counts().requests();
         here.push(&mut remote, commit).unwrap();
-        // Here each file that is removed is a request, in a bucket all are one.
+        // In this service each removed file is one request; in a bucket all are one request.
         let requests = traffic.counts().requests() - before;
         over += u64::from(number > 0 && requests > 6);
         assert!(number == 0 || requests <= 6 + 40, "{requests} at {number}");
@@ -31,7 +31,7 @@ fn after_many_pushes_the_index_is_one_page_and_few_files() {
         last = Some(commit);
     }
     assert!(most <= 40, "{most}");
-    // Of each eight one merges, and the next removes what was merged.
+    // One of eight pushes merges, and the next push removes the merged files.
     assert!(over <= 2 * (300 / 7 + 1), "{over} of 300 cost more");
     let fresh = Place::new();
     let before = traffic.counts().requests();
@@ -41,7 +41,7 @@ fn after_many_pushes_the_index_is_one_page_and_few_files() {
     assert_eq!(reader.mirror().store().packs(), remote.mirror().store().packs());
     let again = traffic.counts().requests();
     fresh.runtime.block_on(reader.refresh()).unwrap();
-    assert_eq!(traffic.counts().requests() - again, 1, "what was read is not read again");
+    assert_eq!(traffic.counts().requests() - again, 1, "known index files are not read again");
     assert_eq!(complete(memory(), "main"), last);
 }
 
@@ -79,7 +79,7 @@ fn in_a_bucket_merging_costs_no_more_than_seven_requests() {
 
 #[test]
 fn two_who_merge_at_once_lose_nothing() {
-    let memory = || Arc::new(Memory::named("two_merge", Arc::default()));
+    let memory = || Arc::new(MemoryService::named("two_merge", Arc::default()));
     let places: Vec<Place> = (0..3).map(|_| Place::new()).collect();
     let mut lasts = Vec::new();
     std::thread::scope(|scope| {
@@ -108,7 +108,7 @@ fn two_who_merge_at_once_lose_nothing() {
 
 #[test]
 fn a_file_that_was_merged_away_since_it_was_listed_is_no_harm() {
-    let memory = || Arc::new(Memory::named("merged_away", Arc::default()));
+    let memory = || Arc::new(MemoryService::named("merged_away", Arc::default()));
     let here = Place::new();
     let mut remote = here.remote(memory(), "remote");
     for number in 0..7 {
@@ -116,7 +116,7 @@ fn a_file_that_was_merged_away_since_it_was_listed_is_no_harm() {
         here.push(&mut remote, commit).unwrap();
     }
     let reader = Place::new();
-    // While the reader reads what it has listed, two pushes merge that away.
+    // While the reader reads the files that it has listed, two pushes merge them away.
     let pusher = std::sync::Mutex::new(Some((here, remote)));
     let pusher = Arc::new(pusher);
     let service = {
@@ -166,7 +166,10 @@ fn a_bucket_that_forgets_or_damages_a_file_of_its_index_is_named() {
     let vanished = error("one");
     assert!(matches!(vanished, RemoteError::Vanished { .. }), "{vanished}");
     assert_eq!(vanished.kind(), ErrorKind::Damaged);
-    assert_eq!(vanished.to_string(), format!("{short} at test://place is listed, but not there"));
+    assert_eq!(
+        vanished.to_string(),
+        format!("{short} at test://place is listed but does not exist")
+    );
     server.put(&key, bytes);
     server.corrupt(&key);
     let damaged = error("two");
@@ -177,7 +180,7 @@ fn a_bucket_that_forgets_or_damages_a_file_of_its_index_is_named() {
 
 #[test]
 fn an_index_in_several_files_counts_all_at_once() {
-    let memory = || Arc::new(Memory::named("several_files", Arc::default()));
+    let memory = || Arc::new(MemoryService::named("several_files", Arc::default()));
     let here = Place::new();
     for number in 0..5 {
         here.change("a", format!("{number}"));
@@ -196,13 +199,13 @@ fn an_index_in_several_files_counts_all_at_once() {
     let ending = |ending: &str| names.iter().filter(|name| name.ends_with(ending)).count();
     assert_eq!((ending(".part"), ending(".group")), (6, 1), "{names:?}");
     assert_eq!(complete(memory(), "main"), Some(last));
-    // What is there is known: to those who wrote it and to those who read it.
+    // The published packs are known to the client that wrote them and to a new one.
     for cache in ["remote", "fresh"] {
         let more = here.change("a", cache);
         let sent = here.push(&mut here.remote(memory(), cache), more).unwrap();
         assert_eq!(sent.packs, 1, "{cache}");
     }
-    // Without one of its files it tells of nothing.
+    // A group without one of its parts lists nothing.
     let part = names.iter().find(|name| name.ends_with(".part")).unwrap();
     here.runtime.block_on(memory().remove(part)).unwrap();
     let mut reader = here.remote(memory(), "reader");
@@ -213,12 +216,12 @@ fn an_index_in_several_files_counts_all_at_once() {
 
 #[test]
 fn a_stub_that_no_file_of_the_index_told_of_is_not_believed() {
-    let memory = || Arc::new(Memory::named("stubs", Arc::default()));
+    let memory = || Arc::new(MemoryService::named("stubs", Arc::default()));
     let here = Place::new();
     let first = here.change("a", "first");
     here.push(&mut here.remote(memory(), "remote"), first).unwrap();
     let second = here.change("a", "second");
-    // As somebody leaves it who is killed between the two.
+    // As after a push that was killed between the two steps.
     let remote = here.remote(memory(), "remote");
     let store = here.repo.store();
     let outlines: Vec<_> = store.packs().iter().map(|id| store.outline(id).unwrap()).collect();
@@ -234,7 +237,7 @@ fn a_stub_that_no_file_of_the_index_told_of_is_not_believed() {
 
 #[test]
 fn what_another_process_read_is_not_forgotten() {
-    let memory = || Arc::new(Memory::named("two_processes", Arc::default()));
+    let memory = || Arc::new(MemoryService::named("two_processes", Arc::default()));
     let here = Place::new();
     let first = here.change("a", "first");
     let (mut one, mut two) = (here.remote(memory(), "remote"), here.remote(memory(), "remote"));
@@ -260,11 +263,11 @@ fn a_store_of_version_1_becomes_one_of_version_2_before_a_ref_of_three_lines_is_
     assert!(text(config).contains("\nversion = 2\n"), "{}", text(config));
     let new_form = text(main);
     assert_eq!(new_form.lines().count(), 3, "{new_form}");
-    // As version 1 has it.
+    // The format of version 1.
     server.put(config, text(config).replace("version = 2", "version = 1").into_bytes());
     let old_form = new_form.strip_suffix("0\n").unwrap();
     server.put(main, old_form.as_bytes().to_vec());
-    // The settings are there before the ref is: also where the push ends in between.
+    // The settings are upgraded before the ref is written, even if the push ends in between.
     let second = here.change("a", "second");
     let failing = Wrapped::new(service(), |_, operation, key| {
         let fails = operation == "write" && key.starts_with("refs/");
@@ -287,7 +290,8 @@ fn what_a_newer_program_wrote_is_left_alone() {
     here.push(&mut here.remote(service(), "remote"), first).unwrap();
     let second = here.change("a", "second");
     let key = "some/prefix/refs/heads/main";
-    let text = [&server.get(key).unwrap()[..], b"something new\n"].concat();
+    let former = format!("{first} something new\n");
+    let text = [&server.get(key).unwrap()[..], former.as_bytes()].concat();
     server.put(key, text);
     let before = server.keys();
     let error = here.push(&mut here.remote(service(), "remote"), second).unwrap_err();
@@ -297,7 +301,7 @@ fn what_a_newer_program_wrote_is_left_alone() {
     );
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     let counts = |keys: &[String]| keys.iter().filter(|key| key.contains("/index/")).count();
-    assert_eq!(counts(&server.keys()), counts(&before), "nothing counts that was sent");
+    assert_eq!(counts(&server.keys()), counts(&before), "nothing was published");
     let mut newer = outline::encode(&[]);
     newer[8] = 2;
     server.put(&format!("some/prefix/index/{}", blake3::hash(&newer).to_hex()), newer);
@@ -319,7 +323,7 @@ fn a_listing_that_is_out_of_date_costs_bytes_and_nothing_else() {
     for number in 0..12 {
         let commit = here.change("a", format!("{number}"));
         let sent = here.push(&mut remote, commit).unwrap();
-        assert_eq!(sent.packs, 1, "what is known to be there is not sent again");
+        assert_eq!(sent.packs, 1, "known objects are not sent again");
         server.freeze_listings(number < 9);
     }
     server.freeze_listings(false);

@@ -1,14 +1,14 @@
-//! A push that ends at any of its requests, and is made again.
+//! A push that is interrupted at each of its requests, and repeated.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use snap_core::base::id::CommitId;
 use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
-use snap_remote::service::{Service, client::Policy, memory::Memory};
+use snap_remote::service::{Service, client::RequestPolicy, memory::MemoryService};
 
 use crate::place::{Draw, Place, Wrapped, bucket, complete};
 
-/// Three packs: two to be taken whole, one of which a part is wanted.
+/// Creates three packs: two are pushed whole, one in part.
 fn history(here: &Place) -> Vec<CommitId> {
     let mut commits = Vec::new();
     for number in 0..3_u64 {
@@ -47,7 +47,7 @@ fn what_arrived_is_not_sent_again() {
         }
         let arrived: Vec<String> =
             server.keys().into_iter().filter(|key| !before.contains(key)).collect();
-        // As another process would.
+        // A new client, as in another process.
         let service = bucket(&proxy.endpoint(), &server, &Arc::default());
         let mut remote = here.remote(service, &cache);
         proxy.take_counts();
@@ -79,11 +79,12 @@ fn what_is_gathered_comes_out_the_same() {
         let gone = here.folder.path().join(format!("files/{}/{number}", number % 5));
         fs_err::remove_file(gone).unwrap();
     }
-    // A history of its own that takes a part of that pack.
+    // Starts a new history that needs a part of that pack.
     fs_err::remove_file(here.folder.path().join("store/refs/heads/main")).unwrap();
+    fs_err::remove_file(here.folder.path().join("store/logs/refs/heads/main.log")).unwrap();
     let commit = here.commit();
     let sent = |name: &str| {
-        let service: Arc<dyn Service> = Arc::new(Memory::named(name, Arc::default()));
+        let service: Arc<dyn Service> = Arc::new(MemoryService::named(name, Arc::default()));
         let mut remote = here.remote(Arc::clone(&service), name);
         here.push(&mut remote, commit).unwrap();
         let listed = here.runtime.block_on(service.list("objects/")).unwrap();
@@ -95,12 +96,12 @@ fn what_is_gathered_comes_out_the_same() {
     assert_eq!(one, another);
     let local: Vec<String> =
         here.repo.store().packs().iter().map(|id| format!("objects/{id}")).collect();
-    assert!(one.iter().any(|key| !local.contains(key)), "something was gathered");
+    assert!(one.iter().any(|key| !local.contains(key)), "a new pack was assembled");
 }
 
-/// Pushes over a service that breaks for good at each call in turn; afterwards
-/// a fresh reader sees what was there before or all of it, and the next push
-/// finishes. Files of the index are of about so many bytes.
+/// Pushes over a service that breaks permanently at each call in turn. Afterwards a new reader
+/// sees either the old state or the new one, and the next push completes. Index files have about
+/// `index_bytes`.
 fn breaks_everywhere(name: &str, conditions: bool, index_bytes: u64) {
     let here = Place::new();
     let remote =
@@ -111,13 +112,15 @@ fn breaks_everywhere(name: &str, conditions: bool, index_bytes: u64) {
         for breaks in 0.. {
             let memory = || -> Arc<dyn Service> {
                 let name = format!("{name}_{}_{breaks}", start.is_some());
-                let memory = Memory::named(&name, Arc::default());
+                let memory = MemoryService::named(&name, Arc::default());
                 match conditions {
                     true => Arc::new(memory),
-                    false => Arc::new(memory.with_conditions(snap_remote::service::Conditions {
-                        absent: false,
-                        unchanged: false,
-                    })),
+                    false => {
+                        Arc::new(memory.with_conditions(snap_remote::service::ConditionalWrites {
+                            absent: false,
+                            unchanged: false,
+                        }))
+                    }
                 }
             };
             let cache = format!("{name}_{}_{breaks}", start.is_some());
@@ -126,7 +129,7 @@ fn breaks_everywhere(name: &str, conditions: bool, index_bytes: u64) {
             }
             let broken = Wrapped::failing_from(memory(), breaks);
             let result = here.push(&mut remote(broken, &cache), second);
-            // A claim that could not be taken back would be waited for.
+            // The next push would have to wait for a claim that was left.
             let left = here.runtime.block_on(memory().list("claims/")).unwrap();
             for claim in &left {
                 here.runtime.block_on(memory().remove(&claim.key)).unwrap();
@@ -136,7 +139,7 @@ fn breaks_everywhere(name: &str, conditions: bool, index_bytes: u64) {
                 Ok(_) => assert_eq!(stands, Some(second)),
                 Err(_) => assert!(stands == start || stands == Some(second), "{breaks}"),
             }
-            // A client that knows nothing believes what is in the index, too.
+            // Alternates with a client that has an empty mirror: it relies on the index alone.
             let other = format!("{cache}_other");
             let client = if breaks % 2 == 0 { &cache } else { &other };
             here.push(&mut remote(memory(), client), second).unwrap();
@@ -176,7 +179,7 @@ fn replies_may_be_lost_at_any_request() {
         let service = || bucket(&proxy.endpoint(), &server, &Arc::default());
         let mut remote = here.remote(service(), &format!("cache{lost}"));
         proxy.add(Rule::new(Fault::LoseReply).skip(lost).times(1));
-        // Not one of these takes its own write for somebody else's.
+        // No push takes its own write for that of another client.
         here.push(&mut remote, first).unwrap();
         let moved = here.push(&mut remote, second).unwrap();
         assert_eq!(moved.refs[0].before, Some(first), "reply {lost}");
@@ -184,5 +187,5 @@ fn replies_may_be_lost_at_any_request() {
         let fresh = bucket(&server.endpoint(), &server, &Arc::default());
         assert_eq!(complete(fresh, "main"), Some(second));
     }
-    assert!(Policy::default().attempts > 1);
+    assert!(RequestPolicy::default().attempts > 1);
 }

@@ -1,4 +1,4 @@
-//! Several clients at once: one wins, the others are told, nothing is lost.
+//! Concurrent clients: one wins, the others get an error, nothing is lost.
 
 use std::{
     collections::HashMap,
@@ -16,7 +16,8 @@ use snap_core::base::id::CommitId;
 use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
     service::{
-        Conditions, Listed, Object, Service, ServiceError, Version, What, When, memory::Memory,
+        ConditionalWrites, FailureReason, ListedObject, ObjectVersion, Service, ServiceError,
+        StoredObject, WriteCondition, memory::MemoryService,
     },
     store::{RemoteError, claims::LEASE},
     transfer::push,
@@ -25,12 +26,12 @@ use tokio::time::{Instant, sleep};
 
 use crate::place::{Draw, Place, Wrapped, branch, bucket, complete};
 
-/// So many clients push: each to a branch of its own, and all to one.
+/// Runs `count` clients that push to their own branches and to a shared one.
 fn clients_push(count: usize, rounds: usize) {
     let server = S3Server::start(S3Options::default());
     let service = || bucket(&server.endpoint(), &server, &Arc::default());
     let acknowledged: Mutex<HashMap<String, CommitId>> = Mutex::default();
-    // Who moved the shared branch, from where and where to.
+    // The moves of the shared branch: the old and the new commit.
     let moves: Mutex<Vec<(Option<CommitId>, CommitId)>> = Mutex::default();
     std::thread::scope(|scope| {
         for who in 0..count {
@@ -42,7 +43,7 @@ fn clients_push(count: usize, rounds: usize) {
                     let commit = place.change("a", format!("{who} {number}"));
                     let own = format!("own/{who}");
                     let mut refs = vec![place.update(&own, commit), place.update("all", commit)];
-                    refs[1].moves = push::Move::Force;
+                    refs[1].moves = push::AllowedMove::Force;
                     let outcome = place.push_all(&mut remote, refs).unwrap();
                     let [mine, shared] = &outcome.refs[..] else { panic!("two refs") };
                     mine.result.as_ref().unwrap();
@@ -59,11 +60,11 @@ fn clients_push(count: usize, rounds: usize) {
     for (name, commit) in acknowledged.into_inner().unwrap() {
         assert_eq!(complete(service(), &name), Some(commit), "{name}");
     }
-    // The moves of the shared branch are one chain, from nothing to where it
-    // stands: nobody moved it from where somebody else already had.
+    // The moves of the shared branch form one chain, from nothing to its current commit. So no
+    // client moved it from a commit that another client had moved it from.
     let mut next: HashMap<Option<CommitId>, CommitId> = HashMap::new();
     for (before, after) in moves.into_inner().unwrap() {
-        assert!(next.insert(before, after).is_none(), "two moved it from {before:?}");
+        assert!(next.insert(before, after).is_none(), "two clients moved the ref from {before:?}");
     }
     let mut at = None;
     while let Some(after) = next.remove(&at) {
@@ -85,13 +86,13 @@ fn eight_clients_push_at_once() {
 
 #[test]
 fn the_one_who_loses_is_told_where_the_ref_stands() {
-    let memory = || Arc::new(Memory::named("loses", Arc::default()));
+    let memory = || Arc::new(MemoryService::named("loses", Arc::default()));
     let (here, there) = (Place::new(), Place::new());
     let base = here.change("a", "base");
     here.push(&mut here.remote(memory(), "remote"), base).unwrap();
     there.pull(&mut there.remote(memory(), "remote"), &branch("main")).unwrap();
     let (ours, theirs) = (here.change("a", "ours"), there.change("b", "theirs"));
-    // They move it after we have looked, and before we write.
+    // The other client moves the ref after this one has read it, and before this one writes it.
     let race = Mutex::new(Some(there));
     let race = Arc::new(race);
     let service = Wrapped::new(memory(), move |_, operation, key| {
@@ -114,16 +115,16 @@ fn the_one_who_loses_is_told_where_the_ref_stands() {
     assert_eq!(complete(memory(), "main"), Some(theirs));
 }
 
-const NONE: Conditions = Conditions { absent: false, unchanged: false };
+const NONE: ConditionalWrites = ConditionalWrites { absent: false, unchanged: false };
 
-/// A service without conditions, each call of which takes a time drawn from a
-/// seed, before it takes effect and after.
+/// Returns a service without conditions. Each call is delayed before and after it takes effect,
+/// by times drawn from a seed.
 fn slow(name: &str, seed: u64) -> Arc<dyn Service> {
-    slowed(Memory::named(name, Arc::default()).with_conditions(NONE), seed)
+    slowed(MemoryService::named(name, Arc::default()).with_conditions(NONE), seed)
 }
 
-/// The same of a service of any kind.
-fn slowed(memory: Memory, seed: u64) -> Arc<dyn Service> {
+/// As [`slow`], for any in-memory service.
+fn slowed(memory: MemoryService, seed: u64) -> Arc<dyn Service> {
     let memory: Arc<dyn Service> = Arc::new(memory);
     let draw = Mutex::new(Draw(seed));
     let outer = Mutex::new(Draw(!seed));
@@ -151,8 +152,8 @@ fn made_up(number: u64) -> CommitId {
     CommitId::of(&number.to_be_bytes())
 }
 
-/// Clients move one ref, each by a service of its own; says the moves that were
-/// acknowledged, from where and where to. Each waits a while before each move.
+/// Runs clients that move one ref, each with its own service and after a pause. Returns the
+/// acknowledged moves: the old and the new commit of each.
 async fn moves(
     service: impl Fn(u64) -> Arc<dyn Service>,
     seed: u64,
@@ -177,7 +178,7 @@ async fn moves(
             }
             moved
         };
-        // Its runtime must not go inside of another.
+        // Returned, because a runtime must not be dropped inside another one.
         (task, place)
     });
     let (tasks, places): (Vec<_>, Vec<_>) = tasks.unzip();
@@ -186,8 +187,8 @@ async fn moves(
     moved.into_iter().flatten().collect()
 }
 
-/// Where a ref stands after moves that are one chain, from nothing on: nobody moved it
-/// from where somebody else already had.
+/// Returns the last commit of moves that form one chain from nothing: no client moved the ref
+/// from a commit that another client had moved it from.
 fn end_of_chain(moved: &[(Option<CommitId>, CommitId)], seed: u64) -> Option<CommitId> {
     let mut next = HashMap::new();
     for (before, after) in moved {
@@ -207,19 +208,19 @@ fn clients_that_claim_and_clients_that_rely_on_conditions_overwrite_no_move() {
     for seed in 0..40 {
         let name = format!("mixed_{seed}");
         let service = |who| {
-            let memory = Memory::named(&name, Arc::default());
+            let memory = MemoryService::named(&name, Arc::default());
             slowed(if who % 2 == 0 { memory } else { memory.claimed() }, seed * 100 + who)
         };
         let moved = virtual_time().block_on(moves(service, seed, (2 + seed % 4, 3_000)));
         let at = end_of_chain(&moved, seed);
         let place = Place::new();
-        let memory = Arc::new(Memory::named(&name, Arc::default()));
+        let memory = Arc::new(MemoryService::named(&name, Arc::default()));
         let remote = place.remote(memory, "remote");
         let stands = place.runtime.block_on(remote.slot(&branch("main"))).unwrap();
         assert_eq!(stands.commit, at, "seed {seed}: an acknowledged move is lost");
         all += moved.len();
     }
-    assert!(all > 100, "{all}: they do get on");
+    assert!(all > 100, "only {all} moves succeeded");
 }
 
 #[test]
@@ -232,7 +233,7 @@ fn one_wrong_answer_to_the_trial_does_not_end_the_use_of_conditions() {
         let proxy = Proxy::start(&server.endpoint());
         let place = Place::new();
         let mut remote = place.remote(bucket(&proxy.endpoint(), &server, &Arc::default()), "r");
-        // The settings are there, so that the next write of them is the trial.
+        // The settings exist already, so the next write of them is the test of conditions.
         let text = place.repo.config().to_text();
         place.runtime.block_on(remote.create(&text, &branch("main"))).unwrap();
         proxy.add(Rule::new(fault).kind(Kind::Put).path("config.toml").times(1));
@@ -249,7 +250,7 @@ fn one_wrong_answer_to_the_trial_does_not_end_the_use_of_conditions() {
 #[test]
 fn that_conditions_are_ignored_is_believed_for_a_day() {
     let place = Place::new();
-    let remote = place.remote(Arc::new(Memory::named("a_day", Arc::default())), "remote");
+    let remote = place.remote(Arc::new(MemoryService::named("a_day", Arc::default())), "remote");
     let mirror = remote.mirror();
     assert_eq!(mirror.keeps_conditions(), None);
     mirror.remember_conditions(false);
@@ -261,7 +262,7 @@ fn that_conditions_are_ignored_is_believed_for_a_day() {
         fs_err::write(&path, format!("ignored {since}\n")).unwrap();
         assert_eq!(mirror.keeps_conditions(), is_believed.then_some(false));
     }
-    // So did an older version, which did not say since when.
+    // An older version recorded a failed test without its time.
     fs_err::write(&path, "ignored\n").unwrap();
     assert_eq!(mirror.keeps_conditions(), None);
     mirror.remember_conditions(true);
@@ -279,30 +280,33 @@ fn without_conditions_no_two_move_a_ref_from_the_same_place() {
         let at = end_of_chain(&moved, seed);
         all += moved.len();
         let place = Place::new();
-        let memory = Arc::new(Memory::named(&name, Arc::default()).with_conditions(NONE));
+        let memory = Arc::new(MemoryService::named(&name, Arc::default()).with_conditions(NONE));
         let remote = place.remote(memory.clone(), "remote");
         let stands = place.runtime.block_on(remote.slot(&branch("main"))).unwrap();
         assert_eq!(stands.commit, at, "seed {seed}");
         assert_eq!(place.runtime.block_on(memory.list("claims/")).unwrap(), []);
     }
-    assert!(all > 100, "{all}: they do get on");
+    assert!(all > 100, "only {all} moves succeeded");
 }
 
 #[test]
 fn the_claim_of_a_client_that_died_is_waited_for_and_taken_away() {
-    let memory = Arc::new(Memory::named("dead_claim", Arc::default()).with_conditions(NONE));
+    let memory = Arc::new(MemoryService::named("dead_claim", Arc::default()).with_conditions(NONE));
     let place = Place::new();
     let remote = place.remote(memory.clone(), "remote");
     let runtime = virtual_time();
     runtime.block_on(async {
         let claim = "claims/heads/main/0123";
-        memory.write(claim, "\n".into(), snap_remote::service::When::Always).await.unwrap();
+        memory
+            .write(claim, "\n".into(), snap_remote::service::WriteCondition::Always)
+            .await
+            .unwrap();
         let began = Instant::now();
         let slot = remote.slot(&branch("main")).await.unwrap();
         remote.swap(&branch("main"), &slot, Some(made_up(1))).await.unwrap();
         assert!(began.elapsed() >= LEASE && began.elapsed() < LEASE * 2);
         assert_eq!(memory.list("claims/").await.unwrap(), []);
-        // The next one waits for nobody.
+        // The next client does not have to wait.
         let again = Instant::now();
         let slot = remote.slot(&branch("main")).await.unwrap();
         remote.swap(&branch("main"), &slot, Some(made_up(2))).await.unwrap();
@@ -310,11 +314,11 @@ fn the_claim_of_a_client_that_died_is_waited_for_and_taken_away() {
     });
 }
 
-/// Memory without conditions whose first write of a ref has no answer, and is
-/// carried out so much later.
+/// In-memory service without conditions. Its first write of a ref has no answer, and is carried
+/// out after a delay.
 #[derive(Debug)]
 struct Late {
-    memory: Arc<Memory>,
+    memory: Arc<MemoryService>,
     by: Duration,
     is_first: AtomicBool,
 }
@@ -324,7 +328,7 @@ impl Service for Late {
         &'a self,
         key: &'a str,
         range: Range<u64>,
-    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
+    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
         self.memory.read(key, range)
     }
 
@@ -332,7 +336,7 @@ impl Service for Late {
         &'a self,
         key: &'a str,
         most: u64,
-    ) -> BoxFuture<'a, Result<Object, ServiceError>> {
+    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
         self.memory.read_whole(key, most)
     }
 
@@ -340,22 +344,25 @@ impl Service for Late {
         &'a self,
         key: &'a str,
         bytes: Bytes,
-        when: When,
-    ) -> BoxFuture<'a, Result<Option<Version>, ServiceError>> {
+        when: WriteCondition,
+    ) -> BoxFuture<'a, Result<Option<ObjectVersion>, ServiceError>> {
         if !key.starts_with("refs/") || !self.is_first.swap(false, SeqCst) {
             return self.memory.write(key, bytes, when);
         }
         let (memory, by, late) = (Arc::clone(&self.memory), self.by, key.to_owned());
         tokio::spawn(async move {
             sleep(by).await;
-            memory.write(&late, bytes, When::Always).await.unwrap();
+            memory.write(&late, bytes, WriteCondition::Always).await.unwrap();
         });
         let lost = "the connection was closed".to_owned();
-        let error = ServiceError::new("write", key, What::Temporary, lost);
+        let error = ServiceError::new("write", key, FailureReason::Temporary, lost);
         Box::pin(async move { Err(error) })
     }
 
-    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Listed>, ServiceError>> {
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<ListedObject>, ServiceError>> {
         self.memory.list(prefix)
     }
 
@@ -367,7 +374,7 @@ impl Service for Late {
         self.memory.remove(key)
     }
 
-    fn conditions(&self) -> Conditions {
+    fn conditions(&self) -> ConditionalWrites {
         NONE
     }
 
@@ -380,7 +387,7 @@ impl Service for Late {
 fn a_write_that_arrives_seconds_late_overwrites_no_move_of_others() {
     for by in [1, 10, 50] {
         let name = format!("late_{by}");
-        let memory = Arc::new(Memory::named(&name, Arc::default()).with_conditions(NONE));
+        let memory = Arc::new(MemoryService::named(&name, Arc::default()).with_conditions(NONE));
         let by = Duration::from_secs(by);
         let late = Late { memory: Arc::clone(&memory), by, is_first: AtomicBool::new(true) };
         let place = Place::new();
@@ -388,23 +395,23 @@ fn a_write_that_arrives_seconds_late_overwrites_no_move_of_others() {
         virtual_time().block_on(async {
             let main = branch("main");
             let slot = first.slot(&main).await.unwrap();
-            // It is made again, and that goes well.
+            // The write is retried, and the retry succeeds.
             first.swap(&main, &slot, Some(made_up(1))).await.unwrap();
             let slot = second.slot(&main).await.unwrap();
             assert_eq!(slot.commit, Some(made_up(1)));
             second.swap(&main, &slot, Some(made_up(2))).await.unwrap();
             sleep(Duration::from_secs(120)).await;
             let stands = second.slot(&main).await.unwrap();
-            assert_eq!(stands.commit, Some(made_up(2)), "what was acknowledged is lost");
+            assert_eq!(stands.commit, Some(made_up(2)), "the acknowledged move was lost");
         });
     }
 }
 
 #[test]
 fn who_was_held_up_for_too_long_does_not_write() {
-    let memory = Arc::new(Memory::named("held_up", Arc::default()).with_conditions(NONE));
+    let memory = Arc::new(MemoryService::named("held_up", Arc::default()).with_conditions(NONE));
     let place = Place::new();
-    // Before the write, within the patience of each request; and in the write.
+    // A delay before the write, within the timeout of each request; and one in the write itself.
     for (at, seconds) in [("list read", 20), ("write", 45)] {
         let service = Wrapped::new(memory.clone(), move |number, operation, key| {
             let held = number > 0 && at.contains(operation);
@@ -422,7 +429,7 @@ fn who_was_held_up_for_too_long_does_not_write() {
             remote.swap(&branch("main"), &slot, Some(made_up(1))).await.unwrap_err()
         });
         let RemoteError::Service(error) = error else { panic!("{at}: {error}") };
-        assert_eq!(error.what, What::Temporary, "{at}: {error}");
+        assert_eq!(error.reason, FailureReason::Temporary, "{at}: {error}");
         let stands = place.runtime.block_on(remote.slot(&branch("main"))).unwrap();
         assert_eq!(stands.commit, None, "{at}");
     }
@@ -460,14 +467,15 @@ fn one_of_two_pushes_wins(conditions: snap_nettest::Conditions) {
     assert_eq!(complete(service(), "main"), Some(winner));
 }
 
-/// A bucket takes both names. Each push sees what was there before it wrote.
+/// A bucket accepts both names. Each push sees the refs that existed before its own write.
 #[test]
 fn of_two_names_of_which_one_is_a_folder_of_the_other_one_stands() {
-    let service = || -> Arc<dyn Service> { Arc::new(Memory::named("beside", Arc::default())) };
+    let service =
+        || -> Arc<dyn Service> { Arc::new(MemoryService::named("beside", Arc::default())) };
     let (here, there) = (Place::new(), Place::new());
     let first = here.change("a", "first");
     here.push(&mut here.remote(service(), "remote"), first).unwrap();
-    // After the list, and before the ref is written.
+    // Between the listing and the write of the ref.
     let other = Mutex::new(Some(move || {
         let theirs = there.change("b", "theirs");
         let refs = vec![there.update("x/y", theirs)];
@@ -492,8 +500,8 @@ fn of_two_names_of_which_one_is_a_folder_of_the_other_one_stands() {
     let pushed_here = here.push_all(&mut remote, vec![here.update("x", first)]).unwrap();
     let error = pushed_here.all_moved().unwrap_err();
     assert!(error.to_string().contains("`heads/x` cannot be beside `heads/x/y`"), "{error}");
-    let standing = |name: &str| here.runtime.block_on(remote.standing(&branch(name))).unwrap();
-    assert_eq!(standing("x"), None, "it was taken back");
+    let standing = |name: &str| here.runtime.block_on(remote.read_ref(&branch(name))).unwrap();
+    assert_eq!(standing("x"), None, "the losing push undid its ref");
     let theirs = pushed.lock().unwrap().take();
     assert_eq!(standing("x/y").map(|standing| standing.commit), theirs);
 }

@@ -1,10 +1,10 @@
-//! How many requests a push makes, in how many round trips, of which bytes.
+//! The requests of a push: their number, round trips and bytes.
 
 use std::sync::{Arc, Mutex};
 
 use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
-    service::{Service, memory::Memory, traffic::Traffic},
+    service::{Service, memory::MemoryService, traffic::Traffic},
     store::RemoteError,
     transfer::push,
 };
@@ -21,7 +21,7 @@ fn a_plan_is_what_a_push_then_does() {
     let mut remote = here.remote_counting(service, "remote", Arc::clone(&traffic));
     let large = Draw(1).bytes(60 << 20);
     let mut targets = [10, 6, 99, 6].into_iter();
-    let mut check = |commit, plan: push::Plan| {
+    let mut check = |commit, plan: push::PushPlan| {
         let before = traffic.counts();
         let pushed = here.push(&mut remote, commit).unwrap();
         let now = traffic.counts();
@@ -31,7 +31,7 @@ fn a_plan_is_what_a_push_then_does() {
         assert_eq!((pushed.objects, pushed.raw_bytes), (plan.objects, plan.raw_bytes));
         assert_eq!((pushed.packs, pushed.sent_bytes), (plan.packs, plan.bytes));
         assert!(plan.requests() <= targets.next().unwrap(), "{made:?}");
-        // Nothing is left to do.
+        // Nothing is left to push.
         here.push(&mut remote, commit).unwrap();
         assert_eq!(traffic.counts().requests() - now.requests(), 2);
         let nothing = here.plan(&mut remote, commit);
@@ -39,11 +39,11 @@ fn a_plan_is_what_a_push_then_does() {
     };
     let plan = |commit| {
         let service = bucket(&server.endpoint(), &server, &Arc::default());
-        // With a cache of its own, that knows what the other one does.
+        // With a separate cache, which has the same knowledge.
         let mut remote = here.remote(service, "planning");
         let before = server.dump();
         if !before.is_empty() {
-            // The push before has tried that.
+            // The previous push has tested the conditions.
             remote.mirror().remember_conditions(true);
         }
         let first = here.plan(&mut remote, commit);
@@ -65,12 +65,11 @@ fn a_plan_is_what_a_push_then_does() {
     assert_eq!(head, "ref: refs/heads/main\n");
 }
 
-/// Calls of one round trip: what each does, and what its key begins with.
+/// The calls of one round trip: the operation and the prefix of the key of each.
 type Wave = &'static [(&'static str, &'static str)];
 
-/// Answers no call before all of its wave have come. One that comes too early
-/// fails for good; one that waits for a reply before the next is made waits
-/// until its time is over.
+/// Answers calls only when all calls of their wave have arrived. A call of a later wave fails
+/// permanently. A client that waits for a reply before its next call times out.
 fn in_waves(inner: Arc<dyn Service>, waves: &'static [Wave]) -> Arc<Wrapped> {
     let barrier = |wave: &Wave| Arc::new(Barrier::new(wave.len()));
     let barriers: Vec<_> = waves.iter().map(barrier).collect();
@@ -96,7 +95,7 @@ fn in_waves(inner: Arc<dyn Service>, waves: &'static [Wave]) -> Arc<Wrapped> {
 
 #[test]
 fn round_trips_are_few() {
-    let memory = || Arc::new(Memory::named("waves", Arc::default()));
+    let memory = || Arc::new(MemoryService::named("waves", Arc::default()));
     let here = Place::new();
     let push = |commit, waves: &'static [Wave]| {
         let service = in_waves(memory(), waves);
@@ -134,7 +133,7 @@ fn round_trips_are_few() {
 
 #[test]
 fn many_refs_share_a_push_and_have_fates_of_their_own() {
-    let service = || Arc::new(Memory::named("many_refs", Arc::default()));
+    let service = || Arc::new(MemoryService::named("many_refs", Arc::default()));
     let (here, there) = (Place::new(), Place::new());
     let mut remote = here.remote(service(), "remote");
     let mut other = there.remote(service(), "remote");
@@ -155,8 +154,8 @@ fn many_refs_share_a_push_and_have_fates_of_their_own() {
     for (name, commit) in [("main", two), ("taken", theirs), ("b", one), ("e", two)] {
         assert_eq!(complete(service(), name), Some(commit), "{name}");
     }
-    // A push with force says from where.
-    refs[1].moves = push::Move::Force;
+    // A forced push reports the old commit.
+    refs[1].moves = push::AllowedMove::Force;
     let outcome = here.push_all(&mut remote, refs).unwrap().all_moved().unwrap();
     assert_eq!((outcome.packs, outcome.refs[1].before), (0, Some(theirs)));
     assert_eq!(complete(service(), "taken"), Some(two));
@@ -164,7 +163,7 @@ fn many_refs_share_a_push_and_have_fates_of_their_own() {
 
 #[test]
 fn a_ref_that_is_deleted_can_be_made_again() {
-    let service = || Arc::new(Memory::named("deleted", Arc::default()));
+    let service = || Arc::new(MemoryService::named("deleted", Arc::default()));
     let here = Place::new();
     let mut remote = here.remote(service(), "remote");
     let handle = here.runtime.handle().clone();
@@ -192,10 +191,10 @@ fn a_place_that_was_emptied_is_filled_again_if_that_is_meant() {
     let mut remote = here.remote(service(), "remote");
     let first = here.change("a", "first");
     here.push(&mut remote, first).unwrap();
-    let force = |commit| push::Update { moves: push::Move::Force, ..here.update("main", commit) };
+    let force =
+        |commit| push::RefUpdate { moves: push::AllowedMove::Force, ..here.update("main", commit) };
     server.load(Default::default());
-    // The commit is known to have been there, and the ref is not. It may be
-    // that a disk is not mounted.
+    // The mirror says that the commit existed, but the ref does not. A disk may not be mounted.
     for _ in 0..2 {
         let gone = here.push(&mut remote, first).unwrap_err();
         assert!(matches!(gone, RemoteError::Emptied { .. }), "{gone}");
@@ -209,7 +208,7 @@ fn a_place_that_was_emptied_is_filled_again_if_that_is_meant() {
     assert!(matches!(gone, RemoteError::Emptied { .. }), "{gone}");
     here.push_all(&mut remote, vec![force(second)]).unwrap().all_moved().unwrap();
     assert_eq!(complete(service(), "main"), Some(second));
-    // Whoever has forgotten that there was a store makes a new one.
+    // A client without a mirror of the store creates a new one.
     server.load(Default::default());
     fs_err::remove_file(here.folder.path().join("store/cache/remote/seen")).unwrap();
     let third = here.change("a", "third");
@@ -260,14 +259,14 @@ fn an_upload_that_fails_leaves_nothing_half_written() {
 
 #[test]
 fn what_is_refused_sends_little_or_nothing() {
-    let memory = || Arc::new(Memory::named("refused", Arc::default()));
+    let memory = || Arc::new(MemoryService::named("refused", Arc::default()));
     let (here, there) = (Place::new(), Place::new());
     let theirs = there.change("x", "theirs");
     there.push(&mut there.remote(memory(), "remote"), theirs).unwrap();
     let ours = here.change("large", Draw(4).bytes(9 << 20));
     let service = Wrapped::new(memory(), |_, _, _| Box::pin(async { false }));
     let mut remote = here.remote(service.clone(), "remote");
-    // The second time the store is known, and packs might go at once.
+    // The second time the store is known, and packs could be uploaded at once.
     for _ in 0..2 {
         let error = here.push(&mut remote, ours).unwrap_err();
         assert!(matches!(error, RemoteError::Behind { .. }), "{error}");
@@ -285,7 +284,7 @@ fn of_a_commit_that_is_here_nothing_comes() {
     here.push(&mut here.remote(service(), "remote"), first).unwrap();
     let mut remote = there.remote(service(), "remote");
     assert_eq!(there.pull(&mut remote, &branch("main")).unwrap(), first);
-    // Somebody's branch comes meanwhile, of which nobody here wants anything.
+    // Another branch appears in the meantime, which this client does not need.
     let other = here.change("b", "other");
     let refs = vec![here.update("other", other), here.update("again", first)];
     here.push_all(&mut here.remote(service(), "remote"), refs).unwrap();

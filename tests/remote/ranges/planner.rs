@@ -1,11 +1,14 @@
-//! Jobs: how many requests, how long, in what order, and what goes wrong.
+//! Jobs: the number, duration and order of requests, and errors.
 
 use std::{ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{StreamExt, future::BoxFuture};
 use snap_remote::{
-    ranges::{Fetch, Job, Link, Options, Planner, ReadError, Submission, Wanted},
+    ranges::{
+        FetchRange, JobOptions, LinkEstimate, NeededRange, RangeJob, RangePlanner, ReadError,
+        Submission,
+    },
     service::ServiceError,
 };
 use snap_testkit::rng::Rng;
@@ -13,20 +16,21 @@ use tokio::time::{Instant, sleep};
 
 use super::{Far, bytes_at, wanted};
 
-fn start(far: &Arc<Far>, wanted: &[Wanted], options: Options) -> Job {
-    let planner = Planner::new(Arc::clone(far) as Arc<dyn Fetch>, Arc::default(), options);
+fn start(far: &Arc<Far>, wanted: &[NeededRange], options: JobOptions) -> RangeJob {
+    let planner =
+        RangePlanner::new(Arc::clone(far) as Arc<dyn FetchRange>, Arc::default(), options);
     planner.start(wanted.to_vec())
 }
 
-async fn read_all(job: Job, wanted: &[Wanted]) {
+async fn read_all(job: RangeJob, wanted: &[NeededRange]) {
     let all = job.all().await.unwrap();
     for (bytes, wanted) in all.iter().zip(wanted) {
         assert!(*bytes == bytes_at(&wanted.key, &wanted.range));
     }
 }
 
-/// Ranges of up to `most` bytes in a 1 GiB object, anywhere.
-fn scattered(count: usize, most: u64) -> Vec<Wanted> {
+/// Returns random ranges of up to `most` bytes in an object of 1 GiB.
+fn scattered(count: usize, most: u64) -> Vec<NeededRange> {
     let mut rng = Rng::new(7);
     let range = |rng: &mut Rng| {
         let start = rng.below((1 << 30) - most);
@@ -41,7 +45,7 @@ async fn five_hundred_scattered_ranges_take_four_round_trips() {
         let far = Arc::new(Far::new(100));
         let wanted = scattered(500, most);
         let begin = Instant::now();
-        let mut job = start(&far, &wanted, Options::default());
+        let mut job = start(&far, &wanted, JobOptions::default());
         while let Some(piece) = job.next().await {
             assert_eq!(piece.bytes.unwrap().len() as u64, {
                 let range = &wanted[piece.position].range;
@@ -65,13 +69,13 @@ async fn forty_fragments_are_read_six_times_faster_when_all_are_asked_for_at_onc
         let start = page * (2 << 20);
         wanted(&format!("fragment {fragment}"), start..start + (16 << 10))
     };
-    let pages: Vec<Wanted> =
+    let pages: Vec<NeededRange> =
         (0..40).flat_map(|fragment| (0..4).map(move |at| page(fragment, at))).collect();
     let mut took = Vec::new();
     for submission in [Submission::Eager, Submission::Lazy] {
         let far = Arc::new(Far::new(100));
         let begin = Instant::now();
-        let job = start(&far, &pages, Options { submission, ..Options::default() });
+        let job = start(&far, &pages, JobOptions { submission, ..JobOptions::default() });
         let pieces: Vec<_> = job.in_order().collect().await;
         assert!(pieces.iter().map(|piece| piece.position).eq(0..160));
         assert_eq!(far.requests(), 160);
@@ -85,7 +89,7 @@ async fn forty_fragments_are_read_six_times_faster_when_all_are_asked_for_at_onc
 async fn requests_are_under_way_before_the_first_is_awaited() {
     let far = Arc::new(Far::new(100));
     let wanted = scattered(50, 4 << 10);
-    let mut job = start(&far, &wanted, Options::default());
+    let mut job = start(&far, &wanted, JobOptions::default());
     sleep(Duration::from_millis(101)).await;
     assert_eq!(far.log().under_way(), 0);
     let begin = Instant::now();
@@ -96,10 +100,10 @@ async fn requests_are_under_way_before_the_first_is_awaited() {
 #[tokio::test(start_paused = true)]
 async fn what_is_needed_first_is_asked_for_first() {
     let far = Arc::new(Far::new(10));
-    let wanted: Vec<Wanted> =
+    let wanted: Vec<NeededRange> =
         [5_u64, 1, 4, 2, 3].map(|at| wanted("a", (at << 24)..(at << 24) + 9)).into();
-    let job = start(&far, &wanted, Options { requests: 1, ..Options::default() });
-    let pieces: Vec<_> = job.arriving().collect().await;
+    let job = start(&far, &wanted, JobOptions { requests: 1, ..JobOptions::default() });
+    let pieces: Vec<_> = job.as_they_arrive().collect().await;
     assert!(pieces.iter().map(|piece| piece.position).eq(0..5));
     let order: Vec<u64> = far.log().requests.iter().map(|(_, range)| range.start >> 24).collect();
     assert_eq!(order, [5, 1, 4, 2, 3]);
@@ -109,8 +113,9 @@ async fn what_is_needed_first_is_asked_for_first() {
 #[tokio::test(start_paused = true)]
 async fn neighbours_are_slices_of_one_answer() {
     let far = Arc::new(Far::new(10));
-    let wanted: Vec<Wanted> = (0..100).map(|at| wanted("a", at * 100..at * 100 + 100)).collect();
-    let all = start(&far, &wanted, Options::default()).all().await.unwrap();
+    let wanted: Vec<NeededRange> =
+        (0..100).map(|at| wanted("a", at * 100..at * 100 + 100)).collect();
+    let all = start(&far, &wanted, JobOptions::default()).all().await.unwrap();
     assert_eq!(far.requests(), 1);
     for pair in all.windows(2) {
         assert_eq!(pair[0].as_ptr() as usize + 100, pair[1].as_ptr() as usize);
@@ -122,7 +127,7 @@ async fn a_long_range_is_read_by_several_requests_at_once() {
     let far = Arc::new(Far::new(100));
     let wanted = [wanted("a", 1000..1000 + (40 << 20))];
     let begin = Instant::now();
-    read_all(start(&far, &wanted, Options::default()), &wanted).await;
+    read_all(start(&far, &wanted, JobOptions::default()), &wanted).await;
     assert!(begin.elapsed() <= Duration::from_millis(101));
     assert_eq!(far.requests(), 5);
 }
@@ -132,8 +137,8 @@ async fn no_budget_is_too_small() {
     for submission in [Submission::Eager, Submission::Lazy] {
         let far = Arc::new(Far::new(10));
         let wanted = scattered(20, 4 << 10);
-        let options = Options { budget_bytes: 0, requests: 0, request_bytes: 0, submission };
-        let options = Options { request_bytes: 1000, ..options };
+        let options = JobOptions { budget_bytes: 0, requests: 0, request_bytes: 0, submission };
+        let options = JobOptions { request_bytes: 1000, ..options };
         read_all(start(&far, &wanted, options), &wanted).await;
     }
 }
@@ -142,9 +147,10 @@ async fn no_budget_is_too_small() {
 async fn what_is_not_taken_keeps_others_from_being_asked_for() {
     let far = Arc::new(Far::new(10));
     let each = 1_u64 << 20;
-    let wanted: Vec<Wanted> =
+    let wanted: Vec<NeededRange> =
         (0..10).map(|at| wanted("a", at * 8 * each..(at * 8 + 1) * each)).collect();
-    let mut job = start(&far, &wanted, Options { budget_bytes: 3 * each, ..Options::default() });
+    let mut job =
+        start(&far, &wanted, JobOptions { budget_bytes: 3 * each, ..JobOptions::default() });
     sleep(Duration::from_secs(1)).await;
     assert_eq!(far.requests(), 3);
     job.next_in_order().await.unwrap();
@@ -154,7 +160,7 @@ async fn what_is_not_taken_keeps_others_from_being_asked_for() {
     assert_eq!(far.requests(), 10);
 }
 
-async fn read_rest(mut job: Job) {
+async fn read_rest(mut job: RangeJob) {
     while let Some(piece) = job.next_in_order().await {
         piece.bytes.unwrap();
     }
@@ -164,8 +170,9 @@ async fn read_rest(mut job: Job) {
 async fn an_error_comes_at_the_piece_that_it_concerns() {
     let far = Arc::new(Far::new(10));
     far.bad.lock().unwrap().push((5 << 20) + 7);
-    let wanted: Vec<Wanted> = (0..10).map(|at| wanted("a", at << 20..(at << 20) + 10)).collect();
-    let job = start(&far, &wanted, Options::default());
+    let wanted: Vec<NeededRange> =
+        (0..10).map(|at| wanted("a", at << 20..(at << 20) + 10)).collect();
+    let job = start(&far, &wanted, JobOptions::default());
     let pieces: Vec<_> = job.in_order().collect().await;
     for piece in pieces {
         match piece.bytes {
@@ -176,7 +183,7 @@ async fn an_error_comes_at_the_piece_that_it_concerns() {
             }
         }
     }
-    // Nobody but the service below tries again.
+    // Only the service below retries.
     assert_eq!(far.requests(), 10);
 }
 
@@ -185,7 +192,7 @@ async fn a_long_piece_that_has_failed_is_not_read_on() {
     let far = Arc::new(Far::new(10));
     far.bad.lock().unwrap().push(5);
     let wanted = [wanted("a", 0..1000), wanted("b", 20..30)];
-    let options = Options { requests: 1, request_bytes: 10, ..Options::default() };
+    let options = JobOptions { requests: 1, request_bytes: 10, ..JobOptions::default() };
     let mut job = start(&far, &wanted, options);
     assert!(job.next().await.unwrap().bytes.is_err());
     assert_eq!(job.next().await.unwrap().bytes.unwrap(), bytes_at("b", &(20..30)));
@@ -197,7 +204,7 @@ async fn a_long_piece_that_has_failed_is_not_read_on() {
 async fn dropping_a_job_stops_what_is_under_way() {
     let far = Arc::new(Far::new(100));
     let wanted = scattered(300, 4 << 10);
-    let mut job = start(&far, &wanted, Options { requests: 10, ..Options::default() });
+    let mut job = start(&far, &wanted, JobOptions { requests: 10, ..JobOptions::default() });
     job.next().await.unwrap().bytes.unwrap();
     drop(job);
     sleep(Duration::from_millis(1)).await;
@@ -211,7 +218,7 @@ async fn dropping_a_job_stops_what_is_under_way() {
 async fn a_wait_that_is_given_up_loses_nothing() {
     let far = Arc::new(Far::new(100));
     let wanted = scattered(30, 4 << 10);
-    let mut job = start(&far, &wanted, Options { requests: 3, ..Options::default() });
+    let mut job = start(&far, &wanted, JobOptions { requests: 3, ..JobOptions::default() });
     let mut seen = Vec::new();
     while seen.len() < wanted.len() {
         let wait = Duration::from_millis(7);
@@ -222,11 +229,11 @@ async fn a_wait_that_is_given_up_loses_nothing() {
     assert!(seen.into_iter().eq(0..30));
 }
 
-/// Answers with too little, or not at all.
+/// A source that answers with too few bytes or an error.
 #[derive(Debug)]
 struct Wrong;
 
-impl Fetch for Wrong {
+impl FetchRange for Wrong {
     fn fetch<'a>(
         &'a self,
         key: &'a str,
@@ -239,7 +246,11 @@ impl Fetch for Wrong {
 
 #[tokio::test]
 async fn wrong_answers_are_errors_and_nothing_hangs() {
-    let planner = Planner::new(Arc::new(Wrong), Arc::new(Link::default()), Options::default());
+    let planner = RangePlanner::new(
+        Arc::new(Wrong),
+        Arc::new(LinkEstimate::default()),
+        JobOptions::default(),
+    );
     let mut job = planner.start(vec![wanted("a", 0..10), wanted("a", 0..0)]);
     assert!(job.next_in_order().await.is_some_and(|piece| {
         matches!(piece.bytes, Err(ReadError::Length { actual_bytes: 5, .. }))
@@ -248,7 +259,7 @@ async fn wrong_answers_are_errors_and_nothing_hangs() {
     assert!(job.next_in_order().await.is_none());
 
     let job = planner.start(vec![wanted("panic", 0..10), wanted("panic", 90..99)]);
-    let pieces: Vec<_> = job.arriving().collect().await;
+    let pieces: Vec<_> = job.as_they_arrive().collect().await;
     assert_eq!(pieces.len(), 2);
     assert!(pieces.iter().all(|piece| matches!(piece.bytes, Err(ReadError::Stopped))));
     assert!(planner.start(Vec::new()).next().await.is_none());

@@ -1,18 +1,18 @@
-//! Whatever ranges, limits and failures: right bytes, none twice, within the
-//! limits, and errors where they belong.
+//! Properties for all ranges, limits and failures: correct bytes, no byte read twice, limits
+//! respected, errors at the right pieces.
 
 use std::{collections::HashSet, ops::Range, sync::Arc, time::Duration};
 
 use proptest::prelude::*;
 use snap_remote::ranges::{
-    Content, ContentOptions, Fetch, Job, Link, Options, Piece, Planner, SeekableReader, Submission,
-    Wanted, WholeObject,
+    FetchRange, JobOptions, LinkEstimate, NeededRange, RangeJob, RangePlanner, RangeReader,
+    RangeReaderOptions, RangeResult, SeekableReader, Submission, WholeObject,
 };
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
 use super::{Far, bytes_at, wanted};
 
-/// How pieces are taken.
+/// How the test takes pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taking {
     Arriving,
@@ -20,7 +20,7 @@ enum Taking {
     Mixed,
 }
 
-async fn take(job: &mut Job, taking: Taking, nth: usize) -> Option<Piece> {
+async fn take(job: &mut RangeJob, taking: Taking, nth: usize) -> Option<RangeResult> {
     match taking {
         Taking::InOrder => job.next_in_order().await,
         Taking::Mixed if nth.is_multiple_of(3) => job.next_in_order().await,
@@ -28,17 +28,17 @@ async fn take(job: &mut Job, taking: Taking, nth: usize) -> Option<Piece> {
     }
 }
 
-fn any_wanted() -> impl Strategy<Value = Vec<Wanted>> {
+fn any_wanted() -> impl Strategy<Value = Vec<NeededRange>> {
     let range = (0..3_u32, 0..1_u64 << 20, prop_oneof![Just(0), 1..200_u64, 1..40_000_u64]);
     let wanted =
         range.prop_map(|(key, start, bytes)| wanted(&key.to_string(), start..start + bytes));
     prop::collection::vec(wanted, 0..50)
 }
 
-fn any_options() -> impl Strategy<Value = Options> {
+fn any_options() -> impl Strategy<Value = JobOptions> {
     let submission = prop_oneof![4 => Just(Submission::Eager), 1 => Just(Submission::Lazy)];
     (1..9_usize, 0..300_000_u64, 500..200_000_u64, submission).prop_map(
-        |(requests, budget_bytes, request_bytes, submission)| Options {
+        |(requests, budget_bytes, request_bytes, submission)| JobOptions {
             requests,
             budget_bytes,
             request_bytes,
@@ -55,16 +55,21 @@ fn paused() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
 }
 
-/// Reads everything; which pieces were errors.
-async fn run(far: &Arc<Far>, wanted: &[Wanted], options: &Options, taking: Taking) -> Vec<usize> {
+/// Reads everything, and returns the pieces that were errors.
+async fn run(
+    far: &Arc<Far>,
+    wanted: &[NeededRange],
+    options: &JobOptions,
+    taking: Taking,
+) -> Vec<usize> {
     {
         let mut log = far.log();
         log.wanted = wanted.to_vec();
         log.taken = vec![false; wanted.len()];
     }
-    let link = Link::starting_at(Duration::from_millis(1), 1 << 20);
-    let fetch = Arc::clone(far) as Arc<dyn Fetch>;
-    let mut job = Planner::new(fetch, Arc::new(link), options.clone()).start(wanted.to_vec());
+    let link = LinkEstimate::starting_at(Duration::from_millis(1), 1 << 20);
+    let fetch = Arc::clone(far) as Arc<dyn FetchRange>;
+    let mut job = RangePlanner::new(fetch, Arc::new(link), options.clone()).start(wanted.to_vec());
     let (mut failed, mut nth, mut seen) = (Vec::new(), 0, HashSet::new());
     while let Some(piece) = take(&mut job, taking, nth).await {
         far.log().taken[piece.position] = true;
@@ -99,8 +104,8 @@ proptest! {
         prop_assert!(log.most_at_once <= options.requests);
         let bytes = |at: usize| log.requests[at].1.end - log.requests[at].1.start;
         prop_assert!((0..log.requests.len()).all(|at| bytes(at) <= options.request_bytes));
-        // A piece may have what it alone needs. Beyond that one request at a
-        // time is sent, where nothing would go on without it.
+        // A piece may always have what it needs by itself. Beyond that, one request at a time is
+        // sent if the job could not continue otherwise.
         let parts = |piece| (0..log.requests.len()).filter(move |at| log.is_for(*at, piece));
         let needed = |piece| parts(piece).map(bytes).sum::<u64>();
         let most = (0..wanted.len()).map(needed).max().unwrap_or_default();
@@ -132,7 +137,7 @@ proptest! {
         prop_assert_eq!(failed, (0..wanted.len()).filter(concerned).collect::<Vec<_>>());
     }
 
-    /// Whatever is read where, a reader gives what a file would.
+    /// A reader returns the same bytes as a file, whatever is read.
     #[test]
     fn a_reader_reads_as_a_file_does(
         length in 0..50_000_u64,
@@ -140,13 +145,13 @@ proptest! {
         steps in prop::collection::vec((0..4_u8, 0..60_000_u64, 0..8_000_u64), 1..40),
     ) {
         let (block_bytes, cache_bytes, ahead_bytes, whole_bytes) = limits;
-        let requests = Options { request_bytes: 4000, ..Options::default() };
+        let requests = JobOptions { request_bytes: 4000, ..JobOptions::default() };
         let options =
-            ContentOptions { block_bytes, cache_bytes, ahead_bytes, whole_bytes, requests };
+            RangeReaderOptions { block_bytes, cache_bytes, ahead_bytes, whole_bytes, requests };
         let far = Far { spread: Duration::from_millis(3), ..Far::new(5) };
         let blocks = WholeObject::new(Arc::new(far), "a", length);
         paused().block_on(async {
-            let content = Content::new(Arc::new(blocks), Arc::default(), options);
+            let content = RangeReader::new(Arc::new(blocks), Arc::default(), options);
             let reader = SeekableReader::of(content);
             read_as_a_file(reader, length, &steps).await;
         });
@@ -155,11 +160,11 @@ proptest! {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn nothing_hangs_or_is_lost_on_several_threads() {
-    let wanted: Vec<Wanted> =
+    let wanted: Vec<NeededRange> =
         (0..60_u64).map(|at| wanted("a", at * 37 % 60 * 900..at * 37 % 60 * 900 + 1000)).collect();
     for round in 0..300_usize {
         let taking = [Taking::Arriving, Taking::InOrder, Taking::Mixed][round % 3];
-        let options = Options {
+        let options = JobOptions {
             requests: 1 + round % 5,
             budget_bytes: 700 * (round as u64 % 7),
             request_bytes: 300 + round as u64,

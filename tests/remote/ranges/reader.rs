@@ -1,9 +1,11 @@
-//! The seekable reader: how many requests, how long, and what is shared.
+//! The seekable reader: the number and duration of requests, and sharing.
 
 use std::{io::SeekFrom, ops::Range, sync::Arc, time::Duration};
 
 use futures::future::join_all;
-use snap_remote::ranges::{Content, ContentOptions, ReadError, SeekableReader, WholeObject};
+use snap_remote::ranges::{
+    RangeReader, RangeReaderOptions, ReadError, SeekableReader, WholeObject,
+};
 use snap_testkit::rng::Rng;
 use tokio::{
     io::{AsyncReadExt, AsyncSeekExt},
@@ -15,12 +17,12 @@ use super::{Far, bytes_at};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-fn content(far: &Arc<Far>, bytes: u64, options: ContentOptions) -> Content {
+fn content(far: &Arc<Far>, bytes: u64, options: RangeReaderOptions) -> RangeReader {
     let blocks = WholeObject::new(Arc::clone(far) as _, "a", bytes);
-    Content::new(Arc::new(blocks), Arc::default(), options)
+    RangeReader::new(Arc::new(blocks), Arc::default(), options)
 }
 
-/// Where 50 row groups × 12 columns lie in 800 KiB: by columns of a group.
+/// Returns the ranges of 50 row groups × 12 columns in 800 KiB, by columns of a group.
 fn columns() -> Vec<Range<u64>> {
     let each = 800 * KIB / 600;
     (0..600).map(|at| at * each..(at + 1) * each).collect()
@@ -38,10 +40,10 @@ fn shuffled(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 async fn six_hundred_columns_of_a_small_object_take_four_requests() {
     let by_column = |at: usize| columns()[at % 50 * 12 + at / 50].clone();
     let by_column: Vec<_> = (0..600).map(by_column).collect();
-    for whole_bytes in [0, ContentOptions::default().whole_bytes] {
+    for whole_bytes in [0, RangeReaderOptions::default().whole_bytes] {
         for order in [columns(), shuffled(columns()), by_column.clone()] {
             let far = Arc::new(Far::new(10));
-            let options = ContentOptions { whole_bytes, ..ContentOptions::default() };
+            let options = RangeReaderOptions { whole_bytes, ..RangeReaderOptions::default() };
             let mut reader = SeekableReader::of(content(&far, 800 * KIB, options));
             for (at, range) in order.into_iter().enumerate() {
                 let bytes = if at % 2 == 0 {
@@ -62,7 +64,7 @@ async fn six_hundred_columns_of_a_small_object_take_four_requests() {
 #[tokio::test(start_paused = true)]
 async fn six_hundred_columns_fetched_group_by_group_take_one_request() {
     let far = Arc::new(Far::new(10));
-    let content = content(&far, 800 * KIB, ContentOptions::default());
+    let content = content(&far, 800 * KIB, RangeReaderOptions::default());
     for group in columns().chunks(12) {
         let all = content.fetch(group).await.unwrap();
         assert!(all.into_iter().eq(group.iter().map(|range| bytes_at("a", range))));
@@ -73,10 +75,10 @@ async fn six_hundred_columns_fetched_group_by_group_take_one_request() {
 #[tokio::test(start_paused = true)]
 async fn reading_from_start_to_end_reads_ahead() {
     let mut took = Vec::new();
-    for ahead_bytes in [0, ContentOptions::default().ahead_bytes] {
+    for ahead_bytes in [0, RangeReaderOptions::default().ahead_bytes] {
         let far = Far { bytes_per_sec: Some(100 * MIB), ..Far::new(100) };
         let far = Arc::new(far);
-        let options = ContentOptions { ahead_bytes, ..ContentOptions::default() };
+        let options = RangeReaderOptions { ahead_bytes, ..RangeReaderOptions::default() };
         let mut reader = SeekableReader::of(content(&far, 64 * MIB, options));
         let begin = Instant::now();
         let mut buffer = vec![0; 10_000];
@@ -100,7 +102,7 @@ async fn reading_from_start_to_end_reads_ahead() {
 #[tokio::test(start_paused = true)]
 async fn reading_here_and_there_reads_nothing_ahead() {
     let far = Arc::new(Far::new(10));
-    let content = content(&far, 1 << 30, ContentOptions::default());
+    let content = content(&far, 1 << 30, RangeReaderOptions::default());
     let mut rng = Rng::new(5);
     for _ in 0..50 {
         let at = rng.below((1 << 30) - 100);
@@ -112,7 +114,7 @@ async fn reading_here_and_there_reads_nothing_ahead() {
 #[tokio::test(start_paused = true)]
 async fn readers_of_one_block_share_one_request() {
     let far = Arc::new(Far::new(10));
-    let content = content(&far, 64 * MIB, ContentOptions::default());
+    let content = content(&far, 64 * MIB, RangeReaderOptions::default());
     let readers = (0..50_u64).map(|at| content.read_at(at * 100, 100));
     for (at, bytes) in join_all(readers.collect::<Vec<_>>()).await.into_iter().enumerate() {
         let start = at as u64 * 100;
@@ -126,7 +128,7 @@ async fn readers_of_one_block_share_one_request() {
 #[tokio::test(start_paused = true)]
 async fn what_was_read_survives_a_seek_until_there_is_no_room() {
     let far = Arc::new(Far::new(10));
-    let options = ContentOptions { cache_bytes: MIB, ..ContentOptions::default() };
+    let options = RangeReaderOptions { cache_bytes: MIB, ..RangeReaderOptions::default() };
     let mut reader = SeekableReader::of(content(&far, 64 * MIB, options));
     let mut byte = [0];
     for at in [0, 20 * MIB, 40 * MIB, 1, 20 * MIB + 1, 40 * MIB + 1] {
@@ -146,7 +148,7 @@ async fn what_was_read_survives_a_seek_until_there_is_no_room() {
 #[tokio::test(start_paused = true)]
 async fn ranges_that_are_known_are_merged_and_under_way_at_once() {
     let far = Arc::new(Far::new(100));
-    let content = content(&far, 1 << 30, ContentOptions::default());
+    let content = content(&far, 1 << 30, RangeReaderOptions::default());
     let near = |at: u64| (100 << 20) + at * 2000..(100 << 20) + at * 2000 + 1500;
     let ranges: Vec<_> = (0..100).map(near).chain([3..9, (1 << 30) - 5..1 << 30]).collect();
     let fetching = content.fetch(&ranges);
@@ -162,7 +164,7 @@ async fn ranges_that_are_known_are_merged_and_under_way_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_read_longer_than_the_cache_takes_one_round_trip() {
     let far = Arc::new(Far::new(100));
-    let content = content(&far, 64 * MIB, ContentOptions::default());
+    let content = content(&far, 64 * MIB, RangeReaderOptions::default());
     let begin = Instant::now();
     let bytes = content.read_at(MIB, 40 * MIB).await.unwrap();
     assert!(bytes == bytes_at("a", &(MIB..41 * MIB)));
@@ -173,7 +175,7 @@ async fn a_read_longer_than_the_cache_takes_one_round_trip() {
 async fn a_read_that_failed_may_be_tried_again() {
     let far = Arc::new(Far::new(10));
     far.bad.lock().unwrap().push(70);
-    let mut reader = SeekableReader::of(content(&far, 64 * MIB, ContentOptions::default()));
+    let mut reader = SeekableReader::of(content(&far, 64 * MIB, RangeReaderOptions::default()));
     let error = reader.content().read_at(0, 10).await.unwrap_err();
     assert!(matches!(error, ReadError::Service(_)));
     let error = reader.read_u8().await.unwrap_err();
@@ -186,7 +188,7 @@ async fn a_read_that_failed_may_be_tried_again() {
 #[tokio::test(start_paused = true)]
 async fn what_lies_outside_is_refused_before_anything_is_read() {
     let far = Arc::new(Far::new(10));
-    let mut reader = SeekableReader::of(content(&far, 64 * MIB, ContentOptions::default()));
+    let mut reader = SeekableReader::of(content(&far, 64 * MIB, RangeReaderOptions::default()));
     let error = reader.content().fetch(&[0..10, MIB..64 * MIB + 1]).await.unwrap_err();
     assert!(matches!(error, ReadError::Outside { .. }));
     assert!(reader.content().read_at(u64::MAX, u64::MAX).await.unwrap().is_empty());
@@ -203,7 +205,7 @@ async fn what_lies_outside_is_refused_before_anything_is_read() {
 #[tokio::test(start_paused = true)]
 async fn dropping_the_last_reader_stops_what_is_under_way() {
     let far = Arc::new(Far::new(100));
-    let content = content(&far, 64 * MIB, ContentOptions::default());
+    let content = content(&far, 64 * MIB, RangeReaderOptions::default());
     let (reading, fetching) =
         (content.read_at(0, 10), content.fetch(&[30 * MIB..34 * MIB, 34 * MIB..40 * MIB]));
     sleep(Duration::from_millis(1)).await;

@@ -1,4 +1,4 @@
-"""Bodies that are bytes, as they are."""
+"""Serializes bodies that are raw bytes."""
 
 import schemathesis
 

@@ -1,29 +1,29 @@
-//! Seeded bytes of different character.
+//! Seeded bytes of different kinds.
 //!
-//! | corpus   | stands for                      | what zstd -3 makes of it    |
+//! | corpus   | represents                      | compression by zstd -3      |
 //! |----------|---------------------------------|-----------------------------|
-//! | `Random` | media, archives, encrypted data | nothing                     |
+//! | `Random` | media, archives, encrypted data | none                        |
 //! | `Text`   | prose, logs, tables             | see [`Corpus::Text`]        |
-//! | `Zeros`  | disk images, padding            | everything                  |
-//! | `Source` | program text                    | about a fifth               |
+//! | `Zeros`  | disk images, padding            | almost to nothing           |
+//! | `Source` | program text                    | to about a fifth            |
 
 use std::{fmt, sync::LazyLock};
 
 use crate::rng::{Rng, mix};
 
-/// Character of the bytes to make.
+/// The kind of bytes to generate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Corpus {
     /// Bytes that do not compress.
     Random,
-    /// English-like words, frequent ones far more frequent than rare ones.
+    /// English-like words; frequent ones are far more frequent than rare ones.
     ///
-    /// Calibrated: 10,000 files of 4 KiB, packed with `tar | zstd -3`, take
-    /// about 14.9 MB, as the data did on which snap's targets were measured.
+    /// Calibrated: 10,000 files of 4 KiB, packed with `tar | zstd -3`, take about 14.9 MB, like the
+    /// data on which snap's targets were measured.
     Text,
-    /// Nothing but zero bytes.
+    /// Zero bytes only.
     Zeros,
-    /// Program text: indented lines, keywords, names used again and again.
+    /// Program text: indented lines, keywords, names that are used repeatedly.
     Source,
 }
 
@@ -31,12 +31,12 @@ impl Corpus {
     /// Every corpus, for tests and benchmarks over all of them.
     pub const ALL: [Self; 4] = [Self::Random, Self::Text, Self::Zeros, Self::Source];
 
-    /// Makes `len` bytes, the same ones each time.
+    /// Generates `len` bytes, the same ones each time.
     pub fn make(self, len: usize) -> Vec<u8> {
         self.make_seeded(len, 0)
     }
 
-    /// Makes the `len` bytes that belong to `seed`.
+    /// Generates `len` bytes for `seed`.
     pub fn make_seeded(self, len: usize, seed: u64) -> Vec<u8> {
         let mut rng = Rng::new(mix(seed, self as u64));
         match self {
@@ -69,15 +69,15 @@ impl fmt::Display for Corpus {
 
 const VOCABULARY_WORDS: usize = 2_500;
 
-/// How fast word frequency falls with rank: the weight of rank r is
-/// 1 / (r + [`ZIPF_SHIFT`]) ^ `ZIPF_EXPONENT`. This pair is what calibrates
-/// [`Corpus::Text`]; English has an exponent close to 1.
+/// How fast the frequency of words falls with their rank: the weight of rank r is 1 / (r +
+/// [`ZIPF_SHIFT`]) ^ `ZIPF_EXPONENT`. These two constants calibrate [`Corpus::Text`]; English has
+/// an exponent close to 1.
 const ZIPF_EXPONENT: f64 = 1.0;
 const ZIPF_SHIFT: f64 = 2.7;
 
 struct Vocabulary {
     words: Vec<String>,
-    /// Share of all words up to and including this one, ending at 1.
+    /// Cumulative frequency of the words up to and including this one; the last one is 1.
     cumulated: Vec<f64>,
 }
 
@@ -86,7 +86,7 @@ static VOCABULARY: LazyLock<Vocabulary> = LazyLock::new(|| {
     let mut known = std::collections::HashSet::new();
     let mut words = Vec::with_capacity(VOCABULARY_WORDS);
     while words.len() < VOCABULARY_WORDS {
-        // Frequent words are short, as they are in every language.
+        // Frequent words are short, as in natural languages.
         let syllables = match words.len() {
             0..100 => 1,
             100..1_000 => 1 + rng.index(2),
@@ -128,7 +128,7 @@ fn syllable(rng: &mut Rng) -> String {
     parts.iter().map(|choices| choices[rng.index(choices.len())]).collect()
 }
 
-/// Calls `append` until there are `len` bytes, and drops what is over.
+/// Calls `append` until there are at least `len` bytes, and truncates the result.
 fn cut_to(len: usize, mut append: impl FnMut(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::with_capacity(len + 4096);
     while out.len() < len {
@@ -153,7 +153,7 @@ fn sentence(out: &mut Vec<u8>, rng: &mut Rng) {
 
 fn source_line(out: &mut Vec<u8>, rng: &mut Rng, names: &[usize], depth: &mut usize) {
     let name = |rng: &mut Rng| {
-        // Mostly the file's own names, sometimes one that is new to it.
+        // Mostly the file's own names, sometimes a new one.
         let rank = if rng.below(5) == 0 {
             rng.index(VOCABULARY_WORDS)
         } else {

@@ -1,24 +1,25 @@
-//! Tests that mount something, in a mount namespace of their own: whatever
-//! becomes of the test, the mounts end with it.
+//! Runs tests that mount file systems in their own mount namespace, so that the mounts end with the
+//! test.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::{
     env,
     ffi::OsStr,
-    io::Write,
     path::Path,
     process::{Command, Stdio},
 };
 
-/// Set in the process that may mount.
+use crate::skip::skip;
+
+/// The variable that marks the process that may mount.
 const MARK: &str = "SNAP_TEST_OWN_MOUNTS";
 
-/// Where `mkfs.ext4` and the like are, whatever the caller's path.
+/// Search path for `mkfs.ext4` and similar programs, independent of the caller's path.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Runs `work`, which is all of the test `test`, where it may mount; says why
-/// not where that cannot be.
+/// Runs `work`, the whole body of the test `test`, in a process that may mount. If that is not
+/// possible, reports the reason and skips the test.
 pub fn in_own_mounts(test: &str, work: impl FnOnce()) {
     if are_own() {
         return work();
@@ -37,8 +38,8 @@ pub fn in_own_mounts(test: &str, work: impl FnOnce()) {
     assert!(status.unwrap().success(), "{test} failed in its own mount namespace");
 }
 
-/// Runs `work`, which is all of the test `test`, where it may mount; else
-/// without, and says so.
+/// Runs `work`, the whole body of the test `test`, in a process that may mount. If that is not
+/// possible, runs it without mounts and reports that.
 pub fn in_own_mounts_if_possible(test: &str, work: impl FnOnce()) {
     match why_not() {
         Some(reason) if !are_own() => {
@@ -49,15 +50,9 @@ pub fn in_own_mounts_if_possible(test: &str, work: impl FnOnce()) {
     }
 }
 
-/// Whether this process has a mount namespace of its own.
+/// Returns true if this process has its own mount namespace.
 pub fn are_own() -> bool {
     env::var_os(MARK).is_some()
-}
-
-/// Says why a test is skipped, past the harness that would keep it to itself.
-pub fn skip(test: &str, reason: &str) {
-    let line = format!("skipped {test}: {reason}\n");
-    std::io::stderr().write_all(line.as_bytes()).unwrap();
 }
 
 fn why_not() -> Option<&'static str> {
@@ -74,12 +69,12 @@ fn why_not() -> Option<&'static str> {
     }
 }
 
-/// Runs a program of the system and says whether it ended well.
+/// Runs a program of the system; returns true if it succeeds.
 pub fn tool<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> bool {
     tool_says(program, args).0 == Some(0)
 }
 
-/// Runs a program of the system; its exit code and what it said.
+/// Runs a program of the system; returns its exit code and its output.
 pub fn tool_says<S: AsRef<OsStr>>(
     program: &str,
     args: impl IntoIterator<Item = S>,
@@ -93,7 +88,7 @@ pub fn tool_says<S: AsRef<OsStr>>(
     }
 }
 
-/// Mounts an empty file system of so many bytes that lives in memory.
+/// Mounts an empty file system of `kibibytes` KiB in memory.
 pub fn mount_memory(point: &Path, kibibytes: u64) {
     fs_err::create_dir_all(point).unwrap();
     let options = format!("size={kibibytes}k");

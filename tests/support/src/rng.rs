@@ -1,24 +1,24 @@
-//! A small seeded generator of pseudo-random numbers.
+//! A small seeded pseudo-random number generator.
 //!
-//! xoshiro256** 1.0, its state filled by SplitMix64, both by Blackman and
-//! Vigna, in the public domain: <https://prng.di.unimi.it/>. Good enough for
-//! test data, useless for secrets. The sequence of a seed never changes, since
-//! sizes measured on earlier data would mean nothing otherwise.
+//! The algorithm is xoshiro256** 1.0, with its state filled by SplitMix64. Both are by Blackman and
+//! Vigna and in the public domain: <https://prng.di.unimi.it/>. It is good enough for test data and
+//! unsuitable for secrets. The sequence of a seed never changes, so that sizes measured on earlier
+//! data stay comparable.
 
-/// Generates the sequence that belongs to one seed.
+/// A generator of the sequence for one seed.
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: [u64; 4],
 }
 
 impl Rng {
-    /// Starts the sequence of `seed`; any value will do, zero included.
+    /// Starts the sequence of `seed`, which may be any value, including zero.
     pub fn new(seed: u64) -> Self {
         let mut seeder = seed;
         Self { state: std::array::from_fn(|_| split_mix(&mut seeder)) }
     }
 
-    /// Next 64 bits.
+    /// Returns the next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         let [a, b, c, d] = &mut self.state;
         let result = b.wrapping_mul(5).rotate_left(7).wrapping_mul(9);
@@ -32,7 +32,7 @@ impl Rng {
         result
     }
 
-    /// Number in `0..bound`; `bound` must not be zero.
+    /// Returns a number in `0..bound`; `bound` must not be zero.
     ///
     /// Multiplies instead of dividing, so small numbers are favoured by at most
     /// `bound` / 2^64, which no test notices.
@@ -41,12 +41,12 @@ impl Rng {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Index into something of `len` items; `len` must not be zero.
+    /// Returns an index into a list of `len` items; `len` must not be zero.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// Number in `0.0..1.0`.
+    /// Returns a number in `0.0..1.0`.
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -60,8 +60,7 @@ impl Rng {
     }
 }
 
-/// Mixes numbers that together name one item, such as a seed and a position,
-/// into a seed of its own.
+/// Combines two numbers that identify an item, such as a seed and a position, into a new seed.
 pub fn mix(seed: u64, position: u64) -> u64 {
     let mut state = seed ^ position.wrapping_mul(0xd134_2543_de82_ef95);
     split_mix(&mut state)
@@ -81,8 +80,8 @@ mod tests {
 
     #[test]
     fn split_mix_gives_the_published_sequence() {
-        // First outputs for seed 1234567, from the Rosetta Code task
-        // "Pseudo-random numbers/Splitmix64".
+        // The first outputs for seed 1234567, from the Rosetta Code task "Pseudo-random
+        // numbers/Splitmix64".
         let mut state = 1_234_567;
         let made: Vec<u64> = (0..3).map(|_| split_mix(&mut state)).collect();
         assert_eq!(
@@ -93,8 +92,8 @@ mod tests {
 
     #[test]
     fn xoshiro_gives_the_published_sequence() {
-        // First outputs for the state 1, 2, 3, 4, as the rand_xoshiro crate
-        // pins them from the authors' C code.
+        // The first outputs for the state 1, 2, 3, 4, as the rand_xoshiro crate pins them from the
+        // authors' C code.
         let mut rng = Rng { state: [1, 2, 3, 4] };
         let made: Vec<u64> = (0..4).map(|_| rng.next_u64()).collect();
         assert_eq!(made, [11_520, 0, 1_509_978_240, 1_215_971_899_390_074_240]);

@@ -1,8 +1,8 @@
-//! JSON Schema: the part of it that `docs/schema/` and `docs/openapi.json` use.
+//! JSON Schema: the subset that `docs/schema/` and `docs/openapi.json` use.
 //!
-//! [`sound`] refuses a schema that uses more, so a keyword with a slip in it is
-//! no check that never fails; [`valid`] is for schemas that are sound. A `$ref`
-//! is a pointer into the document that a schema is part of (`#/components/…`).
+//! [`sound`] rejects a schema with other keywords, so that a misspelt keyword cannot become a check
+//! that never fails. [`valid`] expects a schema that is sound. A `$ref` is a pointer into the
+//! document that contains the schema (`#/components/…`).
 
 use serde_json::{Map, Value};
 
@@ -24,10 +24,10 @@ const KEYWORDS: [&str; 15] = [
     "examples",
 ];
 
-/// Whether a schema uses known keywords only, and lists all properties.
+/// Checks that a schema uses known keywords only, and lists all properties.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of the problem.
 pub fn sound(document: &Value, schema: &Value) -> Result<(), String> {
     let schema = schema.as_object().ok_or("a schema is an object")?;
     if let Some(other) = schema.keys().find(|key| !KEYWORDS.contains(&key.as_str())) {
@@ -57,7 +57,7 @@ pub fn sound(document: &Value, schema: &Value) -> Result<(), String> {
 fn sound_object(document: &Value, schema: &Map<String, Value>) -> Result<(), String> {
     let more = schema.get("additionalProperties").ok_or("no additionalProperties")?;
     match (more, schema.get("properties").and_then(Value::as_object)) {
-        // What users name: labels.
+        // Keys that users choose: labels.
         (Value::Object(_), None) => sound(document, more),
         (Value::Bool(false), Some(properties)) => {
             properties.values().try_for_each(|schema| sound(document, schema))?;
@@ -71,7 +71,7 @@ fn sound_object(document: &Value, schema: &Map<String, Value>) -> Result<(), Str
     }
 }
 
-/// What a `$ref` names.
+/// Returns the schema that a `$ref` names.
 fn named<'a>(document: &'a Value, name: &Value) -> Result<&'a Value, String> {
     let pointer = name.as_str().and_then(|name| name.strip_prefix('#'));
     pointer.and_then(|pointer| document.pointer(pointer)).ok_or(format!("there is no {name}"))
@@ -87,7 +87,7 @@ fn types(schema: &Map<String, Value>) -> Vec<&str> {
 
 type Test = fn(&str) -> bool;
 
-/// The patterns that are used, as functions.
+/// Returns the function for one of the patterns in use.
 fn pattern_fn(pattern: &str) -> Option<Test> {
     match pattern {
         "^[0-9a-f]{64}$" => Some(|text| text.len() == 64 && is_hex(text)),
@@ -108,7 +108,7 @@ fn is_quoted(text: &str) -> bool {
     inner.is_some_and(|inner| !inner.contains('"'))
 }
 
-/// What `Content-Range` says; `ends` takes its bytes apart.
+/// Checks a `Content-Range`; `ends` splits its byte range.
 fn is_part(text: &str, ends: impl Fn(&str) -> Option<(&str, &str)>) -> bool {
     let parts = text.strip_prefix("bytes ").and_then(|text| text.split_once('/'));
     parts.and_then(|(of, length)| Some((ends(of)?, length))).is_some_and(|((from, to), length)| {
@@ -120,7 +120,7 @@ fn is_hex(text: &str) -> bool {
     text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// RFC 3339 in UTC, or seconds since 1970 where that has no room for the year.
+/// RFC 3339 in UTC, or seconds since 1970 for years outside the range of RFC 3339.
 const TIME: &str = "^([-+]?[0-9]{4,6}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]+)?Z\
     |@-?[0-9]+\\.[0-9]{9})$";
 
@@ -147,10 +147,10 @@ fn digits(text: &str, (least, most): (usize, usize)) -> bool {
     (least..=most).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// Whether a value is what a schema says.
+/// Checks a value against a schema.
 ///
 /// # Errors
-/// What is wrong with it, and where.
+/// A description of the problem and its place.
 pub fn valid(document: &Value, schema: &Value, value: &Value) -> Result<(), String> {
     let schema = schema.as_object().ok_or("a schema is an object")?;
     if let Some(name) = schema.get("$ref") {
@@ -188,7 +188,7 @@ pub fn valid(document: &Value, schema: &Value, value: &Value) -> Result<(), Stri
         return Err(format!("{value} does not match {pattern}"));
     }
     match value {
-        // Anything is.
+        // A schema without types accepts anything.
         _ if types.is_empty() => Ok(()),
         Value::Array(items) => {
             let of = schema.get("items").ok_or("no items")?;

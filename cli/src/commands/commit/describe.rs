@@ -1,35 +1,35 @@
-//! What a commit says of itself.
+//! The message, author and labels of a commit.
 
 use std::collections::BTreeMap;
 
 use snap_core::{
     base::time::Time,
-    ops::commit::{self, Content},
+    ops::commit::{self, MetadataLevel},
     repo::Config,
 };
 
 use crate::{context::Context, report::CliError, ui::time};
 
-/// What the commit says of itself.
+/// The description of a commit: message, labels, author, host and time.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Describe {
-    /// What the snapshot is for; given again, it adds a paragraph
+    /// Message of the commit; if repeated, each adds a paragraph
     #[arg(short, long, value_name = "TEXT")]
     message: Vec<String>,
 
-    /// Label that goes with the snapshot; may be repeated
+    /// Label of the commit; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
 
-    /// Keep neither owners nor times, so that equal content has equal ids
+    /// Omit owners and times of files, so that equal contents and modes have equal trees
     #[arg(long)]
     reproducible: bool,
 
-    /// Who commits; else the setting, your user name
+    /// Author of the commit; default: the setting `commit.author`, else your user name
     #[arg(long, value_name = "NAME")]
     author: Option<String>,
 
-    /// Name of the machine; else the setting, the system's
+    /// Name of the machine; default: the setting `commit.host`, else that of the system
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
 
@@ -39,32 +39,37 @@ pub(crate) struct Describe {
 }
 
 impl Describe {
-    /// The message, if there is one.
+    /// Returns the message, if there is one.
     pub(super) fn message(&self) -> Option<String> {
         (!self.message.is_empty()).then(|| self.message.join("\n\n"))
     }
 
-    /// Options with what is said here, and with defaults for the rest.
+    /// Returns the options given here, with defaults for the rest.
     pub(crate) fn options(
         &self,
         config: &Config,
         cx: &Context,
-    ) -> Result<commit::Options, CliError> {
+    ) -> Result<commit::CommitOptions, CliError> {
         let mut labels = BTreeMap::new();
         for (key, value) in &self.labels {
             if labels.insert(key.clone(), value.clone()).is_some() {
                 return Err(CliError::LabelTwice { key: key.clone() });
             }
         }
-        Ok(commit::Options {
+        Ok(commit::CommitOptions {
             message: self.message().unwrap_or_default(),
             labels,
             author: self.author.clone().unwrap_or_else(|| cx.author(config)),
             host: self.host.clone().unwrap_or_else(|| cx.host(config)),
             time: self.parsed_time()?,
             now: Some(cx.now()),
-            content: if self.reproducible { Content::Reproducible } else { Content::Complete },
-            ..commit::Options::default()
+            present: cx.fixed_time(),
+            content: if self.reproducible {
+                MetadataLevel::Reproducible
+            } else {
+                MetadataLevel::Complete
+            },
+            ..commit::CommitOptions::default()
         })
     }
 

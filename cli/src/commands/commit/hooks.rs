@@ -1,9 +1,9 @@
-//! Running the user's commands before and after a commit.
+//! Runs the user's hooks before and after a commit.
 //!
-//! A hook is a line for `sh -c`. It reads nothing, since stdin may be what is
-//! committed, and what it prints is talk. Where there is a terminal it belongs
-//! to it as snap does, so that it may ask for a password and gets Ctrl-C itself.
-//! Elsewhere it is a process group of its own, which is sent on what stops snap.
+//! A hook is a command line for `sh -c`. Its stdin is empty, because stdin may be the data to
+//! commit; its output is printed as messages. If there is a terminal, the hook shares it with snap,
+//! so that it can ask for a password and receives Ctrl-C directly. Otherwise it runs in its own
+//! process group, to which snap forwards signals.
 
 use std::{
     ffi::OsString,
@@ -18,37 +18,37 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use snap_core::{
     disk::Disk,
-    ops::commit::Outcome,
+    ops::commit::CommitOutcome,
     repo::{Head, Refs, Repo, open::STORE_FOLDER},
 };
 
 use crate::{
-    commands::commit::{CommitArgs, plan::Plan},
-    config::{Hook, Moment, OnFailure, Settings},
+    commands::commit::{CommitArgs, plan::CommitPlan},
+    config::{Hook, HookMoment, OnFailure, Settings},
     context::Context,
     report::CliError,
 };
 
-/// A hook that is over is noticed after so long at the latest.
+/// Interval of the checks whether a hook has ended.
 const POLL: Duration = Duration::from_millis(20);
 
-/// How long a hook may take to end before it is asked more firmly.
+/// Time that a hook gets to end before a stronger signal is sent.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The hooks of one commit, and what they are told.
+/// The hooks of one commit, and their environment.
 pub(super) struct Hooks {
     pre: Option<Hook>,
     post: Option<Hook>,
-    /// Where they run: the project, else where snap does.
+    /// The folder in which they run: the project, or else the current folder.
     folder: PathBuf,
     variables: Vec<(&'static str, OsString)>,
 }
 
 impl Hooks {
-    /// The hooks that are to run for this commit.
+    /// Finds the hooks to run for this commit.
     pub(super) fn find(
         args: &CommitArgs,
-        (plan, settings): (&Plan, &Settings),
+        (plan, settings): (&CommitPlan, &Settings),
         cx: &Context,
     ) -> Result<Self, CliError> {
         let profile = args.profile.as_deref();
@@ -57,7 +57,7 @@ impl Hooks {
             true => settings.hook(moment, profile),
             false => Ok(None),
         };
-        let (pre, post) = (hook(Moment::PreCommit)?, hook(Moment::PostCommit)?);
+        let (pre, post) = (hook(HookMoment::PreCommit)?, hook(HookMoment::PostCommit)?);
         let store = std::path::absolute(&plan.store);
         let store = store.map_err(|source| CliError::Folder { source })?;
         let project = store.parent().filter(|_| store.ends_with(STORE_FOLDER));
@@ -78,31 +78,31 @@ impl Hooks {
         Ok(Self { pre, post, folder, variables })
     }
 
-    /// Runs the one before the commit.
+    /// Runs the hook before the commit.
     pub(super) fn before(&self, cx: &Context) -> Result<(), CliError> {
         let Some(hook) = &self.pre else { return Ok(()) };
-        let name = Moment::PreCommit.name();
+        let name = HookMoment::PreCommit.name();
         match self.run(hook, name, &[], cx)? {
-            End::Well => Ok(()),
-            End::Interrupted => Err(CliError::PreHookInterrupted { name }),
-            End::Failed(how) if hook.on_failure == OnFailure::Report => {
-                cx.ui().warning(format_args!("the {name} hook failed: {how}; going on"));
+            HookEnd::Well => Ok(()),
+            HookEnd::Interrupted => Err(CliError::PreHookInterrupted { name }),
+            HookEnd::Failed(how) if hook.on_failure == OnFailure::Report => {
+                cx.ui().warning(format_args!("the {name} hook failed: {how}; continuing"));
                 Ok(())
             }
-            End::Failed(how) => Err(CliError::PreHook { name, how }),
+            HookEnd::Failed(how) => Err(CliError::PreHook { name, how }),
         }
     }
 
-    /// Runs the one after the commit, also when nothing had changed.
+    /// Runs the hook after the commit, even if nothing changed.
     pub(super) fn after(
         &self,
-        outcome: &Outcome,
+        outcome: &CommitOutcome,
         repo: &Repo,
         cx: &Context,
     ) -> Result<(), CliError> {
         let Some(hook) = &self.post else { return Ok(()) };
         let Some(id) = &outcome.id else { return Ok(()) };
-        let name = Moment::PostCommit.name();
+        let name = HookMoment::PostCommit.name();
         repo.store().refresh()?;
         let parent = repo.store().commit(id)?.parents.first().map(ToString::to_string);
         let mut variables = vec![
@@ -116,13 +116,13 @@ impl Hooks {
         ];
         variables.extend(parent.map(|parent| ("SNAP_PARENT", parent)));
         match self.run(hook, name, &variables, cx)? {
-            End::Well => Ok(()),
-            End::Interrupted => Err(CliError::PostHookInterrupted { name }),
-            End::Failed(how) if hook.on_failure == OnFailure::Report => {
-                cx.ui().warning(format_args!("the {name} hook failed: {how}; the commit stands"));
+            HookEnd::Well => Ok(()),
+            HookEnd::Interrupted => Err(CliError::PostHookInterrupted { name }),
+            HookEnd::Failed(how) if hook.on_failure == OnFailure::Report => {
+                cx.ui().warning(format_args!("the {name} hook failed: {how}; the commit was made"));
                 Ok(())
             }
-            End::Failed(how) => Err(CliError::PostHook { name, how }),
+            HookEnd::Failed(how) => Err(CliError::PostHook { name, how }),
         }
     }
 
@@ -132,54 +132,54 @@ impl Hooks {
         name: &'static str,
         variables: &[(&'static str, String)],
         cx: &Context,
-    ) -> Result<End, CliError> {
+    ) -> Result<HookEnd, CliError> {
         cx.ui().detail(format_args!("Running the {name} hook: {}", hook.command));
         let mut command = Command::new("sh");
         command.arg("-c").arg(&hook.command).current_dir(&self.folder);
-        // What an outer one was told is not true of this one.
+        // The variables of an outer hook do not apply to this one.
         for old in ["SNAP_BRANCH", "SNAP_PROFILE", "SNAP_COMMIT", "SNAP_PARENT"] {
             command.env_remove(old);
         }
         command.env("SNAP_HOOK", name);
         command.envs(self.variables.iter().map(|(key, value)| (key, value)));
         command.envs(variables.iter().map(|(key, value)| (key, value)));
-        command.stdin(Stdio::null()).stdout(cx.ui().talk_of_child());
+        command.stdin(Stdio::null()).stdout(cx.ui().child_stdout());
         let has_terminal = fs_err::File::open("/dev/tty").is_ok();
         if !has_terminal {
             command.process_group(0);
         }
         let start = |source| CliError::HookStart { name, source };
         let child = command.spawn().map_err(start)?;
-        let target = if has_terminal { Target::Process } else { Target::Group };
+        let target = if has_terminal { SignalTarget::Process } else { SignalTarget::Group };
         wait(child, target, cx).map_err(start)
     }
 }
 
-/// How a hook ended.
-enum End {
+/// The result of a hook.
+enum HookEnd {
     Well,
     Failed(String),
     Interrupted,
 }
 
-/// Whom a signal goes to.
+/// The receiver of a signal.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Target {
-    /// The shell; it and what it runs have Ctrl-C from the terminal.
+enum SignalTarget {
+    /// The shell only; the terminal sends Ctrl-C to it and its children.
     Process,
-    /// The shell and all that it runs.
+    /// The shell and all its children.
     Group,
 }
 
-/// Waits for a hook; once the user wants to stop, sends that on.
-fn wait(mut child: Child, target: Target, cx: &Context) -> io::Result<End> {
+/// Waits for a hook, and forwards the request to stop.
+fn wait(mut child: Child, target: SignalTarget, cx: &Context) -> io::Result<HookEnd> {
     let mut pause = Duration::from_millis(1);
     let mut cancelled: Option<Instant> = None;
     let mut sent = 0;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(if cancelled.is_some() || cx.cancelled() {
-                End::Interrupted
+                HookEnd::Interrupted
             } else {
                 ended(status)
             });
@@ -187,8 +187,8 @@ fn wait(mut child: Child, target: Target, cx: &Context) -> io::Result<End> {
         if cx.cancelled() {
             let waited = cancelled.get_or_insert_with(Instant::now).elapsed();
             let signals = match target {
-                Target::Process => &[(GRACE, Signal::TERM)][..],
-                Target::Group => &[(Duration::ZERO, Signal::INT), (GRACE, Signal::TERM)],
+                SignalTarget::Process => &[(GRACE, Signal::TERM)][..],
+                SignalTarget::Group => &[(Duration::ZERO, Signal::INT), (GRACE, Signal::TERM)],
             };
             if let Some((_, signal)) = signals.get(sent).filter(|(after, _)| waited >= *after) {
                 send(&child, target, *signal);
@@ -200,20 +200,20 @@ fn wait(mut child: Child, target: Target, cx: &Context) -> io::Result<End> {
     }
 }
 
-fn send(child: &Child, target: Target, signal: Signal) {
+fn send(child: &Child, target: SignalTarget, signal: Signal) {
     let Some(id) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else { return };
-    // One that has just ended needs none.
+    // If the hook has just ended, it needs no signal.
     let _ = match target {
-        Target::Process => kill_process(id, signal),
-        Target::Group => kill_process_group(id, signal),
+        SignalTarget::Process => kill_process(id, signal),
+        SignalTarget::Group => kill_process_group(id, signal),
     };
 }
 
-fn ended(status: ExitStatus) -> End {
-    End::Failed(match (status.code(), status.signal()) {
-        (Some(0), _) => return End::Well,
-        (Some(126), _) => "exit code 126, a command in it cannot be executed".to_owned(),
-        (Some(127), _) => "exit code 127, a command in it was not found".to_owned(),
+fn ended(status: ExitStatus) -> HookEnd {
+    HookEnd::Failed(match (status.code(), status.signal()) {
+        (Some(0), _) => return HookEnd::Well,
+        (Some(126), _) => "exit code 126: a command in it is not executable".to_owned(),
+        (Some(127), _) => "exit code 127: a command in it was not found".to_owned(),
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("killed by signal {signal}"),
         (None, None) => status.to_string(),

@@ -1,4 +1,4 @@
-//! What is left out of a commit, and of what is compared with one.
+//! The exclude options of a commit, and of a comparison with one.
 
 use std::{io, path::PathBuf};
 
@@ -6,37 +6,37 @@ use snap_core::{base::io::PathError, local::ignore, repo::Config};
 
 use crate::{config::Profile, context::Context, report::CliError, ui::size};
 
-/// What is left out.
+/// The files that a commit or a comparison leaves out.
 #[derive(Debug, Default, PartialEq, Eq, clap::Args)]
-#[command(next_help_heading = "Leaving out")]
+#[command(next_help_heading = "Exclude options")]
 pub(crate) struct LeaveOut {
-    /// Pattern of what to leave out, as in .gitignore; may be repeated
+    /// Pattern of paths to exclude, as in .gitignore; may be repeated
     #[arg(short, long, value_name = "PATTERN")]
     exclude: Vec<String>,
 
-    /// File with such patterns, one a line
+    /// File with patterns to exclude, one per line
     #[arg(long, value_name = "FILE")]
     exclude_from: Vec<PathBuf>,
 
-    /// Leave out folders with a CACHEDIR.TAG
+    /// Exclude folders with a CACHEDIR.TAG
     #[arg(long)]
     exclude_caches: bool,
 
-    /// Leave out files larger than this, such as 100MiB
+    /// Exclude files larger than this, such as 100MiB
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     exclude_larger_than: Option<u64>,
 
-    /// Stay on the file system of the folder that is committed
+    /// Do not cross into other file systems
     #[arg(long)]
     one_file_system: bool,
 
-    /// Honour .gitignore files, too
+    /// Apply .gitignore files, too
     #[arg(long)]
     gitignore: bool,
 }
 
 impl LeaveOut {
-    /// What options, profile and settings say together.
+    /// Joins the exclude rules of the options, the profile and the settings.
     pub(crate) fn join(
         &self,
         profile: &Profile,

@@ -1,5 +1,5 @@
-//! What is committed, where to, and what is left out: options and profile
-//! together. Lists of the two are joined; of single values the option counts.
+//! Joins options and profile into what is committed, and where. Lists of the two are joined; for
+//! single values the option wins.
 
 use std::{
     io,
@@ -9,46 +9,48 @@ use std::{
 
 use snap_core::{
     base::{io::PathError, name::EntryName},
-    local::read::Reading,
-    ops::commit::{self, NamedPath, OtherSources, Run, Source, Unchanged, Unnamed, Unseen},
+    local::read::ReadMode,
+    ops::commit::{
+        self, BehindPolicy, CommitRun, CommitSource, NamedPath, OtherPaths, OtherSources, Unchanged,
+    },
     repo::{Config, RefName, Repo, open::STORE_FOLDER},
 };
 
 use crate::{
     commands::commit::{
         CommitArgs,
-        project::{self, Within},
+        project::{self, PathLocation},
     },
     config::{Profile, Settings},
-    context::{Context, Named},
+    context::{Context, StoreChoice},
     report::CliError,
     ui::text,
 };
 
-/// Where a commit goes.
-pub(super) enum Place {
-    /// To the store that was named, or that is there.
+/// The store of a commit.
+pub(super) enum TargetStore {
+    /// The named or existing store.
     There(PathBuf),
-    /// There is none yet; it would be made here.
+    /// There is no store yet; it would be created here.
     ToBeMade(PathBuf),
 }
 
-/// What is asked for.
-pub(super) struct Plan {
+/// The paths and options of a commit.
+pub(super) struct CommitPlan {
     pub(super) store: PathBuf,
     pub(super) branch: Option<String>,
     profile: Profile,
-    /// Those of the profile, then those of the command line.
+    /// The paths of the profile, then those of the command line.
     paths: Vec<PathBuf>,
-    /// Those that are not there.
+    /// The paths that do not exist.
     missing: Vec<PathBuf>,
-    /// The folder that `.snap` is in.
+    /// The folder that contains `.snap`.
     project: Option<PathBuf>,
 }
 
-/// Finds the store. A profile that the store's file alone has is not known
-/// yet; it cannot say which store.
-pub(super) fn place(args: &CommitArgs, cx: &Context) -> Result<Place, CliError> {
+/// Finds the store. At this point a profile that is only in the store's file is not known; it
+/// cannot choose the store.
+pub(super) fn place(args: &CommitArgs, cx: &Context) -> Result<TargetStore, CliError> {
     let settings = cx.settings();
     let profile = match &args.profile {
         Some(name) => settings.find_profile(name)?,
@@ -56,8 +58,8 @@ pub(super) fn place(args: &CommitArgs, cx: &Context) -> Result<Place, CliError> 
     };
     let mut paths = Vec::new();
     if let Some(profile) = &profile {
-        if let (Named::Nowhere, Some(store)) = (cx.named(), &profile.store) {
-            return Ok(Place::There(settings.expand(store)?));
+        if let (StoreChoice::Nowhere, Some(store)) = (cx.named(), &profile.store) {
+            return Ok(TargetStore::There(settings.expand(store)?));
         }
         for path in &profile.paths {
             paths.push(settings.expand(path)?);
@@ -75,12 +77,12 @@ pub(super) fn place(args: &CommitArgs, cx: &Context) -> Result<Place, CliError> 
         cx.check_found(store)?;
     }
     if let Some(store) = found.as_ref().filter(|store| !Repo::is_unfinished(store)) {
-        return Ok(Place::There(store.clone()));
+        return Ok(TargetStore::There(store.clone()));
     }
     if let (Some(name), None) = (&args.profile, &profile) {
         settings.profile(name)?;
     }
-    // Nothing is made for what cannot be committed anyway.
+    // No store is created for a commit that would fail.
     if let Some(name) = &args.profile {
         check_some(name, &of_profile, args)?;
     }
@@ -88,14 +90,23 @@ pub(super) fn place(args: &CommitArgs, cx: &Context) -> Result<Place, CliError> 
         path.symlink_metadata()
             .map_err(|error| CliError::Source(PathError::when("read", path)(error)))?;
     }
+    // A timer or a new shell may have `/` as its current folder.
+    if paths.is_empty() && found.is_none() && is_root() {
+        return Err(CliError::WholeMachine);
+    }
     let place = match top == here {
         true => PathBuf::from(STORE_FOLDER),
         false => top.join(STORE_FOLDER),
     };
-    Ok(Place::ToBeMade(found.unwrap_or(place)))
+    Ok(TargetStore::ToBeMade(found.unwrap_or(place)))
 }
 
-impl Plan {
+/// Returns true if the current folder is `/`.
+fn is_root() -> bool {
+    std::env::current_dir().is_ok_and(|folder| folder.parent().is_none())
+}
+
+impl CommitPlan {
     /// Joins options and profile.
     pub(super) fn new(
         args: &CommitArgs,
@@ -134,13 +145,14 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Where relative paths of a profile start, wherever one is.
+    /// Returns the folder that relative paths of a profile start at, whatever the current folder
+    /// is.
     fn start(&self) -> &Path {
         self.project.as_deref().unwrap_or(Path::new("."))
     }
 
-    /// Tells of what the profile says that is not there, and counts it.
-    pub(super) fn tell_missing(&self, args: &CommitArgs, cx: &Context) -> u64 {
+    /// Warns about paths of the profile that do not exist, and counts them.
+    pub(super) fn warn_missing(&self, args: &CommitArgs, cx: &Context) -> u64 {
         let name = args.profile.as_deref().unwrap_or_default();
         for path in &self.missing {
             let path = text::line(path.as_os_str().as_bytes());
@@ -149,8 +161,8 @@ impl Plan {
         self.missing.len() as u64
     }
 
-    /// Fails when nothing says what to commit: the current folder may be any,
-    /// such as `/` in a timer.
+    /// Fails if neither the options nor the profile name anything to commit. The current folder may
+    /// be any, such as `/` in a timer.
     pub(super) fn check_source(&self, args: &CommitArgs) -> Result<(), CliError> {
         let is_named = !self.paths.is_empty() || !args.paths.is_empty() || args.stdin.is_some();
         match is_named || self.project.is_some() {
@@ -161,23 +173,24 @@ impl Plan {
         }
     }
 
-    /// What is read. Options follow from where it lies.
+    /// Returns the source of the commit, and sets the options that depend on its place.
     pub(super) fn source(
         &self,
         args: &CommitArgs,
         repo: &Repo,
-        options: &mut commit::Options,
+        options: &mut commit::CommitOptions,
         cx: &Context,
-    ) -> Result<Source<'static>, CliError> {
+    ) -> Result<CommitSource<'static>, CliError> {
         if !args.replace {
             options.other_sources = OtherSources::Refuse;
         }
-        let of_project = |options: &mut commit::Options| {
-            options.unseen = if args.onto_tip { Unseen::Accept } else { Unseen::Refuse };
+        let of_project = |options: &mut commit::CommitOptions| {
+            options.unseen =
+                if args.onto_tip { BehindPolicy::Accept } else { BehindPolicy::Refuse };
         };
-        let keep = |options: &mut commit::Options, root: &Path| {
+        let keep = |options: &mut commit::CommitOptions, root: &Path| {
             if !args.replace {
-                options.unnamed = Unnamed::Keep(root.to_owned());
+                options.unnamed = OtherPaths::Keep(root.to_owned());
             }
         };
         if let Some(name) = &args.stdin {
@@ -190,34 +203,36 @@ impl Plan {
                 }
                 None => options.sources = [name.as_bytes().into()].into(),
             }
-            return Ok(Source::Stream { name, reader: Box::new(cx.stdin()) });
+            return Ok(CommitSource::Stream { name, reader: Box::new(cx.stdin()) });
         }
         let start = self.start();
         let of_profile = self.paths.iter().map(|path| (start.join(path), path));
-        let said: Vec<(PathBuf, &PathBuf)> =
+        let sources: Vec<(PathBuf, &PathBuf)> =
             of_profile.chain(args.paths.iter().map(|path| (path.clone(), path))).collect();
         if let Some(project) = &self.project {
-            // What is there keeps its place, whatever is missing.
-            let there = said.iter().filter(|(path, _)| !self.missing.contains(path));
-            let paths: Vec<&Path> = there.map(|(path, _)| path.as_path()).collect();
+            // Existing paths keep their places, even if others are missing.
+            let existing = sources.iter().filter(|(path, _)| !self.missing.contains(path));
+            let paths: Vec<&Path> = existing.map(|(path, _)| path.as_path()).collect();
             match project::within(project, &paths)? {
-                Within::Whole => {
+                PathLocation::Whole => {
                     of_project(options);
-                    let scope = if args.replace { None } else { repo.scope()? };
+                    // Only a user who names the folder means that nothing outside it should stay.
+                    let is_all = args.replace && !sources.is_empty();
+                    let scope = if is_all { None } else { repo.scope()? };
                     return Ok(match scope {
-                        Some(scope) => Source::Partial(project.clone(), scope),
-                        None => Source::Folder(project.clone()),
+                        Some(scope) => CommitSource::Partial(project.clone(), scope),
+                        None => CommitSource::Folder(project.clone()),
                     });
                 }
-                Within::Paths(named) => {
+                PathLocation::Paths(named) => {
                     of_project(options);
                     keep(options, project);
-                    return Ok(Source::Paths(named));
+                    return Ok(CommitSource::Paths(named));
                 }
-                Within::Elsewhere => {}
+                PathLocation::Outside => {}
             }
         }
-        for (path, _) in &said {
+        for (path, _) in &sources {
             if !self.missing.contains(path)
                 && let Err(error) = path.symlink_metadata()
             {
@@ -225,44 +240,43 @@ impl Plan {
             }
         }
         options.sources =
-            said.iter().map(|(path, _)| source_name(path)).collect::<Result<_, _>>()?;
-        match said.as_slice() {
-            [(one, _)] if one.is_dir() => Ok(Source::Folder(one.clone())),
+            sources.iter().map(|(path, _)| source_name(path)).collect::<Result<_, _>>()?;
+        match sources.as_slice() {
+            [(one, _)] if one.is_dir() => Ok(CommitSource::Folder(one.clone())),
             several => {
-                let there = several.iter().filter(|(path, _)| !self.missing.contains(path));
-                let named = there.map(|(path, shown)| named(path.clone(), shown));
-                Ok(Source::Paths(named.collect::<Result<_, _>>()?))
+                let existing = several.iter().filter(|(path, _)| !self.missing.contains(path));
+                let named = existing.map(|(path, shown)| named(path.clone(), shown));
+                Ok(CommitSource::Paths(named.collect::<Result<_, _>>()?))
             }
         }
     }
 
-    /// How it is committed.
+    /// Returns the options of the commit.
     pub(super) fn options(
         &self,
         args: &CommitArgs,
         config: &Config,
         cx: &Context,
-    ) -> Result<commit::Options, CliError> {
-        let said = args.describe.options(config, cx)?;
+    ) -> Result<commit::CommitOptions, CliError> {
+        let described = args.describe.options(config, cx)?;
         let mut labels = self.profile.labels.clone();
-        labels.extend(said.labels);
+        labels.extend(described.labels);
         let of_profile = || self.profile.message.clone().unwrap_or_default();
-        Ok(commit::Options {
+        Ok(commit::CommitOptions {
             branch: self.branch.as_deref().map(RefName::branch).transpose()?,
             message: args.describe.message().unwrap_or_else(of_profile),
             labels,
             ignore: args.leave_out.join(&self.profile, config, cx)?,
             unchanged: if args.allow_empty { Unchanged::Commit } else { Unchanged::Keep },
-            run: if args.dry_run { Run::Dry } else { Run::Real },
-            reading: if args.checksum { Reading::All } else { Reading::Changed },
-            ..said
+            run: if args.dry_run { CommitRun::Dry } else { CommitRun::Real },
+            reading: if args.checksum { ReadMode::All } else { ReadMode::Changed },
+            ..described
         })
     }
 }
 
-/// A source as it is recorded and compared: absolute, without `.` and `..`.
-/// Symlinks are not resolved, so that one that leads to another place each day
-/// stays one source.
+/// Returns a source path as it is recorded and compared: absolute, without `.` and `..`. Symlinks
+/// are not resolved, so a link that leads elsewhere each day stays the same source.
 fn source_name(path: &Path) -> Result<Box<[u8]>, CliError> {
     let path = std::path::absolute(path).map_err(|source| CliError::Folder { source })?;
     let mut plain = PathBuf::new();
@@ -276,8 +290,7 @@ fn source_name(path: &Path) -> Result<Box<[u8]>, CliError> {
     Ok(plain.as_os_str().as_bytes().into())
 }
 
-/// Fails when a profile names paths, none of them is there, and no other is
-/// given.
+/// Fails if none of the paths of a profile exists and no other path is given.
 fn check_some(name: &str, paths: &[PathBuf], args: &CommitArgs) -> Result<(), CliError> {
     let is_none = !paths.is_empty() && paths.iter().all(|path| is_missing(path));
     match paths.first().filter(|_| is_none && args.paths.is_empty()) {
@@ -289,19 +302,19 @@ fn check_some(name: &str, paths: &[PathBuf], args: &CommitArgs) -> Result<(), Cl
     }
 }
 
-/// Whether a path is certainly not there; one that cannot be looked at is told
-/// by whoever reads it.
+/// Returns true if a path certainly does not exist. The code that reads the path reports other
+/// errors.
 fn is_missing(path: &Path) -> bool {
     let absent = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
     path.symlink_metadata().is_err_and(|error| absent.contains(&error.kind()))
 }
 
-/// The folder that is committed to a store when none is named.
+/// Returns the folder that is committed if the user names no path.
 pub(crate) fn whole_folder(repo: &Repo) -> PathBuf {
     repo.project().map_or_else(|| PathBuf::from("."), Path::to_owned)
 }
 
-/// A path with its place in the snapshot: as it was written, without a leading
+/// Returns a path with its place in the snapshot: the path as it was written, without a leading
 /// `/`.
 pub(crate) fn named(path: PathBuf, written: &Path) -> Result<NamedPath, CliError> {
     let no_place = || CliError::NoPlace { path: written.display().to_string() };

@@ -1,4 +1,4 @@
-//! Which paths of a project a commit updates.
+//! Finds the paths of a project that a commit updates.
 
 use std::{
     ffi::OsStr,
@@ -14,42 +14,41 @@ use snap_core::{
 
 use crate::report::CliError;
 
-/// Where named paths lie.
-pub(super) enum Within {
-    /// No path is named, or the project's folder itself is.
+/// The place of named paths.
+pub(super) enum PathLocation {
+    /// No path is named, or the project's folder is.
     Whole,
-    /// All of them lie in the project.
+    /// All paths are in the project.
     Paths(Vec<NamedPath>),
-    /// Some of them lie elsewhere.
-    Elsewhere,
+    /// Some paths are outside the project.
+    Outside,
 }
 
-/// Finds out where paths lie, as they are typed: a symlink at the end of a path
-/// is not followed, those before it are.
-pub(super) fn within(project: &Path, paths: &[&Path]) -> Result<Within, CliError> {
+/// Finds the place of paths as they were typed. Follows symlinks, except one at the end of a path.
+pub(super) fn within(project: &Path, paths: &[&Path]) -> Result<PathLocation, CliError> {
     let when = |path| move |error| CliError::Source(PathError::when("find", path)(error));
     let top = fs_err::canonicalize(project).map_err(when(project))?;
     let mut named = Vec::with_capacity(paths.len());
     for path in paths {
         let real = real(path).map_err(when(path))?;
-        let Ok(below) = real.strip_prefix(&top) else { return Ok(Within::Elsewhere) };
+        let Ok(below) = real.strip_prefix(&top) else { return Ok(PathLocation::Outside) };
         if below.as_os_str().is_empty() {
-            return Ok(Within::Whole);
+            return Ok(PathLocation::Whole);
         }
         let names = below.components().map(|name| EntryName::new(name.as_os_str().as_bytes()));
         let no_place = |_| CliError::NoPlace { path: path.display().to_string() };
         let inside = names.collect::<Result<Vec<_>, _>>().map_err(no_place)?;
-        // As it was typed, where that is its path from the project's folder.
+        // Keeps the path as it was typed if it is relative to the project's folder.
         let is_same =
             path.components().filter(|name| *name != Component::CurDir).eq(below.components());
         let path = if is_same { below.to_owned() } else { project.join(below) };
         named.push(NamedPath { path, inside });
     }
-    Ok(if named.is_empty() { Within::Whole } else { Within::Paths(named) })
+    Ok(if named.is_empty() { PathLocation::Whole } else { PathLocation::Paths(named) })
 }
 
-/// The path with all symlinks resolved but one at its end. What does not exist
-/// is taken as it is written.
+/// Returns the path with all symlinks resolved except one at its end. Keeps components that do not
+/// exist.
 fn real(path: &Path) -> io::Result<PathBuf> {
     let (mut above, mut rest) = (path, Vec::<&OsStr>::new());
     while let Some(name) = above.file_name() {

@@ -1,4 +1,4 @@
-//! `snap config trust`: let a store, and the commands in its file, count.
+//! `snap config trust`: trusts a store and the commands in its settings.
 
 use std::{
     io::Write,
@@ -10,7 +10,7 @@ use snap_core::repo::{
     Repo,
     config::{
         FILE,
-        error::Origin,
+        error::SettingOrigin,
         key::KeyPath,
         layer::{Layer, Whose},
     },
@@ -25,28 +25,29 @@ use crate::{
     ui::{size, text},
 };
 
-/// A store that is trusted from now on, or not any more.
+/// A store that was trusted, or whose trust was removed.
 #[derive(Serialize)]
 struct TrustJson {
     version: u32,
+    r#type: &'static str,
     action: &'static str,
     store: String,
-    /// User who owns the store.
+    /// The uid of the owner of the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     owner: Option<u32>,
-    /// Settings that count now.
-    settings: Vec<SettingJson>,
+    /// The settings that are now used.
+    settings: Vec<TrustedSettingJson>,
 }
 
 #[derive(Serialize)]
-struct SettingJson {
+struct TrustedSettingJson {
     key: String,
     value: serde_json::Value,
 }
 
-/// Whether a setting counts, if that depends on trust.
-pub(super) fn of(path: &KeyPath, origin: &Origin, is_trusted: bool) -> Option<bool> {
-    let depends = matches!(origin, Origin::Store { .. }) && is_sensitive(path);
+/// Returns whether a setting is used, if that depends on trust.
+pub(super) fn of(path: &KeyPath, origin: &SettingOrigin, is_trusted: bool) -> Option<bool> {
+    let depends = matches!(origin, SettingOrigin::Store { .. }) && is_sensitive(path);
     depends.then_some(is_trusted)
 }
 
@@ -60,12 +61,13 @@ pub(super) fn run(dir: Option<&Path>, forget: bool, cx: &Context) -> Result<(), 
         let was_there = trust.forget(&store)?;
         match was_there {
             true => cx.ui().status(format_args!("The store at {shown} is not trusted any more")),
-            false => cx.ui().status(format_args!("Nothing is recorded of the store at {shown}")),
+            false => cx.ui().status(format_args!("There is no record of the store at {shown}")),
         }
         if cx.ui().is_json() {
             let action = "forgotten";
             out.json(&TrustJson {
                 version: 1,
+                r#type: "store-trusted",
                 action,
                 store: path,
                 owner: None,
@@ -77,8 +79,7 @@ pub(super) fn run(dir: Option<&Path>, forget: bool, cx: &Context) -> Result<(), 
     if !trust.can_remember() {
         return Err(CliError::NoStateFolder);
     }
-    // The values that are shown are the ones that are trusted: the file is not
-    // read again.
+    // The values that were shown are the ones that become trusted, so the file is not read again.
     let file = read_config_file(&store)?;
     let shown_settings: Vec<_> = sensitive(&file.layer).collect();
     if !cx.ui().is_json() {
@@ -103,14 +104,21 @@ pub(super) fn run(dir: Option<&Path>, forget: bool, cx: &Context) -> Result<(), 
     if cx.ui().is_json() {
         let settings = shown_settings
             .iter()
-            .map(|(key, value, _)| SettingJson { key: key.to_string(), value: json(value) });
+            .map(|(key, value, _)| TrustedSettingJson { key: key.to_string(), value: json(value) });
         let (action, settings) = ("trusted", settings.collect());
-        out.json(&TrustJson { version: 1, action, store: path, owner: Some(owner), settings })?;
+        out.json(&TrustJson {
+            version: 1,
+            r#type: "store-trusted",
+            action,
+            store: path,
+            owner: Some(owner),
+            settings,
+        })?;
     }
     Ok(out.finish()?)
 }
 
-/// The store that is meant: `dir`, the one in it, or the one found from here.
+/// Returns the store: `dir`, the `.snap` in it, or the one found from the current folder.
 fn store(dir: Option<&Path>, cx: &Context) -> Result<PathBuf, CliError> {
     let Some(dir) = dir else { return cx.store_dir() };
     let inside = dir.join(STORE_FOLDER);
@@ -118,8 +126,8 @@ fn store(dir: Option<&Path>, cx: &Context) -> Result<PathBuf, CliError> {
     Ok(if !dir.join(FILE).exists() && is_one(&inside) { inside } else { dir.to_owned() })
 }
 
-/// Remembers the settings that the user wrote into a store's file as trusted.
-/// Where that is not possible, the user is warned: the file is written already.
+/// Records the settings that the user wrote into a store's file as trusted. If that fails, prints a
+/// warning, because the file has already been written.
 pub(crate) fn trust_change(store: &Path, text: &str, cx: &Context) -> Result<(), CliError> {
     let trust = cx.settings().trust();
     let layer = Layer::parse(text, &store.join(FILE), Whose::Store)?;

@@ -1,4 +1,4 @@
-//! Reading both contents of many changes at once.
+//! Reads both contents of many changes in batches.
 
 use std::num::NonZero;
 
@@ -6,36 +6,36 @@ use snap_core::{
     base::observe::Observer,
     ops::{
         cat::CatError,
-        diff::{Change, Content, Item, Reader, What},
+        diff::{Change, ChangeSide, ComparedKind, ContentReader, SideContent},
     },
 };
 
 use crate::commands::diff::{record::LinesJson, stat};
 
-/// So many changes are read at once, and about so many bytes.
+/// Limits of a batch: number of changes, and approximate number of bytes.
 const CHANGES: usize = 1024;
 const BYTES: u64 = 32 << 20;
 
-/// Fewer are not worth another thread.
+/// Minimum number of changes for each thread.
 const SHARE: usize = 8;
 
-/// A change with its contents, or how many lines came and went.
-pub(crate) struct Read {
+/// A change with its contents, or with its line counts.
+pub(crate) struct ContentRead {
     pub(crate) change: Change,
-    pub(crate) contents: Result<(Content, Content), CatError>,
+    pub(crate) contents: Result<(SideContent, SideContent), CatError>,
     pub(crate) lines: Option<LinesJson>,
 }
 
-/// What of the contents is wanted.
+/// Selects how much of the contents is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
     /// The contents themselves.
     Contents,
-    /// Only how many lines came and went.
+    /// Only the numbers of added and removed lines.
     Counts,
 }
 
-/// Changes that wait to be read.
+/// Changes that are waiting to be read.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     changes: Vec<Change>,
@@ -43,7 +43,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Adds a change. Returns whether it is time to read.
+    /// Adds a change. Returns true if the batch is full.
     pub(crate) fn push(&mut self, change: Change) -> bool {
         let sides = [&change.old, &change.new].into_iter().flatten();
         self.bytes += sides.map(|item| item.what.bytes()).sum::<u64>();
@@ -51,13 +51,13 @@ impl Batch {
         self.changes.len() >= CHANGES || self.bytes >= BYTES
     }
 
-    /// Reads what was added, in order.
+    /// Reads the added changes, in order.
     pub(crate) fn read(
         &mut self,
-        reader: &Reader<'_>,
+        reader: &ContentReader<'_>,
         want: Want,
         observer: &dyn Observer,
-    ) -> Vec<Read> {
+    ) -> Vec<ContentRead> {
         let mut changes = std::mem::take(self).changes;
         reader.forget();
         reader.read_ahead(changes.iter());
@@ -72,7 +72,7 @@ impl Batch {
                 let part: Vec<Change> = changes.drain(..share.min(changes.len())).collect();
                 helpers.push(scope.spawn(move || part.into_iter().map(one).collect::<Vec<_>>()));
             }
-            let mut all: Vec<Read> = first.into_iter().map(one).collect();
+            let mut all: Vec<ContentRead> = first.into_iter().map(one).collect();
             for helper in helpers {
                 match helper.join() {
                     Ok(part) => all.extend(part),
@@ -84,12 +84,21 @@ impl Batch {
     }
 }
 
-fn read(change: Change, reader: &Reader<'_>, want: Want, observer: &dyn Observer) -> Read {
+fn read(
+    change: Change,
+    reader: &ContentReader<'_>,
+    want: Want,
+    observer: &dyn Observer,
+) -> ContentRead {
     if !has_lines(&change) {
-        return Read { change, contents: Ok((Content::None, Content::None)), lines: None };
+        return ContentRead {
+            change,
+            contents: Ok((SideContent::None, SideContent::None)),
+            lines: None,
+        };
     }
     if observer.cancelled() {
-        return Read { change, contents: Err(CatError::Interrupted), lines: None };
+        return ContentRead { change, contents: Err(CatError::Interrupted), lines: None };
     }
     let contents = reader.old(change.old.as_ref(), observer).and_then(|old| {
         let new = reader.new_side(&change.path, change.new.as_ref(), observer)?;
@@ -98,15 +107,17 @@ fn read(change: Change, reader: &Reader<'_>, want: Want, observer: &dyn Observer
     match (contents, want) {
         (Ok((old, new)), Want::Counts) => {
             let lines = Some(stat::count((&old, &new)));
-            Read { change, contents: Ok((Content::None, Content::None)), lines }
+            ContentRead { change, contents: Ok((SideContent::None, SideContent::None)), lines }
         }
-        (contents, _) => Read { change, contents, lines: None },
+        (contents, _) => ContentRead { change, contents, lines: None },
     }
 }
 
-/// Whether a change has contents that may be compared line by line.
+/// Returns true if a change has contents that may be compared line by line.
 fn has_lines(change: &Change) -> bool {
-    let by_lines = |item: &Item| matches!(item.what, What::File { .. } | What::Symlink { .. });
+    let by_lines = |item: &ChangeSide| {
+        matches!(item.what, ComparedKind::File { .. } | ComparedKind::Symlink { .. })
+    };
     let one_sided = change.old.is_none() || change.new.is_none();
     let sides = [&change.old, &change.new];
     (one_sided || change.differences().content) && sides.into_iter().flatten().any(by_lines)

@@ -1,5 +1,5 @@
-//! `snap diff`: what differs between two snapshots, or between one and what is
-//! there now.
+//! `snap diff`: shows the differences between two snapshots, or between a snapshot and the current
+//! files.
 
 mod contents;
 mod names;
@@ -19,15 +19,18 @@ use std::{
 
 use snap_core::{
     base::limits,
-    ops::diff::{self, Change, Detail, DiffError, Differences, Options, Outcome, Reader, Renames},
+    ops::diff::{
+        self, Change, ContentReader, Detail, DiffError, DiffOptions, DiffOutcome, Differences,
+        RenameDetection,
+    },
     repo::Repo,
 };
-use snap_remote::reading::Which;
+use snap_remote::reader::RefSelection;
 
 use self::{
     names::Ends,
-    printer::{Form, Printer},
-    sides::{Sides, Wanted},
+    printer::{DiffFormat, Printer},
+    sides::{SideArguments, Sides},
 };
 pub(crate) use self::{
     names::{letter, shown, word},
@@ -36,33 +39,33 @@ pub(crate) use self::{
 use crate::{
     commands::commit::LeaveOut,
     context::Context,
-    report::{CliError, Done},
+    report::{CliError, CommandOutcome},
     ui::size,
 };
 
 const EXAMPLES: &str = "\
 Examples:
-  snap diff                        the last commit with what is there now
-  snap diff --stat latest~1 latest two commits, a line for each file
-  snap diff v1.0 -- src docs       what became of two folders since v1.0
+  snap diff                        the last commit and the current files
+  snap diff --stat latest~1 latest two commits, one line per file
+  snap diff v1.0 -- src docs       changes in two folders since v1.0
   snap diff v1.0:a.txt latest:b.txt
-  snap diff origin/main main       what `snap push` would bring there
+  snap diff origin/main main       what `snap push` would send
   snap diff origin#v1.0 origin#main
-                                   two commits in a remote
+                                   two commits of a remote
   snap diff > changes.patch        for `patch -p1` or `git apply`
   snap diff --name-only -z | xargs -0 ls -l
 
-Files that were renamed or moved are recognised by their content, unless more
-than 50,000 came or went. A folder that was moved shows as its files, and an
-empty file as removed and added. Files above 8 MiB and those that are no text
-are said to differ, but not how. Owners, attributes, and what `patch` does not
-know (pipes, devices, folders) stand on lines that it passes over.";
+Renamed and moved files are detected by their content, unless more than 50,000
+files were added or removed. A moved folder is shown as its files, an empty file as
+removed and added. For files above 8 MiB and binary files, the output says only that
+they differ. Owners, attributes, pipes, devices and folders are shown on lines that
+`patch` ignores.";
 
-/// Show what changed between snapshots, or since one
+/// Show changes between snapshots, or between a snapshot and the files
 ///
-/// Without REV the last commit is compared with what is there now, with one REV
-/// that one; with two they are compared with each other. Only mode, owner and
-/// extended attributes count beside the content, unless --metadata is given.
+/// Without REV, compares the last commit with the current files; with one REV, that commit with the
+/// files; with two, one with the other. Besides the content, only changes of mode, owner and
+/// extended attributes are shown, unless --metadata is given.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DiffArgs {
@@ -70,11 +73,11 @@ pub(crate) struct DiffArgs {
     #[arg(value_name = "REV[:PATH]")]
     revs: Vec<OsString>,
 
-    /// Files and folders to compare, relative to where you are
+    /// Files and folders to compare, relative to the current folder
     #[arg(last = true, value_name = "PATH")]
     paths: Vec<OsString>,
 
-    /// A line for each file: how many lines came and went
+    /// Diffstat: added and removed lines of each file
     #[arg(long, conflicts_with_all = ["name_only", "name_status"])]
     stat: bool,
 
@@ -82,20 +85,20 @@ pub(crate) struct DiffArgs {
     #[arg(long, conflicts_with_all = ["name_status", "json"])]
     name_only: bool,
 
-    /// Paths with a letter: A new, D gone, M changed, T another kind, R renamed
+    /// Paths with a letter: A added, D removed, M modified, T changed type, R renamed
     #[arg(long, conflicts_with = "json")]
     name_status: bool,
 
-    /// End paths with NUL instead of a line end
+    /// End each path with NUL instead of a newline
     #[arg(short = 'z', long)]
     null: bool,
 
-    /// Lines to show around each change
+    /// Number of context lines around each change
     #[arg(short = 'U', long, value_name = "LINES", default_value_t = 3)]
     #[arg(conflicts_with_all = ["stat", "name_only", "name_status", "json"])]
     unified: usize,
 
-    /// Show differences in times, hard links and holes, too
+    /// Also show changes of times, hard links and holes
     #[arg(long)]
     metadata: bool,
 
@@ -107,7 +110,7 @@ pub(crate) struct DiffArgs {
     #[arg(long)]
     exit_code: bool,
 
-    /// Folder to compare with; else the one that is committed without PATH
+    /// Folder to compare; default: the project
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
 
@@ -115,12 +118,12 @@ pub(crate) struct DiffArgs {
     leave_out: LeaveOut,
 }
 
-pub(crate) fn run(args: &DiffArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &DiffArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let Some((remote, revs)) = remote::split(&args.revs, cx)? else {
         return compare(args, &cx.open_repo()?, (&args.revs, args.folder.as_deref()), cx);
     };
     let specs: Vec<&[u8]> = revs.iter().map(|rev| rev.as_bytes()).collect();
-    let elsewhere = cx.open_elsewhere(&remote, Which::Of(&specs))?;
+    let elsewhere = cx.open_elsewhere(&remote, RefSelection::Revisions(&specs))?;
     let here = remote::folder(&revs, cx)?;
     let folder = args.folder.as_deref().or(here.as_deref());
     compare(args, elsewhere.repo(), (&revs, folder), cx)
@@ -131,15 +134,16 @@ fn compare(
     repo: &Repo,
     (revs, folder): (&[OsString], Option<&Path>),
     cx: &Context,
-) -> Result<Done, CliError> {
+) -> Result<CommandOutcome, CliError> {
     let form = form(args, cx)?;
-    let wanted = Wanted { args: revs, paths: &args.paths, folder, leave_out: &args.leave_out };
+    let wanted =
+        SideArguments { args: revs, paths: &args.paths, folder, leave_out: &args.leave_out };
     let sides = sides::sides(repo, &wanted, cx)?;
     let progress = cx.progress();
     let new = match &sides {
         Sides::Trees { new, .. } | Sides::Entries(_, new) => new,
     };
-    let reader = Reader::new(repo.store(), new, limits::DIFF_FILE_BYTES);
+    let reader = ContentReader::new(repo.store(), new, limits::DIFF_FILE_BYTES);
     let reader = reader.map_err(|source| CliError::Folder { source })?;
     let differences: fn(&Change) -> Differences = match args.metadata {
         true => Change::differences,
@@ -148,7 +152,7 @@ fn compare(
     let mut printer = Printer::new(cx, &progress, reader, (form, differences));
     let outcome = match sides {
         Sides::Entries(change, _) => {
-            let mut outcome = Outcome::default();
+            let mut outcome = DiffOutcome::default();
             if differences(&change).any() {
                 outcome.count(&change);
                 printer.take(*change)?;
@@ -157,8 +161,9 @@ fn compare(
         }
         Sides::Trees { old, new, prefix, limit } => {
             let detail = if args.metadata { Detail::All } else { Detail::Usual };
-            let renames = if args.no_renames { Renames::Ignore } else { Renames::Find };
-            let options = Options { prefix, limit, detail, renames, ..Options::default() };
+            let renames =
+                if args.no_renames { RenameDetection::Ignore } else { RenameDetection::Find };
+            let options = DiffOptions { prefix, limit, detail, renames, ..DiffOptions::default() };
             let mut each = |change| printer.take(change);
             collect(&mut each, |each| {
                 diff::run(repo.store(), (old, &new), &options, &progress, each)
@@ -167,24 +172,29 @@ fn compare(
     };
     let skipped = printer.finish(&outcome)?;
     drop(progress);
-    Ok(done(&outcome, skipped, args.exit_code.then_some(Done::Different), cx))
+    Ok(done(&outcome, skipped, args.exit_code.then_some(CommandOutcome::Different), cx))
 }
 
-/// How a comparison ended; `different` is how it ends when there are changes.
-pub(crate) fn done(outcome: &Outcome, skipped: u64, different: Option<Done>, cx: &Context) -> Done {
+/// Returns the result of a comparison; `different` is the result if there are changes.
+pub(crate) fn done(
+    outcome: &DiffOutcome,
+    skipped: u64,
+    different: Option<CommandOutcome>,
+    cx: &Context,
+) -> CommandOutcome {
     if skipped > 0 {
         let entries = size::count(skipped, "entry");
         cx.ui().warning(format_args!("{entries} could not be read and compared"));
-        return Done::Skipped;
+        return CommandOutcome::Skipped;
     }
-    different.filter(|_| outcome.changes() > 0).unwrap_or(Done::Well)
+    different.filter(|_| outcome.changes() > 0).unwrap_or(CommandOutcome::Success)
 }
 
-/// Runs a comparison whose receiver may fail in more ways than core knows.
+/// Runs a comparison whose callback can fail with any [`CliError`].
 pub(crate) fn collect(
     each: &mut dyn FnMut(Change) -> Result<(), CliError>,
-    run: impl FnOnce(diff::Each<'_>) -> Result<Outcome, DiffError>,
-) -> Result<Outcome, CliError> {
+    run: impl FnOnce(diff::OnChange<'_>) -> Result<DiffOutcome, DiffError>,
+) -> Result<DiffOutcome, CliError> {
     let mut failure = None;
     let outcome = run(&mut |change| {
         each(change).map_err(|error| {
@@ -198,19 +208,19 @@ pub(crate) fn collect(
     }
 }
 
-fn form(args: &DiffArgs, cx: &Context) -> Result<Form, CliError> {
+fn form(args: &DiffArgs, cx: &Context) -> Result<DiffFormat, CliError> {
     let ends = if args.null { Ends::Nul } else { Ends::Line };
     let form = match (cx.ui().is_json(), args.stat) {
-        (true, false) => Form::Json,
-        (true, true) => Form::JsonWithLines,
-        (false, true) => Form::Stat,
-        (false, false) if args.name_only => Form::Names(ends),
-        (false, false) if args.name_status => Form::NamesAndStatus(ends),
-        (false, false) => Form::Unified(args.unified),
+        (true, false) => DiffFormat::Json,
+        (true, true) => DiffFormat::JsonWithLines,
+        (false, true) => DiffFormat::Stat,
+        (false, false) if args.name_only => DiffFormat::Names(ends),
+        (false, false) if args.name_status => DiffFormat::NamesAndStatus(ends),
+        (false, false) => DiffFormat::Unified(args.unified),
     };
     match form {
-        Form::Names(_) | Form::NamesAndStatus(_) => Ok(form),
-        _ if args.null => Err(CliError::Usage("-z goes with --name-only or --name-status")),
+        DiffFormat::Names(_) | DiffFormat::NamesAndStatus(_) => Ok(form),
+        _ if args.null => Err(CliError::Usage("-z needs --name-only or --name-status")),
         form => Ok(form),
     }
 }

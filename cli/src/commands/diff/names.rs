@@ -1,4 +1,4 @@
-//! Paths in lists and headers of a comparison.
+//! Formats paths in lists and headers of a comparison.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use snap_core::ops::diff::{Change, Status};
 
 use crate::ui::{Out, Ui, text};
 
-/// The letter of what happened, as git has it.
+/// Returns the letter of a status, as in git.
 pub(crate) fn letter(status: Status) -> char {
     match status {
         Status::Added => 'A',
@@ -17,7 +17,7 @@ pub(crate) fn letter(status: Status) -> char {
     }
 }
 
-/// The word for what happened, as `snap status` prints it.
+/// Returns the word for a status, as `snap status` prints it.
 pub(crate) fn word(status: Status) -> &'static str {
     match status {
         Status::Added => "new",
@@ -29,15 +29,14 @@ pub(crate) fn word(status: Status) -> &'static str {
     }
 }
 
-/// What ends a line, and what stands between its parts.
+/// The separators between the parts of a line and after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ends {
     Line,
     Nul,
 }
 
-/// A change's paths on a line of their own, after the letter of what happened
-/// if that is wanted.
+/// Writes the paths of a change on one line, with the letter of its status if requested.
 pub(crate) fn write_line(
     out: &mut Out,
     ui: &Ui,
@@ -64,14 +63,13 @@ pub(crate) fn write_line(
     out.write_all(end)
 }
 
-/// A path for a list: a pipe gets the bytes as they are.
+/// Formats a path for a list; a pipe gets the bytes unchanged.
 pub(crate) fn shown(ui: &Ui, path: &[u8]) -> Vec<u8> {
     if ui.is_terminal() { text::line(path).into_bytes() } else { path.to_vec() }
 }
 
-/// A path for a header that `patch` and git read: in quotes, with escapes,
-/// where it has bytes that would mislead them or a terminal. A blank misleads
-/// `patch`.
+/// Formats a path for a header that `patch` and git read. Quotes and escapes it if it has bytes
+/// that would confuse them or a terminal. A space confuses `patch`.
 pub(crate) fn quoted(side: &str, path: &[u8]) -> String {
     let whole = [side.as_bytes(), path].concat();
     match std::str::from_utf8(&whole) {
@@ -95,11 +93,11 @@ pub(crate) fn quoted(side: &str, path: &[u8]) -> String {
     }
 }
 
-/// `old => new`, what is the same at both ends said once: `src/{a => b}/x`.
-pub(crate) fn arrow(old: &[u8], new: &[u8]) -> Vec<u8> {
+/// Formats `old => new` with common parts written once: `src/{a => b}/x`.
+pub(crate) fn format_rename(old: &[u8], new: &[u8]) -> Vec<u8> {
     let front = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     let front = old[..front].iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
-    // The slash at the end of the front may be the one that the back begins with.
+    // The slash at the end of the front may also be the start of the back.
     let floor = front.saturating_sub(1);
     let (rest_old, rest_new) = (&old[floor..], &new[floor..]);
     let same = rest_old.iter().rev().zip(rest_new.iter().rev()).take_while(|(a, b)| a == b).count();
@@ -129,7 +127,7 @@ mod tests {
     #[test]
     fn what_both_paths_share_is_said_once() {
         let arrow = |old: &str, new: &str| {
-            String::from_utf8(super::arrow(old.as_bytes(), new.as_bytes())).unwrap()
+            String::from_utf8(super::format_rename(old.as_bytes(), new.as_bytes())).unwrap()
         };
         assert_eq!(arrow("a", "b"), "a => b");
         assert_eq!(arrow("src/a.rs", "src/b.rs"), "src/{a.rs => b.rs}");

@@ -1,4 +1,4 @@
-//! From changes to what is printed.
+//! Prints changes in the requested format.
 
 use std::os::unix::ffi::OsStrExt;
 
@@ -6,15 +6,15 @@ use snap_core::{
     base::observe::{Note, Observer},
     ops::{
         cat::CatError,
-        diff::{Change, Differences, Item, Outcome, Reader},
+        diff::{Change, ChangeSide, ContentReader, DiffOutcome, Differences},
     },
 };
 
 use crate::{
     commands::diff::{
-        contents::{Batch, Read, Want},
+        contents::{Batch, ContentRead, Want},
         names::{self, Ends},
-        record::{ChangeJson, SummaryJson},
+        record::{DiffChangeJson, SummaryJson},
         stat::Stat,
         unified::Unified,
         words::words,
@@ -24,40 +24,40 @@ use crate::{
     ui::{Out, Progress, text},
 };
 
-/// What changes look like.
+/// The format of the changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// Line by line, with so many lines around each change.
+pub(crate) enum DiffFormat {
+    /// Unified diff, with this number of context lines.
     Unified(usize),
-    /// A bar for each file.
+    /// Diffstat: a bar for each file.
     Stat,
-    /// A path a line.
+    /// One path on each line.
     Names(Ends),
-    /// The letter of what happened, and a path.
+    /// The letter of the status and a path.
     NamesAndStatus(Ends),
-    /// A record a line.
+    /// One JSON record on each line.
     Json,
-    /// The same with numbers of lines.
+    /// JSON records with line counts.
     JsonWithLines,
 }
 
-/// Prints changes as they come.
+/// Prints changes as they arrive.
 pub(crate) struct Printer<'a> {
     cx: &'a Context,
     progress: &'a Progress<'a>,
-    form: Form,
+    form: DiffFormat,
     differences: fn(&Change) -> Differences,
-    reader: Reader<'a>,
+    reader: ContentReader<'a>,
     out: Out,
     batch: Batch,
     stat: Stat,
-    /// A folder that came or went: if something in it did, that says enough.
+    /// An added or removed folder. It is not printed if something in it is printed.
     folder: Option<Change>,
-    /// A file in the place of a folder; it waits until all in that has gone.
+    /// A file that replaces a folder. It waits until all removals in the folder are printed.
     after: Option<Change>,
-    /// A path that is a folder on one side only, which `patch` cannot apply.
+    /// A path that is a folder on one side only; `patch` cannot apply that.
     turned: Option<Vec<u8>>,
-    /// Files that could not be read.
+    /// Number of files that could not be read.
     skipped: u64,
 }
 
@@ -65,8 +65,8 @@ impl<'a> Printer<'a> {
     pub(crate) fn new(
         cx: &'a Context,
         progress: &'a Progress<'a>,
-        reader: Reader<'a>,
-        (form, differences): (Form, fn(&Change) -> Differences),
+        reader: ContentReader<'a>,
+        (form, differences): (DiffFormat, fn(&Change) -> Differences),
     ) -> Self {
         let out = cx.ui().out();
         let (batch, stat) = (Batch::default(), Stat::default());
@@ -88,11 +88,11 @@ impl<'a> Printer<'a> {
 
     /// Takes the next change.
     pub(crate) fn take(&mut self, change: Change) -> Result<(), CliError> {
-        if matches!(self.form, Form::Json | Form::JsonWithLines) {
+        if matches!(self.form, DiffFormat::Json | DiffFormat::JsonWithLines) {
             return self.queue(change);
         }
         let change = match self.form {
-            Form::Unified(_) => self.removals_first(change)?,
+            DiffFormat::Unified(_) => self.removals_first(change)?,
             _ => Some(change),
         };
         match change {
@@ -101,10 +101,10 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// In a patch, what is in a folder goes before a file takes its place.
-    /// Returns the change that comes next, if it is not to wait.
+    /// In a patch, the removals in a folder come before the file that replaces it. Returns the next
+    /// change, unless it has to wait.
     fn removals_first(&mut self, change: Change) -> Result<Option<Change>, CliError> {
-        let is_folder = |item: &Option<Item>| item.as_ref().map(|item| item.what.is_folder());
+        let is_folder = |item: &Option<ChangeSide>| item.as_ref().map(|item| item.what.is_folder());
         let turns = match (is_folder(&change.old), is_folder(&change.new)) {
             (Some(old), Some(new)) => old != new,
             _ => false,
@@ -139,21 +139,17 @@ impl<'a> Printer<'a> {
 
     fn queue(&mut self, change: Change) -> Result<(), CliError> {
         match self.form {
-            Form::Names(ends) => self.name(&change, (None, ends)),
-            Form::NamesAndStatus(ends) => {
+            DiffFormat::Names(ends) => self.name(&change, (None, ends)),
+            DiffFormat::NamesAndStatus(ends) => {
                 self.name(&change, (Some(names::letter(change.status())), ends))
             }
-            Form::Json => {
+            DiffFormat::Json => {
                 self.begin();
-                let record = ChangeJson::new(&change, (self.differences)(&change), None);
+                let record = DiffChangeJson::new(&change, (self.differences)(&change), None);
                 Ok(self.out.json(&record)?)
             }
-            Form::Unified(_) | Form::Stat | Form::JsonWithLines => {
-                if self.batch.push(change) {
-                    self.flush()
-                } else {
-                    Ok(())
-                }
+            DiffFormat::Unified(_) | DiffFormat::Stat | DiffFormat::JsonWithLines => {
+                if self.batch.push(change) { self.flush() } else { Ok(()) }
             }
         }
     }
@@ -163,7 +159,7 @@ impl<'a> Printer<'a> {
         Ok(names::write_line(&mut self.out, self.cx.ui(), change, how)?)
     }
 
-    /// A bar and what is printed would write over each other.
+    /// Removes the bar, because it would overwrite the output.
     fn begin(&self) {
         if self.cx.ui().is_terminal() {
             self.progress.clear();
@@ -172,7 +168,7 @@ impl<'a> Printer<'a> {
 
     fn flush(&mut self) -> Result<(), CliError> {
         let want = match self.form {
-            Form::Unified(_) => Want::Contents,
+            DiffFormat::Unified(_) => Want::Contents,
             _ => Want::Counts,
         };
         for read in self.batch.read(&self.reader, want, self.progress) {
@@ -181,8 +177,8 @@ impl<'a> Printer<'a> {
         Ok(())
     }
 
-    fn write(&mut self, read: Read) -> Result<(), CliError> {
-        let Read { change, contents, lines } = read;
+    fn write(&mut self, read: ContentRead) -> Result<(), CliError> {
+        let ContentRead { change, contents, lines } = read;
         let (old, new) = match contents {
             Ok(contents) => contents,
             Err(CatError::Output(error)) => {
@@ -199,13 +195,13 @@ impl<'a> Printer<'a> {
         self.begin();
         let (ui, differences) = (self.cx.ui(), self.differences);
         match self.form {
-            Form::Unified(context) => {
+            DiffFormat::Unified(context) => {
                 let unified = Unified { ui, context, differences };
                 unified.write(&mut self.out, &change, (&old, &new))?;
             }
-            Form::JsonWithLines => {
+            DiffFormat::JsonWithLines => {
                 self.stat.sum(lines);
-                self.out.json(&ChangeJson::new(&change, differences(&change), lines))?;
+                self.out.json(&DiffChangeJson::new(&change, differences(&change), lines))?;
             }
             _ => {
                 let words = words(&change, differences(&change));
@@ -215,8 +211,8 @@ impl<'a> Printer<'a> {
         Ok(())
     }
 
-    /// Prints the rest. Returns how many files could not be read.
-    pub(crate) fn finish(mut self, outcome: &Outcome) -> Result<u64, CliError> {
+    /// Prints the rest. Returns the number of files that could not be read.
+    pub(crate) fn finish(mut self, outcome: &DiffOutcome) -> Result<u64, CliError> {
         if let Some(after) = self.after.take() {
             self.without_folders(after)?;
         }
@@ -228,18 +224,18 @@ impl<'a> Printer<'a> {
         if let Some(path) = self.turned.take().filter(|_| !self.cx.ui().is_terminal()) {
             self.cx.ui().warning(format_args!(
                 "`{}` is a file on one side and a folder on the other: `git apply` applies this \
-                 patch, GNU `patch` only after its removals were applied by themselves",
+                 patch; with GNU `patch`, apply its removals first, in a separate run",
                 text::line(&path)
             ));
         }
         let mut outcome = *outcome;
         outcome.skipped += self.skipped;
         match self.form {
-            Form::Json => self.out.json(&SummaryJson::new(&outcome, None))?,
-            Form::JsonWithLines => {
+            DiffFormat::Json => self.out.json(&SummaryJson::new(&outcome, None))?,
+            DiffFormat::JsonWithLines => {
                 self.out.json(&SummaryJson::new(&outcome, Some(self.stat.sums())))?;
             }
-            Form::Stat => self.stat.finish(&mut self.out, self.cx.ui())?,
+            DiffFormat::Stat => self.stat.finish(&mut self.out, self.cx.ui())?,
             _ => {}
         }
         self.out.finish()?;
@@ -247,7 +243,7 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// Whether a path is in a folder.
+/// Returns true if a path is inside a folder.
 pub(crate) fn is_below(path: &[u8], folder: &[u8]) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.first() == Some(&b'/'))
 }

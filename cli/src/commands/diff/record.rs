@@ -1,8 +1,8 @@
-//! Changes in JSON.
+//! JSON records of changes.
 
 use serde::Serialize;
 use snap_core::ops::{
-    diff::{Change, Differences, Outcome},
+    diff::{Change, DiffOutcome, Differences},
     record::ChangeRecord,
 };
 
@@ -10,14 +10,14 @@ use crate::ui::{VERSION, Versioned};
 
 /// A change.
 #[derive(Debug, Serialize)]
-pub(crate) struct ChangeJson {
+pub(crate) struct DiffChangeJson {
     #[serde(flatten)]
     change: Versioned<ChangeRecord>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     lines: Option<LinesJson>,
 }
 
-/// How many lines came and went; neither is there for what is no text.
+/// The numbers of added and removed lines; `None` for content that is not text.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct LinesJson {
     pub(crate) binary: bool,
@@ -25,15 +25,15 @@ pub(crate) struct LinesJson {
     pub(crate) lines_removed: Option<u64>,
 }
 
-impl ChangeJson {
-    /// Takes what a change says.
+impl DiffChangeJson {
+    /// Converts a change.
     pub(crate) fn new(change: &Change, differences: Differences, lines: Option<LinesJson>) -> Self {
         let record = ChangeRecord::new(change, differences);
         Self { change: Versioned::of_type("change", record), lines }
     }
 }
 
-/// How much differs; the last record.
+/// The totals of a comparison; the last record.
 #[derive(Debug, Serialize)]
 pub(crate) struct SummaryJson {
     version: u32,
@@ -56,8 +56,8 @@ pub(crate) struct SummaryJson {
 }
 
 impl SummaryJson {
-    /// Takes what a comparison came to, and how many lines came and went.
-    pub(crate) fn new(outcome: &Outcome, lines: Option<(u64, u64)>) -> Self {
+    /// Converts the outcome of a comparison and the line counts.
+    pub(crate) fn new(outcome: &DiffOutcome, lines: Option<(u64, u64)>) -> Self {
         Self {
             version: VERSION,
             r#type: "summary",

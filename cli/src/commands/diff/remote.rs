@@ -1,11 +1,11 @@
-//! Comparing what lies in a store elsewhere.
+//! Comparisons of snapshots in a remote.
 
 use std::{ffi::OsString, path::PathBuf};
 
 use crate::{context::Context, report::CliError};
 
-/// The remote that the revisions name, and the revisions there; `None` when
-/// they are here. All must be in one place.
+/// Splits `REMOTE#REV` arguments into the remote and its revisions. Returns `None` if they are
+/// local. All revisions must be in the same place.
 pub(super) fn split(
     args: &[OsString],
     cx: &Context,
@@ -15,7 +15,9 @@ pub(super) fn split(
     for arg in args {
         let Some(split) = cx.split_remote(arg)? else { continue };
         if remote.as_ref().is_some_and(|remote| *remote != split.remote) {
-            return Err(CliError::Usage("two remotes cannot be compared: pull from one of them"));
+            return Err(CliError::Usage(
+                "two remotes cannot be compared; pull from one of them first",
+            ));
         }
         remote = Some(split.remote);
         revs.push(split.rev);
@@ -23,15 +25,15 @@ pub(super) fn split(
     match remote {
         None => Ok(None),
         Some(_) if revs.len() < args.len() => Err(CliError::Usage(
-            "what is elsewhere is compared with files or with what is there, too: pull it, or name \
-             paths behind `--`",
+            "a remote snapshot can be compared with files or with the same remote; pull it first, \
+             or pass paths after `--`",
         )),
         Some(remote) => Ok(Some((remote, revs))),
     }
 }
 
-/// The folder that is compared with one revision elsewhere: the project, if one
-/// stands in one.
+/// Returns the folder that is compared with one revision of a remote: the current project, if there
+/// is one.
 pub(super) fn folder(revs: &[OsString], cx: &Context) -> Result<Option<PathBuf>, CliError> {
     match (revs, cx.find_store(std::path::Path::new("."))?) {
         ([_], Some(store)) => {

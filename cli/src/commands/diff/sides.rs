@@ -1,4 +1,4 @@
-//! What is compared with what: revisions, folders and paths as they are typed.
+//! Determines the two sides of a comparison from revisions, folders and paths on the command line.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -10,10 +10,10 @@ use std::{
 use snap_core::{
     base::{id::TreeId, io::PathError, name::EntryName},
     format::{commit::Commit, tree::Entry},
-    ops::diff::{Change, Folder, Limit, New},
+    ops::diff::{Change, ComparedFolder, Limit, New},
     repo::{
         Repo, SpecError,
-        path::{Found, PathInTreeError, components, resolve_path},
+        path::{PathInTreeError, ResolvedPath, components, resolve_path},
         spec::Resolved,
     },
 };
@@ -27,63 +27,69 @@ use crate::{
     ui::text,
 };
 
-/// What is compared with what.
+/// The two sides of a comparison.
 pub(crate) enum Sides {
-    /// Folders.
+    /// Two folders.
     Trees {
-        /// The old tree; `None` is an empty one.
+        /// The old tree; `None` for an empty one.
         old: Option<TreeId>,
         /// The new tree or folder.
         new: New,
-        /// Path of both.
+        /// The path of both.
         prefix: Vec<u8>,
-        /// What of it is compared.
+        /// The paths that are compared.
         limit: Limit,
     },
-    /// Two entries that are no folders.
+    /// Two entries that are not folders.
     Entries(Box<Change>, New),
 }
 
-/// What the command line says of both.
-pub(crate) struct Wanted<'a> {
+/// The arguments that select both sides.
+pub(crate) struct SideArguments<'a> {
     pub(crate) args: &'a [OsString],
     pub(crate) paths: &'a [OsString],
     pub(crate) folder: Option<&'a Path>,
     pub(crate) leave_out: &'a LeaveOut,
 }
 
-/// The folder that is compared with a commit, which is what is left out, too.
+/// Returns the folder that is compared with a commit, and its exclude rules.
 fn folder(
     repo: &Repo,
-    wanted: &Wanted<'_>,
+    wanted: &SideArguments<'_>,
     commit: Option<&Commit>,
     cx: &Context,
-) -> Result<Folder, CliError> {
+) -> Result<ComparedFolder, CliError> {
     let path = wanted.folder.map_or_else(|| commit::whole_folder(repo), Path::to_owned);
     let root = commit.and_then(|commit| commit.root.as_ref());
-    Ok(Folder {
+    let scope = if wanted.folder.is_none() { repo.scope()? } else { None };
+    Ok(ComparedFolder {
         path,
+        scope: scope.unwrap_or_default(),
         ignore: wanted.leave_out.join(&Profile::default(), repo.config(), cx)?,
         reproducible: root.is_some_and(|root| root.owner.is_none()),
     })
 }
 
-/// Finds out what is compared.
-pub(crate) fn sides(repo: &Repo, wanted: &Wanted<'_>, cx: &Context) -> Result<Sides, CliError> {
+/// Determines the two sides.
+pub(crate) fn sides(
+    repo: &Repo,
+    wanted: &SideArguments<'_>,
+    cx: &Context,
+) -> Result<Sides, CliError> {
     let (revs, more) = revisions(repo, wanted.args, cx)?;
     let paths: Vec<&OsStr> = more.iter().chain(wanted.paths).map(OsString::as_os_str).collect();
     let mut revs = revs.into_iter();
     let (first, second) = (revs.next(), revs.next());
     let named_path = [&first, &second].into_iter().flatten().any(|rev| rev.path.is_some());
     if named_path && !paths.is_empty() {
-        return Err(CliError::Usage("REV:PATH and further paths do not go together"));
+        return Err(CliError::Usage("REV:PATH cannot be combined with further paths"));
     }
     match (first, second) {
         (Some(_), Some(_)) if wanted.folder.is_some() => {
-            Err(CliError::Usage("two commits are compared with each other, not with --folder"))
+            Err(CliError::Usage("--folder cannot be used with two commits"))
         }
         (Some(_), Some(_)) if *wanted.leave_out != LeaveOut::default() => {
-            Err(CliError::Usage("of two commits nothing can be left out; name paths instead"))
+            Err(CliError::Usage("exclude options do not apply to two commits; pass paths instead"))
         }
         (Some(old), Some(new)) if named_path => inside(repo, &old, &new),
         (Some(old), Some(new)) => {
@@ -113,13 +119,13 @@ pub(crate) fn sides(repo: &Repo, wanted: &Wanted<'_>, cx: &Context) -> Result<Si
     }
 }
 
-/// The folder that is compared with the last commit, and what of it.
+/// Returns the folder that is compared with the last commit, and the limit of the comparison.
 pub(crate) fn since(
     repo: &Repo,
-    wanted: &Wanted<'_>,
+    wanted: &SideArguments<'_>,
     commit: Option<&Commit>,
     cx: &Context,
-) -> Result<(Folder, Limit), CliError> {
+) -> Result<(ComparedFolder, Limit), CliError> {
     let folder = folder(repo, wanted, commit, cx)?;
     let paths: Vec<&OsStr> = wanted.paths.iter().map(OsString::as_os_str).collect();
     let new = New::Folder(folder.clone());
@@ -127,8 +133,8 @@ pub(crate) fn since(
     Ok((folder.clone(), limit(repo, (tree, &new), (&folder.path, &paths))?))
 }
 
-/// The revisions that arguments begin with, at most two; what follows are
-/// paths, if they exist.
+/// Returns the revisions at the start of the arguments, at most two. The rest are paths, if they
+/// exist.
 fn revisions<'a>(
     repo: &Repo,
     args: &'a [OsString],
@@ -156,13 +162,15 @@ fn normal(path: &[u8]) -> Vec<u8> {
     components(path).collect::<Vec<_>>().join(&b'/')
 }
 
-/// What `REV:PATH` and another one name.
+/// Returns the two sides for `REV:PATH` and another one.
 fn inside(repo: &Repo, old: &Resolved, new: &Resolved) -> Result<Sides, CliError> {
     let path = |rev: &Resolved| normal(rev.path.as_deref().unwrap_or_default());
     let find = |rev: &Resolved| find(repo.store(), rev.commit.tree, (&rev.rev, &path(rev)));
     let (old_path, new_path) = (path(old), path(new));
     match (find(old)?, find(new)?) {
-        (Found::Entry(old), Found::Entry(new)) if !is_folder(&old) && !is_folder(&new) => {
+        (ResolvedPath::Entry(old), ResolvedPath::Entry(new))
+            if !is_folder(&old) && !is_folder(&new) =>
+        {
             let old_path = (old_path != new_path).then_some(old_path);
             let (old, new) = (Some(old.into()), Some(new.into()));
             let change = Change { path: new_path, old_path, old, new };
@@ -180,7 +188,7 @@ fn inside(repo: &Repo, old: &Resolved, new: &Resolved) -> Result<Sides, CliError
 }
 
 fn is_folder(entry: &Entry) -> bool {
-    matches!(entry.kind, snap_core::format::tree::Kind::Folder { .. })
+    matches!(entry.kind, snap_core::format::tree::EntryKind::Folder { .. })
 }
 
 fn limited(
@@ -192,14 +200,13 @@ fn limited(
     Ok(Sides::Trees { old, new, prefix: Vec::new(), limit })
 }
 
-/// Limits a comparison to paths as they are typed, each of which must be there
-/// on one side.
+/// Limits a comparison to paths as they are typed. Each must exist on one side.
 fn limit(
     repo: &Repo,
     (old, new): (Option<TreeId>, &New),
     (folder, paths): (&Path, &[&OsStr]),
 ) -> Result<Limit, CliError> {
-    // Paths outside a partial clone's scope need not be in its folder.
+    // Paths outside the scope of a partial clone need not be in its folder.
     if let (New::Folder(_), []) = (new, paths)
         && repo.project() == Some(folder)
         && let Some(scope) = repo.scope()?
@@ -212,13 +219,13 @@ fn limit(
     let paths = paths.iter().map(|path| in_folder(folder, path));
     let paths = paths.collect::<Result<Vec<_>, _>>()?;
     for path in &paths {
-        let there = match new {
+        let exists = match new {
             New::Tree(tree) => in_tree(repo, *tree, path)?,
             New::Folder(folder) => {
                 folder.path.join(OsStr::from_bytes(path)).symlink_metadata().is_ok()
             }
         };
-        if !there && !in_tree(repo, old, path)? {
+        if !exists && !in_tree(repo, old, path)? {
             return Err(CliError::OnNeitherSide { path: text::line(path) });
         }
     }
@@ -234,8 +241,8 @@ fn in_tree(repo: &Repo, tree: Option<TreeId>, path: &[u8]) -> Result<bool, CliEr
     }
 }
 
-/// A path as it is typed, relative to the folder that is compared; when one
-/// stands outside of that, it is relative to the folder already.
+/// Converts a typed path to one relative to the compared folder. If the current folder is outside
+/// of that, the path is already relative to it.
 fn in_folder(folder: &Path, path: &OsStr) -> Result<Vec<u8>, CliError> {
     let real = |path: &Path| {
         let real = fs_err::canonicalize(path);

@@ -1,34 +1,33 @@
-//! A line for each file, with bars for how many lines came and went.
+//! A diffstat: one line for each file, with a bar for the numbers of added and removed lines.
 
 use std::io::{self, Write};
 
-use snap_core::ops::diff::{Change, Content, Status, lines::Lines};
+use snap_core::ops::diff::{Change, SideContent, Status, lines::LineDiff};
 
 use crate::{
     commands::diff::{
-        names::{arrow, shown},
+        names::{format_rename, shown},
         record::LinesJson,
     },
-    ui::{Out, Ui, size, size::Size},
+    ui::{Out, Ui, size, size::ByteCount},
 };
 
-/// So many rows are held back to find out how wide the columns must be; later
-/// ones are as wide as these.
+/// Number of rows that are buffered to compute the column widths. Later rows use the same widths.
 const HELD: usize = 4096;
 
-/// What stands behind a name.
+/// The part of a row after the name.
 #[derive(Debug)]
-enum Row {
+enum StatRow {
     Lines(u64, u64),
-    /// No text: lengths before and after.
+    /// Not text: lengths before and after.
     Bytes(u64, u64),
     Words(String),
 }
 
-/// Rows and sums.
+/// Rows and totals.
 #[derive(Debug, Default)]
 pub(crate) struct Stat {
-    rows: Vec<(Vec<u8>, Row)>,
+    rows: Vec<(Vec<u8>, StatRow)>,
     widths: Option<Widths>,
     files: u64,
     added: u64,
@@ -40,38 +39,38 @@ struct Widths {
     name: usize,
     number: usize,
     bar: usize,
-    /// The most lines that a bar stands for.
+    /// The largest number of lines in a bar.
     most: u64,
 }
 
-/// Lines that came and went, as a record has them.
-pub(crate) fn count(contents: (&Content, &Content)) -> LinesJson {
-    match Lines::compare(contents.0, contents.1) {
-        Lines::Text(text) => {
+/// Counts added and removed lines, for a record.
+pub(crate) fn count(contents: (&SideContent, &SideContent)) -> LinesJson {
+    match LineDiff::compare(contents.0, contents.1) {
+        LineDiff::Text(text) => {
             let (added, removed) = text.counts();
             let (lines_added, lines_removed) = (Some(added), Some(removed));
             LinesJson { binary: false, lines_added, lines_removed }
         }
-        Lines::Binary | Lines::TooLarge => {
+        LineDiff::Binary | LineDiff::TooLarge => {
             LinesJson { binary: true, lines_added: None, lines_removed: None }
         }
     }
 }
 
 impl Stat {
-    /// Lines that came and went so far.
+    /// Returns the numbers of added and removed lines so far.
     pub(crate) fn sums(&self) -> (u64, u64) {
         (self.added, self.removed)
     }
 
-    /// Counts what a change came to.
+    /// Adds the lines of a change to the totals.
     pub(crate) fn sum(&mut self, lines: Option<LinesJson>) {
         self.files += 1;
         self.added += lines.and_then(|lines| lines.lines_added).unwrap_or(0);
         self.removed += lines.and_then(|lines| lines.lines_removed).unwrap_or(0);
     }
 
-    /// Adds a row; `words` stand for what is not about content.
+    /// Adds a row; `words` describes differences other than the content.
     pub(crate) fn push(
         &mut self,
         out: &mut Out,
@@ -80,7 +79,7 @@ impl Stat {
         (lines, words): (Option<LinesJson>, String),
     ) -> io::Result<()> {
         let name = match &change.old_path {
-            Some(old) => arrow(old, &change.path),
+            Some(old) => format_rename(old, &change.path),
             None => change.path.clone(),
         };
         let mut name = shown(ui, &name);
@@ -88,18 +87,18 @@ impl Stat {
             name.push(b'/');
         }
         let bytes = |item: &Option<_>| {
-            item.as_ref().map_or(0, |item: &snap_core::ops::diff::Item| item.what.bytes())
+            item.as_ref().map_or(0, |item: &snap_core::ops::diff::ChangeSide| item.what.bytes())
         };
         let row =
             match lines {
                 Some(LinesJson {
                     lines_added: Some(added), lines_removed: Some(removed), ..
-                }) if words.is_empty() || added + removed > 0 => Row::Lines(added, removed),
+                }) if words.is_empty() || added + removed > 0 => StatRow::Lines(added, removed),
                 Some(LinesJson { binary: true, .. }) => {
-                    Row::Bytes(bytes(&change.old), bytes(&change.new))
+                    StatRow::Bytes(bytes(&change.old), bytes(&change.new))
                 }
-                _ if words.is_empty() && change.status() == Status::Renamed => Row::Lines(0, 0),
-                _ => Row::Words(words),
+                _ if words.is_empty() && change.status() == Status::Renamed => StatRow::Lines(0, 0),
+                _ => StatRow::Words(words),
             };
         self.sum(lines);
         self.rows.push((name, row));
@@ -114,7 +113,7 @@ impl Stat {
         Ok(())
     }
 
-    /// Writes the rest and the sums.
+    /// Writes the rest and the totals.
     pub(crate) fn finish(mut self, out: &mut Out, ui: &Ui) -> io::Result<()> {
         self.flush(out, ui)?;
         if self.files == 0 {
@@ -138,17 +137,17 @@ fn chars(name: &[u8]) -> usize {
 }
 
 impl Widths {
-    fn of(rows: &[(Vec<u8>, Row)], columns: usize) -> Self {
+    fn of(rows: &[(Vec<u8>, StatRow)], columns: usize) -> Self {
         let name = rows.iter().map(|(name, _)| chars(name)).max().unwrap_or(0);
-        let digits = |row: &Row| match row {
-            Row::Lines(added, removed) => (added + removed).to_string().len(),
-            Row::Bytes(..) => 3,
-            Row::Words(_) => 0,
+        let digits = |row: &StatRow| match row {
+            StatRow::Lines(added, removed) => (added + removed).to_string().len(),
+            StatRow::Bytes(..) => 3,
+            StatRow::Words(_) => 0,
         };
         let number = rows.iter().map(|(_, row)| digits(row)).max().unwrap_or(0);
-        let lines = |row: &Row| if let Row::Lines(a, b) = row { a + b } else { 0 };
+        let lines = |row: &StatRow| if let StatRow::Lines(a, b) = row { a + b } else { 0 };
         let most = rows.iter().map(|(_, row)| lines(row)).max().unwrap_or(0);
-        // Blank, name, ` | `, number, blank, bar.
+        // Space, name, ` | `, number, space, bar.
         let room = columns.saturating_sub(number + 5);
         let wanted_bar = usize::try_from(most).unwrap_or(usize::MAX);
         let name = name.min(room.saturating_sub(wanted_bar.min(room * 3 / 8)).max(8));
@@ -156,22 +155,22 @@ impl Widths {
         Self { name, number, bar, most }
     }
 
-    fn write(&self, out: &mut Out, ui: &Ui, name: &[u8], row: &Row) -> io::Result<()> {
+    fn write(&self, out: &mut Out, ui: &Ui, name: &[u8], row: &StatRow) -> io::Result<()> {
         let cut = self.cut(name);
         let pad = self.name.saturating_sub(chars(&cut));
         out.write_all(b" ")?;
         out.write_all(&cut)?;
         write!(out, "{:pad$} | ", "")?;
         match row {
-            Row::Words(words) => writeln!(out, "{words}"),
-            Row::Bytes(old, new) => {
+            StatRow::Words(words) => writeln!(out, "{words}"),
+            StatRow::Bytes(old, new) => {
                 let (old, new) = (
-                    ui.paint().minus(&Size(*old).to_string()),
-                    ui.paint().plus(&Size(*new).to_string()),
+                    ui.paint().minus(&ByteCount(*old).to_string()),
+                    ui.paint().plus(&ByteCount(*new).to_string()),
                 );
                 writeln!(out, "{:>1$} {old} -> {new}", "Bin", self.number)
             }
-            Row::Lines(added, removed) => {
+            StatRow::Lines(added, removed) => {
                 let (plus, minus) = self.bar(*added, *removed);
                 let bar = format!(
                     "{}{}",
@@ -187,7 +186,7 @@ impl Widths {
         }
     }
 
-    /// A name as wide as the column: of a long one the end.
+    /// Shortens a name to the width of the column; keeps its end.
     fn cut(&self, name: &[u8]) -> Vec<u8> {
         if chars(name) <= self.name {
             return name.to_vec();
@@ -200,7 +199,7 @@ impl Widths {
         format!("...{tail}").into_bytes()
     }
 
-    /// How many signs stand for lines; for some at least one.
+    /// Returns the numbers of signs in a bar; at least one for any lines.
     fn bar(&self, added: u64, removed: u64) -> (usize, usize) {
         let room = self.bar as u64;
         if self.most <= room {

@@ -1,15 +1,14 @@
-//! The line diff in unified form, with the headers of git, so that `patch` and
-//! `git apply` can read it.
+//! Unified diffs with git's headers, so that `patch` and `git apply` can read them.
 //!
-//! What those have no words for stands on lines of its own that they pass over.
+//! Differences that these tools cannot represent are on extra lines, which they ignore.
 
 use std::io::{self, Write};
 
 use snap_core::{
     base::id::BlobId,
     ops::diff::{
-        Change, Content, Differences, Item, Status, What,
-        lines::{Hunk, Lines, Sign, Text},
+        Change, ChangeSide, ComparedKind, Differences, SideContent, Status,
+        lines::{Hunk, LineDiff, Sign, TextDiff},
     },
 };
 
@@ -21,29 +20,29 @@ use crate::{
     ui::{Out, Ui, text},
 };
 
-/// Writes one change after the other.
+/// Writes changes one after another.
 pub(crate) struct Unified<'a> {
     pub(crate) ui: &'a Ui,
-    /// Lines around each change.
+    /// Number of context lines around each change.
     pub(crate) context: usize,
     pub(crate) differences: fn(&Change) -> Differences,
 }
 
-/// Names and items on both sides.
+/// The paths and items of both sides.
 struct Pair<'c> {
     old_path: &'c [u8],
     new_path: &'c [u8],
-    old: Option<&'c Item>,
-    new: Option<&'c Item>,
+    old: Option<&'c ChangeSide>,
+    new: Option<&'c ChangeSide>,
 }
 
 impl Unified<'_> {
-    /// Writes a change and how its contents differ.
+    /// Writes a change and the differences of its contents.
     pub(crate) fn write(
         &self,
         out: &mut Out,
         change: &Change,
-        (old, new): (&Content, &Content),
+        (old, new): (&SideContent, &SideContent),
     ) -> io::Result<()> {
         let pair = Pair {
             old_path: change.old_path.as_deref().unwrap_or(&change.path),
@@ -52,9 +51,9 @@ impl Unified<'_> {
             new: change.new.as_ref(),
         };
         if change.status() == Status::Kind {
-            // One thing goes, another comes.
-            self.block(out, change, &Pair { new: None, ..pair }, (old, &Content::None))?;
-            return self.block(out, change, &Pair { old: None, ..pair }, (&Content::None, new));
+            // A change of kind is written as a removal and an addition.
+            self.block(out, change, &Pair { new: None, ..pair }, (old, &SideContent::None))?;
+            return self.block(out, change, &Pair { old: None, ..pair }, (&SideContent::None, new));
         }
         self.block(out, change, &pair, (old, new))
     }
@@ -68,9 +67,11 @@ impl Unified<'_> {
         out: &mut Out,
         change: &Change,
         pair: &Pair<'_>,
-        (old, new): (&Content, &Content),
+        (old, new): (&SideContent, &SideContent),
     ) -> io::Result<()> {
-        let patchable = |item: &Item| matches!(item.what, What::File { .. } | What::Symlink { .. });
+        let patchable = |item: &ChangeSide| {
+            matches!(item.what, ComparedKind::File { .. } | ComparedKind::Symlink { .. })
+        };
         if !pair.old.or(pair.new).is_some_and(patchable) {
             return self.plain(out, change, pair);
         }
@@ -91,26 +92,26 @@ impl Unified<'_> {
         if !differs {
             return Ok(());
         }
-        let name = |name: String, item: Option<&Item>| match item {
+        let name = |name: String, item: Option<&ChangeSide>| match item {
             Some(_) => name,
             None => "/dev/null".to_owned(),
         };
         let (a, b) = (name(a, pair.old), name(b, pair.new));
         self.index(out, pair, (old, new))?;
-        match Lines::compare(old, new) {
-            Lines::Binary => writeln!(out, "Binary files {a} and {b} differ"),
-            Lines::TooLarge => writeln!(out, "Large files {a} and {b} differ"),
-            Lines::Text(text) => self.hunks(out, &text, (&a, &b)),
+        match LineDiff::compare(old, new) {
+            LineDiff::Binary => writeln!(out, "Binary files {a} and {b} differ"),
+            LineDiff::TooLarge => writeln!(out, "Large files {a} and {b} differ"),
+            LineDiff::Text(text) => self.hunks(out, &text, (&a, &b)),
         }
     }
 
-    /// The starts of both ids, which name them to `snap cat`, and the mode if
-    /// it is the same: by it `patch` knows a symlink.
+    /// Writes the id prefixes of both contents, which `snap cat` accepts, and the mode if both have
+    /// the same one: `patch` needs it to recognise a symlink.
     fn index(
         &self,
         out: &mut Out,
         pair: &Pair<'_>,
-        (old, new): (&Content, &Content),
+        (old, new): (&SideContent, &SideContent),
     ) -> io::Result<()> {
         let (Some(a), Some(b)) = (id(pair.old, old), id(pair.new, new)) else { return Ok(()) };
         let mode = match (pair.old, pair.new) {
@@ -132,7 +133,7 @@ impl Unified<'_> {
         }
     }
 
-    /// Differences that neither git nor `patch` know.
+    /// Writes differences that neither git nor `patch` can represent.
     fn metadata(&self, out: &mut Out, change: &Change) -> io::Result<()> {
         for (name, old, new) in described(change, (self.differences)(change)) {
             self.line(out, &format!("old {name} {old}"))?;
@@ -141,9 +142,9 @@ impl Unified<'_> {
         Ok(())
     }
 
-    /// What is neither file nor symlink, on one line.
+    /// Writes an entry that is neither a file nor a symlink, on one line.
     fn plain(&self, out: &mut Out, change: &Change, pair: &Pair<'_>) -> io::Result<()> {
-        let noun = |item: Option<&Item>| item.map_or("", |item| item.what.noun());
+        let noun = |item: Option<&ChangeSide>| item.map_or("", |item| item.what.noun());
         let path = quoted("", pair.new_path);
         let line = match (pair.old, pair.new) {
             (None, new) => format!("new {} {path}", noun(new)),
@@ -156,7 +157,7 @@ impl Unified<'_> {
         self.line(out, &line)
     }
 
-    fn hunks(&self, out: &mut Out, lines: &Text<'_>, (a, b): (&str, &str)) -> io::Result<()> {
+    fn hunks(&self, out: &mut Out, lines: &TextDiff<'_>, (a, b): (&str, &str)) -> io::Result<()> {
         let hunks = lines.hunks(self.context);
         if hunks.is_empty() {
             return Ok(());
@@ -171,7 +172,7 @@ impl Unified<'_> {
         Ok(())
     }
 
-    fn hunk(&self, out: &mut Out, lines: &Text<'_>, hunk: &Hunk) -> io::Result<()> {
+    fn hunk(&self, out: &mut Out, lines: &TextDiff<'_>, hunk: &Hunk) -> io::Result<()> {
         let paint = self.ui.paint();
         for (sign, line) in lines.lines(hunk) {
             let (end, content) = match line.strip_suffix(b"\n") {
@@ -196,7 +197,7 @@ impl Unified<'_> {
                 };
                 out.write_all(painted.as_bytes())?;
             } else {
-                // A pipe gets the bytes as they are.
+                // A pipe gets the bytes unchanged.
                 out.write_all(letter.as_bytes())?;
                 out.write_all(content)?;
             }
@@ -206,8 +207,8 @@ impl Unified<'_> {
     }
 }
 
-/// Lines of a hunk as its head has them: the first one counts from 1, and
-/// where there are none it is the one before.
+/// Formats the lines of a hunk for its header. The first line counts from 1; an empty range names
+/// the line before it.
 fn range(lines: &std::ops::Range<usize>) -> String {
     match lines.len() {
         0 => format!("{},0", lines.start),
@@ -216,20 +217,20 @@ fn range(lines: &std::ops::Range<usize>) -> String {
     }
 }
 
-/// The start of an id; of what is not there zeros, as git has it.
-fn id(item: Option<&Item>, content: &Content) -> Option<String> {
+/// Returns the id prefix; zeros for a missing side, as in git.
+fn id(item: Option<&ChangeSide>, content: &SideContent) -> Option<String> {
     match (item.map(|item| &item.what), content) {
         (None, _) => Some("0".repeat(12)),
-        (Some(What::File { id: Some(id), .. }), _) => Some(format!("{id:.12}")),
-        (_, Content::Bytes(bytes)) => Some(format!("{:.12}", BlobId::of(bytes))),
+        (Some(ComparedKind::File { id: Some(id), .. }), _) => Some(format!("{id:.12}")),
+        (_, SideContent::Bytes(bytes)) => Some(format!("{:.12}", BlobId::of(bytes))),
         _ => None,
     }
 }
 
-/// The mode with the bits that say what it is.
-fn mode(item: &Item) -> String {
+/// Returns the mode with the bits for the kind of file.
+fn mode(item: &ChangeSide) -> String {
     match item.what {
-        What::Symlink { .. } => "120000".to_owned(),
+        ComparedKind::Symlink { .. } => "120000".to_owned(),
         _ => format!("10{:04o}", item.metadata.mode),
     }
 }

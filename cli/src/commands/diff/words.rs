@@ -1,17 +1,19 @@
-//! What is different beside the content, in words.
+//! Describes differences other than the content in words.
 
 use snap_core::{
     base::time::Time,
     format::tree::Metadata,
-    ops::diff::{Change, Differences, Item, Status, What},
+    ops::diff::{Change, ChangeSide, ComparedKind, Differences, Status},
 };
 
 use crate::ui::text;
 
-/// What changed, where that is not a content that can be compared by lines.
+/// Describes a change, unless its contents can be compared by lines.
 pub(crate) fn words(change: &Change, differences: Differences) -> String {
     let noun = change.item().what.noun();
-    let by_lines = |item: &Item| matches!(item.what, What::File { .. } | What::Symlink { .. });
+    let by_lines = |item: &ChangeSide| {
+        matches!(item.what, ComparedKind::File { .. } | ComparedKind::Symlink { .. })
+    };
     match (change.status(), &change.old, &change.new) {
         (_, Some(old), Some(new)) if differences.kind => {
             format!("{} => {}", old.what.noun(), new.what.noun())
@@ -23,15 +25,16 @@ pub(crate) fn words(change: &Change, differences: Differences) -> String {
     }
 }
 
-/// How metadata differ, such as `mode 0644 => 0755`.
+/// Describes differences in metadata, such as `mode 0644 => 0755`.
 pub(crate) fn metadata(change: &Change, differences: Differences) -> String {
     let mut parts = Vec::new();
     if let (true, Some(old), Some(new)) = (differences.mode, &change.old, &change.new) {
         let (old, new) = (old.metadata.mode, new.metadata.mode);
         parts.push(format!("mode {old:04o} => {new:04o}"));
     }
-    let is_device =
-        |what: &What| matches!(what, What::CharDevice { .. } | What::BlockDevice { .. });
+    let is_device = |what: &ComparedKind| {
+        matches!(what, ComparedKind::CharDevice { .. } | ComparedKind::BlockDevice { .. })
+    };
     if differences.content && is_device(&change.item().what) {
         parts.push("another device".to_owned());
     }
@@ -40,7 +43,8 @@ pub(crate) fn metadata(change: &Change, differences: Differences) -> String {
     parts.join(", ")
 }
 
-/// What is different beside mode and content: its name, how it was, how it is.
+/// Returns the differences except mode and content: the name of the attribute, its old and its new
+/// value.
 pub(crate) fn described(
     change: &Change,
     differences: Differences,

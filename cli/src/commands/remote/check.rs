@@ -1,56 +1,71 @@
-//! `snap remote check`: what can be done at a location, tried for real.
+//! `snap remote check`: tests the operations that a location supports.
 //!
-//! All is done under one key that nobody else uses, and removed in the end,
-//! whatever happened before.
+//! All tests use one key that no other process uses. The key is removed at the end, whatever
+//! happened before.
 
-use std::{io::Write, path::Path, time::Duration};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use serde::Serialize;
-use snap_core::{base::limits, disk::scratch::unique_name, repo::Config};
+use snap_core::{
+    base::{kind::ErrorKind, limits},
+    disk::scratch::unique_name,
+    repo::Config,
+};
 use snap_remote::{
-    service::{Conditions, ServiceError, Version, What, When, client::Client},
-    store::{CONFIG, INDEX, Mirror, RemoteError},
+    location::Scheme,
+    service::{
+        ConditionalWrites, FailureReason, ObjectVersion, ServiceError, WriteCondition,
+        client::Client,
+    },
+    store::{CONFIG, HEAD, INDEX, Mirror, RemoteError, default_branch::branch_of},
 };
 use tokio::time::Instant;
 
 use crate::{
     context::Context,
-    remote::{Memory, Place, StatsJson},
-    report::{CliError, Done},
-    ui::Out,
+    remote::{CachePolicy, RemoteSpec, RemoteStatsJson},
+    report::{CliError, CommandOutcome},
+    ui::{Out, text},
 };
 
-/// The trial of a write where nothing is.
+/// Name of the check of writes that only create an object.
 const IF_ABSENT: &str = "if absent";
 
-/// The trial of a write where something is as it was.
+/// Name of the test of a write that replaces an unchanged object.
 const IF_UNCHANGED: &str = "if unchanged";
 
-/// Reads that are timed.
+/// Folder of the key.
+const TEMPORARY: &str = "tmp";
+
+/// Number of timed reads.
 const ROUNDS: usize = 5;
 
-/// What is written.
+/// Content of the test object.
 const TEXT: &[u8] = b"written by `snap remote check`, which removes it\n";
 
-/// What one trial came to.
+/// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Can {
-    /// It works.
+enum CheckResult {
+    /// The operation works.
     Yes,
-    /// It does not, and snap needs it.
+    /// The operation does not work, and snap needs it.
     No,
-    /// It does not, and snap does without.
+    /// The operation does not work, but snap does not need it.
     NotNeeded,
-    /// It was not tried, because something before failed.
+    /// The operation was not tested, because an earlier test failed.
     Untried,
 }
 
 #[derive(Serialize)]
 struct TrialJson {
     name: &'static str,
-    can: Can,
+    can: CheckResult,
     why: Option<String>,
 }
 
@@ -65,35 +80,51 @@ struct CheckJson<'a> {
     trials: &'a [TrialJson],
     round_trip_min_ms: Option<f64>,
     round_trip_median_ms: Option<f64>,
-    stats: StatsJson,
+    stats: RemoteStatsJson,
 }
 
-/// Trials so far, each told as it is known.
-struct Trials<'a> {
+/// The tests so far; each is reported immediately.
+struct CheckRun<'a> {
     cx: &'a Context,
     out: Out,
     done: Vec<TrialJson>,
-    /// The first error of a service, which says most.
+    /// The first error of the service, which is the most useful one.
     first: Option<ServiceError>,
+    /// True if an earlier command found a store there.
+    was_seen: bool,
+    /// The folder of the location, if it is a local one.
+    folder: Option<PathBuf>,
 }
 
-/// What was found besides.
+/// Other findings of the tests.
 #[derive(Default)]
-struct Found {
+struct CheckFindings {
     has_store: Option<bool>,
     times: Vec<Duration>,
+    /// True if nothing exists at the location, so that writes were not tested.
+    is_untried: bool,
 }
 
-pub(super) fn run(remote: Option<&str>, cx: &Context) -> Result<Done, CliError> {
+pub(super) fn run(remote: Option<&str>, cx: &Context) -> Result<CommandOutcome, CliError> {
     let place = cx.remote(remote.into())?;
     let client = cx.client(&place)?;
-    let mut trials = Trials { cx, out: cx.ui().plain_out(), done: Vec::new(), first: None };
+    let (cache, _scratch) = place.cache(CachePolicy::Kept, cx)?;
+    let is_folder = place.location.scheme == Scheme::File;
+    let mut trials = CheckRun {
+        cx,
+        out: cx.ui().plain_out(),
+        done: Vec::new(),
+        first: None,
+        was_seen: Mirror::has_seen(&cache),
+        folder: is_folder.then(|| PathBuf::from(&place.location.path)),
+    };
     let found = cx.runtime()?.block_on(trials.run(&client))?;
     if cx.cancelled() {
         return Err(RemoteError::Interrupted.into());
     }
-    let Trials { mut out, done, first, .. } = trials;
-    let refused: Vec<_> = done.iter().filter(|trial| trial.can == Can::No).collect();
+    let CheckRun { mut out, done, first, was_seen, .. } = trials;
+    let is_gone = was_seen && found.has_store == Some(false);
+    let refused: Vec<_> = done.iter().filter(|trial| trial.can == CheckResult::No).collect();
     let mut times = found.times;
     times.sort_unstable();
     let millis = |time: &Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
@@ -103,7 +134,7 @@ pub(super) fn run(remote: Option<&str>, cx: &Context) -> Result<Done, CliError> 
             r#type: "remote-check",
             remote: place.name.as_deref(),
             location: place.location.to_string(),
-            possible: refused.is_empty(),
+            possible: refused.is_empty() && !is_gone,
             has_store: found.has_store,
             trials: &done,
             round_trip_min_ms: times.first().map(millis),
@@ -112,43 +143,56 @@ pub(super) fn run(remote: Option<&str>, cx: &Context) -> Result<Done, CliError> 
         })?;
     } else if let (Some(least), Some(median)) = (times.first(), times.get(times.len() / 2)) {
         let (least, median) = (millis(least), millis(median));
-        writeln!(out, "round trip      {least} ms at least, {median} ms in the middle")?;
+        writeln!(out, "round trip      {least} ms minimum, {median} ms median")?;
     }
     if let (Some(has_store), false) = (found.has_store, cx.ui().is_json()) {
-        let text = if has_store { "there is one" } else { "none yet; `snap push` makes one" };
+        let text = match (has_store, is_gone) {
+            (true, _) => "exists",
+            (false, true) => "no longer exists",
+            (false, false) => "does not exist; `snap push` creates one",
+        };
         writeln!(out, "store           {text}")?;
     }
     out.finish()?;
     if let Some(is_kept) = conditions_kept(&done) {
-        let (cache, _scratch) = place.cache(Memory::Kept, cx)?;
         Mirror::correct_conditions(&cache, is_kept).map_err(RemoteError::from)?;
+    }
+    if is_gone && refused.is_empty() {
+        let location = place.location.to_string();
+        return Err(RemoteError::Emptied { location }.into());
+    }
+    if found.is_untried && refused.is_empty() {
+        let shown = place.shown();
+        cx.ui().status(format_args!("Nothing was written: there is no folder at {shown}"));
+        return Ok(CommandOutcome::Success);
     }
     ended(&place, &refused, first, cx)
 }
 
-/// Whether the service keeps to all conditions that were tried; `None` unless that is certain.
+/// Returns whether the service supports conditional requests; `None` unless both tests gave a
+/// certain answer.
 fn conditions_kept(done: &[TrialJson]) -> Option<bool> {
     let tried = done.iter().filter(|trial| trial.name == IF_ABSENT || trial.name == IF_UNCHANGED);
     let kept = tried.map(|trial| match trial.can {
-        Can::Yes => Some(true),
-        Can::NotNeeded => Some(false),
-        Can::No | Can::Untried => None,
+        CheckResult::Yes => Some(true),
+        CheckResult::NotNeeded => Some(false),
+        CheckResult::No | CheckResult::Untried => None,
     });
     let kept: Vec<bool> = kept.collect::<Option<_>>()?;
     (kept.len() == 2).then(|| kept.iter().all(|kept| *kept))
 }
 
-/// How the command ends: what failed first says most about what to do.
+/// Returns the result of the command. The first error is the most useful one.
 fn ended(
-    place: &Place,
+    place: &RemoteSpec,
     refused: &[&TrialJson],
     first: Option<ServiceError>,
     cx: &Context,
-) -> Result<Done, CliError> {
+) -> Result<CommandOutcome, CliError> {
     if refused.is_empty() {
         let shown = place.shown();
-        cx.ui().status(format_args!("All that snap needs is possible at {shown}"));
-        return Ok(Done::Well);
+        cx.ui().status(format_args!("{shown} supports everything that snap needs"));
+        return Ok(CommandOutcome::Success);
     }
     if let Some(error) = first {
         return Err(RemoteError::Service(error).into());
@@ -158,24 +202,30 @@ fn ended(
     Err(CliError::Unfit { location: place.location.to_string(), what })
 }
 
-impl Trials<'_> {
-    fn tell(&mut self, name: &'static str, can: Can, why: Option<String>) -> Result<(), CliError> {
+impl CheckRun<'_> {
+    fn record(
+        &mut self,
+        name: &'static str,
+        can: CheckResult,
+        why: Option<String>,
+    ) -> Result<(), CliError> {
         if !self.cx.ui().is_json() {
-            let said = match can {
-                Can::Yes => "yes",
-                Can::No => "NO",
-                Can::NotNeeded => "no, and not needed",
-                Can::Untried => "not tried",
+            let answer = match can {
+                CheckResult::Yes => "yes",
+                CheckResult::No => "NO",
+                CheckResult::NotNeeded => "no (not needed)",
+                CheckResult::Untried => "not tested",
             };
-            let why = why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
-            writeln!(self.out, "{name:<15} {said}{why}")?;
+            let why = why.as_deref().map(|why| format!(": {}", text::line(why.as_bytes())));
+            let why = why.unwrap_or_default();
+            writeln!(self.out, "{name:<15} {answer}{why}")?;
             self.out.flush()?;
         }
         self.done.push(TrialJson { name, can, why });
         Ok(())
     }
 
-    /// Tells a trial, and whether it went well.
+    /// Reports a test and its result.
     fn tried<T>(
         &mut self,
         name: &'static str,
@@ -183,30 +233,35 @@ impl Trials<'_> {
     ) -> Result<Option<T>, CliError> {
         match result {
             Ok(value) => {
-                self.tell(name, Can::Yes, None)?;
+                self.record(name, CheckResult::Yes, None)?;
                 Ok(Some(value))
             }
             Err(error) => {
-                self.tell(name, Can::No, Some(error.to_string()))?;
+                self.record(name, CheckResult::No, Some(error.to_string()))?;
                 self.first.get_or_insert(error);
                 Ok(None)
             }
         }
     }
 
-    async fn run(&mut self, client: &Client) -> Result<Found, CliError> {
-        let mut found = Found::default();
+    async fn run(&mut self, client: &Client) -> Result<CheckFindings, CliError> {
+        let mut found = CheckFindings::default();
         let listed = client.list(INDEX).await;
-        // With keys that are wrong all others would only say the same in other words.
+        // With wrong credentials, all other tests would only report the same error again.
         let is_shut = |error: &ServiceError| {
-            matches!(error.what, What::Unreachable | What::Unauthenticated | What::Expired)
+            matches!(
+                error.reason,
+                FailureReason::Unreachable
+                    | FailureReason::Unauthenticated
+                    | FailureReason::Expired
+            )
         };
         let is_shut = listed.as_ref().is_err_and(is_shut);
         let has_index = listed.as_ref().is_ok_and(|listed| !listed.is_empty());
         self.tried("list", listed)?;
         if is_shut {
             for name in ["read", "write", "remove"] {
-                self.tell(name, Can::Untried, None)?;
+                self.record(name, CheckResult::Untried, None)?;
             }
             return Ok(found);
         }
@@ -222,100 +277,157 @@ impl Trials<'_> {
             found.has_store = Some(object.is_some());
             settings = object;
         }
-        let lost = "config.toml is lost, and all else is there".to_owned();
+        let lost = "config.toml is missing; the rest of the store exists".to_owned();
         let harm = match settings {
             None if found.has_store.is_some() && has_index => Some(lost),
             None => None,
             Some(object) => {
                 let text = std::str::from_utf8(&object.bytes).unwrap_or("");
                 let config = Config::parse(text, Path::new(CONFIG));
-                config.err().map(|error| format!("they cannot be used: {error}"))
+                config.err().map(|error| format!("invalid: {error}"))
             }
         };
         if let Some(why) = harm {
-            self.tell("settings", Can::No, Some(why))?;
+            self.record("settings", CheckResult::No, Some(why))?;
         }
         if !found.times.is_empty() {
-            self.tell("read", Can::Yes, None)?;
+            self.record("read", CheckResult::Yes, None)?;
         }
-        if client.is_made_first() {
-            let why = "what is written there is part of a push";
-            self.tell("write", Can::Untried, Some(why.to_owned()))?;
-            self.tell("remove", Can::Untried, None)?;
+        if has_index && found.has_store == Some(true) {
+            self.check_head(client).await;
+        }
+        if client.must_create_store_first() {
+            let why = "a write there would be part of a push";
+            self.record("write", CheckResult::Untried, Some(why.to_owned()))?;
+            self.record("remove", CheckResult::Untried, None)?;
             return Ok(found);
         }
-        let key = format!("tmp/{}", unique_name("check"));
+        // If a disk is not mounted, a write would go into its mount point.
+        let why = match &self.folder {
+            _ if self.was_seen && found.has_store == Some(false) => {
+                Some("the store no longer exists")
+            }
+            Some(folder) if !folder.exists() => {
+                Some("the folder does not exist; a push creates it")
+            }
+            _ => None,
+        };
+        if let Some(why) = why {
+            self.record("write", CheckResult::Untried, Some(why.to_owned()))?;
+            self.record("remove", CheckResult::Untried, None)?;
+            return Ok(CheckFindings { is_untried: true, ..found });
+        }
+        let temporary = self.folder.as_ref().map(|folder| folder.join(TEMPORARY));
+        let made = temporary.filter(|temporary| !temporary.exists());
+        let found = self.write(client, found).await;
+        if let Some(made) = made {
+            // A concurrent push may use the folder.
+            let _ = fs_err::remove_dir(made);
+        }
+        found
+    }
+
+    /// Warns about a lost or damaged `HEAD`. A push creates it before the first index file.
+    async fn check_head(&self, client: &Client) {
+        let why = match client.find(HEAD, limits::REF_BYTES as u64).await {
+            Ok(Some(object)) if branch_of(&object.bytes).is_some() => return,
+            Ok(Some(_)) => "does not name a branch",
+            Ok(None) => "is missing",
+            Err(error) if error.reason.kind() == ErrorKind::Damaged => "is lost or damaged",
+            // Another test reports the error.
+            Err(_) => return,
+        };
+        self.cx.ui().warning(format_args!(
+            "HEAD {why} there, so clones guess the default branch; `snap push --force` repairs it"
+        ));
+    }
+
+    /// Tests writing and removing.
+    async fn write(
+        &mut self,
+        client: &Client,
+        found: CheckFindings,
+    ) -> Result<CheckFindings, CliError> {
+        let key = format!("{TEMPORARY}/{}", unique_name("check"));
         let bytes = Bytes::from_static(TEXT);
-        let written = client.write(&key, bytes, When::Always).await;
-        if matches!(&written, Err(error) if error.what == What::Stopped) {
-            // It may be there all the same.
-            let _ = client.clear_away(&key).await;
+        let written = client.write(&key, bytes, WriteCondition::Always).await;
+        if matches!(&written, Err(error) if error.reason == FailureReason::Stopped) {
+            // The object may have been written although the request was stopped.
+            let _ = client.remove_leftover(&key).await;
         }
         let Some(version) = self.tried("write", written)? else {
-            self.tell("remove", Can::Untried, None)?;
+            self.record("remove", CheckResult::Untried, None)?;
             return Ok(found);
         };
         let rest = self.written(client, (&key, version)).await;
-        let removed = client.clear_away(&key).await;
+        let removed = client.remove_leftover(&key).await;
         rest?;
         self.tried("remove", removed)?;
         Ok(found)
     }
 
-    /// What can be tried once something is there.
+    /// Runs the tests that need an object.
     async fn written(
         &mut self,
         client: &Client,
-        (key, version): (&str, Option<Version>),
+        (key, version): (&str, Option<ObjectVersion>),
     ) -> Result<(), CliError> {
         let back = client.read_whole(key, limits::CONFIG_BYTES).await;
         match self.tried("read back", back)? {
             Some(object) if object.bytes != TEXT => {
-                self.tell("content", Can::No, Some("what comes back is not what went".to_owned()))?;
+                self.record(
+                    "content",
+                    CheckResult::No,
+                    Some("the content read differs from the content written".to_owned()),
+                )?;
             }
             _ => {}
         }
-        let Conditions { absent, unchanged } = client.conditions();
-        let without = || Some("refs are claimed before they move".to_owned());
+        let ConditionalWrites { absent, unchanged } = client.conditions();
+        let without = || Some("pushes use claims instead".to_owned());
         match absent {
             true => {
-                let taken = client.write(key, Bytes::from_static(TEXT), When::Absent).await;
+                let taken =
+                    client.write(key, Bytes::from_static(TEXT), WriteCondition::Absent).await;
                 self.kept(IF_ABSENT, taken.map(drop))?;
             }
-            false => self.tell(IF_ABSENT, Can::NotNeeded, without())?,
+            false => self.record(IF_ABSENT, CheckResult::NotNeeded, without())?,
         }
         let Some(version) = version.filter(|_| unchanged) else {
-            return self.tell(IF_UNCHANGED, Can::NotNeeded, without());
+            return self.record(IF_UNCHANGED, CheckResult::NotNeeded, without());
         };
         let new = Bytes::from_static(b"changed\n");
-        let changed = client.write(key, new.clone(), When::Unchanged(version.clone())).await;
-        if changed.as_ref().is_err_and(|error| error.what == What::Conflict) {
-            let why = "it refuses a condition that holds, so refs are claimed before they move";
-            return self.tell(IF_UNCHANGED, Can::NotNeeded, Some(why.to_owned()));
+        let changed =
+            client.write(key, new.clone(), WriteCondition::Unchanged(version.clone())).await;
+        if changed.as_ref().is_err_and(|error| error.reason == FailureReason::Conflict) {
+            let why = "it rejects a condition that is met; pushes use claims instead";
+            return self.record(IF_UNCHANGED, CheckResult::NotNeeded, Some(why.to_owned()));
         }
         if let Err(error) = changed {
             return self.kept(IF_UNCHANGED, Err(error));
         }
-        let stale = client.write(key, new, When::Unchanged(version)).await;
+        let stale = client.write(key, new, WriteCondition::Unchanged(version)).await;
         self.kept(IF_UNCHANGED, stale.map(drop))
     }
 
-    /// A write on a condition that did not hold.
+    /// Reports a write whose condition was not met.
     fn kept(
         &mut self,
         name: &'static str,
         result: Result<(), ServiceError>,
     ) -> Result<(), CliError> {
         match result {
-            Err(error) if error.what == What::Conflict => self.tell(name, Can::Yes, None),
-            Err(error) if error.what == What::Unsupported => {
-                let why = "refs are claimed before they move";
-                self.tell(name, Can::NotNeeded, Some(why.to_owned()))
+            Err(error) if error.reason == FailureReason::Conflict => {
+                self.record(name, CheckResult::Yes, None)
+            }
+            Err(error) if error.reason == FailureReason::Unsupported => {
+                let why = "pushes use claims instead";
+                self.record(name, CheckResult::NotNeeded, Some(why.to_owned()))
             }
             Err(error) => self.tried(name, Err::<(), _>(error)).map(drop),
             Ok(()) => {
-                let why = "it writes all the same, so refs are claimed before they move";
-                self.tell(name, Can::NotNeeded, Some(why.to_owned()))
+                let why = "it ignores the condition; pushes use claims instead";
+                self.record(name, CheckResult::NotNeeded, Some(why.to_owned()))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! `snap remote`: the places that snapshots are pushed to and pulled from.
+//! `snap remote`: manages the remotes that snapshots are pushed to and pulled from.
 
 mod check;
 mod show;
@@ -7,14 +7,21 @@ use std::{collections::BTreeMap, io::Write};
 
 use clap::Subcommand;
 use serde::Serialize;
-use snap_core::repo::{RefName, config::key::KeyPath};
+use snap_core::repo::{
+    RefName,
+    config::{
+        edit::Edit,
+        key::{KeyPath, Value},
+        layer::Layer,
+    },
+};
 use snap_remote::location::Location;
 
 use crate::{
-    commands::config::{Target, whose},
+    commands::config::{ConfigFileEdit, whose},
     context::Context,
-    remote::{Place, tracking},
-    report::{CliError, Done},
+    remote::{RemoteSpec, tracking},
+    report::{CliError, CommandOutcome},
     ui::text,
 };
 
@@ -23,10 +30,10 @@ Examples:
   snap remote add origin s3://bucket/project
   snap remote add nas webdavs://nas.example/snap --option username=ada
   snap remote add disk file:///mnt/usb/project
-  snap remote check origin                can it be used, and how far away is it?
+  snap remote check origin                test permissions and latency
   snap remote list
 
-Locations, their options and where keys come from: docs/remotes.md.";
+docs/remotes.md describes URLs, their options and credentials.";
 
 const ADD_EXAMPLES: &str = "\
 Examples:
@@ -37,8 +44,8 @@ Examples:
   snap remote add --user archive s3://archive/ada     for all stores
   snap config set remote.origin.credentials_command 'pass show bucket'
 
-Keys are not kept in settings: they come from variables, from a file or from a
-command. See docs/remotes.md.";
+Credentials are not settings: they come from variables, a file or a command. See
+docs/remotes.md.";
 
 const LIST_EXAMPLES: &str = "\
 Examples:
@@ -55,80 +62,79 @@ Examples:
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
-  snap remote check                       the usual one
-  snap remote check s3://bucket/project   before it is added
+  snap remote check                       the default remote
+  snap remote check s3://bucket/project   a URL, before it is added
   snap --json remote check origin | jq .possible";
 
 /// List, add, remove and check remotes
 ///
-/// A remote is a store elsewhere: a bucket, a share, a folder. Its name and
-/// location stand in the settings; `snap push` and `snap pull` use the one that
-/// is called `origin`, or the only one, unless another is named.
+/// A remote is a store at another location: a bucket, a server or a folder. Its name and URL are
+/// settings. `snap push` and `snap pull` use the remote called `origin`, or the only one, by
+/// default.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RemoteArgs {
-    /// What to do; list them if not given
+    /// What to do; default: list
     #[command(subcommand)]
-    action: Option<Action>,
+    action: Option<RemoteAction>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
-    /// Give a location a name
+enum RemoteAction {
+    /// Add a remote
     #[command(after_help = ADD_EXAMPLES)]
-    Add(AddArgs),
+    Add(RemoteAddArgs),
     /// List all remotes
     #[command(after_help = LIST_EXAMPLES)]
     List,
-    /// Forget a remote; what it holds stays
+    /// Remove a remote from the settings; its data is unchanged
     #[command(after_help = REMOVE_EXAMPLES)]
     Remove {
-        /// Remote to forget
+        /// Remote to remove
         #[arg(value_name = "REMOTE")]
         name: String,
 
-        /// Change the user's file, not the store's
+        /// Change the settings of the user, not of the store
         #[arg(long)]
         user: bool,
     },
-    /// Show what is known of a remote, without asking it
+    /// Show a remote and its last known state, without a connection
     #[command(after_help = SHOW_EXAMPLES)]
     Show {
-        /// Remote to show; the usual one if not given
+        /// Remote to show; default: origin, or the only remote
         #[arg(value_name = "REMOTE")]
         name: Option<String>,
     },
-    /// Try what can be done at a remote, and how long it takes
+    /// Test a remote: permissions, conditional writes, latency
     ///
-    /// Lists, reads, writes, writes on a condition and removes, and leaves
-    /// nothing behind. The exit code is 1 if something that snap needs is not
-    /// possible.
+    /// Lists, reads, writes, writes conditionally and removes a test object, and leaves nothing
+    /// behind. The exit code is 1 if an operation that snap needs fails.
     #[command(after_help = CHECK_EXAMPLES)]
     Check {
-        /// Remote or location to check; the usual one if not given
+        /// Remote or URL to check; default: origin, or the only remote
         #[arg(value_name = "REMOTE|URL")]
         remote: Option<String>,
     },
 }
 
 #[derive(Debug, clap::Args)]
-struct AddArgs {
-    /// What to call it
+struct RemoteAddArgs {
+    /// Name of the remote
     name: String,
 
-    /// Where it is, such as s3://bucket/prefix
+    /// URL, such as s3://bucket/prefix
     url: String,
 
-    /// Option of the location; may be repeated
+    /// Option of the remote; may be repeated
     #[arg(short, long, value_name = "OPTION=VALUE", value_parser = option)]
     option: Vec<(String, String)>,
 
-    /// Write the user's file, not the store's: for all stores
+    /// Change the settings of the user, not of the store: for all stores
     #[arg(long)]
     user: bool,
 }
 
-/// Parses `K=V`.
+/// Parses `KEY=VALUE`.
 pub(crate) fn option(text: &str) -> Result<(String, String), &'static str> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
@@ -136,21 +142,22 @@ pub(crate) fn option(text: &str) -> Result<(String, String), &'static str> {
     }
 }
 
-pub(crate) fn run(args: &RemoteArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &RemoteArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     match &args.action {
-        None | Some(Action::List) => list(cx)?,
-        Some(Action::Add(args)) => add(args, cx)?,
-        Some(Action::Remove { name, user }) => remove(name, *user, cx)?,
-        Some(Action::Show { name }) => show::run(name.as_deref(), cx)?,
-        Some(Action::Check { remote }) => return check::run(remote.as_deref(), cx),
+        None | Some(RemoteAction::List) => list(cx)?,
+        Some(RemoteAction::Add(args)) => add(args, cx)?,
+        Some(RemoteAction::Remove { name, user }) => remove(name, *user, cx)?,
+        Some(RemoteAction::Show { name }) => show::run(name.as_deref(), cx)?,
+        Some(RemoteAction::Check { remote }) => return check::run(remote.as_deref(), cx),
     }
-    Ok(Done::Well)
+    Ok(CommandOutcome::Success)
 }
 
 /// A remote that was added or removed.
 #[derive(Serialize)]
-struct ChangeJson<'a> {
+struct RemoteChangeJson<'a> {
     version: u32,
+    r#type: &'static str,
     action: &'static str,
     remote: &'a str,
     url: Option<String>,
@@ -160,59 +167,74 @@ struct ChangeJson<'a> {
 fn check_name(name: &str) -> Result<(), CliError> {
     let bad = |why| CliError::RemoteName { name: name.to_owned(), why };
     if name.contains(['/', ':', '#', '=']) {
-        return Err(bad("it contains one of / : # ="));
+        return Err(bad("it contains `/`, `:`, `#` or `=`"));
     }
-    // Its branches are refs with its name in front.
+    // The names of its remote-tracking branches start with its name.
     RefName::remote(name, "main").map(drop).map_err(|error| bad(error.rule))
 }
 
-fn add(args: &AddArgs, cx: &Context) -> Result<(), CliError> {
+fn add(args: &RemoteAddArgs, cx: &Context) -> Result<(), CliError> {
     let name = &args.name;
     check_name(name)?;
     let options: BTreeMap<_, _> = args.option.iter().cloned().collect();
-    let place = Place::of_url(&args.url, options)?;
+    let place = RemoteSpec::of_url(&args.url, options)?;
     let (settings, _) = cx.settings_here()?;
     if let Some(url) = settings.remote_url(name) {
         return Err(CliError::RemoteExists { name: name.clone(), url: shown_url(&url) });
     }
-    let mut target = Target::find(whose(args.user), cx)?;
+    let mut target = ConfigFileEdit::find(whose(args.user), cx)?;
     let url = place.location.to_string();
-    let values = [("url", url.as_str())].into_iter();
-    let options = place.options.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    for (key, value) in values.chain(options) {
-        target.text = target.edit().set(&KeyPath::new(["remote", name, key]), value)?;
-    }
-    target.write(&target.text, cx)?;
+    target.change(cx, &|edit| {
+        // Another process may have added it since the settings were read.
+        let layer = Layer::parse(edit.text, edit.path, edit.whose)?;
+        if let Some((Value::Text(url), _)) = layer.get(&KeyPath::new(["remote", name, "url"])) {
+            let url = shown_url(url);
+            return Err(CliError::RemoteExists { name: name.clone(), url });
+        }
+        let values = [("url", url.as_str())].into_iter();
+        let options = place.options.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let mut text = edit.text.to_owned();
+        for (key, value) in values.chain(options) {
+            let key = KeyPath::new(["remote", name, key]);
+            text = Edit { text: &text, ..*edit }.set(&key, value)?;
+        }
+        Ok(Some(text))
+    })?;
     cx.ui().status(format_args!("Added remote {name} at {url}"));
-    tell("added", name, Some(url), (&target, cx))
+    print_result("added", name, Some(url), (&target, cx))
 }
 
 fn remove(name: &str, user: bool, cx: &Context) -> Result<(), CliError> {
-    let mut target = Target::find(whose(user), cx)?;
+    let mut target = ConfigFileEdit::find(whose(user), cx)?;
     let section = KeyPath::new(["remote", name]);
-    let Some(text) = target.edit().unset(&section)? else {
+    if !target.change(cx, &|edit| Ok(edit.unset(&section)?))? {
         let known = cx.settings_here()?.0.remotes();
         return Err(CliError::NoRemote { name: name.to_owned(), known });
-    };
-    target.write(&text, cx)?;
-    target.text = text;
+    }
     if !user {
         tracking::forget(&cx.open_repo()?, name, cx)?;
     }
-    cx.ui().status(format_args!("Removed remote {name}; what it holds stays"));
-    tell("removed", name, None, (&target, cx))
+    cx.ui().status(format_args!("Removed remote {name}; its data is unchanged"));
+    print_result("removed", name, None, (&target, cx))
 }
 
-fn tell(
+fn print_result(
     action: &'static str,
     remote: &str,
     url: Option<String>,
-    (target, cx): (&Target, &Context),
+    (target, cx): (&ConfigFileEdit, &Context),
 ) -> Result<(), CliError> {
     let mut out = cx.ui().out();
     if cx.ui().is_json() {
         let path = target.path.to_string_lossy().into_owned();
-        out.json(&ChangeJson { version: 1, action, remote, url, path })?;
+        out.json(&RemoteChangeJson {
+            version: 1,
+            r#type: "remote-changed",
+            action,
+            remote,
+            url,
+            path,
+        })?;
     }
     Ok(out.finish()?)
 }
@@ -220,6 +242,7 @@ fn tell(
 #[derive(Serialize)]
 struct RemoteJson<'a> {
     version: u32,
+    r#type: &'static str,
     remote: &'a str,
     url: &'a str,
 }
@@ -232,7 +255,9 @@ fn list(cx: &Context) -> Result<(), CliError> {
     for name in &names {
         let url = shown_url(&settings.remote_url(name).unwrap_or_default());
         match cx.ui().is_json() {
-            true => out.json(&RemoteJson { version: 1, remote: name, url: &url })?,
+            true => {
+                out.json(&RemoteJson { version: 1, r#type: "remote", remote: name, url: &url })?
+            }
             false => {
                 let name = cx.ui().paint().name(&format!("{name:<width$}"));
                 writeln!(out, "{}  {}", text::line(name.as_bytes()), text::line(url.as_bytes()))?;
@@ -241,13 +266,12 @@ fn list(cx: &Context) -> Result<(), CliError> {
     }
     out.finish()?;
     if names.is_empty() {
-        cx.ui().status(format_args!("There is no remote; `snap remote add` makes one"));
+        cx.ui().status(format_args!("There is no remote; `snap remote add` adds one"));
     }
     Ok(())
 }
 
-/// A location as it may be shown: a password that somebody wrote into a file
-/// by hand is left out.
+/// Formats a location for output. Leaves out a password that the user wrote into the file by hand.
 fn shown_url(url: &str) -> String {
     match url.parse::<Location>() {
         Ok(location) => location.to_string(),

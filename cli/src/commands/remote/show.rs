@@ -1,4 +1,4 @@
-//! `snap remote show`: what is known of a remote here.
+//! `snap remote show`: prints what is known locally about a remote.
 
 use std::{collections::BTreeMap, io::Write};
 
@@ -13,31 +13,33 @@ use snap_core::{
 
 use crate::{
     context::Context,
-    remote::{Place, tracking},
+    remote::{RemoteSpec, tracking},
     report::CliError,
     ui::{size, text},
 };
 
-/// Commits that are counted at most on either side.
+/// Maximum number of commits counted on either side.
 const COUNTED: usize = 10_000;
 
 #[derive(Serialize)]
 struct ShownJson<'a> {
     version: u32,
+    r#type: &'static str,
     remote: Option<&'a str>,
     url: String,
     options: &'a BTreeMap<String, String>,
     branches: Vec<BranchJson>,
 }
 
-/// A branch there, as it was last seen.
+/// The last known state of a branch of the remote.
 #[derive(Serialize)]
 struct BranchJson {
     name: String,
     id: String,
-    /// Commits of the branch here that it lacks; null without one.
+    /// Number of commits of the local branch that the remote's branch lacks; null without a local
+    /// branch.
     ahead: Option<u64>,
-    /// Commits there that the branch here lacks.
+    /// Number of commits of the remote's branch that the local branch lacks.
     behind: Option<u64>,
 }
 
@@ -52,6 +54,7 @@ pub(super) fn run(name: Option<&str>, cx: &Context) -> Result<(), CliError> {
     if cx.ui().is_json() {
         out.json(&ShownJson {
             version: 1,
+            r#type: "remote-known",
             remote: place.name.as_deref(),
             url: place.location.to_string(),
             options: &place.options,
@@ -71,12 +74,12 @@ pub(super) fn run(name: Option<&str>, cx: &Context) -> Result<(), CliError> {
     }
     for branch in &branches {
         let name = text::line(branch.name.as_bytes());
-        writeln!(out, "Branch:   {name} at {:.12}, {}", branch.id, branch.standing())?;
+        writeln!(out, "Branch:   {name} at {:.12}, {}", branch.id, branch.comparison())?;
     }
     Ok(out.finish()?)
 }
 
-fn keys(place: &Place) -> String {
+fn keys(place: &RemoteSpec) -> String {
     match (place.credentials_file(), place.credentials_command()) {
         (Some(file), _) => format!("in {}", text::line(file.as_os_str().as_encoded_bytes())),
         (None, Some(command)) => format!("from `{}`", text::line(command.as_bytes())),
@@ -98,7 +101,7 @@ fn branches(repo: &Repo, remote: &str) -> Result<Vec<BranchJson>, CliError> {
     Ok(found)
 }
 
-/// How many commits of `one` the other lacks.
+/// Returns the number of commits of `one` that `other` lacks.
 fn lacks(repo: &Repo, one: CommitId, other: CommitId) -> Result<u64, CliError> {
     let mut known = std::collections::HashSet::new();
     for step in History::new(repo.store(), &[other], Parents::All)?.take(COUNTED) {
@@ -112,7 +115,7 @@ fn lacks(repo: &Repo, one: CommitId, other: CommitId) -> Result<u64, CliError> {
 }
 
 impl BranchJson {
-    fn standing(&self) -> String {
+    fn comparison(&self) -> String {
         let commits = |count| size::count(count, "commit");
         match (self.ahead, self.behind) {
             (None, _) | (_, None) => "which is not here".to_owned(),

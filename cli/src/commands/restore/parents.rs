@@ -1,24 +1,23 @@
-//! Folders above what is restored in its place.
+//! Creates the parent folders of an entry that is restored in place.
 
 use std::{os::unix::ffi::OsStrExt, path::Path};
 
 use rustix::fs::{Gid, Mode, Uid, fchmod, fchown};
 use snap_core::{
     base::{io::PathError, name::EntryName},
-    format::tree::{Kind, Metadata},
-    local::contain::{FolderPath, Root},
+    format::tree::{EntryKind, Metadata},
+    local::contain::{FolderPath, TargetRoot},
     ops::restore::Ownership,
     repo::path::entry_named,
 };
 
 use crate::{report::CliError, snapshot::Snapshot};
 
-/// Bits of a mode that a folder gets back: none that lend rights.
+/// The mode bits that a folder gets: without setuid, setgid and sticky.
 const PERMISSIONS: u16 = 0o777;
 
-/// Makes those folders of `place` that the project lacks, with the mode and, for
-/// root, the owner that the snapshot has: they may be what keeps others from
-/// the file.
+/// Creates the folders of `place` that the project lacks, with the mode of the snapshot and, for
+/// root, its owner. These attributes may be what protects the file from other users.
 pub(super) fn make(
     snapshot: &Snapshot,
     (project, place): (&Path, &Path),
@@ -27,21 +26,23 @@ pub(super) fn make(
     let mut names = Vec::new();
     let mut tree = Some(snapshot.commit.tree);
     for name in place {
-        // The restore itself refuses what is no name.
+        // The restore itself reports an invalid name.
         let Ok(name) = EntryName::new(name.as_bytes()) else { return Ok(()) };
         let entry = match tree {
             Some(tree) => entry_named(snapshot.store(), tree, name.as_bytes()).ok().flatten(),
             None => None,
         };
         names.push(name);
-        let folder = entry.filter(|entry| matches!(entry.kind, Kind::Folder { .. }));
+        let folder = entry.filter(|entry| matches!(entry.kind, EntryKind::Folder { .. }));
         tree = folder.as_ref().and_then(|entry| match entry.kind {
-            Kind::Folder { id } => Some(id),
+            EntryKind::Folder { id } => Some(id),
             _ => None,
         });
-        // It refuses links, too, and tells of them.
+        // The restore itself also refuses links and reports them.
         let Some(folder) = folder else { continue };
-        let Ok((root, is_created)) = Root::below(project, &names, true) else { return Ok(()) };
+        let Ok((root, is_created)) = TargetRoot::below(project, &names, true) else {
+            return Ok(());
+        };
         if is_created {
             set_attributes(&root, &folder.metadata, ownership)
                 .map_err(PathError::when("set the attributes of", root.path()))?;
@@ -50,7 +51,11 @@ pub(super) fn make(
     Ok(())
 }
 
-fn set_attributes(root: &Root, metadata: &Metadata, ownership: Ownership) -> std::io::Result<()> {
+fn set_attributes(
+    root: &TargetRoot,
+    metadata: &Metadata,
+    ownership: Ownership,
+) -> std::io::Result<()> {
     let folder = root.folder(&FolderPath::top())?.readable()?;
     let applies = ownership == Ownership::Apply && rustix::process::geteuid().is_root();
     if let Some(owner) = metadata.owner.as_ref().filter(|_| applies) {

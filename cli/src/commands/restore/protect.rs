@@ -1,5 +1,5 @@
-//! What a restore must not touch: what no commit could have contained, and
-//! folders that the user did not mean.
+//! Protects files from a restore: files that no commit could have contained, and folders that the
+//! user did not mean.
 
 use std::{
     ffi::OsStr,
@@ -8,9 +8,12 @@ use std::{
 };
 
 use snap_core::{
-    base::{id::CommitId, observe::Silent},
+    base::id::CommitId,
     local::ignore,
-    ops::{diff, restore::Protection},
+    ops::{
+        diff::{self, DiffError},
+        restore::ExtraProtection,
+    },
     repo::{
         Repo,
         path::{components, resolve_path},
@@ -27,20 +30,22 @@ use crate::{
     ui::{size, text},
 };
 
-/// Warns of files that commits from elsewhere deleted and that are still here,
-/// and says whether there are any. The next commit would bring them back.
-pub(super) fn tell_leftovers(
+/// Warns about files that commits from elsewhere deleted but that still exist here. Returns true if
+/// there are any. The next commit would add them again.
+///
+/// # Errors
+/// [`CliError::Diff`] if the user interrupts the comparison: nothing is known then.
+pub(super) fn warn_leftovers(
     repo: &Repo,
     tip: Option<CommitId>,
     snapshot: &Snapshot,
     cx: &Context,
-) -> bool {
-    let (Ok(Some(base)), Some(tip), Some(project)) = (repo.base(), tip, repo.project()) else {
-        return false;
+) -> Result<bool, CliError> {
+    let (Some(base), Some(project)) = (old_base(repo, tip), repo.project()) else {
+        return Ok(false);
     };
     let old = base.first().and_then(|id| repo.store().commit(id).ok());
-    let is_behind = repo.unseen(&base, tip).is_ok_and(|unseen| !unseen.is_empty());
-    let Some(old) = old.filter(|_| is_behind) else { return false };
+    let Some(old) = old else { return Ok(false) };
     let mut left = (0_u64, PathBuf::new());
     let mut each = |change: diff::Change| {
         let path = project.join(OsStr::from_bytes(&change.path));
@@ -49,38 +54,70 @@ pub(super) fn tell_leftovers(
         }
         Ok(())
     };
-    let options = diff::Options { renames: diff::Renames::Ignore, ..diff::Options::default() };
+    let options = diff::DiffOptions {
+        renames: diff::RenameDetection::Ignore,
+        ..diff::DiffOptions::default()
+    };
     let sides = (Some(old.tree), &diff::New::Tree(Some(snapshot.commit.tree)));
-    // A tree that cannot be read was reported by the restore.
-    let _ = diff::run(repo.store(), sides, &options, &Silent, &mut each);
+    // The restore has already reported trees that cannot be read.
+    if let Err(error @ DiffError::Interrupted) =
+        diff::run(repo.store(), sides, &options, &cx.progress(), &mut each)
+    {
+        return Err(error.into());
+    }
     let (count, one) = left;
     if count > 0 {
         cx.ui().warning(format_args!(
-            "{} that the branch deleted and that are still here, such as `{}`: a commit would \
-             bring them back, so it is refused; --delete removes them",
+            "files that the branch deleted still exist here: {}, such as `{}`; a commit would \
+             restore them, so it is refused; --delete removes them",
             size::count(count, "entry"),
             text::line(one.as_os_str().as_bytes())
         ));
     }
-    count > 0
+    Ok(count > 0)
 }
 
-/// What stays because no commit could have contained it.
+/// Returns the commits that the project's files come from, if the branch has further commits from
+/// elsewhere.
+fn old_base(repo: &Repo, tip: Option<CommitId>) -> Option<Vec<CommitId>> {
+    let base = repo.base().ok()??;
+    let is_behind = repo.unseen(&base, tip?).is_ok_and(|unseen| !unseen.is_empty());
+    is_behind.then_some(base)
+}
+
+/// Warns that attributes of files differ from those in commits from elsewhere. Returns true if
+/// there are such commits. The next commit would restore the old attributes.
+pub(super) fn warn_old_attributes(repo: &Repo, tip: Option<CommitId>, cx: &Context) -> bool {
+    let is_behind = old_base(repo, tip).is_some();
+    if is_behind {
+        cx.ui().warning(format_args!(
+            "a commit of these attributes would revert those of the branch, so it is refused \
+             until a restore with --overwrite sets them"
+        ));
+    }
+    is_behind
+}
+
+/// Returns the rules for files that stay because no commit could have contained them.
 pub(super) fn protection(
     snapshot: &Snapshot,
     args: &RestoreArgs,
     (target, place): (&Path, &Path),
     cx: &Context,
-) -> Result<Option<Protection>, CliError> {
+) -> Result<Option<ExtraProtection>, CliError> {
     let made_of = made_of(snapshot);
     if args.delete_excluded {
         let place = place.as_os_str().as_bytes().to_vec();
-        let of = |made_of| Protection { made_of: Some(made_of), place, ..Protection::default() };
+        let of = |made_of| ExtraProtection {
+            made_of: Some(made_of),
+            place,
+            ..ExtraProtection::default()
+        };
         return Ok(made_of.map(of));
     }
     let selection = &snapshot.commit.selection;
     let mut rules = selection.rules.clone();
-    // Without recorded rules the commit was made with none but ignore files.
+    // A commit without recorded rules was made with ignore files only.
     if rules.is_empty() {
         rules.push(ignore::Options::default());
     }
@@ -88,7 +125,7 @@ pub(super) fn protection(
         rules.push(LeaveOut::default().join(&Profile::default(), repo.config(), cx)?);
     }
     let in_place = snapshot.repo().filter(|repo| is_in_place(repo, args, (target, place)));
-    Ok(Some(Protection {
+    Ok(Some(ExtraProtection {
         rules,
         made_of,
         unread: selection.unread.clone(),
@@ -98,9 +135,9 @@ pub(super) fn protection(
     }))
 }
 
-/// The paths in the snapshot that it was made of, when its root stands for no
-/// folder; `None` when it does. A source has the longest end of its path that
-/// the snapshot has as well.
+/// Returns the paths in the snapshot that the commit was made of, if its root is not a folder;
+/// otherwise `None`. The path of a source in the snapshot is the longest suffix of its path that
+/// the snapshot has.
 fn made_of(snapshot: &Snapshot) -> Option<Vec<Vec<u8>>> {
     let commit = &snapshot.commit;
     if commit.root.is_some() {
@@ -121,8 +158,8 @@ fn made_of(snapshot: &Snapshot) -> Option<Vec<Vec<u8>>> {
     Some(entries.map(|entry| entry.name.as_bytes().to_vec()).collect())
 }
 
-/// Refuses to write a whole snapshot into a folder of the project that it has
-/// itself: a user who names it means that folder of the snapshot.
+/// Refuses to write a whole snapshot into a folder of the project that the snapshot itself
+/// contains: the user probably means that folder of the snapshot.
 pub(super) fn check_target(
     args: &RestoreArgs,
     (snapshot, project): (&Snapshot, Option<&Path>),
@@ -145,7 +182,7 @@ pub(super) fn check_target(
     }
 }
 
-/// Returns whether the target is the place in the project that was committed.
+/// Returns true if the target is the place in the project that was committed.
 pub(super) fn is_in_place(
     repo: &Repo,
     args: &RestoreArgs,

@@ -1,5 +1,5 @@
-//! The log of a server. Its lines go to stderr several at a time, so that an
-//! answer costs no system call for its line; what goes wrong stands there at once.
+//! The log of a server. Lines are written to stderr in batches, so that a request does not cost a
+//! system call for its line. Warnings and errors are written immediately.
 
 use std::{
     fmt,
@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use snap_server::settings::{Format, Level, Log};
+use snap_server::settings::{LogFormat, LogLevel, LogSettings};
 use tracing::{
     Metadata,
     field::{Field, Visit},
@@ -20,53 +20,53 @@ use tracing_subscriber::{
     fmt::{FormatFields, MakeWriter, format::Writer},
 };
 
-/// Longest that a line is held back.
+/// Longest time that a line is buffered.
 const MOMENT: Duration = Duration::from_millis(20);
 
-/// Bytes of lines that are held back at most.
+/// Maximum number of buffered bytes.
 const HELD_BYTES: usize = 128 << 10;
 
-/// Logs to stderr. What goes wrong with a request is its sender's to know in
-/// short, and ours in full. What is held back is written when this is dropped.
-pub(super) fn log(chosen: &Log) -> Lines<io::Stderr> {
+/// Starts logging to stderr. Clients get a short message about an error of their request; the log
+/// has all details. Buffered lines are written on drop.
+pub(super) fn log(chosen: &LogSettings) -> BufferedLog<io::Stderr> {
     let level = match chosen.level {
-        Level::Error => LevelFilter::ERROR,
-        Level::Warn => LevelFilter::WARN,
-        Level::Info => LevelFilter::INFO,
-        Level::Debug => LevelFilter::DEBUG,
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
     };
-    let held = Lines::new(io::stderr());
+    let held = BufferedLog::new(io::stderr());
     let lines = tracing_subscriber::fmt().with_writer(held.made()).with_max_level(level);
     let lines = lines.with_ansi(false);
     match chosen.format {
-        Format::Text => lines.fmt_fields(Fields).init(),
-        Format::Json => lines.json().flatten_event(true).with_span_list(false).init(),
+        LogFormat::Text => lines.fmt_fields(Fields).init(),
+        LogFormat::Json => lines.json().flatten_event(true).with_span_list(false).init(),
     }
     held
 }
 
-/// Fields of a line of text, each as `name=value`.
+/// Formats the fields of a text line, each as `name=value`.
 ///
-/// A value is quoted and escaped unless it is one plain word. So nothing that
-/// comes from outside can end its line, or look like another field.
+/// A value is quoted and escaped unless it is a plain word. Text from clients therefore cannot end
+/// the line or look like another field.
 struct Fields;
 
 impl<'w> FormatFields<'w> for Fields {
     fn format_fields<R: RecordFields>(&self, writer: Writer<'w>, fields: R) -> fmt::Result {
-        let mut shown = Shown { writer, is_first: true, done: Ok(()) };
+        let mut shown = FieldWriter { writer, is_first: true, done: Ok(()) };
         fields.record(&mut shown);
         shown.done
     }
 }
 
-/// Fields as they are written.
-struct Shown<'w> {
+/// A visitor that writes the fields.
+struct FieldWriter<'w> {
     writer: Writer<'w>,
     is_first: bool,
     done: fmt::Result,
 }
 
-impl Shown<'_> {
+impl FieldWriter<'_> {
     fn write(&mut self, field: &Field, value: fmt::Arguments<'_>) {
         if self.done.is_ok() {
             let space = if std::mem::take(&mut self.is_first) { "" } else { " " };
@@ -78,7 +78,7 @@ impl Shown<'_> {
     }
 }
 
-impl Visit for Shown<'_> {
+impl Visit for FieldWriter<'_> {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.write(field, format_args!("{value:?}"));
     }
@@ -96,39 +96,39 @@ impl Visit for Shown<'_> {
     }
 }
 
-/// Lines on their way to where they go.
-pub(super) struct Lines<W: Write>(Arc<Shared<W>>);
+/// Buffered log lines, written on drop.
+pub(super) struct BufferedLog<W: Write>(Arc<SharedBuffer<W>>);
 
-struct Shared<W> {
-    state: Mutex<State<W>>,
+struct SharedBuffer<W> {
+    state: Mutex<BufferState<W>>,
     come: Condvar,
 }
 
-struct State<W> {
+struct BufferState<W> {
     out: W,
     held: Vec<u8>,
     is_over: bool,
 }
 
-/// Makes writers, one for each line.
-struct Made<W>(Arc<Shared<W>>);
+/// Makes a writer for each line.
+struct LineWriterFactory<W>(Arc<SharedBuffer<W>>);
 
-/// Where one line goes.
-struct Line<'l, W> {
-    shared: &'l Shared<W>,
+/// The writer of one line.
+struct LineWriter<'l, W> {
+    shared: &'l SharedBuffer<W>,
     is_urgent: bool,
 }
 
-impl<W: Write> State<W> {
-    /// Writes what is held back. There is nobody to tell when that fails.
+impl<W: Write> BufferState<W> {
+    /// Writes the buffered lines. Ignores errors, because there is nowhere to report them.
     fn flush(&mut self) {
         let _ = self.out.write_all(&self.held).and_then(|()| self.out.flush());
         self.held.clear();
     }
 }
 
-impl<W: Write> Shared<W> {
-    fn state(&self) -> MutexGuard<'_, State<W>> {
+impl<W: Write> SharedBuffer<W> {
+    fn state(&self) -> MutexGuard<'_, BufferState<W>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -143,10 +143,10 @@ impl<W: Write> Shared<W> {
         }
     }
 
-    /// Writes what has come a moment ago, again and again.
+    /// Writes the buffered lines periodically.
     fn write(&self) {
         loop {
-            let waits = |state: &mut State<W>| state.held.is_empty() && !state.is_over;
+            let waits = |state: &mut BufferState<W>| state.held.is_empty() && !state.is_over;
             let state = self.come.wait_while(self.state(), waits);
             if state.unwrap_or_else(PoisonError::into_inner).is_over {
                 return;
@@ -157,25 +157,25 @@ impl<W: Write> Shared<W> {
     }
 }
 
-impl<W: Write + Send + 'static> Lines<W> {
+impl<W: Write + Send + 'static> BufferedLog<W> {
     fn new(out: W) -> Self {
-        let state = Mutex::new(State { out, held: Vec::new(), is_over: false });
-        let shared = Arc::new(Shared { state, come: Condvar::new() });
+        let state = Mutex::new(BufferState { out, held: Vec::new(), is_over: false });
+        let shared = Arc::new(SharedBuffer { state, come: Condvar::new() });
         let theirs = Arc::clone(&shared);
         let named = thread::Builder::new().name("log".to_owned());
-        // Without a thread of its own each line goes at once.
+        // Without this thread, each line is written immediately.
         if named.spawn(move || theirs.write()).is_err() {
             shared.state().is_over = true;
         }
         Self(shared)
     }
 
-    fn made(&self) -> Made<W> {
-        Made(Arc::clone(&self.0))
+    fn made(&self) -> LineWriterFactory<W> {
+        LineWriterFactory(Arc::clone(&self.0))
     }
 }
 
-impl<W: Write> Drop for Lines<W> {
+impl<W: Write> Drop for BufferedLog<W> {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.is_over = true;
@@ -184,19 +184,19 @@ impl<W: Write> Drop for Lines<W> {
     }
 }
 
-impl<'l, W: Write + 'l> MakeWriter<'l> for Made<W> {
-    type Writer = Line<'l, W>;
+impl<'l, W: Write + 'l> MakeWriter<'l> for LineWriterFactory<W> {
+    type Writer = LineWriter<'l, W>;
 
-    fn make_writer(&'l self) -> Line<'l, W> {
-        Line { shared: &self.0, is_urgent: false }
+    fn make_writer(&'l self) -> LineWriter<'l, W> {
+        LineWriter { shared: &self.0, is_urgent: false }
     }
 
-    fn make_writer_for(&'l self, about: &Metadata<'_>) -> Line<'l, W> {
-        Line { shared: &self.0, is_urgent: *about.level() <= tracing::Level::WARN }
+    fn make_writer_for(&'l self, about: &Metadata<'_>) -> LineWriter<'l, W> {
+        LineWriter { shared: &self.0, is_urgent: *about.level() <= tracing::Level::WARN }
     }
 }
 
-impl<W: Write> Write for Line<'_, W> {
+impl<W: Write> Write for LineWriter<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.shared.take(bytes, self.is_urgent);
         Ok(bytes.len())
@@ -213,7 +213,7 @@ mod tests {
 
     use super::*;
 
-    /// What was written, a string for each time.
+    /// Collects the writes, one string for each.
     #[derive(Clone, Default)]
     struct Sink(Arc<Mutex<Vec<String>>>);
 
@@ -233,7 +233,7 @@ mod tests {
             self.0.lock().unwrap().concat() == text
         }
 
-        /// Until it has that.
+        /// Waits until the output is `text`.
         fn comes_to(&self, text: &str) {
             let start = Instant::now();
             while !self.has(text) {
@@ -246,11 +246,11 @@ mod tests {
     #[test]
     fn lines_come_together_after_a_moment() {
         let sink = Sink::default();
-        let lines = Lines::new(sink.clone());
+        let lines = BufferedLog::new(sink.clone());
         let line = |text: &str| lines.made().make_writer().write_all(text.as_bytes()).unwrap();
         (0..100).for_each(|_| line("x\n"));
         sink.comes_to(&"x\n".repeat(100));
-        // A machine with much else to do may have taken its time.
+        // A busy machine may have needed several writes.
         assert!(sink.0.lock().unwrap().len() < 50);
         line("y\n");
         sink.comes_to(&("x\n".repeat(100) + "y\n"));
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn nothing_from_outside_ends_a_line_or_looks_like_a_field() {
         let sink = Sink::default();
-        let lines = Lines::new(sink.clone());
+        let lines = BufferedLog::new(sink.clone());
         let logging = tracing_subscriber::fmt().with_writer(lines.made()).without_time();
         let logging = logging.with_ansi(false).fmt_fields(Fields).finish();
         tracing::subscriber::with_default(logging, || {
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn what_goes_wrong_is_urgent() {
         let sink = Sink::default();
-        let lines = Lines::new(sink.clone());
+        let lines = BufferedLog::new(sink.clone());
         let seen = || sink.0.lock().unwrap().concat();
         let logging = tracing_subscriber::fmt().with_writer(lines.made()).without_time();
         tracing::subscriber::with_default(logging.with_ansi(false).finish(), || {
@@ -304,10 +304,10 @@ mod tests {
     #[test]
     fn none_is_lost_at_the_end_and_what_is_urgent_comes_in_its_turn() {
         let sink = Sink::default();
-        let lines = Lines::new(sink.clone());
+        let lines = BufferedLog::new(sink.clone());
         let made = lines.made();
         made.make_writer().write_all(b"first\n").unwrap();
-        Line { shared: &made.0, is_urgent: true }.write_all(b"wrong\n").unwrap();
+        LineWriter { shared: &made.0, is_urgent: true }.write_all(b"wrong\n").unwrap();
         assert!(sink.has("first\nwrong\n"));
         made.make_writer().write_all(b"last\n").unwrap();
         drop(lines);

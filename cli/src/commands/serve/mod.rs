@@ -1,4 +1,4 @@
-//! `snap serve`: a server for stores.
+//! `snap serve`: runs a server for stores.
 
 mod log;
 mod token;
@@ -18,56 +18,54 @@ use snap_server::{
     hub::Hub,
     observe::audit::Audit,
     routes::Server,
-    run::{Listening, Stop, runtime},
-    settings::{Format, Settings},
+    run::{Listening, ShutdownHandle, runtime},
+    settings::{LogFormat, ServerSettings},
     tls::Tls,
-    upstream::{Upstream, cache::Cache},
+    upstream::{Upstream, cache::CacheFolder},
 };
 
 use crate::{
     context::Context,
     remote::LAST_MOMENT,
-    report::{CliError, Done, ServeError},
+    report::{CliError, CommandOutcome, ServeError},
     ui::text,
 };
 
-/// How often it is looked whether to stop.
+/// Interval of the checks whether to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 const EXAMPLES: &str = "\
 Examples:
-  snap serve                                 the store you stand in, on this machine
-  mkdir -p /srv/snap; snap serve /srv/snap   a folder of stores; pushes make them
-  snap serve s3://bucket/prefix              a store in a bucket, or all that are below
-  snap serve --upstream http://host:7627     a relay: what was read once is kept here
+  snap serve                                 the current store, on this machine
+  mkdir -p /srv/snap; snap serve /srv/snap   a folder of stores; pushes create them
+  snap serve s3://bucket/prefix              the stores in a bucket
+  snap serve --upstream http://host:7627     a cache for another server
   snap serve --listen 127.0.0.1:8080
-  snap serve token add ada                   from then on, nobody without a token
+  snap serve token add ada                   from then on, clients need a token
   snap clone http://127.0.0.1:7627 copy      in another terminal
   snap push http://127.0.0.1:7627/team/project main";
 
 /// Serve a store, or a folder of stores, over HTTP
 ///
-/// Without STORE it is the store you stand in. Of a folder, each store in it is a
-/// repository, named by its path; a push to a name that is not there yet makes
-/// one. Of a bucket, or of another server, the same is served: what is read is
-/// kept here, and served when the upstream is away; what is pushed goes there
-/// before it is acknowledged, so any number of servers can stand before one bucket.
-/// Everything that is pushed is checked before anybody sees it. Ctrl-C stops
-/// it once what is under way has ended. Until `snap serve token` has made a
-/// token it listens on this machine only. Settings, tokens, TLS: docs/server.md.
+/// STORE is a store, or a folder of stores: each store in it is a repository, named by its path,
+/// and a push to a new name creates one. With a bucket or another server as upstream, downloads are
+/// cached here and served even when the upstream is unreachable; pushes are forwarded before they
+/// are acknowledged, so any number of servers can share one bucket. All pushed data is verified
+/// before clients see it. Ctrl-C stops the server after the requests in progress. Without tokens
+/// (see `snap serve token`) it listens on this machine only. docs/server.md describes settings,
+/// tokens and TLS.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct ServeArgs {
-    /// What to do; serve if not given
+    /// What to do; default: serve
     #[command(subcommand)]
-    action: Option<Action>,
+    action: Option<ServeAction>,
 
-    /// Store, folder of stores, or a location such as s3://bucket/prefix; the
-    /// store you stand in if not given
+    /// Store, folder of stores, or a URL such as s3://bucket/prefix; default: the current store
     #[arg(value_name = "STORE")]
     place: Option<PathBuf>,
 
-    /// Location or remote to stand before, in place of a folder
+    /// Upstream: a remote or URL to serve instead of a folder
     #[arg(long, value_name = "REMOTE|URL")]
     upstream: Option<String>,
 
@@ -75,37 +73,36 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
 
-    /// File of settings
+    /// Settings file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// File with the certificate to show, as PEM
+    /// File with the server certificate, as PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
-    /// File with its private key, as PEM
+    /// File with the private key of the certificate, as PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// Listen on any address without a single token: whoever reaches it reads
-    /// everything and pushes what they like
+    /// Listen on any address without tokens: every client can read and push everything
     #[arg(long)]
     without_tokens_anyone_may_read_and_write: bool,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum ServeAction {
     Token(token::TokenArgs),
 }
 
-/// What a file and the environment say, or what holds without them.
-fn settings(file: Option<&Path>, cx: &Context) -> Result<Settings, ServeError> {
-    Ok(Settings::read(file, &cx.variables())?)
+/// Returns the settings of the file and the environment, with defaults.
+fn settings(file: Option<&Path>, cx: &Context) -> Result<ServerSettings, ServeError> {
+    Ok(ServerSettings::read(file, &cx.variables())?)
 }
 
 impl ServeArgs {
-    /// What the file and the environment say, and the flags in their place.
-    fn settings(&self, cx: &Context) -> Result<Settings, ServeError> {
+    /// Returns the settings of the file and the environment, overridden by the flags.
+    fn settings(&self, cx: &Context) -> Result<ServerSettings, ServeError> {
         let mut settings = settings(self.config.as_deref(), cx)?;
         if let Some(listen) = self.listen {
             settings.listen = listen;
@@ -119,8 +116,8 @@ impl ServeArgs {
     }
 }
 
-pub(crate) fn run(args: &ServeArgs, cx: &Context) -> Result<Done, CliError> {
-    if let Some(Action::Token(args)) = &args.action {
+pub(crate) fn run(args: &ServeArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
+    if let Some(ServeAction::Token(args)) = &args.action {
         return token::run(args, cx);
     }
     let settings = args.settings(cx)?;
@@ -151,17 +148,16 @@ pub(crate) fn run(args: &ServeArgs, cx: &Context) -> Result<Done, CliError> {
         out.finish()?;
     }
     match format {
-        Format::Text => cx.ui().status(format_args!("Serving {shown} at {scheme}://{address}")),
-        Format::Json => {
+        LogFormat::Text => cx.ui().status(format_args!("Serving {shown} at {scheme}://{address}")),
+        LogFormat::Json => {
             tracing::info!(place = shown, url = %format_args!("{scheme}://{address}"), "serving")
         }
     }
     serve(listening, cx)?.map_err(failed)?;
-    Ok(Done::Well)
+    Ok(CommandOutcome::Success)
 }
 
-/// Answers until it is asked to stop, and what is under way has ended or had the
-/// time for that.
+/// Serves requests until it is stopped, and until the requests in progress have ended or timed out.
 fn serve(listening: Listening, cx: &Context) -> Result<io::Result<()>, CliError> {
     let runtime = runtime().map_err(|source| CliError::Runtime { source })?;
     let stop = listening.stop();
@@ -174,13 +170,17 @@ fn serve(listening: Listening, cx: &Context) -> Result<io::Result<()>, CliError>
         }
         answer.await
     });
-    // Threads may wait for what never comes, such as an answer of the upstream.
+    // Threads may be blocked, for example on a response of the upstream.
     runtime.shutdown_timeout(LAST_MOMENT);
     Ok(done)
 }
 
-/// What is served, and what it is called.
-fn hub(args: &ServeArgs, settings: &Settings, cx: &Context) -> Result<(Hub, String), CliError> {
+/// Opens what is served. Returns its name too.
+fn hub(
+    args: &ServeArgs,
+    settings: &ServerSettings,
+    cx: &Context,
+) -> Result<(Hub, String), CliError> {
     let upstream = args.upstream.as_deref().or(settings.upstream.as_deref());
     let url = args.place.as_deref().and_then(url);
     match (upstream, &args.place) {
@@ -188,8 +188,10 @@ fn hub(args: &ServeArgs, settings: &Settings, cx: &Context) -> Result<(Hub, Stri
             Err(ServeError::Twice { place: shown(place), upstream: upstream.to_owned() }.into())
         }
         (Some(named), None) => behind(named, settings, cx),
-        (None, Some(_)) if let Some(url) = url => behind(url, settings, cx),
-        (None, Some(place)) => Ok((Hub::open(there(place)?)?, shown(place))),
+        (None, Some(place)) => match url {
+            Some(url) => behind(url, settings, cx),
+            None => Ok((Hub::open(existing_path(place)?)?, shown(place))),
+        },
         (None, None) => {
             let place = cx.store_dir()?;
             cx.check_found(&place)?;
@@ -198,13 +200,13 @@ fn hub(args: &ServeArgs, settings: &Settings, cx: &Context) -> Result<(Hub, Stri
     }
 }
 
-/// Name of the file that a server locks in the folder that it serves.
+/// Name of the lock file in the folder of a server.
 const LOCK: &str = "serve.lock";
 
-/// Keeps other servers from what is served: a server takes what it has listed for
-/// all there is. It holds the lock of `serve.lock` in the folder as long as it runs, and
-/// there must be no server of a folder in which this one lies, or of a store in it. Where
-/// the file cannot be made or locked, such as on a read-only disk, nobody is refused.
+/// Prevents two servers from serving the same stores, because a server relies on its cached
+/// listing. The server holds the lock on `serve.lock` in its folder as long as it runs. There must
+/// be no other server of a folder that contains this one, or of a store in it. If the file cannot
+/// be created or locked, for example on a read-only disk, the check is skipped.
 fn alone(hub: &Hub, shown: &str) -> Result<Option<File>, ServeError> {
     let Some(home) = hub.home() else { return Ok(None) };
     let disk = Disk::default().in_store(home);
@@ -212,18 +214,19 @@ fn alone(hub: &Hub, shown: &str) -> Result<Option<File>, ServeError> {
     if let Some(Err(TryLockError::WouldBlock)) = lock.as_ref().map(File::try_lock) {
         return Err(ServeError::Served { place: shown.to_owned() });
     }
-    // Of two that start at once, each has its own lock by now.
+    // If two servers start at the same time, each holds its own lock by now, so at least one of
+    // them sees the other.
     let is_served = |folder: &PathBuf| {
         let file = fs_err::File::open(folder.join(LOCK));
         file.is_ok_and(|file| matches!(file.file().try_lock(), Err(TryLockError::WouldBlock)))
     };
-    match hub.others().into_iter().find(is_served) {
+    match hub.lock_candidates().into_iter().find(is_served) {
         Some(place) => Err(ServeError::Served { place: self::shown(&place) }),
         None => Ok(lock),
     }
 }
 
-/// What was named as a location, not as a folder.
+/// Returns the argument if it is a location instead of a folder.
 fn url(place: &Path) -> Option<&str> {
     place.to_str().filter(|text| text.contains("://"))
 }
@@ -232,8 +235,8 @@ fn shown(place: &Path) -> String {
     text::line(place.as_os_str().as_encoded_bytes()).to_string()
 }
 
-/// The place of a store or a folder of stores, if anything is there.
-fn there(place: &Path) -> Result<&Path, ServeError> {
+/// Returns the path if anything exists there.
+fn existing_path(place: &Path) -> Result<&Path, ServeError> {
     match fs_err::symlink_metadata(place) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(ServeError::Nothing { place: shown(place) })
@@ -242,21 +245,21 @@ fn there(place: &Path) -> Result<&Path, ServeError> {
     }
 }
 
-fn behind(named: &str, settings: &Settings, cx: &Context) -> Result<(Hub, String), CliError> {
+fn behind(named: &str, settings: &ServerSettings, cx: &Context) -> Result<(Hub, String), CliError> {
     let place = cx.remote(Some(named).into())?;
     let shown = place.shown();
     let of_user = || cx.cache_home().map(|home| home.join("snap").join("serve"));
     let above = settings.cache.clone().or_else(of_user).ok_or(ServeError::NoCacheFolder)?;
     let origin = cx.origin(&place)?;
-    let cache = Cache::open(&above, &origin.key(), settings.cache_bytes);
+    let cache = CacheFolder::open(&above, &origin.key(), settings.cache_bytes);
     let cache = cache.map_err(snap_remote::store::RemoteError::from)?;
     let runtime = cx.runtime()?.handle().clone();
     let upstream = Upstream::new(origin, cache, &settings.limits, runtime)?;
     Ok((Hub::behind(upstream), shown))
 }
 
-/// Waits for Ctrl-C, and says so to the server.
-async fn asked_to_stop(cx: &Context, stop: &Stop) {
+/// Waits for Ctrl-C, then stops the server.
+async fn asked_to_stop(cx: &Context, stop: &ShutdownHandle) {
     while !cx.cancelled() {
         tokio::time::sleep(LOOK_EVERY).await;
     }

@@ -1,4 +1,4 @@
-//! `snap serve token`: who may do what on a server.
+//! `snap serve token`: manages the tokens of a server.
 
 use std::{
     io::Write,
@@ -11,15 +11,15 @@ use snap_core::base::time::Time;
 use snap_server::{
     access::{
         file_of,
-        tokens::{self, Token, Tokens, Wanted},
-        who::Right,
+        principal::Right,
+        tokens::{self, NewToken, Token, Tokens},
     },
     hub,
 };
 
 use crate::{
     context::Context,
-    report::{CliError, Done, ServeError},
+    report::{CliError, CommandOutcome, ServeError},
     ui::time,
 };
 
@@ -32,35 +32,34 @@ Examples:
   snap serve token list
   snap serve token revoke ci
 
-The token is printed once; of it only a hash is kept. Clients take it from
+The token is printed once; only a hash of it is stored. Clients read it from
 SNAP_REMOTE_SECRET or from `remote.NAME.credentials_file`: docs/remotes.md.";
 
-/// Make, list and revoke tokens
+/// Add, list and revoke tokens
 ///
-/// A server with tokens lets nobody in who has none, and may listen on any
-/// address. What is changed holds within a second, also on a server that runs.
-/// They are in what is served; of a server before a bucket or another server,
-/// where `tokens` in its settings says: --config.
+/// A server with tokens refuses requests without one, and can listen on any address. Changes take
+/// effect within a second, also on a running server. Tokens are stored with the served stores; for
+/// a server with an upstream, in the file set by `tokens` in its settings, see --config.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TokenArgs {
     /// What to do
     #[command(subcommand)]
-    action: Action,
+    action: TokenAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
-    /// Make a token, and print it
+enum TokenAction {
+    /// Add a token and print it
     #[command(after_help = EXAMPLES)]
-    Add(AddArgs),
-    /// List all tokens, without what is secret of them
+    Add(TokenAddArgs),
+    /// List all tokens, without their secrets
     #[command(after_help = EXAMPLES)]
     List {
         #[command(flatten)]
         of: OfArgs,
     },
-    /// Revoke a token: it holds no more
+    /// Revoke a token
     #[command(after_help = EXAMPLES)]
     Revoke {
         /// Token to revoke
@@ -73,19 +72,19 @@ enum Action {
 }
 
 #[derive(Debug, clap::Args)]
-struct AddArgs {
-    /// What to call it: it stands in logs as whoever used it
+struct TokenAddArgs {
+    /// Name of the token, shown in logs
     name: String,
 
-    /// What it is for
+    /// What the token permits
     #[arg(long, value_enum, default_value = "read")]
     scope: ScopeArg,
 
-    /// Repository it is for; all if not given, several if repeated
+    /// Repository that the token is limited to; may be repeated; default: all
     #[arg(long, value_name = "REPOSITORY")]
     repo: Vec<String>,
 
-    /// When it ends to hold, such as 2027-01-31
+    /// Expiry date, such as 2027-01-31
     #[arg(long, value_name = "DATE")]
     expires: Option<String>,
 
@@ -96,25 +95,24 @@ struct AddArgs {
 /// Which server is meant.
 #[derive(Debug, clap::Args)]
 struct OfArgs {
-    /// What is served: a store, or a folder of stores; the store you stand in
-    /// if not given
+    /// Served store or folder of stores; default: the current store
     #[arg(long = "of", value_name = "STORE")]
     place: Option<PathBuf>,
 
-    /// File of settings of the server, which may say where its tokens are
+    /// Settings file of the server, for the path of its tokens
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ScopeArg {
-    /// Read everything
+    /// Read
     Read,
-    /// Push what is new: no ref is moved or deleted
+    /// Read, add new refs and fast-forward branches; no other moves, no deletions
     Append,
     /// Push
     Write,
-    /// Push, and make repositories
+    /// Push, and create repositories
     Admin,
 }
 
@@ -132,6 +130,7 @@ impl From<ScopeArg> for Right {
 #[derive(Serialize)]
 struct TokenJson<'a> {
     version: u32,
+    r#type: &'static str,
     name: &'a str,
     scope: Right,
     repositories: Option<&'a [String]>,
@@ -141,25 +140,26 @@ struct TokenJson<'a> {
 }
 
 #[derive(Serialize)]
-struct ChangeJson<'a> {
+struct TokenChangeJson<'a> {
     version: u32,
+    r#type: &'static str,
     action: &'static str,
     name: &'a str,
-    /// The token itself, if it was made.
+    /// The secret of a new token.
     secret: Option<&'a str>,
 }
 
-pub(crate) fn run(args: &TokenArgs, cx: &Context) -> Result<Done, CliError> {
+pub(crate) fn run(args: &TokenArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     match &args.action {
-        Action::Add(args) => add(args, cx)?,
-        Action::List { of } => list(&of.file(cx)?, cx)?,
-        Action::Revoke { name, of } => revoke(name, &of.file(cx)?, cx)?,
+        TokenAction::Add(args) => add(args, cx)?,
+        TokenAction::List { of } => list(&of.file(cx)?, cx)?,
+        TokenAction::Revoke { name, of } => revoke(name, &of.file(cx)?, cx)?,
     }
-    Ok(Done::Well)
+    Ok(CommandOutcome::Success)
 }
 
 impl OfArgs {
-    /// The file of tokens.
+    /// Returns the path of the file of tokens.
     fn file(&self, cx: &Context) -> Result<PathBuf, CliError> {
         let settings = super::settings(self.config.as_deref(), cx)?;
         if let Some(file) = settings.tokens {
@@ -169,7 +169,7 @@ impl OfArgs {
         let url = self.place.as_deref().and_then(super::url).map(str::to_owned);
         let place = match (upstream.or(url), &self.place) {
             (Some(upstream), _) => return Err(ServeError::NoTokenFile { upstream }.into()),
-            (None, Some(place)) => super::there(place)?.to_owned(),
+            (None, Some(place)) => super::existing_path(place)?.to_owned(),
             (None, None) => cx.store_dir()?,
         };
         let home = hub::home(&place)?;
@@ -181,13 +181,13 @@ fn at(secs: i64) -> Time {
     Time { secs, nanos: 0 }
 }
 
-fn add(args: &AddArgs, cx: &Context) -> Result<(), CliError> {
+fn add(args: &TokenAddArgs, cx: &Context) -> Result<(), CliError> {
     let file = args.of.file(cx)?;
     let expires = args.expires.as_deref().map(|text| {
         let bad = || ServeError::Expires { text: text.to_owned() };
         time::parse(text, cx.now()).filter(|time| *time > cx.now()).ok_or_else(bad)
     });
-    let wanted = Wanted {
+    let wanted = NewToken {
         name: args.name.clone(),
         scope: args.scope.into(),
         repositories: (!args.repo.is_empty()).then(|| args.repo.clone()),
@@ -199,12 +199,18 @@ fn add(args: &AddArgs, cx: &Context) -> Result<(), CliError> {
     let mut out = cx.ui().out();
     if cx.ui().is_json() {
         let secret = Some(secret.reveal());
-        out.json(&ChangeJson { version: 1, action: "added", name, secret })?;
+        out.json(&TokenChangeJson {
+            version: 1,
+            r#type: "token-changed",
+            action: "added",
+            name,
+            secret,
+        })?;
     } else {
         writeln!(out, "{}", secret.reveal())?;
     }
     out.finish()?;
-    cx.ui().status(format_args!("Added token {name}; it is not shown again"));
+    cx.ui().status(format_args!("Added token {name}; it is shown only once"));
     Ok(())
 }
 
@@ -212,7 +218,13 @@ fn revoke(name: &str, file: &Path, cx: &Context) -> Result<(), CliError> {
     tokens::revoke(file, name).map_err(ServeError::from)?;
     let mut out = cx.ui().out();
     if cx.ui().is_json() {
-        out.json(&ChangeJson { version: 1, action: "revoked", name, secret: None })?;
+        out.json(&TokenChangeJson {
+            version: 1,
+            r#type: "token-changed",
+            action: "revoked",
+            name,
+            secret: None,
+        })?;
     }
     out.finish()?;
     cx.ui().status(format_args!("Revoked token {name}"));
@@ -228,25 +240,25 @@ fn list(file: &Path, cx: &Context) -> Result<(), CliError> {
             true => out.json(&record(token, cx))?,
             false => {
                 let name = cx.ui().paint().name(&format!("{:<width$}", token.name));
-                writeln!(out, "{name}  {:<6}  {}", token.scope.name(), told(token, cx))?;
+                writeln!(out, "{name}  {:<6}  {}", token.scope.name(), describe(token, cx))?;
             }
         }
     }
     out.finish()?;
     if tokens.list().next().is_none() {
-        cx.ui().status(format_args!("There is no token; `snap serve token add` makes one"));
+        cx.ui().status(format_args!("There is no token; `snap serve token add` creates one"));
     }
     Ok(())
 }
 
-/// Where a token holds, and until when.
-fn told(token: &Token, cx: &Context) -> String {
+/// Formats the repositories and the expiry of a token.
+fn describe(token: &Token, cx: &Context) -> String {
     let places = match &token.repositories {
         Some(names) => names.join(", "),
         None => "all repositories".to_owned(),
     };
     match token.expires {
-        Some(secs) if token.holds(cx.now().secs) => {
+        Some(secs) if token.is_valid(cx.now().secs) => {
             format!("{places}, until {}", time::local(at(secs)))
         }
         Some(secs) => format!("{places}, expired {}", time::local(at(secs))),
@@ -257,11 +269,12 @@ fn told(token: &Token, cx: &Context) -> String {
 fn record<'a>(token: &'a Token, cx: &Context) -> TokenJson<'a> {
     TokenJson {
         version: 1,
+        r#type: "token",
         name: &token.name,
         scope: token.scope,
         repositories: token.repositories.as_deref(),
         made: at(token.made).rfc3339(),
         expires: token.expires.map(|secs| at(secs).rfc3339()),
-        holds: token.holds(cx.now().secs),
+        holds: token.is_valid(cx.now().secs),
     }
 }

@@ -1,28 +1,28 @@
-//! What a reader accepts of an entry, checked before the entry is encoded.
+//! Checks of an entry before it is encoded.
 //!
-//! Each rule here is one that [`Node::decode`](super::Node::decode) enforces. An
-//! entry that breaks one would make its whole folder unreadable, and with it
-//! each commit above.
+//! [`Node::decode`](super::Node::decode) enforces the same rules. An entry that breaks
+//! one would make its whole folder unreadable, and with it every commit that contains
+//! the folder.
 
 use crate::{
     base::limits,
     format::{
-        tree::{Entry, Kind, Metadata, Owner, Xattr},
-        wire::{FormatError, Writer},
+        tree::{Entry, EntryKind, Metadata, Owner, Xattr},
+        wire::{FormatError, WireWriter},
     },
 };
 
-/// What the number of attributes adds to their encoded bytes.
+/// Allowance for the encoded number of attributes, in addition to their bytes.
 pub(super) const XATTR_COUNT_BYTES: usize = 8;
 
 impl Entry {
-    /// Checks what [`FolderEncoder::push`](super::split::FolderEncoder::push)
-    /// does: whether a reader accepts the entry.
+    /// Checks that readers accept the entry, as
+    /// [`FolderEncoder::push`](super::split::FolderEncoder::push) does.
     ///
     /// # Errors
-    /// [`FormatError`] names the rule.
+    /// [`FormatError`] names the rule that the entry breaks.
     pub fn check(&self) -> Result<(), FormatError> {
-        if let Kind::Symlink { target } = &self.kind {
+        if let EntryKind::Symlink { target } = &self.kind {
             check_target(target)?;
         }
         self.metadata.check()
@@ -30,10 +30,10 @@ impl Entry {
 }
 
 impl Metadata {
-    /// Checks whether a reader accepts it.
+    /// Checks that readers accept the metadata.
     ///
     /// # Errors
-    /// [`FormatError`] names the rule.
+    /// [`FormatError`] names the rule that the metadata breaks.
     pub fn check(&self) -> Result<(), FormatError> {
         if self.mode > 0o7777 {
             return Err(FormatError::Invalid { what: "mode", at: 0 });
@@ -52,7 +52,7 @@ impl Metadata {
 /// Checks the target of a symlink.
 ///
 /// # Errors
-/// [`FormatError`] names the rule.
+/// [`FormatError`] names the rule that the target breaks.
 pub fn check_target(target: &[u8]) -> Result<(), FormatError> {
     if target.is_empty() || target.contains(&0) {
         return Err(FormatError::Invalid { what: "symlink target", at: 0 });
@@ -60,10 +60,10 @@ pub fn check_target(target: &[u8]) -> Result<(), FormatError> {
     limited("symlink target", target.len(), limits::SYMLINK_BYTES)
 }
 
-/// Checks extended attributes that are sorted by name.
+/// Checks extended attributes, which must be sorted by name.
 ///
 /// # Errors
-/// [`FormatError`] names the rule.
+/// [`FormatError`] names the rule that they break.
 pub fn check_xattrs(xattrs: &[Xattr]) -> Result<(), FormatError> {
     limited("number of extended attributes", xattrs.len(), limits::XATTRS)?;
     let mut bytes = varint_bytes(xattrs.len());
@@ -83,13 +83,13 @@ pub fn check_xattrs(xattrs: &[Xattr]) -> Result<(), FormatError> {
     limited("size of extended attributes", bytes, limits::XATTR_TOTAL_BYTES + XATTR_COUNT_BYTES)
 }
 
-/// What an attribute takes when it is encoded.
+/// Returns the encoded length of an attribute in bytes.
 pub fn xattr_bytes(Xattr { name, value }: &Xattr) -> usize {
     varint_bytes(name.len()) + name.len() + varint_bytes(value.len()) + value.len()
 }
 
 fn varint_bytes(number: usize) -> usize {
-    let mut w = Writer::new();
+    let mut w = WireWriter::new();
     w.varint(number as u64);
     w.len()
 }
@@ -114,17 +114,17 @@ mod tests {
         format::tree::{Node, Totals, split::FolderEncoder},
     };
 
-    fn entry(kind: Kind, metadata: Metadata) -> Entry {
+    fn entry(kind: EntryKind, metadata: Metadata) -> Entry {
         Entry { name: EntryName::new(b"entry").unwrap(), kind, metadata }
     }
 
     fn file(metadata: Metadata) -> Entry {
-        entry(Kind::File { size: 1, id: BlobId::of(b"x") }, metadata)
+        entry(EntryKind::File { size: 1, id: BlobId::of(b"x") }, metadata)
     }
 
     fn symlink(bytes: usize) -> Entry {
         let target = vec![b't'; bytes].into();
-        entry(Kind::Symlink { target }, Metadata::default())
+        entry(EntryKind::Symlink { target }, Metadata::default())
     }
 
     fn xattrs(count: usize, name_bytes: usize, value_bytes: usize) -> Entry {
@@ -141,8 +141,8 @@ mod tests {
         file(Metadata { owner: Some(Arc::new(owner)), ..Metadata::default() })
     }
 
-    /// Whether the encoder takes the entry, and whether the decoder takes the
-    /// same entry when nothing is checked before it is encoded.
+    /// Returns two results: whether the encoder accepts the entry, and whether the
+    /// decoder accepts it when it is encoded without a check.
     fn taken(entry: &Entry) -> (bool, bool) {
         let mut put = |_, _| Ok::<_, FormatError>(());
         let pushed = FolderEncoder::new().push(entry.clone(), &Totals::default(), &mut put);
@@ -158,7 +158,8 @@ mod tests {
 
     #[test]
     fn the_encoder_takes_what_is_at_a_limit_and_refuses_what_is_past_it() {
-        // One attribute with a name of ten bytes; the lengths take 1 and 3.
+        // One attribute with a name of ten bytes. Its two length fields take 1 and 3
+        // bytes.
         let most = limits::XATTR_TOTAL_BYTES + XATTR_COUNT_BYTES - 1 - (1 + 10) - 3;
         let at: [(Entry, Entry); 7] = [
             (symlink(limits::SYMLINK_BYTES), symlink(limits::SYMLINK_BYTES + 1)),

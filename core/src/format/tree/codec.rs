@@ -1,4 +1,4 @@
-//! Encoding and decoding of tree nodes; the byte tables are in the parent.
+//! Encoding and decoding of tree nodes. The parent module has the byte tables.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::{
     format::{
         commit::decode_time,
         tree::{
-            Child, Device, Entry, Kind, Metadata, Node, Owner, Totals, Xattr,
+            Child, Device, Entry, EntryKind, Metadata, Node, Owner, Totals, Xattr,
             check::XATTR_COUNT_BYTES,
         },
-        wire::{FormatError, Reader, Writer},
+        wire::{FormatError, WireReader, WireWriter},
     },
 };
 
-/// Newest version known.
+/// The newest known version.
 pub const VERSION: u8 = 1;
 
 const HAS_OWNER: u8 = 1;
@@ -40,14 +40,14 @@ impl Node {
 
     /// Decodes a node.
     ///
-    /// Checked: version, names, order, owner table, counts, nothing left over.
-    /// **Not** checked: that `bytes` hash to the id it was found under, and
-    /// that the totals are true.
+    /// Checked: version, names, order, owner table, counts, and that no bytes are left.
+    /// **Not** checked: that `bytes` hash to the expected id, and that the totals are
+    /// true.
     ///
     /// # Errors
-    /// [`FormatError`] names the rule and the byte.
+    /// [`FormatError`] names the rule and the offset.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
-        let mut r = Reader::new(bytes);
+        let mut r = WireReader::new(bytes);
         let version = r.u8("tree version")?;
         if version != VERSION {
             let (found, known) = (u32::from(version), u32::from(VERSION));
@@ -73,7 +73,8 @@ impl Node {
 fn encode_leaf(totals: &Totals, entries: &[Entry]) -> Vec<u8> {
     let mut owners: Vec<&Arc<Owner>> = Vec::new();
     for owner in entries.iter().filter_map(|e| e.metadata.owner.as_ref()) {
-        // Runs of one owner are the rule, so look at the last one first.
+        // Consecutive entries usually have the same owner, so compare with the last one
+        // first.
         if owners.last().is_none_or(|last| !Arc::ptr_eq(last, owner)) && !owners.contains(&owner) {
             owners.push(owner);
         }
@@ -81,7 +82,7 @@ fn encode_leaf(totals: &Totals, entries: &[Entry]) -> Vec<u8> {
     owners.sort_unstable();
     owners.dedup();
 
-    let mut w = Writer::on(Vec::with_capacity(64 + entries.len() * 80));
+    let mut w = WireWriter::on(Vec::with_capacity(64 + entries.len() * 80));
     w.u8(VERSION);
     w.u8(0);
     totals.encode(&mut w);
@@ -103,7 +104,7 @@ fn encode_leaf(totals: &Totals, entries: &[Entry]) -> Vec<u8> {
 }
 
 fn encode_inner(level: u8, totals: &Totals, children: &[Child]) -> Vec<u8> {
-    let mut w = Writer::new();
+    let mut w = WireWriter::new();
     w.u8(VERSION);
     w.u8(level);
     totals.encode(&mut w);
@@ -115,39 +116,40 @@ fn encode_inner(level: u8, totals: &Totals, children: &[Child]) -> Vec<u8> {
     w.finish()
 }
 
-fn kind_code(kind: &Kind) -> u8 {
+fn kind_code(kind: &EntryKind) -> u8 {
     match kind {
-        Kind::File { .. } => 0,
-        Kind::Folder { .. } => 1,
-        Kind::Symlink { .. } => 2,
-        Kind::Fifo => 3,
-        Kind::Socket => 4,
-        Kind::CharDevice { .. } => 5,
-        Kind::BlockDevice { .. } => 6,
+        EntryKind::File { .. } => 0,
+        EntryKind::Folder { .. } => 1,
+        EntryKind::Symlink { .. } => 2,
+        EntryKind::Fifo => 3,
+        EntryKind::Socket => 4,
+        EntryKind::CharDevice { .. } => 5,
+        EntryKind::BlockDevice { .. } => 6,
     }
 }
 
-fn encode_body(w: &mut Writer, kind: &Kind) {
+fn encode_body(w: &mut WireWriter, kind: &EntryKind) {
     match kind {
-        Kind::File { size, id } => {
+        EntryKind::File { size, id } => {
             w.varint(*size);
             w.raw(id.as_bytes());
         }
-        Kind::Folder { id } => w.raw(id.as_bytes()),
-        Kind::Symlink { target } => w.bytes(target),
-        Kind::Fifo | Kind::Socket => {}
-        Kind::CharDevice { device } | Kind::BlockDevice { device } => {
+        EntryKind::Folder { id } => w.raw(id.as_bytes()),
+        EntryKind::Symlink { target } => w.bytes(target),
+        EntryKind::Fifo | EntryKind::Socket => {}
+        EntryKind::CharDevice { device } | EntryKind::BlockDevice { device } => {
             w.varint(u64::from(device.major));
             w.varint(u64::from(device.minor));
         }
     }
 }
 
-fn decode_entries(r: &mut Reader<'_>) -> Result<Vec<Entry>, FormatError> {
+fn decode_entries(r: &mut WireReader<'_>) -> Result<Vec<Entry>, FormatError> {
     let owners = decode_owners(r)?;
     let mut used = vec![false; owners.len()];
     let count = r.count("tree entries", limits::TREE_NODE_ENTRIES)?;
-    // The shortest entry has 5 bytes: no more room than the input can fill.
+    // The shortest entry takes 5 bytes: reserve no more entries than the input can
+    // hold.
     let mut entries: Vec<Entry> = Vec::with_capacity(count.min(r.remaining() / 5));
     for _ in 0..count {
         let name = decode_name(r, entries.last().map(|last| &last.name))?;
@@ -169,7 +171,7 @@ fn decode_entries(r: &mut Reader<'_>) -> Result<Vec<Entry>, FormatError> {
     Ok(entries)
 }
 
-fn decode_owners(r: &mut Reader<'_>) -> Result<Vec<Arc<Owner>>, FormatError> {
+fn decode_owners(r: &mut WireReader<'_>) -> Result<Vec<Arc<Owner>>, FormatError> {
     let count = r.count("tree owners", limits::OWNERS)?;
     let mut owners: Vec<Arc<Owner>> = Vec::with_capacity(count.min(r.remaining() / 4));
     for _ in 0..count {
@@ -183,7 +185,7 @@ fn decode_owners(r: &mut Reader<'_>) -> Result<Vec<Arc<Owner>>, FormatError> {
     Ok(owners)
 }
 
-fn decode_children(r: &mut Reader<'_>) -> Result<Vec<Child>, FormatError> {
+fn decode_children(r: &mut WireReader<'_>) -> Result<Vec<Child>, FormatError> {
     let at = r.at();
     let count = r.count("tree children", limits::TREE_NODE_ENTRIES)?;
     if count < 2 {
@@ -197,7 +199,7 @@ fn decode_children(r: &mut Reader<'_>) -> Result<Vec<Child>, FormatError> {
     Ok(children)
 }
 
-fn decode_name(r: &mut Reader<'_>, last: Option<&EntryName>) -> Result<EntryName, FormatError> {
+fn decode_name(r: &mut WireReader<'_>, last: Option<&EntryName>) -> Result<EntryName, FormatError> {
     let at = r.at();
     let bytes = r.bytes("entry name", limits::NAME_BYTES)?;
     let name = EntryName::new(bytes).map_err(|source| FormatError::Name { at, source })?;
@@ -207,41 +209,41 @@ fn decode_name(r: &mut Reader<'_>, last: Option<&EntryName>) -> Result<EntryName
     }
 }
 
-fn decode_body(r: &mut Reader<'_>, code: u8) -> Result<Kind, FormatError> {
+fn decode_body(r: &mut WireReader<'_>, code: u8) -> Result<EntryKind, FormatError> {
     let at = r.at();
-    let device = |r: &mut Reader<'_>| {
+    let device = |r: &mut WireReader<'_>| {
         let major = r.varint_u32("device major")?;
         Ok(Device { major, minor: r.varint_u32("device minor")? })
     };
     Ok(match code {
-        0 => Kind::File {
+        0 => EntryKind::File {
             size: r.varint("file size")?,
             id: BlobId::from_bytes(r.digest("file content id")?),
         },
-        1 => Kind::Folder { id: TreeId::from_bytes(r.digest("folder id")?) },
+        1 => EntryKind::Folder { id: TreeId::from_bytes(r.digest("folder id")?) },
         2 => match r.bytes("symlink target", limits::SYMLINK_BYTES)? {
             target if target.is_empty() || target.contains(&0) => {
                 return Err(FormatError::Invalid { what: "symlink target", at });
             }
-            target => Kind::Symlink { target: target.into() },
+            target => EntryKind::Symlink { target: target.into() },
         },
-        3 => Kind::Fifo,
-        4 => Kind::Socket,
-        5 => Kind::CharDevice { device: device(r)? },
-        6 => Kind::BlockDevice { device: device(r)? },
+        3 => EntryKind::Fifo,
+        4 => EntryKind::Socket,
+        5 => EntryKind::CharDevice { device: device(r)? },
+        6 => EntryKind::BlockDevice { device: device(r)? },
         _ => return Err(FormatError::Invalid { what: "entry kind", at }),
     })
 }
 
 impl Owner {
-    fn encode(&self, w: &mut Writer) {
+    fn encode(&self, w: &mut WireWriter) {
         w.varint(u64::from(self.uid));
         w.varint(u64::from(self.gid));
         w.bytes(&self.user);
         w.bytes(&self.group);
     }
 
-    fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+    fn decode(r: &mut WireReader<'_>) -> Result<Self, FormatError> {
         Ok(Self {
             uid: r.varint_u32("owner uid")?,
             gid: r.varint_u32("owner gid")?,
@@ -252,13 +254,13 @@ impl Owner {
 }
 
 impl Totals {
-    pub(crate) fn encode(&self, w: &mut Writer) {
+    pub(crate) fn encode(&self, w: &mut WireWriter) {
         for count in [self.files, self.folders, self.others, self.bytes] {
             w.varint(count);
         }
     }
 
-    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+    pub(crate) fn decode(r: &mut WireReader<'_>) -> Result<Self, FormatError> {
         Ok(Self {
             files: r.varint("total files")?,
             folders: r.varint("total folders")?,
@@ -269,17 +271,17 @@ impl Totals {
 }
 
 impl Metadata {
-    /// Encodes with the owner itself, as a commit's root has it.
-    pub(crate) fn encode(&self, w: &mut Writer) {
+    /// Encodes the metadata, including the owner, as in the root of a commit.
+    pub(crate) fn encode(&self, w: &mut WireWriter) {
         self.encode_with(w, |w, owner| owner.encode(w));
     }
 
-    /// Decodes what [`Metadata::encode`] wrote.
-    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, FormatError> {
+    /// Decodes the output of [`Metadata::encode`].
+    pub(crate) fn decode(r: &mut WireReader<'_>) -> Result<Self, FormatError> {
         Self::decode_with(r, |r| Owner::decode(r).map(Arc::new))
     }
 
-    fn encode_with(&self, w: &mut Writer, owner: impl FnOnce(&mut Writer, &Owner)) {
+    fn encode_with(&self, w: &mut WireWriter, owner: impl FnOnce(&mut WireWriter, &Owner)) {
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
         w.u8(flag(self.owner.is_some(), HAS_OWNER)
             | flag(self.mtime.is_some(), HAS_MTIME)
@@ -307,8 +309,8 @@ impl Metadata {
     }
 
     fn decode_with<'a>(
-        r: &mut Reader<'a>,
-        owner: impl FnOnce(&mut Reader<'a>) -> Result<Arc<Owner>, FormatError>,
+        r: &mut WireReader<'a>,
+        owner: impl FnOnce(&mut WireReader<'a>) -> Result<Arc<Owner>, FormatError>,
     ) -> Result<Self, FormatError> {
         let at = r.at();
         let flags = r.u8("entry flags")?;
@@ -328,7 +330,7 @@ impl Metadata {
     }
 }
 
-fn decode_xattrs(r: &mut Reader<'_>) -> Result<Vec<Xattr>, FormatError> {
+fn decode_xattrs(r: &mut WireReader<'_>) -> Result<Vec<Xattr>, FormatError> {
     let start = r.at();
     let count = r.count("number of extended attributes", limits::XATTRS)?;
     if count == 0 {

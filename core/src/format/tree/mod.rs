@@ -1,30 +1,29 @@
-//! Trees: one directory each.
+//! Trees: the encoding of directories.
 //!
-//! A tree's id is the BLAKE3 of its node's bytes in derive-key mode. A small
-//! directory is one *leaf*. A large one is split: its leaves are named, with
-//! the first entry name of each, by a *node*, and nodes may be named by nodes
-//! above them. Where a directory is split depends on its entries alone (see
-//! [`split`]), so one directory has one id, and a change rewrites one leaf and
-//! the nodes above it.
+//! A tree's id is the BLAKE3 of its top node's bytes in derive-key mode. A small
+//! directory is a single *leaf*. A large directory is split into leaves. A *node* lists
+//! them, each with its first entry name, and further nodes may list these nodes. The
+//! split depends only on the entries (see [`split`]). So a directory has only one id,
+//! and a change rewrites one leaf and the nodes above it.
 //!
 //! | field   | form                    | meaning                                  |
 //! |---------|-------------------------|------------------------------------------|
 //! | version | u8                      | 1                                        |
-//! | level   | u8                      | 0 leaf, else node over level − 1         |
-//! | totals  | 4 × varint              | all that is below, see [`Totals`]        |
+//! | level   | u8                      | 0 leaf, else node above level − 1        |
+//! | totals  | 4 × varint              | everything below, see [`Totals`]         |
 //! | owners  | varint count, each      | of a leaf: table of the owners in use    |
 //! | count   | varint                  | entries, or children                     |
 //! | entries | back to back            | strictly increasing by name bytes        |
 //!
-//! An owner is varint uid, varint gid, user name and group name (bytes with
-//! length, empty when unknown); the table strictly increases and each owner is
-//! used. A child of a node is a name (bytes with length; the first entry name
-//! below it) and a tree id. An entry of a leaf is
+//! An owner is varint uid, varint gid, user name and group name (bytes with length,
+//! empty if unknown). The table strictly increases, and each owner in it is used. A
+//! child of a node is a name (bytes with length; the first entry name below it) and a
+//! tree id. An entry of a leaf is
 //!
 //! | field    | form             | meaning                                        |
 //! |----------|------------------|------------------------------------------------|
 //! | name     | bytes            | an [`EntryName`]                               |
-//! | kind     | u8               | see [`Kind`]                                   |
+//! | kind     | u8               | see [`EntryKind`]                                   |
 //! | metadata | see below        |                                                |
 //! | body     | by kind          | file: varint size, 32 blob id · folder: 32 tree id · symlink: bytes · devices: varint major, varint minor |
 //!
@@ -32,7 +31,7 @@
 //!
 //! | field  | form                        | when                               |
 //! |--------|-----------------------------|------------------------------------|
-//! | flags  | u8                          | which of the following are there   |
+//! | flags  | u8                          | which of the following exist       |
 //! | mode   | varint                      | always; 12 bits                    |
 //! | owner  | varint index into the table | bit 0 (a commit's root: the owner) |
 //! | mtime  | zigzag secs, varint ns      | bit 1                              |
@@ -54,24 +53,24 @@ use crate::base::{
 
 pub use codec::VERSION;
 
-/// What an entry is, with what each kind has of its own.
+/// The kind of an entry, with the data of that kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     /// Regular file: 0.
     File {
         /// Its length in bytes.
         size: u64,
-        /// Its content.
+        /// Id of its content.
         id: BlobId,
     },
     /// Directory: 1.
     Folder {
-        /// What it holds.
+        /// Id of its tree.
         id: TreeId,
     },
     /// Symbolic link: 2.
     Symlink {
-        /// Where it points: any bytes but NUL.
+        /// Its target: any bytes except NUL.
         target: Box<[u8]>,
     },
     /// Named pipe: 3.
@@ -80,18 +79,18 @@ pub enum Kind {
     Socket,
     /// Character device: 5.
     CharDevice {
-        /// Which.
+        /// Its device number.
         device: Device,
     },
     /// Block device: 6.
     BlockDevice {
-        /// Which.
+        /// Its device number.
         device: Device,
     },
 }
 
-impl Kind {
-    /// Noun for messages and JSON.
+impl EntryKind {
+    /// Returns the noun for messages and JSON.
     pub fn noun(&self) -> &'static str {
         match self {
             Self::File { .. } => "file",
@@ -105,84 +104,106 @@ impl Kind {
     }
 }
 
-/// Number of a device.
+/// The number of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Driver.
+    /// Number of the driver.
     pub major: u32,
-    /// Unit.
+    /// Number of the unit.
     pub minor: u32,
 }
 
-/// Who a file belongs to.
+/// The owner and group of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner {
-    /// User number.
+    /// Numeric user id.
     pub uid: u32,
-    /// Group number.
+    /// Numeric group id.
     pub gid: u32,
-    /// User name, empty when the system had none.
+    /// User name; empty if the system knew none.
     pub user: Box<[u8]>,
-    /// Group name, empty when the system had none.
+    /// Group name; empty if the system knew none.
     pub group: Box<[u8]>,
 }
 
 /// An extended attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Xattr {
-    /// Such as `user.comment` or `system.posix_acl_access`.
+    /// The name, such as `user.comment` or `system.posix_acl_access`.
     pub name: Box<[u8]>,
-    /// Any bytes.
+    /// The value: any bytes.
     pub value: Box<[u8]>,
 }
 
-/// What is kept about an entry beside its content.
+/// The hash of the attributes in a [`Metadata`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AttributesHash([u8; 32]);
+
+/// The metadata of an entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
     /// The 12 mode bits: permissions, setuid, setgid, sticky.
     pub mode: u16,
-    /// Absent in a reproducible tree.
+    /// Owner and group; absent in a reproducible tree.
     pub owner: Option<std::sync::Arc<Owner>>,
-    /// Absent in a reproducible tree.
+    /// Modification time; absent in a reproducible tree.
     pub mtime: Option<Time>,
-    /// Sorted by name.
+    /// Extended attributes, sorted by name.
     pub xattrs: Vec<Xattr>,
-    /// Names of one file share this; absent when it has one name only.
+    /// Hard link group: all names of one file have the same number. Absent if the file
+    /// has one name.
     pub link: Option<u64>,
-    /// Whether zeros are restored as holes.
+    /// True if zeros are restored as holes.
     pub sparse: bool,
 }
 
-/// One name in a directory.
+impl Metadata {
+    /// Hashes all attributes except `sparse`: equal hashes mean equal attributes. A restore
+    /// keeps the hash of each file with several names, because extended attributes may be
+    /// long. It is never stored.
+    pub fn attributes_hash(&self) -> AttributesHash {
+        let Self { mode, owner, mtime, xattrs, link, sparse: _ } = self;
+        let mut hasher = blake3::Hasher::new();
+        let mut field = |bytes: &[u8]| {
+            hasher.update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
+        };
+        field(&mode.to_le_bytes());
+        field(format!("{owner:?} {mtime:?} {link:?}").as_bytes());
+        for Xattr { name, value } in xattrs {
+            field(name);
+            field(value);
+        }
+        AttributesHash(*hasher.finalize().as_bytes())
+    }
+}
+
+/// One entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name.
     pub name: EntryName,
-    /// What it is.
-    pub kind: Kind,
-    /// What is kept about it.
+    pub kind: EntryKind,
     pub metadata: Metadata,
 }
 
 impl Entry {
-    /// Its tree, if it is a folder.
+    /// Returns the id of its tree if it is a folder.
     pub fn folder(&self) -> Option<ObjectId> {
         match &self.kind {
-            Kind::Folder { id } => Some(id.object()),
+            EntryKind::Folder { id } => Some(id.object()),
             _ => None,
         }
     }
 
-    /// The mode as `ls -l` shows it.
+    /// Returns the mode in the form of `ls -l`.
     pub fn mode_shown(&self) -> String {
         let kind = match self.kind {
-            Kind::File { .. } => '-',
-            Kind::Folder { .. } => 'd',
-            Kind::Symlink { .. } => 'l',
-            Kind::Fifo => 'p',
-            Kind::Socket => 's',
-            Kind::CharDevice { .. } => 'c',
-            Kind::BlockDevice { .. } => 'b',
+            EntryKind::File { .. } => '-',
+            EntryKind::Folder { .. } => 'd',
+            EntryKind::Symlink { .. } => 'l',
+            EntryKind::Fifo => 'p',
+            EntryKind::Socket => 's',
+            EntryKind::CharDevice { .. } => 'c',
+            EntryKind::BlockDevice { .. } => 'b',
         };
         let bits = self.metadata.mode;
         let mut shown = String::from(kind);
@@ -201,21 +222,21 @@ impl Entry {
     }
 }
 
-/// How much is below a tree.
+/// Totals of everything below a tree.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Regular files.
+    /// Number of regular files.
     pub files: u64,
-    /// Directories.
+    /// Number of directories.
     pub folders: u64,
-    /// Symlinks, pipes, sockets, devices.
+    /// Number of symlinks, pipes, sockets and devices.
     pub others: u64,
-    /// Bytes of the regular files.
+    /// Total length of the regular files in bytes.
     pub bytes: u64,
 }
 
 impl Totals {
-    /// Adds what `other` counts.
+    /// Adds the totals of `other`.
     pub fn add(&mut self, other: &Self) {
         self.files = self.files.saturating_add(other.files);
         self.folders = self.folders.saturating_add(other.folders);
@@ -223,14 +244,14 @@ impl Totals {
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
 
-    /// Counts one entry, without what is below it.
-    pub fn count(&mut self, kind: &Kind) {
+    /// Counts one entry, without the entries below it.
+    pub fn count(&mut self, kind: &EntryKind) {
         match kind {
-            Kind::File { size, .. } => {
+            EntryKind::File { size, .. } => {
                 self.files = self.files.saturating_add(1);
                 self.bytes = self.bytes.saturating_add(*size);
             }
-            Kind::Folder { .. } => self.folders = self.folders.saturating_add(1),
+            EntryKind::Folder { .. } => self.folders = self.folders.saturating_add(1),
             _ => self.others = self.others.saturating_add(1),
         }
     }
@@ -248,40 +269,40 @@ impl fmt::Debug for Totals {
 pub struct Child {
     /// The first entry name below it.
     pub first: EntryName,
-    /// The leaf or node.
+    /// Id of the leaf or node.
     pub id: TreeId,
 }
 
-/// One decoded object of a tree.
+/// One decoded tree object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
-    /// Entries themselves.
+    /// A leaf: a list of entries.
     Leaf {
-        /// What is below.
+        /// Totals of everything below.
         totals: Totals,
-        /// Sorted by name.
+        /// The entries, sorted by name.
         entries: Vec<Entry>,
     },
-    /// Leaves or nodes further down.
+    /// A node above leaves or other nodes.
     Inner {
-        /// 1 above leaves, 2 above those, …
+        /// 1 above leaves, 2 above nodes of level 1, and so on.
         level: u8,
-        /// What is below.
+        /// Totals of everything below.
         totals: Totals,
-        /// Sorted by first name.
+        /// The children, sorted by first name.
         children: Vec<Child>,
     },
 }
 
 impl Node {
-    /// What is below.
+    /// Returns the totals of everything below.
     pub fn totals(&self) -> &Totals {
         match self {
             Self::Leaf { totals, .. } | Self::Inner { totals, .. } => totals,
         }
     }
 
-    /// 0 for a leaf, else how far above leaves it is.
+    /// Returns the level: 0 for a leaf.
     pub fn level(&self) -> u8 {
         match self {
             Self::Leaf { .. } => 0,
@@ -289,13 +310,20 @@ impl Node {
         }
     }
 
-    /// The first entry name below, which the node above must have given.
-    /// Readers check it: otherwise one leaf could stand in many places, and a
-    /// few nodes amount to more entries than anybody can read.
+    /// Returns the first entry name below. The node above states it, too.
     pub fn first(&self) -> Option<&EntryName> {
         match self {
             Self::Leaf { entries, .. } => entries.first().map(|entry| &entry.name),
             Self::Inner { children, .. } => children.first().map(|child| &child.first),
+        }
+    }
+
+    /// Returns the last name in the node: of an entry, or the first name of the last
+    /// child.
+    pub fn last(&self) -> Option<&EntryName> {
+        match self {
+            Self::Leaf { entries, .. } => entries.last().map(|entry| &entry.name),
+            Self::Inner { children, .. } => children.last().map(|child| &child.first),
         }
     }
 }
@@ -315,7 +343,7 @@ mod tests {
         ] {
             let entry = Entry {
                 name: EntryName::new(b"x").unwrap(),
-                kind: Kind::File { size: 0, id: BlobId::of(b"") },
+                kind: EntryKind::File { size: 0, id: BlobId::of(b"") },
                 metadata: Metadata { mode: bits, ..Metadata::default() },
             };
             assert_eq!(entry.mode_shown(), shown);

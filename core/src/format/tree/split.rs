@@ -1,24 +1,24 @@
-//! Where a large directory is split into leaves and nodes.
+//! The split of a large directory into leaves and nodes.
 //!
-//! Entries are taken in order and a leaf is closed after an entry when
+//! Entries are added in order. A leaf is closed after an entry when
 //!
 //! 1. the leaf has [`limits::TREE_NODE_ENTRIES`] entries, or
-//! 2. its names, symlink targets and xattrs amount to
+//! 2. its names, symlink targets and xattrs have a total length of at least
 //!    [`limits::TREE_NODE_TARGET_BYTES`], or
-//! 3. it has at least 1,024 entries and the first four bytes of the BLAKE3 of
-//!    the entry's name, little-endian, are a multiple of 4,096.
+//! 3. it has at least 1,024 entries, and the first four bytes of the BLAKE3 of the
+//!    entry's name, as a little-endian number, are a multiple of 4,096.
 //!
-//! Nodes are made the same way over the children below them: closed at
-//! [`limits::TREE_NODE_ENTRIES`] − 1 children, or after at least 64 when the first
-//! four bytes of the child's id are a multiple of 256, until one is left; a
-//! child that would be left alone at the end joins the node before it.
-//! The cut depends on the entries alone, so it is canonical, and an insertion
-//! moves only the cuts near it.
+//! The children are grouped into nodes in the same way, level by level, until one node
+//! is left. A node is closed at [`limits::TREE_NODE_ENTRIES`] − 1 children. It is also
+//! closed after at least 64 children, when the first four bytes of the child's id are a
+//! multiple of 256. A last child that would be alone in a node joins the node before
+//! it. The split depends only on the entries, so it is canonical. An insertion changes
+//! only the split points near it.
 
 use crate::{
     base::{id::TreeId, limits},
     format::{
-        tree::{Child, Entry, Kind, Node, Totals},
+        tree::{Child, Entry, EntryKind, Node, Totals},
         wire::FormatError,
     },
 };
@@ -28,7 +28,7 @@ const LEAF_MASK: u32 = 4096 - 1;
 const NODE_MIN_CHILDREN: usize = 64;
 const NODE_MASK: u32 = 256 - 1;
 
-/// Encodes one directory, entry by entry, holding one leaf at a time.
+/// Encodes one directory, entry by entry. Holds one leaf in memory.
 #[derive(Debug, Default)]
 pub struct FolderEncoder {
     entries: Vec<Entry>,
@@ -40,10 +40,10 @@ pub struct FolderEncoder {
 
 /// An encoded directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Folder {
-    /// Its topmost node.
+pub struct EncodedFolder {
+    /// Id of its topmost node.
     pub id: TreeId,
-    /// What is below.
+    /// Totals of everything below it.
     pub totals: Totals,
 }
 
@@ -53,12 +53,12 @@ impl FolderEncoder {
         Self::default()
     }
 
-    /// Adds the next entry; names must strictly increase. `below` counts what
-    /// is inside a folder entry.
+    /// Adds the next entry. Names must strictly increase. `below` has the totals of
+    /// everything inside a folder entry.
     ///
     /// # Errors
-    /// [`FormatError`] when no reader would accept the entry, and whatever `put`
-    /// returns; it receives each finished node.
+    /// [`FormatError`] when readers would refuse the entry, and the errors of `put`,
+    /// which receives each finished node.
     pub fn push<E: From<FormatError>>(
         &mut self,
         entry: Entry,
@@ -78,15 +78,15 @@ impl FolderEncoder {
         if cut { self.close_leaf(put) } else { Ok(()) }
     }
 
-    /// Ends the directory.
+    /// Ends the directory and returns it.
     ///
     /// # Errors
-    /// [`FormatError`] when there are more levels of nodes than a reader accepts,
-    /// and whatever `put` returns; it receives each finished node.
+    /// [`FormatError`] when there are more levels of nodes than readers accept, and the
+    /// errors of `put`, which receives each finished node.
     pub fn finish<E: From<FormatError>>(
         mut self,
         put: &mut impl FnMut(TreeId, Vec<u8>) -> Result<(), E>,
-    ) -> Result<Folder, E> {
+    ) -> Result<EncodedFolder, E> {
         if !self.entries.is_empty() || self.children.is_empty() {
             self.close_leaf(put)?;
         }
@@ -101,7 +101,7 @@ impl FolderEncoder {
             level += 1;
         }
         let id = row.first().map(|(child, _)| child.id).expect("a row is never empty");
-        Ok(Folder { id, totals: self.below })
+        Ok(EncodedFolder { id, totals: self.below })
     }
 
     fn close_leaf<E>(
@@ -116,8 +116,8 @@ impl FolderEncoder {
         let bytes = Node::Leaf { totals, entries }.encode();
         let id = TreeId::of(&bytes);
         put(id, bytes)?;
-        // Only the leaf of an empty directory has no first name, and it has
-        // no siblings to be sorted among.
+        // Only the leaf of an empty directory has no first name. It has no siblings, so
+        // its name is not used for sorting.
         let first = first.unwrap_or_else(empty_name);
         self.children.push((Child { first, id }, totals));
         Ok(())
@@ -130,7 +130,7 @@ fn empty_name() -> crate::base::name::EntryName {
 
 fn variable_bytes(entry: &Entry) -> usize {
     let target = match &entry.kind {
-        Kind::Symlink { target } => target.len(),
+        EntryKind::Symlink { target } => target.len(),
         _ => 0,
     };
     let xattrs = entry.metadata.xattrs.iter().map(|x| x.name.len() + x.value.len());
@@ -156,7 +156,7 @@ fn close_row<E>(
         children.push(child);
         let cut = children.len() + 1 >= limits::TREE_NODE_ENTRIES
             || (children.len() >= NODE_MIN_CHILDREN && low32(id.as_bytes()) & NODE_MASK == 0);
-        // A node of one child would be a second form of that child.
+        // A node with a single child would be a second encoding of that child.
         let lonely_rest = last - index == 1;
         if index == last || (cut && !lonely_rest) {
             above.push(close_node(
@@ -196,12 +196,12 @@ mod tests {
     fn entry(name: &str) -> Entry {
         Entry {
             name: EntryName::new(name.as_bytes()).unwrap(),
-            kind: Kind::File { size: 1, id: BlobId::of(b"x") },
+            kind: EntryKind::File { size: 1, id: BlobId::of(b"x") },
             metadata: Metadata { mode: 0o644, ..Metadata::default() },
         }
     }
 
-    fn encode(names: &[String]) -> (Folder, HashMap<TreeId, Vec<u8>>) {
+    fn encode(names: &[String]) -> (EncodedFolder, HashMap<TreeId, Vec<u8>>) {
         let mut nodes = HashMap::new();
         let mut put = |id, bytes| {
             nodes.insert(id, bytes);

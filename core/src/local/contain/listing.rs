@@ -1,4 +1,4 @@
-//! The names in a folder, sorted, in two allocations.
+//! Lists the names in a folder, sorted, in two allocations.
 
 use std::{io, os::fd::AsFd};
 
@@ -6,11 +6,11 @@ use rustix::fs::{FileType, RawDir};
 
 use crate::base::name;
 
-/// Bytes read from the system at once.
+/// Bytes that one system call reads.
 const BUFFER_BYTES: usize = 32 << 10;
 
 #[derive(Clone, Copy, Debug)]
-struct Span {
+struct NameSpan {
     start: usize,
     bytes: u8,
     kind: FileType,
@@ -18,14 +18,14 @@ struct Span {
 
 /// The entries of a folder, sorted by the bytes of their names.
 #[derive(Debug, Default)]
-pub struct Listing {
+pub struct FolderNames {
     bytes: Vec<u8>,
-    spans: Vec<Span>,
+    spans: Vec<NameSpan>,
 }
 
-impl Listing {
-    /// Reads the folder behind `fd`, which must be open for reading. Names
-    /// that no tree could hold are left out.
+impl FolderNames {
+    /// Reads the folder `fd`, which must be open for reading. Leaves out names that are not valid
+    /// in a tree.
     pub(in crate::local) fn read(fd: &impl AsFd) -> io::Result<Self> {
         let mut listing = Self::default();
         let mut buffer = Vec::with_capacity(BUFFER_BYTES);
@@ -37,7 +37,7 @@ impl Listing {
             if name::check(name).is_ok() {
                 let (start, kind) = (listing.bytes.len(), entry.file_type());
                 listing.bytes.extend_from_slice(name);
-                listing.spans.push(Span { start, bytes, kind });
+                listing.spans.push(NameSpan { start, bytes, kind });
             }
         }
         let Self { bytes, spans } = &mut listing;
@@ -45,33 +45,33 @@ impl Listing {
         Ok(listing)
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
-    /// The name and kind of entry `index`; the kind is `Unknown` where the
-    /// file system does not say.
+    /// Returns the name and kind of entry `index`. The kind is `Unknown` if the file system does
+    /// not report it.
     pub fn get(&self, index: usize) -> Option<(&[u8], FileType)> {
         self.spans.get(index).map(|span| (slice(&self.bytes, span), span.kind))
     }
 
-    /// Returns whether an entry has this name.
+    /// Returns true if an entry has this name.
     pub fn has(&self, name: &[u8]) -> bool {
         self.spans.binary_search_by(|span| slice(&self.bytes, span).cmp(name)).is_ok()
     }
 
-    /// All entries in order.
+    /// Iterates over all entries in order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], FileType)> {
         self.spans.iter().map(|span| (slice(&self.bytes, span), span.kind))
     }
 }
 
-fn slice<'b>(bytes: &'b [u8], span: &Span) -> &'b [u8] {
+fn slice<'b>(bytes: &'b [u8], span: &NameSpan) -> &'b [u8] {
     &bytes[span.start..span.start + usize::from(span.bytes)]
 }

@@ -1,4 +1,4 @@
-//! Tests of containment: nothing leads outside the target.
+//! Tests of containment: no operation leaves the target.
 
 use std::{
     os::unix::{ffi::OsStrExt, fs::symlink},
@@ -15,9 +15,9 @@ fn path(names: &[&str]) -> Arc<FolderPath> {
     names.iter().fold(FolderPath::top(), |at, n| at.child(name(n)))
 }
 
-/// Both ways to open a folder.
-fn roots(dir: &Path) -> [Root; 2] {
-    [Root::open(dir).unwrap(), Root::open(dir).unwrap().stepwise()]
+/// Returns a root for each of the two ways to open folders.
+fn roots(dir: &Path) -> [TargetRoot; 2] {
+    [TargetRoot::open(dir).unwrap(), TargetRoot::open(dir).unwrap().stepwise()]
 }
 
 #[test]
@@ -51,14 +51,14 @@ fn the_target_itself_may_be_a_link() {
     let dir = tempfile::tempdir().unwrap();
     fs_err::create_dir_all(dir.path().join("real/x")).unwrap();
     symlink("real", dir.path().join("link")).unwrap();
-    let (root, created) = Root::create(&dir.path().join("link")).unwrap();
+    let (root, created) = TargetRoot::create(&dir.path().join("link")).unwrap();
     assert!(!created);
     root.folder(&path(&["x"])).unwrap();
-    let (_, created) = Root::create(&dir.path().join("link/a/b/c")).unwrap();
+    let (_, created) = TargetRoot::create(&dir.path().join("link/a/b/c")).unwrap();
     assert!(created);
     assert!(dir.path().join("real/a/b/c").is_dir());
     fs_err::write(dir.path().join("file"), "").unwrap();
-    assert!(Root::create(&dir.path().join("file")).is_err());
+    assert!(TargetRoot::create(&dir.path().join("file")).is_err());
 }
 
 #[test]
@@ -69,8 +69,8 @@ fn a_folder_swapped_for_a_link_during_the_run_leads_nowhere() {
     fs_err::create_dir(&real).unwrap();
     let stop = AtomicBool::new(false);
     let mut reached = 0;
-    // Where the other thread has lost its turn midway, the folder is away for
-    // as long as that takes.
+    // If the scheduler suspends the other thread in the middle of a swap, the folder is missing for
+    // that long.
     let patience = Instant::now() + Duration::from_secs(60);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -95,7 +95,7 @@ fn a_folder_swapped_for_a_link_during_the_run_leads_nowhere() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    assert!(reached > 0, "the folder was never there");
+    assert!(reached > 0, "the folder never existed");
     assert_eq!(fs_err::read_dir(outside.path()).unwrap().count(), 0);
 }
 
@@ -120,7 +120,7 @@ fn a_path_longer_than_path_max_works() {
 #[test]
 fn a_listing_is_sorted_by_bytes() {
     let dir = tempfile::tempdir().unwrap();
-    let root = Root::open(dir.path()).unwrap();
+    let root = TargetRoot::open(dir.path()).unwrap();
     let top = root.folder(&FolderPath::top()).unwrap();
     assert!(top.list().unwrap().is_empty());
     let names: [&[u8]; 5] = [b"\xff\xfe", b"a", b"Z", b"new\nline", &[b'x'; 255]];
@@ -139,7 +139,7 @@ fn a_listing_is_sorted_by_bytes() {
 #[test]
 fn a_rename_onto_a_free_name_replaces_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let root = Root::open(dir.path()).unwrap();
+    let root = TargetRoot::open(dir.path()).unwrap();
     let top = root.folder(&FolderPath::top()).unwrap();
     fs_err::write(dir.path().join("a"), "a").unwrap();
     fs_err::write(dir.path().join("b"), "b").unwrap();
@@ -156,13 +156,13 @@ fn a_rename_onto_a_free_name_replaces_nothing() {
 #[test]
 fn links_and_nodes_are_made_as_told() {
     let dir = tempfile::tempdir().unwrap();
-    let root = Root::open(dir.path()).unwrap();
+    let root = TargetRoot::open(dir.path()).unwrap();
     let top = root.folder(&FolderPath::top()).unwrap();
     top.make_symlink(&name("l"), b"../../etc/passwd").unwrap();
     assert_eq!(top.read_link(&name("l")).unwrap(), b"../../etc/passwd");
     top.make_node(&name("p"), FileType::Fifo, 0o600, None).unwrap();
     top.make_node(&name("s"), FileType::Socket, 0o600, None).unwrap();
-    // A link to a symbolic link is one to the link, not to what it names.
+    // A hard link to a symbolic link links the symbolic link itself, not its target.
     top.link(&name("l"), &top, &name("l2")).unwrap();
     assert_eq!(top.stat(&name("l2")).unwrap().unwrap().st_nlink, 2);
     let kind = |n| FileType::from_raw_mode(top.stat(&name(n)).unwrap().unwrap().st_mode);

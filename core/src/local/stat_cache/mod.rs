@@ -1,34 +1,32 @@
-//! What is known about files and folders that have not changed since.
+//! The stat cache: remembers files and folders that have not changed.
 //!
-//! Two sets of [tables](crate::format::table) in `cache/`, keyed by inode and
-//! device: of a file, its size, times and content id; of a folder, what its
-//! listing hashed to and the tree that came of it. All of it may be deleted at
-//! any time; a damaged table is thrown away.
+//! There are two sets of [tables](crate::format::table) in `cache/`, keyed by inode and device. The
+//! record of a file has its size, times and content id. The record of a folder has the hash of its
+//! listing and the resulting tree. All of it may be deleted at any time; a damaged table is
+//! discarded.
 //!
-//! A file is trusted only while size, mtime and ctime are those that were
-//! recorded. A program can set an mtime back but not a ctime, so a file whose
-//! ctime moved is read again, although a rename or a `chmod` moves the ctime
-//! as well. Neither the birth time nor the listing of the folder above proves
-//! that a file was only renamed, and Linux does not tell programs its change
-//! cookie (`docs/decisions/0004`). What such a file contained before is only a
-//! guess that hashing it confirms: [`StatCache::likely_content`].
+//! A file is trusted only while size, mtime and ctime are the recorded ones. A program can set an
+//! mtime back but not a ctime. So a file whose ctime changed is read again, although a rename or a
+//! `chmod` changes the ctime too. Neither the birth time nor the listing of the parent folder
+//! proves that a file was only renamed, and Linux does not expose its change cookie to programs
+//! (`docs/decisions/0004`). The earlier content of such a file is only a guess that hashing
+//! confirms: [`StatCache::likely_content`].
 //!
-//! A file with one name is also trusted only under that name in that folder.
-//! Some file systems (FUSE, network) number inodes anew after each mount and
-//! keep no ctime; there another file could pass for the recorded one.
+//! A file with one name is trusted only under that name in that folder. Some file systems (FUSE,
+//! network) assign new inode numbers after each mount and keep no ctime; there, another file could
+//! be mistaken for the recorded one.
 //!
-//! A file is recorded only when both times were safely in the past at the
-//! moment the file was read: a file that changes twice within one tick of the
-//! file system's clock looks the same after the second time (git calls it
-//! racily clean). A record that a read does not confirm is dropped.
+//! A file is recorded only if both times were safely in the past when it was read. If a file
+//! changes twice within one tick of the file system's clock, its stat is the same after both
+//! changes (git calls it racily clean). A record that a read does not confirm is dropped.
 //!
 //! | record | bytes | fields                                                  |
 //! |--------|-------|---------------------------------------------------------|
 //! | file   | 80    | inode u64, device u64 (both big-endian, the key), size u64, mtime i64 ns, ctime i64 ns, content id 32, last u64 (bit 0: has xattrs, bit 1: has holes, others: hash of its place) |
 //! | folder | 112   | inode u64, device u64 (the key), listing hash 16, full hash 16, tree id 32, files, folders, others, bytes: 4 × u64 |
 //!
-//! A record of zeros behind its key is a tombstone: nothing is known, whatever
-//! an older table says.
+//! A record with zeros after its key is a tombstone: it hides the records of this key in older
+//! tables.
 
 mod tables;
 
@@ -46,10 +44,10 @@ use crate::{
     },
     disk::{Disk, table::TableError},
     format::{
-        table::{Purpose, Shape},
+        table::{Shape, TablePurpose},
         tree::Totals,
     },
-    local::{read::Reading, scan::FileStat, stat_cache::tables::Tables},
+    local::{read::ReadMode, scan::FileStat, stat_cache::tables::Tables},
 };
 
 const KEY_BYTES: usize = 16;
@@ -57,28 +55,27 @@ const FILE_BYTES: usize = 80;
 const FOLDER_BYTES: usize = 112;
 
 const FILES: Shape =
-    Shape { purpose: Purpose::StatFiles, key_bytes: KEY_BYTES, record_bytes: FILE_BYTES };
+    Shape { purpose: TablePurpose::StatFiles, key_bytes: KEY_BYTES, record_bytes: FILE_BYTES };
 const FOLDERS: Shape =
-    Shape { purpose: Purpose::StatFolders, key_bytes: KEY_BYTES, record_bytes: FOLDER_BYTES };
+    Shape { purpose: TablePurpose::StatFolders, key_bytes: KEY_BYTES, record_bytes: FOLDER_BYTES };
 
 const FILE_ENDING: &str = "files";
 const FOLDER_ENDING: &str = "folders";
 
-/// Times must be that far in the past. Linux stamps files with a clock that
-/// ticks every 1 to 10 ms.
+/// Minimum age of a file's times. Linux stamps files with a clock that ticks every 1 to 10 ms.
 const SLACK_NANOS: i64 = 20_000_000;
 
-/// The same on file systems that keep whole seconds (FAT: every other one).
+/// Minimum age on file systems that keep whole seconds (FAT: every other second).
 const COARSE_SLACK_NANOS: i64 = 2_000_000_000;
 
-/// What is known about a file.
+/// The cached facts about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownFile {
-    /// Its content.
+    /// The id of its content.
     pub id: BlobId,
-    /// Whether it has extended attributes.
+    /// True if it has extended attributes.
     pub xattrs: bool,
-    /// Whether it has holes.
+    /// True if it has holes.
     pub sparse: bool,
 }
 
@@ -88,7 +85,7 @@ impl KnownFile {
     }
 }
 
-/// Bits of a file record's last field that are flags.
+/// The flag bits in the last field of a file record.
 const FLAGS: u64 = 3;
 
 const SIZE_AND_MTIME: Range<usize> = KEY_BYTES..32;
@@ -104,32 +101,32 @@ fn known(record: &[u8]) -> KnownFile {
     KnownFile { id, xattrs: flags & 1 != 0, sparse: flags & 2 != 0 }
 }
 
-/// Folder and name of a file, as a hash.
+/// A hash of the folder and the name of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place(u64);
+pub struct NameHash(u64);
 
-impl Place {
-    /// The place of `name` in the folder with this stat.
+impl NameHash {
+    /// Returns the place of `name` in the folder with this stat.
     pub fn new(folder: &FileStat, name: &[u8]) -> Self {
         let seed = folder.inode ^ folder.device.rotate_left(32);
         Self(XxHash3_64::oneshot_with_seed(seed, name) & !FLAGS)
     }
 }
 
-/// What is known about a folder.
+/// The cached facts about a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownFolder {
-    /// What its own listing hashed to.
+    /// Hash of its listing alone.
     pub listing: [u8; 16],
-    /// The same together with the trees of its folders.
+    /// Hash of its listing and of the trees of its subfolders.
     pub full: [u8; 16],
-    /// The tree that came of it.
+    /// The resulting tree.
     pub tree: TreeId,
-    /// What is below.
+    /// Totals of everything below.
     pub totals: Totals,
 }
 
-/// Files and folders that have not changed since they were last read.
+/// The cache.
 #[derive(Debug)]
 pub struct StatCache {
     dir: PathBuf,
@@ -139,18 +136,17 @@ pub struct StatCache {
 }
 
 impl StatCache {
-    /// Opens the cache in the folder `dir`. What cannot be read is not known.
+    /// Opens the cache in the folder `dir`. Skips tables that cannot be read.
     pub fn open(dir: &Path, disk: Disk) -> Self {
         Self {
-            files: Tables::open(dir, FILES, FILE_ENDING),
-            folders: Tables::open(dir, FOLDERS, FOLDER_ENDING),
+            files: Tables::open(dir, &disk, FILES, FILE_ENDING),
+            folders: Tables::open(dir, &disk, FOLDERS, FOLDER_ENDING),
             dir: dir.to_owned(),
             disk,
         }
     }
 
-    /// A cache that knows nothing. It takes the place of the one in `dir` when
-    /// it is saved.
+    /// Makes an empty cache, which replaces the cache in `dir` when it is saved.
     pub fn anew(dir: &Path, disk: Disk) -> Self {
         Self {
             files: Tables::anew(FILES, FILE_ENDING),
@@ -160,11 +156,11 @@ impl StatCache {
         }
     }
 
-    /// The cache in `dir`, or one that knows nothing when all files are read.
-    pub fn for_reading(reading: Reading, dir: &Path, disk: Disk) -> Self {
+    /// Opens the cache in `dir`; makes an empty one if all files are read.
+    pub fn for_reading(reading: ReadMode, dir: &Path, disk: Disk) -> Self {
         match reading {
-            Reading::Changed => Self::open(dir, disk),
-            Reading::All => Self::anew(dir, disk),
+            ReadMode::Changed => Self::open(dir, disk),
+            ReadMode::All => Self::anew(dir, disk),
         }
     }
 
@@ -173,16 +169,16 @@ impl StatCache {
         self.file_record(stat).map(known)
     }
 
-    /// Looks up a file with exactly this stat at this place. The place of a file with several names does not count.
-    pub fn file_at(&self, stat: &FileStat, place: Place) -> Option<KnownFile> {
+    /// Looks up a file with exactly this stat at this place. If the file has several names, the
+    /// place is ignored.
+    pub fn file_at(&self, stat: &FileStat, place: NameHash) -> Option<KnownFile> {
         let record = self.file_record(stat)?;
         let is_its_place = stat.links > 1 || last(record) & !FLAGS == place.0;
         is_its_place.then(|| known(record))
     }
 
-    /// What a file probably contains that has the recorded size and mtime and
-    /// another ctime: it was renamed, or its attributes changed. Only reading
-    /// it proves that.
+    /// Returns the likely content of a file with the recorded size and mtime but another ctime: it
+    /// was renamed, or its attributes changed. Only reading the file proves it.
     pub fn likely_content(&self, stat: &FileStat) -> Option<BlobId> {
         let wanted = file_record(stat, &BlobId::from_bytes([0; 32]), 0)?;
         let record = self.files.find(&wanted[..KEY_BYTES])?;
@@ -197,10 +193,9 @@ impl StatCache {
         is_same.then_some(record)
     }
 
-    /// Remembers a file that was read from `read_at` on and had this stat
-    /// before and after. When its times are too recent for that, what was
-    /// known before is dropped.
-    pub fn add_file(&self, stat: &FileStat, place: Place, known: &KnownFile, read_at: Time) {
+    /// Records a file that was read from `read_at` on and had this stat before and after. If its
+    /// times are too recent, drops its record instead.
+    pub fn add_file(&self, stat: &FileStat, place: NameHash, known: &KnownFile, read_at: Time) {
         let record = is_settled(stat, read_at)
             .then(|| file_record(stat, &known.id, known.flags() | place.0))
             .flatten();
@@ -210,17 +205,17 @@ impl StatCache {
         }
     }
 
-    /// Drops what is known about the file with this inode.
+    /// Drops the record of the file with this inode.
     pub fn forget_file(&self, stat: &FileStat) {
         self.files.forget(&self.dir, &self.disk, &key(stat.device, stat.inode));
     }
 
-    /// Drops what is known about the folder with this inode.
+    /// Drops the record of the folder with this inode.
     pub fn forget_folder(&self, stat: &FileStat) {
         self.folders.forget(&self.dir, &self.disk, &key(stat.device, stat.inode));
     }
 
-    /// What is known about a folder.
+    /// Looks up a folder.
     pub fn folder(&self, device: u64, inode: u64) -> Option<KnownFolder> {
         let record = self.folders.find(&key(device, inode))?;
         let count = |at: usize| u64::from_le_bytes(array(&record[at..at + 8]));
@@ -237,7 +232,7 @@ impl StatCache {
         })
     }
 
-    /// Remembers a folder, all of whose files are settled.
+    /// Records a folder. All files below it must be settled.
     pub fn add_folder(&self, device: u64, inode: u64, known: &KnownFolder) {
         let Totals { files, folders, others, bytes } = known.totals;
         let mut record = [0; FOLDER_BYTES];
@@ -252,8 +247,8 @@ impl StatCache {
         self.folders.add(&self.dir, &self.disk, record);
     }
 
-    /// Forgets everything: when a store turns out to lack what is remembered.
-    /// A table that cannot be removed is not worth an error.
+    /// Deletes the cache, because the store turned out to lack objects that it names. Ignores
+    /// tables that cannot be removed.
     pub fn clear(dir: &Path, disk: &Disk) {
         for ending in [FILE_ENDING, FOLDER_ENDING] {
             for path in tables::table_files(dir, ending).into_values() {
@@ -262,20 +257,20 @@ impl StatCache {
         }
     }
 
-    /// Writes what was added. The commit it came of must be durable: a folder
-    /// that is known stands for everything below it.
+    /// Writes the added records. The commit that they come from must be durable already: a later
+    /// commit uses the tree of a cached folder without looking below it.
     ///
     /// # Errors
-    /// [`TableError`] when the cache cannot be written; nothing is lost.
+    /// [`TableError`] if the cache cannot be written; nothing is lost.
     pub fn save(self) -> Result<(), TableError> {
         self.files.save(&self.dir, &self.disk)?;
         self.folders.save(&self.dir, &self.disk)
     }
 }
 
-/// Whether the times of a file are safely in the past at `read_at`.
+/// Returns true if the times of a file are safely in the past at `read_at`.
 pub fn is_settled(stat: &FileStat, read_at: Time) -> bool {
-    // A program can set whole seconds as mtime, but the ctime is the clock's.
+    // A program can set an mtime of whole seconds, but the ctime always comes from the clock.
     let slack = if stat.ctime.nanos == 0 { COARSE_SLACK_NANOS } else { SLACK_NANOS };
     let last = stat.mtime.max(stat.ctime).as_nanos();
     match (last, read_at.as_nanos()) {
@@ -291,7 +286,7 @@ fn key(device: u64, inode: u64) -> [u8; KEY_BYTES] {
     key
 }
 
-/// `None` when a time does not fit.
+/// Encodes a record; returns `None` if a time does not fit.
 fn file_record(stat: &FileStat, id: &BlobId, flags: u64) -> Option<[u8; FILE_BYTES]> {
     let mut record = [0; FILE_BYTES];
     record[..16].copy_from_slice(&key(stat.device, stat.inode));

@@ -1,16 +1,16 @@
-//! The tables of the stat cache: newest first, added to, merged, replaced.
+//! The tables of the stat cache: lookup from the newest on, adding, merging and replacing.
 
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use crate::{
-    base::{io::PathError, time::Time},
+    base::{io::PathError, mutex::lock, time::Time},
     disk::{
         Disk,
         table::{Table, TableError, TableWriter, merge_from},
@@ -19,21 +19,21 @@ use crate::{
     local::stat_cache::KEY_BYTES,
 };
 
-/// New records are written out once there are so many of them.
+/// Number of new records that are buffered before they are written to a file.
 const BUFFERED_RECORDS: usize = 1 << 17;
 
-/// A cache of more records than that is started anew: on file systems that
-/// never use an inode number twice it would only grow.
+/// A cache with more records is discarded: on file systems that never reuse an inode number it
+/// would grow forever.
 const MAX_RECORDS: u64 = 1 << 25;
 
-/// Tables of one shape, newest first, and the records to be added.
+/// The tables of one shape, newest first, and the new records.
 #[derive(Debug)]
 pub(super) struct Tables<const WIDTH: usize> {
     shape: Shape,
     ending: &'static str,
     read: Vec<Table>,
-    /// Old tables are not merged but replaced, since one is damaged or they are
-    /// not to be believed.
+    /// If set, old tables are replaced instead of merged, because one is damaged or the cache
+    /// starts anew.
     replace: AtomicBool,
     fresh: Mutex<Vec<[u8; WIDTH]>>,
     runs: Mutex<Runs>,
@@ -41,24 +41,20 @@ pub(super) struct Tables<const WIDTH: usize> {
 
 static SERIAL: AtomicU64 = AtomicU64::new(0);
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl<const WIDTH: usize> Tables<WIDTH> {
-    pub(super) fn open(dir: &Path, shape: Shape, ending: &'static str) -> Self {
+    pub(super) fn open(dir: &Path, disk: &Disk, shape: Shape, ending: &'static str) -> Self {
         let mut read = Vec::new();
         for path in table_files(dir, ending).into_values().rev() {
             match Table::open(&path, shape) {
                 Ok(table) => read.push(table),
-                Err(TableError::Damaged { .. }) => drop(fs_err::remove_file(&path)),
+                Err(TableError::Damaged { .. }) => drop(disk.remove(&path)),
                 Err(TableError::Io(_)) => {}
             }
         }
         Self { read, replace: AtomicBool::new(false), ..Self::anew(shape, ending) }
     }
 
-    /// No tables; those that are in the folder go when these are saved.
+    /// Makes an empty set. Saving it removes the tables in the folder.
     pub(super) fn anew(shape: Shape, ending: &'static str) -> Self {
         Self {
             shape,
@@ -70,8 +66,8 @@ impl<const WIDTH: usize> Tables<WIDTH> {
         }
     }
 
-    /// The newest record with this key, unless it is a tombstone. Behind a
-    /// damaged block of a newer table no older one is believed.
+    /// Returns the newest record with this key, unless it is a tombstone. If a block of a table is
+    /// damaged, older tables are not searched: their record may be obsolete.
     pub(super) fn find(&self, key: &[u8]) -> Option<&[u8]> {
         for table in &self.read {
             match table.find(key) {
@@ -86,8 +82,8 @@ impl<const WIDTH: usize> Tables<WIDTH> {
         None
     }
 
-    /// Keeps a record. When there are many, they go to a file, which counts
-    /// only once it is saved; if that fails, they are not remembered.
+    /// Adds a record. When the buffer is full, its records are written to a temporary file, which
+    /// `save` publishes. If writing fails, these records are dropped.
     pub(super) fn add(&self, dir: &Path, disk: &Disk, record: [u8; WIDTH]) {
         let mut fresh = lock(&self.fresh);
         fresh.push(record);
@@ -101,7 +97,7 @@ impl<const WIDTH: usize> Tables<WIDTH> {
         }
     }
 
-    /// Has a tombstone hide what older tables know under this key, if they do.
+    /// Adds a tombstone for this key if an older table has a record of it.
     pub(super) fn forget(&self, dir: &Path, disk: &Disk, key: &[u8; KEY_BYTES]) {
         if self.find(key).is_some() {
             let mut tombstone = [0; WIDTH];
@@ -110,8 +106,8 @@ impl<const WIDTH: usize> Tables<WIDTH> {
         }
     }
 
-    /// Of several new records with one key the smallest stays, so a tombstone
-    /// wins.
+    /// Writes new records to a temporary file. If several have the same key, only the smallest is
+    /// kept, so a tombstone wins.
     fn write_run(
         &self,
         dir: &Path,
@@ -148,12 +144,14 @@ impl<const WIDTH: usize> Tables<WIDTH> {
             old.clear();
             table_files(dir, self.ending).into_values().collect()
         } else {
-            // Newest first, as many of the old ones as are small beside them.
+            // `old` is newest first. Merges as many of the newest tables as are small compared with
+            // the new records.
             let mut sizes: Vec<u64> = old.iter().rev().map(Table::records).collect();
             sizes.push(tables.iter().map(Table::records).sum());
             old.truncate(old.len() - merge_from(&sizes).min(old.len()));
             old.iter().map(|table| table.path().to_owned()).collect()
         };
+        // A tombstone must stay while an older, unmerged table may have its key.
         let tombstones =
             if replace || old.len() == present { Tombstones::Drop } else { Tombstones::Keep };
         tables.extend(old);
@@ -162,7 +160,7 @@ impl<const WIDTH: usize> Tables<WIDTH> {
     }
 }
 
-/// Files in `tmp/` that go when they are no longer needed.
+/// Temporary files in `tmp/`, removed on drop.
 #[derive(Debug, Default)]
 pub(super) struct Runs(Vec<PathBuf>);
 
@@ -174,7 +172,7 @@ impl Drop for Runs {
     }
 }
 
-/// What a merge does with tombstones: they can go once no older table is left.
+/// How a merge treats tombstones. They can be dropped if no older table remains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tombstones {
     Keep,
@@ -185,7 +183,7 @@ fn is_tombstone(record: &[u8]) -> bool {
     record[KEY_BYTES..].iter().all(|byte| *byte == 0)
 }
 
-/// Merges tables, newest first, into one with the next free number.
+/// Merges tables, newest first, into one table with the next free number.
 fn publish(
     dir: &Path,
     disk: &Disk,
@@ -214,7 +212,7 @@ fn merge(
 ) -> Result<(), TableError> {
     let mut heads = tables.iter().map(|table| table.iter().peekable()).collect::<Vec<_>>();
     loop {
-        // The smallest key, and of equal ones the newest, which is the first.
+        // Finds the smallest key. Of equal keys, the first one is the newest.
         let mut best: Option<(usize, &[u8])> = None;
         for (which, head) in heads.iter_mut().enumerate() {
             match head.peek() {
@@ -256,7 +254,7 @@ pub(super) fn table_files(dir: &Path, ending: &str) -> BTreeMap<u64, PathBuf> {
 fn temporary(dir: &Path) -> PathBuf {
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
     let Time { secs, nanos } = Time::now();
-    // Beside `cache/`, where left-over files are swept.
+    // In `tmp/` beside `cache/`, where leftover files are swept.
     let tmp = dir.parent().unwrap_or(dir).join("tmp");
     tmp.join(format!("stat-{}-{secs:x}{nanos:08x}-{serial}", std::process::id()))
 }

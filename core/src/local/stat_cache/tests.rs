@@ -28,7 +28,7 @@ fn store() -> (tempfile::TempDir, PathBuf) {
     (dir, cache)
 }
 
-const HERE: Place = Place(4);
+const HERE: NameHash = NameHash(4);
 const OLD: Time = Time { secs: 1000, nanos: 1 };
 const NOW: Time = Time { secs: 2000, nanos: 0 };
 
@@ -121,8 +121,8 @@ fn a_file_with_one_name_is_known_at_its_place_only() {
 
     let stats = StatCache::open(&cache, Disk::default());
     assert_eq!(stats.file_at(&stat(1, OLD), HERE), Some(known));
-    assert_eq!(stats.file_at(&stat(1, OLD), Place(8)), None);
-    assert_eq!(stats.file_at(&FileStat { links: 2, ..stat(1, OLD) }, Place(8)), Some(known));
+    assert_eq!(stats.file_at(&stat(1, OLD), NameHash(8)), None);
+    assert_eq!(stats.file_at(&FileStat { links: 2, ..stat(1, OLD) }, NameHash(8)), Some(known));
 }
 
 #[test]
@@ -143,8 +143,7 @@ fn what_is_dropped_stays_unknown_whatever_older_tables_say() {
     stats.save().unwrap();
 
     let drops = StatCache::open(&cache, Disk::default());
-    // A file that was read while its times were recent, and one that was not
-    // read at all.
+    // One file was read while its times were too recent; the other one was not read at all.
     let recent = FileStat { ctime: NOW, ..stat(7, OLD) };
     drops.add_file(&recent, HERE, &known, NOW);
     drops.forget_file(&stat(8, OLD));

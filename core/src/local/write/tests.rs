@@ -1,9 +1,9 @@
-//! Tests of writing a file whole or not at all.
+//! Tests of writing files atomically.
 
 use std::os::unix::fs::{MetadataExt, symlink};
 
 use super::*;
-use crate::local::contain::{FolderPath, Root};
+use crate::local::contain::{FolderPath, TargetRoot};
 
 fn name(text: &str) -> EntryName {
     EntryName::new(text.as_bytes()).unwrap()
@@ -16,15 +16,16 @@ fn spec(name: &EntryName) -> FileSpec<'_> {
         mode: 0o644,
         mtime: Some(Time { secs: 1_000_000_000, nanos: 123_456_789 }),
         xattrs: &[],
+        capability: FileCapability::Apply,
         sparse: false,
         inherited: None,
         placement: Placement::New,
     }
 }
 
-fn with_folder(test: impl FnOnce(&std::path::Path, &Folder)) {
+fn with_folder(test: impl FnOnce(&std::path::Path, &OpenFolder)) {
     let dir = tempfile::tempdir().unwrap();
-    let root = Root::open(dir.path()).unwrap();
+    let root = TargetRoot::open(dir.path()).unwrap();
     test(dir.path(), &root.folder(&FolderPath::top()).unwrap());
 }
 
@@ -70,7 +71,7 @@ fn a_name_that_is_taken_is_left_alone_unless_it_may_be_replaced() {
         let d = name("d");
         let onto_folder = FileSpec { name: &d, ..replacing };
         assert!(onto_folder.write(folder, b"x", &mut no_refusal()).is_err());
-        assert_eq!(fs_err::read_dir(dir).unwrap().count(), 3, "no draft is left");
+        assert_eq!(fs_err::read_dir(dir).unwrap().count(), 3, "no draft remains");
     });
 }
 
@@ -132,10 +133,14 @@ fn drafts_of_a_killed_run_are_swept_and_nothing_else() {
         let f = name("f");
         let held = spec(&f).start(folder).unwrap();
         sweep(folder, &folder.list().unwrap(), Time { secs: 0, nanos: 0 }).unwrap();
-        assert_eq!(fs_err::read_dir(dir).unwrap().count(), 5, "it was not there before 1970");
+        assert_eq!(fs_err::read_dir(dir).unwrap().count(), 5, "no file is older than 1970");
         sweep(folder, &folder.list().unwrap(), Time { secs: i64::MAX, nanos: 0 }).unwrap();
         assert!(!dir.join(left.as_os_str()).exists());
-        assert_eq!(fs_err::read_dir(dir).unwrap().count(), 4, "one is held, three are the user's");
+        assert_eq!(
+            fs_err::read_dir(dir).unwrap().count(),
+            4,
+            "one draft is locked, three files are the user's"
+        );
         drop(held);
     });
     assert!(is_temporary(temporary_name().as_bytes()));
@@ -143,9 +148,9 @@ fn drafts_of_a_killed_run_are_swept_and_nothing_else() {
 
 #[test]
 fn a_full_disk_leaves_no_draft() {
-    // A limit on file size fails a write in the middle as a full disk does, but
-    // for the whole process; /dev/full cannot be a draft. So: a draft on a
-    // descriptor that takes no more.
+    // A limit on file size would fail a write in the middle, as a full disk does, but it applies to
+    // the whole process. A draft cannot be on /dev/full. So this test gives a draft a descriptor of
+    // /dev/full.
     with_folder(|dir, folder| {
         let f = name("f");
         let mut draft = spec(&f).start(folder).unwrap();

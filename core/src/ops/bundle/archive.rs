@@ -1,41 +1,41 @@
-//! `archive`: make a bundle of a folder, without a store.
+//! `archive`: makes a bundle of a folder, without a store.
 //!
-//! A commit in a scratch store, whose packs then become the bundle.
+//! The folder is committed to a scratch store, whose packs then become the bundle.
 
 use std::{io::Write, path::Path};
 
 use crate::{
     base::observe::Observer,
     disk::{Disk, scratch::Scratch},
-    format::bundle::Head,
+    format::bundle::BundleHead,
     ops::{
         bundle::{Error, pack},
-        commit::{self, CommitError, Source},
+        commit::{self, CommitError, CommitSource},
     },
     repo::{Config, Repo},
 };
 
-/// What happened.
+/// The result of an archive operation.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
-    /// The commit, and what was read.
-    pub commit: commit::Outcome,
-    /// Length of the bundle.
+pub struct ArchiveOutcome {
+    /// The result of the commit.
+    pub commit: commit::CommitOutcome,
+    /// Length of the bundle in bytes.
     pub file_bytes: u64,
 }
 
-/// Writes a bundle of `source` to `out`; `scratch` is where a folder may be
-/// made that comes to hold as much as the bundle, and goes again.
+/// Writes a bundle of `source` to `out`. A temporary folder is created in `scratch`; it
+/// takes as much space as the bundle.
 ///
 /// # Errors
-/// [`Error`]; what was written is then of no use.
+/// [`Error`]. The bytes written before the error are useless.
 pub fn run(
-    source: Source<'_>,
-    options: &commit::Options,
+    source: CommitSource<'_>,
+    options: &commit::CommitOptions,
     (config, scratch): (&Config, &Path),
     out: impl Write,
     observer: &dyn Observer,
-) -> Result<Outcome, Error> {
+) -> Result<ArchiveOutcome, Error> {
     let scratch = Scratch::create(scratch)?;
     let disk = Disk::scratch();
     let dir = scratch.path().join("store");
@@ -45,8 +45,8 @@ pub fn run(
     let id = made.id.ok_or(CommitError::Interrupted)?;
     let store = repo.store();
     let (objects, raw_bytes) = (made.added.objects, made.added.raw_bytes);
-    let head = Head { commit: id, objects, raw_bytes, prerequisites: Vec::new() };
+    let head = BundleHead { commit: id, objects, raw_bytes, prerequisites: Vec::new() };
     let packs: Vec<_> = store.packs().into_iter().map(|id| (store, id)).collect();
     let file_bytes = pack::write(&head, &packs, out, observer)?;
-    Ok(Outcome { commit: made, file_bytes })
+    Ok(ArchiveOutcome { commit: made, file_bytes })
 }

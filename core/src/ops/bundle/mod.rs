@@ -1,5 +1,5 @@
-//! Bundles: one file that carries a commit with all it refers to, or only
-//! what others lack.
+//! Bundles: files that carry a commit with everything it refers to, or only the objects
+//! that a receiver lacks.
 //!
 //! | module      | what                                                      |
 //! |-------------|-----------------------------------------------------------|
@@ -7,8 +7,8 @@
 //! | [`unpack`]  | a bundle into a store                                     |
 //! | [`archive`] | a bundle from a folder, without a store                   |
 //!
-//! Packs go from store to bundle and back as they are. A bundle is read in
-//! place by [`BundleStore`](crate::store::BundleStore).
+//! Packs are copied between store and bundle unchanged.
+//! [`BundleStore`](crate::store::BundleStore) reads a bundle in place.
 
 pub mod archive;
 pub mod pack;
@@ -21,46 +21,45 @@ use crate::{
     store::{BundleError, StoreError},
 };
 
-/// Why a bundle could not be made or taken in.
+/// The reason why a bundle could not be written or unpacked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The bundle, or its file, is not as it should be.
+    /// The bundle or its file is invalid.
     #[error(transparent)]
     Bundle(#[from] BundleError),
-    /// The store lacks what the bundle builds on.
-    #[error("the store lacks what the bundle builds on: {}", listed(.missing))]
+    /// The store lacks commits that the bundle requires.
+    #[error("the store lacks prerequisites of the bundle: {}", listed(.missing))]
     Prerequisites {
-        /// The commits that are missing.
+        /// The missing commits.
         missing: Vec<CommitId>,
     },
-    /// The bundle lacks an object that its commit refers to, or has one that
-    /// is not as it should be.
-    #[error("the bundle is not complete: commit {commit:.12} cannot be read from it")]
+    /// The bundle lacks an object that its commit refers to, or has an invalid one.
+    #[error("the bundle is incomplete: commit {commit:.12} cannot be read completely")]
     Broken {
-        /// The commit that the bundle is about.
+        /// The commit of the bundle.
         commit: CommitId,
-        /// What is missing or wrong.
+        /// The missing or invalid object.
         source: Box<ReachError>,
     },
     /// An object in the bundle is not what its id says.
     #[error("the bundle is damaged")]
     Damaged(#[source] StoreError),
-    /// It stands for more than is to be read.
-    #[error("to check the bundle takes {found} bytes, and {most} are allowed")]
+    /// The check would read more bytes than allowed.
+    #[error("verifying the bundle would read {found} bytes; the limit is {most}")]
     TooMuch {
-        /// What it takes.
+        /// Bytes that the check would read.
         found: u64,
-        /// What is allowed.
+        /// Bytes that are allowed.
         most: u64,
     },
     /// The store lacks an object that the commit refers to.
     #[error(transparent)]
     Reach(ReachError),
-    /// A commit could not be made of the folder.
+    /// The folder could not be committed.
     #[error(transparent)]
     Commit(Box<CommitError>),
-    /// The scratch store could not be made.
+    /// The scratch store could not be created.
     #[error(transparent)]
     Repo(Box<RepoError>),
     /// The store could not be read or written.
@@ -74,7 +73,7 @@ pub enum Error {
     Interrupted,
 }
 
-/// Most ids in one message.
+/// The number of ids that a message lists.
 const LISTED: usize = 16;
 
 fn listed(ids: &[CommitId]) -> String {
@@ -85,7 +84,7 @@ fn listed(ids: &[CommitId]) -> String {
 }
 
 impl Error {
-    /// What a caller can do about it.
+    /// Classifies the error for the caller.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Bundle(error) => error.kind(),

@@ -1,7 +1,7 @@
-//! `pack`: write a commit with its history into a bundle.
+//! `pack`: writes a commit with its history into a bundle.
 //!
-//! What goes in is a [`Selection`]: whole packs are copied as they are. Parts
-//! of others are gathered first, since the length of a pack comes before it.
+//! The packs of a [`SelectedPacks`] are written. Whole packs are copied unchanged. Parts of
+//! other packs are assembled first, since the length of a pack precedes it in the bundle.
 
 use std::{collections::BTreeSet, io::Write, path::Path};
 
@@ -10,82 +10,81 @@ use crate::{
         id::{CommitId, ObjectId, PackId},
         observe::{Observer, Phase},
     },
-    format::bundle::Head,
+    format::bundle::BundleHead,
     ops::{
         bundle::Error,
         reach,
-        select::{Gather, Holding, Selection},
+        select::{Gather, PeerHas, SelectedPacks},
     },
-    store::{BundleError, BundleWriter, Marks, Place, Store},
+    store::{BundleError, BundleWriter, Marks, ObjectLocation, Store},
 };
 
-/// Choices.
 #[derive(Clone, Debug)]
-pub struct Options<'a> {
-    /// Commits that the other side has, with all that they refer to.
+pub struct PackOptions<'a> {
+    /// Commits that the receiver has, with everything they refer to.
     pub since: Vec<CommitId>,
-    /// Where a scratch folder may be made.
+    /// The folder in which a scratch folder may be created.
     pub scratch: &'a Path,
-    /// zstd level for what has to be compressed again.
+    /// The zstd level for frames that are compressed again.
     pub level: i32,
 }
 
-/// What happened.
+/// Totals of the operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct PackOutcome {
     /// Objects in the bundle.
     pub objects: u64,
-    /// Their bytes, uncompressed.
+    /// Their total size in bytes, uncompressed.
     pub raw_bytes: u64,
-    /// Length of the bundle.
+    /// Length of the bundle in bytes.
     pub file_bytes: u64,
-    /// Packs in it.
+    /// Packs in the bundle.
     pub packs: u64,
-    /// Packs that are those of the store, byte for byte.
+    /// Packs that were copied unchanged from the store.
     pub copied: u64,
 }
 
 /// Writes a bundle of `commit` to `out`.
 ///
 /// # Errors
-/// [`Error`]; what was written is then of no use.
+/// [`Error`]. The bytes written before the error are useless.
 pub fn run(
     store: &Store,
     commit: CommitId,
-    options: &Options<'_>,
+    options: &PackOptions<'_>,
     out: impl Write,
     observer: &dyn Observer,
-) -> Result<Outcome, Error> {
-    // No pack goes away while this is held.
-    let _hold = store.hold_packs()?;
+) -> Result<PackOutcome, Error> {
+    // The hold keeps all packs in place.
+    let _hold = store.pin_packs()?;
     let theirs = Marks::new(store);
     if !options.since.is_empty() {
         observer.phase(Phase::Structure, None);
-        let mut enter = |id: &ObjectId, _: &Place| theirs.mark(id);
+        let mut enter = |id: &ObjectId, _: &ObjectLocation| theirs.mark(id);
         reach::visit(store, &options.since, &mut enter, observer)?;
     }
-    let has = |id: &ObjectId| theirs.is_marked(id).map(Holding::of);
+    let has = |id: &ObjectId| theirs.is_marked(id).map(PeerHas::of);
     let lost = BTreeSet::new();
     let gather = Gather { scratch: options.scratch, level: options.level, lost: &lost };
-    let selection = Selection::make(store, &[commit], &has, gather, observer)?;
+    let selection = SelectedPacks::make(store, &[commit], &has, gather, observer)?;
 
     let mut since = options.since.clone();
     since.sort_unstable();
     since.dedup();
     let (objects, raw_bytes) = (selection.objects, selection.raw_bytes);
-    let head = Head { commit, objects, raw_bytes, prerequisites: since };
+    let head = BundleHead { commit, objects, raw_bytes, prerequisites: since };
     let sources = selection.packs();
     let mut outcome =
-        Outcome { objects, raw_bytes, packs: sources.len() as u64, ..Outcome::default() };
+        PackOutcome { objects, raw_bytes, packs: sources.len() as u64, ..PackOutcome::default() };
     outcome.copied = selection.whole();
     outcome.file_bytes = write(&head, &sources, out, observer)?;
-    store.tell_repairs(observer);
+    store.report_repairs(observer);
     Ok(outcome)
 }
 
-/// Writes the head, packs one after the other, and the end.
+/// Writes the head, the packs and the end of a bundle. Returns its length in bytes.
 pub(super) fn write(
-    head: &Head,
+    head: &BundleHead,
     packs: &[(&Store, PackId)],
     out: impl Write,
     observer: &dyn Observer,

@@ -1,9 +1,8 @@
-//! `unpack`: take a bundle into a store.
+//! `unpack`: adds the contents of a bundle to a store.
 //!
-//! Packs are received one after the other into a place apart; every object is
-//! checked against its id; that the commit is complete, in the bundle and the
-//! store together, is checked by walking all of it. Only then does anything
-//! become part of the store.
+//! Packs are received one after the other into a staging area, and every object is
+//! verified against its id. A walk over the whole commit then checks that it is complete
+//! in the bundle and the store together. Nothing becomes part of the store before that.
 
 use std::{collections::HashSet, io::Read};
 
@@ -12,79 +11,83 @@ use crate::{
         id::{CommitId, ObjectId},
         observe::{Observer, Phase},
     },
-    format::{bundle::Head, pack::ObjectKind},
+    format::{bundle::BundleHead, pack::ObjectKind},
     ops::{
         bundle::Error,
         reach::{self, ReachError},
     },
-    store::{Added, BundleError, BundleReader, Incoming, Marks, Place, Store, StoreError},
+    store::{
+        BundleError, BundleReader, Marks, ObjectLocation, ReceivedPacks, Store, StoreError,
+        WriteStats,
+    },
 };
 
-/// Choices.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// Commits that refs point at: what they reach is complete, and is not
+pub struct UnpackOptions {
+    /// Commits that refs point at. Everything reachable from them is complete and is not
     /// walked again.
     pub tips: Vec<CommitId>,
-    /// zstd level for what has to be compressed again.
+    /// The zstd level for data that is compressed again.
     pub level: i32,
-    /// No more bytes of contents are expanded, nor read to check chunk lists.
+    /// The limit on bytes of contents, both for unpacking the bundle and for checking its
+    /// chunk lists.
     pub most_bytes: u64,
 }
 
-/// What happened.
+/// The result of unpacking.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// The commit that the bundle is about.
+pub struct UnpackOutcome {
+    /// The commit of the bundle.
     pub commit: CommitId,
-    /// What it builds on.
+    /// The commits that the bundle requires.
     pub prerequisites: Vec<CommitId>,
     /// Objects in the bundle.
     pub objects: u64,
-    /// Their bytes, uncompressed.
+    /// Their total size in bytes, uncompressed.
     pub raw_bytes: u64,
-    /// Commits that were not in the store, newest not necessarily first.
+    /// The number of commits that are new to the store.
     pub commits: u64,
-    /// What was added to the store.
-    pub added: Added,
+    /// Data that was added to the store.
+    pub added: WriteStats,
 }
 
-/// Takes the bundle that `input` holds into `store`. No ref is moved.
+/// Unpacks the bundle from `input` into `store`. Moves no ref.
 ///
-/// When it returns, the commit and all it refers to survive a power cut. When
-/// it fails, no object has been added.
+/// When this returns, the commit and everything it refers to survive a power cut. If a
+/// check fails, no object has been added. If adding the objects fails, the store may have
+/// some of them, but nothing refers to them.
 ///
 /// # Errors
-/// [`Error::Prerequisites`] before anything was read but the head; others
-/// when the bundle is damaged or not complete.
+/// [`Error::Prerequisites`] after only the head was read; other errors when the bundle is
+/// damaged or incomplete.
 pub fn run(
     store: &Store,
     input: impl Read,
-    options: &Options,
+    options: &UnpackOptions,
     observer: &dyn Observer,
-) -> Result<Outcome, Error> {
+) -> Result<UnpackOutcome, Error> {
     prepare(store, input, options, observer)?.adopt(observer)
 }
 
-/// A bundle that was found right and complete, and is no part of the store yet.
+/// A bundle that is checked and complete, but not part of the store yet.
 #[derive(Debug)]
-pub struct Prepared<'s> {
-    incoming: Incoming<'s>,
-    head: Head,
+pub struct VerifiedBundle<'s> {
+    incoming: ReceivedPacks<'s>,
+    head: BundleHead,
     commits: u64,
-    options: Options,
+    options: UnpackOptions,
 }
 
-/// Checks a bundle as [`run`] does, without adding what is in it.
+/// Checks a bundle as [`run`] does, without adding its contents.
 ///
 /// # Errors
 /// As [`run`].
 pub fn prepare<'s>(
     store: &'s Store,
     input: impl Read,
-    options: &Options,
+    options: &UnpackOptions,
     observer: &dyn Observer,
-) -> Result<Prepared<'s>, Error> {
+) -> Result<VerifiedBundle<'s>, Error> {
     let started = BundleReader::new(input);
     if observer.cancelled() {
         return Err(Error::Interrupted);
@@ -92,7 +95,7 @@ pub fn prepare<'s>(
     let (mut reader, head) = started?;
     check_prerequisites(store, &head)?;
     check_work(head.raw_bytes, options)?;
-    let mut incoming = Incoming::new(store, observer)?;
+    let mut incoming = ReceivedPacks::new(store, observer)?;
     observer.phase(Phase::Bundle, None);
     let received = receive(&mut reader, &head, &mut incoming, observer);
     if observer.cancelled() {
@@ -111,39 +114,40 @@ pub fn prepare<'s>(
     if observer.cancelled() {
         return Err(Error::Interrupted);
     }
-    Ok(Prepared { incoming, head, commits, options: options.clone() })
+    Ok(VerifiedBundle { incoming, head, commits, options: options.clone() })
 }
 
-impl Prepared<'_> {
-    /// Makes it part of the store, durably. Where packs of the store went since it
-    /// was checked, it is looked once more whether all is there.
+impl VerifiedBundle<'_> {
+    /// Adds the bundle to the store, durably. If packs of the store are gone since the
+    /// check, completeness is checked again.
     ///
     /// # Errors
     /// As [`run`].
-    pub fn adopt(self, observer: &dyn Observer) -> Result<Outcome, Error> {
+    pub fn adopt(self, observer: &dyn Observer) -> Result<UnpackOutcome, Error> {
         let Self { incoming, head, mut commits, options } = self;
-        if incoming.has_lost()? {
+        if incoming.target_lost_packs()? {
             commits = check_complete(&incoming, &head, &options, observer)?;
         }
         let (objects, raw_bytes) = incoming.totals();
         let target = incoming.target();
         let added = incoming.adopt(options.level)?;
-        target.tell_repairs(observer);
-        let Head { commit, prerequisites, .. } = head;
-        Ok(Outcome { commit, prerequisites, objects, raw_bytes, commits, added })
+        target.report_repairs(observer);
+        let BundleHead { commit, prerequisites, .. } = head;
+        Ok(UnpackOutcome { commit, prerequisites, objects, raw_bytes, commits, added })
     }
 }
 
-fn check_work(found: u64, options: &Options) -> Result<(), Error> {
+fn check_work(found: u64, options: &UnpackOptions) -> Result<(), Error> {
     let most = options.most_bytes;
     if found > most { Err(Error::TooMuch { found, most }) } else { Ok(()) }
 }
 
-/// Receives and checks all packs, or as many as the head says.
+/// Receives and checks packs, until the bundle ends or they exceed the totals in its
+/// head.
 fn receive(
     reader: &mut BundleReader<impl Read>,
-    head: &Head,
-    incoming: &mut Incoming<'_>,
+    head: &BundleHead,
+    incoming: &mut ReceivedPacks<'_>,
     observer: &dyn Observer,
 ) -> Result<(), BundleError> {
     loop {
@@ -168,12 +172,12 @@ fn receive(
     }
 }
 
-/// Whether the store has what the bundle builds on.
-fn check_prerequisites(store: &Store, head: &Head) -> Result<(), Error> {
+/// Checks that the store has the commits that the bundle requires.
+fn check_prerequisites(store: &Store, head: &BundleHead) -> Result<(), Error> {
     let mut missing = Vec::new();
     for id in &head.prerequisites {
         match store.commit(id) {
-            // What lies elsewhere is known.
+            // A commit that only a remote stores counts as present.
             Ok(_) | Err(StoreError::Absent { .. }) => {}
             Err(StoreError::Missing { .. } | StoreError::WrongKind { .. }) => missing.push(*id),
             Err(error) => return Err(error.into()),
@@ -182,14 +186,14 @@ fn check_prerequisites(store: &Store, head: &Head) -> Result<(), Error> {
     if missing.is_empty() { Ok(()) } else { Err(Error::Prerequisites { missing }) }
 }
 
-/// Walks all that the commit refers to, up to commits that refs reach. What
-/// else the store has may be left from something that did not come to its end,
-/// and is walked, too. Returns how many commits are new, and sees to it that
-/// everything in the bundle was reached.
+/// Walks everything that the commit refers to, up to commits that refs reach. Other
+/// objects of the store may be left over from an interrupted transfer, so they are
+/// walked, too. Returns the number of new commits. Fails if the bundle contains objects
+/// that the walk does not reach.
 fn check_complete(
-    incoming: &Incoming<'_>,
-    head: &Head,
-    options: &Options,
+    incoming: &ReceivedPacks<'_>,
+    head: &BundleHead,
+    options: &UnpackOptions,
     observer: &dyn Observer,
 ) -> Result<u64, Error> {
     observer.phase(Phase::Structure, None);
@@ -197,7 +201,7 @@ fn check_complete(
     let (ours, theirs) = (Marks::new(incoming.own()), Marks::new(target));
     let complete = complete_commits(target, head, options)?;
     let (mut commits, mut reached) = (0, 0);
-    let mut enter = |id: &ObjectId, place: &Place| {
+    let mut enter = |id: &ObjectId, place: &ObjectLocation| {
         if incoming.own().locate(id)?.is_some() {
             let new = ours.mark(id)?;
             reached += u64::from(new);
@@ -206,7 +210,7 @@ fn check_complete(
             }
             return Ok(new);
         }
-        Ok(!complete.contains(id) && theirs.mark(id)? && incoming.has_below(place)?)
+        Ok(!complete.contains(id) && theirs.mark(id)? && incoming.should_descend(place)?)
     };
     let starts: Vec<CommitId> = head.prerequisites.iter().copied().chain([head.commit]).collect();
     let walked = reach::visit(incoming, &starts, &mut enter, observer);
@@ -217,19 +221,19 @@ fn check_complete(
         error => Error::Broken { commit: head.commit, source: Box::new(error) },
     })?;
     if reached < head.objects {
-        // Nobody would ever find them again.
+        // Nothing refers to these objects, so they would be garbage.
         return Err(BundleError::Stray { count: head.objects - reached }.into());
     }
     Ok(commits)
 }
 
-/// Commits that refs reach; none where the bundle builds on none.
+/// Returns the commits that refs reach. Returns none if the bundle has no prerequisites.
 fn complete_commits(
     store: &Store,
-    head: &Head,
-    options: &Options,
+    head: &BundleHead,
+    options: &UnpackOptions,
 ) -> Result<HashSet<ObjectId>, StoreError> {
-    // A bundle of everything has what it refers to.
+    // A bundle without prerequisites contains everything that it refers to.
     if head.prerequisites.is_empty() {
         return Ok(HashSet::new());
     }
@@ -239,7 +243,7 @@ fn complete_commits(
         if !complete.insert(id.object()) {
             continue;
         }
-        // What lies elsewhere is not fetched to know what came before it.
+        // The history of a commit that only a remote stores is not fetched for this.
         let place = store.locate(&id.object())?;
         if place.is_none_or(|place| store.is_here(&place).unwrap_or(true)) {
             waiting.extend(store.commit(&id)?.parents);

@@ -1,4 +1,4 @@
-//! From a folder's listing to its tree.
+//! Encodes the tree of a listed folder.
 
 use std::{
     io,
@@ -9,33 +9,33 @@ use std::{
 use crate::{
     base::name::EntryName,
     format::tree::{
-        Entry, Kind, Metadata, Totals, Xattr,
-        split::{Folder, FolderEncoder},
+        Entry, EntryKind, Metadata, Totals, Xattr,
+        split::{EncodedFolder, FolderEncoder},
     },
     local::{
         describe,
         fingerprint::short_hash,
-        scan::{FileKind, FileStat, Listed},
-        stat_cache::Place,
+        scan::{FileKind, FileStat, ScannedEntry},
+        stat_cache::NameHash,
     },
     ops::commit::{
         CommitError,
         file::ReadFile,
-        job::{Job, count},
-        previous::{Change, Previous},
-        walk::{NOTHING, Node, Slot},
+        job::{CommitJob, count},
+        previous::{FileChange, Previous},
+        walk::{EntryResult, NOTHING, WalkedFolder},
     },
     store::StoreError,
 };
 
-/// The listing's hash together with the trees of the folder's folders.
-pub(super) fn full_hash(node: &Node) -> [u8; 16] {
+/// Returns a hash over the listing's hash and the trees of the subfolders.
+pub(super) fn full_hash(node: &WalkedFolder) -> [u8; 16] {
     let slots = node.slots.lock().unwrap_or_else(PoisonError::into_inner);
     let mut bytes = Vec::with_capacity(16 + slots.len() * 4);
     bytes.extend_from_slice(&node.listing_hash);
     for (slot, entry) in slots.iter().zip(&node.listing.entries) {
         match slot {
-            Slot::Folder(folder) => bytes.extend_from_slice(folder.id.as_bytes()),
+            EntryResult::Folder(folder) => bytes.extend_from_slice(folder.id.as_bytes()),
             _ if entry.stat.kind == FileKind::Folder => bytes.push(0),
             _ => {}
         }
@@ -43,13 +43,13 @@ pub(super) fn full_hash(node: &Node) -> [u8; 16] {
     short_hash(&bytes)
 }
 
-/// A file that the stat cache proves unchanged, and whose content is stored;
-/// and why its extended attributes could not be read.
+/// Returns a file that the stat cache proves unchanged and whose content is stored. Also
+/// returns the error if its extended attributes cannot be read.
 pub(super) fn known_file(
-    job: &Job<'_>,
-    node: &Node,
-    entry: &Listed,
-    place: Place,
+    job: &CommitJob<'_>,
+    node: &WalkedFolder,
+    entry: &ScannedEntry,
+    place: NameHash,
 ) -> Result<Option<(ReadFile, Option<io::Error>)>, StoreError> {
     let Some(known) = job.cache.file_at(&entry.stat, place) else { return Ok(None) };
     if !job.writer.contains_content(&known.id)? {
@@ -73,8 +73,8 @@ pub(super) fn known_file(
     Ok(Some((file, unread)))
 }
 
-/// What a tree lacks that its folder has, and why.
-pub(super) enum Lost<'e> {
+/// A part of a folder that its tree lacks, and the reason.
+pub(super) enum OmittedPart<'e> {
     /// The whole entry.
     Entry(&'e (dyn std::error::Error + 'static)),
     /// The extended attributes of an entry.
@@ -82,36 +82,36 @@ pub(super) enum Lost<'e> {
 }
 
 /// Receives the name of each entry that the tree lacks in whole or in part.
-type TellLost<'t> = &'t dyn Fn(&[u8], Lost<'_>);
+type TellLost<'t> = &'t dyn Fn(&[u8], OmittedPart<'_>);
 
-fn xattrs_of(node: &Node, name: &[u8]) -> io::Result<Vec<Xattr>> {
+fn xattrs_of(node: &WalkedFolder, name: &[u8]) -> io::Result<Vec<Xattr>> {
     describe::xattrs(node.fd.as_fd(), name)
 }
 
-/// Encodes a folder's tree, adds it to the store, and counts what changed.
-/// What cannot be read is left out and told to `lost`.
+/// Encodes a folder's tree, adds it to the store, and counts the changes. Entries that
+/// cannot be read are left out and passed to `lost`.
 pub(super) fn folder(
-    job: &Job<'_>,
-    node: &Node,
+    job: &CommitJob<'_>,
+    node: &WalkedFolder,
     previous: Option<&Previous>,
     lost: TellLost<'_>,
-) -> Result<Folder, CommitError> {
+) -> Result<EncodedFolder, CommitError> {
     let mut encoder = FolderEncoder::new();
     let mut put = |id, bytes: Vec<u8>| job.writer.add_tree(id, &bytes);
     let mut slots = node.slots.lock().unwrap_or_else(PoisonError::into_inner);
     for (slot, listed) in slots.iter_mut().zip(&node.listing.entries) {
         let name = node.listing.name(listed);
-        let slot = std::mem::replace(slot, Slot::Skipped);
+        let slot = std::mem::replace(slot, EntryResult::Skipped);
         let (entry, below) = match entry(job, node, (name, listed), slot, lost) {
             Ok(Some(made)) => made,
             Ok(None) => continue,
             Err(error) => {
-                lost(name, Lost::Entry(&error));
+                lost(name, OmittedPart::Entry(&error));
                 continue;
             }
         };
-        if let Kind::File { id, .. } = &entry.kind {
-            let change = previous.map_or(Change::New, |previous| previous.compare(name, id));
+        if let EntryKind::File { id, .. } = &entry.kind {
+            let change = previous.map_or(FileChange::New, |previous| previous.compare(name, id));
             count_change(job, change);
         }
         encoder.push(entry, &below, &mut put)?;
@@ -119,27 +119,27 @@ pub(super) fn folder(
     Ok(encoder.finish(&mut put)?)
 }
 
-/// Counts a file by how it compares with the commit before.
-pub(super) fn count_change(job: &Job<'_>, change: Change) {
+/// Counts a file as new, changed or unmodified.
+pub(super) fn count_change(job: &CommitJob<'_>, change: FileChange) {
     let which = match change {
-        Change::New => &job.counts.new,
-        Change::Changed => &job.counts.changed,
-        Change::Unmodified => &job.counts.unmodified,
+        FileChange::New => &job.counts.new,
+        FileChange::Changed => &job.counts.changed,
+        FileChange::Unmodified => &job.counts.unmodified,
     };
     count(which, 1);
 }
 
-/// Makes an entry of what is known; `None` when it is left out.
+/// Builds an entry from its slot. Returns `None` if the entry is left out.
 fn entry(
-    job: &Job<'_>,
-    node: &Node,
-    (name, listed): (&[u8], &Listed),
-    slot: Slot,
+    job: &CommitJob<'_>,
+    node: &WalkedFolder,
+    (name, listed): (&[u8], &ScannedEntry),
+    slot: EntryResult,
     lost: TellLost<'_>,
 ) -> io::Result<Option<(Entry, Totals)>> {
     let xattrs = || {
         xattrs_of(node, name).unwrap_or_else(|error| {
-            lost(name, Lost::Attributes(&error));
+            lost(name, OmittedPart::Attributes(&error));
             Vec::new()
         })
     };
@@ -147,16 +147,16 @@ fn entry(
     let mut stat = listed.stat;
     let mut below = NOTHING;
     let (kind, xattrs, sparse) = match slot {
-        Slot::Skipped => return Ok(None),
-        Slot::File(file) => {
+        EntryResult::Skipped => return Ok(None),
+        EntryResult::File(file) => {
             stat = file.stat.map_or(stat, |stat| *stat);
-            (Kind::File { size: file.size, id: file.id }, file.xattrs.into_vec(), file.sparse)
+            (EntryKind::File { size: file.size, id: file.id }, file.xattrs.into_vec(), file.sparse)
         }
-        Slot::Folder(folder) => {
+        EntryResult::Folder(folder) => {
             below = folder.totals;
-            (Kind::Folder { id: folder.id }, xattrs(), false)
+            (EntryKind::Folder { id: folder.id }, xattrs(), false)
         }
-        Slot::Listed => {
+        EntryResult::Listed => {
             let kind = match special_kind(job, node.fd.as_fd(), name, &stat)? {
                 Some(kind) => kind,
                 None => return Ok(None),
@@ -168,29 +168,30 @@ fn entry(
     Ok(Some((Entry { name: entry_name, kind, metadata }, below)))
 }
 
-/// What is neither file nor folder that was looked into.
+/// Returns the kind of an entry that is neither a file nor a walked folder.
 pub(super) fn special_kind(
-    job: &Job<'_>,
+    job: &CommitJob<'_>,
     folder: BorrowedFd<'_>,
     name: &[u8],
     stat: &FileStat,
-) -> io::Result<Option<Kind>> {
+) -> io::Result<Option<EntryKind>> {
     if stat.kind == FileKind::Folder {
-        // A mount point that is not looked into.
+        // A mount point that the walk does not enter becomes an empty folder.
         let mut put = |id, bytes: Vec<u8>| job.writer.add_tree(id, &bytes);
         let empty = FolderEncoder::new().finish(&mut put).map_err(io::Error::other)?;
-        return Ok(Some(Kind::Folder { id: empty.id }));
+        return Ok(Some(EntryKind::Folder { id: empty.id }));
     }
-    // Of a file nothing: its task ended without a result, as the job stops.
+    // Returns `None` for a file: its task ended without a result, because the job is
+    // stopping.
     describe::special(folder, name, stat)
 }
 
-/// What is kept about an entry beside its content.
+/// Returns the recorded metadata of an entry.
 pub(super) fn metadata(
-    job: &Job<'_>,
+    job: &CommitJob<'_>,
     stat: &FileStat,
     xattrs: Vec<Xattr>,
     sparse: bool,
 ) -> Metadata {
-    describe::metadata(stat, &job.owners, job.manner(), (xattrs, sparse))
+    describe::metadata(stat, &job.owners, job.tree_options(), (xattrs, sparse))
 }

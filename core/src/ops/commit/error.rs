@@ -1,4 +1,4 @@
-//! Why there is no commit.
+//! Errors of a commit.
 
 use std::{
     io,
@@ -11,117 +11,150 @@ use crate::{
     format::wire::FormatError,
     local::ignore::PatternError,
     ops::{
-        commit::{Behind, ground::branch_or_head},
+        commit::{BehindBranch, commit_base::branch_or_head},
         reach::ReachError,
     },
     repo::{ref_name::RefName, refs::RefError},
     store::StoreError,
 };
 
-/// Why there is no commit.
+/// The reason why a commit failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
-    /// What is to be committed cannot be read.
+    /// A source cannot be read.
     #[error("cannot read {}", path.display())]
     Source {
-        /// Which.
+        /// The source, or an entry in it.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
-    /// Two sources have one place in the snapshot, or one lies in another.
-    #[error("{} and {} have the same place in the snapshot", first.display(), second.display())]
+    /// Two sources have the same path in the snapshot, or one lies in the other.
+    #[error("{} and {} have the same path in the snapshot", first.display(), second.display())]
     Overlap {
-        /// One.
+        /// Path on disk of one source.
         first: PathBuf,
-        /// The other.
         second: PathBuf,
     },
-    /// A path that was named is left out by the ignore rules.
-    #[error("{} is left out by the ignore rules", path.display())]
+    /// The ignore rules exclude a path that the user named.
+    #[error("{} is excluded by the ignore rules", path.display())]
     Excluded {
-        /// Which.
+        /// The excluded path.
         path: PathBuf,
+    },
+    /// A path that the user named lies outside the scope of a partial clone and does not
+    /// exist here.
+    #[error("{} is outside the paths of this partial clone", path.display())]
+    OutOfScope {
+        /// The path outside the scope.
+        path: PathBuf,
+    },
+    /// An interrupted restore left this folder without its attributes.
+    #[error("{} was left unfinished by an interrupted restore", path.display())]
+    Unfinished {
+        /// The unfinished folder.
+        path: PathBuf,
+    },
+    /// The ignore files above the paths of a partial clone are unknown, because no commit that
+    /// contains them can be read.
+    #[error(
+        "cannot determine the ignore rules of this partial clone: neither the last commit nor the \
+         commit of the files can be read"
+    )]
+    UnknownRules,
+    /// A file exists at the path of a folder that a partial clone did not fetch, or a folder at the
+    /// path of a file.
+    #[error(
+        "{} is a {noun} in the last commit that this partial clone fetched only in part; \
+         committing the entry here would remove it",
+        path.display()
+    )]
+    OverUnfetched {
+        /// The path on disk.
+        path: PathBuf,
+        /// The kind of the entry in the last commit: `file` or `folder`.
+        noun: &'static str,
     },
     /// The branch has commits that the project's files do not contain.
     #[error("{0}")]
-    Behind(Box<Behind>),
+    Behind(Box<BehindBranch>),
     /// The last commit of the branch has other sources.
     #[error(
-        "branch `{}` is of {}, not of {}",
+        "branch `{}` holds snapshots of {}, not of {}",
         branch.short(),
         shown_sources(before),
         shown_sources(now)
     )]
     OtherSources {
-        /// The branch.
+        /// The branch of the commit.
         branch: RefName,
-        /// Its sources; none are the project's own files.
+        /// The sources of its last commit; empty for the project's own files.
         before: Vec<Box<[u8]>>,
-        /// Those of this commit.
+        /// The sources of this commit.
         now: Vec<Box<[u8]>>,
     },
     /// A pattern cannot be parsed.
     #[error(transparent)]
     Pattern(#[from] PatternError),
     /// The store's chunk sizes are unusable.
-    #[error("the store's chunk sizes are unusable")]
+    #[error("the store's chunk sizes are invalid")]
     Chunk(#[source] ParamsError),
     /// The stream could not be read.
     #[error("cannot read the stream")]
     Stream(#[source] io::Error),
-    /// The branch has a folder of the name that the stream is to have.
-    #[error("{} is a folder in the last commit, and the stream would replace it", Path::new(name.as_os_str()).display())]
+    /// The last commit has a folder with the name of the stream.
+    #[error("the stream would replace {}, a folder in the last commit", Path::new(name.as_os_str()).display())]
     StreamOverFolder {
-        /// The name.
+        /// Name of the stream.
         name: EntryName,
     },
-    /// The commit itself is too large to be stored.
-    #[error("message, labels, patterns and sources come to {bytes} bytes, more than {limit}")]
+    /// The commit object is larger than the limit.
+    #[error(
+        "the commit is {bytes} bytes (message, labels, patterns and sources); the limit is {limit}"
+    )]
     TooLarge {
-        /// What they come to.
+        /// Size of the encoded commit in bytes.
         bytes: usize,
-        /// What is allowed.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// A reader would refuse a commit of so many labels.
-    #[error("{count} labels are more than {limit}")]
+    /// More labels than a reader accepts.
+    #[error("the commit has {count} labels; the limit is {limit}")]
     TooManyLabels {
-        /// How many there are.
+        /// The number of labels.
         count: usize,
-        /// How many are allowed.
+        /// The largest number allowed.
         limit: usize,
     },
-    /// More sets of exclude rules than a reader accepts: a commit that keeps
-    /// paths of its parent keeps the parent's rules, too.
-    #[error("{count} sets of exclude rules in one commit are more than {limit}")]
+    /// More sets of exclude rules than a reader accepts. A commit that keeps paths of its
+    /// parent keeps the parent's rules, too.
+    #[error("the commit has {count} sets of exclude rules; the limit is {limit}")]
     TooManyRules {
-        /// How many there are.
+        /// The number of rule sets.
         count: usize,
-        /// How many are allowed.
+        /// The largest number allowed.
         limit: usize,
     },
-    /// The commit before is lost or damaged.
+    /// The previous commit is missing or damaged.
     #[error("the last commit of {} cannot be read", branch_or_head(branch.as_ref()))]
     Parent {
         /// The branch; `None` for a detached `HEAD`.
         branch: Option<RefName>,
-        /// Why it cannot be read.
+        /// The error of the store.
         source: Box<StoreError>,
     },
-    /// What the commit would keep of the commit before is not all in the store.
-    #[error("what the last commit has besides the named paths is not all in the store")]
+    /// Some objects that the commit keeps from the previous one are missing in the store.
+    #[error("the store lacks objects of the last commit outside the named paths")]
     Incomplete(#[source] Box<ReachError>),
-    /// A reader would refuse the commit.
+    /// A reader would refuse the encoded commit.
     #[error("the commit cannot be stored")]
     Unreadable(#[source] FormatError),
-    /// Others kept moving the branch.
-    #[error("branch `{}` kept moving, {tries} times", name.short())]
+    /// Other processes kept moving the branch.
+    #[error("branch `{}` was moved by other commits {tries} times in a row", name.short())]
     Contended {
-        /// Which.
+        /// The branch of the commit.
         name: RefName,
-        /// How often it was tried.
+        /// The number of attempts.
         tries: usize,
     },
     /// The store failed.
@@ -142,12 +175,14 @@ pub enum CommitError {
 }
 
 impl CommitError {
-    /// What a caller can do about it.
+    /// Classifies the error for the caller.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Source { source, .. } | Self::Stream(source) => ErrorKind::of_io(source),
             Self::Overlap { .. }
             | Self::Excluded { .. }
+            | Self::OutOfScope { .. }
+            | Self::OverUnfetched { .. }
             | Self::StreamOverFolder { .. }
             | Self::Pattern(_)
             | Self::Chunk(_)
@@ -155,8 +190,10 @@ impl CommitError {
             | Self::Unreadable(_)
             | Self::TooManyRules { .. }
             | Self::TooManyLabels { .. } => ErrorKind::Invalid,
-            Self::Parent { .. } | Self::Incomplete(_) => ErrorKind::Damaged,
-            Self::Behind(_) | Self::OtherSources { .. } => ErrorKind::Exists,
+            Self::Parent { .. } | Self::Incomplete(_) | Self::UnknownRules => ErrorKind::Damaged,
+            Self::Unfinished { .. } | Self::Behind(_) | Self::OtherSources { .. } => {
+                ErrorKind::Exists
+            }
             Self::Contended { .. } => ErrorKind::Locked,
             Self::Store(error) => error.kind(),
             Self::Ref(error) => error.kind(),
@@ -167,7 +204,7 @@ impl CommitError {
     }
 }
 
-/// Sources as people read them.
+/// Returns a description of sources for messages.
 pub(super) fn shown_sources(sources: &[Box<[u8]>]) -> String {
     match sources {
         [] => "this project's own files".to_owned(),

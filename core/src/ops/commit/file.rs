@@ -1,10 +1,9 @@
-//! Reading one file: hash it, cut it if it is large, and add what is new.
+//! Reads one file: hashes it, cuts it if it is large, and stores new data.
 //!
-//! One task reads a file from start to end, once. Of a large file, the bytes
-//! just read are cut by one thread while another hashes them for the id of the
-//! whole; batches of chunks are then hashed and compressed by whoever is free.
-//! When nobody is, the reader does it itself, so memory is bounded and nothing
-//! ever waits for a queue.
+//! One task reads a file from start to end. For a large file, one thread cuts the bytes
+//! just read while another hashes them for the id of the whole file. Batches of chunks
+//! are then hashed and compressed by idle threads. If no thread is idle, the reader does
+//! it itself. Memory is therefore bounded, and no thread waits for a queue.
 
 use std::{
     cell::RefCell,
@@ -22,7 +21,7 @@ use crate::{
     chunk::{Cutter, is_zeros},
     format::{
         acl,
-        chunk_list::{self, Piece},
+        chunk_list::{self, BlobRef},
         tree::Xattr,
     },
     local::{
@@ -30,33 +29,32 @@ use crate::{
         holes,
         read::{content, hash_content, open_file},
         scan::{FileKind, FileStat},
-        stat_cache::{KnownFile, Place},
+        stat_cache::{KnownFile, NameHash},
     },
     ops::commit::{
-        CommitError, Content,
-        job::{Job, count},
+        CommitError, MetadataLevel,
+        job::{CommitJob, count},
     },
     store::StoreError,
 };
 
-/// What became of a file.
+/// The result of reading a file.
 #[derive(Debug)]
 pub(super) struct ReadFile {
     pub(super) id: BlobId,
     pub(super) size: u64,
     pub(super) xattrs: Box<[Xattr]>,
     pub(super) sparse: bool,
-    /// What the system said of it when it was read, if not what it said when
-    /// the folder was listed.
+    /// The file's stat when it was read, if it differs from the one in the listing.
     pub(super) stat: Option<Box<FileStat>>,
 }
 
-/// Why a file was not read.
+/// The reason why a file was not read.
 #[derive(Debug)]
 pub(super) enum Unread {
-    /// The file itself cannot be read: it is left out.
+    /// The file itself cannot be read, so it is left out.
     File(io::Error),
-    /// The store failed, or the user wants to stop: the commit ends.
+    /// The store failed or the user asked to stop, so the commit ends.
     Commit(CommitError),
 }
 
@@ -79,28 +77,28 @@ impl From<StoreError> for Unread {
 }
 
 thread_local! {
-    /// Small files are read into this.
+    /// Buffer for reading small files.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A file that was read, and how well that went.
+/// A file that was read, and problems on the way.
 #[derive(Debug)]
 pub(super) struct ReadOutcome {
     pub(super) file: ReadFile,
-    /// The file changed during both attempts; what was read last is kept.
+    /// True if the file changed during both attempts. The last read is kept.
     pub(super) changing: bool,
-    /// Why its extended attributes are missing.
+    /// The error of reading its extended attributes.
     pub(super) unread_xattrs: Option<io::Error>,
 }
 
-/// Reads the file of this name in a folder, which had `stat` when it was listed.
+/// Reads a file of a folder that had `stat` in the listing.
 ///
-/// A file that changes meanwhile is read again once. The stat cache keeps what
-/// was read, or drops what it knew before.
+/// A file that changes meanwhile is read once more. The result is added to the stat
+/// cache, or the file's entry is removed from it.
 pub(super) fn read(
-    job: &Job<'_>,
+    job: &CommitJob<'_>,
     (folder, name): (BorrowedFd<'_>, &OsStr),
-    place: Place,
+    place: NameHash,
     stat: &FileStat,
 ) -> Result<ReadOutcome, Unread> {
     let read = read_twice(job, (folder, name), place, stat);
@@ -111,9 +109,9 @@ pub(super) fn read(
 }
 
 fn read_twice(
-    job: &Job<'_>,
+    job: &CommitJob<'_>,
     (folder, name): (BorrowedFd<'_>, &OsStr),
-    place: Place,
+    place: NameHash,
     stat: &FileStat,
 ) -> Result<ReadOutcome, Unread> {
     let mut before = *stat;
@@ -125,7 +123,7 @@ fn read_twice(
         let xattrs = read_xattrs(XattrTarget::Fd(fd.as_fd()));
         let after = FileStat::of_fd(fd.as_fd())?;
         if after.kind != FileKind::File {
-            return Err(Unread::File(io::Error::other("it is no longer a regular file")));
+            return Err(Unread::File(io::Error::other("no longer a regular file")));
         }
         let steady = after.same_state(&before) && size == before.size;
         let id = match content {
@@ -151,10 +149,10 @@ fn read_twice(
     }
 }
 
-/// Reads, hashes and adds. A small file that turns out to have another length
-/// is not added the first time: `None`.
+/// Reads, hashes and stores a file. If a small file has another length than in the
+/// listing, returns `None` as its id and stores nothing, unless `keep` is set.
 fn read_content(
-    job: &Job<'_>,
+    job: &CommitJob<'_>,
     fd: &OwnedFd,
     stat: &FileStat,
     keep: bool,
@@ -175,15 +173,19 @@ fn read_content(
             return Ok((None, size as u64));
         }
         let id = BlobId::of(bytes);
-        job.writer.add_blob(Job::lane(), id, bytes)?;
+        job.writer.add_blob(CommitJob::lane(), id, bytes)?;
         Ok((Some(id), size as u64))
     })
 }
 
-/// Hashes a large file that was probably only renamed, and returns its content
-/// if it is the one that was known and is stored: that takes neither cutting
-/// nor hashing of chunks. Other files are read again from their start.
-fn confirm_likely(job: &Job<'_>, fd: &OwnedFd, stat: &FileStat) -> Result<Option<BlobId>, Unread> {
+/// Hashes a large file that was probably only renamed. Returns its id if it has the
+/// expected content and that content is stored. This saves cutting and hashing chunks.
+/// Otherwise seeks back to the start, so that the file is read again.
+fn confirm_likely(
+    job: &CommitJob<'_>,
+    fd: &OwnedFd,
+    stat: &FileStat,
+) -> Result<Option<BlobId>, Unread> {
     let Some(likely) = job.cache.likely_content(stat) else { return Ok(None) };
     if !job.writer.contains_content(&likely)? {
         return Ok(None);
@@ -203,11 +205,11 @@ fn confirm_likely(job: &Job<'_>, fd: &OwnedFd, stat: &FileStat) -> Result<Option
     Ok(None)
 }
 
-/// Reads a file of about `expected` bytes whole, at most
-/// [`limits::WHOLE_FILE_BYTES`] of it.
+/// Reads a file of about `expected` bytes, but at most [`limits::WHOLE_FILE_BYTES`].
 fn read_small(fd: &OwnedFd, buffer: &mut Vec<u8>, expected: usize) -> io::Result<usize> {
     let limit = limits::WHOLE_FILE_BYTES as usize;
-    // One byte more, so that the end is seen without asking again.
+    // The buffer has room for one more byte, so that a file that grew is noticed without
+    // another call.
     if buffer.len() < expected + 1 {
         buffer.resize((expected + 1).max(64 << 10), 0);
     }
@@ -230,19 +232,18 @@ fn read_small(fd: &OwnedFd, buffer: &mut Vec<u8>, expected: usize) -> io::Result
     }
 }
 
-/// At least so much is read at a time.
+/// The minimum number of bytes of each read.
 const MIN_READ_BYTES: usize = 1 << 20;
 
-/// Room for a frame, or for the rest of one that has no cut yet and the next
-/// read.
+/// Room for a frame, or for an uncut rest of at most one chunk and the next read.
 const BUFFER_BYTES: usize = limits::LARGE_FRAME_BYTES + limits::CHUNK_BYTES + MIN_READ_BYTES;
 
-/// Where the ids of each batch of chunks go, in order.
-type Batches = Mutex<Vec<Vec<Piece>>>;
+/// The chunks of each batch, in the order of the file.
+type Batches = Mutex<Vec<Vec<BlobRef>>>;
 
-/// Reads, cuts, hashes and adds a content of any length.
+/// Reads, cuts, hashes and stores a content of any length.
 pub(super) fn stream(
-    job: &Job<'_>,
+    job: &CommitJob<'_>,
     source: &mut (dyn Read + Send),
 ) -> Result<(BlobId, u64), Unread> {
     let batches = Batches::default();
@@ -252,9 +253,9 @@ pub(super) fn stream(
         let mut cutter = Cutter::new(job.params);
         let (mut buffer, mut filled) = (job.take_buffer(), 0);
         let mut size = 0;
-        // Zeros that were read and are hashed while more is read.
+        // The length of a run of zeros that was read. It is hashed during the next read.
         let mut zeros = 0;
-        // From here on the buffer holds zeros only.
+        // The buffer contains only zeros from this offset on.
         let mut zeros_from = 0;
         loop {
             if job.stopped() || failed.load(Ordering::Relaxed) {
@@ -285,7 +286,7 @@ pub(super) fn stream(
                 next[..end - cut].copy_from_slice(&buffer[cut..end]);
                 filled = end - cut;
                 let full = std::mem::replace(&mut buffer, next);
-                let batch = Batch { buffer: full, cuts, is_zeros: zeros_from == 0 };
+                let batch = ChunkBatch { buffer: full, cuts, is_zeros: zeros_from == 0 };
                 zeros_from = zeros_from.saturating_sub(cut);
                 hand_over(job, scope, &batches, &failed, batch);
             }
@@ -296,11 +297,11 @@ pub(super) fn stream(
         }
     })?;
     if failed.load(Ordering::Relaxed) {
-        // The job has the error.
+        // `job.fail` has recorded the error.
         return Err(Unread::Commit(CommitError::Interrupted));
     }
     job.observer.advance(0, 1);
-    let pieces: Vec<Piece> = batches
+    let pieces: Vec<BlobRef> = batches
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner)
         .into_iter()
@@ -310,7 +311,7 @@ pub(super) fn stream(
     Ok((id, size))
 }
 
-/// Hashes a run of zeros.
+/// Feeds a run of zeros to the hasher.
 fn hash_zeros(hasher: &mut blake3::Hasher, mut bytes: usize) {
     static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     while bytes > 0 {
@@ -320,14 +321,14 @@ fn hash_zeros(hasher: &mut blake3::Hasher, mut bytes: usize) {
     }
 }
 
-/// Reads until a frame is full. Returns where the new bytes end, and whether
-/// they are the last.
+/// Reads until a frame is full. Returns the end of the new bytes, and true if the source
+/// ended.
 fn fill(
     source: &mut (dyn Read + Send),
     buffer: &mut [u8],
     filled: usize,
 ) -> io::Result<(usize, bool)> {
-    // The rest of the last batch may be nearly a chunk; always read some more.
+    // The uncut rest may be nearly as large as a chunk, so always read some more.
     let target = limits::LARGE_FRAME_BYTES.max(filled + MIN_READ_BYTES);
     let mut end = filled;
     while end < target {
@@ -341,7 +342,7 @@ fn fill(
     Ok((end, false))
 }
 
-/// Ends of the chunks in the buffer.
+/// Returns the ends of the chunks in the buffer.
 fn cut(cutter: &mut Cutter, buffer: &[u8], last: bool) -> Vec<usize> {
     let (mut cuts, mut start) = (Vec::new(), 0);
     while let Some(len) = cutter.next_cut(&buffer[start..], last) {
@@ -351,26 +352,28 @@ fn cut(cutter: &mut Cutter, buffer: &[u8], last: bool) -> Vec<usize> {
     cuts
 }
 
-/// Whole chunks that were read.
-struct Batch {
+/// A batch of complete chunks.
+struct ChunkBatch {
     buffer: Vec<u8>,
-    /// Where the chunks end.
+    /// Ends of the chunks in the buffer.
     cuts: Vec<usize>,
-    /// Whether all of them are zeros.
+    /// True if all chunks are zeros.
     is_zeros: bool,
 }
 
-/// Gives a batch to a free thread, or does it here when there is none.
+/// Gives a batch to an idle thread, or processes it here if there is none.
 fn hand_over<'s>(
-    job: &'s Job<'_>,
+    job: &'s CommitJob<'_>,
     scope: &rayon::Scope<'s>,
     batches: &'s Batches,
     failed: &'s AtomicBool,
-    Batch { buffer, cuts, is_zeros }: Batch,
+    ChunkBatch { buffer, cuts, is_zeros }: ChunkBatch,
 ) {
-    // A hole is cut into chunks of zeros of the largest size, which hash alike.
+    // A hole is cut into zero chunks of the largest size. All of them have the same id,
+    // which is reused once it is known.
     let is_zeros = is_zeros && cuts[..] == [job.params.max()];
     let known = job.zeros.get().copied().filter(|_| is_zeros);
+    // Reserve the position now: batches finish in any order.
     let place = {
         let mut batches = batches.lock().unwrap_or_else(PoisonError::into_inner);
         batches.push(known.into_iter().collect());
@@ -384,8 +387,8 @@ fn hand_over<'s>(
             Ok((ids, _)) => {
                 let starts = std::iter::once(&0).chain(&cuts);
                 let lengths = cuts.iter().zip(starts).map(|(end, start)| (end - start) as u32);
-                let pieces = ids.into_iter().zip(lengths).map(|(id, bytes)| Piece { id, bytes });
-                let pieces: Vec<Piece> = pieces.collect();
+                let pieces = ids.into_iter().zip(lengths).map(|(id, bytes)| BlobRef { id, bytes });
+                let pieces: Vec<BlobRef> = pieces.collect();
                 if let (true, Some(zeros)) = (is_zeros, pieces.first()) {
                     job.zeros.get_or_init(|| *zeros);
                 }
@@ -398,6 +401,8 @@ fn hand_over<'s>(
         }
         job.give_buffer(buffer);
     };
+    // At most one more batch than there are threads waits for a thread. Further batches
+    // are processed here, which bounds the number of buffers.
     if job.batches.fetch_add(1, Ordering::Relaxed) <= rayon::current_num_threads() {
         scope.spawn(move |_| {
             add();
@@ -409,15 +414,15 @@ fn hand_over<'s>(
     }
 }
 
-/// Stores what stands for the content: nothing more when it is one chunk.
-fn add_list(job: &Job<'_>, id: BlobId, size: u64, pieces: &[Piece]) -> Result<(), Unread> {
+/// Stores the chunk list of a content. A content of one chunk needs none.
+fn add_list(job: &CommitJob<'_>, id: BlobId, size: u64, pieces: &[BlobRef]) -> Result<(), Unread> {
     match pieces {
-        [] => drop(job.writer.add_blob(Job::lane(), id, &[])?),
+        [] => drop(job.writer.add_blob(CommitJob::lane(), id, &[])?),
         [_] => {}
         _ => {
             let Some(encoded) = chunk_list::encode_content(size, pieces) else {
                 let most = limits::CHUNK_LIST_PARTS * limits::CHUNK_LIST_ENTRIES;
-                let text = format!("it has {} chunks, more than {most}", pieces.len());
+                let text = format!("the file has {} chunks; the limit is {most}", pieces.len());
                 return Err(Unread::File(io::Error::other(text)));
             };
             for part in &encoded.parts {
@@ -429,7 +434,7 @@ fn add_list(job: &Job<'_>, id: BlobId, size: u64, pieces: &[Piece]) -> Result<()
     Ok(())
 }
 
-impl Job<'_> {
+impl CommitJob<'_> {
     fn take_buffer(&self) -> Vec<u8> {
         self.buffers
             .lock()
@@ -443,9 +448,9 @@ impl Job<'_> {
     }
 }
 
-impl Content {
-    /// The attributes that matter to this kind of snapshot: those that it
-    /// keeps, and the access control list, which decides over the mode.
+impl MetadataLevel {
+    /// Keeps the attributes that this kind of snapshot records, and the access control
+    /// list, which affects the mode.
     pub(super) fn keep(self, mut xattrs: Vec<Xattr>) -> Vec<Xattr> {
         if self == Self::Reproducible {
             xattrs.retain(|xattr| xattr.name.starts_with(b"user.") || *xattr.name == *acl::ACCESS);

@@ -1,4 +1,4 @@
-//! What all tasks of one commit share.
+//! The state that all tasks of one commit share.
 
 use std::{
     io,
@@ -14,43 +14,44 @@ use rustix::io::Errno;
 use crate::{
     base::observe::{Note, Observer},
     chunk::Params,
-    format::{chunk_list::Piece, selection::UnreadPaths, tree::Xattr},
+    format::{chunk_list::BlobRef, selection::UnreadPaths, tree::Xattr},
     local::{
-        attributes::{XattrTarget, read_xattrs},
-        fingerprint::Manner,
-        ignore::Rules,
+        attributes::{XattrTarget, read_saved_xattrs},
+        fingerprint::TreeOptions,
+        ignore::IgnoreRules,
         owners::Owners,
         stat_cache::StatCache,
+        unfinished::UnfinishedRestore,
     },
-    ops::commit::{CommitError, Content},
-    store::Writer,
+    ops::commit::{CommitError, MetadataLevel},
+    store::ObjectWriter,
 };
 
-/// What all tasks of one commit share.
-pub(super) struct Job<'a> {
-    pub(super) writer: &'a Writer<'a>,
+/// The state that all tasks of one commit share.
+pub(super) struct CommitJob<'a> {
+    pub(super) writer: &'a ObjectWriter<'a>,
     pub(super) cache: &'a StatCache,
-    pub(super) rules: &'a Rules,
+    pub(super) rules: &'a IgnoreRules,
     pub(super) owners: Owners,
     pub(super) params: Params,
-    pub(super) content: Content,
+    pub(super) content: MetadataLevel,
     pub(super) observer: &'a dyn Observer,
-    pub(super) counts: Counts,
+    pub(super) counts: CommitCounters,
     /// Paths in the snapshot that are left out because they cannot be read.
     pub(super) unread: Mutex<UnreadPaths>,
-    /// Batches of chunks that are being compressed, over all files.
+    /// The number of batches of chunks that are being compressed, over all files.
     pub(super) batches: AtomicUsize,
-    /// The largest chunk, if it is all zeros, once it was added.
-    pub(super) zeros: OnceLock<Piece>,
-    /// Buffers of batches that are done.
+    /// The chunk of the largest size that is all zeros, once it was stored.
+    pub(super) zeros: OnceLock<BlobRef>,
+    /// Free buffers for batches.
     pub(super) buffers: Mutex<Vec<Vec<u8>>>,
     stop: AtomicBool,
     failure: Mutex<Option<CommitError>>,
 }
 
-/// What a commit came across.
+/// Counters of a commit.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct CommitCounters {
     pub(super) new: AtomicU64,
     pub(super) changed: AtomicU64,
     pub(super) unmodified: AtomicU64,
@@ -60,17 +61,17 @@ pub(super) struct Counts {
     pub(super) bytes_read: AtomicU64,
 }
 
-/// Adds to a count.
+/// Adds to a counter.
 pub(super) fn count(which: &AtomicU64, more: u64) {
     which.fetch_add(more, Ordering::Relaxed);
 }
 
-impl<'a> Job<'a> {
+impl<'a> CommitJob<'a> {
     pub(super) fn new(
-        writer: &'a Writer<'a>,
+        writer: &'a ObjectWriter<'a>,
         cache: &'a StatCache,
-        rules: &'a Rules,
-        (params, content): (Params, Content),
+        rules: &'a IgnoreRules,
+        (params, content): (Params, MetadataLevel),
         observer: &'a dyn Observer,
     ) -> Self {
         Self {
@@ -81,7 +82,7 @@ impl<'a> Job<'a> {
             params,
             content,
             observer,
-            counts: Counts::default(),
+            counts: CommitCounters::default(),
             unread: Mutex::default(),
             batches: AtomicUsize::new(0),
             zeros: OnceLock::new(),
@@ -91,20 +92,20 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// What beside a listing decides over a folder's tree.
-    pub(super) fn manner(&self) -> Manner {
-        Manner {
-            reproducible: self.content == Content::Reproducible,
+    /// Returns the settings that, besides a listing, determine a folder's tree.
+    pub(super) fn tree_options(&self) -> TreeOptions {
+        TreeOptions {
+            reproducible: self.content == MetadataLevel::Reproducible,
             one_file_system: self.rules.options().one_file_system,
         }
     }
 
-    /// The lane of the thread that calls.
+    /// Returns the lane of the calling thread.
     pub(super) fn lane() -> usize {
         rayon::current_thread_index().unwrap_or(0)
     }
 
-    /// Whether there is no point in going on.
+    /// Returns true if the commit must stop.
     pub(super) fn stopped(&self) -> bool {
         if self.observer.cancelled() {
             self.stop.store(true, Ordering::Relaxed);
@@ -112,13 +113,13 @@ impl<'a> Job<'a> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Ends the commit with an error; the first one counts.
+    /// Ends the commit with an error. Only the first error is kept.
     pub(super) fn fail(&self, error: CommitError) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the commit failed or was cancelled.
+    /// Returns an error if the commit failed or was cancelled.
     pub(super) fn outcome(&self) -> Result<(), CommitError> {
         match self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(error) => Err(error),
@@ -127,30 +128,34 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Tells that something is committed without its extended attributes.
+    /// Reports an entry that is committed without its extended attributes. For a folder
+    /// that an interrupted restore left behind, the commit fails: its mode is
+    /// provisional, too.
     pub(super) fn lose_attributes(&self, path: &Path, error: &io::Error) {
+        if UnfinishedRestore::is_behind(error) {
+            return self.fail(CommitError::Unfinished { path: path.to_owned() });
+        }
         count(&self.counts.without_attributes, 1);
         self.observer.note(Note::AttributesUnread { path, error });
     }
 
-    /// Reads the extended attributes at a path; tells when it has none for an
-    /// error.
+    /// Reads the extended attributes at a path. On an error, reports it and returns none.
     pub(super) fn xattrs_at(&self, path: &Path) -> Vec<Xattr> {
-        read_xattrs(XattrTarget::Path(path)).unwrap_or_else(|error| {
+        read_saved_xattrs(XattrTarget::Path(path)).unwrap_or_else(|error| {
             self.lose_attributes(path, &error);
             Vec::new()
         })
     }
 
-    /// Reports that a path cannot be read and is left out; `inside` is its
-    /// path in the snapshot, `path` the one to show.
+    /// Reports a path that is left out because it cannot be read. `inside` is its path in
+    /// the snapshot, and `path` is the path for messages.
     pub(super) fn skip(
         &self,
         inside: &[u8],
         path: &Path,
         error: &(dyn std::error::Error + 'static),
     ) {
-        // The process is short of something; the entry itself can be read.
+        // The process has run out of a resource; the entry itself is readable.
         let code = error.downcast_ref().and_then(io::Error::raw_os_error);
         let shortages = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
         if let Some(errno) = shortages.into_iter().find(|errno| Some(errno.raw_os_error()) == code)

@@ -1,14 +1,14 @@
-//! `commit`: make a snapshot of folders, files, or a stream.
+//! `commit`: creates a snapshot of folders, files or a stream.
 //!
-//! [`run`] finds what the commit is made on top of (`ground`), walks and reads
-//! (`walk`, `file`), encodes trees (`encode`),
-//! makes everything durable, and moves the branch last (`publish`).
+//! [`run`] works in four steps. It determines the branch and the parent (`commit_base`), walks
+//! and reads the files (`walk`, `file`), encodes trees (`encode`), and makes everything
+//! durable and then moves the branch (`publish`).
 
 mod cache;
+mod commit_base;
 mod encode;
 mod error;
 mod file;
-mod ground;
 mod job;
 mod paths;
 mod previous;
@@ -37,295 +37,300 @@ use crate::{
     format::{
         commit::Commit,
         selection::Selection,
-        tree::{Entry, Metadata, Totals, check::xattr_bytes, split::Folder},
+        tree::{Entry, Metadata, Totals, check::xattr_bytes, split::EncodedFolder},
     },
     local::{
-        ignore::{self, Rules, Scope},
-        read::Reading,
+        ignore::{self, IgnoreFiles, IgnoreRules, IgnoreScope},
+        read::ReadMode,
         scan::FileStat,
     },
-    ops::commit::{ground::Ground, job::Job, paths::Kept},
+    ops::{
+        commit::{commit_base::CommitBase, job::CommitJob, paths::KeepFrom},
+        unfetched_ignores::ignore_files,
+    },
     repo::{Repo, files_lock::FilesUse, ref_name::RefName, refs::RefError, scope::ScopePath},
-    store::{Added, Writer},
+    store::{ObjectWriter, WriteStats},
 };
 
+pub use commit_base::BehindBranch;
 pub use error::CommitError;
-pub use ground::Behind;
 
-/// What is committed.
-pub enum Source<'s> {
-    /// The root tree is what this folder contains.
+/// The input of a commit.
+pub enum CommitSource<'s> {
+    /// The root tree is the contents of this folder.
     Folder(PathBuf),
-    /// The same for the folder of a partial clone: paths outside the scope that
-    /// are not in the folder are kept from the commit before.
+    /// As `Folder`, in a partial clone. Paths outside the scope that the folder lacks are
+    /// kept from the previous commit.
     Partial(PathBuf, Vec<ScopePath>),
-    /// The root tree holds each of these under its own path.
+    /// The root tree contains each of these at its own path.
     Paths(Vec<NamedPath>),
-    /// The root tree holds one file of this name, read from a stream.
+    /// The root tree contains one file with this name, read from a stream.
     Stream {
-        /// Its name.
+        /// Name of the file.
         name: EntryName,
-        /// Its content.
+        /// Content of the file.
         reader: Box<dyn Read + Send + 's>,
     },
 }
 
-/// A file or folder, and where it stands in the snapshot.
+/// A file or folder, and its path in the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedPath {
-    /// Where it is.
+    /// The path on disk.
     pub path: PathBuf,
-    /// Its path in the snapshot, at least one name.
+    /// The path in the snapshot, with at least one name.
     pub inside: Vec<EntryName>,
 }
 
-/// What a snapshot keeps of owners and times.
+/// Selects which metadata a snapshot records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Content {
-    /// Everything.
+pub enum MetadataLevel {
+    /// All metadata.
     #[default]
     Complete,
-    /// Neither owners nor times, hard links, holes or attributes of the
-    /// system's own: the same content gives the same tree id on every machine.
+    /// No owners, times, hard links, holes or system attributes. The same content then
+    /// has the same tree id on every machine.
     Reproducible,
 }
 
-/// What happens to paths of the commit before that the source does not name.
+/// Selects what happens to paths of the previous commit that the source does not name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Unnamed {
-    /// The snapshot does not contain them.
+pub enum OtherPaths {
+    /// They are removed from the snapshot.
     #[default]
     Remove,
-    /// They are kept. The root of the snapshot stands for this folder, whose
-    /// ignore files count, and in which the named paths lie.
+    /// They are kept. This folder corresponds to the root of the snapshot. Its ignore
+    /// files apply, and the named paths lie in it.
     Keep(PathBuf),
 }
 
-/// What to do when the branch has commits from elsewhere that the project's
-/// files do not contain.
+/// Selects what to do if the branch has commits that the project's files do not contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unseen {
-    /// The files do not belong to the store's project: its base neither counts
-    /// nor changes.
+pub enum BehindPolicy {
+    /// Ignores the project's base and leaves it unchanged. Used for files that do not belong to the
+    /// store's project.
     #[default]
     Ignore,
-    /// Refuse to commit, because that would take those commits back. A stream
-    /// takes nothing back and is committed.
+    /// Refuses to commit, since the commit would revert the changes of those commits. A
+    /// stream reverts nothing and is committed.
     Refuse,
-    /// Commit on top of them.
+    /// Commits on top of them.
     Accept,
 }
 
-/// What to do when the last commit of the branch has other sources.
+/// Selects what to do if the last commit of the branch has other sources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OtherSources {
-    /// Commit on top of it.
+    /// Commits on top of it.
     #[default]
     Accept,
-    /// Refuse to commit.
+    /// Refuses to commit.
     Refuse,
 }
 
-/// What to do when nothing changed.
+/// Selects what to do if nothing changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unchanged {
-    /// Make no commit.
+    /// Creates no commit.
     #[default]
     Keep,
-    /// Make one all the same.
+    /// Creates a commit in any case.
     Commit,
 }
 
-/// Whether anything is written.
+/// Selects between a commit and a dry run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Run {
-    /// The commit is made.
+pub enum CommitRun {
+    /// Creates the commit.
     #[default]
     Real,
-    /// Everything is looked at and read as for a commit, but nothing is
-    /// written, not even what is known of files that were read.
+    /// Reads everything as for a commit, but writes nothing, not even the stat cache.
     Dry,
 }
 
-/// Choices.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Branch to commit onto; `None` is the one that `HEAD` names.
+pub struct CommitOptions {
+    /// Branch to commit onto; `None` means the branch of `HEAD`.
     pub branch: Option<RefName>,
-    /// Why.
     pub message: String,
-    /// `key=value` pairs.
+    /// The labels: `key=value` pairs.
     pub labels: BTreeMap<String, String>,
-    /// Who.
     pub author: String,
-    /// On which machine.
+    /// Name of the machine.
     pub host: String,
-    /// When, as the user says; `None` is the present.
+    /// Time of the commit if the user specified it; `None` means the present.
     pub time: Option<Time>,
-    /// The present; `None` asks the system's clock.
+    /// Time at which the operation started; `None` reads the system's clock.
     pub now: Option<Time>,
-    /// What is left out.
+    /// Time of a fixed clock at which the commit is created; `None` reads the system's
+    /// clock.
+    pub present: Option<Time>,
+    /// Rules for files that are left out.
     pub ignore: ignore::Options,
-    /// What is kept of owners and times.
-    pub content: Content,
-    /// What happens to paths that the source does not name.
-    pub unnamed: Unnamed,
-    /// What to do about commits that the files do not contain.
-    pub unseen: Unseen,
-    /// Absolute paths of what is committed, and names of streams; none for the
-    /// project's own files.
+    /// The metadata that the snapshot records.
+    pub content: MetadataLevel,
+    /// Selects what happens to paths that the source does not name.
+    pub unnamed: OtherPaths,
+    /// Selects what to do about commits that the files do not contain.
+    pub unseen: BehindPolicy,
+    /// Absolute paths of the sources, and names of streams. Empty for the project's own
+    /// files.
     pub sources: BTreeSet<Box<[u8]>>,
-    /// What to do when the last commit has none of these sources.
+    /// Selects what to do if the last commit has none of these sources.
     pub other_sources: OtherSources,
-    /// What to do when nothing changed.
+    /// Selects what to do if nothing changed.
     pub unchanged: Unchanged,
-    /// Whether anything is written.
-    pub run: Run,
-    /// Which files are read.
-    pub reading: Reading,
-    /// Number of threads. `None`: the setting `jobs`, else as many as suit the machine.
+    /// Selects between a commit and a dry run.
+    pub run: CommitRun,
+    /// Selects which files are read.
+    pub reading: ReadMode,
+    /// Number of threads. `None` means the setting `jobs`, or if that is unset, a number that
+    /// depends on the cores.
     pub jobs: Option<usize>,
 }
 
-impl Options {
+impl CommitOptions {
     fn now(&self) -> Time {
         self.now.unwrap_or_else(Time::now)
     }
 }
 
-/// What happened.
+/// The result of a commit.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
-    /// The commit; when nothing changed, the one that is there.
+pub struct CommitOutcome {
+    /// The new commit. If nothing changed, the existing one.
     pub id: Option<CommitId>,
-    /// Whether a new commit was made; in a dry run, whether it would be.
+    /// True if a new commit was created or, in a dry run, would be.
     pub created: bool,
-    /// Files that were not in the commit before.
+    /// Files that the previous commit does not have.
     pub files_new: u64,
-    /// Files with another content than in the commit before.
+    /// Files whose content differs from the previous commit.
     pub files_changed: u64,
-    /// Files with the same content.
+    /// Files with the same content as in the previous commit.
     pub files_unmodified: u64,
-    /// Files and folders that could not be read and are left out.
+    /// Files and folders that were left out because they cannot be read.
     pub skipped: u64,
-    /// Files that kept changing while they were read.
+    /// Files that changed repeatedly while they were read.
     pub changing: u64,
-    /// Entries whose extended attributes could not be read: they are committed
-    /// without.
+    /// Entries that were committed without extended attributes, because these cannot be
+    /// read.
     pub without_attributes: u64,
-    /// Bytes read from files.
+    /// Bytes that were read from files.
     pub bytes_read: u64,
-    /// What was added to the store; in a dry run, what would be, but for the
-    /// commit itself and without `stored_bytes` and `packs`.
-    pub added: Added,
-    /// Objects that an unchanged commit stored again, because the store had lost
-    /// them; part of `added`.
+    /// Objects that were added to the store. A dry run counts what would be added,
+    /// without the commit itself, and leaves `stored_bytes` and `packs` at 0.
+    pub added: WriteStats,
+    /// Objects that an unchanged commit stored again because the store had lost them.
+    /// They are part of `added`.
     pub stored_again: u64,
-    /// What is below the root.
+    /// Totals of everything below the root.
     pub totals: Totals,
 }
 
-/// The root of what was read.
-struct Root {
+/// The root tree that was read.
+struct CommittedRoot {
     tree: TreeId,
     totals: Totals,
     metadata: Option<Metadata>,
     selection: Selection,
-    /// Whether entries of the commit before were kept in it.
+    /// True if it contains entries that were kept from the previous commit.
     keeps_others: bool,
-    /// True if objects of those entries may be gone or damaged.
+    /// True if objects of these entries may be missing or damaged.
     is_unproven: bool,
 }
 
-/// Bytes of stack of a worker: a thread that waits may take on a second task.
+/// Stack size of a worker thread in bytes. A worker that waits for a task may run a
+/// second task on the same stack.
 const STACK_BYTES: usize = 8 << 20;
 
-/// Makes a snapshot of `source` and moves the branch to it.
+/// Creates a snapshot of `source` and moves the branch to it.
 ///
-/// When it returns, the snapshot survives a power cut. When it fails, the
-/// branch is where it was. A dry run says what would come of it.
+/// When this returns, the snapshot survives a power cut. When it fails, the branch has
+/// not moved. A dry run reports what a commit would do.
 ///
 /// # Errors
-/// [`CommitError`]; files that cannot be read are no error, but told to
+/// [`CommitError`]. Files that cannot be read are not an error: they are reported to
 /// `observer` and counted.
 pub fn run(
     repo: &Repo,
-    source: Source<'_>,
-    options: &Options,
+    source: CommitSource<'_>,
+    options: &CommitOptions,
     observer: &dyn Observer,
-) -> Result<Outcome, CommitError> {
-    let mut input = Input::from(source);
-    let is_of_project = !input.is_stream() && options.unseen != Unseen::Ignore;
-    let _lock = match is_of_project && options.run == Run::Real {
+) -> Result<CommitOutcome, CommitError> {
+    let mut input = AttemptInput::from(source);
+    let is_of_project = !input.is_stream() && options.unseen != BehindPolicy::Ignore;
+    let _lock = match is_of_project && options.run == CommitRun::Real {
         true => repo.lock_files(FilesUse::Read, observer)?,
         false => None,
     };
     for _ in 0..limits::REF_RETRIES {
-        let mut ground = Ground::read(repo, input.is_stream(), options)?;
-        ground.check(repo, &input, options, observer)?;
-        match attempt(repo, &mut input, (ground, options), observer)? {
+        let mut commit_base = CommitBase::read(repo, input.is_stream(), options)?;
+        commit_base.check(repo, &input, options, observer)?;
+        match attempt(repo, &mut input, (commit_base, options), observer)? {
             Some(outcome) => return Ok(outcome),
-            // What is kept of the commit before is another one's now.
+            // The branch moved, so the entries to keep come from another commit now.
             None => repo.store().refresh()?,
         }
     }
     let tries = limits::REF_RETRIES;
-    match Ground::read(repo, input.is_stream(), options)?.branch() {
+    match CommitBase::read(repo, input.is_stream(), options)?.branch() {
         Some(name) => Err(CommitError::Contended { name: name.clone(), tries }),
         None => Err(RefError::HeadMoved.into()),
     }
 }
 
-/// What is committed, for one attempt after the other.
-enum Input<'s> {
+/// The input of a commit, reused for each attempt.
+enum AttemptInput<'s> {
     Folder(PathBuf),
     Partial(PathBuf, Vec<ScopePath>),
     Paths(Vec<NamedPath>),
     Stream(EntryName, Box<dyn Read + Send + 's>),
-    /// A stream that was read.
+    /// The entry of a stream that was read in an earlier attempt.
     Entry(Box<Entry>),
 }
 
-impl<'s> From<Source<'s>> for Input<'s> {
-    fn from(source: Source<'s>) -> Self {
+impl<'s> From<CommitSource<'s>> for AttemptInput<'s> {
+    fn from(source: CommitSource<'s>) -> Self {
         match source {
-            Source::Folder(path) => Self::Folder(path),
-            Source::Partial(path, scope) => Self::Partial(path, scope),
-            Source::Paths(paths) => Self::Paths(paths),
-            Source::Stream { name, reader } => Self::Stream(name, reader),
+            CommitSource::Folder(path) => Self::Folder(path),
+            CommitSource::Partial(path, scope) => Self::Partial(path, scope),
+            CommitSource::Paths(paths) => Self::Paths(paths),
+            CommitSource::Stream { name, reader } => Self::Stream(name, reader),
         }
     }
 }
 
-impl Input<'_> {
+impl AttemptInput<'_> {
     fn is_stream(&self) -> bool {
         matches!(self, Self::Stream(..) | Self::Entry(_))
     }
 
-    /// Returns whether it is all of the files, or all within the scope of a partial clone.
+    /// Returns true if the input is all of the project's files, or everything in the
+    /// scope of a partial clone.
     fn is_whole(&self) -> bool {
         matches!(self, Self::Folder(_) | Self::Partial(..))
     }
 }
 
-/// Makes the commit; `None` when the branch moved and the tree must be made
-/// again, because it keeps entries of the commit before.
+/// Attempts the commit. Returns `None` if the branch moved and the tree must be built
+/// again, because it keeps entries of the previous commit.
 fn attempt(
     repo: &Repo,
-    input: &mut Input<'_>,
-    (ground, options): (Ground, &Options),
+    input: &mut AttemptInput<'_>,
+    (commit_base, options): (CommitBase, &CommitOptions),
     observer: &dyn Observer,
-) -> Result<Option<Outcome>, CommitError> {
-    // The commit before is the best guess at how much there is.
-    observer.phase(Phase::Commit, ground.total_bytes());
+) -> Result<Option<CommitOutcome>, CommitError> {
+    // The size of the previous commit is the best estimate of the total.
+    observer.phase(Phase::Commit, commit_base.total_bytes());
     let packs = repo.store().packs();
-    let rules = Rules::beside(options.ignore.clone(), repo.dir())?;
-    let cache::Opened { cache, shadows, is_relied_on } = cache::open(repo, options, observer);
+    let rules = IgnoreRules::beside(options.ignore.clone(), repo.dir())?;
+    let rules = rules.with_unfetched(unfetched_ignores(repo, input, (&commit_base, options))?);
+    let cache::OpenedCache { cache, shadows, is_relied_on } = cache::open(repo, options, observer);
     let threads = options.jobs.or(repo.config().jobs).unwrap_or_else(default_jobs);
     let level = repo.config().compression.level;
     let writer = match options.run {
-        Run::Real => Writer::new(repo.store(), level, threads)?,
-        Run::Dry => Writer::counting(repo.store(), level)?,
+        CommitRun::Real => ObjectWriter::new(repo.store(), level, threads)?,
+        CommitRun::Dry => ObjectWriter::counting(repo.store(), level)?,
     };
     let chunk = repo.config().chunk;
     let params = Params::new(chunk.min as usize, chunk.average as usize, chunk.max as usize);
@@ -333,17 +338,17 @@ fn attempt(
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).stack_size(STACK_BYTES).build();
     let pool = pool.map_err(CommitError::Threads)?;
 
-    let job = Job::new(&writer, &cache, &rules, (params, options.content), observer);
-    let read = pool.install(|| read(&job, input, &ground, options));
+    let job = CommitJob::new(&writer, &cache, &rules, (params, options.content), observer);
+    let read = pool.install(|| read(repo, &job, input, (&commit_base, options)));
     job.outcome()?;
     let mut root = read?.ok_or(CommitError::Interrupted)?;
     let unread = std::mem::take(&mut *job.unread.lock().unwrap_or_else(PoisonError::into_inner));
-    root.selection = ground.selection(unread, (input, options));
-    // What a partial clone keeps lies elsewhere.
-    let is_partial = matches!(input, Input::Partial(..));
+    root.selection = commit_base.selection(unread, (input, options));
+    // Entries that a partial clone keeps are stored elsewhere, so they are not checked.
+    let is_partial = matches!(input, AttemptInput::Partial(..));
     root.is_unproven = root.keeps_others && !is_relied_on && !is_partial;
 
-    let mut outcome = Outcome {
+    let mut outcome = CommitOutcome {
         files_new: job.counts.new.load(Ordering::Relaxed),
         files_changed: job.counts.changed.load(Ordering::Relaxed),
         files_unmodified: job.counts.unmodified.load(Ordering::Relaxed),
@@ -352,15 +357,15 @@ fn attempt(
         without_attributes: job.counts.without_attributes.load(Ordering::Relaxed),
         bytes_read: job.counts.bytes_read.load(Ordering::Relaxed),
         totals: root.totals,
-        ..Outcome::default()
+        ..CommitOutcome::default()
     };
     drop(job);
-    if options.run == Run::Dry {
-        publish::preview(&ground, &root, &writer, options, &mut outcome);
+    if options.run == CommitRun::Dry {
+        publish::preview(&commit_base, &root, &writer, options, &mut outcome);
         return Ok(Some(outcome));
     }
     let is_made = publish::run(
-        (repo, ground),
+        (repo, commit_base),
         (&root, writer, &packs),
         (options, input),
         observer,
@@ -369,76 +374,132 @@ fn attempt(
     if !is_made {
         return Ok(None);
     }
-    repo.store().tell_repairs(observer);
+    repo.store().report_repairs(observer);
     cache::save(repo, (cache, shadows), observer);
     Ok(Some(outcome))
 }
 
-/// Three threads for two cores, so that one can wait for the disk: on 24,000
-/// files with a cold cache two threads take 1.7 times as long as four, and with
-/// a warm one four take 1.1 times as long as two.
+/// Uses three threads for two cores, so that one thread can wait for the disk. Measured
+/// on 24,000 files with two cores: with a cold cache, two threads take 1.7 times as long
+/// as four. With a warm cache, four take 1.1 times as long as two.
 fn default_jobs() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     (cores + cores.div_ceil(2)).clamp(3, 16)
 }
 
+/// Returns true if each path lies at the place in the project that it has in the
+/// snapshot.
+fn are_in_project(root: &Path, paths: &[NamedPath]) -> bool {
+    let folder = |path: &Path| {
+        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+        fs_err::canonicalize(above.unwrap_or(Path::new("."))).ok()
+    };
+    paths.iter().all(|named| {
+        let names = named.inside.iter().map(EntryName::as_os_str);
+        let place = names.fold(root.to_owned(), |path, name| path.join(name));
+        folder(&place).is_some_and(|place| folder(&named.path) == Some(place))
+    })
+}
+
+/// Returns the ignore files that apply in the project's folder although a partial clone
+/// did not fetch them.
+fn unfetched_ignores(
+    repo: &Repo,
+    input: &AttemptInput<'_>,
+    (commit_base, options): (&CommitBase, &CommitOptions),
+) -> Result<IgnoreFiles, CommitError> {
+    let Some(scope) = repo.scope()? else { return Ok(IgnoreFiles::new()) };
+    let is_project = match (input, &options.unnamed) {
+        (AttemptInput::Partial(..), _) | (_, OtherPaths::Keep(_)) => true,
+        (AttemptInput::Folder(path), _) => repo.project() == Some(path),
+        (AttemptInput::Paths(paths), _) => {
+            repo.project().is_some_and(|root| are_in_project(root, paths))
+        }
+        _ => false,
+    };
+    if !is_project {
+        return Ok(IgnoreFiles::new());
+    }
+    let base = repo.base()?.unwrap_or_default().into_iter();
+    let of_base = || base.into_iter().find_map(|id| Some(repo.store().commit(&id).ok()?.tree));
+    match commit_base.tree().or_else(of_base) {
+        Some(tree) => Ok(ignore_files(repo.store(), tree, &scope, options.ignore.gitignore)?),
+        None => Err(CommitError::UnknownRules),
+    }
+}
+
 fn read(
-    job: &Job<'_>,
-    input: &mut Input<'_>,
-    ground: &Ground,
-    options: &Options,
-) -> Result<Option<Root>, CommitError> {
-    let previous = ground.tree();
+    repo: &Repo,
+    job: &CommitJob<'_>,
+    input: &mut AttemptInput<'_>,
+    (commit_base, options): (&CommitBase, &CommitOptions),
+) -> Result<Option<CommittedRoot>, CommitError> {
+    let previous = commit_base.tree();
     let kept_root = match (&*input, &options.unnamed) {
-        (Input::Partial(root, _), _) | (_, Unnamed::Keep(root)) => Some(root.clone()),
-        (_, Unnamed::Remove) => None,
+        (AttemptInput::Partial(root, _), _) | (_, OtherPaths::Keep(root)) => Some(root.clone()),
+        (_, OtherPaths::Remove) => None,
     };
     let stat_of = |path: &Path| {
         let stat = fs_err::File::open(path).and_then(|folder| FileStat::of_fd(folder.as_fd()));
         stat.map_err(|source| CommitError::Source { path: path.to_owned(), source })
     };
+    let scope = match (&*input, &kept_root) {
+        (AttemptInput::Partial(_, scope), _) => Some(scope.clone()),
+        (AttemptInput::Paths(_), Some(_)) => repo.scope()?,
+        _ => None,
+    };
     let kept = match &kept_root {
-        Some(root) => Some(Kept { root, device: stat_of(root)?.device }),
+        Some(root) => {
+            let scope = scope.as_deref();
+            Some(KeepFrom { root, device: stat_of(root)?.device, scope })
+        }
         None => None,
     };
     let folder = match input {
-        Input::Folder(path) => {
-            let (scope, device) = (Scope::default(), None);
-            let root = walk::Root { path, inside: b"", previous, scope, device };
+        AttemptInput::Folder(path) => {
+            let (scope, device) = (IgnoreScope::default(), None);
+            let root = walk::WalkRoot { path, inside: b"", previous, scope, device };
             let walked = walk::run(job, &root);
             let walked =
                 walked.map_err(|source| CommitError::Source { path: path.clone(), source })?;
-            return Ok(walked
-                .map(|(folder, stat)| Root::new(&folder, Some(root_metadata(job, path, &stat)))));
+            return Ok(walked.map(|(folder, stat)| {
+                CommittedRoot::new(&folder, Some(root_metadata(job, path, &stat)))
+            }));
         }
-        Input::Partial(root, scope) => {
-            let (items, present) = scope::items_in_scope(job, root, scope)?;
+        AttemptInput::Partial(root, scope) => {
+            let (items, present) =
+                scope::items_in_scope(job, (root, &IgnoreScope::default()), b"", scope)?;
             paths::root_folder(job, &items, (kept, Some(present)), previous)?
         }
-        Input::Paths(paths) => paths::read(job, paths, kept, previous)?,
-        Input::Stream(name, reader) => {
+        AttemptInput::Paths(paths) => {
+            let is_alone = kept.is_none();
+            let project = repo.project().filter(|root| is_alone && are_in_project(root, paths));
+            paths::read(job, paths, (kept, project), previous)?
+        }
+        AttemptInput::Stream(name, reader) => {
             let kept = previous.filter(|_| kept.is_some());
             stream::check_place(job, name, kept)?;
             let entry = stream::read(job, name.clone(), &mut **reader, previous)?;
             let folder = stream::with_entry(job, entry.clone(), kept);
-            *input = Input::Entry(Box::new(entry));
+            *input = AttemptInput::Entry(Box::new(entry));
             Some(folder?)
         }
-        Input::Entry(entry) => {
+        AttemptInput::Entry(entry) => {
             let kept = previous.filter(|_| kept.is_some());
             stream::check_place(job, &entry.name, kept)?;
             Some(stream::with_entry(job, (**entry).clone(), kept)?)
         }
     };
     let keeps_others = kept_root.is_some();
-    // Without a commit of the whole folder the root stands for no folder, and a
-    // restore must not take the rest of one for extra.
-    let metadata = ground.root_metadata().filter(|_| keeps_others).cloned();
-    Ok(folder.map(|folder| Root { keeps_others, ..Root::new(&folder, metadata) }))
+    // Without a commit of the whole folder, the root of the snapshot corresponds to no
+    // folder. Recording attributes would let a restore delete the rest of a folder as
+    // extra files.
+    let metadata = commit_base.root_metadata().filter(|_| keeps_others).cloned();
+    Ok(folder.map(|folder| CommittedRoot { keeps_others, ..CommittedRoot::new(&folder, metadata) }))
 }
 
-impl Root {
-    fn new(folder: &Folder, metadata: Option<Metadata>) -> Self {
+impl CommittedRoot {
+    fn new(folder: &EncodedFolder, metadata: Option<Metadata>) -> Self {
         let (tree, totals) = (folder.id, folder.totals);
         Self {
             tree,
@@ -451,16 +512,18 @@ impl Root {
     }
 }
 
-/// What is kept about the root folder itself.
-fn root_metadata(job: &Job<'_>, path: &Path, stat: &FileStat) -> Metadata {
-    // The root may have been reached through a symlink; its target counts.
+/// Returns the recorded metadata of the root folder itself.
+fn root_metadata(job: &CommitJob<'_>, path: &Path, stat: &FileStat) -> Metadata {
+    // The root may be a symlink, so the attributes of its target count.
     let real = fs_err::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let xattrs = job.content.keep(job.xattrs_at(&real));
     let mut metadata = encode::metadata(job, stat, xattrs, false);
     let bytes: usize = metadata.xattrs.iter().map(xattr_bytes).sum();
     if bytes > limits::ROOT_XATTR_BYTES {
         let limit = limits::ROOT_XATTR_BYTES;
-        let text = format!("{bytes} bytes are more than the {limit} that a root folder may have");
+        let text = format!(
+            "{bytes} bytes of extended attributes on the root folder; the limit is {limit}"
+        );
         job.lose_attributes(path, &io::Error::other(text));
         metadata.mode = metadata.mode_without_acl();
         metadata.xattrs.clear();
@@ -468,8 +531,13 @@ fn root_metadata(job: &Job<'_>, path: &Path, stat: &FileStat) -> Metadata {
     metadata
 }
 
-/// Makes the commit that `root` amounts to.
-fn make(root: &Root, parents: Vec<CommitId>, time: Time, options: &Options) -> Commit {
+/// Builds the commit object for `root`.
+fn make(
+    root: &CommittedRoot,
+    parents: Vec<CommitId>,
+    time: Time,
+    options: &CommitOptions,
+) -> Commit {
     Commit {
         tree: root.tree,
         parents,

@@ -1,9 +1,9 @@
-//! Snapshots of several paths, and of a stream: a root tree that exists
-//! nowhere, made of the files at each path.
+//! Commits several paths under a virtual root tree, which corresponds to no folder on
+//! disk.
 //!
-//! With [`Kept`], the paths update the tree of the commit before: its other
-//! entries stay, and a path that is gone is removed. The ignore files of the
-//! folders above a path then count as they do in a commit of everything.
+//! With [`KeepFrom`], the paths update the tree of the previous commit: its other entries
+//! stay, and a path that is gone is removed. Ignore files in the folders above a path
+//! then apply as in a commit of the whole project.
 
 use std::{
     collections::BTreeMap,
@@ -21,89 +21,108 @@ use rustix::{
 use crate::{
     base::{id::TreeId, name::EntryName},
     format::tree::{
-        Entry, Kind, Totals,
-        split::{Folder, FolderEncoder},
+        Entry, EntryKind, Totals,
+        split::{EncodedFolder, FolderEncoder},
     },
     local::{
-        ignore::Scope,
+        ignore::IgnoreScope,
         scan::{FileKind, FileStat},
-        stat_cache::Place,
+        stat_cache::NameHash,
         visible::{Visible, join},
     },
     ops::commit::{
         CommitError, NamedPath, encode,
         file::{self, Unread},
-        job::{Job, count},
+        job::{CommitJob, count},
         previous::Previous,
+        scope::{is_in_scope, items_in_scope, reaches_below},
         walk,
     },
+    repo::scope::ScopePath,
     store::Entries,
 };
 
-/// What stands under a name of a made-up folder.
-pub(super) enum Item {
-    /// A file or folder of the user's.
-    Real(PathBuf, Named),
-    /// A folder on the way to one, where it really is, and its entries if they
-    /// were listed already.
-    Way(PathBuf, Items, Option<Present>),
+/// An entry of a virtual folder.
+pub(super) enum VirtualEntry {
+    /// A file or folder on disk.
+    OnDisk(PathBuf, PathOrigin),
+    /// An intermediate folder on the way to a named path: its path on disk, its items,
+    /// and its entries if it was listed already.
+    Intermediate(PathBuf, Items, Option<ListedFolder>),
 }
 
-/// The items of a made-up folder.
-pub(super) type Items = BTreeMap<EntryName, Item>;
+/// The items of a virtual folder.
+pub(super) type Items = BTreeMap<EntryName, VirtualEntry>;
 
-/// Whether the user named a path.
+/// Records whether the user named a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Named {
-    /// It must be there, in the folder or in the commit before.
+pub(super) enum PathOrigin {
+    /// The user named it, so it must exist on disk or in the previous commit.
     ByUser,
-    /// It was found; what cannot be read of it is left out.
+    /// It was found in a listing, so it is left out if it cannot be read.
     Found,
 }
 
-/// The commit before, whose paths are kept.
+/// The folder whose other paths are kept from the previous commit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kept<'k> {
-    /// The folder that the root of the snapshot stands for.
+pub(super) struct KeepFrom<'k> {
+    /// The folder that corresponds to the root of the snapshot.
     pub(super) root: &'k Path,
-    /// Its device.
+    /// Device of that folder.
     pub(super) device: u64,
+    /// The scope of a partial clone. Folders outside the scope may lack entries of the
+    /// previous commit, which are then kept.
+    pub(super) scope: Option<&'k [ScopePath]>,
 }
 
-/// The folder of the user's that a made-up folder updates.
-pub(super) struct Present {
-    /// What the rules leave of it; `None` when it is gone, or left out itself.
+impl KeepFrom<'_> {
+    /// Returns the scope if a path lies outside it.
+    fn scope_without(&self, inside: &[u8]) -> Option<&[ScopePath]> {
+        self.scope.filter(|scope| !is_in_scope(scope, inside))
+    }
+}
+
+/// The folder on disk that a virtual folder updates.
+pub(super) struct ListedFolder {
+    /// The entries that the ignore rules allow; `None` if the folder is missing or
+    /// excluded itself.
     pub(super) visible: Option<Visible>,
-    /// Whether the rules leave the whole folder out.
+    /// True if the ignore rules exclude the whole folder.
     is_excluded: bool,
 }
 
-/// Reads each path and puts it in its place.
+/// Reads each path and builds the root tree.
 pub(super) fn read(
-    job: &Job<'_>,
+    job: &CommitJob<'_>,
     paths: &[NamedPath],
-    kept: Option<Kept<'_>>,
+    (kept, project): (Option<KeepFrom<'_>>, Option<&Path>),
     previous: Option<TreeId>,
-) -> Result<Option<Folder>, CommitError> {
+) -> Result<Option<EncodedFolder>, CommitError> {
     let mut top = Items::new();
     for path in paths {
         place(&mut top, &path.path, &path.inside)?;
     }
     let present = match kept {
-        Some(kept) => Some(present(job, kept.root, &Scope::default(), b"")?),
+        Some(kept) => Some(present(job, kept.root, &IgnoreScope::default(), b"")?),
         None => None,
     };
-    root_folder(job, &top, (kept, present), previous)
+    // The project's ignore files apply to its paths even if no other entries are kept.
+    let scope = match project {
+        Some(root) => Some(self::present(job, root, &IgnoreScope::default(), b"")?.scope()),
+        None => None,
+    };
+    let top = (&top, scope.as_ref());
+    folder(job, top, (kept, present.as_ref()), &mut Vec::new(), previous)
 }
 
-/// Encodes the made-up folder that is the root.
+/// Encodes the virtual root folder.
 pub(super) fn root_folder(
-    job: &Job<'_>,
+    job: &CommitJob<'_>,
     items: &Items,
-    (kept, present): (Option<Kept<'_>>, Option<Present>),
+    (kept, present): (Option<KeepFrom<'_>>, Option<ListedFolder>),
     previous: Option<TreeId>,
-) -> Result<Option<Folder>, CommitError> {
-    folder(job, items, (kept, present.as_ref()), &mut Vec::new(), previous)
+) -> Result<Option<EncodedFolder>, CommitError> {
+    folder(job, (items, None), (kept, present.as_ref()), &mut Vec::new(), previous)
 }
 
 pub(super) fn place(
@@ -116,28 +135,30 @@ pub(super) fn place(
     let Some((name, rest)) = inside.split_first() else { return Err(overlap(path)) };
     match (into.get_mut(name), rest) {
         (None, []) => {
-            into.insert(name.clone(), Item::Real(path.to_owned(), Named::ByUser));
+            into.insert(name.clone(), VirtualEntry::OnDisk(path.to_owned(), PathOrigin::ByUser));
         }
         (None, rest) => {
             let way = rest.iter().fold(path, |way, _| way.parent().unwrap_or(way));
             let mut below = Items::new();
             place(&mut below, path, rest)?;
-            into.insert(name.clone(), Item::Way(way.to_owned(), below, None));
+            into.insert(name.clone(), VirtualEntry::Intermediate(way.to_owned(), below, None));
         }
-        (Some(Item::Way(_, below, _)), [_, ..]) => place(below, path, rest)?,
-        (Some(Item::Real(other, _)), []) if *other == path => {}
-        (Some(Item::Real(other, _) | Item::Way(other, ..)), _) => return Err(overlap(other)),
+        (Some(VirtualEntry::Intermediate(_, below, _)), [_, ..]) => place(below, path, rest)?,
+        (Some(VirtualEntry::OnDisk(other, _)), []) if *other == path => {}
+        (Some(VirtualEntry::OnDisk(other, _) | VirtualEntry::Intermediate(other, ..)), _) => {
+            return Err(overlap(other));
+        }
     }
     Ok(())
 }
 
-/// Lists a folder on the way to a named path, as a whole commit would.
+/// Lists an intermediate folder with the rules of a whole commit.
 pub(super) fn present(
-    job: &Job<'_>,
+    job: &CommitJob<'_>,
     path: &Path,
-    above: &Scope,
+    above: &IgnoreScope,
     inside: &[u8],
-) -> Result<Present, CommitError> {
+) -> Result<ListedFolder, CommitError> {
     let source = |source: io::Error| CommitError::Source { path: path.to_owned(), source };
     let mut flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     if !inside.is_empty() {
@@ -145,19 +166,20 @@ pub(super) fn present(
     }
     let fd = match openat(rustix::fs::CWD, path, flags, Mode::empty()) {
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {
-            return Ok(Present { visible: None, is_excluded: false });
+            return Ok(ListedFolder { visible: None, is_excluded: false });
         }
         other => other.map_err(|error| source(error.into()))?,
     };
-    let visible = Visible::read(job.rules, above, &fd, inside).map_err(source)?;
+    let visible =
+        Visible::read(job.rules, above, &fd, inside, &|| job.stopped()).map_err(source)?;
     for (name, error) in &visible.failed {
         job.skip(&join(inside, name), &path.join(OsStr::from_bytes(name)), error);
     }
-    Ok(Present { visible: Some(visible), is_excluded: false })
+    Ok(ListedFolder { visible: Some(visible), is_excluded: false })
 }
 
-impl Present {
-    /// What the rules leave of a name in it.
+impl ListedFolder {
+    /// Returns the stat of an entry that the rules allow.
     fn stat(&self, name: &EntryName) -> Option<FileStat> {
         let Visible { listing, .. } = self.visible.as_ref()?;
         let found =
@@ -165,20 +187,21 @@ impl Present {
         found.ok().map(|at| listing.entries[at].stat)
     }
 
-    fn scope(&self) -> Scope {
+    fn scope(&self) -> IgnoreScope {
         self.visible.as_ref().map(|visible| visible.scope.clone()).unwrap_or_default()
     }
 }
 
-/// Encodes a made-up folder; `None` when the job was stopped. With a `Kept`,
-/// the other entries of the `previous` tree stay in it.
+/// Encodes a virtual folder. Returns `None` if the job was stopped. With a `KeepFrom`, the
+/// other entries of the `previous` tree stay in it. Without one, the ignore files of the
+/// scope `above` apply to the items.
 fn folder(
-    job: &Job<'_>,
-    items: &Items,
-    (kept, present): (Option<Kept<'_>>, Option<&Present>),
+    job: &CommitJob<'_>,
+    (items, above): (&Items, Option<&IgnoreScope>),
+    (kept, present): (Option<KeepFrom<'_>>, Option<&ListedFolder>),
     inside: &mut Vec<u8>,
     previous: Option<TreeId>,
-) -> Result<Option<Folder>, CommitError> {
+) -> Result<Option<EncodedFolder>, CommitError> {
     let store = job.writer.store();
     let before = previous.and_then(|tree| Previous::read(job.writer, tree)).unwrap_or_default();
     let mut encoder = FolderEncoder::new();
@@ -205,7 +228,7 @@ fn folder(
             (Some(kept), Some(present)) => {
                 updated_entry(job, (name, item), (kept, present), inside, (&before, replaced))?
             }
-            _ => item_entry(job, (name, item), inside, &before)?,
+            _ => item_entry(job, (name, item, above), inside, &before)?,
         };
         inside.truncate(length);
         match made {
@@ -222,58 +245,77 @@ fn folder(
     Ok(Some(encoder.finish(&mut put)?))
 }
 
-/// Totals of an entry that is kept, whose files count as unmodified.
-pub(super) fn kept_totals(job: &Job<'_>, entry: &Entry) -> Result<Totals, CommitError> {
+/// Returns the totals of a kept entry and counts its files as unmodified.
+pub(super) fn kept_totals(job: &CommitJob<'_>, entry: &Entry) -> Result<Totals, CommitError> {
     let totals = match &entry.kind {
-        Kind::Folder { id } => *job.writer.store().tree(id)?.totals(),
+        EntryKind::Folder { id } => *job.writer.store().tree(id)?.totals(),
         _ => walk::NOTHING,
     };
-    let own = u64::from(matches!(entry.kind, Kind::File { .. }));
+    let own = u64::from(matches!(entry.kind, EntryKind::File { .. }));
     count(&job.counts.unmodified, totals.files + own);
     Ok(totals)
 }
 
-type Made = Option<(Entry, Totals)>;
+type BuiltEntry = Option<(Entry, Totals)>;
 
-/// An entry of a made-up folder that has no other entries.
+/// Builds an entry of a virtual folder that keeps no other entries.
 fn item_entry(
-    job: &Job<'_>,
-    (name, item): (&EntryName, &Item),
+    job: &CommitJob<'_>,
+    (name, item, above): (&EntryName, &VirtualEntry, Option<&IgnoreScope>),
     inside: &mut Vec<u8>,
     before: &Previous,
-) -> Result<Made, CommitError> {
-    let (Item::Real(path, _) | Item::Way(path, ..)) = item;
+) -> Result<BuiltEntry, CommitError> {
+    let (VirtualEntry::OnDisk(path, _) | VirtualEntry::Intermediate(path, ..)) = item;
     let source = |source: io::Error| CommitError::Source { path: path.clone(), source };
     let stat = FileStat::of_name(rustix::fs::CWD, path.as_os_str()).map_err(source)?;
     let previous = before.folder(name.as_bytes());
+    let is_folder = stat.kind == FileKind::Folder;
+    if above.is_some_and(|scope| job.rules.excludes_path(scope, inside, is_folder)) {
+        return Err(CommitError::Excluded { path: path.clone() });
+    }
     let folder = match (item, stat.kind) {
-        (Item::Way(_, below, _), _) => folder(job, below, (None, None), inside, previous)?,
-        (Item::Real(..), FileKind::Folder) => {
-            let (scope, device) = (Scope::default(), None);
-            let root = walk::Root { path, inside, previous, scope, device };
+        (VirtualEntry::Intermediate(_, below, _), _) => {
+            let scope = match above {
+                Some(above) => Some(present(job, path, above, inside)?.scope()),
+                None => None,
+            };
+            folder(job, (below, scope.as_ref()), (None, None), inside, previous)?
+        }
+        (VirtualEntry::OnDisk(..), FileKind::Folder) => {
+            let (scope, device) = (above.cloned().unwrap_or_default(), None);
+            let root = walk::WalkRoot { path, inside, previous, scope, device };
             walk::run(job, &root).map_err(source)?.map(|(folder, _)| folder)
         }
-        (Item::Real(..), _) => return single(job, name, path, &stat, before),
+        (VirtualEntry::OnDisk(..), _) => return single(job, name, path, &stat, before),
     };
     Ok(folder.map(|folder| folder_entry(job, name, (path, &stat), &folder)))
 }
 
-/// An entry of a made-up folder that keeps other entries of the commit before.
-/// `replaced` is what stood under the name.
+/// Builds an entry of a virtual folder that keeps other entries of the previous commit.
+/// `replaced` is the previous entry of this name.
 fn updated_entry(
-    job: &Job<'_>,
-    (name, item): (&EntryName, &Item),
-    (kept, present): (Kept<'_>, &Present),
+    job: &CommitJob<'_>,
+    (name, item): (&EntryName, &VirtualEntry),
+    (kept, present): (KeepFrom<'_>, &ListedFolder),
     inside: &mut Vec<u8>,
     (before, replaced): (&Previous, Option<Entry>),
-) -> Result<Made, CommitError> {
-    let (Item::Real(path, _) | Item::Way(path, ..)) = item;
+) -> Result<BuiltEntry, CommitError> {
+    let (VirtualEntry::OnDisk(path, _) | VirtualEntry::Intermediate(path, ..)) = item;
     let source = |source: io::Error| CommitError::Source { path: path.clone(), source };
     let stat = present.stat(name);
     let previous = before.folder(name.as_bytes());
     let is_here = || path.symlink_metadata().is_ok();
     match (item, stat) {
-        (Item::Way(path, below, found), stat) => {
+        (VirtualEntry::Intermediate(path, ..), Some(stat))
+            if stat.kind == FileKind::Folder
+                && kept.scope_without(inside).is_some()
+                && replaced
+                    .as_ref()
+                    .is_some_and(|entry| !matches!(entry.kind, EntryKind::Folder { .. })) =>
+        {
+            Err(CommitError::OverUnfetched { path: path.clone(), noun: "file" })
+        }
+        (VirtualEntry::Intermediate(path, below, found), stat) => {
             let is_other_device = |stat: &FileStat| !job.rules.descends(stat, kept.device);
             let own;
             let below_it = match (stat.filter(|stat| !is_other_device(stat)), found) {
@@ -282,24 +324,26 @@ fn updated_entry(
                     own = self::present(job, path, &present.scope(), inside)?;
                     &own
                 }
-                // Something else has the place of the folder: what was in it is gone.
+                // Another kind of file is in the folder's place, so its previous contents
+                // are gone.
                 (Some(stat), _) if stat.kind != FileKind::Folder => {
-                    own = Present { visible: None, is_excluded: false };
+                    own = ListedFolder { visible: None, is_excluded: false };
                     &own
                 }
                 _ => {
                     let is_excluded = present.is_excluded || is_here();
-                    own = Present { visible: None, is_excluded };
+                    own = ListedFolder { visible: None, is_excluded };
                     &own
                 }
             };
             let is_gone = below_it.visible.is_none();
-            let made = folder(job, below, (Some(kept), Some(below_it)), inside, previous)?;
+            let made = folder(job, (below, None), (Some(kept), Some(below_it)), inside, previous)?;
             let Some(made) = made else { return Ok(None) };
-            let is_folder = |entry: &Entry| matches!(entry.kind, Kind::Folder { .. });
-            let updated = |entry| Entry { kind: Kind::Folder { id: made.id }, ..entry };
+            let is_folder = |entry: &Entry| matches!(entry.kind, EntryKind::Folder { .. });
+            let updated = |entry| Entry { kind: EntryKind::Folder { id: made.id }, ..entry };
             match (stat.filter(|_| !is_gone), replaced.filter(is_folder)) {
-                // To name a path says nothing about the folders above it.
+                // The user named a path below this folder, so the folder's own attributes
+                // are kept.
                 (Some(_), Some(entry)) if found.is_none() => {
                     Ok(Some((updated(entry), made.totals)))
                 }
@@ -310,20 +354,49 @@ fn updated_entry(
                 (None, _) => Ok(None),
             }
         }
-        (Item::Real(_, Named::Found), None) => Ok(None),
-        // The user named it, so nothing must be acknowledged without it.
-        (Item::Real(path, Named::ByUser), None) if present.is_excluded || is_here() => {
+        (VirtualEntry::OnDisk(_, PathOrigin::Found), None) => Ok(None),
+        // The user named this path, so a commit without it must fail.
+        (VirtualEntry::OnDisk(path, PathOrigin::ByUser), None)
+            if present.is_excluded || is_here() =>
+        {
             Err(CommitError::Excluded { path: path.clone() })
         }
-        // It was deleted: the snapshot loses it.
-        (Item::Real(..), None) if replaced.is_some() => Ok(None),
-        (Item::Real(..), None) => Err(source(Errno::NOENT.into())),
-        (Item::Real(path, named), Some(stat)) => {
+        (VirtualEntry::OnDisk(path, _), None) if kept.scope_without(inside).is_some() => {
+            let scope = kept.scope.unwrap_or_default();
+            if !reaches_below(scope, inside) {
+                return Err(CommitError::OutOfScope { path: path.clone() });
+            }
+            // The fetched part of the folder was deleted. The rest of the folder stays.
+            let (below, gone) = items_in_scope(job, (path, &present.scope()), inside, scope)?;
+            let way = VirtualEntry::Intermediate(path.clone(), below, Some(gone));
+            updated_entry(job, (name, &way), (kept, present), inside, (before, replaced))
+        }
+        // The path was deleted, so the snapshot loses it.
+        (VirtualEntry::OnDisk(..), None) if replaced.is_some() => Ok(None),
+        (VirtualEntry::OnDisk(..), None) => Err(source(Errno::NOENT.into())),
+        (VirtualEntry::OnDisk(path, _), Some(stat))
+            if stat.kind == FileKind::Folder && kept.scope_without(inside).is_some() =>
+        {
+            let scope = kept.scope.unwrap_or_default();
+            let (below, found) = items_in_scope(job, (path, &present.scope()), inside, scope)?;
+            let way = VirtualEntry::Intermediate(path.clone(), below, Some(found));
+            updated_entry(job, (name, &way), (kept, present), inside, (before, replaced))
+        }
+        (VirtualEntry::OnDisk(path, _), Some(stat))
+            if stat.kind != FileKind::Folder
+                && kept.scope_without(inside).is_some()
+                && replaced
+                    .as_ref()
+                    .is_some_and(|entry| matches!(entry.kind, EntryKind::Folder { .. })) =>
+        {
+            Err(CommitError::OverUnfetched { path: path.clone(), noun: "folder" })
+        }
+        (VirtualEntry::OnDisk(path, named), Some(stat)) => {
             let made = match stat.kind == FileKind::Folder && job.rules.descends(&stat, kept.device)
             {
                 true => {
                     let (scope, device) = (present.scope(), Some(kept.device));
-                    let root = walk::Root { path, inside, previous, scope, device };
+                    let root = walk::WalkRoot { path, inside, previous, scope, device };
                     let walked = walk::run(job, &root).map_err(source);
                     walked.map(|walked| {
                         walked.map(|(folder, _)| folder_entry(job, name, (path, &stat), &folder))
@@ -332,7 +405,7 @@ fn updated_entry(
                 false => single(job, name, path, &stat, before),
             };
             match made {
-                Err(CommitError::Source { source, .. }) if *named == Named::Found => {
+                Err(CommitError::Source { source, .. }) if *named == PathOrigin::Found => {
                     job.skip(inside, path, &source);
                     Ok(None)
                 }
@@ -343,24 +416,24 @@ fn updated_entry(
 }
 
 fn folder_entry(
-    job: &Job<'_>,
+    job: &CommitJob<'_>,
     name: &EntryName,
     (path, stat): (&Path, &FileStat),
-    folder: &Folder,
+    folder: &EncodedFolder,
 ) -> (Entry, Totals) {
     let metadata = encode::metadata(job, stat, job.content.keep(job.xattrs_at(path)), false);
-    let kind = Kind::Folder { id: folder.id };
+    let kind = EntryKind::Folder { id: folder.id };
     (Entry { name: name.clone(), kind, metadata }, folder.totals)
 }
 
-/// A path that is no folder.
+/// Builds the entry of a path that is not a folder.
 fn single(
-    job: &Job<'_>,
+    job: &CommitJob<'_>,
     name: &EntryName,
     path: &Path,
     stat: &FileStat,
     previous: &Previous,
-) -> Result<Made, CommitError> {
+) -> Result<BuiltEntry, CommitError> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -372,7 +445,7 @@ fn single(
     let own_name = path.file_name().unwrap_or(name.as_os_str());
     let (kind, stat, xattrs, sparse) = if stat.kind == FileKind::File {
         let place =
-            Place::new(&FileStat::of_fd(folder.as_fd()).map_err(error)?, own_name.as_bytes());
+            NameHash::new(&FileStat::of_fd(folder.as_fd()).map_err(error)?, own_name.as_bytes());
         match file::read(job, (folder.as_fd(), own_name), place, stat) {
             Ok(file::ReadOutcome { file: read, changing, unread_xattrs }) => {
                 if let Some(error) = unread_xattrs {
@@ -384,7 +457,7 @@ fn single(
                 }
                 encode::count_change(job, previous.compare(name.as_bytes(), &read.id));
                 let stat = read.stat.map_or(*stat, |stat| *stat);
-                let kind = Kind::File { size: read.size, id: read.id };
+                let kind = EntryKind::File { size: read.size, id: read.id };
                 (kind, stat, read.xattrs.into_vec(), read.sparse)
             }
             Err(Unread::File(source)) => return Err(error(source)),

@@ -1,32 +1,32 @@
-//! A folder as it was in the commit before, for counting what changed.
+//! A folder of the previous commit, for counting changes.
 
 use std::collections::HashMap;
 
 use crate::{
     base::id::{BlobId, TreeId},
-    format::tree::Kind,
-    store::{Entries, Store, StoreError, Writer},
+    format::tree::EntryKind,
+    store::{Entries, ObjectWriter, Store, StoreError},
 };
 
-/// Files and folders of a folder in the commit before.
+/// Files and folders of a folder in the previous commit.
 #[derive(Debug, Default)]
 pub(super) struct Previous {
     files: HashMap<Box<[u8]>, BlobId>,
     folders: HashMap<Box<[u8]>, TreeId>,
 }
 
-/// How a file compares with the commit before.
+/// How a file differs from the previous commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum FileChange {
     New,
     Changed,
     Unmodified,
 }
 
 impl Previous {
-    /// Reads a folder's entries. A tree that turns out to be damaged is shadowed,
-    /// so that this commit stores it again.
-    pub(super) fn read(writer: &Writer<'_>, tree: TreeId) -> Option<Self> {
+    /// Reads a folder's entries. A damaged tree is shadowed, so that this commit stores
+    /// it again.
+    pub(super) fn read(writer: &ObjectWriter<'_>, tree: TreeId) -> Option<Self> {
         match Self::entries(writer.store(), tree) {
             Ok(previous) => Some(previous),
             Err(error) => {
@@ -41,10 +41,10 @@ impl Previous {
         for entry in Entries::of(store, tree) {
             let entry = entry?;
             match entry.kind {
-                Kind::File { id, .. } => {
+                EntryKind::File { id, .. } => {
                     previous.files.insert(entry.name.as_bytes().into(), id);
                 }
-                Kind::Folder { id } => {
+                EntryKind::Folder { id } => {
                     previous.folders.insert(entry.name.as_bytes().into(), id);
                 }
                 _ => {}
@@ -53,17 +53,17 @@ impl Previous {
         Ok(previous)
     }
 
-    /// The folder of this name.
+    /// Returns the tree of the folder with this name.
     pub(super) fn folder(&self, name: &[u8]) -> Option<TreeId> {
         self.folders.get(name).copied()
     }
 
-    /// How a file compares.
-    pub(super) fn compare(&self, name: &[u8], id: &BlobId) -> Change {
+    /// Compares a file with the previous commit.
+    pub(super) fn compare(&self, name: &[u8], id: &BlobId) -> FileChange {
         match self.files.get(name) {
-            Some(before) if before == id => Change::Unmodified,
-            Some(_) => Change::Changed,
-            None => Change::New,
+            Some(before) if before == id => FileChange::Unmodified,
+            Some(_) => FileChange::Changed,
+            None => FileChange::New,
         }
     }
 }

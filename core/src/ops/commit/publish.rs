@@ -1,4 +1,4 @@
-//! Making a commit durable and moving the branch to it, last of all.
+//! Makes a commit durable, and moves the branch as the last step.
 
 use crate::{
     base::{
@@ -9,33 +9,35 @@ use crate::{
     },
     format::{commit::Commit, pack::ObjectKind},
     ops::{
-        commit::{CommitError, Input, Options, Outcome, Root, Unchanged, ground::Ground, make},
+        commit::{
+            AttemptInput, CommitError, CommitOptions, CommitOutcome, CommittedRoot, Unchanged,
+            commit_base::CommitBase, make,
+        },
         reach::{self, ReachError},
     },
     repo::{Repo, refs::RefError},
-    store::{Added, Marks, Place, StoreError, Writer},
+    store::{Marks, ObjectLocation, ObjectWriter, Store, StoreError, WriteStats},
 };
 
-/// Says what a commit would come to.
+/// Fills in the result of a dry run.
 pub(super) fn preview(
-    ground: &Ground,
-    root: &Root,
-    writer: &Writer<'_>,
-    options: &Options,
-    outcome: &mut Outcome,
+    commit_base: &CommitBase,
+    root: &CommittedRoot,
+    writer: &ObjectWriter<'_>,
+    options: &CommitOptions,
+    outcome: &mut CommitOutcome,
 ) {
-    outcome.created = options.unchanged == Unchanged::Commit || !ground.is_same(root);
+    outcome.created = options.unchanged == Unchanged::Commit || !commit_base.is_same(root);
     outcome.added = writer.added();
-    outcome.id = ground.tip().filter(|_| !outcome.created);
+    outcome.id = commit_base.tip().filter(|_| !outcome.created);
 }
 
-/// Checks that a tree whose entries are partly those of an earlier commit is stored
-/// whole.
+/// Checks that a tree with entries from an earlier commit is stored completely.
 fn check_complete(repo: &Repo, tree: TreeId, observer: &dyn Observer) -> Result<(), CommitError> {
     let store = repo.store();
     store.refresh()?;
     let marks = Marks::new(store);
-    let mut enter = |id: &ObjectId, place: &Place| match store.locate_unshadowed(id)? {
+    let mut enter = |id: &ObjectId, place: &ObjectLocation| match store.locate_unshadowed(id)? {
         Some(_) => marks.mark(id),
         None => Err(StoreError::Missing { id: *id, wanted: place.kind }),
     };
@@ -47,16 +49,15 @@ fn check_complete(repo: &Repo, tree: TreeId, observer: &dyn Observer) -> Result<
     }
 }
 
-/// Adds the commit, makes everything durable, and moves the branch. When the
-/// branch has moved meanwhile, the commit is made again on top of where it is;
-/// `false` when its tree must be made again, too. `packs` are those that were
-/// there before files were read.
+/// Adds the commit, makes everything durable, and moves the branch. If the branch has
+/// moved meanwhile, the commit is created again on top of it. Returns false if its tree
+/// must be built again, too. `packs` are the packs that existed before files were read.
 pub(super) fn run(
-    (repo, mut ground): (&Repo, Ground),
-    (root, writer, packs): (&Root, Writer<'_>, &[PackId]),
-    (options, input): (&Options, &Input<'_>),
+    (repo, mut commit_base): (&Repo, CommitBase),
+    (root, writer, packs): (&CommittedRoot, ObjectWriter<'_>, &[PackId]),
+    (options, input): (&CommitOptions, &AttemptInput<'_>),
     observer: &dyn Observer,
-    outcome: &mut Outcome,
+    outcome: &mut CommitOutcome,
 ) -> Result<bool, CommitError> {
     let (count, limit) = (options.labels.len(), limits::LABELS);
     if count > limit {
@@ -68,43 +69,43 @@ pub(super) fn run(
     }
     let mut writer = Some(writer);
     for _ in 0..limits::REF_RETRIES {
-        if options.unchanged == Unchanged::Keep && ground.is_same(root) {
+        if options.unchanged == Unchanged::Keep && commit_base.is_same(root) {
             if let Some(writer) = writer.take() {
-                store_again((repo, &ground), (writer, packs), outcome)?;
+                store_again((repo, &commit_base), (writer, packs), outcome, observer)?;
             }
             if root.is_unproven {
                 check_complete(repo, root.tree, observer)?;
             }
-            // The process that moved the branch may have died before it synced it.
-            if let Some(branch) = ground.branch() {
+            // The process that moved the branch may have died before it synced the ref.
+            if let Some(branch) = commit_base.branch() {
                 repo.refs().sync(branch)?;
             }
-            outcome.id = ground.tip();
-            outcome.id.iter().for_each(|id| ground.follow(repo, *id, observer));
+            outcome.id = commit_base.tip();
+            outcome.id.iter().for_each(|id| commit_base.follow(repo, *id, observer));
             return Ok(true);
         }
-        let parents = ground.parent().iter().map(|(id, _)| *id).collect();
-        let commit = make(root, parents, time(&ground, options, observer), options);
+        let parents = commit_base.parent().iter().map(|(id, _)| *id).collect();
+        let commit = make(root, parents, time(&commit_base, options, observer), options);
         let bytes = commit.encode();
         if bytes.len() > limits::COMMIT_BYTES {
             return Err(CommitError::TooLarge { bytes: bytes.len(), limit: limits::COMMIT_BYTES });
         }
-        // What a reader would refuse must not be acknowledged.
+        // Fail now if a reader would refuse the commit.
         Commit::decode(&bytes).map_err(CommitError::Unreadable)?;
         let id = CommitId::of(&bytes);
         let writer = match writer.take() {
             Some(writer) => writer,
-            None => Writer::new(repo.store(), repo.config().compression.level, 1)?,
+            None => ObjectWriter::new(repo.store(), repo.config().compression.level, 1)?,
         };
         writer.add_commit(id, &bytes)?;
         add(&mut outcome.added, writer.finish()?);
         if root.is_unproven {
             check_complete(repo, root.tree, observer)?;
         }
-        match ground.advance(repo, (id, &commit), (input.is_stream(), options)) {
+        match commit_base.advance(repo, (id, &commit), (input.is_stream(), options)) {
             Ok(()) => {
                 (outcome.id, outcome.created) = (Some(id), true);
-                ground.follow(repo, id, observer);
+                commit_base.follow(repo, id, observer);
                 return Ok(true);
             }
             Err(RefError::Moved { .. } | RefError::Exists { .. } | RefError::HeadMoved) => {
@@ -112,18 +113,19 @@ pub(super) fn run(
                     return Ok(false);
                 }
                 repo.store().refresh()?;
-                let now = Ground::read(repo, input.is_stream(), options)?;
-                // Files that were restored meanwhile are not those that were read.
-                if !now.has_base_of(&ground) {
+                let now = CommitBase::read(repo, input.is_stream(), options)?;
+                // A restore changed the files meanwhile, so the files that were read are
+                // out of date.
+                if !now.has_base_of(&commit_base) {
                     return Ok(false);
                 }
-                ground = now;
-                ground.check(repo, input, options, observer)?;
+                commit_base = now;
+                commit_base.check(repo, input, options, observer)?;
             }
             Err(error) => return Err(error.into()),
         }
     }
-    match ground.branch() {
+    match commit_base.branch() {
         Some(name) => {
             Err(CommitError::Contended { name: name.clone(), tries: limits::REF_RETRIES })
         }
@@ -131,14 +133,15 @@ pub(super) fn run(
     }
 }
 
-/// Makes durable what an unchanged commit had to store again: objects whose
-/// packs are gone, or that are shadowed. The tip itself is one of them.
+/// Makes objects durable that an unchanged commit stored again, because their packs are
+/// gone or they are shadowed. The tip's own commit object is one of them.
 fn store_again(
-    (repo, ground): (&Repo, &Ground),
-    (writer, packs): (Writer<'_>, &[PackId]),
-    outcome: &mut Outcome,
+    (repo, commit_base): (&Repo, &CommitBase),
+    (writer, packs): (ObjectWriter<'_>, &[PackId]),
+    outcome: &mut CommitOutcome,
+    observer: &dyn Observer,
 ) -> Result<(), CommitError> {
-    if let Some((id, tip)) = ground.parent() {
+    if let Some((id, tip)) = commit_base.parent() {
         writer.add_commit(*id, &tip.encode())?;
     }
     if writer.added().objects == 0 {
@@ -146,37 +149,104 @@ fn store_again(
     }
     let added = writer.finish()?;
     repo.store().refresh()?;
-    let new = repo.store().packs().iter().filter(|pack| !packs.contains(pack)).count();
-    // Another process may have stored the same objects meanwhile; then nothing
-    // was lost.
-    if new as u64 <= added.packs {
-        outcome.stored_again = added.objects;
+    let mut new = repo.store().packs();
+    new.retain(|pack| !packs.contains(pack));
+    // If there are more new packs than were written here, another process may have stored
+    // the same objects. Then nothing counts as lost.
+    if new.len() as u64 <= added.packs
+        && let Some(tip) = commit_base.parent()
+    {
+        outcome.stored_again = count_in(repo.store(), &new, tip, observer)?;
     }
     add(&mut outcome.added, added);
     Ok(())
 }
 
-fn add(total: &mut Added, more: Added) {
+/// Counts the objects of a commit that lie in some packs. These packs may contain other
+/// objects, such as the content of a file that was replaced while it was read.
+fn count_in(
+    store: &Store,
+    packs: &[PackId],
+    (id, commit): &(CommitId, Commit),
+    observer: &dyn Observer,
+) -> Result<u64, CommitError> {
+    let marks = Marks::new(store);
+    let mut found = 0;
+    let mut enter = |id: &ObjectId, place: &ObjectLocation| {
+        let is_first = marks.mark(id)?;
+        found += u64::from(is_first && was_lost(store, packs, id)?);
+        Ok(is_first && store.is_here(place)?)
+    };
+    if let Some(place) = store.locate(&id.object())? {
+        enter(&id.object(), &place)?;
+    }
+    let start = (commit.tree.object(), ObjectKind::Tree);
+    match reach::visit_below(&AsFarAsHere(store), &[start], &mut enter, observer) {
+        Err(ReachError::Interrupted) => Err(CommitError::Interrupted),
+        // Objects that cannot be reached are skipped.
+        _ => Ok(found),
+    }
+}
+
+/// Returns true if the store had lost an object that one of the new packs contains. An object that
+/// a partial pack also lists was not lost: a remote has it.
+fn was_lost(store: &Store, new: &[PackId], id: &ObjectId) -> Result<bool, StoreError> {
+    let (mut is_new, mut lies_elsewhere) = (false, false);
+    for place in store.places(id)? {
+        let Some(pack) = store.pack_id(place.pack) else { continue };
+        is_new |= new.contains(&pack);
+        lies_elsewhere |= store.is_partial(&pack) && !store.is_damaged(&pack);
+    }
+    Ok(is_new && !lies_elsewhere)
+}
+
+/// The readable part of a store. Other objects are skipped, and nothing is fetched.
+struct AsFarAsHere<'s>(&'s Store);
+
+impl reach::ObjectSource for AsFarAsHere<'_> {
+    fn locate(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
+        self.0.locate(id)
+    }
+
+    fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
+        self.0.object(id, kind)
+    }
+
+    fn is_here(&self, id: &ObjectId) -> Result<bool, StoreError> {
+        reach::ObjectSource::is_here(self.0, id)
+    }
+
+    fn on_unreadable(&self, _: &ObjectId, _: ObjectKind, _: ReachError) -> Result<(), ReachError> {
+        Ok(())
+    }
+}
+
+fn add(total: &mut WriteStats, more: WriteStats) {
     total.objects += more.objects;
     total.raw_bytes += more.raw_bytes;
     total.stored_bytes += more.stored_bytes;
     total.packs += more.packs;
 }
 
-/// The time of the commit: the one that the user named, else the present.
+/// Returns the time of the commit: the time that the user specified, or the present.
 ///
-/// Parents tell the order of commits, and times do not. So one commit that was
-/// made while the clock was wrong dates no other. Within one second the time
-/// still grows, because a clock may tick more slowly than commits are made.
-fn time(ground: &Ground, options: &Options, observer: &dyn Observer) -> Time {
+/// Parents define the order of commits, not times. One commit made while the clock was
+/// wrong therefore does not affect the times of others. Within one second the time still
+/// increases, because a clock may tick more slowly than commits are made.
+fn time(commit_base: &CommitBase, options: &CommitOptions, observer: &dyn Observer) -> Time {
     if let Some(named) = options.time {
         return named;
     }
     let now = options.now();
-    match ground.parent() {
+    match commit_base.parent() {
         Some((_, parent)) if now.secs == parent.time.secs => now.max(parent.time.successor()),
         Some((_, parent)) if now < parent.time => {
-            let ahead_secs = parent.time.secs.saturating_sub(now.secs);
+            // Another commit was created after this one started.
+            let present = options.present.unwrap_or_else(Time::now);
+            if parent.time <= present {
+                return present.max(parent.time.successor());
+            }
+            let ahead_secs = parent.time.secs.saturating_sub(present.secs);
             observer.note(Note::ParentInFuture { ahead_secs });
             now
         }

@@ -1,55 +1,81 @@
-//! A commit of a partial clone: which paths of its folder update the commit
-//! before.
+//! Determines which paths of a partial clone's folder update the previous commit.
 
 use std::path::Path;
 
 use crate::{
     base::{limits, name::EntryName},
-    local::{ignore::Scope, scan::FileKind, visible::join},
+    local::{ignore::IgnoreScope, scan::FileKind, visible::join},
     ops::commit::{
         CommitError,
-        job::Job,
-        paths::{Item, Items, Named, Present, present},
+        job::CommitJob,
+        paths::{Items, ListedFolder, PathOrigin, VirtualEntry, present},
     },
     repo::scope::ScopePath,
 };
 
-/// The items of a partial clone's folder: the paths of its scope, and what else
-/// is there; and what the folder holds. Folders outside the scope may lack files
-/// of the commit before.
+/// Returns true if a path, relative to the root of the snapshot, lies in the scope.
+pub(super) fn is_in_scope(scope: &[ScopePath], inside: &[u8]) -> bool {
+    let names: Vec<&[u8]> = inside.split(|byte| *byte == b'/').collect();
+    scope.iter().any(|wanted| {
+        wanted.len() <= names.len()
+            && wanted.iter().zip(&names).all(|(wanted, name)| wanted.as_bytes() == *name)
+    })
+}
+
+/// Returns true if a path of the scope lies below this path.
+pub(super) fn reaches_below(scope: &[ScopePath], inside: &[u8]) -> bool {
+    scope.iter().any(|wanted| below(wanted, inside).is_some_and(|names| !names.is_empty()))
+}
+
+/// Returns the names of a scope path below the folder `inside`.
+fn below<'s>(wanted: &'s ScopePath, inside: &[u8]) -> Option<&'s [EntryName]> {
+    let names = inside.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+    let mut rest = wanted.as_slice();
+    for name in names {
+        let (first, others) = rest.split_first()?;
+        rest = (first.as_bytes() == name).then_some(others)?;
+    }
+    Some(rest)
+}
+
+/// Returns the items of a folder outside the scope, and the folder's listing. The items
+/// are the scope paths below it and everything else that exists there. Folders outside
+/// the scope may lack files of the previous commit.
 pub(super) fn items_in_scope(
-    job: &Job<'_>,
-    root: &Path,
+    job: &CommitJob<'_>,
+    (root, above): (&Path, &IgnoreScope),
+    inside: &[u8],
     scope: &[ScopePath],
-) -> Result<(Items, Present), CommitError> {
-    let (mut items, root_present) = found_items(job, (root, &Scope::default()), b"", scope)?;
-    for names in scope {
+) -> Result<(Items, ListedFolder), CommitError> {
+    let (mut items, present) = found_items(job, (root, above), inside, scope)?;
+    for names in scope.iter().filter_map(|wanted| below(wanted, inside)) {
         let mut at = &mut items;
         let mut path = root.to_owned();
         for (depth, name) in names.iter().enumerate() {
             path.push(name.as_os_str());
             let is_last = depth + 1 == names.len();
             let item = at.entry(name.clone()).or_insert_with(|| match is_last {
-                true => Item::Real(path.clone(), Named::Found),
-                false => Item::Way(path.clone(), Items::new(), None),
+                true => VirtualEntry::OnDisk(path.clone(), PathOrigin::Found),
+                false => VirtualEntry::Intermediate(path.clone(), Items::new(), None),
             });
             match item {
-                Item::Way(_, below, _) if !is_last => at = below,
-                // A path of the scope that lies in another one, or a file.
+                VirtualEntry::Intermediate(_, below, _) if !is_last => at = below,
+                // A scope path that lies in another one, or a file in the place of a
+                // folder.
                 _ => break,
             }
         }
     }
-    Ok((items, root_present))
+    Ok((items, present))
 }
 
-/// Lists a folder outside the scope, and the folders below it.
+/// Lists a folder outside the scope and its subfolders.
 fn found_items(
-    job: &Job<'_>,
-    (path, above): (&Path, &Scope),
+    job: &CommitJob<'_>,
+    (path, above): (&Path, &IgnoreScope),
     inside: &[u8],
     scope: &[ScopePath],
-) -> Result<(Items, Present), CommitError> {
+) -> Result<(Items, ListedFolder), CommitError> {
     let mut items = Items::new();
     let here = present(job, path, above, inside)?;
     let Some(visible) = &here.visible else { return Ok((items, here)) };
@@ -57,17 +83,12 @@ fn found_items(
     for entry in &visible.listing.entries {
         let Ok(name) = EntryName::new(visible.listing.name(entry)) else { continue };
         let (path, inside) = (path.join(name.as_os_str()), join(inside, name.as_bytes()));
-        let names: Vec<&[u8]> = inside.split(|byte| *byte == b'/').collect();
-        let is_in_scope = scope.iter().any(|scope| {
-            scope.len() <= names.len()
-                && scope.iter().zip(&names).all(|(wanted, name)| wanted.as_bytes() == *name)
-        });
         let is_folder = entry.stat.kind == FileKind::Folder;
-        let item = match is_folder && !is_in_scope && depth < limits::DEPTH {
+        let item = match is_folder && !is_in_scope(scope, &inside) && depth < limits::DEPTH {
             true => {
                 match found_items(job, (&path, &visible.scope), &inside, scope) {
-                    Ok((below, present)) => Item::Way(path, below, Some(present)),
-                    // What the commit before has there is kept.
+                    Ok((below, present)) => VirtualEntry::Intermediate(path, below, Some(present)),
+                    // The entries of the previous commit in this folder are kept.
                     Err(CommitError::Source { source, .. }) => {
                         job.skip(&inside, &path, &source);
                         continue;
@@ -75,7 +96,7 @@ fn found_items(
                     Err(error) => return Err(error),
                 }
             }
-            false => Item::Real(path, Named::Found),
+            false => VirtualEntry::OnDisk(path, PathOrigin::Found),
         };
         items.insert(name, item);
     }

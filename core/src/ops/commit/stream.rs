@@ -1,44 +1,44 @@
-//! A stream as a file of a snapshot.
+//! Stores a stream as a file of a snapshot.
 
 use std::io::Read;
 
 use crate::{
     base::{id::TreeId, name::EntryName},
     format::tree::{
-        Entry, Kind, Metadata,
-        split::{Folder, FolderEncoder},
+        Entry, EntryKind, Metadata,
+        split::{EncodedFolder, FolderEncoder},
     },
     ops::commit::{
         CommitError, encode,
         file::{self, Unread},
-        job::Job,
+        job::CommitJob,
         paths::kept_totals,
-        previous::{Change, Previous},
+        previous::{FileChange, Previous},
         walk,
     },
     repo::path::entry_named,
     store::Entries,
 };
 
-/// Refuses a stream whose name a folder has in the tree whose entries are kept:
-/// the commit would remove the folder from the snapshot.
+/// Refuses a stream with the name of a folder in the tree whose entries are kept. The
+/// commit would remove that folder.
 pub(super) fn check_place(
-    job: &Job<'_>,
+    job: &CommitJob<'_>,
     name: &EntryName,
     kept: Option<TreeId>,
 ) -> Result<(), CommitError> {
     let Some(kept) = kept else { return Ok(()) };
     match entry_named(job.writer.store(), kept, name.as_bytes())? {
-        Some(Entry { kind: Kind::Folder { .. }, .. }) => {
+        Some(Entry { kind: EntryKind::Folder { .. }, .. }) => {
             Err(CommitError::StreamOverFolder { name: name.clone() })
         }
         _ => Ok(()),
     }
 }
 
-/// Reads a stream; the entry of the file that it becomes.
+/// Reads a stream and returns the entry of its file.
 pub(super) fn read(
-    job: &Job<'_>,
+    job: &CommitJob<'_>,
     name: EntryName,
     reader: &mut (dyn Read + Send),
     previous: Option<TreeId>,
@@ -49,21 +49,22 @@ pub(super) fn read(
         Err(Unread::Commit(error)) => return Err(error),
     };
     let previous = previous.and_then(|tree| Previous::read(job.writer, tree));
-    let change = previous.map_or(Change::New, |previous| previous.compare(name.as_bytes(), &id));
+    let change =
+        previous.map_or(FileChange::New, |previous| previous.compare(name.as_bytes(), &id));
     encode::count_change(job, change);
-    // A stream has no attributes of its own, and no time either: the same
-    // content is the same tree.
+    // A stream has no attributes and no time. The same content therefore gives the same
+    // tree.
     let metadata = Metadata { mode: 0o644, ..Metadata::default() };
-    Ok(Entry { name, kind: Kind::File { size, id }, metadata })
+    Ok(Entry { name, kind: EntryKind::File { size, id }, metadata })
 }
 
-/// A root tree with this entry, in place of the one of its name in the tree
-/// whose other entries are kept.
+/// Builds a root tree with this entry. If `kept` is given, the other entries come from
+/// that tree.
 pub(super) fn with_entry(
-    job: &Job<'_>,
+    job: &CommitJob<'_>,
     entry: Entry,
     kept: Option<TreeId>,
-) -> Result<Folder, CommitError> {
+) -> Result<EncodedFolder, CommitError> {
     let mut encoder = FolderEncoder::new();
     let mut put = |id, bytes: Vec<u8>| job.writer.add_tree(id, &bytes);
     let mut own = Some(entry);

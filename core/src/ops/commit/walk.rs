@@ -1,9 +1,10 @@
-//! Walking a folder: one task each, files in parallel, trees from below.
+//! Walks a folder with one task for each folder, reads files in parallel, and builds
+//! trees bottom-up.
 //!
-//! A folder's task lists it, reads what has changed, and starts a task for
-//! each folder in it. Whoever finishes the last of a folder's parts encodes
-//! its tree and hands it to the folder above. So memory holds the folders that
-//! are under way, and never the whole tree.
+//! The task of a folder lists it, reads changed files, and starts a task for each
+//! subfolder. The thread that finishes the last part of a folder encodes its tree and
+//! passes it to the parent folder. Memory therefore holds only the folders in progress,
+//! never the whole tree.
 
 use std::{
     ffi::OsStr,
@@ -24,83 +25,85 @@ use rustix::fs::{Mode, OFlags, openat};
 
 use crate::{
     base::{id::TreeId, limits, time::Time},
-    format::tree::{Totals, split::Folder},
+    format::tree::{Totals, split::EncodedFolder},
     local::{
         fingerprint,
-        ignore::Scope,
+        ignore::IgnoreScope,
         read::open_folder,
-        scan::{FileKind, FileStat, Listed, Listing},
-        stat_cache::{KnownFolder, Place, is_settled},
+        scan::{FileKind, FileStat, ScannedEntry, ScannedFolder},
+        stat_cache::{KnownFolder, NameHash, is_settled},
         visible::{Visible, join},
     },
     ops::commit::{
         CommitError,
-        encode::{self, Lost},
+        encode::{self, OmittedPart},
         file::{self, ReadFile, Unread},
-        job::{Job, count},
+        job::{CommitJob, count},
         previous::Previous,
     },
     repo::path::components,
 };
 
-/// Files of a folder are shared out so many bytes at a time, and at most
-/// [`MAX_SHARE`] files: enough to fill a frame from neighbours.
+/// The files of a folder are divided into shares of about this many bytes and at most
+/// [`MAX_SHARE`] files. Neighbouring files of one share can fill a frame.
 const SHARE_BYTES: u64 = 256 << 10;
 const MAX_SHARE: u64 = 64;
 
-/// Results are gathered for so many entries at a time.
+/// The number of entries whose results are collected together.
 const GROUP: usize = 16 << 10;
 
-/// What is known about an entry of a folder.
+/// The state of a folder's entry.
 #[derive(Debug)]
-pub(super) enum Slot {
-    /// Nothing needs to be, or not yet.
+pub(super) enum EntryResult {
+    /// The entry needs no result, or has none yet.
     Listed,
-    /// A file, read or proven unchanged.
+    /// A file that was read or proven unchanged.
     File(ReadFile),
-    /// A folder whose tree is in the store.
-    Folder(Box<Folder>),
-    /// Left out.
+    /// A folder whose tree is stored.
+    Folder(Box<EncodedFolder>),
+    /// The entry is left out.
     Skipped,
 }
 
-/// A folder that is under way.
-pub(super) struct Node {
-    above: Option<(Arc<Node>, usize)>,
+/// A folder in progress.
+pub(super) struct WalkedFolder {
+    above: Option<(Arc<WalkedFolder>, usize)>,
     pub(super) fd: OwnedFd,
-    /// Relative to the root; empty for the root.
+    /// The path in the snapshot; empty for its root.
     path: Vec<u8>,
     depth: usize,
-    pub(super) listing: Listing,
-    pub(super) slots: Mutex<Vec<Slot>>,
-    /// Folders in it that are under way, and one for its own files.
+    pub(super) listing: ScannedFolder,
+    pub(super) slots: Mutex<Vec<EntryResult>>,
+    /// The number of unfinished parts: one for each subfolder, and one for the folder's
+    /// own files.
     parts: AtomicUsize,
     pub(super) stat: FileStat,
-    /// When it was listed.
+    /// The time at which it was listed.
     read_at: Time,
     pub(super) listing_hash: [u8; 16],
     known: Option<KnownFolder>,
-    /// Something in it was left out or kept changing: it is not remembered.
-    unsteady: AtomicBool,
+    /// True if an entry was left out or kept changing. The stat cache then does not keep
+    /// the folder.
+    is_unstable: AtomicBool,
     pub(super) previous: OnceLock<Option<Previous>>,
 }
 
-/// A folder to be walked.
-pub(super) struct Root<'r> {
-    /// For opening and for messages.
+/// The parameters of a walk.
+pub(super) struct WalkRoot<'r> {
+    /// The path on disk.
     pub(super) path: &'r Path,
-    /// Where it stands in the snapshot, for ignore patterns.
+    /// The path in the snapshot, for ignore patterns.
     pub(super) inside: &'r [u8],
-    /// The tree that stood there in the commit before.
+    /// The tree at this path in the previous commit.
     pub(super) previous: Option<TreeId>,
-    /// Ignore files of the folders above that count.
-    pub(super) scope: Scope,
-    /// Device of the snapshot's root, when that is another folder.
+    /// Ignore files of the folders above that apply.
+    pub(super) scope: IgnoreScope,
+    /// Device of the snapshot's root, if that is another folder.
     pub(super) device: Option<u64>,
 }
 
-impl Root<'_> {
-    /// How many folders of the snapshot are above what is in it.
+impl WalkRoot<'_> {
+    /// Returns the number of folders of the snapshot above the contents of this folder.
     fn depth(&self) -> usize {
         components(self.inside).count()
     }
@@ -110,20 +113,23 @@ fn too_deep() -> io::Error {
     io::Error::other(format!("nested deeper than {} folders", limits::DEPTH))
 }
 
-/// Where a walk leaves its result, and what its tasks share.
-struct Walk<'w> {
-    job: &'w Job<'w>,
-    root: &'w Root<'w>,
+/// The result of a walk, and the state that its tasks share.
+struct CommitWalk<'w> {
+    job: &'w CommitJob<'w>,
+    root: &'w WalkRoot<'w>,
     device: u64,
-    result: Mutex<Option<Folder>>,
+    result: Mutex<Option<EncodedFolder>>,
 }
 
-/// Walks a folder and returns its tree and the root's own stat; `None` when
-/// the job was stopped.
+/// Walks a folder. Returns its tree and the root's own stat, or `None` if the job was
+/// stopped.
 ///
 /// # Errors
-/// The root itself cannot be opened or listed.
-pub(super) fn run(job: &Job<'_>, root: &Root<'_>) -> io::Result<Option<(Folder, FileStat)>> {
+/// The I/O error if the root cannot be opened or listed.
+pub(super) fn run(
+    job: &CommitJob<'_>,
+    root: &WalkRoot<'_>,
+) -> io::Result<Option<(EncodedFolder, FileStat)>> {
     if root.depth() > limits::DEPTH {
         return Err(too_deep());
     }
@@ -131,14 +137,14 @@ pub(super) fn run(job: &Job<'_>, root: &Root<'_>) -> io::Result<Option<(Folder, 
     let fd = openat(rustix::fs::CWD, root.path, flags, Mode::empty())?;
     let stat = FileStat::of_fd(fd.as_fd())?;
     let device = root.device.unwrap_or(stat.device);
-    let walk = Walk { job, root, device, result: Mutex::default() };
+    let walk = CommitWalk { job, root, device, result: Mutex::default() };
     rayon::scope(|tasks| walk.enter(tasks, fd, root.inside.to_vec(), &root.scope, None))?;
     let result = walk.result.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(result.map(|folder| (folder, stat)))
 }
 
-impl<'w> Walk<'w> {
-    /// The path of something in the snapshot, for messages.
+impl<'w> CommitWalk<'w> {
+    /// Returns the path on disk of an entry of the snapshot, for messages.
     fn shown(&self, path: &[u8]) -> PathBuf {
         let inside = path.get(self.root.inside.len()..).unwrap_or_default();
         let inside = inside.strip_prefix(b"/").unwrap_or(inside);
@@ -149,9 +155,14 @@ impl<'w> Walk<'w> {
         self.job.skip(inside, &self.shown(inside), error);
     }
 
-    /// The task of one folder below the root.
-    fn visit<'s>(&'s self, tasks: &Tasks<'s>, above: Arc<Node>, slot: usize, scope: &Scope)
-    where
+    /// Runs the task of one folder below the root.
+    fn visit<'s>(
+        &'s self,
+        tasks: &Tasks<'s>,
+        above: Arc<WalkedFolder>,
+        slot: usize,
+        scope: &IgnoreScope,
+    ) where
         'w: 's,
     {
         if self.job.stopped() {
@@ -169,20 +180,20 @@ impl<'w> Walk<'w> {
         if let Err(error) = entered {
             self.skip(&path, &error);
             self.job.cache.forget_folder(&above.listing.entries[slot].stat);
-            above.put(slot, Slot::Skipped);
-            above.unsteady.store(true, Ordering::Relaxed);
+            above.put(slot, EntryResult::Skipped);
+            above.is_unstable.store(true, Ordering::Relaxed);
             self.finish_part(above);
         }
     }
 
-    /// Lists an open folder, reads its files, and starts its folders.
+    /// Lists an open folder, reads its files, and starts tasks for its subfolders.
     fn enter<'s>(
         &'s self,
         tasks: &Tasks<'s>,
         fd: OwnedFd,
         path: Vec<u8>,
-        scope: &Scope,
-        above: Option<(Arc<Node>, usize)>,
+        scope: &IgnoreScope,
+        above: Option<(Arc<WalkedFolder>, usize)>,
     ) -> io::Result<()>
     where
         'w: 's,
@@ -190,14 +201,14 @@ impl<'w> Walk<'w> {
         let job = self.job;
         let stat = FileStat::of_fd(fd.as_fd())?;
         let read_at = Time::now();
-        let visible = Visible::read(job.rules, scope, &fd, &path)?;
-        let unsteady = !visible.failed.is_empty();
+        let visible = Visible::read(job.rules, scope, &fd, &path, &|| job.stopped())?;
+        let is_unstable = !visible.failed.is_empty();
         for (name, error) in &visible.failed {
             self.skip(&join(&path, name), error);
         }
         let Visible { listing, scope, .. } = visible;
 
-        let listing_hash = fingerprint::of_listing(&listing, &job.owners, job.manner());
+        let listing_hash = fingerprint::of_listing(&listing, &job.owners, job.tree_options());
         let known =
             job.cache.folder(stat.device, stat.inode).filter(|known| known.listing == listing_hash);
         let known = match known {
@@ -218,8 +229,8 @@ impl<'w> Walk<'w> {
             Some((above, _)) => above.depth + 1,
             None => self.root.depth(),
         };
-        let slots = listing.entries.iter().map(|_| Slot::Listed).collect();
-        let node = Arc::new(Node {
+        let slots = listing.entries.iter().map(|_| EntryResult::Listed).collect();
+        let node = Arc::new(WalkedFolder {
             above,
             fd,
             path,
@@ -231,7 +242,7 @@ impl<'w> Walk<'w> {
             read_at,
             listing_hash,
             known,
-            unsteady: AtomicBool::new(unsteady),
+            is_unstable: AtomicBool::new(is_unstable),
             previous: OnceLock::new(),
         });
         for slot in folders {
@@ -246,14 +257,14 @@ impl<'w> Walk<'w> {
     }
 
     /// Reads the files of a folder that are not proven unchanged.
-    fn read_files(&self, node: &Node) {
+    fn read_files(&self, node: &WalkedFolder) {
         let (files, bytes) = files_in(&node.listing);
         if files == 0 {
             return;
         }
         let share = (SHARE_BYTES * files / bytes.max(1)).clamp(1, MAX_SHARE) as usize;
         for (group, entries) in node.listing.entries.chunks(GROUP).enumerate() {
-            let read: Vec<Option<Slot>> = entries
+            let read: Vec<Option<EntryResult>> = entries
                 .par_iter()
                 .with_min_len(share)
                 .map(|entry| {
@@ -269,25 +280,25 @@ impl<'w> Walk<'w> {
         }
     }
 
-    fn read_file(&self, node: &Node, entry: &Listed) -> Slot {
+    fn read_file(&self, node: &WalkedFolder, entry: &ScannedEntry) -> EntryResult {
         let job = self.job;
         if job.stopped() {
-            return Slot::Skipped;
+            return EntryResult::Skipped;
         }
         let name = node.listing.name(entry);
-        let place = Place::new(&node.stat, name);
+        let place = NameHash::new(&node.stat, name);
         match encode::known_file(job, node, entry, place) {
             Ok(Some((known, unread_xattrs))) => {
                 job.observer.advance(known.size, 1);
                 if let Some(error) = unread_xattrs {
                     self.lose_attributes(node, name, &error);
                 }
-                return Slot::File(known);
+                return EntryResult::File(known);
             }
             Ok(None) => {}
             Err(error) => {
                 job.fail(error.into());
-                return Slot::Skipped;
+                return EntryResult::Skipped;
             }
         }
         match file::read(job, (node.fd.as_fd(), OsStr::from_bytes(name)), place, &entry.stat) {
@@ -297,40 +308,41 @@ impl<'w> Walk<'w> {
                 }
                 if changing {
                     count(&job.counts.changing, 1);
-                    node.unsteady.store(true, Ordering::Relaxed);
+                    node.is_unstable.store(true, Ordering::Relaxed);
                     let path = self.shown(&join(&node.path, name));
                     job.observer.note(crate::base::observe::Note::Changing { path: &path });
                 } else if file.stat.as_ref().is_some_and(|stat| !stat.same_state(&entry.stat)) {
-                    // It changed after it was listed, and then held still.
-                    node.unsteady.store(true, Ordering::Relaxed);
+                    // The file changed after it was listed, and was stable while it was
+                    // read.
+                    node.is_unstable.store(true, Ordering::Relaxed);
                 }
-                Slot::File(file)
+                EntryResult::File(file)
             }
             Err(Unread::File(error)) => {
-                // A file that vanished since is like one that never was.
+                // A file that vanished after it was listed is ignored, as if it had never existed.
                 if error.kind() != io::ErrorKind::NotFound {
                     self.skip(&join(&node.path, name), &error);
                 }
-                node.unsteady.store(true, Ordering::Relaxed);
-                Slot::Skipped
+                node.is_unstable.store(true, Ordering::Relaxed);
+                EntryResult::Skipped
             }
-            Err(Unread::Commit(CommitError::Interrupted)) => Slot::Skipped,
+            Err(Unread::Commit(CommitError::Interrupted)) => EntryResult::Skipped,
             Err(Unread::Commit(error)) => {
                 job.fail(error);
-                Slot::Skipped
+                EntryResult::Skipped
             }
         }
     }
 
-    /// Tells that an entry is committed without its extended attributes.
-    fn lose_attributes(&self, node: &Node, name: &[u8], error: &io::Error) {
+    /// Reports an entry that is committed without its extended attributes.
+    fn lose_attributes(&self, node: &WalkedFolder, name: &[u8], error: &io::Error) {
         self.job.lose_attributes(&self.shown(&join(&node.path, name)), error);
-        node.unsteady.store(true, Ordering::Relaxed);
+        node.is_unstable.store(true, Ordering::Relaxed);
     }
 
-    /// Ends one part of a folder, and with the last of them the folder itself,
-    /// and with that a part of the one above.
-    fn finish_part(&self, mut node: Arc<Node>) {
+    /// Finishes one part of a folder. The last part completes the folder, which finishes
+    /// a part of the parent folder.
+    fn finish_part(&self, mut node: Arc<WalkedFolder>) {
         while node.parts.fetch_sub(1, Ordering::AcqRel) == 1 {
             if self.job.stopped() {
                 return;
@@ -345,7 +357,7 @@ impl<'w> Walk<'w> {
                     return;
                 }
                 Some((above, slot)) => {
-                    above.put(*slot, Slot::Folder(Box::new(folder)));
+                    above.put(*slot, EntryResult::Folder(Box::new(folder)));
                     let above = Arc::clone(above);
                     node = above;
                 }
@@ -353,8 +365,8 @@ impl<'w> Walk<'w> {
         }
     }
 
-    /// Makes the tree of a folder all of whose folders are done.
-    fn complete(&self, node: &Node) -> Result<Folder, CommitError> {
+    /// Builds the tree of a folder whose subfolders are all complete.
+    fn complete(&self, node: &WalkedFolder) -> Result<EncodedFolder, CommitError> {
         let job = self.job;
         let full = encode::full_hash(node);
         if let Some(known) = &node.known {
@@ -362,23 +374,24 @@ impl<'w> Walk<'w> {
                 let (files, bytes) = files_in(&node.listing);
                 count(&job.counts.unmodified, files);
                 job.observer.advance(bytes, files);
-                return Ok(Folder { id: known.tree, totals: known.totals });
+                return Ok(EncodedFolder { id: known.tree, totals: known.totals });
             }
-            // A folder below has changed; the files are in the stat cache.
+            // A subfolder changed, so this folder is encoded again. Its own files are in
+            // the stat cache.
             self.read_files(node);
         }
         let previous = self.previous(node);
         let folder = encode::folder(job, node, previous, &|name, lost| match lost {
-            Lost::Entry(error) => {
+            OmittedPart::Entry(error) => {
                 self.skip(&join(&node.path, name), error);
-                node.unsteady.store(true, Ordering::Relaxed);
+                node.is_unstable.store(true, Ordering::Relaxed);
             }
-            Lost::Attributes(error) => self.lose_attributes(node, name, error),
+            OmittedPart::Attributes(error) => self.lose_attributes(node, name, error),
         })?;
-        // A folder's own attributes are part of the tree above it, so its times
-        // must be settled as well.
-        let settled = |entry: &Listed| is_settled(&entry.stat, node.read_at);
-        if !node.unsteady.load(Ordering::Relaxed) && node.listing.entries.iter().all(settled) {
+        // The attributes of an entry are part of this tree, so the times of all entries
+        // must be old enough to be trusted.
+        let settled = |entry: &ScannedEntry| is_settled(&entry.stat, node.read_at);
+        if !node.is_unstable.load(Ordering::Relaxed) && node.listing.entries.iter().all(settled) {
             let known = KnownFolder {
                 listing: node.listing_hash,
                 full,
@@ -392,9 +405,10 @@ impl<'w> Walk<'w> {
         Ok(folder)
     }
 
-    /// What stood in a folder's place in the commit before.
-    fn previous<'n>(&self, node: &'n Node) -> Option<&'n Previous> {
-        // From the root down to here, without recursion: a path may be long.
+    /// Returns the folder's state in the previous commit.
+    fn previous<'n>(&self, node: &'n WalkedFolder) -> Option<&'n Previous> {
+        // Collect the folders up to the root and initialize them top-down. A recursion
+        // could overflow the stack on a long path.
         let mut line = Vec::new();
         let mut at = node;
         while at.previous.get().is_none() {
@@ -420,17 +434,17 @@ impl<'w> Walk<'w> {
     }
 }
 
-impl Node {
-    fn put(&self, slot: usize, what: Slot) {
+impl WalkedFolder {
+    fn put(&self, slot: usize, what: EntryResult) {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)[slot] = what;
     }
 }
 
-/// How many regular files a listing has, and their bytes.
-fn files_in(listing: &Listing) -> (u64, u64) {
+/// Returns the number of regular files in a listing and their total size in bytes.
+fn files_in(listing: &ScannedFolder) -> (u64, u64) {
     let files = listing.entries.iter().filter(|entry| entry.stat.kind == FileKind::File);
     files.fold((0, 0), |(files, bytes), entry| (files + 1, bytes + entry.stat.size))
 }
 
-/// Totals of a folder that is not looked into.
+/// Totals of a folder that the walk does not enter.
 pub(super) const NOTHING: Totals = Totals { files: 0, folders: 0, others: 0, bytes: 0 };

@@ -1,29 +1,29 @@
-//! What differs between two trees, entry by entry.
+//! The differences between two trees, entry by entry.
 
 use crate::{
     base::id::{BlobId, TreeId},
-    format::tree::{Device, Entry, Kind, Metadata},
+    format::tree::{Device, Entry, EntryKind, Metadata},
 };
 
-/// What an entry is. Of a file in a folder of the user's the content is known
-/// only where that was needed.
+/// The kind and content of an entry. For a file on the user's disk, the content's id is
+/// known only if the comparison needed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum ComparedKind {
     /// Regular file.
     File {
-        /// Its length in bytes.
+        /// Length in bytes.
         size: u64,
-        /// Its content, if it is known.
+        /// Id of the content, if it is known.
         id: Option<BlobId>,
     },
     /// Directory.
     Folder {
-        /// Its tree, if it is in the store.
+        /// Id of the tree, if it is in the store.
         id: Option<TreeId>,
     },
     /// Symbolic link.
     Symlink {
-        /// Where it points.
+        /// The path that the link points to.
         target: Box<[u8]>,
     },
     /// Named pipe.
@@ -32,32 +32,32 @@ pub enum What {
     Socket,
     /// Character device.
     CharDevice {
-        /// Which.
+        /// Device number.
         device: Device,
     },
     /// Block device.
     BlockDevice {
-        /// Which.
+        /// Device number.
         device: Device,
     },
 }
 
-impl From<Kind> for What {
-    fn from(kind: Kind) -> Self {
+impl From<EntryKind> for ComparedKind {
+    fn from(kind: EntryKind) -> Self {
         match kind {
-            Kind::File { size, id } => Self::File { size, id: Some(id) },
-            Kind::Folder { id } => Self::Folder { id: Some(id) },
-            Kind::Symlink { target } => Self::Symlink { target },
-            Kind::Fifo => Self::Fifo,
-            Kind::Socket => Self::Socket,
-            Kind::CharDevice { device } => Self::CharDevice { device },
-            Kind::BlockDevice { device } => Self::BlockDevice { device },
+            EntryKind::File { size, id } => Self::File { size, id: Some(id) },
+            EntryKind::Folder { id } => Self::Folder { id: Some(id) },
+            EntryKind::Symlink { target } => Self::Symlink { target },
+            EntryKind::Fifo => Self::Fifo,
+            EntryKind::Socket => Self::Socket,
+            EntryKind::CharDevice { device } => Self::CharDevice { device },
+            EntryKind::BlockDevice { device } => Self::BlockDevice { device },
         }
     }
 }
 
-impl What {
-    /// Noun for messages and JSON.
+impl ComparedKind {
+    /// Returns the noun for messages and JSON.
     pub fn noun(&self) -> &'static str {
         match self {
             Self::File { .. } => "file",
@@ -70,12 +70,11 @@ impl What {
         }
     }
 
-    /// Whether it is a folder.
     pub fn is_folder(&self) -> bool {
         matches!(self, Self::Folder { .. })
     }
 
-    /// Bytes of a file; of anything else none.
+    /// Returns the length of a file in bytes, and 0 for other kinds.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::File { size, .. } => *size,
@@ -83,14 +82,14 @@ impl What {
         }
     }
 
-    /// Whether it is the same kind of thing.
+    /// Returns true if both have the same kind.
     pub fn same_kind(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 
-    /// Whether the content is the same, but for that of folders, whose entries
-    /// are compared one by one. Files of unknown content and of one length
-    /// count as different.
+    /// Returns true if both have the same content. Two folders always do, because their
+    /// entries are compared one by one. Two files do not if the content of either is
+    /// unknown.
     fn same_content(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Folder { .. }, Self::Folder { .. }) => true,
@@ -103,44 +102,44 @@ impl What {
 
 /// One side of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Item {
-    /// What it is.
-    pub what: What,
-    /// What is kept about it beside its content.
+pub struct ChangeSide {
+    /// Kind and content.
+    pub what: ComparedKind,
+    /// All that is recorded besides the content.
     pub metadata: Metadata,
 }
 
-impl From<Entry> for Item {
+impl From<Entry> for ChangeSide {
     fn from(entry: Entry) -> Self {
         Self { what: entry.kind.into(), metadata: entry.metadata }
     }
 }
 
-/// In what two entries of one name differ.
+/// The aspects in which two entries of the same name differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Differences {
-    /// One is a file, the other a symlink, and so on.
+    /// The kinds differ, such as a file and a symlink.
     pub kind: bool,
-    /// What a file contains, where a symlink points, which device it is.
+    /// The content of the file, the target of the symlink or the device number.
     pub content: bool,
-    /// Permissions.
+    /// Permission bits.
     pub mode: bool,
     /// User or group.
     pub owner: bool,
     /// Extended attributes, access control lists among them.
     pub xattrs: bool,
-    /// The time of modification.
+    /// Modification time.
     pub mtime: bool,
-    /// Which other names are names of the same file.
+    /// The set of other names of the same file (hard links).
     pub link: bool,
-    /// Whether the file has holes.
+    /// The file has holes on one side only.
     pub holes: bool,
 }
 
 impl Differences {
-    /// Compares two entries of one name. What one of them does not record, as
-    /// in a reproducible snapshot, does not differ.
-    pub fn between(old: &Item, new: &Item) -> Self {
+    /// Compares two entries of the same name. An aspect that one side does not record
+    /// does not differ: a reproducible snapshot records no owners and no times.
+    pub fn between(old: &ChangeSide, new: &ChangeSide) -> Self {
         let (a, b) = (&old.metadata, &new.metadata);
         let kind = !old.what.same_kind(&new.what);
         let both = a.mtime.is_some() && b.mtime.is_some();
@@ -156,18 +155,19 @@ impl Differences {
         }
     }
 
-    /// Without what is of interest only to those who ask for it.
+    /// Removes the differences that are reported only with
+    /// [`Detail::All`](super::Detail::All).
     #[must_use]
     pub fn usual(self) -> Self {
         Self { mtime: false, link: false, holes: false, ..self }
     }
 
-    /// Whether there are any.
+    /// Returns true if anything differs.
     pub fn any(self) -> bool {
         self != Self::default()
     }
 
-    /// Their names, for JSON and messages.
+    /// Returns the names of the differing aspects, for JSON and messages.
     pub fn names(self) -> Vec<&'static str> {
         let all = [
             (self.kind, "kind"),
@@ -183,25 +183,25 @@ impl Differences {
     }
 }
 
-/// What happened to one path.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Status {
-    /// It is new.
+    /// The path is new.
     Added,
-    /// It is gone.
+    /// The path is gone.
     Removed,
-    /// It has another content.
+    /// The content differs.
     Modified,
-    /// It has the same content, and other metadata.
+    /// Only the metadata differ.
     Metadata,
-    /// It has become something else, such as a symlink in place of a file.
+    /// The kind differs, such as a symlink in place of a file.
     Kind,
-    /// It had another path before, and has the same content.
+    /// The file had another path before and has the same content.
     Renamed,
 }
 
 impl Status {
-    /// The word for it in JSON.
+    /// Returns the word for JSON.
     pub fn word(self) -> &'static str {
         match self {
             Self::Added => "added",
@@ -214,33 +214,33 @@ impl Status {
     }
 }
 
-/// A path that differs.
+/// A path at which the two sides differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Where it is, or was if it is gone.
+    /// The path on the new side, or on the old side if the entry was removed.
     pub path: Vec<u8>,
-    /// Where it was, if that is somewhere else.
+    /// The path on the old side, if it was renamed.
     pub old_path: Option<Vec<u8>>,
-    /// What it was; `None` when it is new.
-    pub old: Option<Item>,
-    /// What it is; `None` when it is gone.
-    pub new: Option<Item>,
+    /// The entry on the old side; `None` if it was added.
+    pub old: Option<ChangeSide>,
+    /// The entry on the new side; `None` if it was removed.
+    pub new: Option<ChangeSide>,
 }
 
 impl Change {
-    pub(super) fn added(path: Vec<u8>, item: impl Into<Item>) -> Self {
+    pub(super) fn added(path: Vec<u8>, item: impl Into<ChangeSide>) -> Self {
         Self { path, old_path: None, old: None, new: Some(item.into()) }
     }
 
-    pub(super) fn removed(path: Vec<u8>, item: impl Into<Item>) -> Self {
+    pub(super) fn removed(path: Vec<u8>, item: impl Into<ChangeSide>) -> Self {
         Self { path, old_path: None, old: Some(item.into()), new: None }
     }
 
-    pub(super) fn changed(path: Vec<u8>, old: Item, new: Item) -> Self {
+    pub(super) fn changed(path: Vec<u8>, old: ChangeSide, new: ChangeSide) -> Self {
         Self { path, old_path: None, old: Some(old), new: Some(new) }
     }
 
-    /// In what the two sides differ; nothing where there is only one.
+    /// Returns the differences between the two sides; none if there is only one side.
     pub fn differences(&self) -> Differences {
         match (&self.old, &self.new) {
             (Some(old), Some(new)) => Differences::between(old, new),
@@ -248,7 +248,7 @@ impl Change {
         }
     }
 
-    /// What happened.
+    /// Returns the kind of the change.
     pub fn status(&self) -> Status {
         match (&self.old, &self.new) {
             (None, _) => Status::Added,
@@ -262,17 +262,17 @@ impl Change {
         }
     }
 
-    /// What is there, or what was there.
-    pub fn item(&self) -> &Item {
+    /// Returns the entry on the new side, or on the old side if it was removed.
+    pub fn item(&self) -> &ChangeSide {
         self.new.as_ref().or(self.old.as_ref()).expect("a change has a side")
     }
 
-    /// About how much memory it takes.
+    /// Returns the approximate memory that the change takes, in bytes.
     pub(super) fn weight(&self) -> usize {
         let sides = [&self.old, &self.new].into_iter().flatten();
-        let more = |item: &Item| {
+        let more = |item: &ChangeSide| {
             let target = match &item.what {
-                What::Symlink { target } => target.len(),
+                ComparedKind::Symlink { target } => target.len(),
                 _ => 0,
             };
             let xattrs = item.metadata.xattrs.iter().map(|x| 64 + x.name.len() + x.value.len());

@@ -1,4 +1,4 @@
-//! The contents on both sides of a change, for comparing them line by line.
+//! Reads the contents of both sides of a change, for a comparison line by line.
 
 use std::{
     collections::HashMap,
@@ -18,38 +18,38 @@ use crate::{
     },
     ops::{
         cat::{self, CatError},
-        diff::{Change, Item, New, What},
+        diff::{Change, ChangeSide, ComparedKind, New},
     },
     store::Store,
 };
 
-/// What one side of a change contains.
+/// The content of one side of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
-    /// A file's bytes, or the target of a symlink.
+pub enum SideContent {
+    /// The bytes of a file, or the target of a symlink.
     Bytes(Vec<u8>),
-    /// More than the reader was to take.
+    /// The content is larger than the reader's limit.
     TooLarge,
-    /// Neither file nor symlink, or nothing at all.
+    /// The entry is neither a file nor a symlink, or this side does not exist.
     None,
 }
 
-/// Reads contents of both sides of a comparison.
+/// Reads the contents of both sides of a comparison.
 #[derive(Debug)]
-pub struct Reader<'a> {
+pub struct ContentReader<'a> {
     store: &'a Store,
-    /// The folder that is the new side, if it is one.
+    /// The folder on the new side, unless that side is a tree.
     folder: Option<OwnedFd>,
     limit_bytes: u64,
-    /// What was read before it was asked for.
+    /// Contents that were prefetched and not yet requested.
     ahead: Mutex<HashMap<BlobId, Vec<u8>>>,
 }
 
-impl<'a> Reader<'a> {
-    /// A reader of contents up to `limit_bytes` each.
+impl<'a> ContentReader<'a> {
+    /// Creates a reader for contents of up to `limit_bytes` each.
     ///
     /// # Errors
-    /// As the system says of the folder that is compared.
+    /// The I/O error if the compared folder cannot be opened.
     pub fn new(store: &'a Store, new: &New, limit_bytes: u64) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = match new {
@@ -61,9 +61,8 @@ impl<'a> Reader<'a> {
         Ok(Self { store, folder, limit_bytes, ahead: Mutex::default() })
     }
 
-    /// Reads small contents of these changes at once, which takes less than
-    /// one after the other when they lie together; they are kept until they
-    /// are asked for.
+    /// Prefetches the small contents of these changes in one batch, so that each frame is
+    /// decompressed once. They are kept until they are requested.
     pub fn read_ahead<'c>(&self, changes: impl Iterator<Item = &'c Change>) {
         let mut ids = Vec::new();
         for change in changes.filter(|change| {
@@ -71,81 +70,90 @@ impl<'a> Reader<'a> {
         }) {
             let new = if self.folder.is_some() { None } else { change.new.as_ref() };
             for item in [change.old.as_ref(), new].into_iter().flatten() {
-                if let What::File { size, id: Some(id) } = item.what
+                if let ComparedKind::File { size, id: Some(id) } = item.what
                     && size <= limits::WHOLE_FILE_BYTES.min(self.limit_bytes)
                 {
                     ids.push(id);
                 }
             }
         }
-        self.store.will_need_contents(&mut ids.iter().copied());
-        self.store.gather(&ids, &|id, content| {
+        self.store.prefetch_contents(&mut ids.iter().copied());
+        self.store.read_small_contents(&ids, &|id, content| {
             self.ahead.lock().unwrap_or_else(PoisonError::into_inner).insert(id, content);
         });
     }
 
-    /// Forgets what was read and not asked for.
+    /// Drops prefetched contents that were not requested.
     pub fn forget(&self) {
         self.ahead.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// The old content of a change.
+    /// Returns the old content of a change.
     ///
     /// # Errors
-    /// [`CatError`] when the store lacks it or it is damaged.
-    pub fn old(&self, item: Option<&Item>, observer: &dyn Observer) -> Result<Content, CatError> {
+    /// [`CatError`] if the store lacks the content or it is damaged.
+    pub fn old(
+        &self,
+        item: Option<&ChangeSide>,
+        observer: &dyn Observer,
+    ) -> Result<SideContent, CatError> {
         match item.map(|item| &item.what) {
-            Some(What::File { size, id: Some(id) }) => self.stored(id, *size, observer),
-            Some(What::Symlink { target }) => Ok(Content::Bytes(target.to_vec())),
-            _ => Ok(Content::None),
+            Some(ComparedKind::File { size, id: Some(id) }) => self.stored(id, *size, observer),
+            Some(ComparedKind::Symlink { target }) => Ok(SideContent::Bytes(target.to_vec())),
+            _ => Ok(SideContent::None),
         }
     }
 
-    /// The new content of a change of the file `path`.
+    /// Returns the new content of the change at `path`.
     ///
     /// # Errors
-    /// [`CatError::Output`] holds what the system says of a file that cannot
-    /// be read; else as [`Reader::old`].
+    /// [`CatError::Output`] if a file in the folder cannot be read; otherwise as
+    /// [`ContentReader::old`].
     pub fn new_side(
         &self,
         path: &[u8],
-        item: Option<&Item>,
+        item: Option<&ChangeSide>,
         observer: &dyn Observer,
-    ) -> Result<Content, CatError> {
+    ) -> Result<SideContent, CatError> {
         match (&self.folder, item.map(|item| &item.what)) {
-            (Some(_), Some(What::File { size, .. })) if *size > self.limit_bytes => {
-                Ok(Content::TooLarge)
+            (Some(_), Some(ComparedKind::File { size, .. })) if *size > self.limit_bytes => {
+                Ok(SideContent::TooLarge)
             }
-            (Some(folder), Some(What::File { .. })) => Ok(self.file(folder, path)?),
+            (Some(folder), Some(ComparedKind::File { .. })) => Ok(self.file(folder, path)?),
             _ => self.old(item, observer),
         }
     }
 
-    fn stored(&self, id: &BlobId, size: u64, observer: &dyn Observer) -> Result<Content, CatError> {
+    fn stored(
+        &self,
+        id: &BlobId,
+        size: u64,
+        observer: &dyn Observer,
+    ) -> Result<SideContent, CatError> {
         if size > self.limit_bytes {
-            return Ok(Content::TooLarge);
+            return Ok(SideContent::TooLarge);
         }
         let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
         if let Some(bytes) = ahead {
-            return Ok(Content::Bytes(bytes));
+            return Ok(SideContent::Bytes(bytes));
         }
         let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
         cat::run(self.store, id, &mut bytes, observer)?;
-        Ok(Content::Bytes(bytes))
+        Ok(SideContent::Bytes(bytes))
     }
 
-    fn file(&self, folder: &OwnedFd, path: &[u8]) -> io::Result<Content> {
+    fn file(&self, folder: &OwnedFd, path: &[u8]) -> io::Result<SideContent> {
         let (folder, name) = open_above(folder.as_fd(), path)?;
         let stat = FileStat::of_name(folder.as_fd(), name)?;
         let file = File::from(open_file(folder.as_fd(), name, &stat)?);
         if FileStat::of_fd(file.as_fd())?.kind != FileKind::File {
-            return Err(io::Error::other("it is no longer a regular file"));
+            return Err(io::Error::other("no longer a regular file"));
         }
         let mut bytes = Vec::with_capacity(usize::try_from(stat.size).unwrap_or(0).min(1 << 20));
         file.take(self.limit_bytes + 1).read_to_end(&mut bytes)?;
         match bytes.len() as u64 > self.limit_bytes {
-            true => Ok(Content::TooLarge),
-            false => Ok(Content::Bytes(bytes)),
+            true => Ok(SideContent::TooLarge),
+            false => Ok(SideContent::Bytes(bytes)),
         }
     }
 }

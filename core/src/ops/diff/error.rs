@@ -1,4 +1,4 @@
-//! Why a comparison ended early.
+//! Errors of a comparison.
 
 use std::{io, path::PathBuf};
 
@@ -8,42 +8,40 @@ use crate::{
     store::StoreError,
 };
 
-/// Why a comparison ended early.
+/// The reason why a comparison ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DiffError {
     /// Folders are nested deeper than [`limits::DEPTH`].
     #[error("`{path}` is nested deeper than {} folders", limits::DEPTH)]
     TooDeep {
-        /// The folder that is too deep.
+        /// The folder that is nested too deep.
         path: String,
     },
     /// A tree cannot be read.
     #[error("cannot compare `{path}`")]
     Tree {
-        /// The folder.
+        /// Path of the folder whose tree it is.
         path: String,
-        /// Why.
         source: Box<StoreError>,
     },
-    /// A node of a split directory is not where a writer puts one.
-    #[error("the tree of `{path}` is damaged: its nodes are not in their places")]
-    Levels {
-        /// The folder.
-        path: String,
+    /// An ignore file of the snapshot that a partial clone did not fetch cannot be read.
+    #[error("cannot read an ignore file above the paths of this partial clone")]
+    IgnoreFile {
+        /// The store's error.
+        source: Box<StoreError>,
     },
-    /// The folder that is compared cannot be read.
+    /// The compared folder cannot be read.
     #[error("cannot read {}", path.display())]
     Folder {
-        /// Which.
+        /// Path of the folder.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
     /// A pattern cannot be parsed.
     #[error(transparent)]
     Pattern(#[from] PatternError),
-    /// The receiver of the changes failed.
+    /// The receiver of the changes returned an error.
     #[error("cannot write the changes")]
     Output(#[from] io::Error),
     /// The user asked to stop.
@@ -52,19 +50,19 @@ pub enum DiffError {
 }
 
 impl DiffError {
-    pub(super) fn tree(path: &[u8], source: StoreError) -> Self {
-        Self::Tree { path: shown(path), source: Box::new(source) }
+    pub(super) fn tree(path: &[u8], error: StoreError) -> Self {
+        let path = shown(path);
+        match error {
+            StoreError::TooDeep { .. } => Self::TooDeep { path },
+            source => Self::Tree { path, source: Box::new(source) },
+        }
     }
 
-    pub(super) fn levels(path: &[u8]) -> Self {
-        Self::Levels { path: shown(path) }
-    }
-
-    /// What a caller can do about it.
+    /// Classifies the error for the caller.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::TooDeep { .. } | Self::Levels { .. } => ErrorKind::Damaged,
-            Self::Tree { source, .. } => source.kind(),
+            Self::TooDeep { .. } => ErrorKind::Damaged,
+            Self::Tree { source, .. } | Self::IgnoreFile { source } => source.kind(),
             Self::Folder { source, .. } | Self::Output(source) => ErrorKind::of_io(source),
             Self::Pattern(_) => ErrorKind::Invalid,
             Self::Interrupted => ErrorKind::Interrupted,
@@ -72,7 +70,7 @@ impl DiffError {
     }
 }
 
-/// A path for a message; the root is a dot.
+/// Returns a path for messages; the root is shown as a dot.
 fn shown(path: &[u8]) -> String {
     if path.is_empty() { ".".to_owned() } else { String::from_utf8_lossy(path).into_owned() }
 }

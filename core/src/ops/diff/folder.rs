@@ -1,4 +1,4 @@
-//! Comparing one folder of the user's with one tree.
+//! Compares one folder on the user's disk with one tree.
 
 use std::{
     ffi::OsStr,
@@ -20,60 +20,60 @@ use crate::{
         limits,
         observe::Note,
     },
-    format::tree::{Entry, Kind, Xattr},
+    format::tree::{Entry, EntryKind, Xattr},
     local::{
         describe,
-        fingerprint::{self, Manner},
-        ignore::{Rules, Scope},
+        fingerprint::{self, TreeOptions},
+        ignore::{IgnoreRules, IgnoreScope},
         owners::Owners,
         read::{Hashed, hash_file, open_above, open_folder, unread_xattrs},
-        scan::{FileKind, FileStat, Listed, Listing},
-        stat_cache::{KnownFile, Place, StatCache},
+        scan::{FileKind, FileStat, ScannedEntry, ScannedFolder},
+        stat_cache::{KnownFile, NameHash, StatCache},
         visible::{Visible, join},
     },
-    ops::diff::{Change, DiffError, Item, What, job::Job},
+    ops::diff::{Change, ChangeSide, ComparedKind, DiffError, job::DiffJob},
     store::Entries,
 };
 
-/// The folder that a tree is compared with, and what is known about it.
-pub(super) struct Side<'a> {
-    pub(super) job: &'a Job<'a>,
+/// The folder that a tree is compared with, and the state that all its subfolders share.
+pub(super) struct FolderSide<'a> {
+    pub(super) job: &'a DiffJob<'a>,
     path: &'a Path,
-    rules: &'a Rules,
+    rules: &'a IgnoreRules,
     cache: &'a StatCache,
-    manner: Manner,
+    tree_options: TreeOptions,
     owners: Owners,
     top: Arc<OwnedFd>,
     device: u64,
 }
 
-/// A folder that is to be compared.
-pub(super) struct Spot {
-    /// The folder above and the name in it; `None` for the root.
+/// A folder that waits to be compared.
+pub(super) struct FolderSpot {
+    /// The open parent folder and the name in it; `None` for the root.
     place: Option<(Arc<OwnedFd>, Vec<u8>)>,
     pub(super) path: Vec<u8>,
-    scope: Scope,
+    scope: IgnoreScope,
     depth: usize,
-    /// The tree that it is compared with.
+    /// The tree with which the folder is compared.
     expected: Option<TreeId>,
 }
 
-/// What comes of comparing a folder, in order.
-pub(super) enum Event {
-    /// A difference.
+/// A result of comparing a folder. Results come in order.
+pub(super) enum FolderEvent {
+    /// A path that differs.
     Change(Change),
-    /// A folder is to be compared.
-    Enter(Spot),
-    /// Everything in this tree is gone, from below this path.
+    /// A subfolder that must be compared.
+    Enter(FolderSpot),
+    /// A tree that was removed with everything below this path.
     Gone(Vec<u8>, TreeId),
 }
 
-impl<'a> Side<'a> {
+impl<'a> FolderSide<'a> {
     pub(super) fn open(
-        job: &'a Job<'a>,
-        (path, rules): (&'a Path, &'a Rules),
+        job: &'a DiffJob<'a>,
+        (path, rules): (&'a Path, &'a IgnoreRules),
         cache: &'a StatCache,
-        manner: Manner,
+        tree_options: TreeOptions,
     ) -> Result<Self, DiffError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let unreadable = |source: io::Error| DiffError::Folder { path: path.to_owned(), source };
@@ -81,26 +81,32 @@ impl<'a> Side<'a> {
         let top = top.map_err(|error| unreadable(error.into()))?;
         let device = FileStat::of_fd(top.as_fd()).map_err(unreadable)?.device;
         let owners = Owners::default();
-        Ok(Self { job, path, rules, cache, manner, owners, top: Arc::new(top), device })
+        Ok(Self { job, path, rules, cache, tree_options, owners, top: Arc::new(top), device })
     }
 
-    /// The root, to be compared with `expected`.
-    pub(super) fn root(&self, expected: Option<TreeId>) -> Spot {
-        Spot { place: None, path: Vec::new(), scope: Scope::default(), depth: 0, expected }
+    /// Returns the root, to be compared with `expected`.
+    pub(super) fn root(&self, expected: Option<TreeId>) -> FolderSpot {
+        FolderSpot {
+            place: None,
+            path: Vec::new(),
+            scope: IgnoreScope::default(),
+            depth: 0,
+            expected,
+        }
     }
 
     fn shown(&self, path: &[u8]) -> PathBuf {
         self.path.join(OsStr::from_bytes(path))
     }
 
-    /// Tells that something could not be read, and so is not compared.
+    /// Reports and counts an entry that cannot be read and so is not compared.
     fn skip(&self, path: &[u8], error: &io::Error) {
         self.job.skipped.fetch_add(1, Ordering::Relaxed);
         self.job.observer.note(Note::Skipped { path: &self.shown(path), error });
     }
 
-    /// Lists a folder; `None` when it cannot be read, which is told.
-    pub(super) fn visit(&'a self, spot: Spot) -> Result<Option<Compare<'a>>, DiffError> {
+    /// Lists a folder. Returns `None` if it cannot be read, which it reports.
+    pub(super) fn visit(&'a self, spot: FolderSpot) -> Result<Option<Compare<'a>>, DiffError> {
         match self.list(&spot) {
             Ok(listed) => Compare::new(self, spot, listed).map(Some),
             Err(error) => {
@@ -110,7 +116,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    fn list(&self, spot: &Spot) -> io::Result<Opened> {
+    fn list(&self, spot: &FolderSpot) -> io::Result<DiskFolder> {
         let fd = match &spot.place {
             None => Arc::clone(&self.top),
             Some(_) if spot.depth > limits::DEPTH => {
@@ -121,18 +127,21 @@ impl<'a> Side<'a> {
         };
         let stat = FileStat::of_fd(fd.as_fd())?;
         if !self.rules.descends(&stat, self.device) {
-            // It is committed as an empty folder.
-            let (listing, scope, unknown) = (Listing::default(), spot.scope.clone(), Vec::new());
-            return Ok(Opened { fd, stat, listing, scope, unknown, proven: false });
+            // A commit stores such a folder (a mount point) as an empty one.
+            let (listing, scope, unknown) =
+                (ScannedFolder::default(), spot.scope.clone(), Vec::new());
+            return Ok(DiskFolder { fd, stat, listing, scope, unknown, proven: false });
         }
         let Visible { listing, scope, failed } =
-            Visible::read(self.rules, &spot.scope, &fd, &spot.path)?;
+            Visible::read(self.rules, &spot.scope, &fd, &spot.path, &|| {
+                self.job.observer.cancelled()
+            })?;
         for (name, error) in &failed {
             self.skip(&join(&spot.path, name), error);
         }
         let proven = match (spot.expected, self.cache.folder(stat.device, stat.inode)) {
             (Some(expected), Some(known)) if known.tree == expected && failed.is_empty() => {
-                known.listing == fingerprint::of_listing(&listing, &self.owners, self.manner)
+                known.listing == fingerprint::of_listing(&listing, &self.owners, self.tree_options)
             }
             _ => false,
         };
@@ -140,11 +149,12 @@ impl<'a> Side<'a> {
         self.job.observer.advance(files, files);
         let mut unknown: Vec<Vec<u8>> = failed.into_iter().map(|(name, _)| name).collect();
         unknown.sort_unstable();
-        Ok(Opened { fd, stat, listing, scope, unknown, proven })
+        Ok(DiskFolder { fd, stat, listing, scope, unknown, proven })
     }
 
-    /// The content of a file that was met before, and whether it has holes;
-    /// `None` when it cannot be read, and then it counts as like no other.
+    /// Returns the content's id of a file that was compared before, and whether it has
+    /// holes. Returns `None` if the file cannot be read; then it is not part of any
+    /// rename.
     pub(super) fn identify(&self, path: &[u8]) -> Option<(BlobId, bool)> {
         let (folder, name) = open_above(self.top.as_fd(), path).ok()?;
         let stat = FileStat::of_name(folder.as_fd(), name).ok()?;
@@ -156,44 +166,49 @@ impl<'a> Side<'a> {
 }
 
 /// A folder that was listed.
-struct Opened {
+struct DiskFolder {
     fd: Arc<OwnedFd>,
     stat: FileStat,
-    listing: Listing,
-    scope: Scope,
-    /// Names of which nothing is known.
+    listing: ScannedFolder,
+    scope: IgnoreScope,
+    /// Names that could not be read. They are sorted.
     unknown: Vec<Vec<u8>>,
-    /// Whether the stat cache proves that the entries are those of the tree,
-    /// but for what is in its folders.
+    /// True if the stat cache proves that the entries match the tree. The contents of its
+    /// subfolders are not covered.
     proven: bool,
 }
 
-/// Compares the entries of a folder one by one as it is asked for what comes
-/// of it.
+/// Compares the entries of a folder one by one, whenever the caller requests the next
+/// event.
 pub(super) struct Compare<'a> {
-    side: &'a Side<'a>,
+    side: &'a FolderSide<'a>,
     path: Vec<u8>,
     depth: usize,
-    open: Opened,
+    open: DiskFolder,
     at: usize,
     expected: Option<Peekable<Entries<'a>>>,
-    /// What is handed out before the next entry, last first.
-    pending: Vec<Event>,
+    /// Events to return before the next entry is compared, in reverse order.
+    pending: Vec<FolderEvent>,
 }
 
 impl<'a> Compare<'a> {
-    fn new(side: &'a Side<'a>, spot: Spot, open: Opened) -> Result<Self, DiffError> {
-        let Spot { path, depth, expected, .. } = spot;
+    fn new(
+        side: &'a FolderSide<'a>,
+        spot: FolderSpot,
+        open: DiskFolder,
+    ) -> Result<Self, DiffError> {
+        let FolderSpot { path, depth, expected, .. } = spot;
         let has_folder =
             || open.listing.entries.iter().any(|entry| entry.stat.kind == FileKind::Folder);
-        // A folder that is as it was, and has no folders, is done.
+        // An unchanged folder without subfolders needs no further work, so its tree is
+        // not read.
         let expected = expected.filter(|_| !open.proven || has_folder());
         let expected = expected.map(|id| Entries::of(side.job.store, id).peekable());
         let at = if open.proven { open.listing.entries.len() } else { 0 };
         Ok(Self { side, path, depth, open, at, expected, pending: Vec::new() })
     }
 
-    /// How many names there are in the folder.
+    /// Returns the number of entries that remain to be compared.
     pub(super) fn entries(&self) -> usize {
         self.open.listing.entries.len() - self.at
     }
@@ -207,15 +222,15 @@ impl<'a> Compare<'a> {
         next.map_err(|error| DiffError::tree(&self.path, error))
     }
 
-    /// The next event.
-    pub(super) fn next(&mut self) -> Result<Option<Event>, DiffError> {
+    /// Returns the next event.
+    pub(super) fn next(&mut self) -> Result<Option<FolderEvent>, DiffError> {
         loop {
             if let Some(event) = self.pending.pop() {
                 return Ok(Some(event));
             }
             if self.open.proven {
                 let Some(entry) = self.next_expected()? else { return Ok(None) };
-                if let Kind::Folder { id } = entry.kind {
+                if let EntryKind::Folder { id } = entry.kind {
                     self.enter(entry.name.as_bytes().to_vec(), Some(id));
                 }
                 continue;
@@ -245,11 +260,11 @@ impl<'a> Compare<'a> {
         }
     }
 
-    /// Has a folder of this name compared with a tree.
+    /// Queues the comparison of a subfolder with a tree.
     fn enter(&mut self, name: Vec<u8>, expected: Option<TreeId>) {
         let path = self.join(&name);
         if self.side.job.limit.reaches_present(&path) {
-            self.pending.push(Event::Enter(Spot {
+            self.pending.push(FolderEvent::Enter(FolderSpot {
                 place: Some((Arc::clone(&self.open.fd), name)),
                 path,
                 scope: self.open.scope.clone(),
@@ -259,7 +274,7 @@ impl<'a> Compare<'a> {
         }
     }
 
-    /// What is in the tree and no longer in the folder.
+    /// Reports an entry that is in the tree but not in the folder.
     fn gone(&mut self, old: Entry) {
         let name = old.name.as_bytes();
         let path = self.join(name);
@@ -267,16 +282,17 @@ impl<'a> Compare<'a> {
         if unknown || !self.side.job.limit.reaches(&path) {
             return;
         }
-        if let Kind::Folder { id } = old.kind {
-            self.pending.push(Event::Gone(path.clone(), id));
+        if let EntryKind::Folder { id } = old.kind {
+            self.pending.push(FolderEvent::Gone(path.clone(), id));
         }
         if self.side.job.limit.includes(&path) {
-            self.pending.push(Event::Change(Change::removed(path, old)));
+            self.pending.push(FolderEvent::Change(Change::removed(path, old)));
         }
     }
 
-    /// What is in the folder, and perhaps in the tree.
-    fn there(&mut self, old: Option<Entry>, listed: &Listed) {
+    /// Compares an entry of the folder with the tree's entry of the same name, if there
+    /// is one.
+    fn there(&mut self, old: Option<Entry>, listed: &ScannedEntry) {
         let name = self.open.listing.name(listed).to_vec();
         let path = self.join(&name);
         let job = self.side.job;
@@ -287,19 +303,19 @@ impl<'a> Compare<'a> {
         if job.limit.includes_present(&path) {
             new = match self.item(&name, &path, (old.as_ref(), listed)) {
                 Ok(Some(new)) => Some(new),
-                // It vanished, and is like one that was never there.
+                // The file vanished after it was listed, so it counts as removed.
                 Ok(None) => return old.into_iter().for_each(|old| self.gone(old)),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => return,
                 Err(error) => return self.side.skip(&path, &error),
             };
         }
         let tree = match &old {
-            Some(Entry { kind: Kind::Folder { id }, .. }) => Some(*id),
+            Some(Entry { kind: EntryKind::Folder { id }, .. }) => Some(*id),
             _ => None,
         };
         match (listed.stat.kind == FileKind::Folder, tree) {
             (true, tree) => self.enter(name, tree),
-            (false, Some(tree)) => self.pending.push(Event::Gone(path.clone(), tree)),
+            (false, Some(tree)) => self.pending.push(FolderEvent::Gone(path.clone(), tree)),
             (false, None) => {}
         }
         let change = match (old, new) {
@@ -307,32 +323,37 @@ impl<'a> Compare<'a> {
             (None, Some(new)) => Some(Change::added(path, new)),
             (Some(old), Some(new)) => job.compared(|| path.clone(), old.into(), new),
         };
-        self.pending.extend(change.map(Event::Change));
+        self.pending.extend(change.map(FolderEvent::Change));
     }
 
-    /// What an entry of the folder is, as far as it matters beside `old`;
-    /// `None` when it has vanished.
+    /// Describes an entry of the folder, in as much detail as the comparison with `old`
+    /// needs. Returns `None` if the entry has vanished.
     fn item(
         &self,
         name: &[u8],
         path: &[u8],
-        (old, listed): (Option<&Entry>, &Listed),
-    ) -> io::Result<Option<Item>> {
+        (old, listed): (Option<&Entry>, &ScannedEntry),
+    ) -> io::Result<Option<ChangeSide>> {
         let made = match listed.stat.kind {
             FileKind::File => self.file(name, path, (old, &listed.stat)),
             FileKind::Folder => {
                 let xattrs = self.xattrs(name)?;
-                Ok((What::Folder { id: None }, listed.stat, (xattrs, false)))
+                Ok((ComparedKind::Folder { id: None }, listed.stat, (xattrs, false)))
             }
             _ => describe::special(self.open.fd.as_fd(), name, &listed.stat).and_then(|kind| {
                 let xattrs = self.xattrs(name)?;
-                Ok((kind.map_or(What::Socket, What::from), listed.stat, (xattrs, false)))
+                Ok((
+                    kind.map_or(ComparedKind::Socket, ComparedKind::from),
+                    listed.stat,
+                    (xattrs, false),
+                ))
             }),
         };
         match made {
             Ok((what, stat, rest)) => {
-                let metadata = describe::metadata(&stat, &self.side.owners, self.side.manner, rest);
-                Ok(Some(Item { what, metadata }))
+                let metadata =
+                    describe::metadata(&stat, &self.side.owners, self.side.tree_options, rest);
+                Ok(Some(ChangeSide { what, metadata }))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -351,16 +372,16 @@ impl<'a> Compare<'a> {
     ) -> io::Result<Described> {
         let side = self.side;
         let size = stat.size;
-        let place = Place::new(&self.open.stat, name);
+        let place = NameHash::new(&self.open.stat, name);
         if let Some(known) = side.cache.file_at(stat, place) {
             let xattrs = if known.xattrs { self.xattrs(name)? } else { Vec::new() };
-            let what = What::File { size, id: Some(known.id) };
+            let what = ComparedKind::File { size, id: Some(known.id) };
             return Ok((what, *stat, (xattrs, known.sparse)));
         }
-        let may_be_same =
-            matches!(old, Some(Entry { kind: Kind::File { size: old, .. }, .. }) if *old == size);
+        // A file of another length is modified in any case, so it is not read.
+        let may_be_same = matches!(old, Some(Entry { kind: EntryKind::File { size: old, .. }, .. }) if *old == size);
         if !may_be_same {
-            return Ok((What::File { size, id: None }, *stat, (self.xattrs(name)?, false)));
+            return Ok((ComparedKind::File { size, id: None }, *stat, (self.xattrs(name)?, false)));
         }
         let stop = || side.job.observer.cancelled();
         let hashed = hash_file(self.open.fd.as_fd(), OsStr::from_bytes(name), stat, &stop);
@@ -375,9 +396,9 @@ impl<'a> Compare<'a> {
         } else {
             side.job.observer.note(Note::Changing { path: &side.shown(path) });
         }
-        Ok((What::File { size: after.size, id: Some(id) }, after, (xattrs, sparse)))
+        Ok((ComparedKind::File { size: after.size, id: Some(id) }, after, (xattrs, sparse)))
     }
 }
 
-/// What a file is, its stat, its extended attributes and whether it has holes.
-type Described = (What, FileStat, (Vec<Xattr>, bool));
+/// Kind and content, stat, extended attributes, and true if the file has holes.
+type Described = (ComparedKind, FileStat, (Vec<Xattr>, bool));

@@ -1,28 +1,28 @@
-//! What all parts of one comparison share.
+//! The state that all parts of one comparison share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{
-    base::{id::TreeId, observe::Observer},
-    format::tree::Node,
-    ops::diff::{Change, Detail, DiffError, Differences, Item, limit::Limit},
+    base::observe::Observer,
+    ops::diff::{Change, ChangeSide, Detail, DiffError, Differences, limit::Limit},
     store::Store,
 };
 
-/// What all parts of one comparison share.
-pub(super) struct Job<'a> {
+/// The state that all parts of one comparison share.
+pub(super) struct DiffJob<'a> {
     pub(super) store: &'a Store,
     pub(super) limit: &'a Limit,
     pub(super) detail: Detail,
     pub(super) observer: &'a dyn Observer,
     /// Files and folders that could not be read.
     pub(super) skipped: AtomicU64,
-    /// Files that were read to be compared, and their bytes.
+    /// Number of files that were read for the comparison. Their bytes are in
+    /// `bytes_read`.
     pub(super) files_read: AtomicU64,
     pub(super) bytes_read: AtomicU64,
 }
 
-impl<'a> Job<'a> {
+impl<'a> DiffJob<'a> {
     pub(super) fn new(
         store: &'a Store,
         (limit, detail): (&'a Limit, Detail),
@@ -33,21 +33,18 @@ impl<'a> Job<'a> {
         Self { store, limit, detail, observer, skipped, files_read, bytes_read }
     }
 
-    /// A node of the tree of the folder `path`.
-    pub(super) fn tree(&self, id: &TreeId, path: &[u8]) -> Result<Node, DiffError> {
-        if self.observer.cancelled() {
-            return Err(DiffError::Interrupted);
-        }
-        self.store.tree(id).map_err(|error| DiffError::tree(path, error))
+    /// Returns an error if the user has asked to stop.
+    pub(super) fn check(&self) -> Result<(), DiffError> {
+        if self.observer.cancelled() { Err(DiffError::Interrupted) } else { Ok(()) }
     }
 
-    /// The change from one entry to another of the same name, if they differ
-    /// in anything that is asked for.
+    /// Returns the change between two entries of the same name, or `None` if they do not
+    /// differ in the requested detail.
     pub(super) fn compared(
         &self,
         path: impl Fn() -> Vec<u8>,
-        old: Item,
-        new: Item,
+        old: ChangeSide,
+        new: ChangeSide,
     ) -> Option<Change> {
         let differences = Differences::between(&old, &new);
         let differences = match self.detail {

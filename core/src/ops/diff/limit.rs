@@ -1,45 +1,64 @@
-//! Which paths a comparison is limited to.
+//! Limits a comparison to some paths.
 
 use crate::repo::path::is_within;
 
-/// Paths that are compared; all, when there are none.
+/// The paths that are compared. An empty list means all paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limit {
     paths: Vec<Vec<u8>>,
-    /// Whether other paths are compared, too, if they are in the folder.
+    /// True if every path that exists in the folder is compared as well.
     has_present: bool,
+    /// True if the folders above the paths are compared as well, but not their other
+    /// entries.
+    has_above: bool,
 }
 
 impl Limit {
-    /// These paths and what is below them. Each is one or more names with a
-    /// single slash between them; the empty one is the root.
+    /// Limits a comparison to these paths and everything below them. Each path is one or
+    /// more names separated by single slashes; the empty path is the root.
     pub fn to(paths: Vec<Vec<u8>>) -> Self {
         let paths = if paths.iter().any(Vec::is_empty) { Vec::new() } else { paths };
-        Self { paths, has_present: false }
+        Self { paths, has_present: false, has_above: false }
     }
 
-    /// The same, and everything else that is in the folder: in a partial clone, a path
-    /// outside the scope that is not there was not removed.
+    /// As [`Limit::to`], but also compares every path that exists in the folder. This
+    /// suits a partial clone: a path outside its scope that is missing in the folder was
+    /// not removed.
     pub fn to_scope(paths: Vec<Vec<u8>>) -> Self {
         Self { has_present: true, ..Self::to(paths) }
     }
 
-    /// Whether a path is to be compared.
+    /// As [`Limit::to`], but also compares the entries that are above the paths on either
+    /// side.
+    pub fn to_paths_and_above(paths: Vec<Vec<u8>>) -> Self {
+        Self { has_above: true, ..Self::to(paths) }
+    }
+
+    /// Returns true if the path is compared.
     pub(super) fn includes(&self, path: &[u8]) -> bool {
+        self.is_at_or_below(path) || self.has_above && self.is_above(path)
+    }
+
+    /// Returns true if the path or anything below it is compared.
+    pub(super) fn reaches(&self, path: &[u8]) -> bool {
+        self.is_at_or_below(path) || self.is_above(path)
+    }
+
+    fn is_at_or_below(&self, path: &[u8]) -> bool {
         self.paths.is_empty() || self.paths.iter().any(|wanted| is_within(path, wanted))
     }
 
-    /// Whether something at or below a path is to be compared.
-    pub(super) fn reaches(&self, path: &[u8]) -> bool {
-        self.includes(path) || self.paths.iter().any(|wanted| is_within(wanted, path))
+    fn is_above(&self, path: &[u8]) -> bool {
+        self.paths.iter().any(|wanted| is_within(wanted, path))
     }
 
-    /// Whether a path that is in the folder is to be compared.
+    /// Returns true if a path that exists in the folder is compared.
     pub(super) fn includes_present(&self, path: &[u8]) -> bool {
         self.has_present || self.includes(path)
     }
 
-    /// Whether something at or below a path that is in the folder is to be compared.
+    /// Returns true if a path that exists in the folder, or anything below it, is
+    /// compared.
     pub(super) fn reaches_present(&self, path: &[u8]) -> bool {
         self.has_present || self.reaches(path)
     }
@@ -63,6 +82,8 @@ mod tests {
         ] {
             assert_eq!(limit.includes(path.as_bytes()), included, "{path}");
             assert_eq!(limit.reaches(path.as_bytes()), reached, "{path}");
+            let limit = Limit::to_paths_and_above(limit.paths.clone());
+            assert_eq!(limit.includes(path.as_bytes()), reached, "{path}");
         }
         assert!(Limit::to(vec![Vec::new()]).includes(b"anything"));
     }

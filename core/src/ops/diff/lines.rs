@@ -1,85 +1,91 @@
-//! Comparing two contents line by line.
+//! Compares two contents line by line.
 
-use std::{collections::HashMap, ops::Range};
+use std::{collections::HashMap, ops::Range, time::Instant};
 
-use similar::{Algorithm, DiffOp, DiffTag, capture_diff_slices};
+use similar::{Algorithm, DiffOp, DiffTag, capture_diff_slices_deadline};
 
-use crate::ops::diff::Content;
+use crate::{base::limits, ops::diff::SideContent};
 
-/// A NUL in so many first bytes makes a content binary, as it does for git.
+/// A content is binary if it has a NUL within this many first bytes. git uses the same
+/// rule.
 const LOOKED_AT_BYTES: usize = 8 << 10;
 
-/// How two contents differ.
+/// The result of comparing two contents.
 #[derive(Debug)]
-pub enum Lines<'c> {
-    /// At least one is no text.
+pub enum LineDiff<'c> {
+    /// At least one content is binary.
     Binary,
-    /// At least one is too large to be compared line by line.
+    /// At least one content is too large to be compared line by line.
     TooLarge,
-    /// Both are text.
-    Text(Text<'c>),
+    /// Both contents are text.
+    Text(TextDiff<'c>),
 }
 
-/// Two texts and what leads from one to the other.
+/// Two texts and the edit script from the old one to the new one.
 #[derive(Debug)]
-pub struct Text<'c> {
+pub struct TextDiff<'c> {
     old: Vec<&'c [u8]>,
     new: Vec<&'c [u8]>,
     ops: Vec<DiffOp>,
 }
 
-/// Lines around one or more changes.
+/// A group of changed lines with the lines around them.
 #[derive(Debug)]
 pub struct Hunk {
-    /// Which lines of the old text, from 0.
+    /// Lines of the old text, counted from 0.
     pub old: Range<usize>,
-    /// Which lines of the new text, from 0.
+    /// Lines of the new text, counted from 0.
     pub new: Range<usize>,
     ops: Vec<DiffOp>,
 }
 
-/// On which side a line stands.
+/// The side on which a line exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sign {
-    /// On both.
+    /// The line is on both sides.
     Both,
-    /// It is gone.
+    /// The line was removed.
     Old,
-    /// It is new.
+    /// The line was added.
     New,
 }
 
-impl<'c> Lines<'c> {
-    /// Compares two contents; what is not there is an empty text.
-    pub fn compare(old: &'c Content, new: &'c Content) -> Self {
-        let bytes = |content: &'c Content| match content {
-            Content::Bytes(bytes) => Some(bytes.as_slice()),
-            Content::None => Some(&[][..]),
-            Content::TooLarge => None,
+impl<'c> LineDiff<'c> {
+    /// Compares two contents. A side that does not exist counts as an empty text. After
+    /// [`limits::DIFF_FILE_TIME`], lines that are not compared yet count as replaced.
+    pub fn compare(old: &'c SideContent, new: &'c SideContent) -> Self {
+        let bytes = |content: &'c SideContent| match content {
+            SideContent::Bytes(bytes) => Some(bytes.as_slice()),
+            SideContent::None => Some(&[][..]),
+            SideContent::TooLarge => None,
         };
         let (Some(old), Some(new)) = (bytes(old), bytes(new)) else { return Self::TooLarge };
         if is_binary(old) || is_binary(new) {
             return Self::Binary;
         }
-        Self::Text(Text::compare(old, new))
+        Self::Text(TextDiff::compare(old, new, Instant::now() + limits::DIFF_FILE_TIME))
     }
 }
 
-/// Whether a content, or the first 8 KiB of one, is no text: it has a NUL there.
+/// Returns true if the first 8 KiB of a content contain a NUL.
 pub fn is_binary(content: &[u8]) -> bool {
     content[..content.len().min(LOOKED_AT_BYTES)].contains(&0)
 }
 
-impl<'c> Text<'c> {
-    fn compare(old: &'c [u8], new: &'c [u8]) -> Self {
+impl<'c> TextDiff<'c> {
+    /// Compares two texts. The edit script is correct, but not the shortest one, if the
+    /// comparison takes longer than until `deadline`.
+    fn compare(old: &'c [u8], new: &'c [u8], deadline: Instant) -> Self {
         let split = |text: &'c [u8]| text.split_inclusive(|b| *b == b'\n').collect::<Vec<_>>();
         let (old, new) = (split(old), split(new));
+        // Common lines at both ends are split off first: only the middle needs the algorithm.
         let alike = |(a, b): &(&&[u8], &&[u8])| a == b;
         let start = old.iter().zip(&new).take_while(alike).count();
         let (rest_old, rest_new) = (&old[start..], &new[start..]);
         let end = rest_old.iter().rev().zip(rest_new.iter().rev()).take_while(alike).count();
         let middle = |lines: &[&'c [u8]]| start..lines.len() - end;
-        // Numbers in place of lines, so that each is hashed once.
+        // Replaces each distinct line with a number, so that each line is hashed only
+        // once.
         let mut numbers: HashMap<&[u8], u32> = HashMap::new();
         let mut number = |line: &&'c [u8]| {
             let next = numbers.len() as u32;
@@ -87,9 +93,9 @@ impl<'c> Text<'c> {
         };
         let a: Vec<u32> = old[middle(&old)].iter().map(&mut number).collect();
         let b: Vec<u32> = new[middle(&new)].iter().map(&mut number).collect();
-        // Myers in its bounded form: it settles for more lines than necessary
-        // where the fewest would take too long.
-        let mut ops = capture_diff_slices(Algorithm::Myers, &a, &b);
+        // The crate uses heuristics to bound the cost of each step of Myers' algorithm.
+        // Many steps still take minutes if long files have few distinct lines.
+        let mut ops = capture_diff_slices_deadline(Algorithm::Myers, &a, &b, Some(deadline));
         for op in &mut ops {
             *op = moved(*op, start);
         }
@@ -101,7 +107,7 @@ impl<'c> Text<'c> {
         Self { old, new, ops }
     }
 
-    /// How many lines are new, and how many are gone.
+    /// Returns the number of added lines and of removed lines.
     pub fn counts(&self) -> (u64, u64) {
         let changed = self.ops.iter().filter(|op| op.tag() != DiffTag::Equal);
         changed.fold((0, 0), |(new, old), op| {
@@ -109,8 +115,8 @@ impl<'c> Text<'c> {
         })
     }
 
-    /// The changes, each with `context` lines before and after it; those that
-    /// touch are one.
+    /// Groups the changes into hunks, each with `context` lines before and after it.
+    /// Hunks that touch are merged.
     pub fn hunks(&self, context: usize) -> Vec<Hunk> {
         if self.ops.iter().all(|op| op.tag() == DiffTag::Equal) {
             return Vec::new();
@@ -125,8 +131,8 @@ impl<'c> Text<'c> {
         groups.into_iter().filter_map(hunk).collect()
     }
 
-    /// The lines of a hunk, with their ends; those that are gone before those
-    /// that are new.
+    /// Returns the lines of a hunk with their line ends. Removed lines come before added
+    /// ones.
     pub fn lines<'t>(&'t self, hunk: &'t Hunk) -> impl Iterator<Item = (Sign, &'c [u8])> {
         hunk.ops.iter().flat_map(move |op| {
             let equal = op.tag() == DiffTag::Equal;
@@ -140,7 +146,7 @@ impl<'c> Text<'c> {
     }
 }
 
-/// The same, so many lines further down.
+/// Returns the operation with its line numbers increased by `by`.
 fn moved(op: DiffOp, by: usize) -> DiffOp {
     match op {
         DiffOp::Equal { old_index, new_index, len } => {
@@ -161,8 +167,7 @@ fn moved(op: DiffOp, by: usize) -> DiffOp {
     }
 }
 
-/// Makes one of equal stretches that touch, so that context is counted over
-/// both.
+/// Merges adjacent runs of equal lines, so that context is counted across them.
 fn joined(ops: &[DiffOp]) -> Vec<DiffOp> {
     let mut all: Vec<DiffOp> = Vec::with_capacity(ops.len());
     for op in ops {
@@ -178,13 +183,13 @@ fn joined(ops: &[DiffOp]) -> Vec<DiffOp> {
 mod tests {
     use super::*;
 
-    fn text(bytes: &[u8]) -> Content {
-        Content::Bytes(bytes.to_vec())
+    fn text(bytes: &[u8]) -> SideContent {
+        SideContent::Bytes(bytes.to_vec())
     }
 
     fn shown(old: &str, new: &str, context: usize) -> Vec<String> {
         let (old, new) = (text(old.as_bytes()), text(new.as_bytes()));
-        let Lines::Text(text) = Lines::compare(&old, &new) else { panic!("no text") };
+        let LineDiff::Text(text) = LineDiff::compare(&old, &new) else { panic!("no text") };
         let mut shown = Vec::new();
         for hunk in text.hunks(context) {
             shown.push(format!("@{:?}{:?}", hunk.old, hunk.new));
@@ -218,12 +223,16 @@ mod tests {
     #[test]
     fn a_nul_near_the_start_makes_a_content_binary() {
         let far = [&[b'x'; LOOKED_AT_BYTES][..], b"\0"].concat();
-        let compare =
-            |bytes: &[u8]| matches!(Lines::compare(&text(bytes), &Content::None), Lines::Binary);
+        let compare = |bytes: &[u8]| {
+            matches!(LineDiff::compare(&text(bytes), &SideContent::None), LineDiff::Binary)
+        };
         assert!(compare(b"a\0"));
         assert!(!compare(&far));
         assert!(!compare(b"\xff\xfe"));
-        assert!(matches!(Lines::compare(&Content::TooLarge, &Content::None), Lines::TooLarge));
+        assert!(matches!(
+            LineDiff::compare(&SideContent::TooLarge, &SideContent::None),
+            LineDiff::TooLarge
+        ));
     }
 
     #[test]
@@ -231,7 +240,36 @@ mod tests {
         let lines =
             |from: u32| (from..from + 100_000).map(|n| format!("{n}\n")).collect::<String>();
         let (old, new) = (text(lines(0).as_bytes()), text(lines(1_000_000).as_bytes()));
-        let Lines::Text(text) = Lines::compare(&old, &new) else { panic!("no text") };
+        let LineDiff::Text(text) = LineDiff::compare(&old, &new) else { panic!("no text") };
         assert_eq!(text.counts(), (100_000, 100_000));
+    }
+
+    #[test]
+    fn a_comparison_that_runs_out_of_time_is_correct_all_the_same() {
+        // A linear congruential generator: many repeated lines in another order.
+        let lines = |mut seed: u64| {
+            let mut next = || {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                format!("{}\n", seed >> 58)
+            };
+            (0..20_000).map(|_| next()).collect::<String>()
+        };
+        let (old, new) = (lines(1), lines(2));
+        let (old, new) = (format!("first\n{old}last\n"), format!("first\n{new}last\n"));
+        let text = TextDiff::compare(old.as_bytes(), new.as_bytes(), Instant::now());
+        let hunks = text.hunks(usize::MAX / 4);
+        let side = |of: Sign| {
+            let lines = hunks.iter().flat_map(|hunk| text.lines(hunk));
+            lines.filter(|(sign, _)| [of, Sign::Both].contains(sign)).fold(
+                Vec::new(),
+                |mut all, (_, line)| {
+                    all.extend_from_slice(line);
+                    all
+                },
+            )
+        };
+        assert!(side(Sign::Old) == old.as_bytes(), "the old text");
+        assert!(side(Sign::New) == new.as_bytes(), "the new text");
+        assert_eq!(text.counts(), (20_000, 20_000), "the time was over from the start");
     }
 }

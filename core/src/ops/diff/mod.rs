@@ -1,23 +1,24 @@
-//! `diff`: what differs between two trees, or between one and a folder.
+//! `diff`: compares two trees, or a tree and a folder.
 //!
-//! [`run`] hands out a [`Change`] for each path that differs, in the order of
-//! a walk: each folder's entries by name bytes, a folder before what is in it.
+//! [`run`] passes a [`Change`] to the caller for each path that differs. Changes come in
+//! the order of a walk: the entries of a folder sorted by name bytes, and a folder before
+//! its contents.
 //!
-//! Two trees of a store are walked side by side (`trees`): equal ones are not
-//! opened. A folder of the user's is listed with the rules of a commit, several
-//! folders at once (`walk`), and compared (`folder`): a folder whose listing
-//! the stat cache knows costs its stats, a file that the cache does not prove
-//! unchanged and that has the same length is read and hashed. Nothing in the
-//! folder is written, and of the store only the stat cache, if many files had
-//! to be read and if that can be done.
+//! Two trees of a store are walked side by side (`trees`); equal trees are not opened. A
+//! folder on the user's disk is listed with the rules of a commit, several folders at
+//! once (`walk`), and compared entry by entry (`folder`). If the stat cache knows a
+//! folder's listing, the folder costs only the stats of its entries. A file is read and
+//! hashed only if the cache does not prove it unchanged and it still has the same length.
+//! Nothing in the folder is written. In the store only the stat cache is written, if many
+//! files had to be read; a failure to write it is ignored.
 //!
-//! A file that is gone and one of the same content that is new are one that was
-//! renamed (`renames`). Folders are not: one that was moved shows as its files.
-//! Empty files are not, either: they are all alike.
+//! A removed file and an added file with the same content are reported as a rename
+//! (`renames`). Renamed folders are reported as renames of their files. Empty files are
+//! never paired, since they all have the same content.
 //!
-//! Memory holds what lies on the way through the trees, results of folders
-//! that are ahead of what was handed out, and changes that may turn out to be
-//! renames, each with a ceiling.
+//! Memory holds the position in each tree, the results of folders that were compared
+//! ahead of output, and changes that may turn out to be renames. Each of these has a
+//! limit.
 
 mod change;
 mod content;
@@ -34,117 +35,120 @@ mod walk;
 use std::{path::PathBuf, sync::atomic::Ordering};
 
 pub use self::{
-    change::{Change, Differences, Item, Status, What},
-    content::{Content, Reader},
+    change::{Change, ChangeSide, ComparedKind, Differences, Status},
+    content::{ContentReader, SideContent},
     error::DiffError,
     limit::Limit,
 };
-use self::{folder::Side, job::Job, renames::Pairing, trees::Trees};
+use self::{folder::FolderSide, job::DiffJob, renames::Pairing, trees::Trees};
 use crate::{
     base::{
         id::TreeId,
         observe::{Observer, Phase},
     },
     local::{
-        fingerprint::Manner,
-        ignore::{self, Rules},
-        read::Reading,
+        fingerprint::TreeOptions,
+        ignore::{self, IgnoreFiles, IgnoreRules},
+        read::ReadMode,
         stat_cache::StatCache,
     },
+    ops::unfetched_ignores::ignore_files,
+    repo::scope::ScopePath,
     store::Store,
 };
 
-/// What a tree is compared with.
+/// The new side of a comparison.
 #[derive(Clone, Debug)]
 pub enum New {
-    /// A tree of the same store; `None` is an empty one.
+    /// A tree of the same store; `None` is an empty tree.
     Tree(Option<TreeId>),
-    /// What is in a folder now.
-    Folder(Folder),
+    /// The present contents of a folder.
+    Folder(ComparedFolder),
 }
 
-/// A folder of the user's, and what of it would be committed.
+/// A folder on the user's disk, and the rules that say which of its files are committed.
 #[derive(Clone, Debug)]
-pub struct Folder {
-    /// Where it is.
+pub struct ComparedFolder {
     pub path: PathBuf,
-    /// What is left out.
+    /// Rules for files that are ignored.
     pub ignore: ignore::Options,
-    /// Whether it is compared with a snapshot that has neither owners nor times.
+    /// The paths of a partial clone, or empty for a full one. Ignore files above these
+    /// paths are read from the snapshot.
+    pub scope: Vec<ScopePath>,
+    /// True if the old snapshot is reproducible: it records neither owners nor times.
     pub reproducible: bool,
 }
 
-/// Which differences count.
+/// Selects the differences that are reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Detail {
     /// Content, kind, mode, owner and extended attributes.
     #[default]
     Usual,
-    /// Times, hard links and holes, too.
+    /// The usual differences, and times, hard links and holes.
     All,
 }
 
-/// Whether renamed files are recognised.
+/// Selects whether renamed files are detected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Renames {
-    /// By their content.
+pub enum RenameDetection {
+    /// Detects renamed files by their content.
     #[default]
     Find,
-    /// They show as removed and added.
+    /// Reports a renamed file as removed and added.
     Ignore,
 }
 
-/// Choices.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Path of what is compared, which paths of changes begin with.
+pub struct DiffOptions {
+    /// A path that is put in front of the path of each change.
     pub prefix: Vec<u8>,
-    /// Which paths are compared.
+    /// The paths that are compared.
     pub limit: Limit,
-    /// Which differences count.
+    /// The differences that are reported.
     pub detail: Detail,
-    /// Whether renamed files are recognised.
-    pub renames: Renames,
-    /// Which files of a folder are read. A file of another length than
-    /// in the tree differs anyway and is not read.
-    pub reading: Reading,
-    /// Threads that list folders; `None` is as many as suit the machine.
+    /// Selects whether renamed files are detected.
+    pub renames: RenameDetection,
+    /// Selects the files of a folder that are read. A file whose length differs from the
+    /// tree is modified in any case and is not read.
+    pub reading: ReadMode,
+    /// The number of threads that list folders; `None` chooses it by the number of cores.
     pub jobs: Option<usize>,
 }
 
-/// How much differs. Folders are counted by themselves.
+/// Totals of a comparison. Folders are counted separately from other entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// Files, links and others that are new.
+pub struct DiffOutcome {
+    /// Added files, links and special files.
     pub added: u64,
-    /// Those that are gone.
+    /// Removed files, links and special files.
     pub removed: u64,
-    /// Those with another content.
+    /// Files, links and special files with another content.
     pub modified: u64,
-    /// Those, and folders, with other metadata.
+    /// Entries of any kind, folders included, of which only the metadata differ.
     pub metadata: u64,
-    /// Those, and folders, that have become something else.
+    /// Entries of any kind, folders included, that changed their kind.
     pub kind: u64,
-    /// Those with another path.
+    /// Renamed files.
     pub renamed: u64,
-    /// Folders that are new.
+    /// Added folders.
     pub folders_added: u64,
-    /// Folders that are gone.
+    /// Removed folders.
     pub folders_removed: u64,
-    /// Bytes of the files that are new, and what others have grown.
+    /// Bytes of added files, and the growth of files that became larger.
     pub bytes_added: u64,
-    /// Bytes of the files that are gone, and what others have shrunk.
+    /// Bytes of removed files, and the loss of files that became smaller.
     pub bytes_removed: u64,
-    /// Files and folders that could not be read, and so were not compared.
+    /// Files and folders that were not compared because they could not be read.
     pub skipped: u64,
-    /// Files that were read.
+    /// Files that were read to compare them.
     pub files_read: u64,
-    /// Their bytes.
+    /// Bytes of these files.
     pub bytes_read: u64,
 }
 
-impl Outcome {
-    /// How many changes there are.
+impl DiffOutcome {
+    /// Returns the number of changes.
     pub fn changes(&self) -> u64 {
         let files = self.added + self.removed + self.modified + self.renamed;
         files + self.metadata + self.kind + self.folders_added + self.folders_removed
@@ -152,7 +156,7 @@ impl Outcome {
 
     /// Counts a change.
     pub fn count(&mut self, change: &Change) {
-        let bytes = |item: &Option<Item>| item.as_ref().map_or(0, |item| item.what.bytes());
+        let bytes = |item: &Option<ChangeSide>| item.as_ref().map_or(0, |item| item.what.bytes());
         let (old, new) = (bytes(&change.old), bytes(&change.new));
         self.bytes_added += new.saturating_sub(old);
         self.bytes_removed += old.saturating_sub(new);
@@ -170,23 +174,23 @@ impl Outcome {
     }
 }
 
-/// Receives each change; an error of it ends the comparison.
-pub type Each<'a> = &'a mut dyn FnMut(Change) -> Result<(), DiffError>;
+/// Receives each change. An error that it returns ends the comparison.
+pub type OnChange<'a> = &'a mut dyn FnMut(Change) -> Result<(), DiffError>;
 
-/// Compares the tree `old` (`None` is an empty one) with `new`.
+/// Compares the tree `old` (`None` is an empty tree) with `new`.
 ///
 /// # Errors
-/// [`DiffError`]; what was handed out before stands. Files that cannot be read
-/// are no error, but told to `observer` and counted.
+/// [`DiffError`]. Changes that were passed to `each` before the error are valid. A file
+/// that cannot be read is not an error: it is reported to `observer` and counted.
 pub fn run(
     store: &Store,
     (old, new): (Option<TreeId>, &New),
-    options: &Options,
+    options: &DiffOptions,
     observer: &dyn Observer,
-    each: Each<'_>,
-) -> Result<Outcome, DiffError> {
-    let job = Job::new(store, (&options.limit, options.detail), observer);
-    let mut outcome = Outcome::default();
+    each: OnChange<'_>,
+) -> Result<DiffOutcome, DiffError> {
+    let job = DiffJob::new(store, (&options.limit, options.detail), observer);
+    let mut outcome = DiffOutcome::default();
     let mut emit = |change: Change| {
         outcome.count(&change);
         each(change)
@@ -205,40 +209,50 @@ pub fn run(
         }
         New::Folder(folder) => with_folder(&job, (old, folder), options, pairing)?,
     }
-    store.tell_repairs(observer);
+    store.report_repairs(observer);
     outcome.skipped = job.skipped.load(Ordering::Relaxed);
     outcome.files_read = job.files_read.load(Ordering::Relaxed);
     outcome.bytes_read = job.bytes_read.load(Ordering::Relaxed);
     Ok(outcome)
 }
 
-/// So much must have been read for the stat cache to be saved: that takes as
-/// long as reading some files does.
+/// The stat cache is saved if this many files or bytes were read. If fewer were read, saving it
+/// takes as long as reading the files again.
 const WORTH_SAVING: (u64, u64) = (256, 16 << 20);
 
 fn with_folder(
-    job: &Job<'_>,
-    (old, folder): (Option<TreeId>, &Folder),
-    options: &Options,
+    job: &DiffJob<'_>,
+    (old, folder): (Option<TreeId>, &ComparedFolder),
+    options: &DiffOptions,
     mut pairing: Pairing<'_>,
 ) -> Result<(), DiffError> {
     job.observer.phase(Phase::Compare, None);
     let store = job.store;
-    let rules = Rules::beside(folder.ignore.clone(), store.dir())?;
+    let rules = IgnoreRules::beside(folder.ignore.clone(), store.dir())?;
+    let unfetched = match old {
+        Some(tree) => {
+            let files = ignore_files(store, tree, &folder.scope, folder.ignore.gitignore);
+            let unread = |source| DiffError::IgnoreFile { source: Box::new(source) };
+            files.map_err(unread)?
+        }
+        None => IgnoreFiles::new(),
+    };
+    let rules = rules.with_unfetched(unfetched);
     let one_file_system = folder.ignore.one_file_system;
-    let manner = Manner { reproducible: folder.reproducible, one_file_system };
+    let tree_options = TreeOptions { reproducible: folder.reproducible, one_file_system };
     let cache = &store.dir().join("cache");
     let cache = StatCache::for_reading(options.reading, cache, store.disk().clone());
-    let side = Side::open(job, (&folder.path, &rules), &cache, manner)?;
+    let side = FolderSide::open(job, (&folder.path, &rules), &cache, tree_options)?;
     walk::run(&side, old, options.jobs, &mut |change| pairing.push(change))?;
     pairing.finish(&|path| side.identify(path))?;
     drop(side);
     let files = job.files_read.load(Ordering::Relaxed);
     let bytes = job.bytes_read.load(Ordering::Relaxed);
     let much_read = files >= WORTH_SAVING.0 || bytes >= WORTH_SAVING.1;
-    // A cache that was begun anew knows less than the one that is there.
-    if much_read && options.reading == Reading::Changed {
-        // It saves time and nothing else; on a read-only disk it is not kept.
+    // A cache that was started empty knows less than the one on disk, so it must not
+    // replace it.
+    if much_read && options.reading == ReadMode::Changed {
+        // The cache only saves time, so an error (such as a read-only disk) is ignored.
         let _ = cache.save();
     }
     Ok(())

@@ -1,9 +1,9 @@
-//! Pairing files that are gone with new ones of the same content.
+//! Pairs removed files with added files of the same content.
 //!
-//! Changes are held back from the first that may be half of a rename. When
-//! there are more than [`limits::RENAME_CANDIDATES`], or they take more than
-//! [`limits::RENAME_BYTES`], they are handed out as they are, and so is all
-//! that follows.
+//! Changes are buffered from the first one that may be half of a rename. When there are
+//! more than [`limits::RENAME_CANDIDATES`] candidates, or the buffer takes more than
+//! [`limits::RENAME_BYTES`], the buffered changes and all later ones are output without
+//! pairing.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,29 +15,34 @@ use crate::{
         limits,
         observe::{Note, Observer},
     },
-    ops::diff::{Change, DiffError, Each, Item, Renames, What},
+    ops::diff::{Change, ChangeSide, ComparedKind, DiffError, OnChange, RenameDetection},
 };
 
-/// Of files with one content so many are looked at for one of the same name.
+/// If more removed files than this have the same content, only these are searched for one with the
+/// same name.
 const ALIKE: usize = 64;
 
-/// Changes that may be halves of renames.
+/// Buffers changes that may be halves of renames.
 pub(super) struct Pairing<'a> {
-    /// `None` when renames are not looked for, or no longer.
+    /// The buffered changes; `None` if renames are not detected, or no longer.
     held: Option<Vec<Change>>,
     candidates: usize,
     bytes: usize,
     observer: &'a dyn Observer,
-    emit: Each<'a>,
+    emit: OnChange<'a>,
 }
 
-/// Finds out the content of a file of the user's and whether it has holes;
-/// `None` if it cannot.
-pub(super) type Identify<'a> = &'a (dyn Fn(&[u8]) -> Option<(BlobId, bool)> + Sync);
+/// Returns the id of a file's content and whether the file has holes, or `None` if the
+/// file cannot be read.
+pub(super) type ContentIdentifier<'a> = &'a (dyn Fn(&[u8]) -> Option<(BlobId, bool)> + Sync);
 
 impl<'a> Pairing<'a> {
-    pub(super) fn new(renames: Renames, observer: &'a dyn Observer, emit: Each<'a>) -> Self {
-        let held = (renames == Renames::Find).then(Vec::new);
+    pub(super) fn new(
+        renames: RenameDetection,
+        observer: &'a dyn Observer,
+        emit: OnChange<'a>,
+    ) -> Self {
+        let held = (renames == RenameDetection::Find).then(Vec::new);
         Self { held, candidates: 0, bytes: 0, observer, emit }
     }
 
@@ -51,18 +56,18 @@ impl<'a> Pairing<'a> {
         self.bytes += change.weight();
         held.push(change);
         if self.candidates > limits::RENAME_CANDIDATES || self.bytes > limits::RENAME_BYTES {
-            self.observer.note(Note::RenamesGivenUp { limit: limits::RENAME_CANDIDATES });
+            self.observer.note(Note::RenameDetectionSkipped { limit: limits::RENAME_CANDIDATES });
             let held = self.held.take().unwrap_or_default();
             held.into_iter().try_for_each(&mut *self.emit)?;
         }
         Ok(())
     }
 
-    /// Pairs what is held, and hands it out.
-    pub(super) fn finish(mut self, identify: Identify<'_>) -> Result<(), DiffError> {
+    /// Pairs the buffered changes and outputs them.
+    pub(super) fn finish(mut self, identify: ContentIdentifier<'_>) -> Result<(), DiffError> {
         let mut held = self.held.take().unwrap_or_default();
         let pairs = if self.candidates > 1 { pair(&mut held, identify) } else { HashMap::new() };
-        let mut taken: HashMap<usize, (Vec<u8>, Option<Item>)> = HashMap::new();
+        let mut taken: HashMap<usize, (Vec<u8>, Option<ChangeSide>)> = HashMap::new();
         let gone: HashSet<usize> = pairs.values().copied().collect();
         for &at in &gone {
             taken.insert(at, (held[at].path.clone(), held[at].old.take()));
@@ -80,21 +85,22 @@ impl<'a> Pairing<'a> {
     }
 }
 
-/// Size and content of a file that is there on one side only; not of an empty
-/// one, which is like any other.
+/// Returns size and content of a file that exists on one side only. Returns `None` for an
+/// empty file, since all empty files have the same content.
 fn lone_file(change: &Change) -> Option<(u64, Option<BlobId>)> {
     let item = match (&change.old, &change.new) {
         (Some(item), None) | (None, Some(item)) => item,
         _ => return None,
     };
     match item.what {
-        What::File { size, id } if size > 0 => Some((size, id)),
+        ComparedKind::File { size, id } if size > 0 => Some((size, id)),
         _ => None,
     }
 }
 
-/// From the number of a new file to that of one that is gone.
-fn pair(held: &mut [Change], identify: Identify<'_>) -> HashMap<usize, usize> {
+/// Maps the index of each added file to the index of the removed file that it is paired
+/// with.
+fn pair(held: &mut [Change], identify: ContentIdentifier<'_>) -> HashMap<usize, usize> {
     let mut gone: HashMap<BlobId, Vec<usize>> = HashMap::new();
     let mut sizes = HashSet::new();
     for (at, change) in held.iter().enumerate().rev() {
@@ -106,10 +112,12 @@ fn pair(held: &mut [Change], identify: Identify<'_>) -> HashMap<usize, usize> {
     if gone.is_empty() {
         return HashMap::new();
     }
+    // Added files are read only if a removed file has the same size.
     held.par_iter_mut().for_each(|change| {
         if let (None, Some((size, None))) = (&change.old, lone_file(change))
             && sizes.contains(&size)
-            && let Some(Item { what: What::File { id, .. }, metadata }) = &mut change.new
+            && let Some(ChangeSide { what: ComparedKind::File { id, .. }, metadata }) =
+                &mut change.new
             && let Some((content, sparse)) = identify(&change.path)
         {
             *id = Some(content);
@@ -120,7 +128,8 @@ fn pair(held: &mut [Change], identify: Identify<'_>) -> HashMap<usize, usize> {
     for (at, change) in held.iter().enumerate() {
         let (None, Some((_, Some(id)))) = (&change.old, lone_file(change)) else { continue };
         let Some(of_content) = gone.get_mut(&id) else { continue };
-        // The same name first, else the one that comes first, which is last.
+        // Prefer a file with the same name. Otherwise take the first one in order, which
+        // is the last in this list, since the list was filled in reverse.
         let near = of_content.len().saturating_sub(ALIKE);
         let same_name = |from: &usize| name(&held[*from].path) == name(&change.path);
         let place = of_content[near..].iter().rposition(same_name).map(|place| near + place);

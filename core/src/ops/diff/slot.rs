@@ -1,57 +1,61 @@
-//! A piece of work that one of several threads takes, and what comes of it.
+//! A unit of work that one thread takes, with a place for its result.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Work of which one thread makes a result.
-pub(super) struct Slot<W, R> {
-    state: Mutex<State<W, R>>,
+/// A unit of work with one result. One thread takes the work; one thread takes the
+/// result.
+pub(super) struct TaskSlot<W, R> {
+    state: Mutex<TaskState<W, R>>,
     done: Condvar,
 }
 
-enum State<W, R> {
+enum TaskState<W, R> {
     Waiting(W),
-    /// Somebody is at it, or the result has been taken.
+    /// A thread is working on it, or the result has been taken.
     Taken,
     Done(R),
 }
 
-impl<W, R> Slot<W, R> {
+impl<W, R> TaskSlot<W, R> {
     pub(super) fn new(work: W) -> Self {
-        Self { state: Mutex::new(State::Waiting(work)), done: Condvar::new() }
+        Self { state: Mutex::new(TaskState::Waiting(work)), done: Condvar::new() }
     }
 
-    /// The work, for the first who asks.
+    /// Takes the work. Returns `None` if another thread has taken it.
     pub(super) fn begin(&self) -> Option<W> {
         self.take_if(|state| match state {
-            State::Waiting(work) => Ok(work),
+            TaskState::Waiting(work) => Ok(work),
             other => Err(other),
         })
     }
 
     pub(super) fn finish(&self, result: R) {
-        *self.lock() = State::Done(result);
+        *self.lock() = TaskState::Done(result);
         self.done.notify_all();
     }
 
-    /// The result, once there is one, for the first who asks.
+    /// Takes the result. Returns `None` if there is none yet or it was taken before.
     pub(super) fn result(&self) -> Option<R> {
         self.take_if(|state| match state {
-            State::Done(result) => Ok(result),
+            TaskState::Done(result) => Ok(result),
             other => Err(other),
         })
     }
 
-    /// Waits for those who have begun.
+    /// Waits while another thread is working on it.
     pub(super) fn wait(&self) {
-        let at_it = |state: &mut State<W, R>| matches!(state, State::Taken);
+        let at_it = |state: &mut TaskState<W, R>| matches!(state, TaskState::Taken);
         drop(self.done.wait_while(self.lock(), at_it).unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Looks and takes under one lock: between two, a result would be lost
-    /// to the state that is put back.
-    fn take_if<T>(&self, what: impl FnOnce(State<W, R>) -> Result<T, State<W, R>>) -> Option<T> {
+    /// Inspects and replaces the state under one lock. With two locks, another thread
+    /// could store its result in between, and restoring the old state would lose it.
+    fn take_if<T>(
+        &self,
+        what: impl FnOnce(TaskState<W, R>) -> Result<T, TaskState<W, R>>,
+    ) -> Option<T> {
         let mut state = self.lock();
-        match what(std::mem::replace(&mut *state, State::Taken)) {
+        match what(std::mem::replace(&mut *state, TaskState::Taken)) {
             Ok(taken) => Some(taken),
             Err(other) => {
                 *state = other;
@@ -60,7 +64,7 @@ impl<W, R> Slot<W, R> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<W, R>> {
+    fn lock(&self) -> MutexGuard<'_, TaskState<W, R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -69,12 +73,12 @@ impl<W, R> Slot<W, R> {
 mod tests {
     use std::sync::Barrier;
 
-    use super::Slot;
+    use super::TaskSlot;
 
     #[test]
     fn a_result_is_not_lost_to_those_who_ask_for_the_work() {
         const ROUNDS: usize = 20_000;
-        let slots: Vec<Slot<usize, usize>> = (0..ROUNDS).map(Slot::new).collect();
+        let slots: Vec<TaskSlot<usize, usize>> = (0..ROUNDS).map(TaskSlot::new).collect();
         let together = Barrier::new(2);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -86,7 +90,7 @@ mod tests {
             });
             for (number, slot) in slots.iter().enumerate() {
                 together.wait();
-                // While the other one finishes.
+                // The other thread stores its result at the same time.
                 for _ in 0..10 {
                     assert_eq!(slot.begin(), None);
                 }

@@ -1,89 +1,86 @@
-//! Comparing many folders at once, and handing out what comes of it in order.
+//! Compares many folders in parallel and returns the results in order.
 //!
-//! Folders wait on a stack with the one that comes next on top. Threads take
-//! them from there, compare them and keep what comes of it. The thread that
-//! hands it out goes through the folders in order: it takes what is ready,
-//! compares what nobody has begun with itself, and works on another folder
-//! while a thread is at the one it wants. So it never waits for somebody who
-//! waits for it, and the threads can be stopped when they are
-//! [`limits::DIFF_AHEAD`] results ahead.
+//! Folders wait on a stack, with the folder that is needed next on top. Worker threads
+//! pop folders, compare them and store the results. The calling thread goes through the
+//! folders in order. It takes results that are ready, and compares a folder itself if no
+//! worker has started on it. While a worker is busy with the folder it needs, it compares
+//! another one. It therefore never waits for a thread that waits for it, and workers can
+//! be paused when [`limits::DIFF_AHEAD`] results are ready ahead of the output.
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, PoisonError},
+    thread::{self, Builder},
 };
 
 use crate::{
-    base::{id::TreeId, limits},
+    base::{id::TreeId, limits, mutex::lock},
     ops::diff::{
         Change, DiffError,
-        folder::{Compare, Event, Side, Spot},
-        slot::Slot,
+        folder::{Compare, FolderEvent, FolderSide, FolderSpot},
+        slot::TaskSlot,
         trees::Trees,
     },
 };
 
-/// Entries of a folder that is compared at once; larger ones are compared as
-/// they are handed out.
-const AT_ONCE: usize = 4096;
+/// A folder with at most this many entries is compared in one step by a worker. A larger
+/// folder is compared while its results are output.
+const WORKER_MAX_ENTRIES: usize = 4096;
 
-/// A folder on its way.
-type Task<'a> = Slot<Spot, Result<Events<'a>, DiffError>>;
+/// A folder that waits to be compared, and its result.
+type FolderTask<'a> = TaskSlot<FolderSpot, Result<Events<'a>, DiffError>>;
 
-/// What comes of a folder.
+/// The results of comparing a folder.
 struct Events<'a> {
-    ready: VecDeque<Step<'a>>,
-    /// The rest, which is still to be compared.
+    ready: VecDeque<DiffStep<'a>>,
+    /// The part of a large folder that is still to be compared.
     rest: Option<Box<Compare<'a>>>,
 }
 
-enum Step<'a> {
+enum DiffStep<'a> {
     Change(Box<Change>),
-    Enter(Arc<Task<'a>>),
+    Enter(Arc<FolderTask<'a>>),
     Gone(Vec<u8>, TreeId),
 }
 
 #[derive(Default)]
 struct Queue<'a> {
-    stack: Vec<Arc<Task<'a>>>,
-    /// Results that have not been handed out.
+    stack: Vec<Arc<FolderTask<'a>>>,
+    /// The number of results that were not output yet.
     ahead: usize,
     closed: bool,
 }
 
-struct Walk<'a> {
-    side: &'a Side<'a>,
+struct FolderWalk<'a> {
+    side: &'a FolderSide<'a>,
     queue: Mutex<Queue<'a>>,
     work: Condvar,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Compares the folder with the tree `old` and hands out what differs.
+/// Compares the folder with the tree `old` and passes each difference to `each`.
 pub(super) fn run(
-    side: &Side<'_>,
+    side: &FolderSide<'_>,
     old: Option<TreeId>,
     jobs: Option<usize>,
     each: &mut dyn FnMut(Change) -> Result<(), DiffError>,
 ) -> Result<(), DiffError> {
-    let walk = Walk { side, queue: Mutex::default(), work: Condvar::new() };
-    let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let walk = FolderWalk { side, queue: Mutex::default(), work: Condvar::new() };
+    let cores = || thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = jobs.unwrap_or_else(|| cores().min(8));
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let closed = CloseAtEnd(&walk);
         for _ in 1..threads {
-            scope.spawn(|| walk.help());
+            // If a worker cannot be started, this thread does its work.
+            let _ = Builder::new().spawn_scoped(scope, || walk.help());
         }
-        let result = walk.hand_out(old, each);
+        let result = walk.emit_in_order(old, each);
         drop(closed);
         result
     })
 }
 
-/// Lets the helpers go, also when handing out has panicked.
-struct CloseAtEnd<'w, 'a>(&'w Walk<'a>);
+/// Stops the workers, even if the calling thread panics.
+struct CloseAtEnd<'w, 'a>(&'w FolderWalk<'a>);
 
 impl Drop for CloseAtEnd<'_, '_> {
     fn drop(&mut self) {
@@ -92,11 +89,10 @@ impl Drop for CloseAtEnd<'_, '_> {
     }
 }
 
-/// Says that a task has failed when its thread panics, so that nobody waits
-/// for it.
-struct Unfinished<'t, 'a>(&'t Task<'a>);
+/// Marks a task as failed if its thread panics, so that no thread waits for it forever.
+struct FailOnPanic<'t, 'a>(&'t FolderTask<'a>);
 
-impl Drop for Unfinished<'_, '_> {
+impl Drop for FailOnPanic<'_, '_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.finish(Err(DiffError::Interrupted));
@@ -104,8 +100,8 @@ impl Drop for Unfinished<'_, '_> {
     }
 }
 
-impl<'a> Walk<'a> {
-    /// What a helper does until there is nothing left.
+impl<'a> FolderWalk<'a> {
+    /// Runs a worker thread until the walk is closed.
     fn help(&self) {
         let mut queue = lock(&self.queue);
         while !queue.closed {
@@ -121,20 +117,20 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Compares a folder that nobody has begun with.
-    fn work_on(&self, task: &Task<'a>) {
+    /// Compares a folder, unless another thread has started on it.
+    fn work_on(&self, task: &FolderTask<'a>) {
         let Some(spot) = task.begin() else { return };
-        let unfinished = Unfinished(task);
+        let unfinished = FailOnPanic(task);
         task.finish(self.compare(spot));
         drop(unfinished);
     }
 
-    fn compare(&self, spot: Spot) -> Result<Events<'a>, DiffError> {
+    fn compare(&self, spot: FolderSpot) -> Result<Events<'a>, DiffError> {
         let mut ready = VecDeque::new();
         let Some(mut compare) = self.side.visit(spot)? else {
             return Ok(Events { ready, rest: None });
         };
-        if compare.entries() > AT_ONCE {
+        if compare.entries() > WORKER_MAX_ENTRIES {
             return Ok(Events { ready, rest: Some(Box::new(compare)) });
         }
         let mut folders = Vec::new();
@@ -150,10 +146,10 @@ impl<'a> Walk<'a> {
         Ok(Events { ready, rest: None })
     }
 
-    /// What came of a folder, as soon as it is known.
-    fn obtain(&self, task: &Arc<Task<'a>>) -> Result<Events<'a>, DiffError> {
+    /// Returns the results for a folder and waits for them if needed.
+    fn wait_for(&self, task: &Arc<FolderTask<'a>>) -> Result<Events<'a>, DiffError> {
         {
-            // It is on top, unless somebody has it.
+            // The task is on top of the stack, unless a worker has taken it.
             let mut queue = lock(&self.queue);
             queue.stack.pop_if(|top| Arc::ptr_eq(top, task));
         }
@@ -162,7 +158,7 @@ impl<'a> Walk<'a> {
             if let Some(result) = task.result() {
                 return result;
             }
-            // Somebody is at it: another one can be done meanwhile.
+            // A worker is busy with it, so compare another folder meanwhile.
             let other = {
                 let mut queue = lock(&self.queue);
                 let may_go_on = queue.ahead < limits::DIFF_AHEAD;
@@ -175,30 +171,34 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn hand_out(
+    fn emit_in_order(
         &self,
         old: Option<TreeId>,
         each: &mut dyn FnMut(Change) -> Result<(), DiffError>,
     ) -> Result<(), DiffError> {
-        enum Level<'a> {
+        enum ChangeIter<'a> {
             Folder(Events<'a>),
             Trees(Trees<'a>),
         }
         let job = self.side.job;
-        let mut stack = vec![Level::Folder(self.compare(self.side.root(old))?)];
+        let mut stack = vec![ChangeIter::Folder(self.compare(self.side.root(old))?)];
         while let Some(level) = stack.last_mut() {
             if job.observer.cancelled() {
                 return Err(DiffError::Interrupted);
             }
             let next = match level {
-                Level::Folder(events) => self.next(events)?,
-                Level::Trees(trees) => trees.next()?.map(|change| Step::Change(Box::new(change))),
+                ChangeIter::Folder(events) => self.next(events)?,
+                ChangeIter::Trees(trees) => {
+                    trees.next()?.map(|change| DiffStep::Change(Box::new(change)))
+                }
             };
             match next {
-                Some(Step::Change(change)) => each(*change)?,
-                Some(Step::Enter(task)) => stack.push(Level::Folder(self.obtain(&task)?)),
-                Some(Step::Gone(path, id)) => {
-                    stack.push(Level::Trees(Trees::new(job, path, Some(id), None)?));
+                Some(DiffStep::Change(change)) => each(*change)?,
+                Some(DiffStep::Enter(task)) => {
+                    stack.push(ChangeIter::Folder(self.wait_for(&task)?))
+                }
+                Some(DiffStep::Gone(path, id)) => {
+                    stack.push(ChangeIter::Trees(Trees::new(job, path, Some(id), None)?));
                 }
                 None => drop(stack.pop()),
             }
@@ -206,11 +206,11 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn next(&self, events: &mut Events<'a>) -> Result<Option<Step<'a>>, DiffError> {
+    fn next(&self, events: &mut Events<'a>) -> Result<Option<DiffStep<'a>>, DiffError> {
         if let Some(step) = events.ready.pop_front() {
             let mut queue = lock(&self.queue);
             queue.ahead -= 1;
-            // Not for each one: those who wait can go on for a while.
+            // Wake the workers once half of the results are consumed, not after each one.
             if queue.ahead == limits::DIFF_AHEAD / 2 {
                 self.work.notify_all();
             }
@@ -221,15 +221,15 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Makes tasks of folders, and adds them to `folders`.
-fn step<'a>(event: Event, folders: &mut Vec<Arc<Task<'a>>>) -> Step<'a> {
+/// Converts an event; makes a task for a subfolder and adds it to `folders`.
+fn step<'a>(event: FolderEvent, folders: &mut Vec<Arc<FolderTask<'a>>>) -> DiffStep<'a> {
     match event {
-        Event::Change(change) => Step::Change(Box::new(change)),
-        Event::Gone(path, id) => Step::Gone(path, id),
-        Event::Enter(spot) => {
-            let task = Arc::new(Task::new(spot));
+        FolderEvent::Change(change) => DiffStep::Change(Box::new(change)),
+        FolderEvent::Gone(path, id) => DiffStep::Gone(path, id),
+        FolderEvent::Enter(spot) => {
+            let task = Arc::new(FolderTask::new(spot));
             folders.push(Arc::clone(&task));
-            Step::Enter(task)
+            DiffStep::Enter(task)
         }
     }
 }

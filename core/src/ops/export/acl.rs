@@ -1,15 +1,15 @@
-//! Access control lists: from the kernel's bytes to the text that tar has.
+//! Converts access control lists from the kernel's binary form to the text form of tar.
 //!
-//! GNU tar restores a list from its attribute as well, bsdtar from the text
-//! only.
+//! GNU tar also restores a list from its extended attribute; bsdtar restores it only from
+//! the text.
 
 use crate::format::{
     acl::{self, Rule, Subject},
     tree::Xattr,
 };
 
-/// Key and text of the record for an attribute that is an access control list;
-/// none for another, and for one that is not as it should be.
+/// Returns key and text of the pax record for an attribute. Returns `None` if the
+/// attribute is not a valid access control list.
 pub(super) fn record(xattr: &Xattr) -> Option<(&'static [u8], String)> {
     let key: &[u8] = match &*xattr.name {
         acl::ACCESS => b"SCHILY.acl.access",

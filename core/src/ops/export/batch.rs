@@ -1,4 +1,4 @@
-//! Entries on their way from the tree to the archive.
+//! Batches of entries on their way from the tree to the archive.
 
 use std::{
     ops::{Deref, Range},
@@ -7,89 +7,89 @@ use std::{
 
 use crate::{
     base::id::BlobId,
-    format::tree::{Kind, Metadata},
-    ops::export::deflate::Packed,
+    format::tree::{EntryKind, Metadata},
+    ops::export::deflate::StoredContent,
 };
 
-/// Bytes of the small contents, names and attributes of a full batch.
+/// The size of a full batch in bytes: small contents, names and attributes.
 const BATCH_BYTES: u64 = 8 << 20;
 
-/// Entries of a full batch.
+/// The number of entries in a full batch.
 const BATCH_ENTRIES: usize = 4096;
 
-/// Entries of the first batch, so that writing begins early.
+/// The number of entries in the first batch. It is small, so that writing starts early.
 const FIRST_BATCH_ENTRIES: usize = 512;
 
-/// Contents up to here are loaded, larger ones streamed.
+/// Contents of at most this many bytes are loaded. Larger ones are streamed.
 const SMALL_BYTES: u64 = 1 << 20;
 
-/// What memory an entry takes besides what it points to.
+/// The approximate memory of an entry in bytes, without the data that it points to.
 const ITEM_BYTES: u64 = 256;
 
 /// An entry of the archive.
-pub(super) struct Item {
-    /// In the archive, with the prefix; of a folder without a slash at the end.
+pub(super) struct ArchiveEntry {
+    /// The path in the archive, including the prefix. A folder has no trailing slash.
     pub(super) path: Vec<u8>,
-    pub(super) kind: Kind,
-    /// With a time in any case.
+    pub(super) kind: EntryKind,
+    /// The metadata. `mtime` is always set.
     pub(super) metadata: Metadata,
-    pub(super) body: Body,
+    pub(super) body: EntryData,
 }
 
-/// What stands behind an entry's header.
-pub(super) enum Body {
-    /// Nothing.
+/// The data that follows an entry's header.
+pub(super) enum EntryData {
+    /// No data.
     None,
-    /// It is a further name of the file at this path.
+    /// A further name of the file at this path.
     Link(Arc<[u8]>),
     /// A content that is still to be loaded.
     Wanted,
-    /// A content, checked.
-    Bytes(Content),
-    /// A content, checked and compressed.
-    Packed(Packed),
-    /// A content that is to be streamed.
+    /// A verified content.
+    Bytes(BufferSlice),
+    /// A verified and compressed content.
+    Packed(StoredContent),
+    /// A content that will be streamed.
     Stream,
 }
 
-/// The bytes of a content: its own, or a part of what they lie in.
-pub(super) struct Content {
-    lies_in: Arc<Vec<u8>>,
+/// The bytes of a content, as a part of a shared buffer.
+pub(super) struct BufferSlice {
+    buffer: Arc<Vec<u8>>,
     part: Range<usize>,
 }
 
-impl Content {
-    /// A part of a frame, which stays for as long as this.
+impl BufferSlice {
+    /// Creates a content from a part of a frame, which it keeps in memory.
     pub(super) fn part(frame: &Arc<Vec<u8>>, part: Range<usize>) -> Self {
-        Self { lies_in: Arc::clone(frame), part }
+        Self { buffer: Arc::clone(frame), part }
     }
 }
 
-impl From<Vec<u8>> for Content {
+impl From<Vec<u8>> for BufferSlice {
     fn from(bytes: Vec<u8>) -> Self {
         let part = 0..bytes.len();
-        Self { lies_in: Arc::new(bytes), part }
+        Self { buffer: Arc::new(bytes), part }
     }
 }
 
-impl Deref for Content {
+impl Deref for BufferSlice {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.lies_in[self.part.clone()]
+        &self.buffer[self.part.clone()]
     }
 }
 
-impl Item {
-    /// Id and length of the content, if it is a file.
+impl ArchiveEntry {
+    /// Returns id and length of the content if the entry is a file.
     pub(super) fn content(&self) -> Option<(BlobId, u64)> {
         match self.kind {
-            Kind::File { size, id } => Some((id, size)),
+            EntryKind::File { size, id } => Some((id, size)),
             _ => None,
         }
     }
 
-    /// Whether its content is small enough to be held.
+    /// Returns true if the content is small enough to be held in memory.
     pub(super) fn is_small(&self) -> bool {
         self.content().is_some_and(|(_, size)| size <= SMALL_BYTES)
     }
@@ -97,36 +97,36 @@ impl Item {
     fn held_bytes(&self) -> u64 {
         let xattrs = self.metadata.xattrs.iter().map(|xattr| xattr.name.len() + xattr.value.len());
         let target = match &self.kind {
-            Kind::Symlink { target } => target.len(),
+            EntryKind::Symlink { target } => target.len(),
             _ => 0,
         };
         let content = match (&self.body, self.content()) {
-            (Body::Wanted, Some((_, size))) if self.is_small() => size,
+            (EntryData::Wanted, Some((_, size))) if self.is_small() => size,
             _ => 0,
         };
         ITEM_BYTES + (self.path.len() + target + xattrs.sum::<usize>()) as u64 + content
     }
 }
 
-/// Entries to be written next.
+/// The entries to write next.
 #[derive(Default)]
-pub(super) struct Batch {
-    pub(super) items: Vec<Item>,
+pub(super) struct EntryBatch {
+    pub(super) items: Vec<ArchiveEntry>,
     bytes: u64,
     is_later: bool,
 }
 
-impl Batch {
-    /// Adds an entry and says whether the batch is full.
-    pub(super) fn push(&mut self, item: Item) -> bool {
+impl EntryBatch {
+    /// Adds an entry. Returns true if the batch is full.
+    pub(super) fn push(&mut self, item: ArchiveEntry) -> bool {
         self.bytes += item.held_bytes();
         self.items.push(item);
         let entries = if self.is_later { BATCH_ENTRIES } else { FIRST_BATCH_ENTRIES };
         self.items.len() >= entries || self.bytes >= BATCH_BYTES
     }
 
-    /// Takes the entries out and begins anew.
-    pub(super) fn take(&mut self) -> Vec<Item> {
+    /// Takes the entries and starts the next batch.
+    pub(super) fn take(&mut self) -> Vec<ArchiveEntry> {
         self.bytes = 0;
         self.is_later = true;
         std::mem::take(&mut self.items)

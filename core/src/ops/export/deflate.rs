@@ -1,58 +1,58 @@
-//! Deflate, on all processors: small contents one by one, large ones in pieces
-//! that do not refer to each other.
+//! Compresses with deflate on all cores: small contents one by one, large ones in
+//! independent pieces.
 //!
-//! Small contents go through libdeflate, which takes them whole and has little to
-//! set up for each; it cannot end a piece without ending the stream, so pieces go
-//! through zlib-rs. Both give the same bytes on every machine.
+//! Small contents use libdeflate, which compresses a whole buffer and has little setup
+//! cost. It cannot end a piece without ending the stream, so pieces use zlib-rs. Both
+//! give the same bytes on every machine.
 
 use std::cell::RefCell;
 
 use flate2::{Compress, Compression, Crc, FlushCompress, Status};
 use libdeflater::{CompressionLvl, Compressor};
 
-/// Bytes of one piece of a large content.
+/// The size of a piece of a large content in bytes.
 pub(super) const PIECE_BYTES: usize = 1 << 20;
 
 /// The end of a deflate stream, after any number of pieces.
 pub(super) const END: [u8; 2] = [3, 0];
 
-/// The start of a content that tells whether the rest is worth the time.
+/// The number of bytes at the start of a content that are compressed as a probe.
 const PROBE_BYTES: usize = 64 << 10;
 
-/// Longest stored block of deflate.
+/// The largest stored block of deflate in bytes.
 const STORED_BYTES: usize = u16::MAX as usize;
 
-/// What compresses contents at one level.
-struct Whole {
+/// A compressor for whole contents at one level.
+struct WholeCompressor {
     level: i32,
     compressor: Compressor,
-    /// Room for what comes out.
+    /// The output buffer.
     packed: Vec<u8>,
 }
 
 thread_local! {
-    static WHOLE: RefCell<Option<Whole>> = const { RefCell::new(None) };
+    static WHOLE: RefCell<Option<WholeCompressor>> = const { RefCell::new(None) };
 
-    /// What compresses pieces, and its level.
+    /// A compressor for pieces, and its level.
     static PIECES: RefCell<Option<(i32, Compress)>> = const { RefCell::new(None) };
 }
 
-/// How bytes stand in an archive.
+/// How a content is stored in an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
     Stored,
     Deflated,
 }
 
-/// A content as it goes into the archive.
-pub(super) struct Packed {
+/// A content in the form that the archive stores.
+pub(super) struct StoredContent {
     pub(super) method: Method,
     pub(super) bytes: Vec<u8>,
     pub(super) crc: u32,
 }
 
-impl Packed {
-    /// Compresses `raw`, or leaves it as it is when that saves nothing.
+impl StoredContent {
+    /// Compresses `raw`, or stores it as it is if that is not longer.
     pub(super) fn new(raw: &[u8], level: i32) -> Self {
         let crc = crc_of(raw);
         match shrinks(raw, level).then(|| deflate(raw, level)).flatten() {
@@ -68,7 +68,7 @@ fn crc_of(bytes: &[u8]) -> u32 {
     crc.sum()
 }
 
-/// Whether compressing is worth a try.
+/// Returns true if the content is likely to shrink.
 fn shrinks(bytes: &[u8], level: i32) -> bool {
     level > 0
         && (bytes.len() < 4 * PROBE_BYTES
@@ -76,12 +76,12 @@ fn shrinks(bytes: &[u8], level: i32) -> bool {
                 .is_some_and(|packed| packed.len() < PROBE_BYTES - PROBE_BYTES / 32))
 }
 
-/// A whole deflate stream, if it is shorter than `raw`.
+/// Returns a whole deflate stream, if it is shorter than `raw`.
 fn deflate(raw: &[u8], level: i32) -> Option<Vec<u8>> {
     WHOLE.with_borrow_mut(|slot| {
         let whole = match slot {
             Some(whole) if whole.level == level => whole,
-            _ => slot.insert(Whole {
+            _ => slot.insert(WholeCompressor {
                 level,
                 compressor: Compressor::new(CompressionLvl::new(level).unwrap_or_default()),
                 packed: Vec::new(),
@@ -91,19 +91,20 @@ fn deflate(raw: &[u8], level: i32) -> Option<Vec<u8>> {
         if whole.packed.len() < room {
             whole.packed.resize(room, 0);
         }
-        // With no more room than that it fails where nothing is saved.
+        // The buffer is one byte shorter than the input, so compression fails if it saves
+        // nothing.
         let bytes = whole.compressor.deflate_compress(raw, &mut whole.packed[..room]).ok()?;
         Some(whole.packed[..bytes].to_vec())
     })
 }
 
-/// One piece of a stream that [`END`] ends.
+/// Returns one piece of a stream. The stream must be closed with [`END`].
 pub(super) fn piece(raw: &[u8], level: i32) -> Vec<u8> {
     let compress = || {
         with_compressor(level, |compressor| {
             let mut packed = Vec::with_capacity(raw.len());
             let status = compressor.compress_vec(raw, &mut packed, FlushCompress::Sync);
-            // With room left the piece is complete.
+            // If room is left in the buffer, the piece is complete.
             let is_whole = matches!(status, Ok(Status::Ok))
                 && compressor.total_in() == raw.len() as u64
                 && packed.len() < packed.capacity().min(raw.len());
@@ -114,7 +115,7 @@ pub(super) fn piece(raw: &[u8], level: i32) -> Vec<u8> {
     packed.unwrap_or_else(|| stored(raw))
 }
 
-/// The bytes as stored blocks of deflate, none of them the last one.
+/// Encodes the bytes as stored deflate blocks, none of which is marked as the last one.
 fn stored(raw: &[u8]) -> Vec<u8> {
     let mut blocks = Vec::with_capacity(raw.len() + 5 * raw.len().div_ceil(STORED_BYTES));
     for block in raw.chunks(STORED_BYTES) {
@@ -127,9 +128,9 @@ fn stored(raw: &[u8]) -> Vec<u8> {
     blocks
 }
 
-/// Does `work` with a compressor that may have been of use before. One whose
-/// output was not all taken is of no further use: zlib-rs 0.6.8 forgets that its
-/// buffer is not read from the start when it is reset, and has no room left then.
+/// Calls `work` with a cached compressor. A compressor whose output was not read
+/// completely is dropped. After a reset, zlib-rs 0.6.8 does not restore the read position
+/// of its output buffer and has no room left.
 fn with_compressor<T>(level: i32, work: impl FnOnce(&mut Compress) -> Option<T>) -> Option<T> {
     PIECES.with_borrow_mut(|slot| {
         let compressor = match slot {
@@ -173,20 +174,20 @@ mod tests {
     #[test]
     fn a_content_is_deflated_only_when_that_saves_something() {
         let text = b"all work and no play ".repeat(50_000);
-        let packed = Packed::new(&text, 6);
+        let packed = StoredContent::new(&text, 6);
         assert_eq!(packed.method, Method::Deflated);
         assert!(inflate(&packed.bytes, text.len()) == text);
         for raw in [noise(100), noise(500_000), b"a".to_vec(), Vec::new()] {
-            let packed = Packed::new(&raw, 6);
+            let packed = StoredContent::new(&raw, 6);
             assert!(packed.method == Method::Stored && packed.bytes == raw);
         }
-        assert_eq!(Packed::new(&text, 0).method, Method::Stored);
+        assert_eq!(StoredContent::new(&text, 0).method, Method::Stored);
     }
 
     #[test]
     fn contents_that_do_not_shrink_may_come_one_after_the_other() {
         for len in [1_000, 10_000, 100_000].repeat(30) {
-            let packed = Packed::new(&noise(len), 6);
+            let packed = StoredContent::new(&noise(len), 6);
             assert!(packed.method == Method::Stored && packed.bytes.len() == len);
         }
     }

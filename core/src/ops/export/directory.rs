@@ -1,5 +1,5 @@
-//! The directory at the end of a zip archive, while the archive grows: in
-//! memory while it is small, else in a file without a name.
+//! Holds the central directory of a zip archive while the archive is written. A small
+//! directory stays in memory; a larger one goes to an unnamed file.
 
 use std::{
     fs::File,
@@ -11,24 +11,24 @@ use rustix::fs::{CWD, Mode, OFlags, openat, unlink};
 
 use crate::disk::scratch::unique_name;
 
-/// Bytes that are held in memory.
+/// The number of bytes that are held in memory.
 const MEMORY_BYTES: usize = 4 << 20;
 
 /// Records of the directory, in order.
 pub(super) struct Directory {
     folder: PathBuf,
-    /// Most bytes that the file may have.
+    /// The largest size of the file in bytes.
     most_bytes: u64,
     memory: Vec<u8>,
     file: Option<File>,
-    /// Length of all records.
+    /// Total length of all records in bytes.
     pub(super) bytes: u64,
-    /// How many there are.
+    /// The number of records.
     pub(super) entries: u64,
 }
 
 impl Directory {
-    /// An empty one, which will go to a file in `folder` should it get large.
+    /// Creates an empty directory, which moves to a file in `folder` if it gets large.
     pub(super) fn new(folder: &Path, most_bytes: u64) -> Self {
         let folder = folder.to_owned();
         Self { folder, most_bytes, memory: Vec::new(), file: None, bytes: 0, entries: 0 }
@@ -37,13 +37,13 @@ impl Directory {
     /// Adds a record.
     ///
     /// # Errors
-    /// [`FileTooLarge`](io::ErrorKind::FileTooLarge) beyond the most that the file
-    /// may have, else as the system says, when it cannot be made or written.
+    /// [`FileTooLarge`](io::ErrorKind::FileTooLarge) beyond the limit, or the I/O error
+    /// when the file cannot be created or written.
     pub(super) fn push(&mut self, record: &[u8]) -> io::Result<()> {
         if self.memory.len() + record.len() > MEMORY_BYTES {
             if self.bytes > self.most_bytes {
                 let why =
-                    format!("the directory of the archive has more than {} bytes", self.most_bytes);
+                    format!("the zip directory exceeds the limit of {} bytes", self.most_bytes);
                 return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
             }
             let file = match &mut self.file {
@@ -62,7 +62,7 @@ impl Directory {
     /// Writes all records to `out`.
     ///
     /// # Errors
-    /// As the system says.
+    /// The I/O error of reading the file or writing to `out`.
     pub(super) fn copy_to(&mut self, out: &mut dyn Write) -> io::Result<()> {
         if let Some(file) = &mut self.file {
             file.rewind()?;
@@ -78,13 +78,13 @@ impl Directory {
     }
 }
 
-/// A file that is gone when it is closed.
+/// Creates a file that is deleted when it is closed.
 fn nameless(folder: &Path) -> io::Result<File> {
     let (flags, mode) = (OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
     if let Ok(fd) = openat(CWD, folder, flags | OFlags::TMPFILE, mode) {
         return Ok(File::from(fd));
     }
-    // A file system that cannot do that.
+    // Fallback for file systems without `O_TMPFILE`.
     let path = folder.join(unique_name(".snap-scratch"));
     let fd = openat(CWD, &path, flags | OFlags::CREATE | OFlags::EXCL, mode)?;
     unlink(&path)?;

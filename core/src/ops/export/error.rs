@@ -1,31 +1,30 @@
-//! Why an export ended early.
+//! Errors of an export.
 
 use std::io;
 
 use crate::{base::kind::ErrorKind, ops::list::ListError, store::StoreError};
 
-/// Why an export ended early.
+/// The reason why an export ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
-    /// A content cannot be read, or is not what its id says.
+    /// A content cannot be read, or does not match its id.
     #[error("cannot export `{path}`")]
     Content {
-        /// Its path in what is exported.
+        /// The path relative to the exported folder.
         path: String,
-        /// Why.
         source: Box<StoreError>,
     },
     /// A folder cannot be read.
     #[error(transparent)]
     List(ListError),
-    /// A path that zip has no room for.
-    #[error("the path `{path}` is longer than a zip archive can say")]
+    /// A path is longer than zip allows.
+    #[error("path `{path}` is too long for a zip archive")]
     PathTooLong {
-        /// Which, from its start.
+        /// The start of the path.
         path: String,
     },
-    /// Whoever receives the archive failed.
+    /// The receiver of the archive returned an error.
     #[error("cannot write the archive")]
     Output(#[from] io::Error),
     /// The user asked to stop.
@@ -34,14 +33,15 @@ pub enum ExportError {
 }
 
 impl ExportError {
-    /// What a caller can do about it.
+    /// Classifies the error for the caller.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Content { source, .. } => of_store(source.kind()),
             Self::List(ListError::Tree { source, .. }) => of_store(source.kind()),
             Self::List(error) => error.kind(),
             Self::PathTooLong { .. } => ErrorKind::Unsupported,
-            // Nothing about the receiver is the store's, nor wrong with the request.
+            // A failing receiver does not mean that the store is damaged or the request
+            // invalid.
             Self::Output(error) => match ErrorKind::of_io(error) {
                 ErrorKind::Damaged | ErrorKind::Invalid | ErrorKind::Interrupted => {
                     ErrorKind::Unavailable
@@ -53,8 +53,8 @@ impl ExportError {
     }
 }
 
-/// Every id comes from the store itself, so what is not there or is something
-/// else is damage.
+/// Treats missing and mismatching objects as damage, since every id comes from the store
+/// itself.
 fn of_store(kind: ErrorKind) -> ErrorKind {
     match kind {
         ErrorKind::NotFound | ErrorKind::Invalid => ErrorKind::Damaged,

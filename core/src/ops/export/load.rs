@@ -1,4 +1,4 @@
-//! The small contents of a batch: each frame is expanded once.
+//! Loads the small contents of a batch. Each frame is decompressed once.
 
 use std::sync::Arc;
 
@@ -8,54 +8,59 @@ use crate::{
     base::{id::BlobId, limits},
     format::pack::ObjectKind,
     ops::export::{
-        ExportError, Format, Job,
-        batch::{Body, Content, Item},
-        deflate::Packed,
+        ArchiveFormat, ExportError, ExportJob,
+        batch::{ArchiveEntry, BufferSlice, EntryData},
+        deflate::StoredContent,
     },
-    store::{Place, Store, StoreError},
+    store::{ObjectLocation, Store, StoreError},
 };
 
-/// Frames that are expanded at the same time, however many processors there
-/// are: each takes some MiB.
+/// The number of frames that are decompressed in parallel, regardless of the number of
+/// cores. Each takes some MiB.
 const FRAMES_AT_ONCE: usize = 4;
 
-/// Frames that the next batch may still want something of: several are filled
-/// at the same time by a commit, so they overlap with the batches.
+/// The number of frames that are kept for the next batch. A commit fills several frames
+/// in parallel, so frames overlap with batches.
 const FRAMES_KEPT: usize = 4;
 
-/// Bytes of them that are kept at most.
+/// The largest total size of the kept frames in bytes.
 const KEPT_BYTES: usize = limits::LARGE_FRAME_BYTES;
 
-/// A frame's pack and number.
-type Key = (u32, u32);
+/// The pack and the number of a frame.
+type CachedFrameKey = (u32, u32);
 
-/// Loads contents and keeps the frames that were used last.
+/// Loads contents, and keeps the frames that were used last.
 #[derive(Default)]
 pub(super) struct Loader {
-    kept: Vec<(Key, Arc<Vec<u8>>)>,
+    kept: Vec<(CachedFrameKey, Arc<Vec<u8>>)>,
 }
 
-/// Contents that lie in one frame: where, and which items of the batch.
-struct Group<'g> {
-    members: &'g [(Place, usize)],
-    /// Whether the frame is kept for the next batch.
+/// The contents that lie in one frame: their positions and the indices of their items in
+/// the batch.
+struct FrameGroup<'g> {
+    members: &'g [(ObjectLocation, usize)],
+    /// True if the frame is kept for the next batch.
     is_kept: bool,
 }
 
-/// What came out of a group.
+/// The result of loading a group.
 struct Loaded {
-    contents: Vec<(usize, Content)>,
-    frame: Option<(Key, Arc<Vec<u8>>)>,
+    contents: Vec<(usize, BufferSlice)>,
+    frame: Option<(CachedFrameKey, Arc<Vec<u8>>)>,
 }
 
 impl Loader {
-    /// Loads the contents that are wanted; marks large ones to be streamed.
-    pub(super) fn load(&mut self, job: &Job<'_>, items: &mut [Item]) -> Result<(), ExportError> {
+    /// Loads the wanted contents. Large contents are marked to be streamed.
+    pub(super) fn load(
+        &mut self,
+        job: &ExportJob<'_>,
+        items: &mut [ArchiveEntry],
+    ) -> Result<(), ExportError> {
         let mut places = locate(job, items)?;
         places.sort_unstable();
-        let mut groups: Vec<Group<'_>> = places
+        let mut groups: Vec<FrameGroup<'_>> = places
             .chunk_by(|a, b| key(&a.0) == key(&b.0))
-            .map(|members| Group { members, is_kept: false })
+            .map(|members| FrameGroup { members, is_kept: false })
             .collect();
         let mut last: Vec<(usize, usize)> = groups
             .iter()
@@ -69,7 +74,7 @@ impl Loader {
             groups[at].is_kept = true;
         }
         let share = groups.len().div_ceil(FRAMES_AT_ONCE).max(1);
-        let items_seen: &[Item] = items;
+        let items_seen: &[ArchiveEntry] = items;
         let loaded: Vec<Vec<Loaded>> = groups
             .par_chunks(share)
             .map(|groups| groups.iter().map(|group| self.group(job, items_seen, group)).collect())
@@ -78,7 +83,7 @@ impl Loader {
         let mut kept_bytes = 0;
         for group in loaded.into_iter().flatten() {
             for (at, bytes) in group.contents {
-                items[at].body = Body::Bytes(bytes);
+                items[at].body = EntryData::Bytes(bytes);
             }
             if let Some((key, frame)) = group.frame {
                 kept_bytes += frame.len();
@@ -87,7 +92,7 @@ impl Loader {
                 }
             }
         }
-        if job.options.format == Format::Zip {
+        if job.options.format == ArchiveFormat::Zip {
             compress(job, items);
         }
         Ok(())
@@ -95,9 +100,9 @@ impl Loader {
 
     fn group(
         &self,
-        job: &Job<'_>,
-        items: &[Item],
-        group: &Group<'_>,
+        job: &ExportJob<'_>,
+        items: &[ArchiveEntry],
+        group: &FrameGroup<'_>,
     ) -> Result<Loaded, ExportError> {
         job.check()?;
         let mut loaded = Loaded { contents: Vec::with_capacity(group.members.len()), frame: None };
@@ -105,15 +110,16 @@ impl Loader {
         let kept = self.kept.iter().find(|(have, _)| *have == key(first));
         let frame = match kept {
             Some((_, frame)) => Some(Arc::clone(frame)),
-            // Should it be unreadable, or merged into another pack meanwhile,
+            // If the frame cannot be read, or was merged into another pack meanwhile,
             // each object is looked up by itself.
             None => job.store.frame(first).ok(),
         };
-        // A frame stays whole then, so little of it may be of no use. For a zip all
-        // are compressed at once, and go.
+        // Contents may share the frame's memory only if they fill most of it, since the
+        // whole frame then stays in memory. For zip they are copied: they are compressed
+        // at once and dropped.
         let shared = frame.as_ref().filter(|frame| {
             let wanted: usize = group.members.iter().map(|(place, _)| place.bytes as usize).sum();
-            job.options.format != Format::Zip && wanted >= frame.len() / 4 * 3
+            job.options.format != ArchiveFormat::Zip && wanted >= frame.len() / 4 * 3
         });
         let mut hashed = None;
         for (place, at) in group.members {
@@ -128,7 +134,7 @@ impl Loader {
             let content = match (right, shared) {
                 (Some(bytes), Some(frame)) => {
                     let start = place.offset as usize;
-                    Content::part(frame, start..start + bytes.len())
+                    BufferSlice::part(frame, start..start + bytes.len())
                 }
                 (Some(bytes), None) => bytes.to_vec().into(),
                 (None, _) => {
@@ -143,31 +149,36 @@ impl Loader {
     }
 }
 
-fn key(place: &Place) -> Key {
+fn key(place: &ObjectLocation) -> CachedFrameKey {
     (place.pack, place.frame)
 }
 
-/// One object by itself.
+/// Reads one object by itself.
 fn alone(store: &Store, id: &BlobId, size: u64) -> Result<Vec<u8>, StoreError> {
     let (id, wanted) = (id.object(), ObjectKind::Blob);
     let bytes = store.object(&id, wanted)?;
-    // The object is right, the tree lies about its length.
+    // The object is sound, but the entry in the tree claims another size.
     if bytes.len() as u64 == size { Ok(bytes) } else { Err(StoreError::Missing { id, wanted }) }
 }
 
-/// Where the contents lie that are to be loaded. The others are marked.
-fn locate(job: &Job<'_>, items: &mut [Item]) -> Result<Vec<(Place, usize)>, ExportError> {
+/// Returns the positions of the contents to load. Marks large
+/// contents to be streamed, and fills in empty ones.
+fn locate(
+    job: &ExportJob<'_>,
+    items: &mut [ArchiveEntry],
+) -> Result<Vec<(ObjectLocation, usize)>, ExportError> {
     let found: Vec<_> = items
         .par_iter_mut()
         .enumerate()
         .with_min_len(256)
         .map(|(at, item)| {
-            let Some((id, size)) = item.content().filter(|_| matches!(item.body, Body::Wanted))
+            let Some((id, size)) =
+                item.content().filter(|_| matches!(item.body, EntryData::Wanted))
             else {
                 return Ok(None);
             };
             if size == 0 && id == BlobId::of(b"") {
-                item.body = Body::Bytes(Vec::new().into());
+                item.body = EntryData::Bytes(Vec::new().into());
                 return Ok(None);
             }
             let object = id.object();
@@ -176,7 +187,7 @@ fn locate(job: &Job<'_>, items: &mut [Item]) -> Result<Vec<(Place, usize)>, Expo
                     Ok(Some((place, at)))
                 }
                 Ok(Some(_)) => {
-                    item.body = Body::Stream;
+                    item.body = EntryData::Stream;
                     Ok(None)
                 }
                 Ok(None) => {
@@ -190,12 +201,12 @@ fn locate(job: &Job<'_>, items: &mut [Item]) -> Result<Vec<(Place, usize)>, Expo
     Ok(found.into_iter().flatten().collect())
 }
 
-/// Compresses what was loaded.
-fn compress(job: &Job<'_>, items: &mut [Item]) {
+/// Compresses the loaded contents.
+fn compress(job: &ExportJob<'_>, items: &mut [ArchiveEntry]) {
     let level = job.level();
     items.par_iter_mut().with_min_len(4).for_each(|item| {
-        if let Body::Bytes(bytes) = &item.body {
-            item.body = Body::Packed(Packed::new(bytes, level));
+        if let EntryData::Bytes(bytes) = &item.body {
+            item.body = EntryData::Packed(StoredContent::new(bytes, level));
         }
     });
 }

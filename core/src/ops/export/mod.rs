@@ -1,19 +1,19 @@
-//! Export: hand a snapshot to any tool, as tar or zip.
+//! `export`: writes a snapshot as a tar or zip archive.
 //!
-//! Two threads. One walks the tree in its order, collects entries in batches
-//! and loads the small contents of a batch (`order`, `load`): sorted by where
-//! they lie, so that each frame is expanded once, checked against their ids,
-//! and for zip compressed, on all processors. The other one writes a batch in
-//! the order of the tree (`tar`, `zip`) while the next one is made. A content
-//! that was cut into chunks is not loaded but streamed when its turn comes.
+//! An export uses two threads. One walks the tree in order, collects entries in batches, and loads
+//! the small contents of a batch (`order`, `load`). It sorts contents by position, so that each
+//! frame is decompressed once, and verifies them against their ids. For zip, it also compresses
+//! them on all cores. The other thread writes a batch in the order of the tree (`tar`, `zip`) while
+//! the next one is prepared. A content that was cut into chunks is not loaded; it is streamed when
+//! the writer reaches it.
 //!
-//! Memory holds two batches, a few frames besides those that they lie in, and the
-//! paths of files with several names; it does not grow with the snapshot. One commit gives the same bytes
-//! each time, on every machine.
+//! Memory holds two batches, a few frames in addition to those that contain the batches,
+//! and the paths of files with several names. It does not grow with the snapshot. The
+//! same commit gives the same bytes each time, on every machine.
 //!
-//! Damage ends the export with an error that names the path. What has gone to a
-//! pipe by then cannot be called back, so a script must look at the exit code;
-//! for files there is [`OutputFile`](crate::disk::output::OutputFile).
+//! Damage ends the export with an error that names the path. Bytes already written to a pipe cannot
+//! be taken back, so a script must check the exit code.
+//! [`OutputFile`](crate::disk::output::OutputFile) writes a file completely or not at all.
 
 mod acl;
 mod batch;
@@ -41,49 +41,50 @@ use std::{
 use zstd::zstd_safe::CParameter;
 
 pub use error::ExportError;
-pub use prefix::Prefix;
+pub use prefix::PathPrefix;
 
 use crate::{
     base::{
         observe::{Observer, Phase},
         time::Time,
     },
-    format::tree::Kind,
-    ops::restore::What,
+    format::tree::EntryKind,
+    ops::restore::RestoreSource,
     store::{Store, StoreError},
 };
-use batch::Item;
+use batch::ArchiveEntry;
 
-/// Bytes that are gathered before they are written.
+/// Size in bytes of the buffer in front of the sink.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Threads that compress one `.tar.zst`; each takes some 6 MiB.
+/// The number of threads that compress a `.tar.zst`. Each takes about 6 MiB.
 const ZSTD_WORKERS: usize = 4;
 
-/// Bytes that one of them compresses at a time.
+/// Bytes that each of these threads compresses at a time.
 const ZSTD_JOB_BYTES: u32 = 2 << 20;
 
-/// Level of `.tar.zst`, that of zstd itself.
+/// The compression level of `.tar.zst`: zstd's own default.
 const ZSTD_LEVEL: i32 = 3;
 
-/// Level of zip: within a per cent of what `zip` makes at its level 6, on text and
-/// on program sources. Level 6 takes an eighth more time for 1.3 % less.
+/// The compression level of zip. On text and program sources its result is within a
+/// percent of what `zip` produces at level 6. Level 6 takes an eighth more time and saves
+/// 1.3 %.
 const ZIP_LEVEL: i32 = 5;
 
-/// Form of the archive.
+/// The format of an archive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
-    /// POSIX tar with extended headers where they are needed.
+pub enum ArchiveFormat {
+    /// POSIX tar, with extended headers where necessary.
     #[default]
     Tar,
-    /// The same, compressed with zstd.
+    /// Tar compressed with zstd.
     TarZst,
-    /// Zip, as Info-ZIP writes it on Unix.
+    /// Zip as Info-ZIP writes it on Unix.
     Zip,
 }
 
-impl Format {
-    /// Compression levels it takes; none for plain tar.
+impl ArchiveFormat {
+    /// Returns the supported compression levels, or `None` for plain tar.
     pub fn levels(self) -> Option<std::ops::RangeInclusive<i32>> {
         match self {
             Self::Tar => None,
@@ -97,10 +98,10 @@ impl Format {
     }
 }
 
-/// What an archive has no room for.
+/// A part of an entry that an archive format cannot represent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum Loss {
+pub enum MetadataLoss {
     /// A socket is left out.
     Socket,
     /// A named pipe is left out.
@@ -109,40 +110,41 @@ pub enum Loss {
     Device,
     /// The extended attributes of an entry are left out.
     Attributes,
-    /// A further name of a file becomes a copy.
+    /// A further name of a file is written as a copy.
     Link,
-    /// A name that Windows would resolve is written in another way.
+    /// A name that Windows would interpret is written in another form.
     Name,
 }
 
-/// Is told the path of an entry and what it loses.
-pub type OnLoss<'a> = dyn Fn(&Path, Loss) + Sync + 'a;
+/// Receives the path of an entry and what the archive loses of it.
+pub type OnLoss<'a> = dyn Fn(&Path, MetadataLoss) + Sync + 'a;
 
-/// Choices for an export.
+/// Options of an export.
 #[derive(Clone)]
-pub struct Options<'a> {
-    /// Form of the archive.
-    pub format: Format,
-    /// Compression level, one of [`Format::levels`].
+pub struct ExportOptions<'a> {
+    /// The format of the archive.
+    pub format: ArchiveFormat,
+    /// The compression level, within [`ArchiveFormat::levels`].
     pub level: Option<i32>,
-    /// Folder in the archive that everything is put into.
-    pub prefix: Prefix,
-    /// Time of entries for which none was recorded.
+    /// The folder in the archive that contains all entries.
+    pub prefix: PathPrefix,
+    /// The mtime of entries for which none was recorded.
     pub mtime: Time,
-    /// Folder for what does not fit in memory: the directory of a zip archive.
+    /// A folder for temporary data that does not fit in memory: the directory of a zip
+    /// archive.
     pub scratch: &'a Path,
-    /// Most bytes that are written there.
+    /// The largest number of bytes that are written to it.
     pub scratch_bytes: u64,
-    /// Is told what an entry loses.
+    /// Receives what each entry loses.
     pub on_loss: Option<&'a OnLoss<'a>>,
 }
 
-impl Default for Options<'_> {
+impl Default for ExportOptions<'_> {
     fn default() -> Self {
         Self {
-            format: Format::default(),
+            format: ArchiveFormat::default(),
             level: None,
-            prefix: Prefix::default(),
+            prefix: PathPrefix::default(),
             mtime: Time::default(),
             scratch: Path::new("/tmp"),
             scratch_bytes: u64::MAX,
@@ -151,30 +153,30 @@ impl Default for Options<'_> {
     }
 }
 
-/// What an export came to.
+/// Totals of an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// Entries in the archive, folders included.
+pub struct ExportOutcome {
+    /// Entries in the archive, including folders.
     pub entries: u64,
-    /// Those that are files, by each of their names.
+    /// Files among them. Each name of a file counts.
     pub files: u64,
-    /// Bytes of the files' contents; that of a file with several names counts
-    /// once where the archive has it once.
+    /// Total size of the files' contents. The content of a file with several names counts
+    /// once if the archive contains it once.
     pub bytes: u64,
-    /// Length of the archive.
+    /// Length of the archive in bytes.
     pub archive_bytes: u64,
-    /// How many entries lost what.
-    pub lost: BTreeMap<Loss, u64>,
+    /// The number of entries for each loss.
+    pub lost: BTreeMap<MetadataLoss, u64>,
 }
 
-/// What all parts of one export work with.
-struct Job<'j> {
+/// The state that all parts of one export share.
+struct ExportJob<'j> {
     store: &'j Store,
-    options: &'j Options<'j>,
+    options: &'j ExportOptions<'j>,
     observer: &'j dyn Observer,
 }
 
-impl Job<'_> {
+impl ExportJob<'_> {
     fn level(&self) -> i32 {
         self.options.level.unwrap_or(self.options.format.default_level())
     }
@@ -183,7 +185,7 @@ impl Job<'_> {
         if self.observer.cancelled() { Err(ExportError::Interrupted) } else { Ok(()) }
     }
 
-    /// An error about the content of an entry.
+    /// Returns an error about the content of an entry.
     fn damaged(&self, path: &[u8], source: StoreError) -> ExportError {
         let path = path.strip_prefix(self.options.prefix.as_bytes()).unwrap_or(path);
         let path = String::from_utf8_lossy(path).into_owned();
@@ -191,35 +193,35 @@ impl Job<'_> {
     }
 }
 
-/// An archive that is being written.
+/// A writer for an archive format.
 trait Archive {
     /// Appends an entry.
-    fn add(&mut self, item: Item) -> Result<(), ExportError>;
+    fn add(&mut self, item: ArchiveEntry) -> Result<(), ExportError>;
 
-    /// Writes what comes after the last one.
+    /// Writes the end of the archive.
     fn finish(self: Box<Self>) -> Result<(), ExportError>;
 }
 
 /// Writes an archive of `what` to `sink`.
 ///
 /// # Errors
-/// [`ExportError`]; what was written by then is part of an archive.
+/// [`ExportError`]. The bytes written before the error are an incomplete archive.
 pub fn run(
     store: &Store,
-    what: &What,
+    what: &RestoreSource,
     sink: &mut dyn Write,
-    options: &Options<'_>,
+    options: &ExportOptions<'_>,
     observer: &dyn Observer,
-) -> Result<Outcome, ExportError> {
+) -> Result<ExportOutcome, ExportError> {
     observer.phase(Phase::Export, total_bytes(store, what));
-    let job = Job { store, options, observer };
-    let mut counted = Counted { sink, bytes: 0 };
+    let job = ExportJob { store, options, observer };
+    let mut counted = CountingWriter { sink, bytes: 0 };
     let mut outcome = match options.format {
-        Format::Tar => {
+        ArchiveFormat::Tar => {
             write(&job, what, |out| Ok(Box::new(tar::Tar::new(&job, out))), &mut counted)?
         }
-        Format::TarZst => write(&job, what, |out| zstd(&job, out), &mut counted)?,
-        Format::Zip => {
+        ArchiveFormat::TarZst => write(&job, what, |out| zstd(&job, out), &mut counted)?,
+        ArchiveFormat::Zip => {
             write(&job, what, |out| Ok(Box::new(zip::Zip::new(&job, out))), &mut counted)?
         }
     };
@@ -227,16 +229,18 @@ pub fn run(
     Ok(outcome)
 }
 
-type Out<'o> = &'o mut dyn Write;
+type ArchiveSink<'o> = &'o mut dyn Write;
 
-/// Has one thread make batches, and writes them.
+/// Starts a thread that produces batches, and writes them.
 fn write<'o>(
-    job: &'o Job<'o>,
-    what: &What,
-    open: impl FnOnce(Out<'o>) -> Result<Box<dyn Archive + 'o>, ExportError>,
-    sink: Out<'o>,
-) -> Result<Outcome, ExportError> {
+    job: &'o ExportJob<'o>,
+    what: &RestoreSource,
+    open: impl FnOnce(ArchiveSink<'o>) -> Result<Box<dyn Archive + 'o>, ExportError>,
+    sink: ArchiveSink<'o>,
+) -> Result<ExportOutcome, ExportError> {
     thread::scope(|scope| {
+        // Without a buffer in the channel, at most two batches exist: one is written
+        // while the next one is produced.
         let (sender, batches) = sync_channel(0);
         let producer = scope.spawn(move || order::produce(job, what, &sender));
         let mut archive = open(sink)?;
@@ -244,7 +248,7 @@ fn write<'o>(
             job.check()?;
             archive.add(item)
         });
-        // Whoever still makes batches ends when nobody takes them.
+        // Dropping the receiver ends the producer.
         drop(batches);
         let produced = producer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         written?;
@@ -254,23 +258,27 @@ fn write<'o>(
     })
 }
 
-/// A tar archive that goes through zstd.
+/// A tar archive that is compressed with zstd.
 struct TarZst<'o> {
-    tar: tar::Tar<'o, zstd::Encoder<'static, Out<'o>>>,
+    tar: tar::Tar<'o, zstd::Encoder<'static, ArchiveSink<'o>>>,
 }
 
-fn zstd<'o>(job: &'o Job<'o>, out: Out<'o>) -> Result<Box<dyn Archive + 'o>, ExportError> {
+fn zstd<'o>(
+    job: &'o ExportJob<'o>,
+    out: ArchiveSink<'o>,
+) -> Result<Box<dyn Archive + 'o>, ExportError> {
     let mut encoder = zstd::Encoder::new(out, job.level())?;
     encoder.include_checksum(true)?;
     let workers = thread::available_parallelism().map_or(1, |count| count.get());
-    // One thread of its own gives the same bytes as several, none does not.
+    // One worker thread produces the same bytes as several. Zero workers would produce
+    // different bytes.
     encoder.multithread(workers.clamp(1, ZSTD_WORKERS) as u32)?;
     encoder.set_parameter(CParameter::JobSize(ZSTD_JOB_BYTES))?;
     Ok(Box::new(TarZst { tar: tar::Tar::new(job, encoder) }))
 }
 
 impl Archive for TarZst<'_> {
-    fn add(&mut self, item: Item) -> Result<(), ExportError> {
+    fn add(&mut self, item: ArchiveEntry) -> Result<(), ExportError> {
         self.tar.add(item)
     }
 
@@ -280,24 +288,25 @@ impl Archive for TarZst<'_> {
     }
 }
 
-/// Bytes of the contents, for progress; unknown where the tree is damaged.
-fn total_bytes(store: &Store, what: &What) -> Option<u64> {
+/// Returns the total size of the contents, for progress. Returns `None` if the tree is
+/// damaged.
+fn total_bytes(store: &Store, what: &RestoreSource) -> Option<u64> {
     match what {
-        What::Folder { tree, .. } => Some(store.tree(tree).ok()?.totals().bytes),
-        What::Entry(entry) => match entry.kind {
-            Kind::File { size, .. } => Some(size),
+        RestoreSource::Folder { tree, .. } => Some(store.tree(tree).ok()?.totals().bytes),
+        RestoreSource::Entry(entry) => match entry.kind {
+            EntryKind::File { size, .. } => Some(size),
             _ => None,
         },
     }
 }
 
-/// Counts what goes to the sink.
-struct Counted<'w> {
+/// Counts the bytes that go to the sink.
+struct CountingWriter<'w> {
     sink: &'w mut dyn Write,
     bytes: u64,
 }
 
-impl Write for Counted<'_> {
+impl Write for CountingWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.sink.write(bytes)?;
         self.bytes += written as u64;
@@ -309,7 +318,7 @@ impl Write for Counted<'_> {
     }
 }
 
-/// A buffer in front of a sink.
+/// Returns a buffer in front of a sink.
 fn buffered<W: Write>(sink: W) -> BufWriter<W> {
     BufWriter::with_capacity(BUFFER_BYTES, sink)
 }

@@ -1,4 +1,4 @@
-//! What goes into the archive, in the order of the tree.
+//! Produces the entries of an archive in the order of the tree.
 
 use std::{
     borrow::Cow, collections::HashMap, ffi::OsStr, io, os::unix::ffi::OsStrExt, path::Path,
@@ -6,75 +6,78 @@ use std::{
 };
 
 use crate::{
-    format::tree::{Entry, Kind, Metadata},
+    format::tree::{AttributesHash, Entry, EntryKind, Metadata},
     ops::{
         export::{
-            ExportError, Format, Job, Loss, Outcome,
-            batch::{Batch, Body, Item},
+            ArchiveFormat, ExportError, ExportJob, ExportOutcome, MetadataLoss,
+            batch::{ArchiveEntry, EntryBatch, EntryData},
             load::Loader,
             windows,
         },
-        list::{self, Depth, ListError},
-        restore::What,
+        list::{self, ListDepth, ListError},
+        restore::RestoreSource,
     },
 };
 
-/// Mode of a prefix that stands for no folder of the snapshot.
+/// Mode of a prefix folder that corresponds to no folder of the snapshot.
 const PREFIX_MODE: u16 = 0o755;
 
-/// Sends everything in `what` to `sender`, contents loaded. Ends without an
-/// error when nobody takes it.
+/// Sends all entries of `what` to `sender` with their contents loaded. Ends without an
+/// error if the receiver is gone.
 pub(super) fn produce(
-    job: &Job<'_>,
-    what: &What,
-    sender: &SyncSender<Vec<Item>>,
-) -> Result<Outcome, ExportError> {
+    job: &ExportJob<'_>,
+    what: &RestoreSource,
+    sender: &SyncSender<Vec<ArchiveEntry>>,
+) -> Result<ExportOutcome, ExportError> {
     let mut producer = Producer {
         job,
         sender,
-        batch: Batch::default(),
+        batch: EntryBatch::default(),
         loader: Loader::default(),
-        outcome: Outcome::default(),
+        outcome: ExportOutcome::default(),
         firsts: HashMap::new(),
     };
     match producer.all(what) {
-        Ok(()) | Err(Stop::NobodyListens) => Ok(producer.outcome),
-        Err(Stop::Failed(error)) => Err(error),
+        Ok(()) | Err(WriterStop::ReceiverGone) => Ok(producer.outcome),
+        Err(WriterStop::Failed(error)) => Err(error),
     }
 }
 
-enum Stop {
+enum WriterStop {
     Failed(ExportError),
-    NobodyListens,
+    ReceiverGone,
 }
 
-impl From<ExportError> for Stop {
+impl From<ExportError> for WriterStop {
     fn from(error: ExportError) -> Self {
         Self::Failed(error)
     }
 }
 
-/// The first name of a file with several: what it is, and its path.
-type First = (Kind, Arc<[u8]>);
+/// The first name of a file with several names.
+struct First {
+    kind: EntryKind,
+    path: Arc<[u8]>,
+}
 
 struct Producer<'p> {
-    job: &'p Job<'p>,
-    sender: &'p SyncSender<Vec<Item>>,
-    batch: Batch,
+    job: &'p ExportJob<'p>,
+    sender: &'p SyncSender<Vec<ArchiveEntry>>,
+    batch: EntryBatch,
     loader: Loader,
-    outcome: Outcome,
-    /// By the number that the names of one file share.
-    firsts: HashMap<u64, First>,
+    outcome: ExportOutcome,
+    /// First names, by the link number that all names of one file share.
+    firsts: HashMap<(u64, AttributesHash), First>,
 }
 
 impl Producer<'_> {
-    fn all(&mut self, what: &What) -> Result<(), Stop> {
+    fn all(&mut self, what: &RestoreSource) -> Result<(), WriterStop> {
         match what {
-            What::Entry(entry) => {
+            RestoreSource::Entry(entry) => {
                 self.prefix(None)?;
                 self.entry(entry.name.as_bytes(), entry)?;
             }
-            What::Folder { tree, root } => {
+            RestoreSource::Folder { tree, root } => {
                 self.prefix(root.as_ref())?;
                 let (store, observer) = (self.job.store, self.job.observer);
                 let mut stopped = None;
@@ -84,7 +87,7 @@ impl Producer<'_> {
                         io::ErrorKind::Other.into()
                     })
                 };
-                let listed = list::run(store, (*tree, b""), Depth::All, observer, &mut each);
+                let listed = list::run(store, (*tree, b""), ListDepth::All, observer, &mut each);
                 match (stopped, listed) {
                     (Some(stop), _) => return Err(stop),
                     (None, Err(ListError::Interrupted)) => {
@@ -98,98 +101,114 @@ impl Producer<'_> {
         self.send()
     }
 
-    /// The folder that everything is put into, with the attributes of the
-    /// folder that is exported. Without a prefix that one is not in the
-    /// archive: unpacked somewhere it would change the folder it is unpacked
-    /// into.
-    fn prefix(&mut self, root: Option<&Metadata>) -> Result<(), Stop> {
+    /// Adds the prefix folder with the attributes of the exported folder. Without a
+    /// prefix, the exported folder itself is not in the archive, since unpacking it would
+    /// change the attributes of the folder that it is unpacked into.
+    fn prefix(&mut self, root: Option<&Metadata>) -> Result<(), WriterStop> {
         let Some(path) = self.job.options.prefix.as_bytes().strip_suffix(b"/") else {
             return Ok(());
         };
         let plain = || Metadata { mode: PREFIX_MODE, ..Metadata::default() };
         let metadata = root.cloned().unwrap_or_else(plain);
         let id = crate::base::id::TreeId::of(b"");
-        self.add(path.to_vec(), Kind::Folder { id }, metadata)
+        self.add(path.to_vec(), EntryKind::Folder { id }, metadata)
     }
 
-    fn entry(&mut self, path: &[u8], entry: &Entry) -> Result<(), Stop> {
-        let is_zip = self.job.options.format == Format::Zip;
+    fn entry(&mut self, path: &[u8], entry: &Entry) -> Result<(), WriterStop> {
+        let is_zip = self.job.options.format == ArchiveFormat::Zip;
         if is_zip && windows::renames(path) {
-            self.lose(path, Loss::Name);
+            self.lose(path, MetadataLoss::Name);
         }
         let inside = if is_zip { windows::path(path) } else { Cow::Borrowed(path) };
         let path = [self.job.options.prefix.as_bytes(), &inside].concat();
         self.add(path, entry.kind.clone(), entry.metadata.clone())
     }
 
-    fn add(&mut self, path: Vec<u8>, kind: Kind, mut metadata: Metadata) -> Result<(), Stop> {
-        let is_zip = self.job.options.format == Format::Zip;
+    fn add(
+        &mut self,
+        path: Vec<u8>,
+        kind: EntryKind,
+        mut metadata: Metadata,
+    ) -> Result<(), WriterStop> {
+        let is_zip = self.job.options.format == ArchiveFormat::Zip;
         let left_out = match kind {
-            Kind::Socket => Some(Loss::Socket),
-            Kind::Fifo if is_zip => Some(Loss::Fifo),
-            Kind::CharDevice { .. } | Kind::BlockDevice { .. } if is_zip => Some(Loss::Device),
+            EntryKind::Socket => Some(MetadataLoss::Socket),
+            EntryKind::Fifo if is_zip => Some(MetadataLoss::Fifo),
+            EntryKind::CharDevice { .. } | EntryKind::BlockDevice { .. } if is_zip => {
+                Some(MetadataLoss::Device)
+            }
             _ => None,
         };
         if let Some(loss) = left_out {
             self.lose(&path, loss);
             return Ok(());
         }
+        // Without a recorded owner, the file would give the rights of whoever unpacks it.
+        if metadata.owner.is_none() && !matches!(kind, EntryKind::Folder { .. }) {
+            metadata.mode &= !0o6000;
+        }
         if is_zip && !metadata.xattrs.is_empty() {
             metadata.mode = metadata.mode_without_acl();
             metadata.xattrs.clear();
-            self.lose(&path, Loss::Attributes);
+            self.lose(&path, MetadataLoss::Attributes);
         }
         metadata.mtime.get_or_insert(self.job.options.mtime);
-        let body = match self.first_name(&path, &kind, metadata.link) {
+        let body = match self.first_name(&path, &kind, &metadata) {
             Some(_) if is_zip => {
-                self.lose(&path, Loss::Link);
+                self.lose(&path, MetadataLoss::Link);
                 body_of(&kind)
             }
-            Some(first) => Body::Link(first),
+            Some(first) => EntryData::Link(first),
             None => body_of(&kind),
         };
         let outcome = &mut self.outcome;
         outcome.entries += 1;
-        if let Kind::File { size, .. } = kind {
+        if let EntryKind::File { size, .. } = kind {
             outcome.files += 1;
-            outcome.bytes += if matches!(body, Body::Link(_)) { 0 } else { size };
+            outcome.bytes += if matches!(body, EntryData::Link(_)) { 0 } else { size };
         }
-        if self.batch.push(Item { path, kind, metadata, body }) {
+        if self.batch.push(ArchiveEntry { path, kind, metadata, body }) {
             self.send()?;
         }
         Ok(())
     }
 
-    /// Path of the name that came first, for the further ones of a file.
-    fn first_name(&mut self, path: &[u8], kind: &Kind, link: Option<u64>) -> Option<Arc<[u8]>> {
-        let link = link.filter(|_| !matches!(kind, Kind::Folder { .. }))?;
-        if let Some((first, path)) = self.firsts.get(&link)
-            // Names that are said to be one file must be so.
-            && first == kind
+    /// For a further name of a file, returns the path of its first name.
+    fn first_name(
+        &mut self,
+        path: &[u8],
+        kind: &EntryKind,
+        metadata: &Metadata,
+    ) -> Option<Arc<[u8]>> {
+        let link = metadata.link.filter(|_| !matches!(kind, EntryKind::Folder { .. }))?;
+        // Names are linked only if they really have the same content and attributes.
+        let file = (link, metadata.attributes_hash());
+        if let Some(first) = self.firsts.get(&file)
+            && first.kind == *kind
         {
-            return Some(Arc::clone(path));
+            return Some(Arc::clone(&first.path));
         }
-        self.firsts.entry(link).or_insert_with(|| (kind.clone(), path.into()));
+        self.firsts.entry(file).or_insert_with(|| First { kind: kind.clone(), path: path.into() });
         None
     }
 
-    fn lose(&mut self, path: &[u8], loss: Loss) {
+    fn lose(&mut self, path: &[u8], loss: MetadataLoss) {
         *self.outcome.lost.entry(loss).or_default() += 1;
-        if let Some(tell) = self.job.options.on_loss {
-            tell(Path::new(OsStr::from_bytes(path)), loss);
+        if let Some(on_loss) = self.job.options.on_loss {
+            on_loss(Path::new(OsStr::from_bytes(path)), loss);
         }
     }
 
-    fn send(&mut self) -> Result<(), Stop> {
+    fn send(&mut self) -> Result<(), WriterStop> {
         let mut items = self.batch.take();
-        let wanted = items.iter().filter(|item| matches!(item.body, Body::Wanted));
+        let wanted = items.iter().filter(|item| matches!(item.body, EntryData::Wanted));
         let mut ids = wanted.filter_map(|item| item.content().map(|(id, _)| id));
-        self.job.store.will_need_contents(&mut ids);
+        self.job.store.prefetch_contents(&mut ids);
         self.loader.load(self.job, &mut items)?;
-        self.sender.send(items).map_err(|_| Stop::NobodyListens)
+        self.sender.send(items).map_err(|_| WriterStop::ReceiverGone)
     }
 }
 
-fn body_of(kind: &Kind) -> Body {
-    if matches!(kind, Kind::File { .. }) { Body::Wanted } else { Body::None }
+fn body_of(kind: &EntryKind) -> EntryData {
+    if matches!(kind, EntryKind::File { .. }) { EntryData::Wanted } else { EntryData::None }
 }

@@ -1,20 +1,20 @@
-//! Records of extended tar headers: what ustar fields have no room for.
+//! Encodes records of extended tar headers, for values that ustar fields cannot hold.
 //!
-//! A record is `LENGTH KEY=VALUE\n`, LENGTH being that of the whole record in
-//! decimal. Values are any bytes; readers take those of `path` and the like for
-//! UTF-8, so other names go another way (see [`tar`](super::tar)).
+//! A record is `LENGTH KEY=VALUE\n`, where LENGTH is the length of the whole record in
+//! decimal. Values may be any bytes. Readers expect UTF-8 in `path` and similar records,
+//! so names that are not UTF-8 are written in another way (see [`tar`](super::tar)).
 
 use crate::base::time::Time;
 
-/// Records of one header.
+/// The records of one header.
 #[derive(Debug, Default)]
-pub(super) struct Records(Vec<u8>);
+pub(super) struct PaxRecords(Vec<u8>);
 
-impl Records {
-    /// Adds one. The key must not contain `=`.
+impl PaxRecords {
+    /// Adds a record. The key must not contain `=`.
     pub(super) fn push(&mut self, key: &[u8], value: &[u8]) {
         let rest = key.len() + value.len() + 3;
-        // The length counts its own digits.
+        // The length includes its own digits.
         let mut len = rest + 1;
         while len != rest + digits(len) {
             len = rest + digits(len);
@@ -27,7 +27,7 @@ impl Records {
         self.0.push(b'\n');
     }
 
-    /// The records back to back; empty when there are none.
+    /// Returns the concatenated records; empty if there are none.
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -37,12 +37,12 @@ fn digits(number: usize) -> usize {
     number.to_string().len()
 }
 
-/// A time in decimal; digits behind the point only where there are any.
+/// Formats a time in decimal, with a fraction only if it is not zero.
 pub(super) fn time(time: Time) -> String {
     let (mut secs, mut nanos) = (i128::from(time.secs), time.nanos);
     let sign = if secs < 0 { "-" } else { "" };
     if secs < 0 {
-        // Stored rounded down, shown as a negative number.
+        // The stored time is rounded down; the text is a negative number with a fraction.
         if nanos > 0 {
             secs += 1;
             nanos = 1_000_000_000 - nanos;
@@ -55,7 +55,8 @@ pub(super) fn time(time: Time) -> String {
     format!("{sign}{secs}.{nanos:09}").trim_end_matches('0').to_owned()
 }
 
-/// Key of an extended attribute. `=` would end it; GNU tar undoes both.
+/// Returns the key for an extended attribute. Escapes `=`, which would end the key, and
+/// `%`. GNU tar reverts both.
 pub(super) fn xattr_key(name: &[u8]) -> Vec<u8> {
     let mut key = b"SCHILY.xattr.".to_vec();
     for byte in name {
@@ -74,11 +75,11 @@ mod tests {
 
     #[test]
     fn a_length_counts_its_own_digits() {
-        let mut records = Records::default();
+        let mut records = PaxRecords::default();
         records.push(b"a", b"bcd");
         assert_eq!(records.as_bytes(), b"8 a=bcd\n");
         for value_bytes in 0..1100 {
-            let mut records = Records::default();
+            let mut records = PaxRecords::default();
             records.push(b"key", &vec![b'v'; value_bytes]);
             let bytes = records.as_bytes();
             let end = bytes.iter().position(|byte| *byte == b' ').unwrap();

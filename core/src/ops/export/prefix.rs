@@ -1,17 +1,16 @@
-//! The folder in an archive that everything is put into.
+//! The folder in an archive that contains all entries.
 
 use crate::base::name::{self, NameError};
 
-/// A relative path that does not climb, with a slash at its end; empty for
-/// none.
+/// A relative path without `..`, with a trailing slash. Empty if there is no such folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Prefix(Vec<u8>);
+pub struct PathPrefix(Vec<u8>);
 
-impl Prefix {
-    /// Checks the path of a folder; slashes at its end may be there or not.
+impl PathPrefix {
+    /// Checks the path of a folder. Trailing slashes are optional.
     ///
     /// # Errors
-    /// [`NameError`] says what is wrong with one of its names.
+    /// [`NameError`] when one of its names is invalid.
     pub fn new(path: &[u8]) -> Result<Self, NameError> {
         let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
         let mut checked = Vec::with_capacity(end + 1);
@@ -23,7 +22,7 @@ impl Prefix {
         Ok(Self(checked))
     }
 
-    /// The path with its slash.
+    /// Returns the path with a trailing slash.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -35,10 +34,10 @@ mod tests {
 
     #[test]
     fn a_prefix_is_a_relative_folder() {
-        assert_eq!(Prefix::new(b"a").unwrap().as_bytes(), b"a/");
-        assert_eq!(Prefix::new(b"a/b-1.0//").unwrap().as_bytes(), b"a/b-1.0/");
+        assert_eq!(PathPrefix::new(b"a").unwrap().as_bytes(), b"a/");
+        assert_eq!(PathPrefix::new(b"a/b-1.0//").unwrap().as_bytes(), b"a/b-1.0/");
         for bad in [&b""[..], b"/", b"/a", b"a//b", b"..", b"a/../b", b"./a", b"a\0"] {
-            assert!(Prefix::new(bad).is_err(), "{bad:?}");
+            assert!(PathPrefix::new(bad).is_err(), "{bad:?}");
         }
     }
 }

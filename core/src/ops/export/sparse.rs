@@ -1,39 +1,39 @@
-//! Holes of a sparse file, found by their zeros, and the map that tar has of
-//! what is between them.
+//! Finds the holes of a sparse file by their zeros, and encodes the map that tar needs of
+//! its data.
 //!
-//! That of GNU tar's sparse format 1.0: the number of extents, then offset and
-//! length of each, in decimal, a line each, padded to a tar block. A last
-//! extent of no length says how long the file is.
+//! The map is that of GNU tar's sparse format 1.0: the number of extents, then offset and
+//! length of each, in decimal, one number a line, padded to a tar block. A final extent
+//! of length 0 marks the end of a file that ends with a hole.
 
 use std::fmt::Write as _;
 
-/// Zeros that are worth a hole: a block of most file systems.
+/// The smallest run of zeros that becomes a hole: the block size of most file systems.
 const HOLE_BYTES: usize = 4096;
 
-/// Bytes from which a hole is looked for at once.
+/// A block of zeros to compare with.
 static ZEROS: [u8; HOLE_BYTES] = [0; HOLE_BYTES];
 
-/// Extents that are kept apart. Beyond, those closest to each other become one,
-/// so that a file of very many holes does not take much memory.
+/// The largest number of extents. Beyond it, extents that are close to each other are
+/// merged, so that a file with very many holes takes bounded memory.
 const EXTENTS: usize = 1 << 16;
 
-/// Where a file has data.
+/// The ranges of a file that contain data.
 #[derive(Debug)]
 pub(super) struct Extents {
-    /// Start and end, in order.
+    /// Start and end of each range, in order.
     data: Vec<(u64, u64)>,
     bytes: u64,
-    /// Shorter gaps than this are filled.
+    /// Gaps shorter than this are filled.
     least_gap: u64,
 }
 
 impl Extents {
-    /// Of a file of which nothing is known yet.
+    /// Creates the map of an empty file.
     pub(super) fn new() -> Self {
         Self { data: Vec::new(), bytes: 0, least_gap: 1 }
     }
 
-    /// Takes the next bytes of the file into account.
+    /// Adds the next bytes of the file.
     pub(super) fn feed(&mut self, bytes: &[u8]) {
         let mut at = 0;
         while at < bytes.len() {
@@ -66,21 +66,21 @@ impl Extents {
         }
     }
 
-    /// Whether nothing would be saved.
+    /// Returns true if the file has no holes.
     pub(super) fn is_whole(&self) -> bool {
         self.bytes == 0 || self.data == [(0, self.bytes)]
     }
 
-    /// Bytes of all data.
+    /// Returns the total length of all data in bytes.
     pub(super) fn data_bytes(&self) -> u64 {
         self.data.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// The map, not padded.
+    /// Returns the encoded map without padding.
     pub(super) fn map(&self) -> String {
         let mut map = String::new();
         let ends_with_hole = self.data.last().is_none_or(|(_, end)| *end < self.bytes);
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(map, "{}", self.data.len() + usize::from(ends_with_hole));
         for (start, end) in &self.data {
             let _ = write!(map, "{start}\n{}\n", end - start);
@@ -91,8 +91,8 @@ impl Extents {
         map
     }
 
-    /// The parts of `bytes`, which stand at `offset` of the file, that are data.
-    /// `from` is the first extent that may have some, and is moved on.
+    /// Returns the parts of `bytes`, which start at `offset` in the file, that are data.
+    /// `from` is the index of the first extent that may overlap, and is advanced.
     pub(super) fn within<'b>(
         &self,
         offset: u64,
@@ -151,7 +151,7 @@ mod tests {
                 rest = after;
             }
             assert!(out == file, "in pieces of {pieces}");
-            // The block with the one byte, and eight.
+            // One block with the single byte, and eight blocks.
             assert!(extents.data_bytes() <= 9 * HOLE_BYTES as u64);
         }
         assert_eq!(extents(&file, 4096).map(), "3\n4096\n4096\n20480\n32768\n100000\n0\n");

@@ -1,66 +1,66 @@
-//! Tar: ustar headers, and before them what those have no room for.
+//! Writes tar archives: ustar headers, preceded by extensions for values that ustar
+//! cannot hold.
 //!
 //! | what                                   | where it goes                     |
 //! |----------------------------------------|-----------------------------------|
-//! | path ≤ 100 bytes, or cut at a `/`      | ustar, as the bytes it is         |
+//! | path ≤ 100 bytes, or cut at a `/`      | ustar, as raw bytes               |
 //! | longer path or link target, UTF-8      | pax `path`, `linkpath`            |
-//! | longer, and not UTF-8                  | GNU `L`, `K`: pax has text only   |
-//! | time before 1970, in parts of a second | pax `mtime`                       |
+//! | the same, not UTF-8                    | GNU `L`, `K`: pax has text only   |
+//! | time before 1970, or with a fraction   | pax `mtime`                       |
 //! | length from 8 GiB, numbers from 2 Mi   | pax `size`, `uid`, `gid`          |
 //! | extended attributes                    | pax `SCHILY.xattr.NAME`           |
-//! | access control lists                   | so, and as text `SCHILY.acl.*`    |
+//! | access control lists                   | the same, and text `SCHILY.acl.*` |
 //! | holes                                  | GNU sparse format 1.0             |
 //!
-//! GNU tar, bsdtar and Python read all of it. Names of one file after the first
-//! are links to that one. An extended header is written only where it is
-//! needed: it takes 1 KiB.
+//! GNU tar, bsdtar and Python read all of these. The names of a file after the first are
+//! hard links to it. An extended header takes 1 KiB and is written only if it is needed.
 
 use std::io::{self, BufWriter, Write};
 
 use crate::{
-    format::tree::{Device, Kind, Metadata, Owner},
+    format::tree::{Device, EntryKind, Metadata, Owner},
     ops::{
-        content::{self, Run},
+        content::{self, ChunkRun},
         export::{
-            Archive, ExportError, Job, acl,
-            batch::{Body, Item},
+            Archive, ExportError, ExportJob, acl,
+            batch::{ArchiveEntry, EntryData},
             buffered,
-            pax::{self, Records},
+            pax::{self, PaxRecords},
             sparse::Extents,
         },
     },
 };
 
-/// Everything is padded to this.
+/// Headers and contents are padded to a multiple of this.
 const BLOCK_BYTES: usize = 512;
 
-/// The whole archive is padded to this, as tapes like it.
+/// The whole archive is padded to a multiple of this, the traditional tape record.
 const RECORD_BYTES: u64 = 10_240;
 
-/// The name field, and the one for the target of a link.
+/// The size of the fields for the name and for the target of a link.
 const NAME_BYTES: usize = 100;
 
-/// The field for the folders before the name.
+/// The size of the field for the folders before the name.
 const PREFIX_BYTES: usize = 155;
 
-/// User and group names, NUL included.
+/// The size of the fields for user and group names, including a NUL.
 const OWNER_NAME_BYTES: usize = 32;
 
-/// Most that eleven octal digits can say.
+/// The largest number with eleven octal digits.
 const OCTAL_11: u64 = (1 << 33) - 1;
 
-/// Most that seven octal digits can say.
+/// The largest number with seven octal digits.
 const OCTAL_7: u64 = (1 << 21) - 1;
 
-/// Writes a tar archive.
+/// A writer for tar archives.
 pub(super) struct Tar<'o, W: Write> {
-    job: &'o Job<'o>,
+    job: &'o ExportJob<'o>,
     out: BufWriter<W>,
     bytes: u64,
 }
 
-/// What a header says that does not come from the metadata.
-struct Head<'h> {
+/// The values of a header that do not come from the metadata.
+struct HeaderValues<'h> {
     path: &'h [u8],
     target: &'h [u8],
     kind: u8,
@@ -69,32 +69,37 @@ struct Head<'h> {
 }
 
 impl<'o, W: Write> Tar<'o, W> {
-    /// Writes to `sink`.
-    pub(super) fn new(job: &'o Job<'o>, sink: W) -> Self {
+    /// Creates a writer to `sink`.
+    pub(super) fn new(job: &'o ExportJob<'o>, sink: W) -> Self {
         Self { job, out: buffered(sink), bytes: 0 }
     }
 
     /// Appends an entry.
-    pub(super) fn add(&mut self, item: Item) -> Result<(), ExportError> {
+    pub(super) fn add(&mut self, item: ArchiveEntry) -> Result<(), ExportError> {
         let metadata = &item.metadata;
-        let plain = |kind| Head { path: &item.path, target: b"", kind, bytes: 0, device: None };
+        let plain =
+            |kind| HeaderValues { path: &item.path, target: b"", kind, bytes: 0, device: None };
         let head = match (&item.body, &item.kind) {
-            (Body::Link(first), _) => Head { target: first, ..plain(b'1') },
-            (_, Kind::File { .. }) => return self.file(&item),
-            (_, Kind::Folder { .. }) => {
+            (EntryData::Link(first), _) => HeaderValues { target: first, ..plain(b'1') },
+            (_, EntryKind::File { .. }) => return self.file(&item),
+            (_, EntryKind::Folder { .. }) => {
                 let path = [&item.path[..], b"/"].concat();
-                return Ok(self.head(&Head { path: &path, ..plain(b'5') }, metadata)?);
+                return Ok(self.head(&HeaderValues { path: &path, ..plain(b'5') }, metadata)?);
             }
-            (_, Kind::Symlink { target }) => Head { target, ..plain(b'2') },
-            (_, Kind::CharDevice { device }) => Head { device: Some(*device), ..plain(b'3') },
-            (_, Kind::BlockDevice { device }) => Head { device: Some(*device), ..plain(b'4') },
-            // Sockets are left out before they come here.
-            (_, Kind::Fifo | Kind::Socket) => plain(b'6'),
+            (_, EntryKind::Symlink { target }) => HeaderValues { target, ..plain(b'2') },
+            (_, EntryKind::CharDevice { device }) => {
+                HeaderValues { device: Some(*device), ..plain(b'3') }
+            }
+            (_, EntryKind::BlockDevice { device }) => {
+                HeaderValues { device: Some(*device), ..plain(b'4') }
+            }
+            // The producer leaves sockets out.
+            (_, EntryKind::Fifo | EntryKind::Socket) => plain(b'6'),
         };
         Ok(self.head(&head, metadata)?)
     }
 
-    fn file(&mut self, item: &Item) -> Result<(), ExportError> {
+    fn file(&mut self, item: &ArchiveEntry) -> Result<(), ExportError> {
         let Some((_, size)) = item.content() else { return Ok(()) };
         if item.metadata.sparse {
             let extents = self.extents(item)?;
@@ -103,19 +108,20 @@ impl<'o, W: Write> Tar<'o, W> {
             }
         }
         let path = &item.path;
-        let head = Head { path, target: b"", kind: b'0', bytes: size, device: None };
+        let head = HeaderValues { path, target: b"", kind: b'0', bytes: size, device: None };
         self.head(&head, &item.metadata)?;
         self.content(item, &mut |tar, piece| tar.write(piece))?;
         Ok(self.pad()?)
     }
 
-    /// Where a file has data; that must be known before any of it is written.
-    fn extents(&self, item: &Item) -> Result<Extents, ExportError> {
+    /// Returns the ranges of a file that contain data. They must be known before any data
+    /// is written.
+    fn extents(&self, item: &ArchiveEntry) -> Result<Extents, ExportError> {
         let mut extents = Extents::new();
         match (&item.body, item.content()) {
-            (Body::Bytes(bytes), _) => extents.feed(bytes),
+            (EntryData::Bytes(bytes), _) => extents.feed(bytes),
             (_, Some((id, size))) => {
-                let mut feed = |run: &Run| {
+                let mut feed = |run: &ChunkRun| {
                     run.pieces().for_each(|piece| extents.feed(piece));
                     self.job.check()
                 };
@@ -127,18 +133,24 @@ impl<'o, W: Write> Tar<'o, W> {
         Ok(extents)
     }
 
-    fn sparse(&mut self, item: &Item, size: u64, extents: &Extents) -> Result<(), ExportError> {
+    fn sparse(
+        &mut self,
+        item: &ArchiveEntry,
+        size: u64,
+        extents: &Extents,
+    ) -> Result<(), ExportError> {
         let mut map = extents.map().into_bytes();
         map.resize(map.len().next_multiple_of(BLOCK_BYTES), 0);
-        let mut records = Records::default();
+        let mut records = PaxRecords::default();
         records.push(b"GNU.sparse.major", b"1");
         records.push(b"GNU.sparse.minor", b"0");
         records.push(b"GNU.sparse.name", &item.path);
         records.push(b"GNU.sparse.realsize", size.to_string().as_bytes());
-        // What a reader that knows nothing of it would unpack.
+        // The name under which a reader without support for sparse files unpacks the
+        // entry.
         let shown = inner_name(b"GNUSparseFile.0/", &item.path);
         let bytes = map.len() as u64 + extents.data_bytes();
-        let head = Head { path: &shown, target: b"", kind: b'0', bytes, device: None };
+        let head = HeaderValues { path: &shown, target: b"", kind: b'0', bytes, device: None };
         self.head_with(&head, &item.metadata, records)?;
         self.write(&map)?;
         let (mut offset, mut from) = (0, 0);
@@ -152,20 +164,20 @@ impl<'o, W: Write> Tar<'o, W> {
         Ok(self.pad()?)
     }
 
-    /// Hands out the content of a file.
+    /// Passes the content of a file to `each`.
     fn content(
         &mut self,
-        item: &Item,
+        item: &ArchiveEntry,
         each: &mut dyn FnMut(&mut Self, &[u8]) -> io::Result<()>,
     ) -> Result<(), ExportError> {
         let job = self.job;
         match (&item.body, item.content()) {
-            (Body::Bytes(bytes), _) => {
+            (EntryData::Bytes(bytes), _) => {
                 each(self, bytes)?;
                 job.observer.advance(bytes.len() as u64, 1);
             }
             (_, Some((id, size))) => {
-                let mut take = |run: &Run| {
+                let mut take = |run: &ChunkRun| {
                     for piece in run.pieces() {
                         each(self, piece)?;
                         job.observer.advance(piece.len() as u64, 0);
@@ -181,25 +193,25 @@ impl<'o, W: Write> Tar<'o, W> {
         Ok(())
     }
 
-    fn stopped(&self, path: &[u8], stop: content::Stop<ExportError>) -> ExportError {
+    fn stopped(&self, path: &[u8], stop: content::StreamError<ExportError>) -> ExportError {
         match stop {
-            content::Stop::Damage(error) => self.job.damaged(path, error),
-            content::Stop::Taker(error) => error,
+            content::StreamError::Damage(error) => self.job.damaged(path, error),
+            content::StreamError::Callback(error) => error,
         }
     }
 
-    fn head(&mut self, head: &Head<'_>, metadata: &Metadata) -> io::Result<()> {
-        self.head_with(head, metadata, Records::default())
+    fn head(&mut self, head: &HeaderValues<'_>, metadata: &Metadata) -> io::Result<()> {
+        self.head_with(head, metadata, PaxRecords::default())
     }
 
-    /// Writes the header of an entry, and what must stand before it.
+    /// Writes the header of an entry, preceded by its extensions.
     fn head_with(
         &mut self,
-        head: &Head<'_>,
+        head: &HeaderValues<'_>,
         metadata: &Metadata,
-        mut records: Records,
+        mut records: PaxRecords,
     ) -> io::Result<()> {
-        let mut block = Block::new(head.kind);
+        let mut block = HeaderBlock::new(head.kind);
         if !block.path(head.path) {
             self.long(b'L', b"path", head.path, &mut records)?;
         }
@@ -222,7 +234,7 @@ impl<'o, W: Write> Tar<'o, W> {
             block.number(329, device.major);
             block.number(337, device.minor);
         }
-        // Links share the attributes of what they lead to.
+        // A hard link shares the attributes of its target.
         if head.kind != b'1' {
             for xattr in &metadata.xattrs {
                 records.push(&pax::xattr_key(&xattr.name), &xattr.value);
@@ -238,8 +250,14 @@ impl<'o, W: Write> Tar<'o, W> {
         self.write(&block.finish())
     }
 
-    /// Writes a name that its field has no room for.
-    fn long(&mut self, gnu: u8, key: &[u8], name: &[u8], records: &mut Records) -> io::Result<()> {
+    /// Writes a name that does not fit in its field.
+    fn long(
+        &mut self,
+        gnu: u8,
+        key: &[u8],
+        name: &[u8],
+        records: &mut PaxRecords,
+    ) -> io::Result<()> {
         if std::str::from_utf8(name).is_ok() {
             records.push(key, name);
             return Ok(());
@@ -247,9 +265,9 @@ impl<'o, W: Write> Tar<'o, W> {
         self.inner(gnu, b"././@LongLink", &[name, b"\0"].concat())
     }
 
-    /// An entry that says something about the next one.
+    /// Writes an entry that describes the next one.
     fn inner(&mut self, kind: u8, name: &[u8], content: &[u8]) -> io::Result<()> {
-        let mut block = Block::new(kind);
+        let mut block = HeaderBlock::new(kind);
         block.field(0, NAME_BYTES, name);
         block.octal(100, 8, 0o644);
         if !block.octal(124, 12, content.len() as u64) {
@@ -270,7 +288,7 @@ impl<'o, W: Write> Tar<'o, W> {
         if rest > 0 { self.write(&[0; BLOCK_BYTES][rest..]) } else { Ok(()) }
     }
 
-    /// Writes the end and gives the sink back.
+    /// Writes the end of the archive and returns the sink.
     pub(super) fn end(mut self) -> io::Result<W> {
         let end = (self.bytes + 2 * BLOCK_BYTES as u64).next_multiple_of(RECORD_BYTES);
         let zeros = vec![0; (end - self.bytes) as usize];
@@ -280,7 +298,7 @@ impl<'o, W: Write> Tar<'o, W> {
 }
 
 impl<W: Write> Archive for Tar<'_, W> {
-    fn add(&mut self, item: Item) -> Result<(), ExportError> {
+    fn add(&mut self, item: ArchiveEntry) -> Result<(), ExportError> {
         Tar::add(self, item)
     }
 
@@ -290,22 +308,23 @@ impl<W: Write> Archive for Tar<'_, W> {
     }
 }
 
-fn set_owner(block: &mut Block, owner: &Owner, records: &mut Records) {
+fn set_owner(block: &mut HeaderBlock, owner: &Owner, records: &mut PaxRecords) {
     for (at, key, number) in [(108, b"uid", owner.uid), (116, b"gid", owner.gid)] {
         if !block.octal(at, 8, u64::from(number)) {
             records.push(key, number.to_string().as_bytes());
         }
     }
     for (at, key, name) in [(265, b"uname", &owner.user), (297, b"gname", &owner.group)] {
-        // One that is too long and no text is left out: there is the number.
+        // A name that is too long and not UTF-8 is left out; the number identifies the
+        // owner.
         if !block.field(at, OWNER_NAME_BYTES - 1, name) && std::str::from_utf8(name).is_ok() {
             records.push(key, name);
         }
     }
 }
 
-/// Name of something that is no entry itself: the last name of `path`, as far
-/// as there is room, in a folder that says what it is.
+/// Returns the name of an auxiliary entry: `folder`, which indicates its purpose, and as much of
+/// the last name of `path` as fits.
 fn inner_name(folder: &[u8], path: &[u8]) -> Vec<u8> {
     let path = path.strip_suffix(b"/").unwrap_or(path);
     let last = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
@@ -313,10 +332,10 @@ fn inner_name(folder: &[u8], path: &[u8]) -> Vec<u8> {
     [folder, &last[..last.len().min(room)]].concat()
 }
 
-/// A header.
-struct Block([u8; BLOCK_BYTES]);
+/// A header block.
+struct HeaderBlock([u8; BLOCK_BYTES]);
 
-impl Block {
+impl HeaderBlock {
     fn new(kind: u8) -> Self {
         let mut block = Self([0; BLOCK_BYTES]);
         block.0[156] = kind;
@@ -330,20 +349,20 @@ impl Block {
         block
     }
 
-    /// Sets a field to bytes; says whether they fit, else sets what does.
+    /// Sets a field to bytes, truncated if necessary. Returns true if they fit.
     fn field(&mut self, at: usize, width: usize, bytes: &[u8]) -> bool {
         let len = bytes.len().min(width);
         self.0[at..at + len].copy_from_slice(&bytes[..len]);
         len == bytes.len()
     }
 
-    /// Sets the path, cut in two if need be; says whether it fits.
+    /// Sets the path, split in two if necessary. Returns true if it fits.
     fn path(&mut self, path: &[u8]) -> bool {
         if path.len() <= NAME_BYTES {
             return self.field(0, NAME_BYTES, path);
         }
-        // The first slash that leaves no more than the name field takes. One at
-        // the very end belongs to the name.
+        // Split at the first slash after which the rest fits in the name field. A
+        // trailing slash belongs to the name.
         let from = path.len() - NAME_BYTES - 1;
         let slash = path[from..path.len() - 1].iter().position(|byte| *byte == b'/');
         match slash.map(|at| from + at) {
@@ -355,7 +374,8 @@ impl Block {
         }
     }
 
-    /// Sets a field to an octal number; says whether it fits, else leaves it.
+    /// Sets a field to an octal number. Returns false and leaves it unchanged if the
+    /// number does not fit.
     fn octal(&mut self, at: usize, width: usize, number: u64) -> bool {
         let most = if width == 12 { OCTAL_11 } else { OCTAL_7 };
         if number > most {
@@ -370,8 +390,8 @@ impl Block {
         true
     }
 
-    /// Sets a field of eight to a number that may be too large for octal: then
-    /// it is binary, as GNU tar and star have it.
+    /// Sets a field of eight bytes to a number. A number too large for octal is stored as
+    /// binary, as GNU tar and star do.
     fn number(&mut self, at: usize, number: u32) {
         if !self.octal(at, 8, u64::from(number)) {
             self.0[at..at + 8].copy_from_slice(&(1 << 63 | u64::from(number)).to_be_bytes());
@@ -392,7 +412,7 @@ mod tests {
 
     #[test]
     fn a_path_is_cut_where_both_parts_fit() {
-        let fits = |path: &[u8]| Block::new(b'0').path(path);
+        let fits = |path: &[u8]| HeaderBlock::new(b'0').path(path);
         let long = |count: usize| vec![b'n'; count];
         assert!(fits(&long(100)) && !fits(&long(101)));
         let folder = |folder: usize, name: usize| [&long(folder)[..], b"/", &long(name)].concat();
@@ -400,7 +420,7 @@ mod tests {
         assert!(!fits(&folder(156, 100)) && !fits(&folder(155, 101)));
         assert!(fits(&[&folder(155, 99)[..], b"/"].concat()));
         assert!(!fits(&[&long(100)[..], b"/"].concat()));
-        let mut block = Block::new(b'0');
+        let mut block = HeaderBlock::new(b'0');
         assert!(block.path(&[&folder(20, 20)[..], b"/", &folder(30, 60)].concat()));
         assert_eq!(&block.0[345..386], &folder(20, 20));
         assert_eq!(block.0[386], 0);
@@ -408,7 +428,7 @@ mod tests {
 
     #[test]
     fn numbers_are_octal_as_long_as_they_fit() {
-        let mut block = Block::new(b'3');
+        let mut block = HeaderBlock::new(b'3');
         assert!(block.octal(124, 12, OCTAL_11) && !block.octal(124, 12, OCTAL_11 + 1));
         assert_eq!(&block.0[124..136], b"77777777777\0");
         block.number(337, 65_537);

@@ -1,26 +1,26 @@
-//! Names in a zip archive that mean the same on Windows as here.
+//! Rewrites names in a zip archive that Windows would interpret.
 //!
-//! Windows resolves `..\x`, `C:\x` and `x:stream`, opens a device for `CON.txt`,
-//! and drops dots and spaces from the end of a name. So an entry could leave the
-//! folder that the archive is unpacked into, or take the place of another one.
+//! Windows resolves `..\x`, `C:\x` and `x:stream`, opens a device for `CON.txt`, and
+//! drops dots and spaces at the end of a name. An entry could therefore leave the folder
+//! into which the archive is unpacked, or replace another entry.
 //!
-//! Such a name is written with `%` and two hex digits for each byte that
-//! matters, and for each `%`. A name is rewritten as well when it looks like
-//! the result of that. So no two names become one: results of rewriting hold a
-//! sequence that other names do not, and rewriting can be undone.
+//! In such a name, each critical byte and each `%` is written as `%` and two hex digits.
+//! A name that already looks like the result is rewritten as well. The mapping is
+//! therefore injective and reversible: rewritten names contain a sequence that other
+//! names do not contain.
 //!
-//! Names that differ in case only stay as they are: on Unix they are two files.
+//! Names that differ only in case stay as they are, since they are two files on Unix.
 
 use std::borrow::Cow;
 
-/// Bytes that are rewritten wherever they stand.
+/// Bytes that are rewritten at any position.
 const RESOLVED: [u8; 3] = [b'\\', b':', b'%'];
 
-/// Names of devices; those with a digit behind `COM` and `LPT` are in
+/// Names of devices. Those with a digit after `COM` and `LPT` are handled in
 /// [`is_device`].
 const DEVICES: [&[u8]; 7] = [b"CON", b"PRN", b"AUX", b"NUL", b"CONIN$", b"CONOUT$", b"CLOCK$"];
 
-/// A path with each of its names rewritten where Windows would resolve it.
+/// Returns a path in which each name that Windows would interpret is rewritten.
 pub(super) fn path(path: &[u8]) -> Cow<'_, [u8]> {
     if path.split(|byte| *byte == b'/').all(|name| !needs_rewriting(name)) {
         return Cow::Borrowed(path);
@@ -38,7 +38,7 @@ pub(super) fn path(path: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(written)
 }
 
-/// Whether the last name of a path is rewritten.
+/// Returns true if the last name of a path is rewritten.
 pub(super) fn renames(path: &[u8]) -> bool {
     needs_rewriting(path.rsplit(|byte| *byte == b'/').next().unwrap_or(path))
 }
@@ -50,17 +50,17 @@ fn needs_rewriting(name: &[u8]) -> bool {
         || looks_rewritten(name)
 }
 
-/// Whether Windows drops the last byte.
+/// Returns true if Windows drops the last byte.
 fn ends_badly(name: &[u8]) -> bool {
     matches!(name.last(), Some(b'.' | b' '))
 }
 
-/// Whether a name opens a device, with whatever follows a dot.
+/// Returns true if the name opens a device. Everything after the first dot is ignored.
 fn is_device(name: &[u8]) -> bool {
     let stem = name.split(|byte| *byte == b'.').next().unwrap_or(name).trim_ascii_end();
     let numbered = |device: &[u8]| {
         let rest = stem.get(..3).filter(|start| start.eq_ignore_ascii_case(device));
-        // Windows takes superscript digits, too.
+        // Windows accepts superscript digits, too.
         let digits = [&b"\xc2\xb9"[..], b"\xc2\xb2", b"\xc2\xb3"];
         rest.is_some_and(|_| matches!(&stem[3..], [b'0'..=b'9']) || digits.contains(&&stem[3..]))
     };
@@ -69,7 +69,7 @@ fn is_device(name: &[u8]) -> bool {
         || numbered(b"LPT")
 }
 
-/// Whether a name holds `%` and two capital hex digits.
+/// Returns true if a name contains `%` and two upper-case hex digits.
 fn looks_rewritten(name: &[u8]) -> bool {
     let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'A'..=b'F');
     name.windows(3).any(|three| three[0] == b'%' && three[1..].iter().all(is_hex))

@@ -1,13 +1,13 @@
-//! Zip, as Info-ZIP writes it on Unix: modes, owner numbers, symbolic links,
-//! times in seconds.
+//! Writes zip archives as Info-ZIP does on Unix: with modes, owner numbers, symbolic
+//! links and times in seconds.
 //!
-//! A small content comes compressed, so its header can say everything. A large
-//! one is deflated on the way, and its lengths stand behind it; what of it does
-//! not shrink stays as it is within the stream. Only the directory at the end
-//! is kept meanwhile (see [`directory`](super::directory)).
+//! A small content is compressed before it arrives, so its header is complete. A large
+//! content is compressed while it is written, and its lengths follow it. Pieces of it
+//! that do not shrink are stored uncompressed within the stream. Only the directory at
+//! the end is kept meanwhile (see [`directory`](super::directory)).
 //!
-//! A name that is not UTF-8 is written as the bytes it is and not marked as
-//! UTF-8: `unzip` on Unix then makes the same bytes of it.
+//! A name that is not UTF-8 is written as raw bytes without the UTF-8 flag. `unzip` on
+//! Unix then restores the same bytes.
 
 use std::io::{BufWriter, Write};
 
@@ -15,39 +15,39 @@ use flate2::Crc;
 use rayon::prelude::*;
 
 use crate::{
-    format::tree::Kind,
+    format::tree::EntryKind,
     ops::{
-        content::{self, Run},
+        content::{self, ChunkRun},
         export::{
-            Archive, ExportError, Job,
-            batch::{Body, Item},
+            Archive, ExportError, ExportJob,
+            batch::{ArchiveEntry, EntryData},
             buffered,
-            deflate::{self, Method, PIECE_BYTES, Packed},
+            deflate::{self, Method, PIECE_BYTES, StoredContent},
             directory::Directory,
-            zip_header::{self, Bits, Header, MAY_BE_LONG},
+            zip_header::{self, Bits, MAY_BE_LONG, ZipHeader},
         },
     },
 };
 
-/// Pieces of a large content that are compressed at the same time.
+/// The number of pieces of a large content that are compressed in parallel.
 const PIECES_AT_ONCE: usize = 4;
 
-/// File types of Unix.
+/// Unix file types.
 const FILE: u32 = 0o100_000;
 const FOLDER: u32 = 0o040_000;
 const SYMLINK: u32 = 0o120_777;
 
-/// Writes a zip archive.
+/// A writer for zip archives.
 pub(super) struct Zip<'o> {
-    job: &'o Job<'o>,
+    job: &'o ExportJob<'o>,
     out: BufWriter<&'o mut dyn Write>,
     bytes: u64,
     directory: Directory,
 }
 
 impl<'o> Zip<'o> {
-    /// Writes to `sink`.
-    pub(super) fn new(job: &'o Job<'o>, sink: &'o mut dyn Write) -> Self {
+    /// Creates a writer to `sink`.
+    pub(super) fn new(job: &'o ExportJob<'o>, sink: &'o mut dyn Write) -> Self {
         let directory = Directory::new(job.options.scratch, job.options.scratch_bytes);
         Self { job, out: buffered(sink), bytes: 0, directory }
     }
@@ -57,15 +57,19 @@ impl<'o> Zip<'o> {
         Ok(self.out.write_all(bytes)?)
     }
 
-    /// An entry whose content is at hand.
-    fn whole(&mut self, header: &Header<'_>, content: &[u8]) -> Result<(), ExportError> {
+    /// Writes an entry whose content is in memory.
+    fn whole(&mut self, header: &ZipHeader<'_>, content: &[u8]) -> Result<(), ExportError> {
         self.write(&header.local())?;
         self.write(content)?;
         Ok(self.directory.push(&header.central())?)
     }
 
-    /// An entry whose content is compressed as it comes.
-    fn streamed(&mut self, mut header: Header<'_>, item: &Item) -> Result<(), ExportError> {
+    /// Writes an entry whose content is compressed while it is streamed.
+    fn streamed(
+        &mut self,
+        mut header: ZipHeader<'_>,
+        item: &ArchiveEntry,
+    ) -> Result<(), ExportError> {
         let Some((id, size)) = item.content() else { return Ok(()) };
         let is_long = size >= MAY_BE_LONG;
         header.behind = Some(if is_long { Bits::Many } else { Bits::Few });
@@ -74,7 +78,7 @@ impl<'o> Zip<'o> {
         let start = self.bytes;
         let (job, mut crc) = (self.job, Crc::new());
         let mut waiting = Vec::with_capacity(PIECES_AT_ONCE * PIECE_BYTES);
-        let mut take = |run: &Run| {
+        let mut take = |run: &ChunkRun| {
             for mut piece in run.pieces() {
                 crc.update(piece);
                 job.observer.advance(piece.len() as u64, 0);
@@ -92,8 +96,8 @@ impl<'o> Zip<'o> {
             job.check()
         };
         content::stream(job.store, &id, size, &mut take).map_err(|stop| match stop {
-            content::Stop::Damage(error) => job.damaged(&item.path, error),
-            content::Stop::Taker(error) => error,
+            content::StreamError::Damage(error) => job.damaged(&item.path, error),
+            content::StreamError::Callback(error) => error,
         })?;
         self.pieces(&waiting)?;
         self.write(&deflate::END)?;
@@ -113,8 +117,8 @@ impl<'o> Zip<'o> {
 }
 
 impl Archive for Zip<'_> {
-    fn add(&mut self, mut item: Item) -> Result<(), ExportError> {
-        if matches!(item.kind, Kind::Folder { .. }) {
+    fn add(&mut self, mut item: ArchiveEntry) -> Result<(), ExportError> {
+        if matches!(item.kind, EntryKind::Folder { .. }) {
             item.path.push(b'/');
         }
         if u16::try_from(item.path.len()).is_err() {
@@ -122,7 +126,7 @@ impl Archive for Zip<'_> {
             return Err(ExportError::PathTooLong { path });
         }
         let mode = u32::from(item.metadata.mode);
-        let mut header = Header {
+        let mut header = ZipHeader {
             name: &item.path,
             method: Method::Stored,
             mtime: item.metadata.mtime.unwrap_or_default(),
@@ -135,7 +139,7 @@ impl Archive for Zip<'_> {
             behind: None,
         };
         match (&item.body, &item.kind) {
-            (Body::Packed(packed), Kind::File { size, .. }) => {
+            (EntryData::Packed(packed), EntryKind::File { size, .. }) => {
                 header.method = packed.method;
                 header.crc = packed.crc;
                 header.bytes = *size;
@@ -144,13 +148,13 @@ impl Archive for Zip<'_> {
                 self.job.observer.advance(*size, 1);
                 Ok(())
             }
-            (_, Kind::File { .. }) => {
+            (_, EntryKind::File { .. }) => {
                 self.streamed(header, &item)?;
                 self.job.observer.advance(0, 1);
                 Ok(())
             }
-            (_, Kind::Symlink { target }) => {
-                let packed = Packed::new(target, 0);
+            (_, EntryKind::Symlink { target }) => {
+                let packed = StoredContent::new(target, 0);
                 header.mode = SYMLINK;
                 header.crc = packed.crc;
                 header.bytes = target.len() as u64;

@@ -1,69 +1,71 @@
-//! Zip records: what stands before and after each content, and at the end.
+//! Encodes zip records: the local header, the data descriptor, the central directory and
+//! its end.
 //!
-//! An entry's extra fields are its time in UTC (`UT`, where 32 bits can say
-//! it), user and group number (`ux`), and, where 32 bits are too few, the long
-//! lengths (ZIP64). The time in the header itself is UTC, too, from 1980 to
-//! 2107.
+//! The extra fields of an entry are its time in UTC (`UT`, if it fits in 32 bits), the
+//! numbers of user and group (`ux`), and 64-bit lengths (ZIP64) if 32 bits are not
+//! enough. The DOS time in the header is in UTC, too, and ranges from 1980 to 2107.
 
 use crate::{
     base::time::{Civil, Time},
     ops::export::deflate::Method,
 };
 
-/// Least that a 32-bit field cannot say; it then refers to ZIP64.
+/// The first value that a 32-bit field cannot hold. The field then refers to ZIP64.
 const FULL_32: u64 = 0xffff_ffff;
 
-/// The same for a 16-bit field.
+/// The first value that a 16-bit field cannot hold.
 const FULL_16: u64 = 0xffff;
 
-/// Made on Unix by version 3.0; the low byte is that of the specification.
+/// The high byte is the system, Unix; the low byte is the version of the specification,
+/// 3.0.
 const MADE_BY: u16 = 3 << 8 | 30;
 
-/// Versions that a reader needs for deflate, and for ZIP64.
+/// The versions that a reader needs, for deflate and for ZIP64.
 const NEEDED: u16 = 20;
 const NEEDED_64: u16 = 45;
 
-/// Lengths and checksum stand behind the content.
-const FLAG_BEHIND: u16 = 1 << 3;
+/// Flag: lengths and checksum follow the content.
+const FLAG_DATA_DESCRIPTOR: u16 = 1 << 3;
 
-/// The name is UTF-8. Without it Unix takes a name for the bytes it is.
+/// Flag: the name is UTF-8. Without it, `unzip` on Unix uses the raw bytes.
 const FLAG_UTF8: u16 = 1 << 11;
 
-/// Contents from here on get ZIP64 fields when their length is not known:
-/// compressed they may turn out a little longer.
+/// A streamed content of at least this many bytes gets ZIP64 fields, since compression
+/// may make it slightly longer than 32 bits allow.
 pub(super) const MAY_BE_LONG: u64 = 0xf000_0000;
 
-/// One entry.
-pub(super) struct Header<'h> {
-    /// With a slash at the end if it is a folder.
+/// The values of one entry.
+pub(super) struct ZipHeader<'h> {
+    /// The name, with a trailing slash for a folder.
     pub(super) name: &'h [u8],
     pub(super) method: Method,
     pub(super) mtime: Time,
-    /// User and group number.
+    /// The numbers of user and group.
     pub(super) owner: Option<(u32, u32)>,
-    /// File type and mode bits of Unix.
+    /// Unix file type and mode bits.
     pub(super) mode: u32,
     pub(super) crc: u32,
     pub(super) packed_bytes: u64,
     pub(super) bytes: u64,
-    /// Where it starts.
+    /// Offset of the local header in the archive.
     pub(super) offset: u64,
-    /// Whether the lengths stand behind the content, and in how many bits.
+    /// The width of the lengths that follow the content; `None` if they are in the
+    /// header.
     pub(super) behind: Option<Bits>,
 }
 
-/// How long a length is.
+/// The width of a length field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bits {
     Few,
     Many,
 }
 
-impl Header<'_> {
+impl ZipHeader<'_> {
     fn flags(&self) -> u16 {
         let is_text = !self.name.is_ascii() && std::str::from_utf8(self.name).is_ok();
         (if is_text { FLAG_UTF8 } else { 0 })
-            | (if self.behind.is_some() { FLAG_BEHIND } else { 0 })
+            | (if self.behind.is_some() { FLAG_DATA_DESCRIPTOR } else { 0 })
     }
 
     fn is_long(&self) -> bool {
@@ -73,7 +75,7 @@ impl Header<'_> {
             || self.offset >= FULL_32
     }
 
-    /// From the flags to the time.
+    /// Returns the header fields from the version to the date.
     fn middle(&self, needed: u16) -> Vec<u8> {
         let method: u16 = if self.method == Method::Deflated { 8 } else { 0 };
         let (time, date) = dos_time(self.mtime);
@@ -95,7 +97,7 @@ impl Header<'_> {
         extra
     }
 
-    /// What stands before the content.
+    /// Returns the local header, which precedes the content.
     pub(super) fn local(&self) -> Vec<u8> {
         let is_long = self.behind == Some(Bits::Many);
         let mut out = b"PK\x03\x04".to_vec();
@@ -114,19 +116,19 @@ impl Header<'_> {
         out
     }
 
-    /// Checksum and lengths as far as 32 bits can say them.
+    /// Returns the checksum and the lengths, capped at 32 bits.
     fn lengths(&self) -> [u32; 3] {
         [self.crc, low(self.packed_bytes), low(self.bytes)]
     }
 
     fn name_and_extra(&self, out: &mut Vec<u8>, extra: &[u8]) {
-        // The caller has looked at the length of the name.
+        // The caller has checked the length of the name.
         for len in [self.name.len(), extra.len()] {
             out.extend(u16::try_from(len).unwrap_or(u16::MAX).to_le_bytes());
         }
     }
 
-    /// What stands behind a content whose length was not known.
+    /// Returns the data descriptor, which follows a content whose length was unknown.
     pub(super) fn descriptor(&self) -> Vec<u8> {
         let mut out = b"PK\x07\x08".to_vec();
         out.extend(self.crc.to_le_bytes());
@@ -139,7 +141,7 @@ impl Header<'_> {
         out
     }
 
-    /// The entry in the directory at the end.
+    /// Returns the entry in the central directory.
     pub(super) fn central(&self) -> Vec<u8> {
         let mut out = b"PK\x01\x02".to_vec();
         out.extend(MADE_BY.to_le_bytes());
@@ -157,7 +159,7 @@ impl Header<'_> {
             extra.extend(long);
         }
         self.name_and_extra(&mut out, &extra);
-        // No comment, the first disk, no inner attributes.
+        // No comment, disk 0, no internal attributes.
         out.extend([0; 6]);
         let is_folder = self.name.ends_with(b"/");
         out.extend((self.mode << 16 | if is_folder { 0x10 } else { 0 }).to_le_bytes());
@@ -168,8 +170,8 @@ impl Header<'_> {
     }
 }
 
-/// What stands at the very end: the directory has so many entries and bytes,
-/// and starts at `offset`.
+/// Returns the end of the archive, for a directory of `entries` and `bytes` that starts
+/// at `offset`.
 pub(super) fn end(entries: u64, bytes: u64, offset: u64) -> Vec<u8> {
     let mut out = Vec::new();
     if entries >= FULL_16 || bytes >= FULL_32 || offset >= FULL_32 {
@@ -196,7 +198,7 @@ fn low(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Time and date as DOS has them, in steps of two seconds.
+/// Returns time and date in DOS format, with a resolution of two seconds.
 fn dos_time(time: Time) -> (u16, u16) {
     const FIRST: i64 = 315_532_800; // 1980-01-01
     const LAST: i64 = 4_354_819_198; // 2107-12-31T23:59:58
@@ -214,8 +216,8 @@ fn dos_time(time: Time) -> (u16, u16) {
 mod tests {
     use super::*;
 
-    fn header(bytes: u64, offset: u64) -> Header<'static> {
-        Header {
+    fn header(bytes: u64, offset: u64) -> ZipHeader<'static> {
+        ZipHeader {
             name: b"n",
             method: Method::Stored,
             mtime: Time { secs: 1_700_000_000, nanos: 5 },
@@ -254,7 +256,7 @@ mod tests {
         assert_eq!(extra[4..12], FULL_32.to_le_bytes());
         assert_eq!(extra[20..], (FULL_32 + 1).to_le_bytes());
         assert_eq!(many[20..28], [0xff; 8]);
-        let stream = Header { behind: Some(Bits::Many), ..header(5, 0) };
+        let stream = ZipHeader { behind: Some(Bits::Many), ..header(5, 0) };
         assert_eq!(stream.descriptor().len(), 24);
         assert_eq!(stream.local()[18..26], [0xff; 8]);
     }

@@ -1,14 +1,15 @@
-//! `find`: paths over the whole history, and in which commits each version of
-//! them lived.
+//! `find`: searches the whole history for paths, and lists the commits that contain each
+//! version.
 //!
-//! Commits are taken line by line, each line from its newest commit along the
-//! first parents to one that was met before, so that neighbours differ little.
-//! Of each commit only those folders are read that differ from the one before
-//! and are not known to be without a match (`present.rs`). So each tree is
-//! read about once, however many commits have it. What was found is held up to
-//! [`Options::limit_bytes`]: with more, the history is gone through again for
-//! each further window of paths. So nothing grows with commits × files, nor
-//! with a tree that names one folder many times.
+//! The history is divided into lines. A line follows first parents from its newest commit
+//! to a commit that was visited before, so neighbouring commits differ little. For each
+//! commit, the search reads only folders that differ from the commit before and that may
+//! contain a match (`present.rs`). Each tree is therefore read about once, however many
+//! commits contain it.
+//!
+//! Matches are held up to [`FindOptions::limit_bytes`]. If there are more, the search passes
+//! through the history again for each further window of paths. Memory therefore does not
+//! grow with commits × files, nor with a tree that contains the same folder many times.
 
 mod pattern;
 mod present;
@@ -20,25 +21,25 @@ use crate::{
         observe::{Observer, Phase},
         time::Time,
     },
-    format::{commit::Commit, tree::Kind},
-    ops::find::{pattern::Pattern, present::Present},
+    format::{commit::Commit, tree::EntryKind},
+    ops::find::{pattern::NamePattern, present::LiveMatches},
     repo::past::PastError,
     store::{Marks, Store},
 };
 
-/// Whether `a` and `A` are the same.
+/// Selects whether the search distinguishes upper and lower case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Case {
-    /// They are not.
+    /// `a` and `A` are different.
     #[default]
     Exact,
-    /// They are, of ASCII letters.
+    /// ASCII letters match in either case.
     Ignored,
 }
 
-/// A kind of entry.
+/// The kind of entry to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum KindFilter {
     /// Regular files.
     File,
     /// Folders.
@@ -47,34 +48,34 @@ pub enum Wanted {
     Symlink,
 }
 
-impl Wanted {
-    fn has(self, kind: &Kind) -> bool {
+impl KindFilter {
+    fn has(self, kind: &EntryKind) -> bool {
         match self {
-            Self::File => matches!(kind, Kind::File { .. }),
-            Self::Folder => matches!(kind, Kind::Folder { .. }),
-            Self::Symlink => matches!(kind, Kind::Symlink { .. }),
+            Self::File => matches!(kind, EntryKind::File { .. }),
+            Self::Folder => matches!(kind, EntryKind::Folder { .. }),
+            Self::Symlink => matches!(kind, EntryKind::Symlink { .. }),
         }
     }
 }
 
-/// What to look for.
+/// The parameters of a search.
 #[derive(Clone, Copy, Debug)]
-pub struct Options<'a> {
-    /// A name, or a path from the top when it has a slash; with the wildcards
-    /// `*`, `?`, `[…]`, `{…,…}`, and `**` for any number of folders. One that
-    /// ends in a slash is that of a folder. A name without wildcards need not be UTF-8.
+pub struct FindOptions<'a> {
+    /// A name, or a path from the root if it contains a slash. The wildcards are `*`,
+    /// `?`, `[…]`, `{…,…}`, and `**` for any number of folders. A pattern that ends in a
+    /// slash matches only folders. A name without wildcards need not be UTF-8.
     pub pattern: &'a [u8],
-    /// Whether case matters.
+    /// Selects whether the search distinguishes upper and lower case.
     pub case: Case,
-    /// Entries of this kind only.
-    pub wanted: Option<Wanted>,
-    /// About how many bytes of matches are held at a time. Fewer take more
-    /// passes through the history.
+    /// Only entries of this kind match.
+    pub wanted: Option<KindFilter>,
+    /// The approximate number of bytes of matches that are held at once. A lower limit
+    /// needs more passes through the history.
     pub limit_bytes: usize,
 }
 
-impl<'a> Options<'a> {
-    /// Everything that matches `pattern`.
+impl<'a> FindOptions<'a> {
+    /// Creates options that find everything that matches `pattern`.
     pub fn new(pattern: &'a [u8]) -> Self {
         let limit_bytes = limits::FIND_BYTES;
         Self { pattern, case: Case::default(), wanted: None, limit_bytes }
@@ -83,41 +84,39 @@ impl<'a> Options<'a> {
 
 /// A commit and its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
-    /// Which.
+pub struct CommitStamp {
     pub id: CommitId,
-    /// When it was made.
     pub time: Time,
 }
 
-/// Neighbours along first parents that all have a version.
+/// Consecutive commits along first parents that all contain a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// The oldest.
-    pub first: Stamp,
-    /// The newest.
-    pub last: Stamp,
-    /// How many.
+    /// The oldest commit.
+    pub first: CommitStamp,
+    /// The newest commit.
+    pub last: CommitStamp,
+    /// The number of commits.
     pub commits: u64,
 }
 
-/// One content at one path.
+/// A content at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Version {
-    /// What it is. All folders at one path are one version, with the tree of
-    /// the newest.
-    pub kind: Kind,
-    /// Its mode there.
+pub struct PathVersion {
+    /// Kind and content. All folders at a path count as one version, which has the newest
+    /// folder's tree.
+    pub kind: EntryKind,
+    /// File mode of the entry.
     pub mode: u16,
-    /// Its mtime there, if one is kept.
+    /// Modification time of the entry, if it is recorded.
     pub mtime: Option<Time>,
-    /// Where it lived, newest first; more than one when it came back, or lived
-    /// on several branches.
+    /// The ranges of commits that contain the version, newest first. There are several if
+    /// the version was removed and restored, or if it is on several branches.
     pub ranges: Vec<Range>,
 }
 
-impl Version {
-    /// In how many commits it lived.
+impl PathVersion {
+    /// Returns the number of commits that contain the version.
     pub fn commits(&self) -> u64 {
         self.ranges.iter().map(|range| range.commits).sum()
     }
@@ -125,53 +124,53 @@ impl Version {
 
 /// A path that matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// From the top of the snapshot.
+pub struct FoundPath {
+    /// The path from the root of the snapshot.
     pub path: Vec<u8>,
     /// Its versions, newest first.
-    pub versions: Vec<Version>,
+    pub versions: Vec<PathVersion>,
 }
 
-/// How much was looked through.
+/// Totals of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// Commits of the history.
+pub struct FindOutcome {
+    /// Commits in the searched history.
     pub commits: u64,
-    /// Nodes of trees that were read.
+    /// Tree nodes that were read.
     pub trees: u64,
     /// Paths that match.
     pub paths: u64,
-    /// Versions of them.
+    /// Versions of these paths.
     pub versions: u64,
 }
 
-/// Looks through `starts` and everything before them, and hands out what is
-/// found, sorted by path.
+/// Searches `starts` and all their ancestors, and passes matches to `each`, sorted by
+/// path.
 ///
 /// # Errors
-/// [`PastError`], and what `each` returns. A search that fails may have handed
-/// out some paths before.
+/// [`PastError`], or the error that `each` returns. Some paths may have been passed to
+/// `each` before the error.
 pub fn run<E: From<PastError>>(
     store: &Store,
     starts: &[CommitId],
-    options: &Options<'_>,
+    options: &FindOptions<'_>,
     observer: &dyn Observer,
-    each: &mut dyn FnMut(&Found) -> Result<(), E>,
-) -> Result<Outcome, E> {
-    let pattern = Pattern::new(options.pattern, options.case)?;
+    each: &mut dyn FnMut(&FoundPath) -> Result<(), E>,
+) -> Result<FindOutcome, E> {
+    let pattern = NamePattern::new(options.pattern, options.case)?;
     let mut wanted = options.wanted;
-    let mut outcome = Outcome::default();
+    let mut outcome = FindOutcome::default();
     if pattern.folders_only() {
-        if options.wanted.is_some_and(|wanted| wanted != Wanted::Folder) {
+        if options.wanted.is_some_and(|wanted| wanted != KindFilter::Folder) {
             return Ok(outcome);
         }
-        wanted = Some(Wanted::Folder);
+        wanted = Some(KindFilter::Folder);
     }
     observer.phase(Phase::History, None);
-    let mut present = Present::new(store, pattern, wanted, options.limit_bytes, observer);
+    let mut present = LiveMatches::new(store, pattern, wanted, options.limit_bytes, observer);
     let mut is_first = true;
     loop {
-        let mut lines = Lines::new(store, starts);
+        let mut lines = FirstParentLines::new(store, starts);
         while let Some((id, commit, place)) = lines.next()? {
             outcome.trees += present.advance((id, &commit), place)?;
             if is_first {
@@ -179,7 +178,7 @@ pub fn run<E: From<PastError>>(
                 observer.advance(1, 0);
             }
         }
-        store.tell_repairs(observer);
+        store.report_repairs(observer);
         present.finish(&mut |found| {
             if observer.cancelled() {
                 return Err(PastError::Interrupted.into());
@@ -195,35 +194,35 @@ pub fn run<E: From<PastError>>(
     }
 }
 
-/// Where a commit stands in its line.
+/// The position of a commit in its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// It is the newest.
+enum LinePosition {
+    /// The newest commit of the line.
     Start,
-    /// It is the first parent of the one before.
+    /// The first parent of the commit before.
     Further,
 }
 
-/// All commits, each once, line by line.
-struct Lines<'a> {
+/// Iterates over all commits, each once, line by line.
+struct FirstParentLines<'a> {
     store: &'a Store,
-    met: Marks,
+    visited: Marks,
     next: Option<CommitId>,
     starts: Vec<CommitId>,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> FirstParentLines<'a> {
     fn new(store: &'a Store, starts: &[CommitId]) -> Self {
         let starts = starts.iter().rev().copied().collect();
-        Self { store, met: Marks::new(store), next: None, starts }
+        Self { store, visited: Marks::new(store), next: None, starts }
     }
 
-    fn next(&mut self) -> Result<Option<(CommitId, Commit, Place)>, PastError> {
+    fn next(&mut self) -> Result<Option<(CommitId, Commit, LinePosition)>, PastError> {
         loop {
-            let further = self.next.take().map(|id| (id, Place::Further));
-            let next = further.or_else(|| self.starts.pop().map(|id| (id, Place::Start)));
+            let further = self.next.take().map(|id| (id, LinePosition::Further));
+            let next = further.or_else(|| self.starts.pop().map(|id| (id, LinePosition::Start)));
             let Some((id, place)) = next else { return Ok(None) };
-            if !self.met.mark(&id.object())? {
+            if !self.visited.mark(&id.object())? {
                 continue;
             }
             let commit = self.store.commit(&id)?;
@@ -235,7 +234,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Whether two entries are one version.
-fn is_same(a: &Kind, b: &Kind) -> bool {
-    matches!((a, b), (Kind::Folder { .. }, Kind::Folder { .. })) || a == b
+/// Returns true if two entries at one path are the same version.
+fn is_same(a: &EntryKind, b: &EntryKind) -> bool {
+    matches!((a, b), (EntryKind::Folder { .. }, EntryKind::Folder { .. })) || a == b
 }

@@ -1,83 +1,87 @@
-//! What to look for: a path, part by part.
+//! Matches paths against a pattern, one name at a time.
 //!
-//! A pattern is cut at its slashes, and each part is compared with one name on
-//! the way down. Which parts may come next is a set, one bit each, so a folder
-//! below which nothing can match is told from its path alone, and one tree in
-//! the same set of parts always has the same matches.
+//! A pattern is split at its slashes, and each part is compared with one name on the way
+//! down. The parts that may match the next name form a set with one bit for each part. If
+//! the set is empty, nothing in the folder can match. The matches below a tree depend
+//! only on the tree and on this set.
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
 
 use globset::{GlobBuilder, GlobMatcher};
 
 use crate::{
+    base::limits,
+    local::pattern::{check_cost, excerpt},
     ops::find::Case,
     repo::past::{PastError, PatternProblem},
 };
 
-/// Parts of a pattern: one bit each.
+/// The largest number of parts, since [`PartSet`] has one bit for each.
 const PARTS: usize = 64;
 
-/// The parts that may match the next name.
-pub(super) type Ways = u64;
+/// The set of parts that may match the next name.
+pub(super) type PartSet = u64;
 
-/// A path that is looked for.
+/// A parsed pattern.
 #[derive(Debug)]
-pub(super) struct Pattern {
-    parts: Vec<Part>,
-    /// Whether it ended in a slash.
+pub(super) struct NamePattern {
+    parts: Vec<PatternPart>,
+    /// True if the pattern ended in a slash.
     folders_only: bool,
 }
 
 #[derive(Debug)]
-enum Part {
+enum PatternPart {
     /// `**`: any number of folders.
     Deep,
-    /// Any name.
+    /// `*`: any name.
     Any,
-    /// Exactly this.
+    /// Exactly this name.
     Name(Vec<u8>),
-    /// This, whatever the case of its ASCII letters.
+    /// This name, in either case of ASCII letters.
     NameOfAnyCase(Vec<u8>),
-    /// Starts or ends so.
+    /// A name that starts with this.
     Starts(Vec<u8>),
+    /// A name that ends with this.
     Ends(Vec<u8>),
     Glob(Box<GlobMatcher>),
 }
 
-/// What a pattern says about one name.
+/// The result of matching one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Step {
-    /// Whether the name is at the end of a path that matches.
+pub(super) struct MatchStep {
+    /// True if the name is the last one of a matching path.
     pub(super) matches: bool,
-    /// What may match inside; 0 when nothing can.
-    pub(super) below: Ways,
+    /// The parts that may match inside the folder; 0 if nothing can.
+    pub(super) below: PartSet,
 }
 
-impl Pattern {
+impl NamePattern {
     pub(super) fn new(text: &[u8], case: Case) -> Result<Self, PastError> {
-        let problem = |source| {
-            let pattern = String::from_utf8_lossy(text).into_owned();
-            PastError::Pattern { pattern, source }
+        let problem = |source| PastError::Pattern {
+            pattern: excerpt(&String::from_utf8_lossy(text)),
+            source,
         };
+        check_cost(text).map_err(|cost| problem(cost.into()))?;
         let folders_only = text.ends_with(b"/");
         let inner = text.strip_suffix(b"/").unwrap_or(text);
         let is_path = inner.contains(&b'/');
         let names = inner.split(|b| *b == b'/').filter(|name| !matches!(*name, b"" | b"."));
-        let mut parts = if is_path { Vec::new() } else { vec![Part::Deep] };
+        let mut parts = if is_path { Vec::new() } else { vec![PatternPart::Deep] };
         let mut count = 0;
         for name in names {
             count += 1;
-            match Part::new(name, case).map_err(problem)? {
-                Part::Deep if matches!(parts.last(), Some(Part::Deep)) => {}
+            match PatternPart::new(name, case).map_err(problem)? {
+                PatternPart::Deep if matches!(parts.last(), Some(PatternPart::Deep)) => {}
                 part => parts.push(part),
             }
         }
         if count == 0 {
             return Err(problem(PatternProblem::Empty));
         }
-        // All that is below, but not the folder itself.
-        if matches!(parts.last(), Some(Part::Deep)) {
-            parts.push(Part::Any);
+        // A trailing `**` matches everything below a folder, but not the folder itself.
+        if matches!(parts.last(), Some(PatternPart::Deep)) {
+            parts.push(PatternPart::Any);
         }
         if parts.len() > PARTS {
             return Err(problem(PatternProblem::TooLong { limit: PARTS }));
@@ -85,25 +89,25 @@ impl Pattern {
         Ok(Self { parts, folders_only })
     }
 
-    /// Whether only folders can match.
+    /// Returns true if only folders can match.
     pub(super) fn folders_only(&self) -> bool {
         self.folders_only
     }
 
-    /// The parts that may match a name in the top folder.
-    pub(super) fn start(&self) -> Ways {
+    /// Returns the parts that may match a name in the root folder.
+    pub(super) fn start(&self) -> PartSet {
         self.from(0)
     }
 
-    /// Compares one name.
-    pub(super) fn step(&self, ways: Ways, name: &[u8]) -> Step {
-        let mut step = Step { matches: false, below: 0 };
+    /// Matches one name against the parts in `ways`.
+    pub(super) fn step(&self, ways: PartSet, name: &[u8]) -> MatchStep {
+        let mut step = MatchStep { matches: false, below: 0 };
         let mut left = ways;
         while left != 0 {
             let at = left.trailing_zeros() as usize;
             left &= left - 1;
             match &self.parts[at] {
-                Part::Deep => step.below |= self.from(at),
+                PatternPart::Deep => step.below |= self.from(at),
                 part if !part.matches(name) => {}
                 _ if at + 1 == self.parts.len() => step.matches = true,
                 _ => step.below |= self.from(at + 1),
@@ -112,9 +116,11 @@ impl Pattern {
         step
     }
 
-    /// The part `at`, and those behind it if it may stand for nothing.
-    fn from(&self, at: usize) -> Ways {
-        let deep = self.parts[at..].iter().take_while(|part| matches!(part, Part::Deep)).count();
+    /// Returns the part `at`. If it is `**`, which may match nothing, also returns the
+    /// part after it.
+    fn from(&self, at: usize) -> PartSet {
+        let deep =
+            self.parts[at..].iter().take_while(|part| matches!(part, PatternPart::Deep)).count();
         let last = at + deep.min(self.parts.len() - 1 - at);
         (at..=last).fold(0, |ways, part| ways | (1 << part))
     }
@@ -124,7 +130,22 @@ fn is_plain(text: &[u8]) -> bool {
     !text.iter().any(|b| b"*?[{\\".contains(b))
 }
 
-impl Part {
+/// Returns an upper bound for the levels of nested braces: it counts escaped braces and
+/// braces in brackets, too.
+fn brace_levels(text: &str) -> usize {
+    let (mut level, mut most) = (0_usize, 0);
+    for byte in text.bytes() {
+        match byte {
+            b'{' => level += 1,
+            b'}' => level = level.saturating_sub(1),
+            _ => {}
+        }
+        most = most.max(level);
+    }
+    most
+}
+
+impl PatternPart {
     fn new(text: &[u8], case: Case) -> Result<Self, PatternProblem> {
         match (text, case) {
             (b"**", _) => return Ok(Self::Deep),
@@ -136,7 +157,7 @@ impl Part {
             }
             _ => {}
         }
-        // What most patterns are, without the cost of a regular expression.
+        // Handles the most common patterns without the cost of a regular expression.
         if case == Case::Exact {
             if let Some(end) = text.strip_prefix(b"*").filter(|end| is_plain(end)) {
                 return Ok(Self::Ends(end.to_vec()));
@@ -146,6 +167,9 @@ impl Part {
             }
         }
         let text = std::str::from_utf8(text).map_err(|_| PatternProblem::NotText)?;
+        if brace_levels(text) > limits::PATTERN_BRACES {
+            return Err(PatternProblem::Braces);
+        }
         let mut builder = GlobBuilder::new(text);
         builder.case_insensitive(case == Case::Ignored).backslash_escape(true);
         Ok(Self::Glob(Box::new(builder.build()?.compile_matcher())))
@@ -168,8 +192,8 @@ mod tests {
     use super::*;
 
     fn hits(pattern: &str, case: Case, path: &str) -> bool {
-        let pattern = Pattern::new(pattern.as_bytes(), case).unwrap();
-        let mut step = Step { matches: false, below: pattern.start() };
+        let pattern = NamePattern::new(pattern.as_bytes(), case).unwrap();
+        let mut step = MatchStep { matches: false, below: pattern.start() };
         for name in path.split('/') {
             step = pattern.step(step.below, name.as_bytes());
         }
@@ -220,20 +244,60 @@ mod tests {
 
     #[test]
     fn a_folder_that_cannot_hold_a_match_is_known() {
-        let pattern = Pattern::new(b"src/*.rs", Case::Exact).unwrap();
+        let pattern = NamePattern::new(b"src/*.rs", Case::Exact).unwrap();
         assert_eq!(pattern.step(pattern.start(), b"docs").below, 0);
         let inside = pattern.step(pattern.start(), b"src").below;
-        assert_eq!(pattern.step(inside, b"deeper"), Step { matches: false, below: 0 });
+        assert_eq!(pattern.step(inside, b"deeper"), MatchStep { matches: false, below: 0 });
     }
 
     #[test]
     fn what_is_no_pattern_is_refused() {
         let long = ["a"; PARTS + 1].join("/");
         for text in ["", "/", ".", "a/../b", "{a", "[", "a/{b/c}", &long] {
-            assert!(Pattern::new(text.as_bytes(), Case::Exact).is_err(), "{text}");
+            assert!(NamePattern::new(text.as_bytes(), Case::Exact).is_err(), "{text}");
         }
-        assert!(Pattern::new(b"\xff*", Case::Exact).is_ok());
-        assert!(Pattern::new(b"\xff", Case::Ignored).is_ok());
-        assert!(Pattern::new(b"\xff?", Case::Exact).is_err());
+        assert!(NamePattern::new(b"\xff*", Case::Exact).is_ok());
+        assert!(NamePattern::new(b"\xff", Case::Ignored).is_ok());
+        assert!(NamePattern::new(b"\xff?", Case::Exact).is_err());
+    }
+
+    #[test]
+    fn nested_braces_neither_panic_nor_overflow_the_stack() {
+        let nested = |levels: usize| format!("{}z{}", "{".repeat(levels), "}".repeat(levels));
+        assert!(hits(&nested(limits::PATTERN_BRACES), Case::Exact, "z"));
+        for levels in [limits::PATTERN_BRACES + 1, 250, 1_000, 15_000, 1_000_000] {
+            for case in [Case::Exact, Case::Ignored] {
+                let error = NamePattern::new(nested(levels).as_bytes(), case).unwrap_err();
+                assert_eq!(error.kind(), crate::base::kind::ErrorKind::Invalid);
+                assert!(error.to_string().len() < 300, "the message is short");
+            }
+        }
+        // Closing braces in brackets do not close a level.
+        let hidden = "{[}]".repeat(300) + "z" + &"}".repeat(300);
+        assert!(NamePattern::new(hidden.as_bytes(), Case::Exact).is_err());
+    }
+
+    #[test]
+    fn the_largest_patterns_compile() {
+        let full = |part: &str| part.repeat(limits::PATTERN_BYTES / part.len());
+        let wide = |part: &str| part.repeat(limits::PATTERN_WILDCARDS);
+        let brackets =
+            format!("[{}]", (b'0'..=b'z').map(char::from).step_by(2).collect::<String>());
+        let alternatives = format!("{{{}}}", "ab,".repeat(1_300));
+        for pattern in [
+            full("é"),
+            wide("?"),
+            wide("*a"),
+            wide("[a]"),
+            wide("{a,b}"),
+            brackets.repeat(100),
+            alternatives,
+        ] {
+            for case in [Case::Exact, Case::Ignored] {
+                let made = NamePattern::new(pattern.as_bytes(), case).unwrap();
+                // Matching must not panic, either.
+                made.step(made.start(), &[b'a'; 255]);
+            }
+        }
     }
 }

@@ -1,17 +1,16 @@
-//! What of the present commit matches, kept up to date from one commit to the
-//! next.
+//! The matches of the present commit, updated from one commit to the next.
 //!
-//! Only folders with matches in them, now or in a commit before, are held,
-//! each with its tree (and the leaves of a split one). In the next commit a
-//! folder with the same tree is passed over with all that is in it, and so is
-//! a tree that is known to be bare: without a match for the parts that remain
-//! of the pattern. That is one bit for each object, and a small table of those
-//! asked for last. A tree is thus read when it is new, and hardly ever again.
+//! Only folders that contain matches, now or in an earlier commit, are held, each with
+//! its tree and the leaves of a split one. In the next commit, a folder with the same
+//! tree is skipped with everything in it. A tree is also skipped if it is known to be
+//! bare, which means that it has no match for the remaining parts of the pattern. This
+//! knowledge takes one bit for each object, and a small table of recent answers. A tree
+//! is therefore read once and rarely again.
 //!
-//! What is held has a limit, since a small pack can describe a tree of any size.
-//! Folders are read in the order of their paths, and beyond the limit the last
-//! paths are dropped: the [`Window`] of paths that is looked at ends before
-//! them. The next window begins there, with the newest commit again.
+//! Memory has a limit, since a small pack can describe a tree of any size. Folders are
+//! read in the order of their paths. When the limit is exceeded, the last paths are
+//! dropped, and the [`KeyWindow`] of this pass ends before them. The next window starts
+//! there, with the newest commit again.
 
 mod bare;
 mod matches;
@@ -22,69 +21,69 @@ use std::collections::{HashMap, HashSet};
 use crate::{
     base::{
         id::{CommitId, TreeId},
-        limits,
         name::EntryName,
         observe::Observer,
     },
     format::{
         commit::Commit,
-        tree::{Entry, Kind},
+        tree::{Entry, EntryKind},
     },
     ops::find::{
-        Found, Place, Stamp, Wanted,
-        pattern::{Pattern, Ways},
-        present::{bare::Bare, matches::Matches, window::Window},
+        CommitStamp, FoundPath, KindFilter, LinePosition,
+        pattern::{NamePattern, PartSet},
+        present::{bare::NoMatchCache, matches::Matches, window::KeyWindow},
     },
-    repo::past::{PastError, shown},
-    store::{Listing, Store},
+    repo::{past::PastError, path::push_name},
+    store::{Store, TreeListing, check_depth},
 };
 
 const TOP: usize = 0;
 
-/// About how many bytes a folder takes, beside its name.
+/// The approximate size of a folder in bytes, without its name.
 const FOLDER_BYTES: usize = 512;
 
-/// A folder with matches in it, now or before.
+/// A folder that contains matches, now or in an earlier commit.
 #[derive(Debug, Default)]
-struct Folder {
-    /// The one above, and its name in there.
+struct MatchFolder {
+    /// Index of the parent folder, and the name in it.
     above: usize,
     name: Option<EntryName>,
     depth: usize,
-    /// Its tree; `None` when the present commit does not have it.
+    /// Its tree; `None` if the present commit does not have the folder.
     tree: Option<TreeId>,
-    /// The tree's leaves, if it is split.
+    /// The leaves of the tree, if it is split.
     leaves: Vec<TreeId>,
-    /// Paths that match, and folders with some, whether they are there or not.
+    /// All matching paths and folders with matches in this folder, present or not, by
+    /// name.
     paths: HashMap<EntryName, usize>,
     folders: HashMap<EntryName, usize>,
-    /// Those that are there, with the number of their leaf.
+    /// Those in the present commit, each with the index of its leaf.
     live: Vec<(usize, usize)>,
     inside: Vec<(usize, usize)>,
-    /// Number of the commit in which it was met last.
+    /// The number of the last commit that contains the folder.
     seen: u64,
 }
 
-impl Folder {
+impl MatchFolder {
     fn is_bare(&self) -> bool {
         self.live.is_empty() && self.inside.is_empty()
     }
 
-    /// About how many bytes it takes.
+    /// Returns the approximate size in bytes.
     fn bytes(&self) -> usize {
         FOLDER_BYTES + self.name.as_ref().map_or(0, |name| name.as_bytes().len())
     }
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Task {
-    /// Take over what the folder has now.
-    Read(usize, TreeId, Ways),
-    /// All that is in it has been read.
-    Settle(usize, Ways),
+enum UpdateTask {
+    /// Read the folder's tree and update its matches.
+    Read(usize, TreeId, PartSet),
+    /// Everything in the folder has been read: drop subfolders without matches.
+    Settle(usize, PartSet),
 }
 
-impl Task {
+impl UpdateTask {
     fn folder(self) -> usize {
         match self {
             Self::Read(folder, ..) | Self::Settle(folder, _) => folder,
@@ -92,40 +91,40 @@ impl Task {
     }
 }
 
-/// What is handed out at the end.
+/// An item of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Shown {
+enum OutputItem {
     Path(usize),
     Inside(usize),
 }
 
-/// What of the present commit matches, and all that did before.
-pub(super) struct Present<'a> {
+/// The matches of the present commit and of all earlier ones.
+pub(super) struct LiveMatches<'a> {
     store: &'a Store,
     observer: &'a dyn Observer,
-    pattern: Pattern,
-    wanted: Option<Wanted>,
-    folders: Vec<Folder>,
+    pattern: NamePattern,
+    wanted: Option<KindFilter>,
+    folders: Vec<MatchFolder>,
     free: Vec<usize>,
     matches: Matches,
-    bare: Bare,
-    window: Window,
-    /// About how many bytes may be held.
+    bare: NoMatchCache,
+    window: KeyWindow,
+    /// The approximate number of bytes that may be held.
     limit_bytes: usize,
-    /// About how many bytes the folders take.
+    /// The approximate size of all folders in bytes.
     folder_bytes: usize,
-    tasks: Vec<Task>,
-    /// Of the folder that is being read: what is to be done for those in it.
-    below: Vec<Task>,
+    tasks: Vec<UpdateTask>,
+    /// Tasks for the subfolders of the folder that is being read.
+    below: Vec<UpdateTask>,
     commit: Option<CommitId>,
     trees: u64,
 }
 
-impl<'a> Present<'a> {
+impl<'a> LiveMatches<'a> {
     pub(super) fn new(
         store: &'a Store,
-        pattern: Pattern,
-        wanted: Option<Wanted>,
+        pattern: NamePattern,
+        wanted: Option<KindFilter>,
         limit_bytes: usize,
         observer: &'a dyn Observer,
     ) -> Self {
@@ -134,11 +133,11 @@ impl<'a> Present<'a> {
             observer,
             pattern,
             wanted,
-            folders: vec![Folder::default()],
+            folders: vec![MatchFolder::default()],
             free: Vec::new(),
             matches: Matches::default(),
-            bare: Bare::default(),
-            window: Window::default(),
+            bare: NoMatchCache::default(),
+            window: KeyWindow::default(),
             limit_bytes,
             folder_bytes: 0,
             tasks: Vec::new(),
@@ -148,10 +147,10 @@ impl<'a> Present<'a> {
         }
     }
 
-    /// Goes on to the next window of paths, and forgets what was in this one.
-    /// Returns whether there is one.
+    /// Drops the results and moves to the next window of paths. Returns false if there is
+    /// none.
     pub(super) fn next_window(&mut self) -> bool {
-        self.folders = vec![Folder::default()];
+        self.folders = vec![MatchFolder::default()];
         self.free = Vec::new();
         self.folder_bytes = 0;
         self.matches = Matches::default();
@@ -159,31 +158,31 @@ impl<'a> Present<'a> {
         self.window.next()
     }
 
-    /// Goes on to the next commit. Returns how many nodes of trees were read.
+    /// Moves to the next commit. Returns the number of tree nodes that were read.
     pub(super) fn advance(
         &mut self,
         (id, commit): (CommitId, &Commit),
-        place: Place,
+        place: LinePosition,
     ) -> Result<u64, PastError> {
-        self.matches.go_to(Stamp { id, time: commit.time }, place);
+        self.matches.go_to(CommitStamp { id, time: commit.time }, place);
         self.commit = Some(id);
         self.trees = 0;
         let start = self.pattern.start();
-        self.tasks.push(Task::Read(TOP, commit.tree, start));
+        self.tasks.push(UpdateTask::Read(TOP, commit.tree, start));
         while let Some(task) = self.tasks.pop() {
             match task {
-                Task::Read(folder, tree, ways) => self.read(folder, tree, ways)?,
-                Task::Settle(folder, ways) => self.settle(folder, ways)?,
+                UpdateTask::Read(folder, tree, ways) => self.read(folder, tree, ways)?,
+                UpdateTask::Settle(folder, ways) => self.settle(folder, ways)?,
             }
             self.trim();
         }
         Ok(self.trees)
     }
 
-    /// Hands out all that was found, sorted by path.
+    /// Passes everything that was found to `each`, sorted by path.
     pub(super) fn finish<E>(
         &mut self,
-        each: &mut dyn FnMut(&Found) -> Result<(), E>,
+        each: &mut dyn FnMut(&FoundPath) -> Result<(), E>,
     ) -> Result<(), E> {
         self.matches.finish();
         let mut path = Vec::new();
@@ -191,35 +190,32 @@ impl<'a> Present<'a> {
         self.put_inside(TOP, 0, &mut waiting);
         while let Some((shown, name, above_bytes)) = waiting.pop() {
             path.truncate(above_bytes);
-            if !path.is_empty() {
-                path.push(b'/');
-            }
-            path.extend_from_slice(name.as_bytes());
+            push_name(&mut path, name.as_bytes());
             match shown {
-                Shown::Path(found) => each(&self.matches.found(found, &path))?,
-                Shown::Inside(folder) => self.put_inside(folder, path.len(), &mut waiting),
+                OutputItem::Path(found) => each(&self.matches.found(found, &path))?,
+                OutputItem::Inside(folder) => self.put_inside(folder, path.len(), &mut waiting),
             }
         }
         Ok(())
     }
 
-    /// Puts what is in a folder on a stack, the first name on top: what matches,
-    /// then what is in it.
+    /// Pushes the contents of a folder on a stack, with the first name on top. For each
+    /// name, a match comes before the folder's contents.
     fn put_inside<'s>(
         &'s self,
         folder: usize,
         above_bytes: usize,
-        waiting: &mut Vec<(Shown, &'s EntryName, usize)>,
+        waiting: &mut Vec<(OutputItem, &'s EntryName, usize)>,
     ) {
         let folder = &self.folders[folder];
         let from = waiting.len();
-        let paths = folder.paths.iter().map(|(name, found)| (Shown::Path(*found), name));
-        let inside = folder.folders.iter().map(|(name, below)| (Shown::Inside(*below), name));
+        let paths = folder.paths.iter().map(|(name, found)| (OutputItem::Path(*found), name));
+        let inside = folder.folders.iter().map(|(name, below)| (OutputItem::Inside(*below), name));
         waiting.extend(paths.chain(inside).map(|(shown, name)| (shown, name, above_bytes)));
         waiting[from..].sort_unstable_by_key(|(shown, name, _)| std::cmp::Reverse((*name, *shown)));
     }
 
-    /// Drops the last paths when more is held than may be.
+    /// Drops the last paths if more is held than the limit allows.
     fn trim(&mut self) {
         if self.matches.bytes() + self.folder_bytes <= self.limit_bytes {
             return;
@@ -232,23 +228,23 @@ impl<'a> Present<'a> {
             key.truncate(above_bytes);
             key.extend_from_slice(name.as_bytes());
             let bytes = match shown {
-                Shown::Path(found) => self.matches.bytes_of(found),
-                Shown::Inside(_) => {
+                OutputItem::Path(found) => self.matches.bytes_of(found),
+                OutputItem::Inside(_) => {
                     key.push(0);
                     FOLDER_BYTES
                 }
             } + name.as_bytes().len();
             if end.is_none() && !self.window.is_before(&key) {
-                // Half of it, so that this is not done for each path.
+                // Keep only half of the limit, so that trimming is rare.
                 match kept > 0 && kept_bytes + bytes > self.limit_bytes / 2 {
                     true => end = Some(key.clone()),
                     false => (kept, kept_bytes) = (kept + 1, kept_bytes + bytes),
                 }
             }
             match shown {
-                Shown::Path(found) if end.is_some() => drop(gone_paths.insert(found)),
-                Shown::Path(_) => {}
-                Shown::Inside(folder) => {
+                OutputItem::Path(found) if end.is_some() => drop(gone_paths.insert(found)),
+                OutputItem::Path(_) => {}
+                OutputItem::Inside(folder) => {
                     if end.is_some() {
                         gone_folders.insert(folder);
                     }
@@ -258,6 +254,7 @@ impl<'a> Present<'a> {
         }
         let Some(end) = end else { return };
         self.window.end_before(end);
+        // Remove all references before the indices are reused.
         for folder in &mut self.folders {
             folder.paths.retain(|_, found| !gone_paths.contains(found));
             folder.live.retain(|(found, _)| !gone_paths.contains(found));
@@ -278,8 +275,8 @@ impl<'a> Present<'a> {
         self.free.push(number);
     }
 
-    /// What the keys of all that is in a folder begin with: the names above it,
-    /// each with a NUL behind it, which no name has.
+    /// Returns the prefix of the keys of everything in a folder: the names on the way to
+    /// it, each followed by a NUL, which no name contains.
     fn key(&self, mut number: usize) -> Vec<u8> {
         let mut names = Vec::new();
         while let Some(name) = &self.folders[number].name {
@@ -300,7 +297,7 @@ impl<'a> Present<'a> {
         names.join(&b'/')
     }
 
-    fn read(&mut self, number: usize, tree: TreeId, ways: Ways) -> Result<(), PastError> {
+    fn read(&mut self, number: usize, tree: TreeId, ways: PartSet) -> Result<(), PastError> {
         if self.folders[number].tree == Some(tree) {
             return Ok(());
         }
@@ -308,16 +305,15 @@ impl<'a> Present<'a> {
             return Err(PastError::Interrupted);
         }
         let commit = self.commit.expect("a folder is read for a commit");
-        if self.folders[number].depth > limits::DEPTH {
-            return Err(PastError::TooDeep { path: shown(&self.path(number)), commit });
-        }
-        self.tasks.push(Task::Settle(number, ways));
+        check_depth(self.folders[number].depth, tree)
+            .map_err(|error| PastError::at(&self.path(number), commit)(error))?;
+        self.tasks.push(UpdateTask::Settle(number, ways));
         if self.bare.has(ways, &tree)? {
             self.leave(number);
             self.folders[number].tree = Some(tree);
             return Ok(());
         }
-        let listing = Listing::of(self.store, tree);
+        let listing = TreeListing::of(self.store, tree);
         let listing = listing.map_err(|error| PastError::at(&self.path(number), commit)(error))?;
         self.trees += listing.nodes().len() as u64;
         let leaves: Vec<TreeId> = listing.leaves().iter().map(|leaf| leaf.id()).collect();
@@ -336,12 +332,13 @@ impl<'a> Present<'a> {
             }
             self.trim();
             if !self.window.has_inside(&key) {
-                // What was found before it is enough; the folder is dropped, too.
+                // The window ends before this folder's remaining leaves. The folder
+                // itself may have been dropped, so leave it as it is.
                 self.below.clear();
                 return Ok(());
             }
         }
-        // The first is on top.
+        // The first subfolder goes on top of the stack.
         self.tasks.extend(self.below.drain(..).rev());
         for (found, _) in old_live {
             self.matches.close_unless_seen(found);
@@ -357,9 +354,13 @@ impl<'a> Present<'a> {
         Ok(())
     }
 
-    /// Keeps what is in leaves that are still there. Returns what was in the
-    /// folder before, and those leaves.
-    #[expect(clippy::type_complexity, reason = "two lists and a set, taken apart at once")]
+    /// Keeps the matches in leaves that did not change. Returns the matches and
+    /// subfolders that the folder had before, and the unchanged leaves.
+    #[expect(
+        clippy::type_complexity,
+        reason = "two lists and a set, which the caller
+    # destructures"
+    )]
     fn keep(
         &mut self,
         number: usize,
@@ -385,12 +386,12 @@ impl<'a> Present<'a> {
         (live, inside, kept)
     }
 
-    /// An entry of a folder with this key, in its leaf with the number `at`.
+    /// Processes an entry of a folder with this key. `at` is the index of its leaf.
     fn meet(
         &mut self,
         (number, at): (usize, usize),
         (key, entry): (&[u8], &Entry),
-        ways: Ways,
+        ways: PartSet,
     ) -> Result<(), PastError> {
         let step = self.pattern.step(ways, entry.name.as_bytes());
         let (has_path, has_inside) = self.window.has(key, &entry.name);
@@ -406,7 +407,7 @@ impl<'a> Present<'a> {
                 self.folders[number].live.push((found, at));
             }
         }
-        let Kind::Folder { id } = entry.kind else { return Ok(()) };
+        let EntryKind::Folder { id } = entry.kind else { return Ok(()) };
         if step.below == 0 || !has_inside {
             return Ok(());
         }
@@ -418,7 +419,7 @@ impl<'a> Present<'a> {
         let folder = &mut self.folders[inside];
         if std::mem::replace(&mut folder.seen, self.matches.now()) != self.matches.now() {
             if folder.tree != Some(id) {
-                self.below.push(Task::Read(inside, id, step.below));
+                self.below.push(UpdateTask::Read(inside, id, step.below));
             }
             self.folders[number].inside.push((inside, at));
         }
@@ -427,7 +428,8 @@ impl<'a> Present<'a> {
 
     fn add_folder(&mut self, above: usize, name: &EntryName) -> usize {
         let depth = self.folders[above].depth + 1;
-        let folder = Folder { above, name: Some(name.clone()), depth, ..Folder::default() };
+        let folder =
+            MatchFolder { above, name: Some(name.clone()), depth, ..MatchFolder::default() };
         self.folder_bytes += folder.bytes();
         let number = match self.free.pop() {
             Some(number) => {
@@ -443,8 +445,8 @@ impl<'a> Present<'a> {
         number
     }
 
-    /// Lets go of what turned out to be without a match.
-    fn settle(&mut self, number: usize, ways: Ways) -> Result<(), PastError> {
+    /// Drops subfolders that contain no match, and remembers a bare tree.
+    fn settle(&mut self, number: usize, ways: PartSet) -> Result<(), PastError> {
         let mut inside = std::mem::take(&mut self.folders[number].inside);
         inside.retain(|(below, _)| {
             let folder = &mut self.folders[*below];
@@ -472,7 +474,7 @@ impl<'a> Present<'a> {
         }
     }
 
-    /// A folder that is there no more.
+    /// Records that the present commit does not have a folder.
     fn leave(&mut self, number: usize) {
         let mut waiting = vec![number];
         while let Some(number) = waiting.pop() {

@@ -1,9 +1,9 @@
-//! Paths that differ: `docs/schema/change.json`.
+//! Records of changed paths: `docs/schema/change.json`.
 
 use serde::Serialize;
 
 use super::{ItemRecord, exact, text};
-use crate::ops::diff::{Change, Differences, Item};
+use crate::ops::diff::{Change, ChangeSide, Differences};
 
 /// A path that differs.
 #[derive(Clone, Debug, Serialize)]
@@ -22,10 +22,10 @@ pub struct ChangeRecord {
 }
 
 impl ChangeRecord {
-    /// Takes what a change says; of its differences those that are of interest.
+    /// Creates the record of a change. `differences` are those to report.
     pub fn new(change: &Change, differences: Differences) -> Self {
         let old_path = change.old_path.as_deref();
-        let side = |item: &Option<Item>| {
+        let side = |item: &Option<ChangeSide>| {
             item.as_ref().map(|item| ItemRecord::new(&item.what, &item.metadata))
         };
         Self {

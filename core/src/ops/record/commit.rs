@@ -1,4 +1,4 @@
-//! Commits: `docs/schema/commit.json`.
+//! Records of commits: `docs/schema/commit.json`.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,6 @@ use crate::{
     },
 };
 
-/// A commit.
 #[derive(Clone, Debug, Serialize)]
 pub struct CommitRecord {
     id: String,
@@ -32,7 +31,7 @@ pub struct CommitRecord {
     selection: Option<SelectionRecord>,
 }
 
-/// Which files a commit could have contained.
+/// The rules, sources and unreadable paths that determine what a commit could contain.
 #[derive(Clone, Debug, Serialize)]
 struct SelectionRecord {
     rules: Vec<RuleSetRecord>,
@@ -41,7 +40,7 @@ struct SelectionRecord {
     more_unread: bool,
 }
 
-/// A set of rules that excludes paths.
+/// A set of exclude rules.
 #[derive(Clone, Debug, Serialize)]
 struct RuleSetRecord {
     patterns: Vec<String>,
@@ -51,7 +50,6 @@ struct RuleSetRecord {
     one_file_system: bool,
 }
 
-/// A path.
 #[derive(Clone, Debug, Serialize)]
 struct PathRecord {
     path: String,
@@ -60,7 +58,7 @@ struct PathRecord {
 }
 
 impl CommitRecord {
-    /// Takes what a commit says.
+    /// Creates the record of a commit.
     pub fn new(id: &CommitId, commit: &Commit) -> Self {
         let totals = commit.totals;
         Self {

@@ -1,4 +1,4 @@
-//! Entries of snapshots: `docs/schema/entry.json`.
+//! Records of snapshot entries: `docs/schema/entry.json`.
 
 use serde::Serialize;
 
@@ -6,10 +6,10 @@ use super::{exact, text};
 use crate::{
     base::time::Time,
     format::tree::{Entry, Metadata},
-    ops::diff::What,
+    ops::diff::ComparedKind,
 };
 
-/// What an entry is and what is kept about it, but for its path.
+/// The kind, content and metadata of an entry, without its path.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ItemRecord {
     kind: &'static str,
@@ -41,21 +41,21 @@ pub struct ItemRecord {
 }
 
 impl ItemRecord {
-    /// Takes what it is, and what is kept about it.
-    pub fn new(what: &What, metadata: &Metadata) -> Self {
+    /// Creates a record from kind, content and metadata.
+    pub fn new(what: &ComparedKind, metadata: &Metadata) -> Self {
         let item = Self { kind: what.noun(), ..Self::of_metadata(metadata) };
         match what {
-            What::File { size, id } => {
+            ComparedKind::File { size, id } => {
                 Self { size: Some(*size), id: id.map(|id| id.to_string()), ..item }
             }
-            What::Folder { id } => Self { id: id.map(|id| id.to_string()), ..item },
-            What::Symlink { target } => {
+            ComparedKind::Folder { id } => Self { id: id.map(|id| id.to_string()), ..item },
+            ComparedKind::Symlink { target } => {
                 Self { target: Some(text(target)), target_hex: exact(target), ..item }
             }
-            What::CharDevice { device } | What::BlockDevice { device } => {
+            ComparedKind::CharDevice { device } | ComparedKind::BlockDevice { device } => {
                 Self { device: Some([device.major, device.minor]), ..item }
             }
-            What::Fifo | What::Socket => item,
+            ComparedKind::Fifo | ComparedKind::Socket => item,
         }
     }
 
@@ -88,7 +88,7 @@ pub struct EntryRecord {
 }
 
 impl EntryRecord {
-    /// Takes what an entry says; `path` is its whole path in the snapshot.
+    /// Creates a record of an entry; `path` is its full path in the snapshot.
     pub fn new(path: &[u8], entry: &Entry) -> Self {
         let item = ItemRecord::new(&entry.kind.clone().into(), &entry.metadata);
         Self { path: text(path), path_hex: exact(path), item }

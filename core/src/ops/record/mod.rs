@@ -1,11 +1,10 @@
-//! Records: what operations find, for programs to read. Plain values with the
-//! names of `docs/schema/`, which `snap --json` prints and the server answers
-//! with; what stands around them (a line of its own, a page of a list) is
-//! left to those.
+//! Records: the results of operations, in a form for programs. The fields have the names
+//! in `docs/schema/`. `snap --json` prints records, and the server returns them; the
+//! framing (one record a line, pages of a list) is left to them.
 //!
-//! Fields may be added, but none is removed or changes its meaning. A path or
-//! a target that is not UTF-8 has replacement characters in `path`, and its
-//! exact bytes, in hexadecimal, in `path_hex`.
+//! Fields may be added, but no field is removed or changes its meaning. If a path or a
+//! target is not UTF-8, `path` has replacement characters and `path_hex` has the exact
+//! bytes in hexadecimal.
 
 mod change;
 mod commit;
@@ -21,12 +20,12 @@ pub use self::{
     version::VersionRecord,
 };
 
-/// Bytes as text; what is not UTF-8 there is replaced.
+/// Returns bytes as text; invalid UTF-8 is replaced.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The exact bytes in hexadecimal, where they are not UTF-8.
+/// Returns the exact bytes in hexadecimal if they are not UTF-8.
 pub fn exact(bytes: &[u8]) -> Option<String> {
     std::str::from_utf8(bytes).is_err().then(|| hex::encode(bytes))
 }

@@ -1,12 +1,12 @@
-//! What was counted: `docs/schema/stats-commit.json`, `stats-file.json` and
+//! Records of statistics: `docs/schema/stats-commit.json`, `stats-file.json` and
 //! `stats-store.json`.
 
 use serde::Serialize;
 
 use super::{exact, text};
-use crate::ops::stats::{CommitStats, FrameFacts, KindFacts, LargeFile, Outcome};
+use crate::ops::stats::{CommitStats, FrameFacts, KindFacts, LargeFile, StatsOutcome};
 
-/// What one commit added.
+/// The data that one commit added.
 #[derive(Clone, Debug, Serialize)]
 pub struct AddedRecord {
     id: String,
@@ -61,7 +61,7 @@ impl From<&LargeFile> for LargeFileRecord {
     }
 }
 
-/// What all commits come to, and what the store holds.
+/// Totals of all commits and of the store.
 #[derive(Clone, Debug, Serialize)]
 pub struct StoreRecord {
     commits: u64,
@@ -110,8 +110,8 @@ impl From<&KindFacts> for KindRecord {
     }
 }
 
-impl From<&Outcome> for StoreRecord {
-    fn from(outcome: &Outcome) -> Self {
+impl From<&StatsOutcome> for StoreRecord {
+    fn from(outcome: &StatsOutcome) -> Self {
         let (added, store) = (&outcome.added, &outcome.store);
         Self {
             commits: outcome.commit_count,

@@ -1,17 +1,17 @@
-//! Versions of a path in the history: `docs/schema/version.json`.
+//! Records of the versions of a path in history: `docs/schema/version.json`.
 
 use serde::Serialize;
 
 use super::{ItemRecord, exact, text};
 use crate::{
-    format::tree::{Kind, Metadata},
+    format::tree::{EntryKind, Metadata},
     ops::{
-        diff::What,
-        find::{Range, Stamp, Version},
+        diff::ComparedKind,
+        find::{CommitStamp, PathVersion, Range},
     },
 };
 
-/// One version of a path, and where it lived.
+/// One version of a path, and the ranges of commits that contain it.
 #[derive(Clone, Debug, Serialize)]
 pub struct VersionRecord {
     path: String,
@@ -37,11 +37,11 @@ struct StampRecord {
 }
 
 impl VersionRecord {
-    /// Takes what a version of `path` is.
-    pub fn new(path: &[u8], version: &Version) -> Self {
+    /// Creates the record of a version of `path`.
+    pub fn new(path: &[u8], version: &PathVersion) -> Self {
         let what = match &version.kind {
-            // All folders at one path are one version, whatever is in them.
-            Kind::Folder { .. } => What::Folder { id: None },
+            // All folders at one path count as one version, so the record has no tree id.
+            EntryKind::Folder { .. } => ComparedKind::Folder { id: None },
             kind => kind.clone().into(),
         };
         let (mode, mtime) = (version.mode, version.mtime);
@@ -62,8 +62,8 @@ impl From<&Range> for RangeRecord {
     }
 }
 
-impl From<&Stamp> for StampRecord {
-    fn from(stamp: &Stamp) -> Self {
+impl From<&CommitStamp> for StampRecord {
+    fn from(stamp: &CommitStamp) -> Self {
         Self { id: stamp.id.to_string(), time: stamp.time.rfc3339() }
     }
 }

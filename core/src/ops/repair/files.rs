@@ -1,7 +1,7 @@
-//! Live files that still have what a store has lost.
+//! Recovers lost objects from live files.
 //!
-//! A file is read and cut as a commit cuts it. Whatever hashes to the id of a lost
-//! object is that object, also when the rest of the file has changed since.
+//! A file is read and cut as a commit does it. A chunk that hashes to the id of a lost object is
+//! that object, even if the rest of the file has changed since the commit.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,42 +18,42 @@ use crate::{
     },
     chunk::{Cutter, Params},
     format::{
-        chunk_list::{self, Piece},
+        chunk_list::{self, BlobRef},
         pack::ObjectKind,
     },
     local::{
         read::{content, open_above, open_file},
         scan::{FileKind, FileStat},
     },
-    store::{StoreError, Writer},
+    store::{ObjectWriter, StoreError},
 };
 
 /// Bytes that are read at a time.
 const READ_BYTES: u64 = 1 << 20;
 
-/// What is wanted of files.
-pub(super) struct Wanted<'a> {
-    /// Lost objects.
+/// The objects that files are searched for.
+pub(super) struct LostObjects<'a> {
+    /// Ids of lost objects.
     pub(super) ids: &'a BTreeSet<ObjectId>,
-    /// Says whether the store has an object: a list of chunks that was lost does not
-    /// say which chunks it needs.
+    /// Returns true if the store has an object. A lost chunk list does not say which chunks it
+    /// needs, so each chunk of the file is checked.
     pub(super) is_sound: &'a dyn Fn(&ObjectId) -> Result<bool, StoreError>,
 }
 
-/// Stores what is wanted of a file. Returns which of the wanted objects that was. A
-/// file that cannot be read has nothing.
+/// Stores the wanted objects that a file contains and returns them. A file that cannot be read
+/// contributes nothing more.
 pub(super) fn take(
-    writer: &Writer<'_>,
+    writer: &ObjectWriter<'_>,
     (folder, path): (&Path, &[u8]),
     params: Params,
-    wanted: &Wanted<'_>,
+    wanted: &LostObjects<'_>,
     observer: &dyn Observer,
 ) -> Result<BTreeMap<ObjectId, ObjectKind>, StoreError> {
-    let mut take = Take { writer, params, wanted, observer, taken: BTreeMap::new() };
+    let mut take = FileScan { writer, params, wanted, observer, taken: BTreeMap::new() };
     match take.file(folder, path) {
-        Err(Failed::Store(error)) => Err(error),
-        // What was found before is right all the same.
-        Ok(()) | Err(Failed::File) => Ok(take.taken),
+        Err(FileScanError::Store(error)) => Err(error),
+        // Objects found before the failure are verified and can be used.
+        Ok(()) | Err(FileScanError::File) => Ok(take.taken),
     }
 }
 
@@ -68,35 +68,35 @@ fn open(folder: &Path, path: &[u8]) -> io::Result<(Box<dyn Read + Send>, u64)> {
     Ok((content(&file, &stat)?, stat.size))
 }
 
-/// Why a file was not read to its end.
-enum Failed {
+/// The reason why a file was not read to its end.
+enum FileScanError {
     Store(StoreError),
-    /// It cannot be read, or the user asks to stop.
+    /// The file cannot be read, or the user asked to stop.
     File,
 }
 
-impl From<StoreError> for Failed {
+impl From<StoreError> for FileScanError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
 }
 
-impl From<io::Error> for Failed {
+impl From<io::Error> for FileScanError {
     fn from(_: io::Error) -> Self {
         Self::File
     }
 }
 
-struct Take<'a, 's> {
-    writer: &'a Writer<'s>,
+struct FileScan<'a, 's> {
+    writer: &'a ObjectWriter<'s>,
     params: Params,
-    wanted: &'a Wanted<'a>,
+    wanted: &'a LostObjects<'a>,
     observer: &'a dyn Observer,
     taken: BTreeMap<ObjectId, ObjectKind>,
 }
 
-impl Take<'_, '_> {
-    fn file(&mut self, folder: &Path, path: &[u8]) -> Result<(), Failed> {
+impl FileScan<'_, '_> {
+    fn file(&mut self, folder: &Path, path: &[u8]) -> Result<(), FileScanError> {
         let (source, size) = open(folder, path)?;
         if size <= limits::WHOLE_FILE_BYTES {
             let mut bytes = Vec::new();
@@ -107,13 +107,14 @@ impl Take<'_, '_> {
                 false => Ok(()),
             };
         }
-        // Most files that have changed need not be read a second time.
+        // The first pass stores nothing: most changed files contain no lost object and need no
+        // second pass.
         let mut pieces = Vec::new();
         let (id, total_bytes) = cut(
             source,
             self.params,
             &mut |chunk| {
-                pieces.push(Piece { id: BlobId::of(chunk), bytes: chunk.len() as u32 });
+                pieces.push(BlobRef { id: BlobId::of(chunk), bytes: chunk.len() as u32 });
                 Ok(())
             },
             self.observer,
@@ -151,7 +152,7 @@ impl Take<'_, '_> {
         Ok(())
     }
 
-    /// Stores a blob.
+    /// Stores a blob and records it if it was wanted.
     fn store(&mut self, id: ObjectId, bytes: &[u8]) -> Result<(), StoreError> {
         super::gather::add(self.writer, (&id, ObjectKind::Blob), bytes)?;
         if self.wanted.ids.contains(&id) {
@@ -161,18 +162,18 @@ impl Take<'_, '_> {
     }
 }
 
-/// Cuts a content, hands out its chunks in order, and returns its id and length.
+/// Cuts a content, passes each chunk to `each` in order, and returns the content's id and length.
 fn cut(
     mut source: Box<dyn Read + Send>,
     params: Params,
     each: &mut dyn FnMut(&[u8]) -> Result<(), StoreError>,
     observer: &dyn Observer,
-) -> Result<(BlobId, u64), Failed> {
+) -> Result<(BlobId, u64), FileScanError> {
     let (mut whole, mut cutter) = (blake3::Hasher::new(), Cutter::new(params));
     let (mut buffer, mut total_bytes, mut is_last) = (Vec::new(), 0, false);
     while !is_last {
         if observer.cancelled() {
-            return Err(Failed::File);
+            return Err(FileScanError::File);
         }
         let before = buffer.len();
         (&mut source).take(READ_BYTES).read_to_end(&mut buffer)?;

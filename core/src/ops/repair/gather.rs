@@ -1,5 +1,5 @@
-//! Storing again what was found: from the sound parts of damaged packs, from
-//! sources, from live files.
+//! Stores recovered objects in the workshop: from the sound parts of damaged packs, from sources
+//! and from live files.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,26 +15,26 @@ use crate::{
     chunk::Params,
     format::pack::ObjectKind,
     ops::{
-        reach::Objects,
-        repair::{Origin, Repaired, Run, SourceKind, files, search::Overlay},
+        reach::ObjectSource,
+        repair::{RepairRun, Repaired, RepairedFrom, SourceKind, files, search::Overlay},
     },
-    store::{Met, Place, StoreError, Writer, walk_chunks},
+    store::{ChunkVisit, ObjectLocation, ObjectWriter, StoreError, walk_chunks},
 };
 
-/// Files of a project that may have what was lost.
+/// Files of a project that may contain lost objects.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Files<'a> {
-    /// The project.
+pub(super) struct LiveFiles<'a> {
+    /// The folder of the project.
     pub(super) folder: &'a Path,
-    /// Paths in it, each with an object that it lacks.
+    /// Paths in it, each with an object that the store lacks for it.
     pub(super) paths: &'a [(Vec<u8>, ObjectId)],
-    /// How files are cut.
+    /// The chunking parameters for files.
     pub(super) params: Params,
 }
 
-/// Adds an object that was found right.
+/// Stores an object that was verified.
 pub(super) fn add(
-    writer: &Writer<'_>,
+    writer: &ObjectWriter<'_>,
     (id, kind): (&ObjectId, ObjectKind),
     bytes: &[u8],
 ) -> Result<(), StoreError> {
@@ -49,33 +49,33 @@ pub(super) fn add(
     }
 }
 
-/// Lists of chunks, and other objects.
-fn divide(wanted: Wanted) -> (Wanted, Wanted) {
+/// Separates chunk lists from other objects.
+fn split_chunk_lists(wanted: ObjectKinds) -> (ObjectKinds, ObjectKinds) {
     wanted.into_iter().partition(|(_, kind)| *kind == ObjectKind::ChunkList)
 }
 
-/// Objects, and what they are.
-type Wanted = BTreeMap<ObjectId, ObjectKind>;
+/// Objects with their kinds.
+type ObjectKinds = BTreeMap<ObjectId, ObjectKind>;
 
-/// Gathers objects in the workshop.
-pub(super) struct Gathering<'a> {
+/// Collects wanted objects in the workshop.
+pub(super) struct Recovery<'a> {
     pub(super) overlay: &'a Overlay<'a>,
     pub(super) level: i32,
-    pub(super) files: Option<Files<'a>>,
-    pub(super) run: Run,
+    pub(super) files: Option<LiveFiles<'a>>,
+    pub(super) run: RepairRun,
     pub(super) observer: &'a dyn Observer,
 }
 
-/// What of a damaged pack was stored again.
+/// The number of objects that were stored again, for each damaged pack.
 pub(super) type Salvaged = BTreeMap<PackId, u64>;
 
-impl Gathering<'_> {
-    /// Stores all that is sound in damaged packs that could not be put together and
-    /// that the store has nowhere else, whether or not anything refers to it.
+impl Recovery<'_> {
+    /// Stores the sound objects of damaged packs that could not be made whole, unless the store has
+    /// them elsewhere. This includes objects that no commit refers to.
     pub(super) fn salvage(&self) -> Result<Salvaged, StoreError> {
         let workshop = self.overlay.workshop.store();
         let (mut salvaged, mut lists) = (Salvaged::new(), Vec::new());
-        let writer = Writer::new(workshop, self.level, 1)?;
+        let writer = ObjectWriter::new(workshop, self.level, 1)?;
         for id in workshop.partial_packs() {
             for object in workshop.open_pack(&id)?.objects()? {
                 if self.observer.cancelled() || self.is_there(&object.id)? {
@@ -90,7 +90,7 @@ impl Gathering<'_> {
             }
         }
         writer.finish()?;
-        let writer = Writer::new(workshop, self.level, 1)?;
+        let writer = ObjectWriter::new(workshop, self.level, 1)?;
         for (pack, id) in lists {
             let kind = ObjectKind::ChunkList;
             let bytes = self.overlay.workshop.object(&id, kind);
@@ -103,7 +103,7 @@ impl Gathering<'_> {
         Ok(salvaged)
     }
 
-    /// Whether each list of chunks in a whole pack of the workshop is right.
+    /// Returns true if each chunk list in a whole pack of the workshop matches its content.
     pub(super) fn proves_lists_of(&self, pack: &PackId) -> Result<bool, StoreError> {
         let objects = self.overlay.workshop.store().open_pack(pack)?.objects()?;
         let mut lists = objects.iter().filter(|object| object.kind == ObjectKind::ChunkList);
@@ -113,26 +113,25 @@ impl Gathering<'_> {
         }))
     }
 
-    /// Whether an object is stored, or about to be.
+    /// Returns true if an object is in the store or in the workshop already.
     fn is_there(&self, id: &ObjectId) -> Result<bool, StoreError> {
         Ok(self.overlay.is_sound(id)? || self.overlay.workshop.store().is_stored(id)?)
     }
 
-    /// Stores what is wanted, as far as somebody has it, and takes it out of
-    /// `wanted`.
-    pub(super) fn gather(&self, wanted: &mut Wanted) -> Result<Vec<Repaired>, StoreError> {
+    /// Stores the wanted objects that can be found and removes them from `wanted`.
+    pub(super) fn gather(&self, wanted: &mut ObjectKinds) -> Result<Vec<Repaired>, StoreError> {
         let mut repaired = Vec::new();
         let stored = self.overlay.workshop.store();
         wanted.retain(|id, _| !stored.is_stored(id).unwrap_or(false));
-        // Lists are proven by their chunks, so they come when those are there.
-        let (mut lists, mut others) = divide(std::mem::take(wanted));
+        // Other objects first: a chunk list is verified by reading its chunks.
+        let (mut lists, mut others) = split_chunk_lists(std::mem::take(wanted));
         self.take_from_workshop(&mut others, &mut repaired)?;
         self.take_from_workshop(&mut lists, &mut repaired)?;
         self.take_from_sources(SourceKind::Store, &mut others, &mut repaired)?;
         self.take_from_sources(SourceKind::Store, &mut lists, &mut repaired)?;
         others.append(&mut lists);
         self.take_from_files(&mut others, &mut repaired)?;
-        (lists, others) = divide(others);
+        (lists, others) = split_chunk_lists(others);
         self.take_from_sources(SourceKind::Bundle, &mut others, &mut repaired)?;
         self.take_from_sources(SourceKind::Bundle, &mut lists, &mut repaired)?;
         wanted.append(&mut others);
@@ -140,20 +139,20 @@ impl Gathering<'_> {
         Ok(repaired)
     }
 
-    /// Stores what is wanted of the sound parts of damaged packs.
+    /// Stores wanted objects from the sound parts of damaged packs.
     fn take_from_workshop(
         &self,
-        wanted: &mut Wanted,
+        wanted: &mut ObjectKinds,
         repaired: &mut Vec<Repaired>,
     ) -> Result<(), StoreError> {
         let workshop = self.overlay.workshop.store();
         if workshop.partial_packs().is_empty() && self.overlay.unlisted.is_empty() {
             return Ok(());
         }
-        let writer = Writer::new(workshop, self.level, 1)?;
+        let writer = ObjectWriter::new(workshop, self.level, 1)?;
         let mut found = Vec::new();
         for (&id, &kind) in &*wanted {
-            let bytes = self.overlay.rescue(&id, kind);
+            let bytes = self.overlay.read_from_damaged(&id, kind);
             if let Some(bytes) = bytes.filter(|bytes| self.proves((&id, kind), bytes)) {
                 add(&writer, (&id, kind), &bytes)?;
                 found.push((id, kind));
@@ -162,7 +161,7 @@ impl Gathering<'_> {
         writer.finish()?;
         for (id, kind) in found {
             wanted.remove(&id);
-            repaired.push(Repaired::Object { id, kind, from: Origin::Here });
+            repaired.push(Repaired::Object { id, kind, from: RepairedFrom::Here });
         }
         Ok(())
     }
@@ -170,7 +169,7 @@ impl Gathering<'_> {
     fn take_from_sources(
         &self,
         kind: SourceKind,
-        wanted: &mut Wanted,
+        wanted: &mut ObjectKinds,
         repaired: &mut Vec<Repaired>,
     ) -> Result<(), StoreError> {
         for source in self.overlay.sources.iter().filter(|source| source.kind() == kind) {
@@ -178,18 +177,18 @@ impl Gathering<'_> {
                 return Ok(());
             }
             let located = wanted.keys().filter_map(|id| Some((source.locate(id)?, *id)));
-            let mut places: Vec<(Place, ObjectId)> = located.collect();
+            let mut places: Vec<(ObjectLocation, ObjectId)> = located.collect();
             places.sort_unstable();
-            if self.run == Run::Real {
+            if self.run == RepairRun::Real {
                 source.will_need(&places.iter().map(|(place, _)| *place).collect::<Vec<_>>());
             }
-            let writer = Writer::new(self.overlay.workshop.store(), self.level, 1)?;
+            let writer = ObjectWriter::new(self.overlay.workshop.store(), self.level, 1)?;
             for (place, id) in places {
                 if self.observer.cancelled() {
                     break;
                 }
-                // A dry run does not fetch what it only counts.
-                if self.run == Run::Real {
+                // A dry run does not fetch objects; it only counts them.
+                if self.run == RepairRun::Real {
                     let bytes = source.object(&id, place.kind);
                     let Some(bytes) = bytes.filter(|bytes| self.proves((&id, place.kind), bytes))
                     else {
@@ -199,7 +198,7 @@ impl Gathering<'_> {
                     self.observer.advance(bytes.len() as u64, 1);
                 }
                 wanted.remove(&id);
-                let from = Origin::Source(source.name().to_owned());
+                let from = RepairedFrom::Source(source.name().to_owned());
                 repaired.push(Repaired::Object { id, kind: place.kind, from });
             }
             writer.finish()?;
@@ -209,14 +208,14 @@ impl Gathering<'_> {
 
     fn take_from_files(
         &self,
-        wanted: &mut Wanted,
+        wanted: &mut ObjectKinds,
         repaired: &mut Vec<Repaired>,
     ) -> Result<(), StoreError> {
-        let Some(Files { folder, paths, params }) = self.files else { return Ok(()) };
+        let Some(LiveFiles { folder, paths, params }) = self.files else { return Ok(()) };
         if wanted.is_empty() {
             return Ok(());
         }
-        let writer = Writer::new(self.overlay.workshop.store(), self.level, 1)?;
+        let writer = ObjectWriter::new(self.overlay.workshop.store(), self.level, 1)?;
         let is_sound = |id: &ObjectId| self.is_there(id);
         let mut read = BTreeSet::new();
         for (path, object) in paths {
@@ -224,10 +223,10 @@ impl Gathering<'_> {
                 continue;
             }
             let ids = wanted.keys().copied().collect();
-            let needs = files::Wanted { ids: &ids, is_sound: &is_sound };
+            let needs = files::LostObjects { ids: &ids, is_sound: &is_sound };
             for (id, kind) in files::take(&writer, (folder, path), params, &needs, self.observer)? {
                 wanted.remove(&id);
-                let from = Origin::File(path.clone());
+                let from = RepairedFrom::File(path.clone());
                 repaired.push(Repaired::Object { id, kind, from });
             }
         }
@@ -235,13 +234,13 @@ impl Gathering<'_> {
         Ok(())
     }
 
-    /// Whether bytes that were read are the object. Only lists of chunks were not
-    /// checked when they were read.
+    /// Returns true if the bytes are the object. Only chunk lists need a check here: other objects
+    /// were verified when they were read.
     fn proves(&self, (id, kind): (&ObjectId, ObjectKind), bytes: &[u8]) -> bool {
         kind != ObjectKind::ChunkList || self.proves_list(*id, bytes)
     }
 
-    /// Whether the chunks that a list names amount to the content that it stands for.
+    /// Returns true if the chunks of a list hash to the id of the content that it stands for.
     fn proves_list(&self, id: ObjectId, list: &[u8]) -> bool {
         let read = |part: &ObjectId, kind| match kind {
             ObjectKind::ChunkList if *part == id => Ok(list.to_vec()),
@@ -249,7 +248,7 @@ impl Gathering<'_> {
         };
         let mut hasher = blake3::Hasher::new();
         let walked = walk_chunks(id, &read, &mut |met| {
-            let Met::Chunks(chunks) = met else { return Ok(()) };
+            let ChunkVisit::Chunks(chunks) = met else { return Ok(()) };
             for chunk in chunks {
                 if self.observer.cancelled() {
                     return Err(StoreError::Missing { id, wanted: ObjectKind::ChunkList });

@@ -1,19 +1,19 @@
-//! `repair`: put back what a store has lost, from wherever it still is.
+//! `repair`: restores lost or damaged objects of a store from other copies.
 //!
-//! A ladder for each damaged or missing object:
+//! For each damaged or missing object, the repair tries these sources in order:
 //!
-//! 1. another place of it here that is sound: nothing to do;
-//! 2. its pack, put together of the frames that are sound here and those of sources
-//!    that have the same pack, and proven by its hash;
-//! 3. the object in any pack of a source;
-//! 4. the live file, read and cut as a commit does it;
+//! 1. another sound copy in this store: nothing to do;
+//! 2. its pack, assembled from the frames that are sound in this store and from the frames of
+//!    sources that have the same pack, and verified against the pack's hash;
+//! 3. the object in any pack of a source store;
+//! 4. the live file in the project, read and cut as a commit does it;
 //! 5. a bundle.
 //!
-//! Every object is proven by its id, a list of chunks by the content that its chunks
-//! amount to. What was found is put together in a [`Workshop`], which is part of
-//! nothing; only whole packs leave it. A damaged pack that could be rescued in part
-//! only gives what is sound of it to a new pack. Once nothing in it is needed it
-//! moves to `quarantine/`. Nothing is deleted, no id changes and no ref moves.
+//! Every object is verified against its id, and every chunk list against the hash of the content
+//! that its chunks make up. Repaired objects are collected in a [`RepairStaging`], a scratch store that
+//! is not part of any store; only whole packs leave it. If a damaged pack can be recovered only in
+//! part, its sound objects go into a new pack. Once no object in a damaged pack is needed, the pack
+//! moves to `quarantine/`. A repair deletes nothing, changes no id and moves no ref.
 
 mod files;
 mod gather;
@@ -37,131 +37,128 @@ use crate::{
     format::pack::ObjectKind,
     ops::{
         reach::ReachError,
-        verify::{self, Data, TouchedPath, VerifyError},
+        verify::{self, AffectedPath, Data, REPAIRED_PATHS, VerifyError},
     },
     repo::Repo,
-    store::{BundleError, Incoming, Store, StoreError},
+    store::{BundleError, ReceivedPacks, Store, StoreError},
 };
 
 use self::{
-    gather::{Files, Gathering},
-    search::{Lacking, Overlay},
+    gather::{LiveFiles, Recovery},
+    search::{MissingObjects, Overlay},
     workshop::Assembled,
 };
 
-pub use source::{Source, SourceKind};
-pub use workshop::Workshop;
+pub use source::{RepairSource, SourceKind};
+pub use workshop::RepairStaging;
 
-/// Whether anything is written.
+/// Selects between a repair and a dry run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Run {
-    /// The store is repaired.
+pub enum RepairRun {
+    /// Repairs the store.
     #[default]
     Real,
-    /// It is said what would be repaired. The repository must have been opened so that
-    /// nothing in it can be written.
+    /// Reports what would be repaired. The caller must have opened the repository read-only.
     Dry,
 }
 
-/// Choices.
 #[derive(Clone, Copy, Debug)]
-pub struct Options<'a> {
+pub struct RepairOptions<'a> {
     /// How much of the data is read and hashed to find damage.
     pub data: Data,
-    /// Whether anything is written.
-    pub run: Run,
-    /// Where a scratch folder may be made for a dry run.
+    /// Selects between a repair and a dry run.
+    pub run: RepairRun,
+    /// The folder in which a dry run may create its scratch folder.
     pub scratch: &'a Path,
 }
 
-/// Where something came from.
+/// The origin of a repaired pack or object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// The damaged pack itself: all frames of it are sound.
+pub enum RepairedFrom {
+    /// The damaged pack itself, whose frames are all sound.
     Here,
-    /// The source of this name.
+    /// The source with this name.
     Source(String),
-    /// The file at this path in the project.
+    /// The live file at this path in the project.
     File(Vec<u8>),
 }
 
-/// Something that was repaired, or would be.
+/// A pack or object that was repaired, or would be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Repaired {
-    /// A pack is whole again, under its name.
+    /// A pack is whole again under its name.
     Pack {
-        /// The pack.
+        /// The repaired pack.
         id: PackId,
-        /// The sources of what was damaged.
-        from: Vec<Origin>,
+        /// The sources of the frames that were damaged.
+        from: Vec<RepairedFrom>,
     },
-    /// An object was stored again, in a new pack.
+    /// An object was stored again in a new pack.
     Object {
-        /// The object.
+        /// The repaired object.
         id: ObjectId,
-        /// What it is.
         kind: ObjectKind,
-        /// Where it was.
-        from: Origin,
+        /// The place where the repair found it.
+        from: RepairedFrom,
     },
-    /// What is sound in a damaged pack was stored again, in a new one.
+    /// The sound objects of a damaged pack were stored again in a new pack.
     Salvaged {
         /// The damaged pack.
         pack: PackId,
-        /// Objects that only the damaged pack had.
+        /// The number of objects that only the damaged pack had.
         objects: u64,
     },
 }
 
-/// An object that nobody has.
+/// An object that neither the store nor any source has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost {
-    /// The object.
+pub struct LostObject {
     pub id: ObjectId,
-    /// What it should be. Of a content that may have been cut, [`ObjectKind::Blob`].
+    /// The kind that the object should have. [`ObjectKind::Blob`] for a content that may have been
+    /// cut into chunks.
     pub kind: ObjectKind,
 }
 
-/// What happened, or would.
+/// The result of a repair or a dry run.
 #[derive(Debug, Default)]
-pub struct Outcome {
-    /// Problems that were found at first.
+pub struct RepairOutcome {
+    /// The number of problems that the first verification found.
     pub problems: usize,
-    /// What was repaired, in the order of the work.
+    /// Repaired packs and objects, in the order in which they were repaired.
     pub repaired: Vec<Repaired>,
-    /// Damaged packs that are in `quarantine/` now.
+    /// Damaged packs that were moved to `quarantine/`.
     pub quarantined: Vec<PackId>,
-    /// Objects that stay lost.
-    pub lost: Vec<Lost>,
-    /// The last verification: problems that stay, and what they touch. Of a dry run,
-    /// the only one.
-    pub left: verify::Outcome,
+    /// Objects that could not be repaired.
+    pub lost: Vec<LostObject>,
+    /// The result of the last verification: the remaining problems and the paths that they affect.
+    /// A dry run verifies only once.
+    pub left: verify::VerifyOutcome,
 }
 
-/// Whether a problem is one of objects or packs, which is repaired once those are
-/// there again.
-pub fn is_repairable(problem: &verify::Problem) -> bool {
-    use verify::Problem;
-    !matches!(problem, Problem::Ref { .. } | Problem::RefLost { .. } | Problem::Depth { .. })
+/// Returns true if a problem concerns objects or packs. Such a problem is solved once these are
+/// available again.
+pub fn is_repairable(problem: &verify::VerifyProblem) -> bool {
+    use verify::VerifyProblem::{Depth, Ref, RefLost, Scope};
+    !matches!(problem, Ref { .. } | RefLost { .. } | Scope { .. } | Depth { .. })
 }
 
-/// Why repairing did not come to an end. What was repaired until then stays.
+/// The reason why a repair ended early. Repairs made before the error remain.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RepairError {
-    /// The store cannot be verified.
+    /// Verification of the store failed.
     #[error(transparent)]
     Verify(#[from] VerifyError),
     /// The store cannot be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The structure cannot be walked.
+    /// The walk over the structure failed.
     #[error(transparent)]
     Reach(#[from] ReachError),
-    /// A pack that was put together cannot be taken in.
-    #[error("a repaired pack cannot be taken in")]
+    /// A repaired pack cannot be added to the store.
+    #[error("cannot add a repaired pack to the store")]
     Adopt(#[from] BundleError),
-    /// The settings for cutting files cannot be used.
+    /// The configured chunk sizes are invalid.
     #[error(transparent)]
     Chunk(#[from] ParamsError),
     /// The user asked to stop.
@@ -176,7 +173,7 @@ impl From<PathError> for RepairError {
 }
 
 impl RepairError {
-    /// What a caller can do about it.
+    /// Classifies the error for the caller.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Verify(error) => error.kind(),
@@ -189,34 +186,39 @@ impl RepairError {
     }
 }
 
-/// Returns the sources. Asked only when something is wrong.
-pub type Sources<'f, 's> = dyn Fn() -> &'s [Source<'s>] + 'f;
+/// A function that returns the sources. It is called only if the store has problems.
+pub type Sources<'f, 's> = dyn Fn() -> &'s [RepairSource<'s>] + 'f;
 
-/// Repairs a store, as far as it and `sources` have what it lacks.
+/// Repairs a store with the objects that it and `sources` still have.
 ///
 /// # Errors
-/// [`RepairError`]; what stays lost is in the outcome.
+/// [`RepairError`]. Objects that stay lost are not an error; [`RepairOutcome::lost`] lists them.
 pub fn run(
     repo: &Repo,
     sources: &Sources<'_, '_>,
-    options: &Options<'_>,
+    options: &RepairOptions<'_>,
     observer: &dyn Observer,
-) -> Result<Outcome, RepairError> {
+) -> Result<RepairOutcome, RepairError> {
     let store = repo.store();
     let chunk = repo.config().chunk;
     let params = Params::new(chunk.min as usize, chunk.average as usize, chunk.max as usize)?;
     let level = repo.config().compression.level;
     let _pause = store.pause_fetching();
-    let (mut outcome, mut data) = (Outcome::default(), options.data);
-    let mut round_before = None;
+    let (mut outcome, mut data) = (RepairOutcome::default(), options.data);
+    let (mut round_before, mut relied) = (None, BTreeSet::new());
+    let mut may_quarantine = true;
+    // Each round verifies the store, collects repairs and adds them. The repair ends when
+    // nothing is wrong or when a round makes no progress.
     loop {
-        // Made first: a store that cannot be written is not read for nothing.
+        // Create the workshop before the verification, which may read the whole store: a store that
+        // cannot be written fails at once.
         let workshop = match options.run {
-            Run::Real => Workshop::create_in(store)?,
-            Run::Dry => Workshop::create(options.scratch)?,
+            RepairRun::Real => RepairStaging::create_in(store)?,
+            RepairRun::Dry => RepairStaging::create(options.scratch)?,
         };
-        let hold = store.hold_packs()?;
-        let found = verify::run(repo, &verify::Options { data }, observer)?;
+        let hold = store.pin_packs()?;
+        let checks = verify::VerifyOptions { data };
+        let mut found = verify::run_listing(repo, &checks, REPAIRED_PATHS, observer)?;
         if round_before.is_none() {
             outcome.problems = found.problems.len();
         }
@@ -226,17 +228,18 @@ pub fn run(
             return Ok(outcome);
         }
         let paths = touched_files(&found.touched.paths);
-        let files = repo.project().map(|folder| Files { folder, paths: &paths, params });
+        found.touched.shorten();
+        let files = repo.project().map(|folder| LiveFiles { folder, paths: &paths, params });
         let mut repaired = renew_stubs(store, sources(), options.run)?;
         let has_renewed = !repaired.is_empty();
-        let tips = verify::tips(repo)?;
         let (sources, keeps, run) = (sources(), Keeps::All, options.run);
-        let collect = Collect { target: store, tips: &tips, sources, files, level, keeps, run };
+        let collect =
+            Collect { target: store, tips: &found.roots, sources, files, level, keeps, run };
         let mut collected = collect.run(&workshop, observer)?;
         repaired.append(&mut collected.repaired);
-        let Collected { packs, lost, .. } = collected;
+        let Collected { packs, lost, sound, .. } = collected;
         outcome.lost = lost;
-        if options.run == Run::Dry {
+        if options.run == RepairRun::Dry {
             outcome.repaired = repaired;
             outcome.left = found;
             return Ok(outcome);
@@ -247,42 +250,54 @@ pub fn run(
                 outcome.quarantined.push(*id);
             }
         }
-        // What is damaged in the same way again does not get better by repeating it.
+        // The same repairs as in the round before are not progress: the damage returns each time.
         let mut has_changed = !packs.is_empty() || has_renewed;
         has_changed &= round_before.as_ref() != Some(&repaired);
+        // A pack found sound counts as progress only once, since a failing disk may read it right
+        // only now and then.
+        let relied_before = relied.len();
+        relied.extend(sound);
+        has_changed |= relied.len() > relied_before;
         outcome.repaired.extend(repaired.iter().cloned());
         round_before = Some(repaired);
         drop(hold);
         let lost = outcome.lost.iter().map(|lost| lost.id).collect();
-        let quarantined = quarantine(store, &lost, observer)?;
+        let quarantined = match may_quarantine {
+            true => quarantine(store, &lost, observer)?,
+            false => None,
+        };
+        // Do not wait a second time for other processes that hold packs.
+        may_quarantine = quarantined.is_some();
+        let quarantined = quarantined.unwrap_or_default();
         has_changed |= !quarantined.is_empty();
         outcome.quarantined.extend(quarantined);
         if !has_changed {
             outcome.left = found;
             return Ok(outcome);
         }
-        // What was read once is known, and what was written is right.
+        // The first round read the data, and new packs were verified as they were written.
         data = Data::None;
     }
 }
 
-/// Puts new stubs in the place of those whose ends are damaged.
+/// Replaces stubs whose header or footer is damaged with new ones from the sources.
 fn renew_stubs(
     store: &Store,
-    sources: &[Source<'_>],
-    run: Run,
+    sources: &[RepairSource<'_>],
+    run: RepairRun,
 ) -> Result<Vec<Repaired>, RepairError> {
     let mut renewed = Vec::new();
     for id in damaged_packs(store) {
         if !store.is_partial(&id) || store.outline(&id).is_ok() {
             continue;
         }
-        let told = |source: &Source<'_>| Some((source.name().to_owned(), source.outline(&id)?));
-        let Some((name, outline)) = sources.iter().find_map(told) else { continue };
-        if run == Run::Real && !store.renew_stub(&outline, &|| true)? {
+        let find_outline =
+            |source: &RepairSource<'_>| Some((source.name().to_owned(), source.outline(&id)?));
+        let Some((name, outline)) = sources.iter().find_map(find_outline) else { continue };
+        if run == RepairRun::Real && !store.renew_stub(&outline, &|| true)? {
             continue;
         }
-        renewed.push(Repaired::Pack { id, from: vec![Origin::Source(name)] });
+        renewed.push(Repaired::Pack { id, from: vec![RepairedFrom::Source(name)] });
     }
     Ok(renewed)
 }
@@ -291,43 +306,46 @@ fn stop(observer: &dyn Observer) -> Result<(), RepairError> {
     if observer.cancelled() { Err(RepairError::Interrupted) } else { Ok(()) }
 }
 
-fn touched_files(touched: &[TouchedPath]) -> Vec<(Vec<u8>, ObjectId)> {
+fn touched_files(touched: &[AffectedPath]) -> Vec<(Vec<u8>, ObjectId)> {
     touched.iter().map(|touched| (touched.path.clone(), touched.object)).collect()
 }
 
-/// Makes a pack of the workshop part of the store. Returns whether it took the place
-/// of a damaged one, which was kept in `quarantine/`.
+/// Moves a pack from the workshop into the store. Returns true if it replaced a damaged pack, which
+/// was copied to `quarantine/` first.
 fn adopt(
     store: &Store,
-    workshop: &Workshop,
+    workshop: &RepairStaging,
     id: &PackId,
     observer: &dyn Observer,
 ) -> Result<bool, RepairError> {
-    // Another repair may have been faster.
+    // Another repair process may have added the pack already.
     store.refresh()?;
-    let mut incoming = Incoming::new(store, observer)?;
+    let mut incoming = ReceivedPacks::new(store, observer)?;
     incoming.link(&workshop.store().pack_path(id), *id)?;
-    incoming.take_checked(*id)?;
+    incoming.add_verified(*id)?;
     let is_replaced = store.is_damaged(id) && store.keep_in_quarantine(id)?;
     incoming.adopt_packs()?;
-    // The index was made anew because of the damaged pack, and not because it was wrong.
-    store.tell_repairs(&Silent);
+    // The damaged pack made the store rebuild its index. Discard the note about that,
+    // since the index itself was not damaged.
+    store.report_repairs(&Silent);
     Ok(is_replaced)
 }
 
-/// Moves damaged packs away in which nothing is needed any more.
+/// Moves damaged packs that contain no needed object to `quarantine/`. Returns `None` if other
+/// processes hold the packs.
 fn quarantine(
     store: &Store,
     lost: &BTreeSet<ObjectId>,
     observer: &dyn Observer,
-) -> Result<Vec<PackId>, RepairError> {
+) -> Result<Option<Vec<PackId>>, RepairError> {
     let damaged: Vec<PackId> = damaged_packs(store);
     let is_spare = |id: &PackId| {
         let objects = store.open_pack(id).and_then(|pack| pack.objects());
-        // What is in it is not known: it may be what is lost.
+        // The pack's contents are unknown, so it may contain a lost object.
         let Ok(objects) = objects else { return Ok(lost.is_empty()) };
         for object in &objects {
-            // A list that nobody needs was not stored again because its chunks are lost.
+            // A chunk list that is not in `lost` does not count as needed. It was not stored again
+            // if its chunks are lost, and is of no use without them.
             let is_needed = lost.contains(&object.id)
                 || object.kind != ObjectKind::ChunkList
                     && store.locate_unshadowed(&object.id)?.is_none()
@@ -345,72 +363,80 @@ fn damaged_packs(store: &Store) -> Vec<PackId> {
     store.packs().into_iter().filter(|id| store.is_damaged(id)).collect()
 }
 
-/// Which parts of damaged packs are stored again.
+/// Selects the objects of damaged packs that are stored again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeps {
-    /// All that is sound.
+    /// All sound objects.
     All,
-    /// What the refs reach.
+    /// Objects that are reachable from the refs.
     Reached,
 }
 
-/// What is collected for a store, which is only read.
+/// The input of one collection. The target store is only read.
 struct Collect<'a> {
     target: &'a Store,
     tips: &'a [CommitId],
-    sources: &'a [Source<'a>],
-    files: Option<Files<'a>>,
+    sources: &'a [RepairSource<'a>],
+    files: Option<LiveFiles<'a>>,
     level: i32,
     keeps: Keeps,
-    run: Run,
+    run: RepairRun,
 }
 
-/// What was collected in the workshop.
+/// The result of collecting objects in the workshop.
 #[derive(Debug, Default)]
 pub struct Collected {
-    /// Whole packs of the workshop that the store lacks.
+    /// Whole packs in the workshop that the store lacks.
     pub packs: Vec<PackId>,
-    /// What that repairs.
+    /// Repairs that these packs make.
     pub repaired: Vec<Repaired>,
-    /// Objects that nobody has.
-    pub lost: Vec<Lost>,
+    /// Objects that neither the store nor any source has.
+    pub lost: Vec<LostObject>,
+    /// Packs of the store that were marked as damaged but are sound.
+    pub sound: Vec<PackId>,
 }
 
-/// What [`collect`] collects for.
+/// The store for which [`collect`] collects objects.
 #[derive(Debug)]
-pub struct Elsewhere<'a> {
-    /// The stubs of the store elsewhere, which was verified: its damage is shadowed.
+pub struct RepairTarget<'a> {
+    /// The local mirror of the remote store, made of stubs. The store must have been verified,
+    /// so that its damage is shadowed.
     pub stubs: &'a Store,
-    /// Where its refs stand.
+    /// The commits that its refs point at.
     pub tips: &'a [CommitId],
-    /// Compression of new packs.
+    /// The compression level of new packs.
     pub level: i32,
 }
 
-/// Collects in `workshop` what a store elsewhere lacks, for the caller to send.
+/// Collects the objects that a remote store lacks in `workshop`, for the caller to upload.
 ///
 /// # Errors
-/// [`RepairError`] when the store elsewhere cannot be asked.
+/// [`RepairError`] when the remote store cannot be read.
 pub fn collect(
-    elsewhere: &Elsewhere<'_>,
-    sources: &[Source<'_>],
-    (workshop, run): (&Workshop, Run),
+    elsewhere: &RepairTarget<'_>,
+    sources: &[RepairSource<'_>],
+    (workshop, run): (&RepairStaging, RepairRun),
     observer: &dyn Observer,
 ) -> Result<Collected, RepairError> {
-    let Elsewhere { stubs: target, tips, level } = *elsewhere;
+    let RepairTarget { stubs: target, tips, level } = *elsewhere;
     let keeps = Keeps::Reached;
     Collect { target, tips, sources, files: None, level, keeps, run }.run(workshop, observer)
 }
 
 impl Collect<'_> {
-    fn run(&self, workshop: &Workshop, observer: &dyn Observer) -> Result<Collected, RepairError> {
+    fn run(
+        &self,
+        workshop: &RepairStaging,
+        observer: &dyn Observer,
+    ) -> Result<Collected, RepairError> {
         let run = self.run;
         let (mut repaired, mut planned) = (Vec::new(), BTreeSet::new());
         observer.phase(Phase::Receive, None);
-        for id in damaged_packs(self.target) {
+        let damaged = damaged_packs(self.target);
+        for &id in &damaged {
             repaired.extend(match run {
-                Run::Dry => self.plan(workshop, id, &mut planned, observer)?,
-                Run::Real => self.assemble(workshop, id, observer)?,
+                RepairRun::Dry => self.plan(workshop, id, &mut planned, observer)?,
+                RepairRun::Real => self.assemble(workshop, id, observer)?,
             });
             stop(observer)?;
         }
@@ -418,20 +444,21 @@ impl Collect<'_> {
         let mut unlisted: BTreeSet<PackId> = damaged_packs(self.target).into_iter().collect();
         unlisted.retain(|id| !lists(id));
         let overlay = Overlay::new(self.target, workshop, self.sources, &unlisted);
-        let Lacking { mut wanted, mut lost } = overlay.search(self.tips, observer)?;
+        let MissingObjects { mut wanted, mut lost } = overlay.search(self.tips, observer)?;
         wanted.retain(|id, _| !planned.contains(id));
         let overlay = &Overlay::new(self.target, workshop, self.sources, &unlisted);
         let (level, files) = (self.level, self.files);
-        let gathering = Gathering { overlay, level, files, run, observer };
+        let gathering = Recovery { overlay, level, files, run, observer };
         observer.phase(Phase::Receive, None);
         for id in self.lost_packs(workshop, &wanted)? {
             let assembled = match run {
-                Run::Dry => self.plan(workshop, id, &mut planned, observer)?,
-                Run::Real => self.assemble(workshop, id, observer)?,
+                RepairRun::Dry => self.plan(workshop, id, &mut planned, observer)?,
+                RepairRun::Real => self.assemble(workshop, id, observer)?,
             };
-            // Its name says nothing about what it should have been.
+            // The pack is missing in this store, so its chunk lists are unproven: the pack's hash
+            // does not cover whether a list matches its content.
             match assembled {
-                Some(_) if run == Run::Real && !gathering.proves_lists_of(&id)? => {
+                Some(_) if run == RepairRun::Real && !gathering.proves_lists_of(&id)? => {
                     workshop.discard(&id)?;
                 }
                 assembled => repaired.extend(assembled),
@@ -443,20 +470,21 @@ impl Collect<'_> {
             let salvaged = gathering.salvage()?.into_iter();
             repaired.extend(salvaged.map(|(pack, objects)| Repaired::Salvaged { pack, objects }));
         }
-        // A file may have what no source has.
+        // Files of the project may contain objects that no source has.
         wanted.append(&mut lost);
         repaired.append(&mut gathering.gather(&mut wanted)?);
         stop(observer)?;
         let whole = |id: &PackId| !workshop.store().is_partial(id);
         let packs = workshop.store().packs().into_iter().filter(whole).collect();
-        let lost = wanted.into_iter().map(|(id, kind)| Lost { id, kind }).collect();
-        Ok(Collected { packs, repaired, lost })
+        let lost = wanted.into_iter().map(|(id, kind)| LostObject { id, kind }).collect();
+        let sound = damaged.into_iter().filter(|id| !self.target.is_damaged(id)).collect();
+        Ok(Collected { packs, repaired, lost, sound })
     }
 
-    /// Says where a pack would come from: the first source that has it.
+    /// Reports where a pack would come from: the first source that has it.
     fn plan(
         &self,
-        workshop: &Workshop,
+        workshop: &RepairStaging,
         id: PackId,
         planned: &mut BTreeSet<ObjectId>,
         observer: &dyn Observer,
@@ -466,7 +494,7 @@ impl Collect<'_> {
                 continue;
             };
             planned.extend(objects.iter().map(|object| object.id));
-            let from = vec![Origin::Source(source.name().to_owned())];
+            let from = vec![RepairedFrom::Source(source.name().to_owned())];
             return Ok(Some(Repaired::Pack { id, from }));
         }
         self.assemble(workshop, id, observer)
@@ -474,25 +502,43 @@ impl Collect<'_> {
 
     fn assemble(
         &self,
-        workshop: &Workshop,
+        workshop: &RepairStaging,
         id: PackId,
         observer: &dyn Observer,
     ) -> Result<Option<Repaired>, RepairError> {
         let assembled = workshop.assemble((self.target, &id), self.sources, observer)?;
+        if assembled == Assembled::Same {
+            self.rely_again(&id)?;
+        }
         let Assembled::Whole(used) = assembled else { return Ok(None) };
-        let name = |number: usize| Origin::Source(self.sources[number].name().to_owned());
+        let name = |number: usize| RepairedFrom::Source(self.sources[number].name().to_owned());
         let from = match used.is_empty() {
-            true => vec![Origin::Here],
+            true => vec![RepairedFrom::Here],
             false => used.into_iter().map(name).collect(),
         };
         Ok(Some(Repaired::Pack { id, from }))
     }
 
-    /// Packs of sources that the store does not have and of which it wants every
-    /// object: it had them once.
+    /// Trusts a damaged pack again that hashes to its name after all.
+    fn rely_again(&self, id: &PackId) -> Result<(), RepairError> {
+        let objects = self.target.open_pack(id)?.objects()?;
+        let mut lists = objects.iter().filter(|object| object.kind == ObjectKind::ChunkList);
+        // The hash of a pack says nothing about wrong chunk lists in it.
+        if lists.any(|list| self.target.is_shadowed_alone(id, &list.id)) {
+            return Ok(());
+        }
+        self.target.mark_sound(id);
+        match self.run {
+            RepairRun::Real => Ok(self.target.clear_healed()?),
+            RepairRun::Dry => Ok(()),
+        }
+    }
+
+    /// Returns packs of sources that the store lacks and of which it wants every object. The store
+    /// probably had these packs before.
     fn lost_packs(
         &self,
-        workshop: &Workshop,
+        workshop: &RepairStaging,
         wanted: &BTreeMap<ObjectId, ObjectKind>,
     ) -> Result<BTreeSet<PackId>, RepairError> {
         let mut packs = BTreeSet::new();

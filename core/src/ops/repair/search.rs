@@ -1,9 +1,8 @@
-//! What a store lacks of all that its refs reach.
+//! Finds the objects that are reachable from the refs and that a store lacks.
 //!
-//! The structure is walked as if the store, the [`Workshop`] and all sources were
-//! one store, so what a lost tree names is met as well. An object that the store
-//! has and that is not shadowed there counts as sound, unless it is read on the way
-//! and turns out not to be.
+//! The walk treats the store, the [`RepairStaging`] and all sources as one store, so it also reaches
+//! objects below a lost tree. An object that the store has and that is not shadowed counts as
+//! sound, unless the walk reads it and finds damage.
 
 use std::{
     cell::RefCell,
@@ -18,50 +17,50 @@ use crate::{
     },
     format::pack::ObjectKind,
     ops::{
-        reach::{self, Objects, ReachError},
-        repair::{Source, Workshop},
+        reach::{self, ObjectSource, ReachError},
+        repair::{RepairSource, RepairStaging},
     },
-    store::{Marks, Needed, Place, Store, StoreError},
+    store::{Marks, ObjectIds, ObjectLocation, Store, StoreError},
 };
 
-/// What was found lacking.
+/// Objects that the store lacks.
 #[derive(Debug, Default)]
-pub(super) struct Lacking {
-    /// Objects that the store needs and that somebody may have, and their kinds.
+pub(super) struct MissingObjects {
+    /// Objects that the store needs and that another source may have, with their kinds.
     pub(super) wanted: BTreeMap<ObjectId, ObjectKind>,
-    /// Objects that nobody has, and what they should be: of a content that may be
-    /// cut, [`ObjectKind::Blob`].
+    /// Objects that neither the store nor any source has, with the kinds that they should have:
+    /// [`ObjectKind::Blob`] for a content that may have been cut into chunks.
     pub(super) lost: BTreeMap<ObjectId, ObjectKind>,
 }
 
-/// The store, the workshop and the sources as one.
+/// The store, the workshop and the sources, read as one store.
 pub(super) struct Overlay<'a> {
     pub(super) target: &'a Store,
-    pub(super) workshop: &'a Workshop,
-    pub(super) sources: &'a [Source<'a>],
-    /// Damaged packs that do not say what is in them. The index may still know it.
+    pub(super) workshop: &'a RepairStaging,
+    pub(super) sources: &'a [RepairSource<'a>],
+    /// Damaged packs whose footer cannot be read. The index may still know their objects.
     pub(super) unlisted: &'a BTreeSet<PackId>,
-    found: RefCell<Lacking>,
+    found: RefCell<MissingObjects>,
 }
 
 impl<'a> Overlay<'a> {
     pub(super) fn new(
         target: &'a Store,
-        workshop: &'a Workshop,
-        sources: &'a [Source<'a>],
+        workshop: &'a RepairStaging,
+        sources: &'a [RepairSource<'a>],
         unlisted: &'a BTreeSet<PackId>,
     ) -> Self {
         Self { target, workshop, sources, unlisted, found: RefCell::default() }
     }
 
-    /// An object from the sound parts of damaged packs.
-    pub(super) fn rescue(&self, id: &ObjectId, kind: ObjectKind) -> Option<Vec<u8>> {
+    /// Returns an object from the sound parts of damaged packs.
+    pub(super) fn read_from_damaged(&self, id: &ObjectId, kind: ObjectKind) -> Option<Vec<u8>> {
         let here = || self.locate_unlisted(id).and_then(|_| self.target.object(id, kind).ok());
         self.workshop.object(id, kind).or_else(here)
     }
 
-    /// Where an object lies in a pack that does not say what is in it.
-    fn locate_unlisted(&self, id: &ObjectId) -> Option<Place> {
+    /// Returns the position of an object in a pack whose footer cannot be read.
+    fn locate_unlisted(&self, id: &ObjectId) -> Option<ObjectLocation> {
         if self.unlisted.is_empty() {
             return None;
         }
@@ -70,20 +69,20 @@ impl<'a> Overlay<'a> {
         self.unlisted.contains(&pack).then_some(place)
     }
 
-    /// Walks all that `tips` reach.
+    /// Walks everything that is reachable from `tips`.
     pub(super) fn search(
         self,
         tips: &[CommitId],
         observer: &dyn Observer,
-    ) -> Result<Lacking, ReachError> {
+    ) -> Result<MissingObjects, ReachError> {
         observer.phase(Phase::Structure, None);
         let marks = Marks::new(self.target);
-        let mut met = BTreeSet::new();
-        let mut enter = |id: &ObjectId, place: &Place| {
+        let mut visited = BTreeSet::new();
+        let mut enter = |id: &ObjectId, place: &ObjectLocation| {
             if self.is_sound(id)? {
                 return marks.mark(id);
             }
-            let is_new = met.insert(*id);
+            let is_new = visited.insert(*id);
             if is_new {
                 self.found.borrow_mut().wanted.insert(*id, place.kind);
             }
@@ -93,14 +92,14 @@ impl<'a> Overlay<'a> {
         Ok(self.found.into_inner())
     }
 
-    /// Whether the store has an object and relies on it.
+    /// Returns true if the store has the object and it is not shadowed.
     pub(super) fn is_sound(&self, id: &ObjectId) -> Result<bool, StoreError> {
         Ok(self.target.locate_unshadowed(id)?.is_some())
     }
 }
 
-impl Objects for Overlay<'_> {
-    fn locate(&self, id: &ObjectId) -> Result<Option<Place>, StoreError> {
+impl ObjectSource for Overlay<'_> {
+    fn locate(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
         if let Some(place) = self.target.locate_unshadowed(id)? {
             return Ok(Some(place));
         }
@@ -119,7 +118,7 @@ impl Objects for Overlay<'_> {
         let error = match self.is_sound(id)? {
             true => match self.target.object(id, kind) {
                 Ok(bytes) => return Ok(bytes),
-                // It lies elsewhere, or cannot be asked for.
+                // The object is stored elsewhere and the transport failed: it may still be sound.
                 Err(error)
                     if error.is_elsewhere()
                         && !matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) =>
@@ -133,7 +132,7 @@ impl Objects for Overlay<'_> {
             },
             false => StoreError::Missing { id: *id, wanted: kind },
         };
-        let here = self.rescue(id, kind);
+        let here = self.read_from_damaged(id, kind);
         let found = here.or_else(|| self.sources.iter().find_map(|s| s.object(id, kind)));
         found.ok_or(error)
     }
@@ -145,18 +144,18 @@ impl Objects for Overlay<'_> {
         }
     }
 
-    fn will_need(&self, ids: &mut Needed<'_>) {
-        self.target.will_need_objects(ids);
+    fn will_need(&self, ids: &mut ObjectIds<'_>) {
+        self.target.prefetch_objects(ids);
     }
 
-    fn pass_by(
+    fn on_unreadable(
         &self,
         id: &ObjectId,
         wanted: ObjectKind,
         error: ReachError,
     ) -> Result<(), ReachError> {
         let id = match &error {
-            // Of a partial clone.
+            // A partial clone does not have this object; that is not damage.
             ReachError::Store(StoreError::Absent { .. }) => return Ok(()),
             ReachError::Store(source @ StoreError::Distant { .. })
                 if source.kind() != ErrorKind::NotFound =>

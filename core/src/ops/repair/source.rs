@@ -1,4 +1,4 @@
-//! Where a repair looks for what a store has lost.
+//! The sources that a repair reads from: other stores and bundles.
 
 use std::{cell::OnceCell, fmt};
 
@@ -8,47 +8,47 @@ use crate::{
         kind::ErrorKind,
     },
     format::{
-        outline::Outline,
+        outline::PackOutline,
         pack::{Frame, ObjectKind},
     },
-    store::{PackFile, Place, Store, StoreError},
+    store::{ObjectLocation, PackFile, Store, StoreError},
 };
 
-/// What a source is.
+/// The kind of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceKind {
-    /// A store: its packs have the names of their bytes.
+    /// A store. Its packs are named by the hash of their bytes.
     Store,
-    /// A bundle: its packs have other names. It is asked last.
+    /// A bundle. Its packs have other names. Bundles are read last.
     Bundle,
 }
 
-/// A store elsewhere, or a bundle. One that fails is not asked again.
-pub struct Source<'a> {
+/// Another store, or a bundle. After a failure of its transport a source is not read again.
+pub struct RepairSource<'a> {
     name: String,
     store: &'a Store,
     kind: SourceKind,
     failed: OnceCell<StoreError>,
 }
 
-impl fmt::Debug for Source<'_> {
+impl fmt::Debug for RepairSource<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Source({}, {:?})", self.name, self.kind)
     }
 }
 
-impl<'a> Source<'a> {
-    /// A source that messages call `name`.
+impl<'a> RepairSource<'a> {
+    /// Creates a source that messages call `name`.
     pub fn new(name: String, store: &'a Store, kind: SourceKind) -> Self {
         Self { name, store, kind, failed: OnceCell::new() }
     }
 
-    /// What messages call it.
+    /// Returns the name for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Why it is not asked any more.
+    /// Returns the failure after which this source is not read any more.
     pub fn failed(&self) -> Option<&StoreError> {
         self.failed.get()
     }
@@ -57,7 +57,8 @@ impl<'a> Source<'a> {
         self.kind
     }
 
-    /// What was read, if the source has it and it is right.
+    /// Returns the value if the source has it and it is sound. Remembers a transport failure, which
+    /// disables the source.
     fn note<T>(&self, read: Result<T, StoreError>) -> Option<T> {
         match read {
             Ok(value) => Some(value),
@@ -72,55 +73,55 @@ impl<'a> Source<'a> {
         }
     }
 
-    fn asked(&self) -> Option<&'a Store> {
+    fn available_store(&self) -> Option<&'a Store> {
         self.failed.get().is_none().then_some(self.store)
     }
 
-    /// Where an object lies there, by the index of the source.
-    pub(super) fn locate(&self, id: &ObjectId) -> Option<Place> {
-        self.note(self.asked()?.locate(id))?
+    /// Returns the position of an object, from the index of the source.
+    pub(super) fn locate(&self, id: &ObjectId) -> Option<ObjectLocation> {
+        self.note(self.available_store()?.locate(id))?
     }
 
-    /// An object that hashes to its id. A list of chunks is **not** checked.
+    /// Returns an object that hashes to its id. A chunk list is **not** verified.
     pub(super) fn object(&self, id: &ObjectId, kind: ObjectKind) -> Option<Vec<u8>> {
-        self.note(self.asked()?.object(id, kind))
+        self.note(self.available_store()?.object(id, kind))
     }
 
-    /// The pack that a place is in.
-    pub(super) fn pack_of(&self, place: &Place) -> Option<PackId> {
-        self.asked()?.pack_id(place.pack)
+    /// Returns the pack that a position refers to.
+    pub(super) fn pack_of(&self, place: &ObjectLocation) -> Option<PackId> {
+        self.available_store()?.pack_id(place.pack)
     }
 
-    /// What a pack says of itself, if the source has the pack.
-    pub(super) fn outline(&self, id: &PackId) -> Option<Outline> {
+    /// Returns the header and footer of a pack, if the source has the pack.
+    pub(super) fn outline(&self, id: &PackId) -> Option<PackOutline> {
         let has = self.kind == SourceKind::Store;
-        let outline = self.note(self.asked().filter(|_| has)?.outline(id))?;
+        let outline = self.note(self.available_store().filter(|_| has)?.outline(id))?;
         outline.tables().is_ok().then_some(outline)
     }
 
-    /// A pack, if the source has it.
+    /// Opens a pack, if the source has it.
     pub(super) fn pack(&self, id: &PackId) -> Option<PackFile> {
         let has = self.kind == SourceKind::Store;
-        self.note(self.asked().filter(|_| has)?.open_pack(id))
+        self.note(self.available_store().filter(|_| has)?.open_pack(id))
     }
 
-    /// Says that frames of a pack will be read, in that order.
+    /// Announces that frames of a pack will be read in this order, so that they can be prefetched.
     pub(super) fn will_need_frames(&self, pack: &PackId, frames: &[Frame]) {
-        if let Some(store) = self.asked() {
-            store.will_need_frames(*pack, frames);
+        if let Some(store) = self.available_store() {
+            store.prefetch_frames(*pack, frames);
         }
     }
 
-    /// The stored bytes of a frame that match its checksum.
+    /// Returns the stored bytes of a frame, if they match its checksum.
     pub(super) fn frame(&self, pack: &PackFile, frame: &Frame) -> Option<Vec<u8>> {
-        self.asked()?;
+        self.available_store()?;
         self.note(pack.stored(frame))
     }
 
-    /// Says that objects will be read, in that order.
-    pub(super) fn will_need(&self, places: &[Place]) {
-        if let Some(store) = self.asked() {
-            store.will_need(places);
+    /// Announces that objects will be read in this order, so that they can be prefetched.
+    pub(super) fn will_need(&self, places: &[ObjectLocation]) {
+        if let Some(store) = self.available_store() {
+            store.prefetch(places);
         }
     }
 }

@@ -1,10 +1,9 @@
-//! A scratch store in which packs are put together before they are part of
-//! anything.
+//! A scratch store in which a repair assembles packs.
 //!
-//! A damaged pack begins as a stub. Each of its frames comes from the damaged file
-//! or from a source, whichever has the bytes that its checksum names. A pack of
-//! which all frames were found and that hashes to its name is whole; of others,
-//! the objects in the frames that were found can be read.
+//! A damaged pack begins as a stub. Each of its frames is copied from the damaged file or from a
+//! source, whichever has bytes that match the frame's checksum. A pack is whole if all frames were
+//! found and it hashes to its name. In other packs, objects in the frames that were found can be
+//! read.
 
 use std::{os::unix::fs::FileExt, path::Path};
 
@@ -13,51 +12,51 @@ use crate::{
         id::{ObjectId, PackId},
         observe::{Observer, Silent},
     },
-    disk::{Disk, scratch::Scratch},
+    disk::{Disk, regular::open_regular, scratch::Scratch},
     format::{
-        outline::Outline,
+        outline::PackOutline,
         pack::{Frame, ObjectKind, checksum},
     },
-    ops::repair::Source,
-    store::{PackFile, Store, StoreError},
+    ops::repair::RepairSource,
+    store::{ChunkListCheck, PackFile, Store, StoreError},
 };
 
-/// The scratch store.
+/// A scratch store for a repair.
 #[derive(Debug)]
-pub struct Workshop {
+pub struct RepairStaging {
     store: Store,
-    // Dropped after the store that is in it.
+    // Declared after the store, so that it is dropped after the store that lies in it.
     _scratch: Scratch,
 }
 
-/// What became of a pack.
+/// The result of assembling a pack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Assembled {
-    /// It is whole. With it, the numbers of the sources that gave frames.
+    /// The pack is whole. Contains the indices of the sources that supplied frames.
     Whole(Vec<usize>),
-    /// Some frames are nowhere.
+    /// Some frames were not found.
     Partly,
-    /// It is the very file that is there already.
+    /// The pack in the store is sound after all: its own bytes hash to its name.
     Same,
-    /// Nobody knows what is in it.
+    /// The contents are unknown: neither the pack nor a source has a readable footer.
     Unknown,
 }
 
-impl Workshop {
-    /// Makes a workshop in the folder `parent`, which must exist. Its packs are part of
-    /// no store later.
+impl RepairStaging {
+    /// Creates a workshop in the folder `parent`, which must exist. Its packs must not be moved
+    /// into a store later.
     ///
     /// # Errors
-    /// [`StoreError::Io`] when nothing can be written there.
+    /// [`StoreError::Io`] when the folder cannot be written.
     pub fn create(parent: &Path) -> Result<Self, StoreError> {
         Self::create_on(parent, Disk::scratch())
     }
 
-    /// Makes a workshop in a store, whose packs have the owner and the permission bits
-    /// of those of the store.
+    /// Creates a workshop in a store. Its packs get the owner and the permission bits of the
+    /// store's packs.
     ///
     /// # Errors
-    /// As [`Workshop::create`].
+    /// As [`RepairStaging::create`].
     pub(super) fn create_in(store: &Store) -> Result<Self, StoreError> {
         Self::create_on(&store.scratch_dir()?, store.disk().clone())
     }
@@ -69,33 +68,34 @@ impl Workshop {
         Ok(Self { store, _scratch: scratch })
     }
 
-    /// What was put together.
+    /// Returns the scratch store with the assembled packs.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Whether all of an object is here, in a whole pack or in a frame that was found.
+    /// Returns true if the workshop has the object, in a whole pack or in a frame that was found.
     pub(super) fn has(&self, id: &ObjectId) -> Result<bool, StoreError> {
         self.store.locate(id)?.map_or(Ok(false), |place| self.store.is_here(&place))
     }
 
-    /// An object that hashes to its id, unless it is a list of chunks.
+    /// Returns an object that hashes to its id. A chunk list is not verified.
     pub(super) fn object(&self, id: &ObjectId, kind: ObjectKind) -> Option<Vec<u8>> {
         self.store.object(id, kind).ok()
     }
 
-    /// Puts the pack `id` of `target` together.
+    /// Assembles the pack `id` of `target`.
     pub(super) fn assemble(
         &self,
         (target, id): (&Store, &PackId),
-        sources: &[Source<'_>],
+        sources: &[RepairSource<'_>],
         observer: &dyn Observer,
     ) -> Result<Assembled, StoreError> {
-        let told = sources.iter().find_map(|source| source.outline(id));
+        let from_sources = sources.iter().find_map(|source| source.outline(id));
         let own = target.outline(id).ok().filter(|outline| outline.tables().is_ok());
-        // Of a store elsewhere its index says what is in the pack, and not the pack.
+        // A stub of a remote store takes its outline from the index, which says nothing about
+        // the pack's own bytes.
         let is_readable = own.is_some() && !target.is_partial(id);
-        let Some(outline) = own.or(told) else { return Ok(Assembled::Unknown) };
+        let Some(outline) = own.or(from_sources) else { return Ok(Assembled::Unknown) };
         match self.fill(target, &outline, sources, observer)? {
             Assembled::Whole(used) if used.is_empty() && is_readable => {
                 self.discard(id)?;
@@ -108,8 +108,8 @@ impl Workshop {
     fn fill(
         &self,
         target: &Store,
-        outline: &Outline,
-        sources: &[Source<'_>],
+        outline: &PackOutline,
+        sources: &[RepairSource<'_>],
         observer: &dyn Observer,
     ) -> Result<Assembled, StoreError> {
         let id = outline.id;
@@ -119,13 +119,14 @@ impl Workshop {
         self.store.add_stub(outline)?;
         let (frames, _) =
             outline.tables().map_err(|s| StoreError::Format { pack: id, source: s })?;
-        let file = fs_err::File::open(target.pack_path(&id)).ok();
+        // The file under the name of a lost pack need not be a regular file.
+        let file = open_regular(&target.pack_path(&id)).ok();
         let mut packs: Vec<(Option<usize>, PackFile)> = sources
             .iter()
             .enumerate()
             .filter_map(|(number, source)| Some((Some(number), source.pack(&id)?)))
             .collect();
-        // Of a store elsewhere what is sound there.
+        // For a remote store, this reads its sound frames.
         packs.extend(target.open_pack(&id).ok().map(|pack| (None, pack)));
         let mut missing = Vec::new();
         for frame in &frames {
@@ -163,10 +164,10 @@ impl Workshop {
         }
         used.sort_unstable();
         used.dedup();
-        match self.store.complete(&id, observer) {
+        match self.store.complete(&id, ChunkListCheck::Later, observer) {
             Ok(true) => Ok(Assembled::Whole(used)),
-            // It has all frames, and yet is not what it should be; or the user asks to
-            // stop.
+            // Either the pack has all frames and yet does not hash to its name, or the user asked
+            // to stop.
             Ok(false) => Ok(Assembled::Partly),
             Err(error) if error.damaged_pack().is_some() || error.is_elsewhere() => {
                 Ok(Assembled::Partly)
@@ -175,14 +176,14 @@ impl Workshop {
         }
     }
 
-    /// Gives up a pack that was put together.
+    /// Removes an assembled pack from the workshop.
     pub(super) fn discard(&self, id: &PackId) -> Result<(), StoreError> {
         self.store.disk().remove(&self.store.pack_path(id))?;
         self.store.refresh()
     }
 }
 
-/// The stored bytes of a frame if they are what its checksum says.
+/// Returns the stored bytes of a frame if they match its checksum.
 fn read_frame(file: &std::fs::File, frame: &Frame) -> Option<Vec<u8>> {
     let mut bytes = vec![0; frame.stored_bytes as usize];
     file.read_exact_at(&mut bytes, frame.offset).ok()?;

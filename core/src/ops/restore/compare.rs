@@ -1,110 +1,189 @@
-//! Whether what is there is what the snapshot holds.
+//! Compares existing entries with those of the snapshot.
 
 use std::{fs::File, io, os::fd::AsFd};
 
-use rustix::fs::{FileType, Stat, makedev};
+use rustix::fs::{FileType, Stat, fstat, makedev};
 
 use crate::{
     base::{id::BlobId, name::EntryName},
-    format::tree::{Entry, Kind, Metadata, Xattr},
+    format::tree::{Entry, EntryKind, Metadata, Xattr},
     local::{
-        attributes::{Attributes, Expected, Extra, Target, apply, is_removable, read_entry_xattrs},
-        contain::{Folder, FolderPath},
+        attributes::{
+            AttributeTarget, Attributes, CAPABILITY, ExpectedFile, Extra, FileCapability,
+            XattrTarget, apply, is_removable, is_settable, read_entry_xattrs, read_xattrs,
+        },
+        contain::{FolderPath, OpenFolder},
         holes,
         scan::FileStat,
     },
-    ops::restore::{Existing, job::Job, visit::Trust},
+    ops::restore::{
+        Existing,
+        job::{OwnerRights, RestoreJob},
+        visit::FileProof,
+    },
 };
 
-/// How an entry of a snapshot compares to what has its name.
+/// The result of comparing an entry of the snapshot with the existing one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// Nothing has its name.
+pub(super) enum ComparedState {
+    /// No entry has this name.
     Absent,
-    /// It is the same.
+    /// The entries are equal.
     Same,
-    /// Its content is the same, its attributes are not.
+    /// The content is equal; the attributes differ and will be corrected.
     Attributes,
-    /// It is something else.
+    /// The content is equal; the attributes differ and are kept.
+    KeepsAttributes,
+    /// The content or the kind differs.
     Differs,
 }
 
-/// What the system says a stored kind is.
-pub(super) fn file_type(kind: &Kind) -> FileType {
-    match kind {
-        Kind::File { .. } => FileType::RegularFile,
-        Kind::Folder { .. } => FileType::Directory,
-        Kind::Symlink { .. } => FileType::Symlink,
-        Kind::Fifo => FileType::Fifo,
-        Kind::Socket => FileType::Socket,
-        Kind::CharDevice { .. } => FileType::CharacterDevice,
-        Kind::BlockDevice { .. } => FileType::BlockDevice,
+/// Selects what happens to attributes that differ from the snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AttributePolicy {
+    /// They are kept. A different mtime alone then does not count as a difference.
+    Keep,
+    /// They are replaced.
+    Replace,
+}
+
+impl AttributePolicy {
+    /// Returns the rule for existing entries.
+    pub(super) fn of(job: &RestoreJob<'_>) -> Self {
+        match job.options.existing {
+            Existing::Stop => Self::Keep,
+            Existing::Overwrite => Self::Replace,
+        }
+    }
+
+    /// Returns the rule for an entry in a folder with the rule `self`. An unfinished
+    /// folder may contain entries that the earlier restore created without attributes.
+    /// Files are not among them, since a file gets its attributes before its name.
+    fn of_entry(self, job: &RestoreJob<'_>, kind: &EntryKind) -> Self {
+        match kind {
+            EntryKind::File { .. } => Self::of(job),
+            _ => self,
+        }
     }
 }
 
-/// Compares an entry with what `stat` says is there. What cannot be read
-/// differs.
-pub(super) fn compare(
-    job: &Job<'_>,
-    folder: &Folder,
-    entry: &Entry,
-    stat: &Stat,
-    trust: Trust,
-) -> Verdict {
-    if FileType::from_raw_mode(stat.st_mode) != file_type(&entry.kind) {
-        return Verdict::Differs;
+/// Returns the file type of a stored kind.
+pub(super) fn file_type(kind: &EntryKind) -> FileType {
+    match kind {
+        EntryKind::File { .. } => FileType::RegularFile,
+        EntryKind::Folder { .. } => FileType::Directory,
+        EntryKind::Symlink { .. } => FileType::Symlink,
+        EntryKind::Fifo => FileType::Fifo,
+        EntryKind::Socket => FileType::Socket,
+        EntryKind::CharDevice { .. } => FileType::CharacterDevice,
+        EntryKind::BlockDevice { .. } => FileType::BlockDevice,
     }
-    if trust == Trust::Kind {
-        return Verdict::Same;
+}
+
+/// Compares an entry with the existing one. A file that cannot be read counts as
+/// different.
+pub(super) fn compare(
+    job: &RestoreJob<'_>,
+    folder: &OpenFolder,
+    (entry, stat): (&Entry, &Stat),
+    (trust, own): (FileProof, AttributePolicy),
+) -> ComparedState {
+    if FileType::from_raw_mode(stat.st_mode) != file_type(&entry.kind) {
+        return ComparedState::Differs;
+    }
+    if trust == FileProof::Kind {
+        return ComparedState::Same;
     }
     let same = match &entry.kind {
-        Kind::File { size, id } => {
+        EntryKind::File { size, id } => {
             u64::try_from(stat.st_size) == Ok(*size)
-                && (trust == Trust::Compared
+                && (trust == FileProof::Compared
                     || has_content(job, folder, &entry.name, stat, id).unwrap_or(false))
         }
-        Kind::Symlink { target } => {
+        EntryKind::Symlink { target } => {
             folder.read_link(&entry.name).is_ok_and(|there| there[..] == target[..])
         }
-        Kind::CharDevice { device } | Kind::BlockDevice { device } => {
+        EntryKind::CharDevice { device } | EntryKind::BlockDevice { device } => {
             stat.st_rdev == makedev(device.major, device.minor)
         }
-        Kind::Folder { .. } | Kind::Fifo | Kind::Socket => true,
+        EntryKind::Folder { .. } | EntryKind::Fifo | EntryKind::Socket => true,
     };
     if !same {
-        return Verdict::Differs;
+        return ComparedState::Differs;
     }
     let is_shared = is_wrongly_linked(entry, stat);
     if is_shared && job.options.existing == Existing::Overwrite {
-        return Verdict::Differs;
+        return ComparedState::Differs;
     }
-    let xattrs = || read_entry_xattrs(folder, &entry.name);
+    let own = own.of_entry(job, &entry.kind);
+    let xattrs = read_entry_xattrs(folder, &entry.name);
     let agrees = !holes_differ(job, folder, entry, stat)
-        && stat_agrees(job, entry, stat)
-        && xattrs_agree(&entry.metadata.xattrs, xattrs());
-    match (agrees, is_shared) {
-        (true, _) => Verdict::Same,
-        // Attributes that are set would be those of the other names, too.
-        (false, true) => Verdict::Differs,
-        (false, false) => Verdict::Attributes,
+        && (own == AttributePolicy::Keep || time_agrees(entry, stat))
+        && attributes_agree(job, &entry.metadata, stat, (own, xattrs));
+    match (agrees, own) {
+        (true, _) => ComparedState::Same,
+        (false, AttributePolicy::Replace) => ComparedState::Attributes,
+        (false, AttributePolicy::Keep) => ComparedState::KeepsAttributes,
     }
 }
 
-/// Returns whether a file has further names although it has one in the snapshot.
-/// A reproducible snapshot, without times, does not tell.
+/// Returns true if the attributes of an existing folder are right, except its mtime,
+/// which any change in the folder alters.
+pub(super) fn folder_agrees(
+    job: &RestoreJob<'_>,
+    folder: &OpenFolder,
+    metadata: &Metadata,
+) -> io::Result<bool> {
+    let stat = fstat(folder)?;
+    let xattrs = folder.readable().and_then(|fd| read_xattrs(XattrTarget::Fd(fd.as_fd())));
+    Ok(attributes_agree(job, metadata, &stat, (AttributePolicy::of(job), xattrs)))
+}
+
+/// Returns true if owner, mode and extended attributes are right. If they would be kept,
+/// only attributes that this user could set are compared.
+fn attributes_agree(
+    job: &RestoreJob<'_>,
+    metadata: &Metadata,
+    stat: &Stat,
+    (own, xattrs): (AttributePolicy, io::Result<Vec<Xattr>>),
+) -> bool {
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    let is_folder = kind == FileType::Directory;
+    let OwnerRights { mut owner, mut mode, capability } =
+        job.owner_rights(metadata, is_folder, Some(stat));
+    let (mut wanted, mut existing) = (metadata.xattrs.clone(), xattrs);
+    if capability == FileCapability::Drop {
+        wanted.retain(|xattr| *xattr.name != *CAPABILITY);
+    }
+    if own == AttributePolicy::Keep {
+        if owner.is_some_and(|owner| !job.may_own(stat.st_uid, owner)) {
+            (owner, mode) = (None, mode & !0o6000);
+        }
+        wanted.retain(|xattr| is_settable(&xattr.name));
+        if let Ok(existing) = &mut existing {
+            existing.retain(|xattr| is_settable(&xattr.name));
+        }
+    }
+    owner.is_none_or(|owner| owner == (stat.st_uid, stat.st_gid))
+        && (kind == FileType::Symlink || stat.st_mode & 0o7777 == u32::from(mode))
+        && xattrs_agree(&wanted, existing)
+}
+
+/// Returns true if a file has several names but only one in the snapshot. A reproducible
+/// snapshot, which has no times, does not record this.
 fn is_wrongly_linked(entry: &Entry, stat: &Stat) -> bool {
     let Metadata { link, mtime, .. } = &entry.metadata;
-    matches!(entry.kind, Kind::File { .. })
+    matches!(entry.kind, EntryKind::File { .. })
         && stat.st_nlink > 1
         && link.is_none()
         && mtime.is_some()
 }
 
-/// Whether a file has a content, as the cache or its bytes prove. A time of
-/// modification proves nothing.
+/// Returns true if the stat cache or the file's bytes prove that it has the content. The
+/// mtime proves nothing.
 fn has_content(
-    job: &Job<'_>,
-    folder: &Folder,
+    job: &RestoreJob<'_>,
+    folder: &OpenFolder,
     name: &EntryName,
     stat: &Stat,
     id: &BlobId,
@@ -112,10 +191,10 @@ fn has_content(
     Ok(content_of(job, folder, name, stat)? == *id)
 }
 
-/// The content of a file, as the cache knows or its bytes show.
+/// Returns the content's id of a file, from the stat cache or by hashing the file.
 pub(super) fn content_of(
-    job: &Job<'_>,
-    folder: &Folder,
+    job: &RestoreJob<'_>,
+    folder: &OpenFolder,
     name: &EntryName,
     stat: &Stat,
 ) -> io::Result<BlobId> {
@@ -128,23 +207,19 @@ pub(super) fn content_of(
     Ok(BlobId::from_bytes(*hasher.finalize().as_bytes()))
 }
 
-/// Whether owner, mode and time are right.
-pub(super) fn stat_agrees(job: &Job<'_>, entry: &Entry, stat: &Stat) -> bool {
-    let (owner, mode) = job.owner_and_mode(&entry.metadata, false);
-    let is_symlink = matches!(entry.kind, Kind::Symlink { .. });
-    owner.is_none_or(|owner| owner == (stat.st_uid, stat.st_gid))
-        && (is_symlink || stat.st_mode & 0o7777 == u32::from(mode))
-        && entry.metadata.mtime.is_none_or(|mtime| {
-            (mtime.secs, u64::from(mtime.nanos)) == (stat.st_mtime, stat.st_mtime_nsec)
-        })
+/// Returns true if the mtime is right, or if the snapshot records none.
+fn time_agrees(entry: &Entry, stat: &Stat) -> bool {
+    entry.metadata.mtime.is_none_or(|mtime| {
+        (mtime.secs, u64::from(mtime.nanos)) == (stat.st_mtime, stat.st_mtime_nsec)
+    })
 }
 
-/// Returns whether a file has holes and its entry has none, or the other way round.
-/// Making holes could lose what another program writes at that moment, so it
-/// counts only where files may be overwritten.
-fn holes_differ(job: &Job<'_>, folder: &Folder, entry: &Entry, stat: &Stat) -> bool {
-    let is_file = matches!(entry.kind, Kind::File { .. });
-    // Without times, holes are not recorded either.
+/// Returns true if a file has holes and its entry does not, or the other way round.
+/// Punching holes could lose what another program writes at that moment, so this counts
+/// only if files may be overwritten.
+fn holes_differ(job: &RestoreJob<'_>, folder: &OpenFolder, entry: &Entry, stat: &Stat) -> bool {
+    let is_file = matches!(entry.kind, EntryKind::File { .. });
+    // A snapshot without times does not record holes either.
     let counts = job.options.existing == Existing::Overwrite && entry.metadata.mtime.is_some();
     let Some(stat) = FileStat::from_raw(stat).filter(|_| is_file && counts) else { return false };
     let has_holes = || {
@@ -154,42 +229,50 @@ fn holes_differ(job: &Job<'_>, folder: &Folder, entry: &Entry, stat: &Stat) -> b
     entry.metadata.sparse != (stat.may_have_holes() && has_holes())
 }
 
-/// Gives a file the holes that its entry has, or none.
-fn repair_holes(folder: &Folder, entry: &Entry) -> io::Result<()> {
-    let Kind::File { size, .. } = entry.kind else { return Ok(()) };
+/// Adds or removes holes to match the entry.
+fn repair_holes(folder: &OpenFolder, entry: &Entry) -> io::Result<()> {
+    let EntryKind::File { size, .. } = entry.kind else { return Ok(()) };
     let file = File::from(folder.open_for_update(&entry.name)?);
     if entry.metadata.sparse { holes::punch(&file, size) } else { holes::fill(&file, size) }
 }
 
-/// Returns whether extended attributes are right; those that are never removed may be
-/// there besides.
-fn xattrs_agree(wanted: &[Xattr], there: io::Result<Vec<Xattr>>) -> bool {
-    let Ok(there) = there else { return wanted.is_empty() };
-    wanted.iter().all(|xattr| there.contains(xattr))
-        && there.iter().all(|xattr| wanted.contains(xattr) || !is_removable(&xattr.name))
+/// Returns true if the extended attributes are right. Attributes that are never removed
+/// may exist in addition.
+fn xattrs_agree(wanted: &[Xattr], existing: io::Result<Vec<Xattr>>) -> bool {
+    let Ok(existing) = existing else { return wanted.is_empty() };
+    wanted.iter().all(|xattr| existing.contains(xattr))
+        && existing.iter().all(|xattr| wanted.contains(xattr) || !is_removable(&xattr.name))
 }
 
-/// Sets the attributes of an entry right whose content is.
-pub(super) fn repair(job: &Job<'_>, folder: &Folder, at: &FolderPath, entry: &Entry, stat: &Stat) {
+/// Corrects the attributes of an entry whose content is right.
+pub(super) fn repair(
+    job: &RestoreJob<'_>,
+    folder: &OpenFolder,
+    at: &FolderPath,
+    entry: &Entry,
+    stat: &Stat,
+) {
     if holes_differ(job, folder, entry, stat)
         && let Err(error) = repair_holes(folder, entry)
     {
         (job.refusals(at, Some(&entry.name)))("holes", error);
     }
-    let (owner, mode) = job.owner_and_mode(&entry.metadata, false);
+    let OwnerRights { owner, mode, capability } =
+        job.owner_rights(&entry.metadata, false, Some(stat));
     let attributes = Attributes {
         owner: owner.filter(|owner| *owner != (stat.st_uid, stat.st_gid)),
         mode: Some(mode),
         mtime: entry.metadata.mtime,
         xattrs: &entry.metadata.xattrs,
+        capability,
         extra: Extra::Remove,
     };
     let target = match entry.kind {
-        Kind::Symlink { .. } => Target::Symlink(folder, &entry.name),
+        EntryKind::Symlink { .. } => AttributeTarget::Symlink(folder, &entry.name),
         _ => {
             let kind = FileType::from_raw_mode(stat.st_mode);
-            let expected = Expected { kind, inode: Some(stat.st_ino) };
-            Target::Entry(folder, &entry.name, expected)
+            let expected = ExpectedFile { kind, inode: Some(stat.st_ino) };
+            AttributeTarget::Entry(folder, &entry.name, expected)
         }
     };
     apply(target, &attributes, &mut *job.refusals(at, Some(&entry.name)));

@@ -1,4 +1,4 @@
-//! Why a restore failed, or could not restore everything.
+//! Errors of a restore.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -10,86 +10,85 @@ use crate::{
         limits,
     },
     local::ignore::PatternError,
-    ops::restore::{Losses, Outcome},
+    ops::restore::{Losses, RestoreOutcome},
     store::StoreError,
 };
 
-/// Why a restore failed, or could not restore everything.
+/// The reason why a restore failed or is incomplete.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
-    /// Entries are there and differ. Nothing was written.
+    /// Existing entries differ from the snapshot. Nothing was written.
     #[error("{}", counted(*count, first, "differs from the snapshot", "differ from the snapshot"))]
     Differs {
         /// The first of them, relative to the target.
         first: Vec<PathBuf>,
-        /// How many there are.
+        /// The number of entries.
         count: u64,
     },
 
-    /// Files that no commit holds would be removed, and the caller did not
-    /// agree. Nothing was written.
+    /// Files that no commit contains would be removed, and the caller did not agree.
+    /// Nothing was written.
     #[error("{}", counted(_0.count, &_0.first, "is in no commit and would be lost", "are in no commit and would be lost"))]
     Unsaved(Losses),
 
-    /// Folders with something in them stand where something else belongs.
-    /// Everything else was restored.
+    /// Non-empty folders are in the place of other entries. Everything else was restored.
     #[error("{}", full_folders(*count, first))]
     Blocked {
         /// The first of them, relative to the target.
         first: Vec<PathBuf>,
-        /// How many there are.
+        /// The number of folders.
         count: u64,
     },
 
-    /// Stored objects are damaged, missing, or lie elsewhere. Everything else was restored,
-    /// but for what is blocked.
+    /// Stored objects are damaged or missing, or are stored elsewhere and cannot be
+    /// fetched. Everything else was restored, except blocked entries.
     #[error("{} could not be restored: {}{}", files(*count), damaged(entries, *count), also_blocked(*blocked_count, blocked))]
     Damaged {
-        /// The first of them.
+        /// The first damaged entries.
         entries: Vec<DamagedEntry>,
-        /// How many there are.
+        /// The number of damaged entries.
         count: u64,
-        /// What is wrong with the first of them.
+        /// The error of the first entry.
         source: Arc<StoreError>,
-        /// The first of the folders that are as in [`Blocked`](Self::Blocked).
+        /// The first blocking folders, as in [`Blocked`](Self::Blocked).
         blocked: Vec<PathBuf>,
-        /// How many of those there are; 0 in most cases.
+        /// The number of blocking folders, usually 0.
         blocked_count: u64,
-        /// What was done.
-        outcome: Box<Outcome>,
+        /// Totals of what was restored.
+        outcome: Box<RestoreOutcome>,
     },
 
-    /// A symbolic link lies on the way from the project to what is restored.
-    #[error("{} is a symbolic link, and a restore follows none", _0.display())]
+    /// A symbolic link lies between the project and the target.
+    #[error("{} is a symbolic link; restore does not follow links", _0.display())]
     Link(PathBuf),
 
     /// The target lies in a store.
-    #[error("{} lies in the store {}, and a store is not restored into", target.display(), store.display())]
+    #[error("cannot restore into {}: it lies in the store {}", target.display(), store.display())]
     InStore {
-        /// Where it was to go.
+        /// The target of the restore.
         target: PathBuf,
-        /// Which store.
+        /// The store that contains the target.
         store: PathBuf,
     },
 
-    /// A folder lies deeper than any tree may go.
-    #[error("{} lies more than {} folders deep", path.display(), limits::DEPTH)]
+    /// A folder is nested deeper than any tree may be.
+    #[error("{} is nested deeper than {} folders", path.display(), limits::DEPTH)]
     TooDeep {
-        /// Which.
+        /// The folder that is nested too deep.
         path: PathBuf,
     },
 
-    /// An include or exclude pattern makes no sense.
-    #[error("`{pattern}` is not a pattern")]
+    /// An include or exclude pattern is invalid.
+    #[error("invalid pattern `{pattern}`")]
     Pattern {
-        /// As it was given.
+        /// The start of the pattern as the user gave it.
         pattern: String,
-        /// What is wrong with it.
+        /// The error of the pattern parser.
         source: ignore::Error,
     },
 
-    /// A rule of what commits leave out makes no sense.
+    /// An exclude rule of the commits is invalid.
     #[error(transparent)]
     Rules(PatternError),
 
@@ -101,21 +100,21 @@ pub enum RestoreError {
     #[error("cannot start threads")]
     Threads(#[source] rayon::ThreadPoolBuildError),
 
-    /// The file system refused.
+    /// A file system operation failed.
     #[error(transparent)]
     Io(#[from] PathError),
 
-    /// The store could not be read, for another reason than damage.
+    /// The store cannot be read for a reason other than damage.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl RestoreError {
-    /// What a caller can do about it.
+    /// Classifies the error for the caller.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Differs { .. } | Self::Unsaved(_) | Self::Blocked { .. } => ErrorKind::Exists,
-            // What lies elsewhere and could not be had is not damaged.
+            // An object that is stored elsewhere and cannot be fetched is not damaged.
             Self::Damaged { entries, source, .. }
                 if entries.iter().all(|entry| entry.source.is_elsewhere()) =>
             {
@@ -134,21 +133,21 @@ impl RestoreError {
     }
 }
 
-/// An entry that could not be restored because of what it is stored as.
+/// An entry that could not be restored because of its stored objects.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {}", path.display(), source)]
 pub struct DamagedEntry {
-    /// The entry, relative to the target.
+    /// The entry's path, relative to the target.
     pub path: PathBuf,
-    /// What is damaged.
+    /// The damaged object.
     pub object: ObjectId,
-    /// Where it lies, as far as the store knows.
+    /// The pack that contains it, if known.
     pub pack: Option<PackId>,
-    /// How it shows; one error for all names of a file.
+    /// The error. All names of a file share it.
     pub source: Arc<StoreError>,
 }
 
-/// Damaged entries that a message names.
+/// The number of damaged entries that a message lists.
 const NAMED: usize = 10;
 
 fn damaged(entries: &[DamagedEntry], count: u64) -> String {

@@ -1,26 +1,26 @@
-//! Which entries a restore is about: include and exclude patterns.
+//! Selects the entries of a restore with include and exclude patterns.
 //!
-//! Patterns are those of ignore files, over paths relative to what is
-//! restored. An excluded folder is not entered. Whatever is in an included
-//! folder is included; a folder that is not may still hold something that is.
+//! Patterns use the syntax of ignore files and match paths relative to the restored tree.
+//! An excluded folder is not entered. Everything in an included folder is included. A
+//! folder that is not included may still contain entries that are.
 
 use std::path::Path;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use crate::{
-    local::pattern::as_git_reads,
-    ops::restore::{Options, RestoreError},
+    local::pattern::{add_line, excerpt},
+    ops::restore::{RestoreError, RestoreOptions},
 };
 
-/// What the patterns say about an entry.
+/// The decision of the patterns on an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// It is restored.
+    /// The entry is restored.
     Wanted,
-    /// It is not, but what is in it may be.
+    /// The entry is not restored, but entries in it may be.
     Unwanted,
-    /// Neither it nor what is in it.
+    /// Neither the entry nor anything in it is restored.
     Excluded,
 }
 
@@ -32,21 +32,22 @@ pub(super) struct Filter {
 }
 
 impl Filter {
-    pub(super) fn new(options: &Options<'_>) -> Result<Self, RestoreError> {
+    pub(super) fn new(options: &RestoreOptions<'_>) -> Result<Self, RestoreError> {
         Ok(Self { include: build(&options.include)?, exclude: build(&options.exclude)? })
     }
 
-    /// Whether everything is wanted, so that no paths need be made.
+    /// Returns true if there are no patterns. The caller then need not build paths.
     pub(super) fn is_open(&self) -> bool {
         self.include.is_none() && self.exclude.is_none()
     }
 
-    /// Whether the top folder itself is wanted.
+    /// Returns true if the root folder itself is restored.
     pub(super) fn wants_top(&self) -> bool {
         self.include.is_none()
     }
 
-    /// What becomes of the entry at `path`, in a folder that is wanted or not.
+    /// Returns the decision on the entry at `path`. `folder_wanted` is true if its folder
+    /// is restored.
     pub(super) fn choose(&self, path: &Path, is_folder: bool, folder_wanted: bool) -> Choice {
         let hits = |set: &Gitignore| set.matched(path, is_folder).is_ignore();
         if self.exclude.as_ref().is_some_and(hits) {
@@ -65,10 +66,10 @@ fn build(patterns: &[String]) -> Result<Option<Gitignore>, RestoreError> {
     }
     let mut builder = GitignoreBuilder::new("");
     for pattern in patterns {
-        let broken = |source| RestoreError::Pattern { pattern: pattern.clone(), source };
-        builder.add_line(None, &as_git_reads(pattern)).map_err(broken)?;
+        let broken = |source| RestoreError::Pattern { pattern: excerpt(pattern), source };
+        add_line(&mut builder, pattern).map_err(|error| broken(error.into()))?;
     }
-    let broken = |source| RestoreError::Pattern { pattern: patterns.join(", "), source };
+    let broken = |source| RestoreError::Pattern { pattern: excerpt(&patterns.join(", ")), source };
     builder.build().map(Some).map_err(broken)
 }
 
@@ -78,8 +79,11 @@ mod tests {
 
     fn filter(include: &[&str], exclude: &[&str]) -> Filter {
         let owned = |patterns: &[&str]| patterns.iter().map(|p| (*p).to_owned()).collect();
-        let options =
-            Options { include: owned(include), exclude: owned(exclude), ..Options::default() };
+        let options = RestoreOptions {
+            include: owned(include),
+            exclude: owned(exclude),
+            ..RestoreOptions::default()
+        };
         Filter::new(&options).unwrap()
     }
 
@@ -101,7 +105,8 @@ mod tests {
 
     #[test]
     fn a_pattern_that_makes_no_sense_is_named() {
-        let options = Options { include: vec!["[z-a]".to_owned()], ..Options::default() };
+        let options =
+            RestoreOptions { include: vec!["[z-a]".to_owned()], ..RestoreOptions::default() };
         let error = Filter::new(&options).unwrap_err();
         assert!(error.to_string().contains("`[z-a]`"), "{error}");
     }

@@ -1,62 +1,65 @@
-//! The last pass: folders get their attributes.
+//! Sets the attributes of folders, as the last pass of a restore.
 //!
-//! Deepest first, since whatever happens in a folder changes its time, and
-//! since a folder may be one that nobody can write into. The tree is read
-//! again rather than remembered.
+//! The pass works bottom-up for two reasons: any change in a folder alters its mtime, and
+//! the final mode of a folder may forbid writing into it. The tree is read again instead
+//! of being kept in memory.
 
 use std::{io, os::fd::AsFd, sync::Arc};
 
 use rustix::{fs::fstat, io::Errno};
 
 use crate::{
-    format::tree::{Entry, Kind, Metadata},
+    format::tree::{Entry, EntryKind, Metadata},
     local::{
-        attributes::{Attributes, Extra, Target, apply},
-        contain::{Cursor, Folder, FolderPath},
+        attributes::{AttributeTarget, Attributes, Extra, FOLDER_ATTRIBUTES, apply},
+        contain::{FolderCache, FolderPath, OpenFolder},
+        unfinished::{leave_private, unmark},
     },
     ops::restore::{
-        Existing, RestoreError, What,
+        ContentLoss, RestoreError, RestoreSource,
+        compare::AttributePolicy,
         filter::Choice,
-        job::Job,
-        walk::{Step, Walk},
+        job::{OwnerRights, RestoreJob},
+        visit::folder_change,
+        walk::{RestoreStep, RestoreWalk},
         window,
     },
 };
 
-struct Level {
+struct FinishLevel {
     folder: Arc<FolderPath>,
     wanted: bool,
-    /// Whether something in it was restored.
+    /// True if something in it was restored.
     used: bool,
 }
 
 struct Finish<'j, 'a> {
-    job: &'j Job<'a>,
-    walk: Walk<'j, bool>,
-    levels: Vec<Level>,
-    cursor: Cursor<'j>,
+    job: &'j RestoreJob<'a>,
+    walk: RestoreWalk<'j, bool>,
+    levels: Vec<FinishLevel>,
+    cursor: FolderCache<'j>,
 }
 
-/// Sets the attributes of folders.
-pub(super) fn run(job: &Job<'_>, what: &What) -> Result<(), RestoreError> {
+/// Sets the attributes of all restored folders.
+pub(super) fn run(job: &RestoreJob<'_>, what: &RestoreSource) -> Result<(), RestoreError> {
     let Some(cursor) = window::cursor(job) else { return Ok(()) };
-    let walk = Walk::new(job.store, what, job.filter.wants_top());
+    let walk = RestoreWalk::new(job.store, what, job.filter.wants_top());
     Finish { job, walk, levels: Vec::new(), cursor }.run()?;
     job.check()
 }
 
 impl Finish<'_, '_> {
     fn run(mut self) -> Result<(), RestoreError> {
-        while let Some(step) = self.walk.next()? {
+        while let Some(step) = self.walk.next() {
             if self.job.is_halted() {
                 return Ok(());
             }
             match step {
-                Step::Enter(folder, wanted) => self.enter(folder, wanted)?,
-                Step::Entries(entries) => self.entries(entries)?,
-                // Told of by the visit before, which came here, too.
-                Step::Broken(..) => {}
-                Step::Leave(metadata) => self.leave(metadata.as_ref())?,
+                RestoreStep::Enter(folder, wanted) => self.enter(folder, wanted)?,
+                RestoreStep::Entries(entries) => self.entries(entries)?,
+                // The pass that wrote the files has reported this node.
+                RestoreStep::Broken(..) => {}
+                RestoreStep::Leave(metadata) => self.leave(metadata.as_ref())?,
             }
         }
         Ok(())
@@ -72,7 +75,7 @@ impl Finish<'_, '_> {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.levels.push(Level { folder, wanted, used: wanted });
+        self.levels.push(FinishLevel { folder, wanted, used: wanted });
         Ok(())
     }
 
@@ -80,7 +83,7 @@ impl Finish<'_, '_> {
         let mut folders = Vec::new();
         for entry in entries {
             let Some(level) = self.levels.last_mut() else { break };
-            let is_folder = matches!(entry.kind, Kind::Folder { .. });
+            let is_folder = matches!(entry.kind, EntryKind::Folder { .. });
             let cursor = &mut self.cursor;
             let choice = if self.job.reserves(&entry, || cursor.folder(&level.folder).ok()) {
                 Choice::Excluded
@@ -95,26 +98,27 @@ impl Finish<'_, '_> {
                 folders.push((entry, choice == Choice::Wanted));
             }
         }
-        self.walk.descend(folders);
-        Ok(())
+        self.walk.descend(folders)
     }
 
     fn leave(&mut self, metadata: Option<&Metadata>) -> Result<(), RestoreError> {
         let Some(level) = self.levels.pop() else { return Ok(()) };
         if let Some(parent) = self.levels.last_mut() {
             parent.used |= level.used;
-        } else if !self.job.is_created()
-            && !self.job.options.is_new_target
-            && self.job.options.existing == Existing::Stop
-        {
-            return Ok(()); // A target that was there stays as its owner made it.
         }
-        let Some(metadata) = metadata.filter(|_| level.used) else { return Ok(()) };
-        match self.cursor.folder(&level.folder) {
-            Ok(_) if self.job.is_noted_store(&level.folder) => {}
+        let metadata = metadata.filter(|_| level.used);
+        if metadata.is_none() && !self.levels.is_empty() {
+            return Ok(());
+        }
+        let at = &level.folder;
+        match self.cursor.folder(at) {
+            Ok(_) if self.job.is_noted_store(at) => {}
             Ok(folder) if !self.job.is_store(folder) => {
-                set_attributes(self.job, folder, &level.folder, metadata)
-                    .map_err(|e| self.job.error("open folder", &level.folder, None, e))?;
+                let done = match metadata {
+                    Some(metadata) => finish(self.job, folder, at, metadata),
+                    None => leave_private(folder),
+                };
+                done.map_err(|e| self.job.error("open folder", at, None, e))?;
             }
             Ok(_) => {}
             Err(error) if is_no_folder(&error.source) => {}
@@ -124,34 +128,55 @@ impl Finish<'_, '_> {
     }
 }
 
-/// Whether a folder could not be opened because it was not restored: its tree
-/// was damaged, or something stood in its way.
+/// Returns true if a folder does not exist because it was not restored: its tree was
+/// damaged, or another entry blocked it.
 fn is_no_folder(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP))
 }
 
+/// Sets the attributes of a folder that a restore created or that may be overwritten.
+/// Other folders keep their attributes.
+fn finish(
+    job: &RestoreJob<'_>,
+    folder: &OpenFolder,
+    at: &FolderPath,
+    metadata: &Metadata,
+) -> io::Result<()> {
+    let is_new = job.is_unfinished(at, folder, &fstat(folder)?);
+    let change = folder_change(job, folder, at, metadata)?;
+    if let Some((change, on_change)) = change.zip(job.options.on_change) {
+        on_change(&at.to_path(), change, ContentLoss::Nothing);
+    }
+    if is_new || AttributePolicy::of(job) == AttributePolicy::Replace {
+        set_attributes(job, folder, at, metadata)?;
+    }
+    unmark(folder);
+    Ok(())
+}
+
 fn set_attributes(
-    job: &Job<'_>,
-    folder: &Folder,
+    job: &RestoreJob<'_>,
+    folder: &OpenFolder,
     at: &FolderPath,
     metadata: &Metadata,
 ) -> io::Result<()> {
     let stat = fstat(folder)?;
-    let (owner, mode) = job.owner_and_mode(metadata, true);
+    let OwnerRights { owner, mode, capability } = job.owner_rights(metadata, true, Some(&stat));
     let attributes = Attributes {
         owner: owner.filter(|owner| *owner != (stat.st_uid, stat.st_gid)),
         mode: Some(mode),
         mtime: metadata.mtime,
         xattrs: &metadata.xattrs,
+        capability,
         extra: Extra::Remove,
     };
     let fd = match folder.readable() {
         Ok(fd) => fd,
         Err(error) => {
-            (job.refusals(at, None))("attributes of a folder", error);
+            (job.refusals(at, None))(FOLDER_ATTRIBUTES, error);
             return Ok(());
         }
     };
-    apply(Target::Fd(fd.as_fd()), &attributes, &mut *job.refusals(at, None));
+    apply(AttributeTarget::Fd(fd.as_fd()), &attributes, &mut *job.refusals(at, None));
     Ok(())
 }

@@ -1,102 +1,140 @@
-//! Keeps what no commit could have contained.
+//! Keeps extras that no commit could have contained.
 //!
-//! An entry that the rules of commits leave out is not in the snapshot because
-//! it was never meant to be, so it does not count as extra. Each set of rules
-//! excludes: those in force and those that the commit records. Each is applied
-//! twice, with the ignore files that the target has before the restore and with
-//! those of the snapshot, which it has afterwards. What the commit could not
-//! read is kept, too.
+//! An entry that the exclude rules of commits leave out is missing in the snapshot on
+//! purpose, so it does not count as an extra. Each set of rules is applied: the present
+//! rules and those that the commit records. Each is applied twice: with the ignore files
+//! of the target before the restore, and with those of the snapshot, which the target has
+//! afterwards. Paths that the commit could not read are kept, too.
 //!
-//! The target's ignore files are read when a folder is entered, those of the
-//! snapshot when the first extra in it is met. An ignore file that cannot be
-//! read, or is too large, could exclude everything, so everything below it
-//! stays. The same holds for a folder that cannot be read.
+//! The target's ignore files are read when a folder is entered. The snapshot's ignore
+//! files are read when the first extra in the folder is found. An ignore file that is
+//! unreadable, too large or no regular file, or that has lines which are not applied, could
+//! exclude everything, so everything below it is kept. The same applies to an unreadable
+//! folder. Such a restore is incomplete: it may have kept
+//! extras that it should have removed.
 
 use std::sync::Arc;
 
-use rustix::{fs::Stat, io::Errno};
+use rustix::{
+    fs::{AtFlags, FileType, Stat, statat},
+    io::Errno,
+};
 
 use crate::{
     base::{
-        id::{BlobId, TreeId},
+        id::{BlobId, ObjectId, TreeId},
         limits,
         name::EntryName,
     },
-    format::tree::Kind,
+    format::tree::EntryKind,
     local::{
-        contain::{Folder, FolderPath, Listing, Root},
-        ignore::{CACHEDIR_TAG, GITIGNORE, Rules, SNAPIGNORE, Scope, read_small, whole},
+        contain::{FolderNames, FolderPath, OpenFolder, TargetRoot},
+        ignore::{
+            CACHEDIR_TAG, GITIGNORE, IgnoreRules, IgnoreScope, SNAPIGNORE, read_small, whole,
+        },
         scan::{FileKind, FileStat},
         visible::join,
     },
     ops::{
         content,
-        restore::{Protection, RestoreError},
+        restore::{ExtraProtection, RestoreError},
     },
     repo::path::{components, entry_named, is_within},
-    store::Store,
+    store::{Store, StoreError},
 };
 
-/// Files that decide over what is in their folder, weakest first.
+/// Files with rules for their folder, the one with the lowest precedence first.
 const FILES: [&str; 3] = [GITIGNORE, SNAPIGNORE, CACHEDIR_TAG];
 
-/// A file of [`FILES`], if there is one.
+/// The text of a file of [`FILES`], if it exists.
 #[derive(Clone, Debug, Default)]
-enum Text {
+enum IgnoreFileText {
     #[default]
     None,
     Is(Arc<[u8]>),
+    /// Its rules are unknown: it cannot be read, or commits do not read it.
     Unreadable,
 }
 
-type Texts = [Text; FILES.len()];
+type Texts = [IgnoreFileText; FILES.len()];
 
-/// The texts of a folder that cannot be read.
-const UNREADABLE: Texts = [const { Text::Unreadable }; FILES.len()];
+/// The texts of an unreadable folder.
+const UNREADABLE: Texts = [const { IgnoreFileText::Unreadable }; FILES.len()];
 
-/// The verdict of one set of rules with one set of ignore files on a folder.
-#[derive(Clone, Debug, Default)]
-struct View {
-    scope: Scope,
-    /// True if everything in the folder is left out.
-    excludes_all: bool,
-    /// True if everything in the folder but the cache tag is left out.
-    is_cache: bool,
+/// The reason why an extra is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Protected {
+    /// It is not kept.
+    No,
+    /// Commits leave it out.
+    Excluded,
+    /// The rules of the ignore file at this path, which applies to it, are unknown.
+    RulesUnknown(Arc<[u8]>),
 }
 
-struct Level {
-    /// In the snapshot.
+/// An ignore file of the snapshot whose content is damaged or missing.
+pub(super) struct DamagedRules {
+    /// Path in the snapshot.
+    pub(super) path: Vec<u8>,
+    pub(super) object: ObjectId,
+    pub(super) source: StoreError,
+}
+
+/// The state of one set of rules, combined with one set of ignore files, for a folder.
+#[derive(Clone, Debug, Default)]
+struct RuleState {
+    scope: IgnoreScope,
+    /// True if everything in the folder is excluded.
+    excludes_all: bool,
+    /// True if everything in the folder is excluded, except the cache tag.
+    is_cache: bool,
+    /// The path of an ignore file whose rules are unknown, in the folder or above it.
+    unknown: Option<Arc<[u8]>>,
+}
+
+struct GuardLevel {
+    /// The path in the snapshot.
     path: Vec<u8>,
     tree: Option<TreeId>,
-    /// True if the snapshot's tree above could not be read, so that `tree` is
-    /// not known.
+    /// True if the snapshot's tree above could not be read, so that `tree` is unknown.
     is_tree_lost: bool,
     before: Texts,
-    /// Two for each set of rules: with the ignore files before and after.
-    views: Option<Vec<View>>,
+    /// Two views for each set of rules: with the ignore files before and after the
+    /// restore. `None` until needed.
+    views: Option<Vec<RuleState>>,
 }
 
-/// Decides which entries of the target stay.
+/// Decides which extras of the target are kept.
 pub(super) struct Guard<'j> {
     store: &'j Store,
-    protection: &'j Protection,
-    rules: Vec<Rules>,
-    levels: Vec<Level>,
+    protection: &'j ExtraProtection,
+    rules: Vec<IgnoreRules>,
+    levels: Vec<GuardLevel>,
+    /// Damaged ignore files that were found since the last [`Guard::take_damaged`].
+    damaged: Vec<DamagedRules>,
 }
 
 impl<'j> Guard<'j> {
-    /// Creates a guard; [`Guard::enter_top`] comes before any other method.
-    pub(super) fn new(store: &'j Store, protection: &'j Protection) -> Result<Self, RestoreError> {
-        let rules = protection.rules.iter().map(|options| Rules::new(options.clone(), None));
+    /// Creates a guard. The caller must call [`Guard::enter_top`] before any other
+    /// method.
+    pub(super) fn new(
+        store: &'j Store,
+        protection: &'j ExtraProtection,
+    ) -> Result<Self, RestoreError> {
+        let rules = protection.rules.iter().map(|options| IgnoreRules::new(options.clone(), None));
         let rules = rules.collect::<Result<_, _>>().map_err(RestoreError::Rules)?;
-        Ok(Self { store, protection, rules, levels: Vec::new() })
+        Ok(Self { store, protection, rules, levels: Vec::new(), damaged: Vec::new() })
     }
 
     /// Enters the target, whose tree is `tree`.
-    pub(super) fn enter_top(&mut self, tree: Option<TreeId>, there: Option<(&Folder, &Listing)>) {
+    pub(super) fn enter_top(
+        &mut self,
+        tree: Option<TreeId>,
+        existing: Option<(&OpenFolder, &FolderNames)>,
+    ) {
         let protection = self.protection;
         let parts: Vec<&[u8]> = components(&protection.place).collect();
-        let disk = protection.above.as_ref().map(|above| Root::open(above).ok());
+        let disk = protection.above.as_ref().map(|above| TargetRoot::open(above).ok());
         let mut at = FolderPath::top();
         let mut above = protection.root;
         let mut is_tree_lost = false;
@@ -114,11 +152,17 @@ impl<'j> Guard<'j> {
                 None => Texts::default(),
             };
             let (path_here, tree) = (path.clone(), above);
-            self.levels.push(Level { path: path_here, tree, is_tree_lost, before, views: None });
+            self.levels.push(GuardLevel {
+                path: path_here,
+                tree,
+                is_tree_lost,
+                before,
+                views: None,
+            });
             let entry = above.map(|tree| entry_named(self.store, tree, part)).transpose();
             is_tree_lost |= entry.is_err();
             above = match entry.ok().flatten().flatten().map(|entry| entry.kind) {
-                Some(Kind::Folder { id }) => Some(id),
+                Some(EntryKind::Folder { id }) => Some(id),
                 _ => None,
             };
             path = join(&path, part);
@@ -126,25 +170,30 @@ impl<'j> Guard<'j> {
                 at = at.child(name);
             }
         }
-        self.push(path, tree, there);
+        self.push(path, tree, existing);
     }
 
-    /// Enters a folder of the present one; `tree` is what the snapshot has
-    /// there, and `there` what the target has.
+    /// Enters a subfolder of the present folder. `tree` is the folder in the snapshot and
+    /// `existing` is the folder in the target.
     pub(super) fn enter(
         &mut self,
         name: &EntryName,
         tree: Option<TreeId>,
-        there: Option<(&Folder, &Listing)>,
+        existing: Option<(&OpenFolder, &FolderNames)>,
     ) {
         let path = self.path_of(name);
-        self.push(path, tree, there);
+        self.push(path, tree, existing);
     }
 
-    fn push(&mut self, path: Vec<u8>, tree: Option<TreeId>, there: Option<(&Folder, &Listing)>) {
-        let before = there.map(|(folder, listing)| texts_on_disk(folder, listing));
+    fn push(
+        &mut self,
+        path: Vec<u8>,
+        tree: Option<TreeId>,
+        existing: Option<(&OpenFolder, &FolderNames)>,
+    ) {
+        let before = existing.map(|(folder, listing)| texts_on_disk(folder, listing));
         let before = before.unwrap_or_default();
-        self.levels.push(Level { path, tree, is_tree_lost: false, before, views: None });
+        self.levels.push(GuardLevel { path, tree, is_tree_lost: false, before, views: None });
     }
 
     /// Leaves the present folder.
@@ -156,8 +205,8 @@ impl<'j> Guard<'j> {
         join(self.levels.last().map_or(&[][..], |level| &level.path), name.as_bytes())
     }
 
-    /// Returns whether an entry of the present folder is outside what the snapshot
-    /// was made of.
+    /// Returns true if an entry of the present folder lies outside the paths from which
+    /// the snapshot was made.
     pub(super) fn is_outside(&self, name: &EntryName) -> bool {
         let made_of = self.protection.made_of.as_ref();
         made_of.is_some_and(|made_of| {
@@ -166,34 +215,51 @@ impl<'j> Guard<'j> {
         })
     }
 
-    /// Returns whether an entry of the present folder is one that the commit could not
-    /// have contained.
-    pub(super) fn protects(&mut self, name: &EntryName, stat: &Stat) -> bool {
+    /// Returns the damaged ignore files that were found since the last call.
+    pub(super) fn take_damaged(&mut self) -> Vec<DamagedRules> {
+        std::mem::take(&mut self.damaged)
+    }
+
+    /// Returns the reason why the commit could not have contained an entry of the present
+    /// folder.
+    pub(super) fn protects(&mut self, name: &EntryName, stat: &Stat) -> Protected {
         let path = self.path_of(name);
         if self.protection.unread.covers(&path) {
-            return true;
+            return Protected::Excluded;
         }
-        let Some(stat) = FileStat::from_raw(stat) else { return true };
+        let Some(stat) = FileStat::from_raw(stat) else { return Protected::Excluded };
         let is_folder = stat.kind == FileKind::Folder;
         self.complete();
         let views = self.levels.last().and_then(|level| level.views.as_deref());
-        views.unwrap_or_default().iter().enumerate().any(|(at, view)| {
+        let views = views.unwrap_or_default();
+        let is_excluded = views.iter().enumerate().any(|(at, view)| {
             let rules = &self.rules[at / 2];
             view.excludes_all
-                || (view.is_cache && !Rules::is_cache_tag(name.as_bytes()))
+                || (view.is_cache && !IgnoreRules::is_cache_tag(name.as_bytes()))
                 || rules.excludes_size(&stat)
                 || rules.excludes_path(&view.scope, &path, is_folder)
-        })
+        });
+        match is_excluded {
+            true => Protected::Excluded,
+            false => match views.iter().find_map(|view| view.unknown.clone()) {
+                Some(file) => Protected::RulesUnknown(file),
+                None => Protected::No,
+            },
+        }
     }
 
-    /// Works out the views of all levels down to the present one.
+    /// Computes the missing views of all levels down to the present one.
     fn complete(&mut self) {
         let first = self.levels.iter().position(|level| level.views.is_none());
         for at in first.unwrap_or(self.levels.len())..self.levels.len() {
             let (above, below) = self.levels.split_at(at);
             let after = match below[0].is_tree_lost {
                 true => Some(UNREADABLE),
-                false => below[0].tree.map(|tree| texts_in_tree(self.store, tree)),
+                false => {
+                    let place = &below[0].path;
+                    let damaged = &mut self.damaged;
+                    below[0].tree.map(|tree| texts_in_tree(self.store, tree, place, damaged))
+                }
             };
             let sides = [below[0].before.clone(), after.unwrap_or_default()];
             let mut views = Vec::with_capacity(2 * self.rules.len());
@@ -209,69 +275,111 @@ impl<'j> Guard<'j> {
     }
 }
 
-/// What `rules` say about the folder at `path` with these files in it.
-fn view(rules: &Rules, above: Option<&View>, path: &[u8], texts: &Texts) -> View {
+/// Computes the view of the folder at `path` with these files in it.
+fn view(rules: &IgnoreRules, above: Option<&RuleState>, path: &[u8], texts: &Texts) -> RuleState {
     let mut view = above.cloned().unwrap_or_default();
-    view.excludes_all |= view.is_cache
-        || (above.is_some() && rules.excludes_path(&view.scope, path, true))
-        || texts.iter().any(|text| matches!(text, Text::Unreadable));
+    view.excludes_all |=
+        view.is_cache || (above.is_some() && rules.excludes_path(&view.scope, path, true));
     view.is_cache = false;
     for (name, text) in FILES.into_iter().zip(texts) {
-        let Text::Is(text) = text else { continue };
-        match name {
-            CACHEDIR_TAG => view.is_cache = rules.honours_cache_tag(text),
-            GITIGNORE if !rules.options().gitignore => {}
-            _ => view.scope = std::mem::take(&mut view.scope).with_file(text, path),
+        let is_unknown = match (name, text) {
+            (GITIGNORE, _) if !rules.options().gitignore => false,
+            (_, IgnoreFileText::None) => false,
+            (_, IgnoreFileText::Unreadable) => true,
+            (CACHEDIR_TAG, IgnoreFileText::Is(text)) => {
+                view.is_cache = rules.honours_cache_tag(text);
+                false
+            }
+            (_, IgnoreFileText::Is(text)) => {
+                let error;
+                (view.scope, error) = std::mem::take(&mut view.scope).with_file(text, path);
+                // A line that is not applied could exclude anything.
+                error.is_some()
+            }
+        };
+        if is_unknown {
+            view.unknown.get_or_insert_with(|| join(path, name.as_bytes()).into());
         }
     }
     view
 }
 
-fn texts_on_disk(folder: &Folder, listing: &Listing) -> Texts {
+fn texts_on_disk(folder: &OpenFolder, listing: &FolderNames) -> Texts {
     FILES.map(|name| {
         if !listing.has(name.as_bytes()) {
-            return Text::None;
+            return IgnoreFileText::None;
+        }
+        let is_tag = name == CACHEDIR_TAG;
+        match kind_on_disk(folder, name) {
+            Ok(FileType::RegularFile) => {}
+            Ok(FileType::Directory) => return IgnoreFileText::None,
+            // A commit reads no link or pipe, so the rules are unknown.
+            Ok(_) if is_tag => return IgnoreFileText::None,
+            Ok(_) => return IgnoreFileText::Unreadable,
+            // It is gone.
+            Err(Errno::NOENT) => return IgnoreFileText::None,
+            Err(_) => return IgnoreFileText::Unreadable,
         }
         let text = read_small(folder, name);
-        let text = if name == CACHEDIR_TAG { text } else { text.and_then(whole) };
+        let text = if is_tag { text } else { text.and_then(whole) };
         match text {
-            Ok(text) => Text::Is(text.into()),
-            // A link, a folder or nothing: no ignore file for a commit either.
-            Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::LOOP | Errno::ISDIR | Errno::NOENT | Errno::NXIO) => Text::None,
-                _ => Text::Unreadable,
-            },
+            Ok(text) => IgnoreFileText::Is(text.into()),
+            Err(_) => IgnoreFileText::Unreadable,
         }
     })
 }
 
-fn texts_in_tree(store: &Store, tree: TreeId) -> Texts {
-    FILES.map(|name| match entry_named(store, tree, name.as_bytes()) {
-        Ok(Some(entry)) => match entry.kind {
-            Kind::File { size, .. } if name != CACHEDIR_TAG && size > limits::IGNORE_FILE_BYTES => {
-                Text::Unreadable
+fn kind_on_disk(folder: &OpenFolder, name: &str) -> Result<FileType, Errno> {
+    let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(FileType::from_raw_mode(stat.st_mode))
+}
+
+/// Reads the ignore files of a folder of the snapshot at `place`. Adds those that are damaged to
+/// `damaged`.
+fn texts_in_tree(
+    store: &Store,
+    tree: TreeId,
+    place: &[u8],
+    damaged: &mut Vec<DamagedRules>,
+) -> Texts {
+    FILES.map(|name| {
+        let mut unreadable = |object, source| {
+            damaged.push(DamagedRules { path: join(place, name.as_bytes()), object, source });
+            IgnoreFileText::Unreadable
+        };
+        let entry = match entry_named(store, tree, name.as_bytes()) {
+            Ok(entry) => entry,
+            Err(source) => return unreadable(tree.object(), source),
+        };
+        match entry.map(|entry| entry.kind) {
+            Some(EntryKind::File { size, .. })
+                if name != CACHEDIR_TAG && size > limits::IGNORE_FILE_BYTES =>
+            {
+                IgnoreFileText::Unreadable
             }
-            Kind::File { size, id } => read_stored(store, &id, size),
-            _ => Text::None,
-        },
-        Ok(None) => Text::None,
-        Err(_) => Text::Unreadable,
+            Some(EntryKind::File { size, id }) => read_stored(store, &id, size)
+                .unwrap_or_else(|source| unreadable(id.object(), source)),
+            None | Some(EntryKind::Folder { .. }) => IgnoreFileText::None,
+            Some(_) if name == CACHEDIR_TAG => IgnoreFileText::None,
+            // A commit reads no link or pipe, so the rules are unknown.
+            Some(_) => IgnoreFileText::Unreadable,
+        }
     })
 }
 
-/// The beginning of a stored content, as much as is read of an ignore file.
-fn read_stored(store: &Store, id: &BlobId, size: u64) -> Text {
+/// Returns the beginning of a stored content, up to the size limit of ignore files.
+fn read_stored(store: &Store, id: &BlobId, size: u64) -> Result<IgnoreFileText, StoreError> {
     if size == 0 {
-        return Text::None;
+        return Ok(IgnoreFileText::None);
     }
     let mut text = Vec::new();
     let done = content::stream(store, id, size, &mut |run| {
         run.pieces().for_each(|piece| text.extend_from_slice(piece));
         if text.len() as u64 >= limits::IGNORE_FILE_BYTES { Err(()) } else { Ok(()) }
     });
-    if matches!(done, Err(content::Stop::Damage(_))) {
-        return Text::Unreadable;
+    if let Err(content::StreamError::Damage(source)) = done {
+        return Err(source);
     }
     text.truncate(limits::IGNORE_FILE_BYTES as usize);
-    Text::Is(text.into())
+    Ok(IgnoreFileText::Is(text.into()))
 }

@@ -1,4 +1,4 @@
-//! What all parts of one restore share.
+//! The state that all parts of one restore share.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -6,7 +6,7 @@ use std::{
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -17,33 +17,35 @@ use crate::{
     base::{
         id::TreeId,
         io::PathError,
+        mutex::lock,
         name::EntryName,
         observe::{Note, Observer},
         time::Time,
     },
-    format::tree::{Entry, Kind, Metadata},
+    format::tree::{Entry, EntryKind, Metadata},
     local::{
-        attributes::Refused,
-        contain::{Folder, FolderPath, Root},
+        attributes::{FileCapability, Refused},
+        contain::{FolderPath, OpenFolder, TargetRoot},
         owners::Owners,
         store_folder::{STORE_FOLDER, StoreSigns, holds_store, store_above},
+        unfinished::is_unfinished,
         write::{Inherited, is_temporary, sweep},
     },
     ops::restore::{
-        Change, Loss, Mode, Options, Ownership, RestoreError, compare::file_type, filter::Filter,
-        large::Clones, links::LeaderFailure, tally::Tally,
+        ContentLoss, Mode, Ownership, RestoreAction, RestoreError, RestoreOptions,
+        compare::file_type, filter::Filter, large::Clones, links::LeaderFailure, tally::Tally,
     },
     store::{Entries, Store},
 };
 
-/// Which file or folder something is, whatever its name.
+/// Device and inode of a file or folder.
 pub(super) type Identity = (u64, u64);
 
 pub(super) fn identity(stat: &Stat) -> Identity {
     (stat.st_dev, stat.st_ino)
 }
 
-/// The folder of a store and the folders in it, as far as they can be read.
+/// Returns the store's folder and its subfolders, as far as they can be read.
 fn store_folders(store: &Path) -> HashSet<Identity> {
     let parts = fs_err::read_dir(store).into_iter().flatten().flatten();
     let paths = std::iter::once(store.to_owned()).chain(parts.map(|part| part.path()));
@@ -52,10 +54,18 @@ fn store_folders(store: &Path) -> HashSet<Identity> {
     folders.map(|stat| identity(&stat)).collect()
 }
 
-/// One restore.
-pub(super) struct Job<'a> {
+/// The owner and the rights that an entry gets.
+pub(super) struct OwnerRights {
+    /// The owner to set, if any.
+    pub(super) owner: Option<(u32, u32)>,
+    pub(super) mode: u16,
+    pub(super) capability: FileCapability,
+}
+
+/// The state of one restore.
+pub(super) struct RestoreJob<'a> {
     pub(super) store: &'a Store,
-    pub(super) options: &'a Options<'a>,
+    pub(super) options: &'a RestoreOptions<'a>,
     pub(super) observer: &'a dyn Observer,
     pub(super) filter: Filter,
     pub(super) tally: Tally,
@@ -63,29 +73,31 @@ pub(super) struct Job<'a> {
     pub(super) pool: rayon::ThreadPool,
     owners: Owners,
     started: Time,
-    /// The folder of the store and the folders in it, which a bind mount can show
-    /// under any path.
+    /// The store's folder and its subfolders. A bind mount can make them appear at any
+    /// path.
     store_folders: HashSet<Identity>,
-    target: Option<Target>,
+    target: Option<RestoreTarget>,
     halted: AtomicBool,
     failed: Mutex<Option<RestoreError>>,
     failed_leaders: Mutex<HashMap<u64, LeaderFailure>>,
-    /// Folders of the target that were stores before this run, whose place a
-    /// folder of the snapshot has.
+    /// Folders of the target that were stores before this run and have the path of a
+    /// folder of the snapshot.
     stores: Mutex<HashSet<PathBuf>>,
+    /// Folders that this run created and that have no mark.
+    made: Mutex<HashSet<PathBuf>>,
 }
 
-struct Target {
-    root: Root,
+struct RestoreTarget {
+    root: TargetRoot,
     created: bool,
     empty: bool,
     inherited: Option<Inherited>,
 }
 
-impl<'a> Job<'a> {
+impl<'a> RestoreJob<'a> {
     pub(super) fn new(
         store: &'a Store,
-        options: &'a Options<'a>,
+        options: &'a RestoreOptions<'a>,
         observer: &'a dyn Observer,
     ) -> Result<Self, RestoreError> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(options.jobs).build();
@@ -105,13 +117,14 @@ impl<'a> Job<'a> {
             failed: Mutex::default(),
             failed_leaders: Mutex::default(),
             stores: Mutex::default(),
+            made: Mutex::default(),
         })
     }
 
-    /// Opens the target; creates it unless this is a dry run.
+    /// Opens the target, and creates it unless this is a dry run.
     ///
-    /// A new target is private. It gets the attributes that the snapshot has for
-    /// it at the end.
+    /// A new target is inaccessible to other users until it gets the attributes from the
+    /// snapshot at the end.
     pub(super) fn open(&mut self, target: &Path) -> Result<(), RestoreError> {
         if let Some(store) = store_above(target) {
             return Err(RestoreError::InStore { target: target.to_owned(), store });
@@ -119,8 +132,8 @@ impl<'a> Job<'a> {
         let dry = self.options.mode == Mode::DryRun;
         let opened = match (self.options.above, dry) {
             (Some(above), _) => open_below(above, target, !dry),
-            (None, true) => Root::open(target).map(|root| (root, false)).map_err(Into::into),
-            (None, false) => Root::create(target).map_err(Into::into),
+            (None, true) => TargetRoot::open(target).map(|root| (root, false)).map_err(Into::into),
+            (None, false) => TargetRoot::create(target).map_err(Into::into),
         };
         let (root, created) = match opened {
             Err(RestoreError::Io(error)) if dry && error.is_not_found() => {
@@ -142,36 +155,36 @@ impl<'a> Job<'a> {
         let empty = listing.iter().all(|(name, _)| ours(name));
         let mut inherited = None;
         if !dry {
-            // Where nothing can be written it may still turn out that nothing
-            // has to be.
+            // Ignore errors: in a read-only target it may turn out that nothing must be
+            // written.
             let _ = sweep(&folder, &listing, self.started);
             inherited = Inherited::probe(&folder).unwrap_or_default();
         }
-        self.target = Some(Target { root, created, empty, inherited });
+        self.target = Some(RestoreTarget { root, created, empty, inherited });
         Ok(())
     }
 
-    /// Whether there is nothing in the target.
+    /// Returns true if the target is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.target.as_ref().is_none_or(|target| target.empty)
     }
 
-    /// Whether this run made the target.
+    /// Returns true if this run created the target.
     pub(super) fn is_created(&self) -> bool {
         self.target.as_ref().is_some_and(|target| target.created)
     }
 
-    /// The target; `None` in a dry run where there is none.
-    pub(super) fn root(&self) -> Option<&Root> {
+    /// Returns the target; `None` in a dry run if it does not exist.
+    pub(super) fn root(&self) -> Option<&TargetRoot> {
         self.target.as_ref().map(|target| &target.root)
     }
 
-    /// What a new file gets at the top of the target.
+    /// Returns what a new file inherits at the root of the target.
     pub(super) fn inherited(&self) -> Option<Inherited> {
         self.target.as_ref().and_then(|target| target.inherited)
     }
 
-    /// An error about an entry of the target.
+    /// Builds an error about an entry of the target.
     pub(super) fn error(
         &self,
         action: &'static str,
@@ -185,74 +198,116 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Remembers that a folder of the target is a store, so that nothing is
-    /// restored into it.
+    /// Records that a folder of the target is a store, so that nothing is restored into
+    /// it.
     pub(super) fn note_store(&self, path: PathBuf) {
         lock(&self.stores).insert(path);
     }
 
-    /// Returns whether [`Job::note_store`] was called for a folder.
+    /// Returns true if [`RestoreJob::note_store`] was called for the folder.
     pub(super) fn is_noted_store(&self, folder: &FolderPath) -> bool {
         let stores = lock(&self.stores);
         !stores.is_empty() && stores.contains(&folder.to_path())
     }
 
-    /// Returns whether an open folder is the store that is restored from, or a
-    /// folder in it.
-    pub(super) fn is_store(&self, folder: &Folder) -> bool {
+    /// Records a folder that this run created on a file system without support for the
+    /// [mark](crate::local::unfinished) of unfinished folders.
+    pub(super) fn note_made(&self, path: PathBuf) {
+        lock(&self.made).insert(path);
+    }
+
+    /// Returns true if a folder was created by this run, or by an earlier one that did
+    /// not finish it.
+    pub(super) fn is_unfinished(&self, at: &FolderPath, folder: &OpenFolder, stat: &Stat) -> bool {
+        let is_top = at.depth() == 0;
+        let is_new_top = || is_top && (self.is_created() || self.options.is_new_target);
+        let made = || {
+            let made = lock(&self.made);
+            !made.is_empty() && made.contains(&at.to_path())
+        };
+        is_unfinished(folder, stat, !is_top) || is_new_top() || made()
+    }
+
+    /// Returns true if an open folder is the source store or a folder in it.
+    pub(super) fn is_store(&self, folder: &OpenFolder) -> bool {
         fstat(folder).is_ok_and(|stat| self.store_folders.contains(&identity(&stat)))
     }
 
-    /// Returns whether an entry is not restored because a project's store has its
-    /// place, or because it would be one: a store comes by cloning.
-    /// `folder` is where it would be restored.
+    /// Returns true if an entry must not be restored because a project's store has its
+    /// place, or because it would become a store. Stores are created only by cloning.
+    /// `folder` is where the entry would be restored.
     pub(super) fn reserves<'f>(
         &self,
         entry: &Entry,
-        folder: impl FnOnce() -> Option<&'f Folder>,
+        folder: impl FnOnce() -> Option<&'f OpenFolder>,
     ) -> bool {
         let name = entry.name.as_bytes();
         if name != STORE_FOLDER.as_bytes() {
             return false;
         }
         let is_stored = || match entry.kind {
-            Kind::Folder { id } => is_store_tree(self.store, id),
+            EntryKind::Folder { id } => is_store_tree(self.store, id),
+            // The link may lead to a store, now or later. Commits in the project would
+            // then go into that store.
+            EntryKind::Symlink { .. } => true,
             _ => false,
         };
         folder().is_some_and(|folder| may_be_store(folder, name)) || is_stored()
     }
 
-    /// Tells that an entry is left out because it would write into a store.
+    /// Reports an entry that is left out because it would write into a store.
     pub(super) fn skip_store(&self, path: &Path) {
-        let error = io::Error::new(io::ErrorKind::Unsupported, "a store is not restored into");
+        let error =
+            io::Error::new(io::ErrorKind::Unsupported, "restore does not write into a store");
         self.observer.note(Note::Skipped { path, error: &error });
     }
 
-    /// Removes what a killed restore left in `folder`.
-    pub(super) fn sweep(&self, folder: &Folder, listing: &crate::local::contain::Listing) {
+    /// Removes temporary files that a killed restore left in `folder`.
+    pub(super) fn sweep(&self, folder: &OpenFolder, listing: &crate::local::contain::FolderNames) {
         let _ = sweep(folder, listing, self.started);
     }
 
-    /// Whom an entry will belong to, if that is to be set, and its mode bits.
-    /// Files that belong to somebody else than recorded lend nobody's rights, nor
-    /// do those whose owner is not recorded.
-    pub(super) fn owner_and_mode(
+    /// Returns the owner to set for an entry, if any, and its rights. The setuid and setgid
+    /// bits and the file capabilities are removed if the file will have another owner than
+    /// recorded, or if no owner is recorded. The id 2^32-1 is no owner: `chown` leaves the
+    /// present one. `present` has the owner of an existing entry; a new one belongs to this user.
+    pub(super) fn owner_rights(
         &self,
         metadata: &Metadata,
         is_folder: bool,
-    ) -> (Option<(u32, u32)>, u16) {
+        present: Option<&Stat>,
+    ) -> OwnerRights {
+        let mode = metadata.mode;
+        let as_recorded = |owner| OwnerRights { owner, mode, capability: FileCapability::Apply };
+        let reduced =
+            OwnerRights { owner: None, mode: mode & !0o6000, capability: FileCapability::Drop };
         let Some(owner) = &metadata.owner else {
-            return (None, if is_folder { metadata.mode } else { metadata.mode & !0o6000 });
+            return if is_folder { as_recorded(None) } else { reduced };
         };
         let numbers = self.owners.resolve(owner);
+        if numbers.0 == u32::MAX || numbers.1 == u32::MAX {
+            return reduced;
+        }
         match self.options.ownership {
-            Ownership::Apply => (Some(numbers), metadata.mode),
-            Ownership::Leave if numbers == own_numbers() => (None, metadata.mode),
-            Ownership::Leave => (None, metadata.mode & !0o6000),
+            Ownership::Apply => as_recorded(Some(numbers)),
+            Ownership::Leave
+                if numbers == own_numbers()
+                    && present.is_none_or(|stat| owner_of(stat) == numbers) =>
+            {
+                as_recorded(None)
+            }
+            Ownership::Leave => reduced,
         }
     }
 
-    /// What receives refusals for an entry.
+    /// Returns true if this user may give an entry that belongs to `uid` the recorded
+    /// owner. Otherwise a different owner does not count as a difference.
+    pub(super) fn may_own(&self, uid: u32, owner: (u32, u32)) -> bool {
+        let own = own_numbers().0;
+        own == 0 || (uid == own && owner.0 == own)
+    }
+
+    /// Returns a receiver of refused attributes for an entry.
     pub(super) fn refusals<'r>(
         &'r self,
         folder: &'r FolderPath,
@@ -267,20 +322,20 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// Tells of a change, and of what it loses.
+    /// Reports a change and what it loses.
     pub(super) fn changed(
         &self,
         folder: &FolderPath,
         name: &EntryName,
-        change: Change,
-        loss: Loss,
+        change: RestoreAction,
+        loss: ContentLoss,
     ) {
-        if let Some(tell) = self.options.on_change {
-            tell(&folder.join(name), change, loss);
+        if let Some(on_change) = self.options.on_change {
+            on_change(&folder.join(name), change, loss);
         }
     }
 
-    /// Ends the run with an error; the first one counts.
+    /// Ends the run with an error. Only the first error is kept.
     pub(super) fn fail(&self, error: impl Into<RestoreError>) {
         let mut failed = lock(&self.failed);
         if failed.is_none() {
@@ -289,12 +344,12 @@ impl<'a> Job<'a> {
         self.halted.store(true, Ordering::Relaxed);
     }
 
-    /// Whether to stop, for whatever reason.
+    /// Returns true if the run must stop.
     pub(super) fn is_halted(&self) -> bool {
         self.halted.load(Ordering::Relaxed) || self.observer.cancelled()
     }
 
-    /// The error that ended the run, if one did.
+    /// Returns the error that ended the run, if any.
     pub(super) fn check(&self) -> Result<(), RestoreError> {
         match lock(&self.failed).take() {
             Some(error) => Err(error),
@@ -303,47 +358,52 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Remembers why the first name of a file with several could not be made;
-    /// does nothing for a file with one.
+    /// Records why the first name of a file with several names could not be created. Does
+    /// nothing for a file with one name.
     pub(super) fn leader_failed(&self, link: Option<u64>, why: LeaderFailure) {
         lock(&self.failed_leaders).extend(link.map(|link| (link, why)));
     }
 
-    /// Why the first name of a file could not be made, if it could not.
+    /// Returns why the first name of a file could not be created, if it could not.
     pub(super) fn leader_failure(&self, link: u64) -> Option<LeaderFailure> {
         lock(&self.failed_leaders).get(&link).cloned()
     }
 }
 
-/// Returns whether an entry of a folder is a store, or a folder of which that cannot be
-/// known.
-fn may_be_store(folder: &Folder, name: &[u8]) -> bool {
+/// Returns true if an entry of a folder is a store, or a folder for which this cannot be
+/// determined.
+fn may_be_store(folder: &OpenFolder, name: &[u8]) -> bool {
     holds_store(folder, name).unwrap_or_else(|e| e.kind() == io::ErrorKind::PermissionDenied)
 }
 
-/// Returns whether a tree holds what makes a folder called `.snap` a store. A tree
-/// that cannot be read is reported when it is restored.
+/// Returns true if a tree has the contents that make a folder called `.snap` a store, or
+/// has settings, so that commands would treat it as one. A tree that cannot be read is
+/// reported when it is restored.
 fn is_store_tree(store: &Store, tree: TreeId) -> bool {
     let mut signs = StoreSigns::default();
     for entry in Entries::of(store, tree).map_while(Result::ok) {
         signs.add(entry.name.as_bytes(), file_type(&entry.kind));
     }
-    signs.is_store(STORE_FOLDER.as_bytes())
+    signs.has_settings() || signs.is_store(STORE_FOLDER.as_bytes())
 }
 
-/// Fails where a folder that is not there could not be created.
 /// Opens a target in the folder `above`.
-fn open_below(above: &Path, target: &Path, creates: bool) -> Result<(Root, bool), RestoreError> {
+fn open_below(
+    above: &Path,
+    target: &Path,
+    creates: bool,
+) -> Result<(TargetRoot, bool), RestoreError> {
     let below = target.strip_prefix(above).unwrap_or(Path::new(""));
     let names = below.iter().map(|name| EntryName::new(name.as_bytes()));
     let names: Vec<EntryName> =
         names.collect::<Result<_, _>>().map_err(|_| RestoreError::Link(target.to_owned()))?;
-    Root::below(above, &names, creates).map_err(|error| {
+    TargetRoot::below(above, &names, creates).map_err(|error| {
         let is_link = error.path.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
         if is_link { RestoreError::Link(error.path) } else { error.into() }
     })
 }
 
+/// Fails if a missing folder could not be created.
 fn may_create(target: &Path) -> Result<(), RestoreError> {
     let above = target.ancestors().skip(1).map(|above| match above.as_os_str().is_empty() {
         true => Path::new("."),
@@ -354,10 +414,10 @@ fn may_create(target: &Path) -> Result<(), RestoreError> {
     Ok(may.map_err(PathError::when("create folder", target))?)
 }
 
-fn own_numbers() -> (u32, u32) {
-    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+fn owner_of(stat: &Stat) -> (u32, u32) {
+    (stat.st_uid, stat.st_gid)
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn own_numbers() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }

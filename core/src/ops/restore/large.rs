@@ -1,12 +1,14 @@
-//! Files whose content was cut into chunks, and sharing blocks between files.
+//! Writes large files, whose content was cut into chunks, and shares blocks between
+//! files.
 //!
-//! A large file is streamed (see [`content`]): the hash over all that was
-//! written must be the content's id before the file gets its name.
+//! A large file is streamed (see [`content`]). The hash over everything written must be
+//! the content's id before the file gets its name.
 //!
-//! Where a content was written before in this run, or is known to be in a local
-//! file, its blocks are shared (`FICLONE`) and hashed; where the file system
-//! cannot do that it is not tried again. That a holder's file cannot be shared
-//! says nothing about files of the target: only holders are not asked again.
+//! If a content was written before in this run, or a local file probably has it, the new
+//! file shares its blocks (`FICLONE`) and is then hashed. If the file system does not
+//! support sharing, it is not tried again. A failure to share with a holder's file, which
+//! may lie on another file system, only disables holders. Files of the target are still
+//! shared.
 
 use std::{
     collections::VecDeque,
@@ -27,7 +29,7 @@ use rustix::{
 use crate::{
     base::{id::BlobId, io::PathError, name::EntryName},
     local::{
-        contain::{Cursor, FolderPath},
+        contain::{FolderCache, FolderPath},
         holes,
         scan::FileStat,
         write::{Draft, FileSpec, Placement},
@@ -35,56 +37,62 @@ use crate::{
     ops::{
         content,
         restore::{
-            job::Job,
+            job::RestoreJob,
             small::written,
-            tally::Count,
+            tally::Counter,
             window::{FileTask, cursor},
         },
     },
     store::StoreError,
 };
 
-/// Files from here on share blocks where they can.
+/// Files of at least this many bytes share blocks if possible.
 pub(super) const CLONE_BYTES: u64 = 128 << 10;
 
-/// Contents that were written last and are remembered for sharing.
+/// The number of recently written contents that are remembered for sharing.
 const REMEMBERED: usize = 256;
 
-/// Why a large file was not written.
-enum Stop {
+/// The reason why a large file was not written.
+enum LargeFileStop {
     Path(PathError),
     Damage(StoreError),
     Halted,
 }
 
 /// Writes one large file.
-pub(super) fn write(job: &Job<'_>, task: &FileTask) {
+pub(super) fn write(job: &RestoreJob<'_>, task: &FileTask) {
     let Some(mut cursor) = cursor(job) else { return };
     if job.is_halted() {
         return;
     }
     match write_checked(job, &mut cursor, task) {
-        Ok(told_bytes) => {
+        Ok(reported_bytes) => {
             job.clones.remember(task);
-            written(job, task, told_bytes);
+            written(job, task, reported_bytes);
         }
-        Err(Stop::Damage(error)) => task.damaged(job, error),
-        Err(Stop::Path(error)) => job.fail(error),
-        Err(Stop::Halted) => {}
+        Err(LargeFileStop::Damage(error)) => task.damaged(job, error),
+        Err(LargeFileStop::Path(error)) => job.fail(error),
+        Err(LargeFileStop::Halted) => {}
     }
 }
 
-/// Returns of how many bytes the observer was told on the way.
-fn write_checked(job: &Job<'_>, cursor: &mut Cursor<'_>, task: &FileTask) -> Result<u64, Stop> {
-    let folder = cursor.folder(&task.folder).map_err(Stop::Path)?;
-    let failed = |error| Stop::Path(job.error("write", &task.folder, Some(&task.name), error));
+/// Writes a large file and verifies it. Returns the number of bytes that were reported as
+/// progress.
+fn write_checked(
+    job: &RestoreJob<'_>,
+    cursor: &mut FolderCache<'_>,
+    task: &FileTask,
+) -> Result<u64, LargeFileStop> {
+    let folder = cursor.folder(&task.folder).map_err(LargeFileStop::Path)?;
+    let failed =
+        |error| LargeFileStop::Path(job.error("write", &task.folder, Some(&task.name), error));
     let mut spec = task.spec(job);
-    let mut told_bytes = 0;
+    let mut reported_bytes = 0;
     loop {
         let mut draft = spec.start(folder).map_err(failed)?;
         if !clone_file(job, task, &mut draft).map_err(failed)? {
             stream(job, task, &mut draft)?;
-            told_bytes = task.size;
+            reported_bytes = task.size;
         }
         let mut refused = job.refusals(&task.folder, Some(&task.name));
         let renamed = spec.finish(draft, &mut *refused).map_err(failed)?;
@@ -93,19 +101,23 @@ fn write_checked(job: &Job<'_>, cursor: &mut Cursor<'_>, task: &FileTask) -> Res
         }
         spec = FileSpec { placement: Placement::Replace, ..spec };
     }
-    if job.is_halted() { Err(Stop::Halted) } else { Ok(told_bytes) }
+    if job.is_halted() { Err(LargeFileStop::Halted) } else { Ok(reported_bytes) }
 }
 
-/// Writes the content into the draft and checks the whole.
-fn stream(job: &Job<'_>, task: &FileTask, draft: &mut Draft<'_>) -> Result<(), Stop> {
-    let mut write = |run: &content::Run| {
+/// Writes the content into the draft and verifies its hash.
+fn stream(
+    job: &RestoreJob<'_>,
+    task: &FileTask,
+    draft: &mut Draft<'_>,
+) -> Result<(), LargeFileStop> {
+    let mut write = |run: &content::ChunkRun| {
         if job.is_halted() {
-            return Err(Stop::Halted);
+            return Err(LargeFileStop::Halted);
         }
         let mut bytes = 0;
         for piece in run.pieces() {
             draft.write(piece).map_err(|error| {
-                Stop::Path(job.error("write", &task.folder, Some(&task.name), error))
+                LargeFileStop::Path(job.error("write", &task.folder, Some(&task.name), error))
             })?;
             bytes += piece.len() as u64;
         }
@@ -113,12 +125,12 @@ fn stream(job: &Job<'_>, task: &FileTask, draft: &mut Draft<'_>) -> Result<(), S
         Ok(())
     };
     content::stream(job.store, &task.id, task.size, &mut write).map_err(|stop| match stop {
-        content::Stop::Damage(error) => Stop::Damage(error),
-        content::Stop::Taker(stop) => stop,
+        content::StreamError::Damage(error) => LargeFileStop::Damage(error),
+        content::StreamError::Callback(stop) => stop,
     })
 }
 
-/// Files whose blocks may be shared.
+/// Files whose blocks can be shared.
 #[derive(Debug, Default)]
 pub(super) struct Clones {
     cannot: AtomicBool,
@@ -127,7 +139,7 @@ pub(super) struct Clones {
 }
 
 impl Clones {
-    /// Remembers where a content was written.
+    /// Remembers the file to which a content was written.
     pub(super) fn remember(&self, task: &FileTask) {
         if task.size < CLONE_BYTES || self.cannot.load(Ordering::Relaxed) {
             return;
@@ -146,10 +158,10 @@ impl Clones {
     }
 }
 
-/// Fills the draft with the blocks of a file that has the content. Says
-/// whether it did; if not, the draft is empty.
+/// Fills the draft with the blocks of a file that has the content. Returns true on
+/// success; otherwise the draft is empty.
 pub(super) fn clone_file(
-    job: &Job<'_>,
+    job: &RestoreJob<'_>,
     task: &FileTask,
     draft: &mut Draft<'_>,
 ) -> io::Result<bool> {
@@ -164,7 +176,7 @@ pub(super) fn clone_file(
     }
     match ioctl_ficlone(draft.as_fd(), &source) {
         Ok(()) => {}
-        Err(Errno::XDEV | Errno::INVAL) if origin == Origin::Holder => {
+        Err(Errno::XDEV | Errno::INVAL) if origin == BlockSource::Holder => {
             job.clones.holders_cannot.store(true, Ordering::Relaxed);
             return Ok(false);
         }
@@ -176,37 +188,38 @@ pub(super) fn clone_file(
     }
     let mut hasher = blake3::Hasher::new();
     let shared = File::from(draft.as_fd().try_clone_to_owned()?);
-    // What cannot be read is as wrong as what was changed: the store has it.
+    // If the shared file is unreadable or wrong, the content is read from the store
+    // instead.
     let is_read = hasher.update_reader(shared).is_ok();
     if !is_read || hasher.finalize().as_bytes() != task.id.as_bytes() {
         draft.clear()?;
         return Ok(false);
     }
     if task.metadata.sparse && !FileStat::of_fd(draft.as_fd())?.may_have_holes() {
-        // The holder may have blocks where the snapshot has holes. A file
-        // system that shares blocks can make holes, too.
+        // The other file may have blocks where the snapshot has holes. A file system that
+        // shares blocks supports holes as well.
         let file = File::from(draft.as_fd().try_clone_to_owned()?);
         holes::punch(&file, task.size)?;
     }
     draft.adopt(task.size);
-    job.tally.add(Count::FilesCloned, 1);
+    job.tally.add(Counter::FilesCloned, 1);
     Ok(true)
 }
 
-/// Where blocks to be shared come from.
+/// The origin of shared blocks.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
+enum BlockSource {
     /// A file that this run has written.
     Written,
     /// A file that the caller named.
     Holder,
 }
 
-/// An open file that should have the content.
-fn source(job: &Job<'_>, task: &FileTask) -> Option<(OwnedFd, Origin)> {
+/// Opens a file that should have the content.
+fn source(job: &RestoreJob<'_>, task: &FileTask) -> Option<(OwnedFd, BlockSource)> {
     if let (Some((folder, name)), Some(root)) = (job.clones.find(&task.id), job.root()) {
         let file = root.folder(&folder).and_then(|folder| folder.open_file(&name)).ok()?;
-        return Some((file, Origin::Written));
+        return Some((file, BlockSource::Written));
     }
     if job.clones.holders_cannot.load(Ordering::Relaxed) {
         return None;
@@ -214,5 +227,5 @@ fn source(job: &Job<'_>, task: &FileTask) -> Option<(OwnedFd, Origin)> {
     let path =
         job.options.holder.and_then(|holder| holder(&task.folder.join(&task.name), &task.id))?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Some((rustix::fs::open(path, flags, Mode::empty()).ok()?, Origin::Holder))
+    Some((rustix::fs::open(path, flags, Mode::empty()).ok()?, BlockSource::Holder))
 }

@@ -1,70 +1,118 @@
-//! Entries that are no regular files: symbolic links, pipes, sockets, devices;
-//! and further names of files that have several.
+//! Creates entries that are not regular files (symbolic links, pipes, sockets, devices),
+//! and further names of files with several names.
 
 use std::{collections::HashMap, io, sync::Arc};
 
-use rustix::io::Errno;
+use rustix::{fs::Stat, io::Errno};
 
 use crate::{
     base::{io::PathError, name::EntryName},
+    disk::Renamed,
     format::{
         pack::ObjectKind,
-        tree::{Entry, Kind, Metadata},
+        tree::{AttributesHash, Entry, EntryKind, Metadata},
     },
     local::{
-        attributes::{Attributes, Expected, Extra, Target, apply},
-        contain::{Cursor, Folder, FolderPath},
+        attributes::{AttributeTarget, Attributes, ExpectedFile, Extra, apply},
+        contain::{FolderCache, FolderPath, OpenFolder},
         write::{Inherited, Placement, temporary_name},
     },
     ops::restore::{
         compare::file_type,
-        job::{Identity, Job},
+        job::{Identity, OwnerRights, RestoreJob, identity},
         large, small,
-        tally::Count,
+        tally::Counter,
         window::{FileTask, locate},
     },
     store::StoreError,
 };
 
-/// The first name of a file that has several.
-pub(super) struct Leader {
-    pub(super) kind: Kind,
+/// The first name of a file with several names (hard links).
+pub(super) struct FirstLink {
+    pub(super) kind: EntryKind,
+    pub(super) attributes: AttributesHash,
     pub(super) folder: Arc<FolderPath>,
     pub(super) name: EntryName,
-    /// Which file it is, when it was there and right.
+    /// The identity of the existing file, if it was right.
     pub(super) there: Option<Identity>,
 }
 
-/// First names by their number in the snapshot. The only thing a restore
-/// remembers of what is past.
-pub(super) type Leaders = HashMap<u64, Arc<Leader>>;
+impl FirstLink {
+    /// Returns true if `stat` is of the inode that this name has in the target.
+    pub(super) fn is_same_inode(&self, stat: Option<&Stat>) -> bool {
+        stat.map(identity).is_some_and(|id| self.there == Some(id))
+    }
+}
 
-/// Why a first name could not be made, and so no further one. One that stands
-/// behind a full folder is no failure: the next name becomes the first.
+/// The first names of files with several names. These are all that a restore remembers of
+/// entries it has passed.
+///
+/// Entries with the same link number differ in their attributes if a commit of named paths
+/// stored only some of the names again. Each set of attributes is a file of its own.
+#[derive(Default)]
+pub(super) struct Leaders {
+    names: HashMap<(u64, AttributesHash), Arc<FirstLink>>,
+    /// The files that the inodes of these names in the target belong to.
+    inodes: HashMap<Identity, (u64, AttributesHash)>,
+}
+
+impl Leaders {
+    /// Returns the first name of the file that an entry is a name of.
+    pub(super) fn of(
+        &self,
+        file: (u64, AttributesHash),
+        kind: &EntryKind,
+    ) -> Option<Arc<FirstLink>> {
+        self.names.get(&file).filter(|first| first.kind == *kind).cloned()
+    }
+
+    /// Returns true if `stat` is of an inode that belongs to another file of the snapshot.
+    pub(super) fn is_of_other_file(
+        &self,
+        stat: Option<&Stat>,
+        file: (u64, AttributesHash),
+    ) -> bool {
+        let owner = stat.and_then(|stat| self.inodes.get(&identity(stat)));
+        owner.is_some_and(|owner| *owner != file)
+    }
+
+    pub(super) fn insert(&mut self, link: u64, first: FirstLink) {
+        let file = (link, first.attributes);
+        self.inodes.extend(first.there.map(|inode| (inode, file)));
+        self.names.insert(file, Arc::new(first));
+    }
+
+    pub(super) fn remove(&mut self, file: (u64, AttributesHash)) {
+        self.names.remove(&file);
+    }
+}
+
+/// The reason why a leader could not be created, and therefore none of its further names.
+/// A leader that a full folder blocks is not a failure: the next name becomes the leader.
 #[derive(Clone)]
 pub(super) enum LeaderFailure {
-    /// Because of what the content is stored as.
+    /// The content cannot be read from the store.
     Damaged(Arc<StoreError>),
-    /// The system does not make such entries here.
+    /// The system does not create such entries here.
     Refused(Errno),
 }
 
-/// A further name to be made.
+/// A further name to create.
 pub(super) struct LinkTask {
-    pub(super) leader: Arc<Leader>,
+    pub(super) leader: Arc<FirstLink>,
     pub(super) link: u64,
     pub(super) folder: Arc<FolderPath>,
     pub(super) name: EntryName,
     pub(super) metadata: Metadata,
-    /// Whether something has that name and is to go.
+    /// True if an existing entry has this name and must be replaced.
     pub(super) replaces: bool,
 }
 
-/// Makes further names, once the first ones are there.
-pub(super) fn write_links(job: &Job<'_>, tasks: &[LinkTask]) {
+/// Creates further names, after their leaders exist.
+pub(super) fn write_links(job: &RestoreJob<'_>, tasks: &[LinkTask]) {
     let Some(root) = job.root() else { return };
-    let mut from = Cursor::new(root);
-    let mut into = Cursor::new(root);
+    let mut from = FolderCache::new(root);
+    let mut into = FolderCache::new(root);
     for task in tasks {
         if job.is_halted() {
             return;
@@ -76,18 +124,18 @@ pub(super) fn write_links(job: &Job<'_>, tasks: &[LinkTask]) {
 }
 
 fn write_link(
-    job: &Job<'_>,
+    job: &RestoreJob<'_>,
     task: &LinkTask,
-    from: &mut Cursor<'_>,
-    into: &mut Cursor<'_>,
+    from: &mut FolderCache<'_>,
+    into: &mut FolderCache<'_>,
 ) -> Result<(), PathError> {
     let size = match &task.leader.kind {
-        Kind::File { size, .. } => *size,
+        EntryKind::File { size, .. } => *size,
         _ => 0,
     };
     if let Some(why) = job.leader_failure(task.link) {
         job.observer.advance(size, 1);
-        tell_failure(job, task, why);
+        report_failure(job, task, why);
         return Ok(());
     }
     let failed = |error| job.error("link", &task.folder, Some(&task.name), error);
@@ -103,24 +151,25 @@ fn write_link(
     job.observer.advance(size, 1);
     if task.replaces {
         let replaced = into.replace(&name, &task.name);
-        // Renaming one name of a file to another one of it does nothing.
+        // If both names already belong to one file, the rename does nothing and the
+        // temporary name remains.
         let _ = into.remove(&name);
         replaced.map_err(failed)?;
     }
-    job.tally.add(Count::Links, 1);
+    job.tally.add(Counter::Links, 1);
     Ok(())
 }
 
-/// Returns whether the two names cannot belong to one file: they lie on different file
-/// systems or mounts, or the file system has no links, or not that many.
+/// Returns true if the two names cannot belong to one file. They lie on different file
+/// systems or mounts, or the file system does not support links or this many links.
 fn is_unlinkable(error: &io::Error) -> bool {
     let errors = [Errno::XDEV, Errno::MLINK, Errno::PERM, Errno::OPNOTSUPP];
     Errno::from_io_error(error).is_some_and(|errno| errors.contains(&errno))
 }
 
-/// Writes a copy of the file where a link cannot be made.
-fn write_copy(job: &Job<'_>, task: &LinkTask) -> Result<(), PathError> {
-    let Kind::File { size, id } = task.leader.kind else {
+/// Writes a copy of the file if a link cannot be created.
+fn write_copy(job: &RestoreJob<'_>, task: &LinkTask) -> Result<(), PathError> {
+    let EntryKind::File { size, id } = task.leader.kind else {
         let (path, error) = (task.folder.join(&task.name), Errno::XDEV.into());
         job.tally.not_made(job.observer, task.leader.kind.noun(), &path, &error);
         return Ok(());
@@ -144,11 +193,11 @@ fn write_copy(job: &Job<'_>, task: &LinkTask) -> Result<(), PathError> {
     Ok(())
 }
 
-/// Tells of a further name what was told of the first.
-fn tell_failure(job: &Job<'_>, task: &LinkTask, why: LeaderFailure) {
+/// Reports the leader's failure for a further name.
+fn report_failure(job: &RestoreJob<'_>, task: &LinkTask, why: LeaderFailure) {
     let path = task.folder.join(&task.name);
     match (why, &task.leader.kind) {
-        (LeaderFailure::Damaged(error), Kind::File { id, .. }) => {
+        (LeaderFailure::Damaged(error), EntryKind::File { id, .. }) => {
             job.tally.damaged(path, id.object(), error);
         }
         (LeaderFailure::Refused(errno), kind) => {
@@ -159,26 +208,29 @@ fn tell_failure(job: &Job<'_>, task: &LinkTask, why: LeaderFailure) {
     }
 }
 
-/// Makes a symbolic link, pipe, socket or device; in place of what has its
-/// name, if `replaces`. Says whether it was made: without privilege, or on some
-/// file systems, it cannot be, which is told and counted.
+/// Creates a symbolic link, pipe, socket or device. With `replaces`, it replaces the
+/// existing entry. Returns false if the system refuses to create it, which is reported
+/// and counted. This happens without privilege and on some file systems.
+///
+/// The entry gets its attributes under a temporary name. So a restore that is killed
+/// before the rename leaves nothing that the next one would take for an entry of the user.
 pub(super) fn write_other(
-    job: &Job<'_>,
-    folder: &Folder,
+    job: &RestoreJob<'_>,
+    folder: &OpenFolder,
     at: &FolderPath,
     entry: &Entry,
     inherited: Option<Inherited>,
     replaces: bool,
 ) -> Result<bool, PathError> {
     let failed = |source| job.error("create", at, Some(&entry.name), source);
-    let name = if replaces { temporary_name() } else { entry.name.clone() };
+    let name = temporary_name();
     let count = match &entry.kind {
-        Kind::Symlink { target } => {
+        EntryKind::Symlink { target } => {
             folder.make_symlink(&name, target).map_err(failed)?;
-            Count::Symlinks
+            Counter::Symlinks
         }
         kind => match make_node(folder, &name, kind) {
-            Ok(()) => Count::Others,
+            Ok(()) => Counter::Others,
             Err(error) => {
                 let Some(errno) = refused(&error) else { return Err(failed(error)) };
                 job.leader_failed(entry.metadata.link, LeaderFailure::Refused(errno));
@@ -189,7 +241,14 @@ pub(super) fn write_other(
         },
     };
     set_attributes(job, folder, at, entry, &name, inherited);
-    if replaces && let Err(error) = folder.replace(&name, &entry.name) {
+    let placed = match replaces {
+        true => folder.replace(&name, &entry.name),
+        false => match folder.rename_new(&name, &entry.name) {
+            Ok(Renamed::Taken) => Err(Errno::EXIST.into()),
+            other => other.map(drop),
+        },
+    };
+    if let Err(error) = placed {
         let _ = folder.remove(&name);
         return Err(failed(error));
     }
@@ -197,42 +256,43 @@ pub(super) fn write_other(
     Ok(true)
 }
 
-fn make_node(folder: &Folder, name: &EntryName, kind: &Kind) -> io::Result<()> {
+fn make_node(folder: &OpenFolder, name: &EntryName, kind: &EntryKind) -> io::Result<()> {
     let device = match kind {
-        Kind::CharDevice { device } | Kind::BlockDevice { device } => Some(*device),
+        EntryKind::CharDevice { device } | EntryKind::BlockDevice { device } => Some(*device),
         _ => None,
     };
     folder.make_node(name, file_type(kind), 0o600, device)
 }
 
-/// The error, if it says that such entries are not made here.
+/// Returns the error number if it means that such entries are not created here.
 fn refused(error: &io::Error) -> Option<Errno> {
     let refusals = [Errno::PERM, Errno::ACCESS, Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL];
     Errno::from_io_error(error).filter(|errno| refusals.contains(errno))
 }
 
 fn set_attributes(
-    job: &Job<'_>,
-    folder: &Folder,
+    job: &RestoreJob<'_>,
+    folder: &OpenFolder,
     at: &FolderPath,
     entry: &Entry,
     name: &EntryName,
     inherited: Option<Inherited>,
 ) {
-    let (owner, mode) = job.owner_and_mode(&entry.metadata, false);
-    let is_symlink = matches!(entry.kind, Kind::Symlink { .. });
+    let OwnerRights { owner, mode, capability } = job.owner_rights(&entry.metadata, false, None);
+    let is_symlink = matches!(entry.kind, EntryKind::Symlink { .. });
     let gets = inherited.map(|inherited| (inherited.uid, inherited.gid));
     let attributes = Attributes {
         owner: owner.filter(|owner| gets != Some(*owner)),
         mode: (!is_symlink).then_some(mode),
         mtime: entry.metadata.mtime,
         xattrs: &entry.metadata.xattrs,
+        capability,
         extra: if is_symlink || inherited.is_some() { Extra::Keep } else { Extra::Remove },
     };
-    let expected = Expected { kind: file_type(&entry.kind), inode: None };
+    let expected = ExpectedFile { kind: file_type(&entry.kind), inode: None };
     let target = match is_symlink {
-        true => Target::Symlink(folder, name),
-        false => Target::Entry(folder, name, expected),
+        true => AttributeTarget::Symlink(folder, name),
+        false => AttributeTarget::Entry(folder, name, expected),
     };
     apply(target, &attributes, &mut *job.refusals(at, Some(&entry.name)));
 }

@@ -1,27 +1,28 @@
-//! Restore: write what a snapshot holds into a folder.
+//! `restore`: writes the contents of a snapshot into a folder.
 //!
-//! Two passes over the tree, three when something is there already:
+//! A restore takes two passes over the tree, and a third one first if the target is not
+//! empty:
 //!
-//! 1. *compare* (`visit`, without writing): only where the target is not
-//!    empty and nothing may be overwritten, for a dry run, and to plan what is
-//!    removed (`plan`). What differs stops the restore before anything was
-//!    written.
-//! 2. *write* (`visit` → `window` → `small`, `large`): folders and links
-//!    are made as the tree is walked, files are collected in windows. A window
-//!    is sorted by where its contents lie, so that each frame is expanded once,
-//!    and written by several threads while the next one is collected.
-//! 3. *finish*: what was planned is removed (`remove`), and folders get their
+//! 1. *compare* (`visit`, without writing): only if the target is not empty and nothing
+//!    may be overwritten, for a dry run, and to plan removals (`plan`). An entry that
+//!    differs stops the restore before anything is written.
+//! 2. *write* (`visit` → `window` → `small`, `large`): folders and links are created
+//!    during the walk, and files are collected in windows. A window is sorted by the
+//!    position of the contents, so that each frame is decompressed once. Several threads
+//!    write it while the next window is collected.
+//! 3. *finish*: planned removals are executed (`remove`), and folders get their
 //!    attributes, deepest first (`finish`).
 //!
-//! Memory holds a window, a few frames, the folders from the root to the
-//! present one, the hard links seen, and the plan of what is removed; it does
-//! not grow with the snapshot.
+//! Memory holds up to three windows, a few frames, the folders from the root to the
+//! present one, the hard links seen so far, and the plan of removals. Only the hard links
+//! grow with the snapshot, and only the plan grows with the target.
 //!
-//! A file appears under its name when its content was hashed and found right.
-//! A file whose content is damaged is left out, told at the end, and does not
-//! stop the others. Run again, a restore keeps what is right. Attributes of an
-//! entry that is otherwise right are repaired in every case; `Existing` is
-//! about content. Nothing is synced.
+//! A file gets its name only after its content was hashed and verified. A file with
+//! damaged content is left out and reported at the end; the other files are restored. A
+//! repeated restore keeps files that are right. The attributes of an existing entry
+//! change only if it may be overwritten. Folders that a killed restore created are
+//! finished by the next one ([`unfinished`](crate::local::unfinished)). Nothing is
+//! synced.
 
 mod compare;
 mod error;
@@ -56,220 +57,225 @@ use crate::{
         selection::UnreadPaths,
         tree::{Entry, Metadata},
     },
-    local::{ignore, owners::Ids},
+    local::{ignore, owners::OwnerMapping},
     store::Store,
 };
 
 pub use error::{DamagedEntry, RestoreError};
-use job::Job;
-use plan::Plan;
-pub use tally::Outcome;
-use visit::{Intent, Trust};
+use job::RestoreJob;
+use plan::RemovalPlan;
+pub use tally::RestoreOutcome;
+use visit::{FileProof, VisitMode};
 
 /// What is restored.
 #[derive(Clone, Debug)]
-pub enum What {
-    /// What a tree holds; the target stands for the tree itself.
+pub enum RestoreSource {
+    /// The contents of a tree. The target corresponds to the tree itself.
     Folder {
         /// The tree.
         tree: TreeId,
-        /// The folder's own attributes, for the target.
+        /// The attributes of the root folder, for the target.
         root: Option<Metadata>,
     },
-    /// One entry; it appears in the target under its own name.
+    /// One entry, which is restored into the target under its own name.
     Entry(Box<Entry>),
 }
 
-/// What happens to an entry that is there and differs.
+/// Selects what happens to an existing entry that differs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Existing {
-    /// It stops the restore before anything is written.
+    /// It stops the restore before anything is written. An entry of which only the
+    /// attributes differ stays as it is, and the restore continues.
     #[default]
     Stop,
-    /// It is replaced. Of folders that stand where something else belongs only
-    /// empty ones, unless [`Extras::Delete`] is given, too.
+    /// It is replaced, or gets the attributes of the snapshot. A folder in the place of
+    /// another kind of entry is replaced only if it is empty, unless [`Extras::Delete`]
+    /// is given, too.
     Overwrite,
 }
 
-/// What happens to an entry that the snapshot lacks.
+/// Selects what happens to an entry that the snapshot lacks (an extra).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Extras {
     /// It stays.
     #[default]
     Keep,
-    /// It is removed, except stores, what lies behind a mount point, what
-    /// cannot be read, what the patterns leave out and what
-    /// [`Options::protection`] keeps.
+    /// It is removed. Exceptions: stores, everything behind a mount point, entries that
+    /// cannot be read, entries that the patterns leave out, and entries that
+    /// [`RestoreOptions::protection`] keeps.
     Delete,
 }
 
-/// Whether anything is written.
+/// Selects between a restore and a dry run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Yes.
+    /// Writes.
     #[default]
     Write,
-    /// No; changes are only told.
+    /// Writes nothing and only reports changes.
     DryRun,
 }
 
-/// Whether owners are restored.
+/// Selects whether owners are restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ownership {
-    /// As recorded, as far as privilege goes.
+    /// Applies recorded owners, as far as the user's privileges allow.
     #[default]
     Apply,
-    /// Files belong to whoever restores them.
+    /// Leaves files with the user who runs the restore.
     Leave,
 }
 
-/// A change that is made, or would be.
+/// A change that the restore makes, or would make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Change {
-    /// An entry is made that was not there.
+pub enum RestoreAction {
+    /// A new entry is created.
     Create,
-    /// An entry takes the place of another.
+    /// An entry replaces another one.
     Replace,
-    /// An entry's attributes are set right.
+    /// The attributes of an entry are corrected.
     Repair,
-    /// An entry is removed with what is below.
+    /// The attributes of an entry differ and are kept.
+    Keep,
+    /// An entry is removed with everything below it.
     Remove,
 }
 
-/// The loss that a change causes.
+/// What a change would lose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Loss {
-    /// Nothing, or it was not found out.
+pub enum ContentLoss {
+    /// Nothing, or it was not determined.
     #[default]
     Nothing,
-    /// A file whose content a commit holds.
+    /// A file whose content a commit contains.
     Recoverable,
-    /// A file whose content no commit holds.
+    /// A file whose content no commit contains.
     Unsaved,
 }
 
-/// What a restore is about to remove for ever.
+/// The files that a restore is about to remove irrecoverably.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// How many files no commit holds.
+    /// The number of files that no commit contains.
     pub count: u64,
     /// The first of them, relative to the target.
     pub first: Vec<PathBuf>,
 }
 
-/// Which extras stay because no commit could have contained them.
+/// Describes which extras are kept because no commit could have contained them.
 #[derive(Clone, Debug, Default)]
-pub struct Protection {
-    /// Rules in force, and rules that the commit records. Each excludes.
+pub struct ExtraProtection {
+    /// The present exclude rules and the rules that the commit records. Each set is
+    /// applied by itself.
     pub rules: Vec<ignore::Options>,
     /// Paths in the snapshot that the commit could not read.
     pub unread: UnreadPaths,
-    /// Paths in the snapshot that it was made of; `None` when it was made of one
-    /// folder with all that is in it.
+    /// Paths in the snapshot from which the commit was made. `None` if it was made from
+    /// one whole folder.
     pub made_of: Option<Vec<Vec<u8>>>,
-    /// The path in the snapshot that the target stands for.
+    /// The path in the snapshot to which the target corresponds.
     pub place: Vec<u8>,
-    /// The root tree of the snapshot, for ignore files above the place.
+    /// The root tree of the snapshot, for ignore files above `place`.
     pub root: Option<TreeId>,
-    /// The folder that stands for the root, when the target is in its place
-    /// below it.
+    /// The folder that corresponds to the root of the snapshot, if the target lies at
+    /// `place` below it.
     pub above: Option<PathBuf>,
 }
 
-/// Content of a file that is there, if it is known without reading it.
-pub type Known<'a> = dyn Fn(&Stat) -> Option<BlobId> + Sync + 'a;
+/// Returns the content's id of an existing file, if it is known without reading the file.
+pub type ContentLookup<'a> = dyn Fn(&Stat) -> Option<BlobId> + Sync + 'a;
 
-/// A local file that probably holds the content of the file with this path
-/// (relative to the target), to share its blocks.
-pub type Holder<'a> = dyn Fn(&Path, &BlobId) -> Option<PathBuf> + Sync + 'a;
+/// Returns a local file that probably has the content of the file at this path (relative
+/// to the target). The restore can share its blocks.
+pub type ReflinkLookup<'a> = dyn Fn(&Path, &BlobId) -> Option<PathBuf> + Sync + 'a;
 
-/// Told of each change, by path relative to the target, and in a dry run of
-/// what it loses.
-pub type OnChange<'a> = dyn Fn(&Path, Change, Loss) + Sync + 'a;
+/// Receives each change with its path relative to the target. In a dry run, also receives
+/// what the change loses.
+pub type OnRestoreAction<'a> = dyn Fn(&Path, RestoreAction, ContentLoss) + Sync + 'a;
 
-/// Asked whether to go on when something would be removed for ever.
+/// Asks whether to continue although files would be lost.
 pub type Confirm<'a> = dyn Fn(&Losses) -> bool + Sync + 'a;
 
-/// Choices; the default is careful and writes.
+/// Options of a restore. The default overwrites nothing and writes for real.
 #[derive(Clone, Default)]
-pub struct Options<'a> {
-    /// What happens to entries that differ.
+pub struct RestoreOptions<'a> {
+    /// Selects what happens to existing entries that differ.
     pub existing: Existing,
-    /// What happens to entries that the snapshot lacks.
+    /// Selects what happens to entries that the snapshot lacks.
     pub extras: Extras,
-    /// Whether anything is written.
+    /// Selects between a restore and a dry run.
     pub mode: Mode,
-    /// Only what matches one of these, in the syntax of ignore files.
+    /// Restores only entries that match one of these patterns, in the syntax of ignore
+    /// files.
     pub include: Vec<String>,
-    /// Nothing that matches one of these.
+    /// Restores no entries that match one of these patterns.
     pub exclude: Vec<String>,
-    /// Whether owners are taken by name or by number.
-    pub ids: Ids,
-    /// Whether owners are restored.
+    /// Selects whether owners are mapped by name or by number.
+    pub ids: OwnerMapping,
+    /// Selects whether owners are restored.
     pub ownership: Ownership,
-    /// Threads; 0 for one a core.
+    /// The number of threads; 0 means one for each core.
     pub jobs: usize,
-    /// Proves equality without reading.
-    pub known: Option<&'a Known<'a>>,
-    /// Finds files to share blocks with.
-    pub holder: Option<&'a Holder<'a>>,
-    /// Told of each change.
-    pub on_change: Option<&'a OnChange<'a>>,
+    /// Proves files equal without reading them.
+    pub known: Option<&'a ContentLookup<'a>>,
+    /// Finds files whose blocks can be shared.
+    pub holder: Option<&'a ReflinkLookup<'a>>,
+    /// Receives each change.
+    pub on_change: Option<&'a OnRestoreAction<'a>>,
     /// Keeps extras that no commit could have contained.
-    pub protection: Option<&'a Protection>,
-    /// Commits that, with all before them, make a content recoverable.
+    pub protection: Option<&'a ExtraProtection>,
+    /// Commits whose histories make a content recoverable.
     pub tips: Vec<CommitId>,
-    /// Asked before anything is removed or written, if something that no commit
-    /// holds would be removed.
+    /// Called before anything is removed or written, if a file that no commit contains
+    /// would be removed.
     pub confirm: Option<&'a Confirm<'a>>,
-    /// True if the caller has just made the target, so that it gets the
-    /// attributes that the snapshot has for it.
+    /// True if the caller has just created the target. The target then gets the
+    /// attributes from the snapshot.
     pub is_new_target: bool,
-    /// A folder that the target is in, or is. No link on the way from it to the target
-    /// is followed.
+    /// A folder that contains the target, or is the target. No symlink between it and the
+    /// target is followed.
     pub above: Option<&'a Path>,
-    /// Receives what was done, also when an error ended the run.
-    pub so_far: Option<&'a Mutex<Outcome>>,
+    /// Receives the counts so far, even if an error ended the restore.
+    pub so_far: Option<&'a Mutex<RestoreOutcome>>,
 }
 
-/// Restores `what` into the folder `target`, which is created when missing.
+/// Restores `what` into the folder `target`, which is created if it is missing.
 ///
 /// # Errors
-/// [`RestoreError::Differs`], [`RestoreError::Blocked`] and
-/// [`RestoreError::Unsaved`] before anything was written;
-/// [`RestoreError::Damaged`] after everything that is not was;
-/// [`RestoreError::Interrupted`] and errors of the system in between. Run again
-/// it goes on.
+/// Before anything is written: [`RestoreError::Differs`], [`RestoreError::Blocked`] and
+/// [`RestoreError::Unsaved`]. After all undamaged entries were restored:
+/// [`RestoreError::Damaged`]. At any time: [`RestoreError::Interrupted`] and I/O errors.
+/// A repeated run continues the restore.
 pub fn run(
     store: &Store,
-    what: &What,
+    what: &RestoreSource,
     target: &Path,
-    options: &Options<'_>,
+    options: &RestoreOptions<'_>,
     observer: &dyn Observer,
-) -> Result<Outcome, RestoreError> {
-    let mut job = Job::new(store, options, observer)?;
+) -> Result<RestoreOutcome, RestoreError> {
+    let mut job = RestoreJob::new(store, options, observer)?;
     job.open(target)?;
     let dry = options.mode == Mode::DryRun;
-    let (mut trust, mut plan) = (Trust::Hash, Plan::default());
+    let (mut trust, mut plan) = (FileProof::Hash, RemovalPlan::default());
     if dry || (options.existing == Existing::Stop && !job.is_empty()) {
         observer.phase(Phase::Compare, None);
-        plan = visit::plan(&job, what, Intent::Compare, trust)?;
+        plan = visit::plan(&job, what, VisitMode::Compare, trust)?;
         if dry {
             recover::assess(&job, &mut plan)?;
-            plan.tell(&job);
+            plan.report(&job);
         }
         job.tally.check_conflicts()?;
         if dry {
             return job.tally.outcome(store);
         }
         job.tally.reset();
-        trust = Trust::Compared;
+        trust = FileProof::Compared;
     } else if !job.is_empty() {
-        // Also when nothing is deleted: a folder that cannot make way is told
-        // before anything is written.
+        // This pass also runs without `--delete`, so that a folder that cannot be
+        // replaced is reported before anything is written.
         observer.phase(Phase::Compare, None);
-        plan = visit::plan(&job, what, Intent::Plan, Trust::Kind)?;
+        plan = visit::plan(&job, what, VisitMode::Plan, FileProof::Kind)?;
         job.tally.check_conflicts()?;
         job.tally.reset();
     }
@@ -288,18 +294,25 @@ pub fn run(
         *so_far.lock().unwrap_or_else(PoisonError::into_inner) = job.tally.counts();
     }
     done?;
-    store.tell_repairs(observer);
+    store.report_repairs(observer);
     job.tally.check_conflicts()?;
     job.tally.outcome(store)
 }
 
-/// Writes what is restored and removes what was planned.
-fn write(job: &Job<'_>, what: &What, plan: &Plan, trust: Trust) -> Result<(), RestoreError> {
+/// Writes the entries and executes the planned removals.
+fn write(
+    job: &RestoreJob<'_>,
+    what: &RestoreSource,
+    plan: &RemovalPlan,
+    trust: FileProof,
+) -> Result<(), RestoreError> {
     remove::run(job, &plan.in_the_way);
     job.check()?;
     let total_bytes = match what {
-        What::Folder { tree, .. } => job.store.tree(tree).ok().map(|node| node.totals().bytes),
-        What::Entry(_) => None,
+        RestoreSource::Folder { tree, .. } => {
+            job.store.tree(tree).ok().map(|node| node.totals().bytes)
+        }
+        RestoreSource::Entry(_) => None,
     };
     job.observer.phase(Phase::Restore, total_bytes);
     visit::write(job, what, trust)?;

@@ -1,22 +1,21 @@
-//! What a restore removes, decided before anything is removed or written.
+//! Plans the removals of a restore before anything is removed or written.
 //!
-//! The plan names every path that goes, parents before what is in them, with
-//! what identifies each file. Removing follows the plan in reverse and leaves
-//! alone what has changed since, so neither a file that appears meanwhile nor
-//! one that is written to is lost.
+//! The plan lists every path to remove, parents before their contents, with a fingerprint
+//! of each file. The removal processes the plan in reverse and skips paths that have
+//! changed since. No file that appears or is modified meanwhile is lost.
 //!
-//! These stay, with the folders above them:
+//! These entries are kept, together with the folders above them:
 //!
-//! - a store, complete or begun ([`store_folder`](crate::local::store_folder));
-//! - what lies behind a mount point ([`mount`](crate::local::mount));
-//! - what this user cannot read, because no commit of this user holds it;
-//! - what no commit could have contained ([`guard`](super::guard));
-//! - what the patterns of the restore leave out.
+//! - a store, complete or incomplete ([`store_folder`](crate::local::store_folder));
+//! - everything behind a mount point ([`mount`](crate::local::mount));
+//! - entries that this user cannot read, since no commit of this user contains them;
+//! - entries that no commit could have contained ([`guard`](super::guard));
+//! - entries that the patterns of the restore leave out.
 //!
-//! The plan takes about 100 bytes and the name for each path. It is the only
-//! part of a restore that grows with the target.
+//! The plan takes about 100 bytes and the name for each path. It is the only part of a
+//! restore that grows with the target.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{ffi::OsString, os::unix::ffi::OsStringExt, path::PathBuf, sync::Arc};
 
 use rustix::{
     fs::{Access, AtFlags, FileType, Stat, accessat},
@@ -26,61 +25,65 @@ use rustix::{
 use crate::{
     base::{name::EntryName, observe::Note},
     local::{
-        contain::{Cursor, Folder, FolderPath, Listing},
+        contain::{FolderCache, FolderNames, FolderPath, OpenFolder},
         mount::Mount,
         store_folder::{STORE_FOLDER, holds_packs, holds_store, is_store},
     },
     ops::restore::{
-        Change, Loss, Losses, RestoreError, filter::Choice, guard::Guard, job::Job, tally::Count,
+        ContentLoss, Losses, RestoreAction, RestoreError,
+        filter::Choice,
+        guard::{DamagedRules, Guard, Protected},
+        job::RestoreJob,
+        tally::Counter,
     },
 };
 
-/// Losses that a question names.
+/// The number of losses that a question to the user lists.
 const LISTED_LOSSES: usize = 10;
 
-/// What is removed.
+/// The removals of a restore.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
-    /// What the snapshot lacks, parents before what is in them.
+pub(super) struct RemovalPlan {
+    /// Entries that the snapshot lacks, parents before their contents.
     pub(super) extras: Vec<Removal>,
-    /// Contents of folders that make way for something else. These go before
-    /// anything is written.
+    /// Contents of folders that are replaced by another kind of entry. They are removed
+    /// before anything is written.
     pub(super) in_the_way: Vec<Removal>,
-    /// Files that something else replaces; only in a dry run.
+    /// Files that are replaced by other entries; only in a dry run.
     pub(super) replaced: Vec<Removal>,
 }
 
-/// One path that is removed.
+/// One path to remove.
 #[derive(Debug)]
 pub(super) struct Removal {
     pub(super) folder: Arc<FolderPath>,
     pub(super) name: EntryName,
     pub(super) what: Removed,
-    pub(super) loss: Loss,
+    pub(super) loss: ContentLoss,
 }
 
-/// What kind of entry is removed.
+/// The kind of the entry to remove.
 #[derive(Debug)]
 pub(super) enum Removed {
-    /// A folder, if it is empty by then.
+    /// A folder, which is removed if it is empty by then.
     Folder,
-    /// A folder that turned out to hold something that stays.
-    NothingYet,
-    /// Anything else, if it has not changed by then.
-    Leaf(Seen),
+    /// A folder that is kept because it contains something that is kept.
+    KeptFolder,
+    /// Any other entry, which is removed if it has not changed by then.
+    Leaf(FileFingerprint),
 }
 
-/// What identifies a file and shows whether it has changed.
+/// A fingerprint of a file that shows whether it has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct FileFingerprint {
     inode: u64,
     size: i64,
     mtime: (i64, u64),
-    /// Only of a file with one name: removing another name changes it.
+    /// Set only for a file with one name, since removing another name changes the ctime.
     ctime: Option<(i64, u64)>,
 }
 
-impl Seen {
+impl FileFingerprint {
     pub(super) fn new(stat: &Stat) -> Self {
         let ctime = (stat.st_ctime, stat.st_ctime_nsec);
         Self {
@@ -91,9 +94,9 @@ impl Seen {
         }
     }
 
-    /// Returns whether a file is the one that was seen, unchanged. The times of
-    /// a file with another name do not count: the restore itself may have set
-    /// them under that name, which also keeps the content.
+    /// Returns true if a file is unchanged. For a file with several names only the inode
+    /// counts: the restore itself may have set its times under another name, and that
+    /// name keeps the content.
     pub(super) fn is(&self, stat: &Stat) -> bool {
         let now = Self::new(stat);
         if stat.st_nlink > 1 {
@@ -104,26 +107,26 @@ impl Seen {
     }
 }
 
-impl Plan {
-    /// Returns whether nothing is removed.
+impl RemovalPlan {
+    /// Returns true if nothing is removed.
     pub(super) fn is_empty(&self) -> bool {
         self.extras.is_empty() && self.in_the_way.is_empty()
     }
 
-    /// All paths that go.
+    /// Iterates over all paths to remove or replace.
     pub(super) fn removals(&self) -> impl Iterator<Item = &Removal> {
         self.replaced.iter().chain(&self.in_the_way).chain(&self.extras)
     }
 
-    /// All paths that go, in the same order.
+    /// Iterates over all paths to remove or replace, in the same order.
     pub(super) fn removals_mut(&mut self) -> impl Iterator<Item = &mut Removal> {
         self.replaced.iter_mut().chain(&mut self.in_the_way).chain(&mut self.extras)
     }
 
-    /// What would be removed for ever.
+    /// Returns the files that would be lost.
     pub(super) fn losses(&self) -> Losses {
         let removed = self.in_the_way.iter().chain(&self.extras);
-        let unsaved = removed.filter(|removal| removal.loss == Loss::Unsaved);
+        let unsaved = removed.filter(|removal| removal.loss == ContentLoss::Unsaved);
         let mut losses = Losses::default();
         for removal in unsaved {
             losses.count += 1;
@@ -134,25 +137,25 @@ impl Plan {
         losses
     }
 
-    /// Tells every path that would go, in order, and what is lost with it.
-    pub(super) fn tell(&self, job: &Job<'_>) {
+    /// Reports all removals and their losses in order, for a dry run.
+    pub(super) fn report(&self, job: &RestoreJob<'_>) {
         for removal in &self.replaced {
-            job.changed(&removal.folder, &removal.name, Change::Replace, removal.loss);
-            job.tally.add(Count::Unsaved, u64::from(removal.loss == Loss::Unsaved));
+            job.changed(&removal.folder, &removal.name, RestoreAction::Replace, removal.loss);
+            job.tally.add(Counter::Unsaved, u64::from(removal.loss == ContentLoss::Unsaved));
         }
         for removal in self.in_the_way.iter().chain(&self.extras) {
-            if !matches!(removal.what, Removed::NothingYet) {
-                job.tally.add(Count::Removed, 1);
-                job.tally.add(Count::Unsaved, u64::from(removal.loss == Loss::Unsaved));
-                job.changed(&removal.folder, &removal.name, Change::Remove, removal.loss);
+            if !matches!(removal.what, Removed::KeptFolder) {
+                job.tally.add(Counter::Removed, 1);
+                job.tally.add(Counter::Unsaved, u64::from(removal.loss == ContentLoss::Unsaved));
+                job.changed(&removal.folder, &removal.name, RestoreAction::Remove, removal.loss);
             }
         }
     }
 }
 
-/// Why something is not removed.
+/// The reason why an entry is not removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Why {
+enum KeepReason {
     Store,
     Mount,
     Unreadable,
@@ -160,74 +163,74 @@ enum Why {
     Outside,
 }
 
-impl Why {
+impl KeepReason {
     fn text(self) -> &'static str {
         match self {
             Self::Store => "it is a store",
             Self::Mount => "another file system is mounted there",
-            Self::Unreadable => "it cannot be read, so no commit holds it",
-            Self::Excluded => "commits leave out something in it",
-            Self::Outside => "the snapshot was not made of it",
+            Self::Unreadable => "it is unreadable, so no commit contains it",
+            Self::Excluded => "it contains entries that commits exclude",
+            Self::Outside => "it is outside the paths of the snapshot",
         }
     }
 }
 
-/// A folder whose extras are planned.
+/// A folder whose extras are being planned.
 #[derive(Clone, Debug)]
-pub(super) struct Around {
+pub(super) struct PlannedFolder {
     pub(super) folder: Arc<FolderPath>,
-    /// True if patterns include the folder itself.
+    /// True if the patterns include the folder itself.
     pub(super) wanted: bool,
     pub(super) mount: Mount,
 }
 
-/// A folder of the target that is being planned.
-struct Level {
+/// A folder of the target whose removal is being planned.
+struct PlanLevel {
     folder: Arc<FolderPath>,
     wanted: bool,
-    listing: Listing,
+    listing: FolderNames,
     next: usize,
-    /// Its index in the plan.
+    /// Index of the folder in the plan.
     slot: usize,
-    /// True if something in it stays.
+    /// True if something in it is kept.
     keeps: bool,
 }
 
-/// What becomes of one entry.
-enum Fate {
-    Goes,
-    Stays,
+/// The decision on one entry.
+enum RemovalDecision {
+    Remove,
+    Keep,
     /// It stays because commits leave it out.
     Excluded,
-    Entered(Level),
+    Entered(PlanLevel),
 }
 
-/// Plans removals, one entry of a folder of the snapshot after the other.
-pub(super) struct Planner<'j, 'a> {
-    job: &'j Job<'a>,
+/// Plans the removals while the walk visits the folders of the snapshot.
+pub(super) struct RemovalPlanner<'j, 'a> {
+    job: &'j RestoreJob<'a>,
     removals: Vec<Removal>,
-    pub(super) plan: Plan,
-    /// Without `--delete`, and when nothing is protected, there is none.
+    pub(super) plan: RemovalPlan,
+    /// The guard; `None` without `--delete` or without protection.
     pub(super) guard: Option<Guard<'j>>,
 }
 
-impl<'j, 'a> Planner<'j, 'a> {
-    pub(super) fn new(job: &'j Job<'a>, guard: Option<Guard<'j>>) -> Self {
-        Self { job, removals: Vec::new(), plan: Plan::default(), guard }
+impl<'j, 'a> RemovalPlanner<'j, 'a> {
+    pub(super) fn new(job: &'j RestoreJob<'a>, guard: Option<Guard<'j>>) -> Self {
+        Self { job, removals: Vec::new(), plan: RemovalPlan::default(), guard }
     }
 
-    /// Notes that something of the target is replaced.
+    /// Records that an entry of the target is replaced.
     pub(super) fn replaces(&mut self, folder: &Arc<FolderPath>, name: &EntryName, stat: &Stat) {
-        let what = Removed::Leaf(Seen::new(stat));
-        let (folder, name, loss) = (Arc::clone(folder), name.clone(), Loss::Nothing);
+        let what = Removed::Leaf(FileFingerprint::new(stat));
+        let (folder, name, loss) = (Arc::clone(folder), name.clone(), ContentLoss::Nothing);
         self.plan.replaced.push(Removal { folder, name, what, loss });
     }
 
     /// Plans to remove an entry that the snapshot lacks.
     pub(super) fn extra(
         &mut self,
-        cursor: &mut Cursor<'_>,
-        around: &Around,
+        cursor: &mut FolderCache<'_>,
+        around: &PlannedFolder,
         name: &EntryName,
     ) -> Result<(), RestoreError> {
         self.remove(cursor, around, name)?;
@@ -235,71 +238,70 @@ impl<'j, 'a> Planner<'j, 'a> {
         Ok(())
     }
 
-    /// Plans to remove a folder that makes way for an entry of the snapshot.
-    /// Says whether all of it goes; otherwise nothing of it does.
+    /// Plans to remove a folder that makes way for an entry of the snapshot. Returns true
+    /// if all of it can be removed. Otherwise nothing in it is removed.
     pub(super) fn in_the_way(
         &mut self,
-        cursor: &mut Cursor<'_>,
-        around: &Around,
+        cursor: &mut FolderCache<'_>,
+        around: &PlannedFolder,
         name: &EntryName,
     ) -> Result<bool, RestoreError> {
-        let goes = self.remove(cursor, around, name)?;
-        if !goes {
+        let is_removable = self.remove(cursor, around, name)?;
+        if !is_removable {
             self.removals.clear();
         }
         self.plan.in_the_way.append(&mut self.removals);
-        Ok(goes)
+        Ok(is_removable)
     }
 
-    /// Returns whether a folder is empty and may be replaced without `--delete`.
+    /// Returns true if a folder is empty, so that it may be replaced without `--delete`.
     pub(super) fn is_free(
         &self,
-        cursor: &mut Cursor<'_>,
-        around: &Around,
+        cursor: &mut FolderCache<'_>,
+        around: &PlannedFolder,
         name: &EntryName,
     ) -> Result<bool, RestoreError> {
         let at = &around.folder;
         let mount = Mount::of_entry(cursor.folder(at)?, name.as_os_str());
         let mount = mount.map_err(|e| self.job.error("look at", at, Some(name), e))?;
-        let is_empty = |folder: &Folder| folder.list().is_ok_and(|listing| listing.is_empty());
+        let is_empty = |folder: &OpenFolder| folder.list().is_ok_and(|listing| listing.is_empty());
         let below = at.child(name.clone());
         Ok(!around.mount.is_left_by(&mount) && is_empty(cursor.folder(&below)?))
     }
 
-    /// Tells that nothing in a folder is removed, because it lies behind a
-    /// mount point.
+    /// Reports that nothing in a folder is removed because it lies behind a mount point.
     pub(super) fn keep_mounted(&self, folder: &FolderPath) {
-        self.keep(folder.to_path(), Why::Mount);
+        self.keep(folder.to_path(), KeepReason::Mount);
     }
 
-    /// Reports that nothing in a folder is removed, because it cannot be read.
+    /// Reports that nothing in a folder is removed because it cannot be read.
     pub(super) fn keep_unreadable(&self, folder: &FolderPath) {
-        self.keep(folder.to_path(), Why::Unreadable);
+        self.keep(folder.to_path(), KeepReason::Unreadable);
     }
 
-    /// Plans to remove an entry with all that is below it. Says whether all of
-    /// it goes. Neither depth nor the number of open files grows.
+    /// Plans to remove an entry with everything below it. Returns true if all of it can
+    /// be removed. Uses an explicit stack and a bounded number of open files.
     fn remove(
         &mut self,
-        cursor: &mut Cursor<'_>,
-        around: &Around,
+        cursor: &mut FolderCache<'_>,
+        around: &PlannedFolder,
         name: &EntryName,
     ) -> Result<bool, RestoreError> {
         let mount = &around.mount;
         let mut levels = match self.look(cursor, &around.folder, name, (around.wanted, mount))? {
-            Fate::Goes => return Ok(true),
-            Fate::Stays | Fate::Excluded => return Ok(false),
-            Fate::Entered(level) => vec![level],
+            RemovalDecision::Remove => return Ok(true),
+            RemovalDecision::Keep | RemovalDecision::Excluded => return Ok(false),
+            RemovalDecision::Entered(level) => vec![level],
         };
-        let (mut goes, mut excluded) = (true, false);
+        let (mut is_removable, mut excluded) = (true, false);
         while let Some(level) = levels.last_mut() {
             if self.job.is_halted() {
                 return Ok(false);
             }
             let Some((name, _)) = level.listing.get(level.next) else {
                 if level.keeps {
-                    self.removals[level.slot].what = Removed::NothingYet;
-                    goes = false;
+                    self.removals[level.slot].what = Removed::KeptFolder;
+                    is_removable = false;
                 }
                 let keeps = level.keeps;
                 levels.pop();
@@ -311,32 +313,32 @@ impl<'j, 'a> Planner<'j, 'a> {
             let Ok(name) = EntryName::new(name) else { continue };
             let folder = Arc::clone(&level.folder);
             match self.look(cursor, &folder, &name, (level.wanted, mount))? {
-                Fate::Goes => {}
-                Fate::Stays => level.keeps = true,
-                Fate::Excluded => (level.keeps, excluded) = (true, true),
-                Fate::Entered(below) => levels.push(below),
+                RemovalDecision::Remove => {}
+                RemovalDecision::Keep => level.keeps = true,
+                RemovalDecision::Excluded => (level.keeps, excluded) = (true, true),
+                RemovalDecision::Entered(below) => levels.push(below),
             }
         }
         if excluded {
             let path = around.folder.join(name);
-            self.job.observer.note(Note::Kept { path: &path, why: Why::Excluded.text() });
+            self.job.observer.note(Note::Kept { path: &path, why: KeepReason::Excluded.text() });
         }
-        Ok(goes)
+        Ok(is_removable)
     }
 
-    /// Decides over one entry and puts it into the plan.
+    /// Decides on one entry and adds it to the plan.
     fn look(
         &mut self,
-        cursor: &mut Cursor<'_>,
+        cursor: &mut FolderCache<'_>,
         at: &Arc<FolderPath>,
         name: &EntryName,
         (wanted, mount): (bool, &Mount),
-    ) -> Result<Fate, RestoreError> {
+    ) -> Result<RemovalDecision, RestoreError> {
         let job = self.job;
         let failed = |action, source| job.error(action, at, Some(name), source);
         let folder = cursor.folder(at)?;
         let Some(stat) = folder.stat(name).map_err(|e| failed("look at", e))? else {
-            return Ok(Fate::Goes);
+            return Ok(RemovalDecision::Remove);
         };
         let kind = FileType::from_raw_mode(stat.st_mode);
         let is_folder = kind == FileType::Directory;
@@ -345,49 +347,69 @@ impl<'j, 'a> Planner<'j, 'a> {
             false => job.filter.choose(&at.join(name), is_folder, wanted),
         };
         if choice == Choice::Excluded || (!is_folder && choice == Choice::Unwanted) {
-            return Ok(Fate::Stays);
+            return Ok(RemovalDecision::Keep);
         }
         let own_mount = Mount::of_entry(folder, name.as_os_str());
         if mount.is_left_by(&own_mount.map_err(|e| failed("look at", e))?) {
-            return Ok(self.keep(at.join(name), Why::Mount));
+            return Ok(self.keep(at.join(name), KeepReason::Mount));
         }
         if self.guard.as_ref().is_some_and(|guard| guard.is_outside(name)) {
-            return Ok(self.keep(at.join(name), Why::Outside));
+            return Ok(self.keep(at.join(name), KeepReason::Outside));
         }
-        if self.guard.as_mut().is_some_and(|guard| guard.protects(name, &stat)) {
-            job.tally.add(Count::Excluded, 1);
-            return Ok(Fate::Excluded);
+        if let Some(guard) = &mut self.guard {
+            let protected = guard.protects(name, &stat);
+            for DamagedRules { path, object, source } in guard.take_damaged() {
+                let path = OsString::from_vec(path);
+                job.tally.rules_damaged(path.into(), object, source);
+            }
+            match protected {
+                Protected::No => {}
+                Protected::Excluded => {
+                    job.tally.add(Counter::Excluded, 1);
+                    return Ok(RemovalDecision::Excluded);
+                }
+                Protected::RulesUnknown(file) => {
+                    job.tally.add(Counter::RulesUnknown, 1);
+                    let file = String::from_utf8_lossy(&file);
+                    let why = format!(
+                        "the rules of the ignore file `{}` are unknown",
+                        file.escape_debug()
+                    );
+                    job.observer.note(Note::Kept { path: &at.join(name), why: &why });
+                    return Ok(RemovalDecision::Keep);
+                }
+            }
         }
-        // That the project's own store stays needs no report.
+        // The project's own store is kept without a report.
         let is_own = at.depth() == 0 && name.as_bytes() == STORE_FOLDER.as_bytes();
         if !is_folder {
             let is_link = kind == FileType::Symlink && name.as_bytes() == STORE_FOLDER.as_bytes();
             if is_link && holds_store(folder, name.as_bytes()).unwrap_or(false) {
                 return Ok(match is_own {
-                    true => Fate::Stays,
-                    false => self.keep(at.join(name), Why::Store),
+                    true => RemovalDecision::Keep,
+                    false => self.keep(at.join(name), KeepReason::Store),
                 });
             }
             if kind == FileType::RegularFile && !is_readable(folder, name) {
-                return Ok(self.keep(at.join(name), Why::Unreadable));
+                return Ok(self.keep(at.join(name), KeepReason::Unreadable));
             }
-            self.add(at, name, Removed::Leaf(Seen::new(&stat)));
-            return Ok(Fate::Goes);
+            self.add(at, name, Removed::Leaf(FileFingerprint::new(&stat)));
+            return Ok(RemovalDecision::Remove);
         }
         let below = at.child(name.clone());
         let folder = cursor.folder(&below)?;
         let listing = match folder.list() {
             Err(error) if is_denied(&error) => {
-                return Ok(self.keep(below.to_path(), Why::Unreadable));
+                return Ok(self.keep(below.to_path(), KeepReason::Unreadable));
             }
             listing => listing.map_err(|e| failed("read folder", e))?,
         };
         let is_foreign = is_store(name.as_bytes(), &listing);
         if job.is_store(folder) || (is_foreign && is_own) {
-            return Ok(Fate::Stays);
+            return Ok(RemovalDecision::Keep);
         }
         if is_foreign || (listing.has(b"objects") && holds_packs(folder)) {
-            return Ok(self.keep(below.to_path(), Why::Store));
+            return Ok(self.keep(below.to_path(), KeepReason::Store));
         }
         if let Some(guard) = &mut self.guard {
             guard.enter(name, None, Some((folder, &listing)));
@@ -395,24 +417,31 @@ impl<'j, 'a> Planner<'j, 'a> {
         let wanted = choice == Choice::Wanted;
         let slot = self.add(at, name, Removed::Folder);
         let keeps = !wanted;
-        Ok(Fate::Entered(Level { folder: below, wanted, listing, next: 0, slot, keeps }))
+        Ok(RemovalDecision::Entered(PlanLevel {
+            folder: below,
+            wanted,
+            listing,
+            next: 0,
+            slot,
+            keeps,
+        }))
     }
 
     fn add(&mut self, folder: &Arc<FolderPath>, name: &EntryName, what: Removed) -> usize {
-        let (folder, name, loss) = (Arc::clone(folder), name.clone(), Loss::Nothing);
+        let (folder, name, loss) = (Arc::clone(folder), name.clone(), ContentLoss::Nothing);
         self.removals.push(Removal { folder, name, what, loss });
         self.removals.len() - 1
     }
 
-    fn keep(&self, path: PathBuf, why: Why) -> Fate {
-        self.job.tally.add(Count::Kept, 1);
+    fn keep(&self, path: PathBuf, why: KeepReason) -> RemovalDecision {
+        self.job.tally.add(Counter::Kept, 1);
         self.job.observer.note(Note::Kept { path: &path, why: why.text() });
-        Fate::Stays
+        RemovalDecision::Keep
     }
 }
 
-/// Returns whether this user may read a file. A file that is gone may be.
-fn is_readable(folder: &Folder, name: &EntryName) -> bool {
+/// Returns true if this user may read a file. Also returns true if the file is gone.
+fn is_readable(folder: &OpenFolder, name: &EntryName) -> bool {
     let flags = AtFlags::EACCESS | AtFlags::SYMLINK_NOFOLLOW;
     let access = accessat(folder, name.as_os_str(), Access::READ_OK, flags);
     !matches!(access, Err(Errno::ACCESS | Errno::PERM))

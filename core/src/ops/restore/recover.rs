@@ -1,10 +1,10 @@
-//! Recoverability: which removed or replaced files can be restored again.
+//! Determines which removed or replaced files are recoverable.
 //!
-//! A path is recoverable when a commit holds its content: in one of the given
-//! histories, with all its objects in the store. Folders, pipes, sockets,
-//! devices and empty files hold nothing that could be lost. Names, times and
-//! attributes do not count. Only what goes is read, and a file that the stat
-//! cache knows is not.
+//! A path is recoverable if a commit contains its content: the commit is in one of the
+//! given histories, and all objects of the content are in the store. Folders, pipes,
+//! sockets, devices and empty files have no content to lose. Names, times and attributes
+//! are ignored. Only files that would be removed or replaced are read, and none that the
+//! stat cache knows.
 
 use std::io;
 
@@ -13,33 +13,33 @@ use rustix::fs::FileType;
 
 use crate::{
     base::{id::BlobId, io::PathError, name::EntryName, observe::Phase},
-    local::contain::Cursor,
+    local::contain::FolderCache,
     ops::{
-        held::{self, Wanted},
+        recoverable::{self, Candidates},
         restore::{
-            Loss, RestoreError,
+            ContentLoss, RestoreError,
             compare::content_of,
-            job::Job,
-            plan::{Plan, Removal, Removed},
+            job::RestoreJob,
+            plan::{Removal, RemovalPlan, Removed},
             window,
         },
     },
 };
 
-/// Removals that one thread looks at before others may take some.
+/// The number of removals that one thread processes before other threads may take some.
 const LOOKED_AT_ONCE: usize = 64;
 
-/// What a commit must hold so that nothing is lost.
+/// What a commit must contain so that nothing is lost.
 enum Holds {
     Nothing,
     Content(BlobId),
     Link(Box<[u8]>),
-    /// It cannot be read.
+    /// The entry cannot be read or has changed.
     Unknown,
 }
 
-/// Finds out for each path of a plan whether it can be had again.
-pub(super) fn assess(job: &Job<'_>, plan: &mut Plan) -> Result<(), RestoreError> {
+/// Determines for each path of a plan whether it is recoverable.
+pub(super) fn assess(job: &RestoreJob<'_>, plan: &mut RemovalPlan) -> Result<(), RestoreError> {
     let total = plan.removals().count() as u64;
     job.observer.phase(Phase::Compare, Some(total));
     let removals: Vec<&Removal> = plan.removals().collect();
@@ -48,7 +48,7 @@ pub(super) fn assess(job: &Job<'_>, plan: &mut Plan) -> Result<(), RestoreError>
         parts.flat_map_iter(|removals| look(job, removals)).collect()
     });
     job.check()?;
-    let mut wanted = Wanted::default();
+    let mut wanted = Candidates::default();
     for holds in &held {
         match holds {
             Holds::Content(id) => _ = wanted.contents.insert(*id),
@@ -56,7 +56,7 @@ pub(super) fn assess(job: &Job<'_>, plan: &mut Plan) -> Result<(), RestoreError>
             Holds::Nothing | Holds::Unknown => {}
         }
     }
-    held::find(job.store, &job.options.tips, &mut wanted, job.observer)?;
+    recoverable::find_recoverable(job.store, &job.options.tips, &mut wanted, job.observer)?;
     job.check()?;
     for (removal, holds) in plan.removals_mut().zip(held) {
         let is_lost = match holds {
@@ -65,12 +65,12 @@ pub(super) fn assess(job: &Job<'_>, plan: &mut Plan) -> Result<(), RestoreError>
             Holds::Link(target) => wanted.links.contains(&target),
             Holds::Unknown => true,
         };
-        removal.loss = if is_lost { Loss::Unsaved } else { Loss::Recoverable };
+        removal.loss = if is_lost { ContentLoss::Unsaved } else { ContentLoss::Recoverable };
     }
     Ok(())
 }
 
-fn look(job: &Job<'_>, removals: &[&Removal]) -> Vec<Holds> {
+fn look(job: &RestoreJob<'_>, removals: &[&Removal]) -> Vec<Holds> {
     let Some(mut cursor) = window::cursor(job) else { return Vec::new() };
     let mut held = Vec::with_capacity(removals.len());
     for removal in removals {
@@ -83,7 +83,11 @@ fn look(job: &Job<'_>, removals: &[&Removal]) -> Vec<Holds> {
     held
 }
 
-fn holds(job: &Job<'_>, cursor: &mut Cursor<'_>, removal: &Removal) -> Result<Holds, PathError> {
+fn holds(
+    job: &RestoreJob<'_>,
+    cursor: &mut FolderCache<'_>,
+    removal: &Removal,
+) -> Result<Holds, PathError> {
     let Removed::Leaf(seen) = &removal.what else { return Ok(Holds::Nothing) };
     let name: &EntryName = &removal.name;
     let folder = cursor.folder(&removal.folder)?;

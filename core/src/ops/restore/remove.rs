@@ -1,7 +1,7 @@
-//! Removing what was planned, and nothing else.
+//! Executes the planned removals, and removes nothing else.
 //!
-//! A path that has changed since it was planned stays, with the folders above
-//! it. A removal that fails is reported and counted; the others go on.
+//! A path that has changed since it was planned is kept, with the folders above it. A
+//! failed removal is reported and counted, and the others continue.
 
 use std::io;
 
@@ -9,12 +9,12 @@ use rustix::io::Errno;
 
 use crate::{
     base::{io::PathError, observe::Note},
-    local::contain::Cursor,
+    local::contain::FolderCache,
     ops::restore::{
-        Change, Loss,
-        job::Job,
+        ContentLoss, RestoreAction,
+        job::RestoreJob,
         plan::{Removal, Removed},
-        tally::Count,
+        tally::Counter,
         window,
     },
 };
@@ -26,8 +26,8 @@ enum RemovalResult {
     Stayed(&'static str),
 }
 
-/// Removes `planned`, what is in a folder before the folder.
-pub(super) fn run(job: &Job<'_>, planned: &[Removal]) {
+/// Removes the `planned` paths. The contents of a folder are removed before the folder.
+pub(super) fn run(job: &RestoreJob<'_>, planned: &[Removal]) {
     let Some(mut cursor) = window::cursor(job) else { return };
     for removal in planned.iter().rev() {
         if job.is_halted() {
@@ -36,16 +36,21 @@ pub(super) fn run(job: &Job<'_>, planned: &[Removal]) {
         let path = || removal.folder.join(&removal.name);
         match remove(job, &mut cursor, removal) {
             Ok(RemovalResult::Gone) => {
-                job.tally.add(Count::Removed, 1);
-                job.changed(&removal.folder, &removal.name, Change::Remove, Loss::Nothing);
+                job.tally.add(Counter::Removed, 1);
+                job.changed(
+                    &removal.folder,
+                    &removal.name,
+                    RestoreAction::Remove,
+                    ContentLoss::Nothing,
+                );
             }
             Ok(RemovalResult::WasGone) => {}
             Ok(RemovalResult::Stayed(why)) => {
-                job.tally.add(Count::Kept, 1);
+                job.tally.add(Counter::Kept, 1);
                 job.observer.note(Note::Kept { path: &path(), why });
             }
             Err(error) => {
-                job.tally.add(Count::NotRemoved, 1);
+                job.tally.add(Counter::NotRemoved, 1);
                 job.observer.note(Note::NotRemoved { path: &path(), error: &error.source });
             }
         }
@@ -53,22 +58,22 @@ pub(super) fn run(job: &Job<'_>, planned: &[Removal]) {
 }
 
 fn remove(
-    job: &Job<'_>,
-    cursor: &mut Cursor<'_>,
+    job: &RestoreJob<'_>,
+    cursor: &mut FolderCache<'_>,
     removal: &Removal,
 ) -> Result<RemovalResult, PathError> {
     let Removal { folder: at, name, what, .. } = removal;
     let failed = |action, source| job.error(action, at, Some(name), source);
     let folder = cursor.folder(at)?;
     let done = match what {
-        Removed::NothingYet => return Ok(RemovalResult::WasGone),
+        Removed::KeptFolder => return Ok(RemovalResult::WasGone),
         Removed::Folder => folder.remove_folder(name),
         Removed::Leaf(seen) => {
             let Some(stat) = folder.stat(name).map_err(|e| failed("look at", e))? else {
                 return Ok(RemovalResult::WasGone);
             };
             if !seen.is(&stat) {
-                return Ok(RemovalResult::Stayed("it has changed meanwhile"));
+                return Ok(RemovalResult::Stayed("it changed during the restore"));
             }
             folder.remove(name)
         }
@@ -78,12 +83,14 @@ fn remove(
         Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
             Ok(RemovalResult::Stayed("another file system is mounted there"))
         }
-        Err(error) if stayed(&error) => Ok(RemovalResult::Stayed("something in it stays")),
+        Err(error) if stayed(&error) => {
+            Ok(RemovalResult::Stayed("it contains entries that are kept"))
+        }
         Err(error) => Err(failed("remove", error)),
     }
 }
 
-/// Whether a folder is still there because something is in it.
+/// Returns true if a folder was not removed because it is not empty or is busy.
 pub(super) fn stayed(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOTEMPTY | Errno::EXIST | Errno::BUSY))
 }

@@ -1,4 +1,5 @@
-//! Files whose content is one object: all those of a frame in one go.
+//! Writes small files: those whose content is one object. The files of a frame are
+//! written together.
 
 use std::sync::Arc;
 
@@ -8,33 +9,34 @@ use crate::{
     base::{id::BlobId, io::PathError},
     format::pack::ObjectKind,
     local::{
-        contain::Cursor,
+        contain::FolderCache,
         write::{FileSpec, Placement},
     },
     ops::restore::{
-        job::Job,
+        job::RestoreJob,
         large::{CLONE_BYTES, clone_file},
-        tally::Count,
+        tally::Counter,
         window::{FileTask, cursor, is_out_of_reach},
     },
-    store::{Place, StoreError},
+    store::{ObjectLocation, StoreError},
 };
 
-/// Files of a frame that one thread writes before others may take some.
+/// The number of files of a frame that one thread writes before other threads may take
+/// some.
 const FILES_AT_ONCE: usize = 64;
 
-/// Writes files whose contents lie in one frame, which is expanded once.
-pub(super) fn write_group(job: &Job<'_>, group: &[(Option<Place>, &FileTask)]) {
+/// Writes files whose contents lie in one frame, which is decompressed once.
+pub(super) fn write_group(job: &RestoreJob<'_>, group: &[(Option<ObjectLocation>, &FileTask)]) {
     if job.is_halted() {
         return;
     }
     let place = group.first().and_then(|(place, _)| *place);
-    // Should it be unreadable, or merged into another pack meanwhile, each
-    // object is looked up by itself.
+    // If the frame cannot be read, or was merged into another pack meanwhile, each object
+    // is looked up by itself.
     let frame = match place.map(|place| job.store.frame(&place)) {
-        // Nor is it then tried for each object.
+        // The remote is unreachable, so do not retry for each object.
         Some(Err(error)) if is_out_of_reach(&error) => return job.fail(error),
-        Some(Err(error)) if error.is_elsewhere() => {
+        Some(Err(error)) if error.is_elsewhere() && !job.store.route_around_damage(&error) => {
             let error = Arc::new(error);
             return group.iter().for_each(|(_, task)| task.leave_out(job, Arc::clone(&error)));
         }
@@ -55,14 +57,14 @@ pub(super) fn write_group(job: &Job<'_>, group: &[(Option<Place>, &FileTask)]) {
     });
 }
 
-/// Writes one file; `hashed` is the object that was hashed last, since files of
-/// one content follow each other.
+/// Writes one file. `hashed` is the position of the object that was verified last, since
+/// files with equal content follow each other.
 fn write(
-    job: &Job<'_>,
-    cursor: &mut Cursor<'_>,
+    job: &RestoreJob<'_>,
+    cursor: &mut FolderCache<'_>,
     task: &FileTask,
-    frame: Option<(Place, &[u8])>,
-    hashed: &mut Option<Place>,
+    frame: Option<(ObjectLocation, &[u8])>,
+    hashed: &mut Option<ObjectLocation>,
 ) -> Result<(), PathError> {
     let is_right = |bytes: &[u8]| bytes.len() as u64 == task.size && BlobId::of(bytes) == task.id;
     let in_frame = frame.and_then(|(place, frame)| Some((place, place.slice(frame).ok()?)));
@@ -78,7 +80,7 @@ fn write(
     match job.store.object(&task.id.object(), ObjectKind::Blob) {
         Ok(bytes) if bytes.len() as u64 == task.size => write_bytes(job, cursor, task, &bytes),
         Ok(_) => {
-            // The object is right, the tree lies about its length.
+            // The object is sound, but the entry in the tree claims another size.
             let id = task.id.object();
             task.damaged(job, StoreError::Missing { id, wanted: ObjectKind::Blob });
             Ok(())
@@ -91,8 +93,8 @@ fn write(
 }
 
 fn write_bytes(
-    job: &Job<'_>,
-    cursor: &mut Cursor<'_>,
+    job: &RestoreJob<'_>,
+    cursor: &mut FolderCache<'_>,
     task: &FileTask,
     bytes: &[u8],
 ) -> Result<(), PathError> {
@@ -122,9 +124,9 @@ fn write_bytes(
     Ok(())
 }
 
-/// Counts a file that is in its place; of `told_bytes` of it the observer knows.
-pub(super) fn written(job: &Job<'_>, task: &FileTask, told_bytes: u64) {
-    job.tally.add(Count::FilesWritten, 1);
-    job.tally.add(Count::BytesWritten, task.size);
-    job.observer.advance(task.size.saturating_sub(told_bytes), 1);
+/// Counts a file that was written. `reported_bytes` of it were reported as progress before.
+pub(super) fn written(job: &RestoreJob<'_>, task: &FileTask, reported_bytes: u64) {
+    job.tally.add(Counter::FilesWritten, 1);
+    job.tally.add(Counter::BytesWritten, task.size);
+    job.observer.advance(task.size.saturating_sub(reported_bytes), 1);
 }

@@ -1,11 +1,11 @@
-//! What a restore has done so far, counted by all threads.
+//! Counts what a restore has done so far. All threads share the counters.
 
 use std::{
     collections::BTreeMap,
     io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -15,75 +15,84 @@ use rustix::process::geteuid;
 use crate::{
     base::{
         id::ObjectId,
+        mutex::lock,
         observe::{Note, Observer},
     },
     ops::restore::{DamagedEntry, RestoreError},
     store::{Store, StoreError},
 };
 
-/// Conflicts that are listed by path; the others are counted.
+/// The number of conflicts that are listed by path. Further ones are only counted.
 const LISTED_CONFLICTS: usize = 10;
 
-/// Damaged entries that are listed; the others are counted.
+/// The number of damaged entries that are listed. Further ones are only counted.
 const LISTED_DAMAGED: usize = 1000;
 
-/// What a restore did, or in a dry run would do.
+/// Totals of a restore. A dry run counts what a restore would do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// Files written.
+pub struct RestoreOutcome {
+    /// Files that were written.
     pub files_written: u64,
-    /// Their bytes.
+    /// Bytes of these files.
     pub bytes_written: u64,
-    /// Files whose blocks are shared with another's; counted as written, too.
+    /// Files that share blocks with another file. They also count as written.
     pub files_cloned: u64,
-    /// Files that were there and right.
+    /// Existing files with the right content.
     pub files_kept: u64,
-    /// Folders made.
+    /// Folders that were created.
     pub folders: u64,
-    /// Symbolic links made.
+    /// Symbolic links that were created.
     pub symlinks: u64,
-    /// Hard links made.
+    /// Hard links that were created.
     pub links: u64,
-    /// Pipes, sockets and devices made.
+    /// Pipes, sockets and devices that were created.
     pub others: u64,
-    /// Symbolic links, pipes, sockets and devices that were there and right.
+    /// Existing symbolic links, pipes, sockets and devices that were right.
     pub others_kept: u64,
-    /// Entries whose content was right, but not their attributes.
+    /// Existing entries with the right content whose attributes were corrected. For
+    /// folders the mtime alone does not count.
     pub repaired: u64,
-    /// Paths removed, counting each folder and all that was in it.
+    /// Existing files, links and special files with the right content that keep
+    /// attributes which differ from the snapshot.
+    pub files_own_attributes: u64,
+    /// Existing folders that keep attributes which differ from the snapshot.
+    pub folders_own_attributes: u64,
+    /// Paths that were removed. A folder and each entry in it count separately.
     pub removed: u64,
-    /// Paths that the snapshot lacks and that could not be removed.
+    /// Extras that could not be removed, or that stay because the rules of an ignore file that
+    /// applies to them are unknown. Extras are paths that the snapshot lacks.
     pub not_removed: u64,
-    /// Paths that the snapshot lacks and that are never removed, such as a
-    /// store or a mount point; not counting what is below them.
+    /// Extras that are never removed, such as a store or a mount point. Entries below
+    /// them are not counted.
     pub kept: u64,
-    /// Paths that the snapshot lacks and that stay because commits leave them
-    /// out; not counting what is below them.
+    /// Extras that are kept because commits leave them out. Entries below them are not
+    /// counted.
     pub excluded: u64,
-    /// Files that a dry run would remove or replace and that no commit holds.
+    /// Files that no commit contains and that a dry run would remove or replace.
     pub unsaved: u64,
-    /// Entries of the snapshot that are never restored: a store in the target.
+    /// Entries of the snapshot that are never restored, since they would be part of a
+    /// store in the target.
     pub skipped: u64,
-    /// Pipes, sockets and devices that the system would not make.
+    /// Pipes, sockets and devices that the system refused to create.
     pub not_made: u64,
-    /// What could not be applied, and to how many entries.
+    /// Attributes that could not be applied, each with the number of entries.
     pub not_applied: Vec<(&'static str, u64)>,
-    /// How many of those refusals had another reason than that the user lacks the
-    /// privilege, such as a file system without the attribute.
+    /// The number of these refusals that were not due to a lack of privilege, such as a
+    /// file system without support for the attribute.
     pub failed_attributes: u64,
 }
 
-impl Outcome {
-    /// Returns whether every entry of the snapshot was restored, with every attribute
-    /// that this user may set, and every extra entry removed that was to be removed.
+impl RestoreOutcome {
+    /// Returns true if the restore is complete: every entry and every attribute that this
+    /// user may set was restored, and every planned extra was removed.
     pub fn is_complete(&self) -> bool {
         self.not_made + self.not_removed + self.skipped + self.failed_attributes == 0
     }
 }
 
-/// What is counted.
+/// The counters.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Count {
+pub(super) enum Counter {
     FilesWritten,
     BytesWritten,
     FilesCloned,
@@ -94,17 +103,21 @@ pub(super) enum Count {
     Others,
     OthersKept,
     Repaired,
+    FilesKeptAttributes,
+    FoldersKeptAttributes,
     Removed,
     NotRemoved,
     Kept,
     Excluded,
+    /// Extras that stay because the rules of an ignore file that applies to them are unknown.
+    RulesUnknown,
     Unsaved,
     Skipped,
     NotMade,
     FailedAttributes,
 }
 
-/// Paths, of which the first are kept.
+/// A list of paths that keeps the first ones and counts all.
 #[derive(Debug, Default)]
 struct Paths {
     first: Vec<PathBuf>,
@@ -119,42 +132,57 @@ impl Paths {
         }
     }
 
-    /// The first few in order, whichever thread found them first.
+    /// Returns the first paths, sorted so that the order of threads does not matter, and
+    /// the count.
     fn take(&mut self) -> (Vec<PathBuf>, u64) {
         self.first.sort();
         (std::mem::take(&mut self.first), std::mem::take(&mut self.count))
     }
 }
 
+fn damaged_entry(path: PathBuf, object: ObjectId, source: Arc<StoreError>) -> DamagedEntry {
+    let pack = match &*source {
+        StoreError::Damaged { pack, .. }
+        | StoreError::Format { pack, .. }
+        | StoreError::Frame { pack, .. }
+        | StoreError::Absent { pack, .. }
+        | StoreError::Garbled { pack, .. }
+        | StoreError::Expand { pack, .. }
+        | StoreError::Gone { pack } => Some(*pack),
+        _ => None,
+    };
+    DamagedEntry { path, object, pack, source }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    counts: [AtomicU64; 18],
+    counts: [AtomicU64; 21],
     not_applied: Mutex<BTreeMap<&'static str, u64>>,
     differing: Mutex<Paths>,
     blocked: Mutex<Paths>,
     damaged: Mutex<(Vec<DamagedEntry>, u64)>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Damaged ignore files of the snapshot that decide about extras. A visit that writes does not
+    /// read them if the target has the same files.
+    rules_damaged: Mutex<Vec<DamagedEntry>>,
 }
 
 impl Tally {
-    pub(super) fn add(&self, count: Count, more: u64) {
+    pub(super) fn add(&self, count: Counter, more: u64) {
         self.counts[count as usize].fetch_add(more, Ordering::Relaxed);
     }
 
-    fn get(&self, count: Count) -> u64 {
+    fn get(&self, count: Counter) -> u64 {
         self.counts[count as usize].load(Ordering::Relaxed)
     }
 
-    /// Forgets what was counted, except what stays; conflicts and damage were
-    /// dealt with.
+    /// Resets the counters, except those of extras that stay. The caller has already
+    /// handled conflicts and damage.
     pub(super) fn reset(&mut self) {
-        let (kept, excluded) = (self.get(Count::Kept), self.get(Count::Excluded));
-        *self = Self::default();
-        self.add(Count::Kept, kept);
-        self.add(Count::Excluded, excluded);
+        let counters = [Counter::Kept, Counter::Excluded, Counter::RulesUnknown];
+        let counts = counters.map(|counter| (counter, self.get(counter)));
+        let rules_damaged = std::mem::take(&mut *lock(&self.rules_damaged));
+        *self = Self { rules_damaged: Mutex::new(rules_damaged), ..Self::default() };
+        counts.into_iter().for_each(|(counter, count)| self.add(counter, count));
     }
 
     pub(super) fn differs(&self, path: PathBuf) {
@@ -171,21 +199,19 @@ impl Tally {
         object: ObjectId,
         source: impl Into<Arc<StoreError>>,
     ) {
-        let source = source.into();
-        let pack = match &*source {
-            StoreError::Damaged { pack, .. }
-            | StoreError::Format { pack, .. }
-            | StoreError::Frame { pack, .. }
-            | StoreError::Absent { pack, .. }
-            | StoreError::Garbled { pack, .. }
-            | StoreError::Expand { pack, .. }
-            | StoreError::Gone { pack } => Some(*pack),
-            _ => None,
-        };
+        let entry = damaged_entry(path, object, source.into());
         let mut damaged = lock(&self.damaged);
         damaged.1 += 1;
         if damaged.0.len() < LISTED_DAMAGED {
-            damaged.0.push(DamagedEntry { path, object, pack, source });
+            damaged.0.push(entry);
+        }
+    }
+
+    /// Records a damaged ignore file of the snapshot, because of which extras stay.
+    pub(super) fn rules_damaged(&self, path: PathBuf, object: ObjectId, source: StoreError) {
+        let mut damaged = lock(&self.rules_damaged);
+        if damaged.len() < LISTED_DAMAGED {
+            damaged.push(damaged_entry(path, object, Arc::new(source)));
         }
     }
 
@@ -193,7 +219,8 @@ impl Tally {
         lock(&self.damaged).1 > 0
     }
 
-    /// Counts what could not be applied, and tells the observer of the first.
+    /// Counts an attribute that could not be applied. Reports the first failure of each
+    /// attribute to the observer.
     pub(super) fn not_applied(
         &self,
         observer: &dyn Observer,
@@ -208,14 +235,14 @@ impl Tally {
         drop(not_applied);
         let lacks_privilege = error.kind() == io::ErrorKind::PermissionDenied;
         if !lacks_privilege || geteuid().is_root() {
-            self.add(Count::FailedAttributes, 1);
+            self.add(Counter::FailedAttributes, 1);
         }
         if is_first {
             observer.note(Note::NotApplied { what, path, error });
         }
     }
 
-    /// Counts what could not be made, and tells the observer of it.
+    /// Counts an entry that could not be created, and reports it to the observer.
     pub(super) fn not_made(
         &self,
         observer: &dyn Observer,
@@ -223,52 +250,60 @@ impl Tally {
         path: &Path,
         error: &io::Error,
     ) {
-        self.add(Count::NotMade, 1);
-        observer.note(Note::NotMade { noun, path, error });
+        self.add(Counter::NotMade, 1);
+        observer.note(Note::NotCreated { noun, path, error });
     }
 
-    /// Fails when something differs, or stands in the way.
+    /// Returns an error if an existing entry differs or blocks another one.
     pub(super) fn check_conflicts(&self) -> Result<(), RestoreError> {
         let (first, count) = lock(&self.differing).take();
         if count > 0 {
             return Err(RestoreError::Differs { first, count });
         }
         if self.is_damaged() {
-            return Ok(()); // `outcome` tells of both.
+            return Ok(()); // `outcome` reports both.
         }
         let (first, count) = lock(&self.blocked).take();
         if count > 0 { Err(RestoreError::Blocked { first, count }) } else { Ok(()) }
     }
 
-    /// The counts up to now.
-    pub(super) fn counts(&self) -> Outcome {
-        Outcome {
-            files_written: self.get(Count::FilesWritten),
-            bytes_written: self.get(Count::BytesWritten),
-            files_cloned: self.get(Count::FilesCloned),
-            files_kept: self.get(Count::FilesKept),
-            folders: self.get(Count::Folders),
-            symlinks: self.get(Count::Symlinks),
-            links: self.get(Count::Links),
-            others: self.get(Count::Others),
-            others_kept: self.get(Count::OthersKept),
-            repaired: self.get(Count::Repaired),
-            removed: self.get(Count::Removed),
-            not_removed: self.get(Count::NotRemoved),
-            kept: self.get(Count::Kept),
-            excluded: self.get(Count::Excluded),
-            unsaved: self.get(Count::Unsaved),
-            skipped: self.get(Count::Skipped),
-            not_made: self.get(Count::NotMade),
-            failed_attributes: self.get(Count::FailedAttributes),
+    /// Returns the counts so far.
+    pub(super) fn counts(&self) -> RestoreOutcome {
+        RestoreOutcome {
+            files_written: self.get(Counter::FilesWritten),
+            bytes_written: self.get(Counter::BytesWritten),
+            files_cloned: self.get(Counter::FilesCloned),
+            files_kept: self.get(Counter::FilesKept),
+            folders: self.get(Counter::Folders),
+            symlinks: self.get(Counter::Symlinks),
+            links: self.get(Counter::Links),
+            others: self.get(Counter::Others),
+            others_kept: self.get(Counter::OthersKept),
+            repaired: self.get(Counter::Repaired),
+            files_own_attributes: self.get(Counter::FilesKeptAttributes),
+            folders_own_attributes: self.get(Counter::FoldersKeptAttributes),
+            removed: self.get(Counter::Removed),
+            not_removed: self.get(Counter::NotRemoved) + self.get(Counter::RulesUnknown),
+            kept: self.get(Counter::Kept),
+            excluded: self.get(Counter::Excluded),
+            unsaved: self.get(Counter::Unsaved),
+            skipped: self.get(Counter::Skipped),
+            not_made: self.get(Counter::NotMade),
+            failed_attributes: self.get(Counter::FailedAttributes),
             not_applied: lock(&self.not_applied).iter().map(|(what, n)| (*what, *n)).collect(),
         }
     }
 
-    /// What was done; an error when something is damaged.
-    pub(super) fn outcome(&self, store: &Store) -> Result<Outcome, RestoreError> {
+    /// Returns the totals, or an error if entries are damaged.
+    pub(super) fn outcome(&self, store: &Store) -> Result<RestoreOutcome, RestoreError> {
         let outcome = self.counts();
-        let (mut entries, count) = std::mem::take(&mut *lock(&self.damaged));
+        let (mut entries, mut count) = std::mem::take(&mut *lock(&self.damaged));
+        for entry in std::mem::take(&mut *lock(&self.rules_damaged)) {
+            if !entries.iter().any(|known| known.path == entry.path) {
+                count += 1;
+                entries.push(entry);
+            }
+        }
         entries.sort_by(|a, b| a.path.cmp(&b.path));
         for entry in &mut entries {
             if entry.pack.is_none() {

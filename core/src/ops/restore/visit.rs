@@ -1,12 +1,14 @@
-//! Walking the tree beside the target: what is there, what is to be done.
+//! Walks the tree and the target side by side, and decides what to do for each entry.
 //!
-//! The names in an existing folder are listed once, sorted, and merged with
-//! the entries of the tree as they come, so a name that is not there costs no
-//! system call. In a folder that this run has made nothing is looked at.
+//! The names in an existing folder are listed once, sorted, and merged with the tree's
+//! entries. A missing name therefore costs no system call. Folders that this run created
+//! are not listed.
 
 mod act;
 mod extras;
 mod folders;
+
+pub(super) use folders::folder_change;
 
 use std::{
     sync::{
@@ -21,76 +23,83 @@ use rustix::fs::{FileType, Stat};
 
 use crate::{
     base::id::TreeId,
-    format::tree::{Entry, Kind},
+    format::tree::{Entry, EntryKind, Metadata},
     local::{
-        contain::{Cursor, Folder, FolderPath, Listing},
+        contain::{FolderCache, FolderNames, FolderPath, OpenFolder},
         store_folder::is_store,
         write::Inherited,
     },
     ops::restore::{
-        Change, Existing, Extras, Loss, Mode, RestoreError, What,
-        compare::{Verdict, compare},
+        ContentLoss, Existing, Extras, Mode, RestoreAction, RestoreError, RestoreSource,
+        compare::{AttributePolicy, ComparedState, compare},
         filter::Choice,
         guard::Guard,
-        job::Job,
+        job::RestoreJob,
         links::Leaders,
-        plan::{Around, Plan, Planner},
-        tally::Count,
+        plan::{PlannedFolder, RemovalPlan, RemovalPlanner},
+        tally::Counter,
         visit::folders::{make, make_accessible},
-        walk::{Step, Walk},
-        window::{self, Window, is_out_of_reach},
+        walk::{RestoreStep, RestoreWalk},
+        window::{self, WriteWindow, is_out_of_reach},
     },
 };
 
-/// What a visit is for.
+/// The purpose of a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Intent {
-    /// It compares, counts and tells, and plans what is removed.
+pub(super) enum VisitMode {
+    /// Compares, counts and reports, and plans removals.
     Compare,
-    /// It plans what is removed.
+    /// Plans removals.
     Plan,
-    /// It writes what is missing or differs.
+    /// Writes entries that are missing or differ.
     Write,
 }
 
-/// How far a file that is there is believed to be right.
+/// How an existing file is compared with the snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trust {
-    /// Its content is hashed.
+pub(super) enum FileProof {
+    /// By hashing its content.
     Hash,
-    /// It was, by an earlier visit; kind and size are enough.
+    /// By its kind and size: an earlier visit has hashed it.
     Compared,
-    /// Its kind is enough.
+    /// By its kind alone.
     Kind,
 }
 
-/// Entries that are there and are compared by several threads from here on.
+/// From this number of existing entries on, several threads compare them.
 const COMPARED_ALONE: usize = 8;
 
-/// Visits everything that is to be restored, and plans what is removed.
+/// Visits all entries and plans removals.
 pub(super) fn plan(
-    job: &Job<'_>,
-    what: &What,
-    intent: Intent,
-    trust: Trust,
-) -> Result<Plan, RestoreError> {
+    job: &RestoreJob<'_>,
+    what: &RestoreSource,
+    intent: VisitMode,
+    trust: FileProof,
+) -> Result<RemovalPlan, RestoreError> {
     let deletes = job.options.extras == Extras::Delete;
     let protection = job.options.protection.filter(|_| deletes);
     let guard = protection.map(|protection| Guard::new(job.store, protection)).transpose()?;
-    let mut visit = Visit::new(job, what, intent, trust, None);
+    let mut visit = FolderVisit::new(job, what, intent, trust, None);
     visit.planner.guard = guard;
     let plan = visit.run()?;
     job.check()?;
-    // What could not be read might have said that an entry belongs there.
-    Ok(if job.tally.is_damaged() { Plan::default() } else { plan })
+    // An unreadable tree may contain entries that would otherwise count as extras, so
+    // remove nothing.
+    Ok(if job.tally.is_damaged() { RemovalPlan::default() } else { plan })
 }
 
-/// Writes everything that is to be restored.
-pub(super) fn write(job: &Job<'_>, what: &What, trust: Trust) -> Result<(), RestoreError> {
-    let intent = Intent::Write;
+/// Writes all entries.
+pub(super) fn write(
+    job: &RestoreJob<'_>,
+    what: &RestoreSource,
+    trust: FileProof,
+) -> Result<(), RestoreError> {
+    let intent = VisitMode::Write;
     thread::scope(|scope| {
+        // One window is written, one waits in the channel, and one is collected.
         let (sender, windows) = sync_channel(1);
-        let walker = scope.spawn(move || Visit::new(job, what, intent, trust, Some(sender)).run());
+        let walker =
+            scope.spawn(move || FolderVisit::new(job, what, intent, trust, Some(sender)).run());
         for window in windows {
             job.pool.install(|| window::write(job, window));
         }
@@ -103,93 +112,99 @@ pub(super) fn write(job: &Job<'_>, what: &What, trust: Trust) -> Result<(), Rest
     job.check()
 }
 
-/// What there is in the place of a folder of the tree.
-enum State {
-    /// Nothing.
+/// The existing entry in the place of a folder of the tree.
+enum FolderState {
+    /// No entry.
     Missing,
-    /// Something that is no folder.
+    /// An entry that is not a folder.
     InTheWay(Stat),
-    /// A folder that this run has made, or in a dry run would have.
+    /// A folder that this run created or, in a dry run, would create.
     Made,
-    /// A folder, and how far its names have been merged.
-    There { listing: Listing, next: usize },
+    /// An existing folder, and the position up to which its names were merged.
+    There { listing: FolderNames, next: usize },
 }
 
-/// What the walk knows about a folder before it is entered.
-struct Found {
-    state: State,
+/// What the walk knows about a folder before it enters it.
+struct FolderTag {
+    state: FolderState,
     wanted: bool,
     tree: Option<TreeId>,
 }
 
-struct Level {
+struct VisitLevel {
     folder: Arc<FolderPath>,
-    state: State,
+    state: FolderState,
     wanted: bool,
     inherited: Option<Inherited>,
-    /// Where what the snapshot lacks is planned to be removed.
-    around: Option<Around>,
-    /// True if it lies behind a mount point, so that nothing in it is removed.
+    /// Set if extras in the folder are planned to be removed.
+    around: Option<PlannedFolder>,
+    /// True if the folder lies behind a mount point, so that nothing in it is removed.
     is_mounted: bool,
-    /// True once the planner has reported that its extras stay.
+    /// True once the planner has reported that the folder's extras stay.
     is_kept: bool,
-    /// True if a dry run knows that it can be written into.
+    /// True if a dry run has found the folder writable.
     is_writable: bool,
+    /// The rule for attributes of entries in the folder.
+    own: AttributePolicy,
+    /// True if something in the folder is restored.
+    is_used: bool,
 }
 
-struct Visit<'j, 'a> {
-    job: &'j Job<'a>,
-    intent: Intent,
-    trust: Trust,
+struct FolderVisit<'j, 'a> {
+    job: &'j RestoreJob<'a>,
+    intent: VisitMode,
+    trust: FileProof,
     single: bool,
-    walk: Walk<'j, Found>,
-    levels: Vec<Level>,
-    cursor: Option<Cursor<'j>>,
+    walk: RestoreWalk<'j, FolderTag>,
+    levels: Vec<VisitLevel>,
+    cursor: Option<FolderCache<'j>>,
     leaders: Leaders,
-    window: Window,
-    sender: Option<SyncSender<Window>>,
-    planner: Planner<'j, 'a>,
+    window: WriteWindow,
+    sender: Option<SyncSender<WriteWindow>>,
+    planner: RemovalPlanner<'j, 'a>,
 }
 
-impl<'j, 'a> Visit<'j, 'a> {
+impl<'j, 'a> FolderVisit<'j, 'a> {
     fn new(
-        job: &'j Job<'a>,
-        what: &What,
-        intent: Intent,
-        trust: Trust,
-        sender: Option<SyncSender<Window>>,
+        job: &'j RestoreJob<'a>,
+        what: &RestoreSource,
+        intent: VisitMode,
+        trust: FileProof,
+        sender: Option<SyncSender<WriteWindow>>,
     ) -> Self {
         let tree = match what {
-            What::Folder { tree, .. } => Some(*tree),
-            What::Entry(_) => None,
+            RestoreSource::Folder { tree, .. } => Some(*tree),
+            RestoreSource::Entry(_) => None,
         };
-        let top = Found { state: State::Made, wanted: job.filter.wants_top(), tree };
+        let top = FolderTag { state: FolderState::Made, wanted: job.filter.wants_top(), tree };
         Self {
             job,
             intent,
             trust,
-            single: matches!(what, What::Entry(_)),
-            walk: Walk::new(job.store, what, top),
+            single: matches!(what, RestoreSource::Entry(_)),
+            walk: RestoreWalk::new(job.store, what, top),
             levels: Vec::new(),
             cursor: window::cursor(job),
-            leaders: Leaders::new(),
-            window: Window { is_first: true, ..Window::default() },
+            leaders: Leaders::default(),
+            window: WriteWindow { is_first: true, ..WriteWindow::default() },
             sender,
-            planner: Planner::new(job, None),
+            planner: RemovalPlanner::new(job, None),
         }
     }
 
-    fn run(mut self) -> Result<Plan, RestoreError> {
-        while let Some(step) = self.walk.next()? {
+    fn run(mut self) -> Result<RemovalPlan, RestoreError> {
+        while let Some(step) = self.walk.next() {
             if self.job.is_halted() {
-                return Ok(Plan::default()); // The caller finds out why.
+                return Ok(RemovalPlan::default()); // The caller finds out why.
             }
             match step {
-                Step::Enter(folder, found) => self.enter(folder, found)?,
-                Step::Entries(entries) => self.entries(entries)?,
-                Step::Leave(_) => self.leave()?,
-                Step::Broken(_, error) if is_out_of_reach(&error) => return Err(error.into()),
-                Step::Broken(id, error) => {
+                RestoreStep::Enter(folder, found) => self.enter(folder, found)?,
+                RestoreStep::Entries(entries) => self.entries(entries)?,
+                RestoreStep::Leave(metadata) => self.leave(metadata.as_ref())?,
+                RestoreStep::Broken(_, error) if is_out_of_reach(&error) => {
+                    return Err(error.into());
+                }
+                RestoreStep::Broken(id, error) => {
                     let path = self.level().folder.to_path();
                     self.job.tally.damaged(path, id.object(), error);
                 }
@@ -199,35 +214,36 @@ impl<'j, 'a> Visit<'j, 'a> {
         Ok(self.planner.plan)
     }
 
-    /// Returns whether this visit reports notes; a later visit would repeat them otherwise.
-    fn tells(&self) -> bool {
-        self.intent == Intent::Write || self.job.options.mode == Mode::DryRun
+    /// Returns true if this visit reports notes. Otherwise a later visit would repeat
+    /// them.
+    fn is_reporting(&self) -> bool {
+        self.intent == VisitMode::Write || self.job.options.mode == Mode::DryRun
     }
 
-    fn level(&self) -> &Level {
-        self.levels.last().expect("the walk enters a folder before it tells of its entries")
+    fn level(&self) -> &VisitLevel {
+        self.levels.last().expect("the walk enters a folder before its entries")
     }
 
-    /// Hands the window over to be written.
+    /// Sends the window to the writing thread.
     fn flush(&mut self) {
         let window = std::mem::take(&mut self.window);
-        self.job.store.will_need_contents(&mut window.files.iter().map(|task| task.id));
+        self.job.store.prefetch_contents(&mut window.files.iter().map(|task| task.id));
         if let Some(sender) = self.sender.as_ref().filter(|_| !window.is_empty()) {
-            // Fails only when the writer panicked, and then `run` knows.
+            // Sending fails only if the writer panicked, which `write` then propagates.
             let _ = sender.send(window);
         }
     }
 
-    fn enter(&mut self, folder: Arc<FolderPath>, found: Found) -> Result<(), RestoreError> {
+    fn enter(&mut self, folder: Arc<FolderPath>, found: FolderTag) -> Result<(), RestoreError> {
         let job = self.job;
         let is_top = folder.depth() == 0;
-        let Found { mut state, wanted, tree } = found;
-        let there = matches!(state, State::There { .. }) || (is_top && !job.is_empty());
+        let FolderTag { mut state, wanted, tree } = found;
+        let there = matches!(state, FolderState::There { .. }) || (is_top && !job.is_empty());
         if there {
             state = self.look_into(&folder)?;
         }
         let inherited = if is_top { job.inherited() } else { None };
-        let mut level = Level {
+        let mut level = VisitLevel {
             folder,
             state,
             wanted,
@@ -236,44 +252,49 @@ impl<'j, 'a> Visit<'j, 'a> {
             is_mounted: false,
             is_kept: false,
             is_writable: false,
+            own: AttributePolicy::of(job),
+            is_used: wanted,
         };
-        if self.intent != Intent::Write && matches!(level.state, State::There { .. }) {
+        if self.intent != VisitMode::Write && matches!(level.state, FolderState::There { .. }) {
             self.find_mount(&mut level)?;
+        }
+        if matches!(level.state, FolderState::There { .. }) {
+            self.find_unfinished(&mut level)?;
         }
         self.guard_enter(&level.folder, tree, &level.state)?;
         self.levels.push(level);
         if wanted && !is_top { self.ensure() } else { Ok(()) }
     }
 
-    /// Lists a folder that is there.
-    fn look_into(&mut self, at: &Arc<FolderPath>) -> Result<State, RestoreError> {
-        let (job, tells) = (self.job, self.tells());
-        let Some(cursor) = &mut self.cursor else { return Ok(State::Made) };
+    /// Lists an existing folder.
+    fn look_into(&mut self, at: &Arc<FolderPath>) -> Result<FolderState, RestoreError> {
+        let (job, is_reporting) = (self.job, self.is_reporting());
+        let Some(cursor) = &mut self.cursor else { return Ok(FolderState::Made) };
         let folder = cursor.folder(at)?;
         let mut skip = || {
-            if tells {
-                job.tally.add(Count::Skipped, 1);
+            if is_reporting {
+                job.tally.add(Counter::Skipped, 1);
                 job.skip_store(&at.to_path());
             }
             self.walk.skip();
-            State::There { listing: Listing::default(), next: 0 }
+            FolderState::There { listing: FolderNames::default(), next: 0 }
         };
         if job.is_store(folder) {
             return Ok(skip());
         }
         let listing = match folder.list() {
-            Err(_) if self.intent == Intent::Write && make_accessible(cursor, at) => {
+            Err(_) if self.intent == VisitMode::Write && make_accessible(cursor, at) => {
                 cursor.folder(at)?.list()
             }
             listing => listing,
         };
         let listing = match listing {
-            // The visit that writes makes it accessible, if it can.
-            Err(_) if self.intent == Intent::Plan => {
+            // `VisitMode::Write` makes the folder accessible later, if possible.
+            Err(_) if self.intent == VisitMode::Plan => {
                 if job.options.extras == Extras::Delete {
                     self.planner.keep_unreadable(at);
                 }
-                Listing::default()
+                FolderNames::default()
             }
             listing => listing.map_err(|e| job.error("read folder", at, None, e))?,
         };
@@ -281,28 +302,30 @@ impl<'j, 'a> Visit<'j, 'a> {
             job.note_store(at.to_path());
             return Ok(skip());
         }
-        if self.intent == Intent::Write {
+        if self.intent == VisitMode::Write {
             job.sweep(cursor.folder(at)?, &listing);
         }
-        Ok(State::There { listing, next: 0 })
+        Ok(FolderState::There { listing, next: 0 })
     }
 
-    /// Makes the present folder and those above it that are still missing.
+    /// Creates the present folder and the missing folders above it.
     fn ensure(&mut self) -> Result<(), RestoreError> {
-        let is_there = |level: &Level| matches!(level.state, State::Made | State::There { .. });
+        let is_there = |level: &VisitLevel| {
+            matches!(level.state, FolderState::Made | FolderState::There { .. })
+        };
         let missing = self.levels.iter().rposition(is_there).map_or(0, |index| index + 1);
         for index in missing..self.levels.len() {
             self.check_writable(index.saturating_sub(1))?;
             let (above, below) = self.levels.split_at_mut(index);
             let (Some(parent), Some(level)) = (above.last(), below.first_mut()) else { continue };
             let Some((_, name)) = level.folder.parent() else { continue };
-            let in_the_way = matches!(level.state, State::InTheWay(_));
-            if self.intent == Intent::Plan {
-                level.state = State::Made;
+            let in_the_way = matches!(level.state, FolderState::InTheWay(_));
+            if self.intent == VisitMode::Plan {
+                level.state = FolderState::Made;
                 continue;
             }
-            let change = if in_the_way { Change::Replace } else { Change::Create };
-            if self.intent == Intent::Compare {
+            let change = if in_the_way { RestoreAction::Replace } else { RestoreAction::Create };
+            if self.intent == VisitMode::Compare {
                 if in_the_way && self.job.options.existing == Existing::Stop {
                     self.job.tally.differs(level.folder.to_path());
                 }
@@ -310,33 +333,39 @@ impl<'j, 'a> Visit<'j, 'a> {
                 level.inherited = make(self.job, cursor, parent, name, in_the_way)?;
             }
             let stat = match (&level.state, self.job.options.mode) {
-                (State::InTheWay(stat), Mode::DryRun) => Some(stat),
+                (FolderState::InTheWay(stat), Mode::DryRun) => Some(stat),
                 _ => None,
             };
             match stat {
                 Some(stat) => self.planner.replaces(&parent.folder, name, stat),
-                None => self.job.changed(&parent.folder, name, change, Loss::Nothing),
+                None => self.job.changed(&parent.folder, name, change, ContentLoss::Nothing),
             }
-            self.job.tally.add(Count::Folders, 1);
-            level.state = State::Made;
+            self.job.tally.add(Counter::Folders, 1);
+            level.state = FolderState::Made;
         }
         Ok(())
     }
 
-    fn leave(&mut self) -> Result<(), RestoreError> {
+    fn leave(&mut self, metadata: Option<&Metadata>) -> Result<(), RestoreError> {
         self.extras_before(None)?;
-        self.levels.pop();
         self.planner.guard.iter_mut().for_each(Guard::leave);
-        Ok(())
+        let Some(level) = self.levels.pop() else { return Ok(()) };
+        if let Some(parent) = self.levels.last_mut() {
+            parent.is_used |= level.is_used;
+        }
+        match metadata.filter(|_| level.is_used && self.intent == VisitMode::Compare) {
+            Some(metadata) => self.report_folder(&level, metadata),
+            None => Ok(()),
+        }
     }
 
-    /// What is there under the names of some entries.
+    /// Returns the stat of the existing entries with the names of `entries`.
     fn look_at(&mut self, entries: &[Entry]) -> Result<Vec<Option<Stat>>, RestoreError> {
         let mut stats = Vec::with_capacity(entries.len());
         for entry in entries {
             self.extras_before(Some(&entry.name))?;
             let Some(level) = self.levels.last_mut() else { break };
-            let State::There { listing, next } = &mut level.state else { break };
+            let FolderState::There { listing, next } = &mut level.state else { break };
             let hit = listing.get(*next).is_some_and(|(name, _)| name == entry.name.as_bytes());
             let mut stat = None;
             if let Some(cursor) = self.cursor.as_mut().filter(|_| hit) {
@@ -363,13 +392,14 @@ impl<'j, 'a> Visit<'j, 'a> {
             if self.job.is_halted() {
                 return Ok(());
             }
-            if let Kind::Folder { id } = entry.kind {
+            if let EntryKind::Folder { id } = entry.kind {
                 if choice != Choice::Excluded {
                     let wanted = choice == Choice::Wanted;
                     let (state, tree) = (state_of(stat.as_ref()), Some(id));
-                    folders.push((entry, Found { state, wanted, tree }));
+                    folders.push((entry, FolderTag { state, wanted, tree }));
                 }
             } else if choice == Choice::Wanted {
+                self.levels.last_mut().expect("a folder was entered").is_used = true;
                 self.ensure()?;
                 self.act(entry, stat, verdict)?;
                 if self.window.is_full() {
@@ -378,9 +408,8 @@ impl<'j, 'a> Visit<'j, 'a> {
             }
         }
         let trees = &mut folders.iter().filter_map(|(entry, _)| Entry::folder(entry));
-        self.job.store.will_need_objects(trees);
-        self.walk.descend(folders);
-        Ok(())
+        self.job.store.prefetch_objects(trees);
+        self.walk.descend(folders)
     }
 
     fn choose(&mut self, entry: &Entry) -> Choice {
@@ -390,8 +419,8 @@ impl<'j, 'a> Visit<'j, 'a> {
             self.job.reserves(entry, || cursor.as_mut().and_then(|c| c.folder(&at).ok()));
         let level = self.level();
         if is_reserved {
-            if self.tells() {
-                self.job.tally.add(Count::Skipped, 1);
+            if self.is_reporting() {
+                self.job.tally.add(Counter::Skipped, 1);
                 self.job.skip_store(&level.folder.join(&entry.name));
             }
             return Choice::Excluded;
@@ -399,7 +428,7 @@ impl<'j, 'a> Visit<'j, 'a> {
         if self.job.filter.is_open() {
             return Choice::Wanted;
         }
-        let is_folder = matches!(entry.kind, Kind::Folder { .. });
+        let is_folder = matches!(entry.kind, EntryKind::Folder { .. });
         self.job.filter.choose(&level.folder.join(&entry.name), is_folder, level.wanted)
     }
 
@@ -408,19 +437,19 @@ impl<'j, 'a> Visit<'j, 'a> {
         entries: &[Entry],
         stats: &[Option<Stat>],
         choices: &[Choice],
-    ) -> Result<Vec<Verdict>, RestoreError> {
+    ) -> Result<Vec<ComparedState>, RestoreError> {
         let present = stats.iter().flatten().count();
-        let (job, trust) = (self.job, self.trust);
-        let at = &self.levels.last().expect("a folder was entered").folder;
+        let (job, level) = (self.job, self.levels.last().expect("a folder was entered"));
+        let (at, how) = (&level.folder, (self.trust, level.own));
         let Some(cursor) = self.cursor.as_mut().filter(|_| present > 0) else {
-            return Ok(vec![Verdict::Absent; entries.len()]);
+            return Ok(vec![ComparedState::Absent; entries.len()]);
         };
-        let folder: &Folder = cursor.folder(at)?;
+        let folder: &OpenFolder = cursor.folder(at)?;
         let one = |((entry, stat), choice): ((&Entry, &Option<Stat>), &Choice)| match stat {
             Some(stat) if *choice == Choice::Wanted && !job.is_halted() => {
-                compare(job, folder, entry, stat, trust)
+                compare(job, folder, (entry, stat), how)
             }
-            _ => Verdict::Absent,
+            _ => ComparedState::Absent,
         };
         if present < COMPARED_ALONE {
             return Ok(entries.iter().zip(stats).zip(choices).map(one).collect());
@@ -429,10 +458,12 @@ impl<'j, 'a> Visit<'j, 'a> {
     }
 }
 
-fn state_of(stat: Option<&Stat>) -> State {
+fn state_of(stat: Option<&Stat>) -> FolderState {
     match stat.map(|stat| (FileType::from_raw_mode(stat.st_mode), stat)) {
-        None => State::Missing,
-        Some((FileType::Directory, _)) => State::There { listing: Listing::default(), next: 0 },
-        Some((_, stat)) => State::InTheWay(*stat),
+        None => FolderState::Missing,
+        Some((FileType::Directory, _)) => {
+            FolderState::There { listing: FolderNames::default(), next: 0 }
+        }
+        Some((_, stat)) => FolderState::InTheWay(*stat),
     }
 }

@@ -1,179 +1,109 @@
-//! Walking a stored tree, in order, without recursion.
+//! The walk over a restored tree: adds paths, attributes and tags of folders to the steps of
+//! a [`TreeWalk`].
 //!
-//! Each level holds the nodes that are still to be read and the folders of the
-//! leaf that was read last; a leaf's other entries are handed out and
-//! forgotten.
+//! The entries of a leaf are passed on together. Only folders that the caller wants to
+//! enter are kept.
 
 use std::sync::Arc;
 
 use crate::{
-    base::{id::TreeId, limits, name::EntryName},
-    format::{
-        pack::ObjectKind,
-        tree::{Entry, Kind, Metadata, Node},
-        wire::FormatError,
-    },
+    base::id::TreeId,
+    format::tree::{Entry, EntryKind, Metadata},
     local::contain::FolderPath,
-    ops::restore::{RestoreError, What},
-    store::{Store, StoreError},
+    ops::restore::{RestoreError, RestoreSource},
+    store::{Prefetch, Store, StoreError, TreeCursor, TreeWalk, WalkStep},
 };
 
-/// A walk over what is restored. `T` is what the walker knows about a folder
-/// when it comes upon it.
-pub(super) struct Walk<'s, T> {
+/// A walk over the restored tree. `T` is what the caller knows about a folder when it
+/// finds it.
+pub(super) struct RestoreWalk<'s, T> {
     store: &'s Store,
-    levels: Vec<Level<T>>,
+    walk: TreeWalk<EnteredFolder<T>>,
 }
 
-/// What a node above says of one: its level and its first name.
-type Place = (u8, EntryName);
-
-struct Level<T> {
-    folder: Arc<FolderPath>,
+/// A folder that the walk has scheduled or entered.
+struct EnteredFolder<T> {
+    path: Arc<FolderPath>,
     metadata: Option<Metadata>,
-    /// Told when the folder is entered.
+    /// The caller's tag. It is returned when the folder is entered.
     tag: Option<T>,
-    /// Of a single entry, instead of nodes.
-    given: Option<Entry>,
-    /// Nodes to be read, the next one last, with what the one above says of it.
-    nodes: Vec<(TreeId, Option<Place>)>,
-    /// Folders to be entered, the next one last.
-    folders: Vec<(Entry, T)>,
-    last: Option<EntryName>,
 }
 
-/// What a walk comes upon.
-pub(super) enum Step<T> {
-    /// A folder begins. Tagged with what [`Walk::descend`] was given.
+/// A step of a walk.
+pub(super) enum RestoreStep<T> {
+    /// Entered a folder, with the tag that was passed to [`RestoreWalk::descend`].
     Enter(Arc<FolderPath>, T),
-    /// Some entries of the present folder, in order. Those folders that are to
-    /// be entered are to be given to [`Walk::descend`].
+    /// Some entries of the present folder, in order. The caller passes the folders to
+    /// enter to [`RestoreWalk::descend`].
     Entries(Vec<Entry>),
-    /// A part of the present folder cannot be read.
+    /// A node of the present folder cannot be read.
     Broken(TreeId, StoreError),
-    /// The present folder ends. These are its attributes.
+    /// Left the present folder, which has these attributes.
     Leave(Option<Metadata>),
 }
 
-impl<'s, T> Walk<'s, T> {
-    /// Starts at the top, which is tagged with `tag`.
-    pub(super) fn new(store: &'s Store, what: &What, tag: T) -> Self {
-        let (nodes, given, metadata) = match what {
-            What::Folder { tree, root } => (vec![(*tree, None)], None, root.clone()),
-            What::Entry(entry) => (Vec::new(), Some(Entry::clone(entry)), None),
+impl<'s, T> RestoreWalk<'s, T> {
+    /// Starts at the root, with the tag `tag`.
+    pub(super) fn new(store: &'s Store, what: &RestoreSource, tag: T) -> Self {
+        let (cursor, metadata) = match what {
+            RestoreSource::Folder { tree, root } => {
+                (TreeCursor::new(*tree, Prefetch::Nothing), root.clone())
+            }
+            RestoreSource::Entry(entry) => {
+                (TreeCursor::of_entries(vec![Entry::clone(entry)]), None)
+            }
         };
-        let folder = FolderPath::top();
-        let tag = Some(tag);
-        let top = Level { folder, metadata, tag, given, nodes, folders: Vec::new(), last: None };
-        Self { store, levels: vec![top] }
+        let top = EnteredFolder { path: FolderPath::top(), metadata, tag: Some(tag) };
+        Self { store, walk: TreeWalk::new(cursor, top) }
     }
 
-    /// Enters these folders of the present one next, one after the other.
-    pub(super) fn descend(&mut self, mut folders: Vec<(Entry, T)>) {
-        folders.reverse();
-        if let Some(level) = self.levels.last_mut() {
-            level.folders = folders;
+    /// Schedules these folders of the present one to be entered next, one after the
+    /// other.
+    ///
+    /// # Errors
+    /// [`RestoreError::TooDeep`] when they are nested too deep.
+    pub(super) fn descend(&mut self, folders: Vec<(Entry, T)>) -> Result<(), RestoreError> {
+        let present = self.walk.tag().map(|folder| Arc::clone(&folder.path));
+        let Some(present) = present else { return Ok(()) };
+        for (entry, tag) in folders {
+            let EntryKind::Folder { id } = entry.kind else { continue };
+            let (path, metadata) = (present.child(entry.name), Some(entry.metadata));
+            let folder = EnteredFolder { path: Arc::clone(&path), metadata, tag: Some(tag) };
+            self.walk
+                .enter(id, folder)
+                .map_err(|_| RestoreError::TooDeep { path: path.to_path() })?;
         }
-    }
-
-    /// Does not read the rest of the present folder.
-    pub(super) fn skip(&mut self) {
-        if let Some(level) = self.levels.last_mut() {
-            level.nodes.clear();
-            level.folders.clear();
-            level.given = None;
-        }
-    }
-
-    /// The next step; `None` at the end.
-    pub(super) fn next(&mut self) -> Result<Option<Step<T>>, RestoreError> {
-        loop {
-            let Some(level) = self.levels.last_mut() else { return Ok(None) };
-            if let Some(tag) = level.tag.take() {
-                return Ok(Some(Step::Enter(Arc::clone(&level.folder), tag)));
-            }
-            if let Some((entry, tag)) = level.folders.pop() {
-                self.enter(entry, tag)?;
-            } else if let Some(entry) = level.given.take() {
-                return Ok(Some(Step::Entries(vec![entry])));
-            } else if let Some((id, place)) = level.nodes.pop() {
-                match self.store.tree(&id).and_then(|node| level.take(id, place, node)) {
-                    Ok(Some(entries)) => return Ok(Some(Step::Entries(entries))),
-                    Ok(None) => {}
-                    Err(error) => {
-                        // Nodes that are what their ids say and make no sense
-                        // were crafted: their likes may go on without end.
-                        if matches!(error, StoreError::Object { .. }) {
-                            level.nodes.clear();
-                        }
-                        return Ok(Some(Step::Broken(id, error)));
-                    }
-                }
-            } else {
-                let metadata = level.metadata.take();
-                self.levels.pop();
-                return Ok(Some(Step::Leave(metadata)));
-            }
-        }
-    }
-
-    fn enter(&mut self, entry: Entry, tag: T) -> Result<(), RestoreError> {
-        let Some(level) = self.levels.last() else { return Ok(()) };
-        let Kind::Folder { id } = entry.kind else { return Ok(()) };
-        let folder = level.folder.child(entry.name);
-        if folder.depth() > limits::DEPTH {
-            return Err(RestoreError::TooDeep { path: folder.to_path() });
-        }
-        self.levels.push(Level {
-            folder,
-            metadata: Some(entry.metadata),
-            tag: Some(tag),
-            given: None,
-            nodes: vec![(id, None)],
-            folders: Vec::new(),
-            last: None,
-        });
         Ok(())
     }
-}
 
-impl<T> Level<T> {
-    /// Takes in a node: the entries of a leaf, or nothing for one above leaves.
-    fn take(
-        &mut self,
-        id: TreeId,
-        place: Option<Place>,
-        node: Node,
-    ) -> Result<Option<Vec<Entry>>, StoreError> {
-        let broken = |what| {
-            let source = FormatError::Invalid { what, at: 0 };
-            Err(StoreError::Object { id: id.object(), kind: ObjectKind::Tree, source })
-        };
-        if let Some((level, first)) = place {
-            if level != node.level() {
-                return broken("tree level");
+    /// Skips the rest of the present folder.
+    pub(super) fn skip(&mut self) {
+        self.walk.skip_rest();
+    }
+
+    /// Returns the next step; `None` at the end.
+    pub(super) fn next(&mut self) -> Option<RestoreStep<T>> {
+        Some(match self.walk.next()? {
+            WalkStep::Enter => {
+                let folder = self.walk.tag()?;
+                RestoreStep::Enter(Arc::clone(&folder.path), folder.tag.take()?)
             }
-            if Some(&first) != node.first() {
-                return broken("first name of a tree node");
-            }
-        }
-        match node {
-            Node::Inner { level, children, .. } => {
-                let below = children.into_iter().rev();
-                self.nodes.extend(below.map(|child| (child.id, Some((level - 1, child.first)))));
-                Ok(None)
-            }
-            Node::Leaf { entries, .. } => {
-                // Within a leaf the decoder has looked after the order.
-                let first = entries.first().map(|entry| &entry.name);
-                if first.is_some() && first <= self.last.as_ref() {
-                    return broken("order of leaves");
+            WalkStep::Node(node) => {
+                let id = node.id();
+                match self.walk.read(self.store, node) {
+                    Ok(entries) => RestoreStep::Entries(entries),
+                    Err(error) => {
+                        // A node whose bytes match its id but are invalid was crafted.
+                        // There may be any number of such nodes, so skip the others.
+                        if matches!(error, StoreError::Object { .. }) {
+                            self.walk.skip_rest();
+                        }
+                        RestoreStep::Broken(id, error)
+                    }
                 }
-                if let Some(entry) = entries.last() {
-                    self.last = Some(entry.name.clone());
-                }
-                Ok(Some(entries))
             }
-        }
+            WalkStep::Entry(entry) => RestoreStep::Entries(vec![entry]),
+            WalkStep::Leave(folder) => RestoreStep::Leave(folder.metadata),
+        })
     }
 }

@@ -1,5 +1,5 @@
-//! A window: files that were collected while the tree was walked, written in
-//! the order in which the store holds their contents.
+//! A window: a batch of files that are collected during the walk and written in the order
+//! of their contents in the store.
 
 use std::sync::Arc;
 
@@ -7,35 +7,38 @@ use rayon::prelude::*;
 
 use crate::{
     base::{id::BlobId, kind::ErrorKind, name::EntryName},
+    disk::Renamed,
     format::{pack::ObjectKind, tree::Metadata},
     local::{
-        contain::{Cursor, FolderPath, Renamed},
+        contain::{FolderCache, FolderPath},
         write::{FileSpec, Inherited, Placement},
     },
     ops::restore::{
         Existing,
-        job::Job,
+        job::{OwnerRights, RestoreJob},
         large,
         links::{LeaderFailure, LinkTask, write_links},
         small,
     },
-    store::{Place, StoreError},
+    store::{ObjectLocation, StoreError},
 };
 
-/// Files of a full window; the names and attributes of so many are some MiB.
+/// The number of files in a full window. The names and attributes of this many files take
+/// some MiB.
 const WINDOW_FILES: usize = 16_384;
 
-/// Bytes of the contents of a full window. They are not held in memory; the
-/// number bounds how long the next window waits.
+/// The total size of the contents of a full window in bytes. Contents are not held in
+/// memory; this bounds how long the next window waits.
 const WINDOW_BYTES: u64 = 256 << 20;
 
-/// Files of the first window, so that writing begins early.
+/// The number of files in the first window. It is small, so that writing starts early.
 const FIRST_WINDOW_FILES: usize = 1024;
 
-/// Large files written at once: each has a thread that reads ahead.
+/// The number of large files that are written in parallel. Each has a thread that reads
+/// ahead.
 const LARGE_AT_ONCE: usize = 4;
 
-/// A file to be written.
+/// A file to write.
 pub(super) struct FileTask {
     pub(super) folder: Arc<FolderPath>,
     pub(super) name: EntryName,
@@ -46,16 +49,16 @@ pub(super) struct FileTask {
     pub(super) placement: Placement,
 }
 
-/// Files to be written next.
+/// The files to write next.
 #[derive(Default)]
-pub(super) struct Window {
+pub(super) struct WriteWindow {
     pub(super) files: Vec<FileTask>,
     pub(super) links: Vec<LinkTask>,
     pub(super) bytes: u64,
     pub(super) is_first: bool,
 }
 
-impl Window {
+impl WriteWindow {
     pub(super) fn is_full(&self) -> bool {
         let files = if self.is_first { FIRST_WINDOW_FILES } else { WINDOW_FILES };
         self.files.len() + self.links.len() >= files || self.bytes >= WINDOW_BYTES
@@ -66,8 +69,8 @@ impl Window {
     }
 }
 
-/// Writes all files of a window, then the further names of files.
-pub(super) fn write(job: &Job<'_>, window: Window) {
+/// Writes all files of a window, then the further names of files with several names.
+pub(super) fn write(job: &RestoreJob<'_>, window: WriteWindow) {
     if job.is_halted() {
         return;
     }
@@ -91,8 +94,8 @@ pub(super) fn write(job: &Job<'_>, window: Window) {
     small.sort_by_key(|(place, _)| *place);
     let groups: Vec<_> = small.chunk_by(|a, b| same_frame(a.0, b.0)).collect();
     groups.into_par_iter().for_each(|group| small::write_group(job, group));
-    // Equal contents lie in one place. They go to one thread, one after the
-    // other, so that all but the first can share its blocks.
+    // Equal contents have the same position. One thread writes them one after the other,
+    // so that all but the first can share blocks.
     large.sort_by_key(|(place, _)| *place);
     let equal: Vec<_> = large.chunk_by(|a, b| a.1.id == b.1.id).collect();
     let share = equal.len().div_ceil(LARGE_AT_ONCE).max(1);
@@ -102,8 +105,12 @@ pub(super) fn write(job: &Job<'_>, window: Window) {
     write_links(job, &window.links);
 }
 
-/// Where a content lies; nowhere, for the empty one.
-pub(super) fn locate(job: &Job<'_>, size: u64, id: BlobId) -> Result<Option<Place>, StoreError> {
+/// Returns the position of a content, or `None` for the empty content.
+pub(super) fn locate(
+    job: &RestoreJob<'_>,
+    size: u64,
+    id: BlobId,
+) -> Result<Option<ObjectLocation>, StoreError> {
     if size == 0 && id == BlobId::of(b"") {
         return Ok(None);
     }
@@ -112,45 +119,46 @@ pub(super) fn locate(job: &Job<'_>, size: u64, id: BlobId) -> Result<Option<Plac
     place.map(Some).ok_or(StoreError::Missing { id, wanted: ObjectKind::Blob })
 }
 
-fn same_frame(a: Option<Place>, b: Option<Place>) -> bool {
+fn same_frame(a: Option<ObjectLocation>, b: Option<ObjectLocation>) -> bool {
     a.map(|place| (place.pack, place.frame)) == b.map(|place| (place.pack, place.frame))
 }
 
 impl FileTask {
-    /// Leaves the file out because of what it is stored as, or ends the run
-    /// where the next one would fare no better.
-    pub(super) fn damaged(&self, job: &Job<'_>, error: StoreError) {
+    /// Leaves out a file that cannot be read from the store. Ends the run instead if the
+    /// remote is unreachable, since other files would fail as well.
+    pub(super) fn damaged(&self, job: &RestoreJob<'_>, error: StoreError) {
         match is_out_of_reach(&error) {
             true => job.fail(error),
             false => self.leave_out(job, Arc::new(error)),
         }
     }
 
-    /// Leaves the file out because of what it is stored as.
-    pub(super) fn leave_out(&self, job: &Job<'_>, error: Arc<StoreError>) {
+    /// Leaves out a file that cannot be read from the store.
+    pub(super) fn leave_out(&self, job: &RestoreJob<'_>, error: Arc<StoreError>) {
         job.leader_failed(self.metadata.link, LeaderFailure::Damaged(Arc::clone(&error)));
         job.observer.advance(self.size, 1);
         job.tally.damaged(self.folder.join(&self.name), self.id.object(), error);
     }
 
-    /// The file without its content.
-    pub(super) fn spec(&self, job: &Job<'_>) -> FileSpec<'_> {
-        let (owner, mode) = job.owner_and_mode(&self.metadata, false);
+    /// Returns the parameters for writing the file, without its content.
+    pub(super) fn spec(&self, job: &RestoreJob<'_>) -> FileSpec<'_> {
+        let OwnerRights { owner, mode, capability } = job.owner_rights(&self.metadata, false, None);
         FileSpec {
             name: &self.name,
             owner,
             mode,
             mtime: self.metadata.mtime,
             xattrs: &self.metadata.xattrs,
+            capability,
             sparse: self.metadata.sparse,
             inherited: self.inherited,
             placement: self.placement,
         }
     }
 
-    /// Deals with a name that was taken since it was found to be free. Says
-    /// whether to try again, replacing it.
-    pub(super) fn taken(&self, job: &Job<'_>, renamed: Renamed) -> bool {
+    /// Handles a name that was taken after it was found free. Returns true if the caller
+    /// must try again and replace it.
+    pub(super) fn taken(&self, job: &RestoreJob<'_>, renamed: Renamed) -> bool {
         if renamed == Renamed::Done {
             return false;
         }
@@ -163,13 +171,13 @@ impl FileTask {
     }
 }
 
-/// Whether it is not one object, but the place elsewhere that cannot be had.
+/// Returns true if the error concerns the whole remote, and not one object.
 pub(super) fn is_out_of_reach(error: &StoreError) -> bool {
     let of_one = [ErrorKind::NotFound, ErrorKind::Damaged];
     matches!(error, StoreError::Distant { .. }) && !of_one.contains(&error.kind())
 }
 
-/// A cursor over the target, for one thread.
-pub(super) fn cursor<'j>(job: &'j Job<'_>) -> Option<Cursor<'j>> {
-    job.root().map(Cursor::new)
+/// Returns a cursor over the target, for one thread.
+pub(super) fn cursor<'j>(job: &'j RestoreJob<'_>) -> Option<FolderCache<'j>> {
+    job.root().map(FolderCache::new)
 }

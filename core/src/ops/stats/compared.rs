@@ -1,17 +1,17 @@
-//! What changed below folders that were compared before.
+//! Remembers the changes below folders that were compared before.
 //!
-//! What is in a folder and not in the others that it is compared with depends on
-//! the folders alone. So the sums of a folder are kept under its id and theirs, and
-//! a folder that a tree has in many places is walked once.
+//! The changes in a folder, relative to the folders that it is compared with, depend only
+//! on the ids of these folders. Their sums are therefore stored under these ids, and a
+//! folder that occurs at many places is walked once.
 
 use std::collections::HashMap;
 
 use crate::base::id::TreeId;
 
-/// A folder, and those that it is compared with.
-type Key = (TreeId, Vec<TreeId>);
+/// A folder and those that it is compared with.
+type ComparisonKey = (TreeId, Vec<TreeId>);
 
-/// Files that changed and their sizes together; sums end at `u64::MAX`.
+/// The number and total size of changed files. Sums saturate at `u64::MAX`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sums {
     pub(super) files: u64,
@@ -25,27 +25,27 @@ impl Sums {
     }
 }
 
-/// A folder on the way down.
+/// A folder that is being walked.
 #[derive(Debug)]
-struct Open {
-    key: Key,
-    /// How many folders it lies in.
+struct CountedFolder {
+    key: ComparisonKey,
+    /// The number of folders above it.
     depth: usize,
     sums: Sums,
 }
 
-/// Sums of folders that were walked, and of those that are being walked.
+/// Sums of folders that were walked, and of those in progress.
 #[derive(Debug)]
-pub(super) struct Compared {
-    known: HashMap<Key, Sums>,
+pub(super) struct FolderSums {
+    known: HashMap<ComparisonKey, Sums>,
     most: usize,
-    open: Vec<Open>,
+    open: Vec<CountedFolder>,
     root: Sums,
 }
 
-impl Compared {
-    /// Keeps the sums of at most so many folders. When there are more, all are
-    /// forgotten and the next ones kept.
+impl FolderSums {
+    /// Keeps the sums of at most `most` folders. When the limit is reached, all are
+    /// dropped.
     pub(super) fn new(most: usize) -> Self {
         Self { known: HashMap::new(), most, open: Vec::new(), root: Sums::default() }
     }
@@ -55,18 +55,18 @@ impl Compared {
         self.open.last_mut().map_or(&mut self.root, |open| &mut open.sums).add(sums);
     }
 
-    /// Begins with a folder that lies in `depth` others. Returns true if its sums are
-    /// known: then they are added and it need not be walked.
-    pub(super) fn enter(&mut self, depth: usize, key: &Key) -> bool {
+    /// Starts a folder that lies in `depth` others. Returns true if its sums are known.
+    /// They are then added, and the folder need not be walked.
+    pub(super) fn enter(&mut self, depth: usize, key: &ComparisonKey) -> bool {
         if let Some(sums) = self.known.get(key).copied() {
             self.add(sums);
             return true;
         }
-        self.open.push(Open { key: key.clone(), depth, sums: Sums::default() });
+        self.open.push(CountedFolder { key: key.clone(), depth, sums: Sums::default() });
         false
     }
 
-    /// Ends all folders that an entry in `depth` folders does not lie in.
+    /// Ends all folders that do not contain an entry at this depth.
     pub(super) fn leave(&mut self, depth: usize) {
         while let Some(open) = self.open.pop_if(|open| open.depth >= depth) {
             if self.known.len() >= self.most {
@@ -77,7 +77,7 @@ impl Compared {
         }
     }
 
-    /// Ends all folders, and returns the sums of the root.
+    /// Ends all folders and returns the sums of the root.
     pub(super) fn finish(&mut self) -> Sums {
         self.leave(0);
         std::mem::take(&mut self.root)
@@ -88,13 +88,13 @@ impl Compared {
 mod tests {
     use super::*;
 
-    fn key(name: &str) -> Key {
+    fn key(name: &str) -> ComparisonKey {
         (TreeId::of(name.as_bytes()), Vec::new())
     }
 
     #[test]
     fn a_folder_that_comes_again_adds_what_it_added_the_first_time() {
-        let mut compared = Compared::new(10);
+        let mut compared = FolderSums::new(10);
         let file = Sums { files: 1, bytes: 5 };
         assert!(!compared.enter(1, &key("a")));
         assert!(!compared.enter(2, &key("b")));
@@ -105,13 +105,13 @@ mod tests {
         compared.add(file);
         assert!(compared.enter(1, &key("a")));
         assert_eq!(compared.finish(), Sums { files: 5, bytes: 25 });
-        assert!(compared.enter(1, &key("a")), "another commit may have it, too");
+        assert!(compared.enter(1, &key("a")), "the sums are known for the next commit");
         assert_eq!(compared.finish(), Sums { files: 2, bytes: 10 });
     }
 
     #[test]
     fn no_more_are_kept_than_may_be() {
-        let mut compared = Compared::new(2);
+        let mut compared = FolderSums::new(2);
         for name in ["a", "b", "c"] {
             assert!(!compared.enter(1, &key(name)));
             compared.leave(1);

@@ -1,67 +1,67 @@
-//! What packs hold, whether a commit leads to it or not.
+//! Totals of all packs, regardless of whether a commit refers to their objects.
 
 use crate::{
     base::observe::Observer,
-    format::pack::{Class, ObjectKind},
+    format::pack::{ObjectClass, ObjectKind},
     repo::past::PastError,
     store::{Marks, PackFile, Store, StoreError},
 };
 
-/// Objects of one kind.
+/// Totals of the objects of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KindFacts {
-    /// How many, each once.
+    /// The number of distinct objects.
     pub objects: u64,
-    /// Their length in bytes.
+    /// Their total size in bytes.
     pub bytes: u64,
 }
 
-/// Frames of one class.
+/// Totals of the frames of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameFacts {
-    /// How many.
+    /// The number of frames.
     pub frames: u64,
-    /// Their length in bytes before compression.
+    /// Their total size before compression, in bytes.
     pub raw_bytes: u64,
-    /// Their length in bytes as stored.
+    /// Their total stored size in bytes.
     pub stored_bytes: u64,
 }
 
-/// What packs hold.
+/// Totals of all packs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreFacts {
-    /// How many packs.
+    /// The number of packs.
     pub packs: u64,
-    /// Their length in bytes.
+    /// Their total length in bytes.
     pub pack_bytes: u64,
     /// Frames of contents.
     pub data: FrameFacts,
     /// Frames of trees, chunk lists and commits.
     pub meta: FrameFacts,
-    /// Contents, chunks, and parts of long chunk lists.
+    /// Contents, chunks and parts of long chunk lists.
     pub blobs: KindFacts,
     /// Chunk lists.
     pub chunk_lists: KindFacts,
-    /// Nodes of trees.
+    /// Tree nodes.
     pub trees: KindFacts,
     /// Commits.
     pub commits: KindFacts,
-    /// Objects that are in a further pack as well, and what they take there.
+    /// Further copies of objects in other packs.
     pub repeated: KindFacts,
 }
 
 impl StoreFacts {
-    /// Reads what each pack says about itself, one at a time.
+    /// Reads the footer of each pack, one at a time.
     pub(super) fn of(store: &Store, observer: &dyn Observer) -> Result<Self, PastError> {
         let mut facts = Self::default();
-        let met = Marks::new(store);
+        let counted = Marks::new(store);
         for id in store.packs() {
             if observer.cancelled() {
                 return Err(PastError::Interrupted);
             }
             match store.open_pack(&id) {
-                Ok(pack) => facts.add(&pack, &met)?,
-                // Merged into another one meanwhile.
+                Ok(pack) => facts.add(&pack, &counted)?,
+                // The pack was merged into another one meanwhile.
                 Err(StoreError::Gone { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -69,13 +69,13 @@ impl StoreFacts {
         Ok(facts)
     }
 
-    fn add(&mut self, pack: &PackFile, met: &Marks) -> Result<(), StoreError> {
+    fn add(&mut self, pack: &PackFile, counted: &Marks) -> Result<(), StoreError> {
         self.packs += 1;
         self.pack_bytes += pack.file_bytes();
         for frame in pack.frames() {
             let class = match frame.class {
-                Class::Data => &mut self.data,
-                Class::Metadata => &mut self.meta,
+                ObjectClass::Data => &mut self.data,
+                ObjectClass::Metadata => &mut self.meta,
             };
             class.frames += 1;
             class.raw_bytes += u64::from(frame.raw_bytes);
@@ -83,7 +83,7 @@ impl StoreFacts {
         }
         for object in pack.objects()? {
             let kind = match object.kind {
-                _ if !met.mark(&object.id)? => &mut self.repeated,
+                _ if !counted.mark(&object.id)? => &mut self.repeated,
                 ObjectKind::Blob => &mut self.blobs,
                 ObjectKind::ChunkList => &mut self.chunk_lists,
                 ObjectKind::Tree => &mut self.trees,

@@ -1,4 +1,4 @@
-//! The largest of many files, in a heap that keeps no more than are asked for.
+//! Finds the largest of many files with a heap of bounded size.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
@@ -7,23 +7,23 @@ use crate::base::id::{BlobId, CommitId};
 /// A large file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LargeFile {
-    /// Its length in bytes.
+    /// Length in bytes.
     pub bytes: u64,
-    /// Its content.
+    /// Id of the content.
     pub id: BlobId,
-    /// A path that has it.
+    /// A path with this content.
     pub path: Vec<u8>,
-    /// The first commit that has it.
+    /// The first commit with this content.
     pub commit: CommitId,
 }
 
-/// Small ones on top, so that they go first.
-type Slot = Reverse<(u64, Reverse<Vec<u8>>, BlobId, CommitId)>;
+/// Reversed, so that the smallest file is on top of the heap and is dropped first.
+type LargestEntry = Reverse<(u64, Reverse<Vec<u8>>, BlobId, CommitId)>;
 
-/// Keeps the largest ones.
+/// Keeps the largest files.
 #[derive(Debug)]
 pub(super) struct Largest {
-    heap: BinaryHeap<Slot>,
+    heap: BinaryHeap<LargestEntry>,
     limit: usize,
 }
 
@@ -32,7 +32,7 @@ impl Largest {
         Self { heap: BinaryHeap::new(), limit }
     }
 
-    /// Offers a content, if it is one.
+    /// Adds a content, if there is one.
     pub(super) fn add(&mut self, content: Option<(u64, BlobId)>, path: &[u8], commit: CommitId) {
         let Some((bytes, id)) = content else { return };
         let is_full = self.heap.len() >= self.limit;
@@ -45,10 +45,10 @@ impl Largest {
         }
     }
 
-    /// Largest first.
+    /// Returns the files, largest first.
     pub(super) fn into_sorted(self) -> Vec<LargeFile> {
         let sorted = self.heap.into_sorted_vec().into_iter();
-        let file = |Reverse((bytes, Reverse(path), id, commit)): Slot| LargeFile {
+        let file = |Reverse((bytes, Reverse(path), id, commit)): LargestEntry| LargeFile {
             bytes,
             id,
             path,

@@ -1,26 +1,26 @@
-//! `stats`: how much each commit added, and what the store makes of it.
+//! `stats`: counts how much each commit added, and what it takes in the store.
 //!
-//! Commits are taken from the oldest on, and each object is counted for the
-//! first one that has it: one bit for each object says which were met. Of each
-//! commit only what differs from its parents is read.
+//! Commits are processed from the oldest on. Each object is counted for the first commit
+//! that contains it; one bit for each object records this. Of each commit, only the parts
+//! that differ from its parents are read.
 //!
-//! What an object takes on the disk is its share of the frame in which it was
-//! compressed together with others: see [`Share`](crate::store::Share). So the shares of all
-//! objects amount to the frames.
+//! The stored size of an object is its share of the frame in which it was compressed
+//! together with others (see [`DiskUsage`](crate::store::DiskUsage)). The shares of all objects
+//! therefore add up to the frames.
 //!
 //! | word    | meaning                                                          |
 //! |---------|------------------------------------------------------------------|
-//! | changed | sizes of the files that are not there like that in any parent     |
-//! | new     | contents among them that no commit before had, in bytes: after deduplication |
-//! | stored  | what those take: after compression                               |
-//! | meta    | trees, chunk lists and the commit itself that are new            |
+//! | changed | total size of the files that differ from all parents              |
+//! | new     | contents among them that no earlier commit has, in bytes: after deduplication |
+//! | stored  | what the new contents take after compression                      |
+//! | meta    | new trees, chunk lists and the commit itself                      |
 //!
-//! A folder that is compared with the same folders again has nothing new: its
-//! sums are known from the first time. So a tree that refers to one folder many
-//! times, on each of its levels, takes no longer than the folders that it has.
+//! If a folder is compared with the same folders again, it has nothing new, and its sums
+//! are known from the first time. A tree that refers to one folder many times on each
+//! level therefore takes no longer than its distinct folders.
 //!
-//! Memory: those bits, the ids of the commits, as many commits and files as are to
-//! be listed, and up to [`limits::COMPARED_FOLDERS`] pairs of folders.
+//! Memory holds these bits, the ids of the commits, the commits and files to list, and up
+//! to [`limits::COMPARED_FOLDERS`] pairs of folders.
 
 mod compared;
 mod facts;
@@ -38,90 +38,89 @@ use crate::{
     format::{
         commit::Commit,
         pack::ObjectKind,
-        tree::{Entry, Kind},
+        tree::{Entry, EntryKind},
     },
     ops::stats::{
-        compared::{Compared, Sums},
+        compared::{FolderSums, Sums},
         largest::Largest,
     },
     repo::{
-        changed::{Changed, Met, Others},
+        changed::{Changed, ChangedItem, Others},
         history::{History, Parents},
         past::PastError,
     },
-    store::{Content, Marks, Shares, Store, StoreError},
+    store::{ContentLayout, DiskUsageSum, Marks, Store, StoreError},
 };
 
 pub use facts::{FrameFacts, KindFacts, StoreFacts};
 pub use largest::LargeFile;
 
-/// So much of the first line of a message is kept.
+/// The number of characters that are kept of the first line of a message.
 const LINE_CHARS: usize = 1000;
 
-/// How much to list.
+/// Limits of the lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// So many of the newest commits.
+pub struct StatsOptions {
+    /// The number of newest commits to list.
     pub commits: usize,
-    /// So many of the largest files.
+    /// The number of largest files to list.
     pub files: usize,
 }
 
-/// What one commit, or all of them, added.
+/// The data that one commit, or all commits, added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Added {
+pub struct AddedData {
     /// Files that changed or are new.
     pub changed_files: u64,
-    /// Their size.
+    /// Total size of these files in bytes.
     pub changed_bytes: u64,
     /// New contents, chunk by chunk.
-    pub data: Shares,
+    pub data: DiskUsageSum,
     /// New trees, chunk lists and commits.
-    pub meta: Shares,
+    pub meta: DiskUsageSum,
 }
 
-/// What one commit added.
+/// The data that one commit added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommitStats {
-    /// Its id.
     pub id: CommitId,
-    /// When it was made.
+    /// Time of the commit.
     pub time: Time,
-    /// How the first line of its message begins: at most 1,000 characters.
+    /// The start of the first line of its message, at most 1,000 characters.
     pub message: String,
-    /// Sizes of all its files.
+    /// Total size of all its files in bytes.
     pub bytes: u64,
-    /// What it added.
-    pub added: Added,
+    /// The data that the commit added.
+    pub added: AddedData,
 }
 
-/// What was counted.
+/// The result of counting.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct StatsOutcome {
     /// The newest commits, newest first.
     pub commits: Vec<CommitStats>,
-    /// How many there are.
+    /// The number of all commits.
     pub commit_count: u64,
-    /// Sizes of the files of all commits together.
+    /// Total size of the files of all commits, each commit counted in full.
     pub snapshot_bytes: u64,
-    /// What all of them added.
-    pub added: Added,
+    /// The data that all commits added.
+    pub added: AddedData,
     /// The largest contents, largest first.
     pub files: Vec<LargeFile>,
-    /// The packs, whatever they hold.
+    /// Totals of all packs, including objects that no commit refers to.
     pub store: StoreFacts,
 }
 
-/// Counts the commits of `starts` and all before them.
+/// Counts the commits of `starts` and all their ancestors.
 ///
 /// # Errors
-/// [`PastError`] names the commit and the path that cannot be read.
+/// [`PastError`] with the commit and the path that cannot be read.
 pub fn run(
     store: &Store,
     starts: &[CommitId],
-    options: &Options,
+    options: &StatsOptions,
     observer: &dyn Observer,
-) -> Result<Outcome, PastError> {
+) -> Result<StatsOutcome, PastError> {
     let mut ids = Vec::new();
     for step in History::new(store, starts, Parents::All)? {
         if observer.cancelled() {
@@ -131,9 +130,9 @@ pub fn run(
     }
     observer.phase(Phase::History, Some(ids.len() as u64));
     let largest = Largest::new(options.files);
-    let compared = Compared::new(limits::COMPARED_FOLDERS);
-    let mut count = Count { store, observer, met: Marks::new(store), largest, compared };
-    let mut outcome = Outcome::default();
+    let compared = FolderSums::new(limits::COMPARED_FOLDERS);
+    let mut count = StatsWalk { store, observer, met: Marks::new(store), largest, compared };
+    let mut outcome = StatsOutcome::default();
     let mut newest = VecDeque::new();
     for id in ids.into_iter().rev() {
         let commit = store.commit(&id)?;
@@ -153,23 +152,23 @@ pub fn run(
     outcome.commits = newest.into_iter().rev().collect();
     outcome.files = count.largest.into_sorted();
     outcome.store = StoreFacts::of(store, observer)?;
-    store.tell_repairs(observer);
+    store.report_repairs(observer);
     Ok(outcome)
 }
 
-impl Outcome {
-    /// How many times smaller deduplication makes the contents, to two decimals;
-    /// `None` where there are none.
+impl StatsOutcome {
+    /// Returns the factor by which deduplication reduces the contents, rounded to two
+    /// decimals. Returns `None` if there are none.
     pub fn dedup_ratio(&self) -> Option<f64> {
         ratio(self.snapshot_bytes, self.added.data.raw_bytes)
     }
 
-    /// How many times smaller compression makes what is left of them.
+    /// Returns the factor by which compression reduces the deduplicated contents.
     pub fn compression_ratio(&self) -> Option<f64> {
         ratio(self.added.data.raw_bytes, self.added.data.stored_bytes())
     }
 
-    fn add(&mut self, commit: &Commit, added: &Added) {
+    fn add(&mut self, commit: &Commit, added: &AddedData) {
         self.commit_count += 1;
         self.snapshot_bytes = self.snapshot_bytes.saturating_add(commit.totals.bytes);
         let all = &mut self.added;
@@ -185,18 +184,18 @@ fn ratio(of: u64, to: u64) -> Option<f64> {
     (to > 0).then(|| (ratio * 100.0).round() / 100.0)
 }
 
-/// Counting under way.
-struct Count<'a> {
+/// The state of counting.
+struct StatsWalk<'a> {
     store: &'a Store,
     observer: &'a dyn Observer,
     met: Marks,
     largest: Largest,
-    compared: Compared,
+    compared: FolderSums,
 }
 
-impl Count<'_> {
-    fn commit(&mut self, id: CommitId, commit: &Commit) -> Result<Added, PastError> {
-        let mut added = Added::default();
+impl StatsWalk<'_> {
+    fn commit(&mut self, id: CommitId, commit: &Commit) -> Result<AddedData, PastError> {
+        let mut added = AddedData::default();
         if self.met.mark(&id.object())? {
             added.meta.add(&self.store.share(&id.object(), ObjectKind::Commit)?);
         }
@@ -207,13 +206,13 @@ impl Count<'_> {
         let mut changed = Changed::new(self.store, (id, commit.tree), &others, self.observer);
         while let Some(met) = changed.step()? {
             let counted = match met {
-                Met::Nodes(nodes) => nodes.into_iter().try_for_each(|node| {
+                ChangedItem::Nodes(nodes) => nodes.into_iter().try_for_each(|node| {
                     if self.met.mark(&node.object())? {
                         added.meta.add(&self.store.share(&node.object(), ObjectKind::Tree)?);
                     }
                     Ok(())
                 }),
-                Met::Entry(entry, others) => {
+                ChangedItem::Entry(entry, others) => {
                     self.compared.leave(changed.depth());
                     match self.entry(&entry, others, &mut added) {
                         Ok(Inside::Known) => {
@@ -244,17 +243,17 @@ impl Count<'_> {
         &mut self,
         entry: &Entry,
         others: Others,
-        added: &mut Added,
+        added: &mut AddedData,
     ) -> Result<Inside, StoreError> {
         match entry.kind {
-            Kind::File { size, id } => {
+            EntryKind::File { size, id } => {
                 self.compared.add(Sums { files: 1, bytes: size });
                 let is_new = self.content(&id, added)?;
                 Ok(Inside::New { content: is_new.then_some((size, id)) })
             }
-            // A folder that was met elsewhere has nothing new in it, so its
-            // totals will do.
-            Kind::Folder { id }
+            // A folder that was counted before has nothing new in it, so its totals are
+            // enough.
+            EntryKind::Folder { id }
                 if others == Others::Nothing && self.met.is_marked(&id.object())? =>
             {
                 let totals = *self.store.tree(&id)?.totals();
@@ -265,8 +264,8 @@ impl Count<'_> {
         }
     }
 
-    /// Counts a content. Returns whether it is new.
-    fn content(&self, id: &BlobId, added: &mut Added) -> Result<bool, StoreError> {
+    /// Counts a content. Returns true if it is new.
+    fn content(&self, id: &BlobId, added: &mut AddedData) -> Result<bool, StoreError> {
         if !self.met.mark(&id.object())? {
             return Ok(false);
         }
@@ -276,7 +275,7 @@ impl Count<'_> {
             return Ok(true);
         }
         added.meta.add(&share);
-        if let Content::Chunks(chunks) = self.store.content(id)? {
+        if let ContentLayout::Chunks(chunks) = self.store.content(id)? {
             for chunk in chunks {
                 let chunk = chunk.id.object();
                 if self.met.mark(&chunk)? {
@@ -288,10 +287,10 @@ impl Count<'_> {
     }
 }
 
-/// What there is to be done about an entry.
+/// What to do about an entry.
 enum Inside {
-    /// What is in it need not be looked at.
+    /// Its contents need not be read.
     Known,
-    /// It does, or it is a file; `content` when that is new.
+    /// Its contents must be read, or it is a file. `content` is set if it is new.
     New { content: Option<(u64, BlobId)> },
 }

@@ -1,13 +1,12 @@
-//! Verifying a store that lies elsewhere, from the stubs of its packs.
+//! Verifies a remote store, from the stubs of its packs.
 //!
-//! The stubs say which packs there are, how long each is and what it holds. The
-//! listing says what is really there. Structure is read from the packs and kept
-//! in the stubs; contents are read only when that is asked for, and not kept.
-//! What is found damaged or lost is shadowed among the stubs, so that the next
-//! push to that store sends it again.
+//! The stubs say which packs exist, how long each one is, and which objects it holds. The listing
+//! of the store says which packs really exist. Structure is read from the packs and cached in the
+//! stubs. Contents are read only on request and are not cached. Damaged or lost objects are
+//! shadowed among the stubs, so that the next push to that store uploads them again.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     hash::{BuildHasher, RandomState},
     ops::Range,
 };
@@ -16,85 +15,130 @@ use rayon::prelude::*;
 
 use crate::{
     base::{
-        id::{CommitId, PackId},
+        id::{CommitId, ObjectId, PackId},
         kind::ErrorKind,
         observe::{Observer, Phase},
     },
-    format::pack::{Frame, Object, checksum},
+    format::pack::{Frame, PackedObject, checksum},
     ops::verify::{
-        Data, Findings, Options, Outcome, Problem, VerifyError,
+        Data, Findings, VerifyError, VerifyOptions, VerifyOutcome, VerifyProblem,
         packs::{check_expanded, is_chosen},
-        shadows, structure, touched,
+        rolling::Schedule,
+        shadows,
+        structure::{self, Roots},
+        touched::{self, LISTED_PATHS},
     },
-    store::{Contents, Distant, PackFile, Store, StoreError},
+    store::{FrameObjects, PackFile, RemoteFrames, Store, StoreError},
 };
 
-/// Bytes of packs that are announced before they are read.
+/// Bytes of packs that are prefetched ahead of reading.
 const AHEAD_BYTES: u64 = 64 << 20;
 
-/// A store elsewhere, as far as it was asked before it is verified.
+/// The facts about a remote store that the caller fetched before the verification.
 #[derive(Clone, Copy, Debug)]
-pub struct Elsewhere<'a> {
-    /// Where its refs stand.
+pub struct RemoteInventory<'a> {
+    /// The commits that its refs point at.
     pub tips: &'a [CommitId],
-    /// The packs that are there, and their lengths in bytes.
+    /// The commits that its refs pointed at when they were last seen, if the store has
+    /// them.
+    pub seen: &'a [CommitId],
+    /// The packs that its listing shows, with their lengths in bytes.
     pub lengths: &'a HashMap<PackId, u64>,
-    /// Reads them.
-    pub source: &'a dyn Distant,
+    /// The objects of its partial packs, if it is a partial clone. They lie at its origin, so
+    /// it is not damaged if it lacks them.
+    pub at_origin: &'a HashSet<ObjectId>,
+    /// Reads bytes of its packs.
+    pub source: &'a dyn RemoteFrames,
+    /// Identity of the location. It distinguishes locations with the same name, such as
+    /// two disks that are mounted alternately. It contains no spaces.
+    pub identity: &'a str,
 }
 
-/// Checks a store elsewhere: `stubs` are those of all packs that its index
-/// names, and fetch what they lack.
+/// Verifies a remote store. `stubs` has stubs of all packs in that store's index and
+/// fetches the frames that it lacks.
 ///
-/// Checked: that each pack is there and has its length; that every ref reaches
-/// all of its commits, folders and contents; with [`Data::All`] each byte of each
-/// pack. **Not** checked: that the chunks of a content together hash to its id.
+/// Checked: that each pack exists with its length; that every ref leads to all of its
+/// commits, folders and contents; with [`Data::All`], each byte of each pack. **Not**
+/// checked: that the chunks of a content together hash to its id.
 ///
 /// # Errors
-/// [`VerifyError`] when the store cannot be asked; damage is in the outcome.
+/// [`VerifyError`] when the store cannot be reached. Damage is not an error;
+/// [`VerifyOutcome::problems`] lists it.
 pub fn run_elsewhere(
     stubs: &Store,
-    there: &Elsewhere<'_>,
-    options: &Options,
+    remote: &RemoteInventory<'_>,
+    options: &VerifyOptions,
     observer: &dyn Observer,
-) -> Result<Outcome, VerifyError> {
-    let findings = Findings::elsewhere(stubs);
-    let mut outcome = Outcome::default();
-    check_packs(stubs, there, options.data, &findings, observer, &mut outcome)?;
+) -> Result<VerifyOutcome, VerifyError> {
+    let findings = Findings::elsewhere(stubs, remote.at_origin);
+    let mut outcome = VerifyOutcome::default();
+    check_packs(stubs, remote, options.data, &findings, observer, &mut outcome)?;
     shadows::apply(stubs, &findings, &mut outcome.shadowed)?;
     findings.drop_found_elsewhere(stubs)?;
-    let commits = structure::check(stubs, there.tips, &findings, observer, &mut outcome)?;
+    let roots = Roots { tips: remote.tips.to_vec(), earlier: &|| Ok(remote.seen.to_vec()) };
+    let commits = structure::check(stubs, &roots, &findings, observer, &mut outcome)?;
+    for id in remote.at_origin {
+        outcome.absent_objects += u64::from(stubs.locate(id)?.is_none());
+    }
     shadows::apply(stubs, &findings, &mut outcome.shadowed)?;
     if !findings.is_empty() {
-        outcome.touched = touched::find(stubs, &commits, &findings, observer)?;
+        outcome.touched = touched::find(stubs, &commits, &findings, LISTED_PATHS, observer)?;
         findings.go_on(observer)?;
     }
     outcome.problems = findings.into_problems();
     Ok(outcome)
 }
 
-/// A pack, and how much of it is read.
-struct Task {
+/// A pack and how much of it is read.
+struct RemotePackTask {
     id: PackId,
     data: Data,
     was_damaged: bool,
 }
 
-/// Reads packs from where they lie.
-struct Reading<'a> {
+/// Reads packs from the remote store.
+struct RemotePackVerifier<'a> {
     stubs: &'a Store,
-    source: &'a dyn Distant,
-    /// Chooses the frames of a sample.
+    source: &'a dyn RemoteFrames,
+    /// Random hash state that chooses the frames of a sample.
     random: RandomState,
+    schedule: &'a Schedule<'a>,
 }
 
-impl Reading<'_> {
-    /// What will be read of a pack, in order, but for its ends.
-    fn ranges(&self, task: &Task) -> Result<Vec<(PackId, Range<u64>)>, StoreError> {
+impl RemotePackVerifier<'_> {
+    /// Reads the selected parts of packs in order, and prefetches the parts that follow.
+    fn all(
+        &self,
+        tasks: &mut [RemotePackTask],
+        findings: &Findings<'_>,
+        observer: &dyn Observer,
+        outcome: &mut VerifyOutcome,
+    ) -> Result<(), VerifyError> {
+        let (mut announced, mut ahead) = (0, 0);
+        for number in 0..tasks.len() {
+            while announced < tasks.len() && (announced <= number || ahead < AHEAD_BYTES) {
+                let task = &mut tasks[announced];
+                task.data = self.schedule.begin(&task.id, task.was_damaged);
+                let ranges = self.ranges(task)?;
+                ahead += bytes_of(&ranges);
+                self.source.prefetch(&ranges);
+                announced += 1;
+            }
+            findings.go_on(observer)?;
+            let task = &tasks[number];
+            outcome.bytes_read += self.pack(task, findings, observer)?;
+            ahead = ahead.saturating_sub(bytes_of(&self.ranges(task)?));
+        }
+        findings.go_on(observer)
+    }
+
+    /// Returns the ranges that will be read of a pack, in order. Header and footer are
+    /// not included.
+    fn ranges(&self, task: &RemotePackTask) -> Result<Vec<(PackId, Range<u64>)>, StoreError> {
         let pack = self.stubs.open_pack(&task.id)?;
         let ranges = match task.data {
             Data::None => Vec::new(),
-            Data::All => pack.ranges_at()?,
+            Data::All | Data::Due(_) => pack.ranges_at()?,
             Data::Sample(_) => {
                 let frames = pack.frames().iter().enumerate();
                 let chosen = frames.filter(|(number, _)| self.is_chosen(task, *number));
@@ -104,79 +148,79 @@ impl Reading<'_> {
         Ok(ranges.into_iter().map(|range| (task.id, range)).collect())
     }
 
-    fn is_chosen(&self, task: &Task, frame: usize) -> bool {
+    fn is_chosen(&self, task: &RemotePackTask, frame: usize) -> bool {
         is_chosen(task.data, self.random.hash_one((task.id, frame)))
     }
 }
 
 fn check_packs(
     stubs: &Store,
-    there: &Elsewhere<'_>,
+    remote: &RemoteInventory<'_>,
     data: Data,
     findings: &Findings<'_>,
     observer: &dyn Observer,
-    outcome: &mut Outcome,
+    outcome: &mut VerifyOutcome,
 ) -> Result<(), VerifyError> {
-    let total: u64 = there.lengths.values().sum();
+    let schedule = Schedule::new(stubs, data, |_| Some(remote.identity.to_owned()));
+    let total: u64 = remote.lengths.values().sum();
     let total = match data {
         Data::None => None,
         Data::Sample(part) => Some((total as f64 * part) as u64),
+        Data::Due(_) => {
+            let is_due = |id: &PackId| schedule.is_due(id) || stubs.is_damaged(id);
+            let due = remote.lengths.iter().filter(|(id, _)| is_due(id));
+            Some(due.map(|(_, bytes)| bytes).sum())
+        }
         Data::All => Some(total),
     };
     observer.phase(Phase::Data, total);
-    let (source, random) = (there.source, RandomState::new());
-    let reading = Reading { stubs, source, random };
+    let (source, random) = (remote.source, RandomState::new());
+    let reading = RemotePackVerifier { stubs, source, random, schedule: &schedule };
     let mut tasks = Vec::new();
-    for id in stubs.packs() {
+    let mut packs = stubs.packs();
+    schedule.sort(&mut packs);
+    for id in packs {
         findings.go_on(observer)?;
         let pack = stubs.open_pack(&id)?;
         outcome.packs += 1;
         outcome.objects += pack.objects()?.len() as u64;
         let expected = pack.file_bytes();
-        match there.lengths.get(&id) {
+        match remote.lengths.get(&id) {
             None => {
                 findings.shadow_pack(id, None);
-                findings.add(Problem::PackLost { pack: id }, []);
+                findings.add(VerifyProblem::PackLost { pack: id }, []);
             }
             Some(&found) if found != expected => {
                 findings.shadow_pack(id, None);
-                findings.add(Problem::PackLength { pack: id, expected, found }, []);
+                findings.add(VerifyProblem::PackLength { pack: id, expected, found }, []);
             }
             Some(_) => {
                 let was_damaged = stubs.is_damaged(&id);
-                // Read as a whole, to see whether it was put back.
-                let data = if was_damaged { Data::All } else { data };
-                if data != Data::None {
-                    tasks.push(Task { id, data, was_damaged });
+                let is_read = match data {
+                    Data::None => was_damaged,
+                    Data::Due(_) => was_damaged || schedule.is_due(&id),
+                    Data::Sample(_) | Data::All => true,
+                };
+                if is_read {
+                    tasks.push(RemotePackTask { id, data, was_damaged });
                 }
             }
         }
     }
-    let mut announced = 0;
-    let mut ahead = 0;
-    for (number, task) in tasks.iter().enumerate() {
-        while announced < tasks.len() && (announced <= number || ahead < AHEAD_BYTES) {
-            let ranges = reading.ranges(&tasks[announced])?;
-            ahead += bytes_of(&ranges);
-            source.will_need(&ranges);
-            announced += 1;
-        }
-        findings.go_on(observer)?;
-        outcome.bytes_read += reading.pack(task, findings, observer)?;
-        ahead = ahead.saturating_sub(bytes_of(&reading.ranges(task)?));
-    }
-    findings.go_on(observer)
+    let read = reading.all(&mut tasks, findings, observer, outcome);
+    schedule.finish(stubs, outcome);
+    read
 }
 
 fn bytes_of(ranges: &[(PackId, Range<u64>)]) -> u64 {
     ranges.iter().map(|(_, range)| range.end - range.start).sum()
 }
 
-impl Reading<'_> {
-    /// Reads what was chosen of a pack. Returns how many bytes that was.
+impl RemotePackVerifier<'_> {
+    /// Reads the selected part of a pack. Returns the number of bytes read.
     fn pack(
         &self,
-        task: &Task,
+        task: &RemotePackTask,
         findings: &Findings<'_>,
         observer: &dyn Observer,
     ) -> Result<u64, VerifyError> {
@@ -184,14 +228,14 @@ impl Reading<'_> {
         let read = match task.data {
             Data::None => return Ok(0),
             Data::Sample(_) => self.chosen(task, &pack, findings, observer),
-            Data::All => self.whole(task, &pack, findings, observer),
+            Data::All | Data::Due(_) => self.whole(task, &pack, findings, observer),
         };
         match read {
             Ok(bytes) => Ok(bytes),
-            // It is not there, or ends too early.
+            // The pack is missing or truncated.
             Err(source) if source.kind() == ErrorKind::Damaged => {
                 findings.shadow_pack(task.id, None);
-                findings.add(Problem::Pack { pack: task.id, source }, []);
+                findings.add(VerifyProblem::Pack { pack: task.id, source }, []);
                 Ok(0)
             }
             Err(error) => Err(error.into()),
@@ -200,21 +244,24 @@ impl Reading<'_> {
 
     fn whole(
         &self,
-        task: &Task,
+        task: &RemotePackTask,
         pack: &PackFile,
         findings: &Findings<'_>,
         observer: &dyn Observer,
     ) -> Result<u64, StoreError> {
-        let mut check = |batch: &[Contents<'_>], bytes: &mut [u8]| {
+        let mut check = |batch: &[FrameObjects<'_>], bytes: &mut [u8]| {
             check_batch(pack, batch, bytes, self.source, findings);
         };
         match pack.hash_at(self.source, &mut check, observer)? {
             Some(actual) if actual != task.id => {
                 findings.shadow_pack(task.id, None);
-                findings.add(Problem::PackHash { pack: task.id, actual }, []);
+                findings.add(VerifyProblem::PackHash { pack: task.id, actual }, []);
             }
-            Some(_) if task.was_damaged && !findings.shadows(&task.id) => {
-                findings.found_whole(task.id);
+            Some(_) if !findings.shadows(&task.id) => {
+                self.schedule.add_sound(task.id, self.schedule.identity(&task.id));
+                if task.was_damaged {
+                    findings.found_whole(task.id);
+                }
             }
             _ => {}
         }
@@ -223,7 +270,7 @@ impl Reading<'_> {
 
     fn chosen(
         &self,
-        task: &Task,
+        task: &RemotePackTask,
         pack: &PackFile,
         findings: &Findings<'_>,
         observer: &dyn Observer,
@@ -246,13 +293,13 @@ impl Reading<'_> {
     }
 }
 
-/// Checks frames that follow each other in `bytes`. What came wrong and is right
-/// when it is read again was damaged on the way, and is put right in `bytes`.
+/// Checks consecutive frames in `bytes`. If a frame is wrong at first and right when it
+/// is read again, the damage happened in transit; the frame is then corrected in `bytes`.
 fn check_batch(
     pack: &PackFile,
-    batch: &[Contents<'_>],
+    batch: &[FrameObjects<'_>],
     bytes: &mut [u8],
-    source: &dyn Distant,
+    source: &dyn RemoteFrames,
     findings: &Findings<'_>,
 ) {
     let mut pieces = Vec::with_capacity(batch.len());
@@ -271,13 +318,13 @@ fn check_batch(
     });
 }
 
-/// Checks a frame as it came, and once more if it is not right. Returns what came
-/// the second time, if that was right.
+/// Checks a frame, and reads it once more if it is wrong. Returns the bytes of the second
+/// read if they are right.
 fn check_stored(
     pack: &PackFile,
-    (frame, objects): (&Frame, &[Object]),
+    (frame, objects): (&Frame, &[PackedObject]),
     stored: Vec<u8>,
-    source: &dyn Distant,
+    source: &dyn RemoteFrames,
     findings: &Findings<'_>,
 ) -> Option<Vec<u8>> {
     let is_right = |stored: &[u8]| {
@@ -287,7 +334,15 @@ fn check_stored(
         check_expanded(pack, objects, pack.expand(frame, stored), findings);
         return None;
     }
-    let again = source.read(pack.id(), frame.range()).ok().filter(|again| is_right(again));
+    let again = match source.read(pack.id(), frame.range()) {
+        Ok(again) => Some(again).filter(|again| is_right(again)),
+        Err(error) if matches!(error.kind, ErrorKind::Damaged | ErrorKind::NotFound) => None,
+        // A transport error says nothing about the pack.
+        Err(source) => {
+            findings.fail(StoreError::Distant { pack: pack.id(), source });
+            return None;
+        }
+    };
     let raw = match &again {
         Some(again) => pack.expand(frame, again.clone()),
         None => Err(StoreError::Frame { pack: pack.id(), offset_bytes: frame.offset }),

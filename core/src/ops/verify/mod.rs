@@ -1,22 +1,23 @@
-//! `verify`: is everything there, and is it what it should be?
+//! `verify`: checks that a store is complete and undamaged.
 //!
-//! Three parts: the packs themselves (`packs`), that every ref reaches a
-//! complete snapshot (`structure`), and, when something is wrong, which
-//! commits and paths it touches (`touched`). Damage is no error of the
-//! operation: it is what the operation is there to find.
+//! A verification has three parts. It checks the packs themselves (`packs`) and that
+//! every ref leads to a complete snapshot (`structure`). If there are problems, it lists
+//! the commits and paths that they affect (`touched`). Damage is not an error of the
+//! operation; it is its result.
 //!
-//! What lies elsewhere is neither fetched nor damage: it is counted, and what
-//! only it would tell of is not looked at. A store that lies elsewhere as a
-//! whole is verified by [`run_elsewhere`], from the stubs of its packs.
+//! Objects of partial packs that are stored elsewhere are not fetched and do not count as damage.
+//! They are counted as absent, and what only they could prove is not checked. A remote store is
+//! verified by [`run_elsewhere`], from the stubs of its packs.
 
 mod elsewhere;
 mod packs;
+mod rolling;
 mod shadows;
 mod structure;
 mod touched;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashSet},
     sync::{Mutex, PoisonError},
 };
 
@@ -31,160 +32,179 @@ use crate::{
     store::{Store, StoreError},
 };
 
-pub use elsewhere::{Elsewhere, run_elsewhere};
-pub use shadows::Shadowed;
-pub use touched::{Touched, TouchedPath};
+use structure::Roots;
 
-/// How much of the data is read and hashed.
+pub use elsewhere::{RemoteInventory, run_elsewhere};
+pub use rolling::Rolling;
+pub use shadows::Shadowed;
+pub(crate) use touched::REPAIRED_PATHS;
+pub use touched::{Affected, AffectedPath};
+
+/// Selects how much of the data is read and hashed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Data {
-    /// None of it.
+    /// No data.
     #[default]
     None,
-    /// A random part of the frames, from 0 to 1.
+    /// A random sample of the frames: a fraction from 0 to 1.
     Sample(f64),
-    /// All of it, the hash of each pack and of each cut file included.
+    /// All data of packs whose last check is too old.
+    Due(Rolling),
+    /// All data. This includes the hash of each pack and of each file that was cut into
+    /// chunks.
     All,
 }
 
-/// Choices.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Options {
+pub struct VerifyOptions {
     /// How much of the data is read and hashed.
     pub data: Data,
 }
 
-/// What is wrong.
+/// A problem that the verification found.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Problem {
+pub enum VerifyProblem {
     /// A ref cannot be read.
     #[error("ref {name} cannot be read")]
     Ref {
-        /// Which.
+        /// Name of the ref.
         name: String,
-        /// Why.
         source: RefError,
     },
-    /// A branch or tag is missing, and its log records no removal.
-    #[error("{name} is missing; by its log it was at {id}")]
+    /// A branch or tag is missing, and nothing records that it was removed.
+    #[error("{name} is missing; it last pointed at {id}")]
     RefLost {
         /// The branch or tag.
         name: RefName,
-        /// Where it was.
+        /// The commit that it pointed at when it was last seen.
         id: CommitId,
+    },
+    /// The list of paths of a partial clone cannot be read.
+    #[error("the list of paths of the partial clone cannot be read")]
+    Scope {
+        /// The error of reading the list.
+        source: RefError,
     },
     /// A pack cannot be opened, or its footer is damaged.
     #[error("pack {pack} is damaged")]
     Pack {
-        /// Which.
+        /// The pack.
         pack: PackId,
-        /// Why.
         source: StoreError,
     },
-    /// A pack is not the bytes that its name says.
+    /// The bytes of a pack do not hash to its name.
     #[error("pack {pack} is damaged: its bytes hash to {actual:.12}")]
     PackHash {
-        /// Which.
+        /// The pack.
         pack: PackId,
-        /// What it hashes to.
+        /// The hash of its bytes.
         actual: PackId,
     },
-    /// The index of a store elsewhere names a pack that is not there.
-    #[error("pack {pack} is lost: the index names it, and it is not there")]
+    /// The index of a remote store lists a pack that does not exist.
+    #[error("pack {pack} is missing: the index lists it")]
     PackLost {
         /// The pack.
         pack: PackId,
     },
-    /// A pack elsewhere does not have the length that the index says.
+    /// The length of a pack in a remote store differs from the length in the index.
     #[error("pack {pack} is damaged: it has {found} bytes instead of {expected}")]
     PackLength {
         /// The pack.
         pack: PackId,
-        /// Its length by the index.
+        /// Length in bytes, from the index.
         expected: u64,
-        /// Its length in the listing.
+        /// Length in bytes, from the listing of the store.
         found: u64,
     },
-    /// Objects of a frame cannot be read.
+    /// A frame cannot be read, so none of its objects can.
     #[error("cannot read a frame of pack {pack} (objects in it: {objects})")]
     Frame {
-        /// Which pack.
+        /// The pack.
         pack: PackId,
-        /// How many objects the frame has.
+        /// The number of objects in the frame.
         objects: usize,
-        /// Why.
         source: StoreError,
     },
     /// An object is missing or damaged.
-    #[error("{id} is damaged or missing")]
+    #[error("object {id} is damaged or missing")]
     Object {
-        /// Which.
+        /// The object.
         id: ObjectId,
-        /// Why.
         source: StoreError,
     },
-    /// A file's entry and its content do not agree on its size.
-    #[error("{id} has {found} bytes instead of {expected}")]
+    /// The size in a file's entry differs from the size of its content.
+    #[error("content {id} has {found} bytes instead of {expected}")]
     Size {
         /// The content.
         id: ObjectId,
-        /// What the entry says.
+        /// Size in bytes, from the entry.
         expected: u64,
-        /// What it has.
+        /// Size in bytes of the content.
         found: u64,
     },
-    /// The chunks of a file do not amount to it.
-    #[error("the chunks of {id} amount to {actual:.12}")]
+    /// The chunks of a content do not hash to its id.
+    #[error("the chunks of {id} hash to {actual:.12}")]
     Chunks {
         /// The content.
         id: ObjectId,
-        /// What they hash to.
+        /// The hash of the chunks.
         actual: ObjectId,
     },
-    /// Folders are nested deeper than any file system allows.
+    /// Folders are nested deeper than `limits::DEPTH`.
     #[error("tree {id} is nested too deep")]
     Depth {
-        /// The folder.
+        /// Tree of the folder that is too deep.
         id: ObjectId,
     },
 }
 
-/// What was found.
+/// The result of a verification.
 #[derive(Debug, Default)]
-pub struct Outcome {
-    /// Packs looked at.
+pub struct VerifyOutcome {
+    /// Packs that were checked.
     pub packs: u64,
-    /// Objects in them.
+    /// Objects in these packs.
     pub objects: u64,
-    /// Commits reached from refs.
+    /// The commits at which the walk began. These are the commits of branches, tags and
+    /// `HEAD`, and those of missing refs. If a commit is lost, they also include the
+    /// commits that refs pointed at before.
+    pub roots: Vec<CommitId>,
+    /// Commits that are reachable from the roots.
     pub commits: u64,
-    /// Tree nodes reached.
+    /// Reachable tree nodes.
     pub trees: u64,
-    /// Contents reached.
+    /// Reachable contents.
     pub contents: u64,
-    /// Packs among them of which a part may lie elsewhere.
+    /// Partial packs: some of their frames may be stored elsewhere only.
     pub partial_packs: u64,
-    /// Objects that are only elsewhere, as far as their packs can tell.
+    /// Objects of partial packs that no pack here has.
     pub absent_objects: u64,
-    /// Bytes of packs read and hashed.
+    /// Bytes of packs that were read and hashed.
     pub bytes_read: u64,
-    /// Packs that are not relied on any more, or again.
+    /// Packs that were due for a rolling check.
+    pub due_packs: u64,
+    /// Due packs that were left for the next run because the time budget was spent.
+    pub left_packs: u64,
+    /// The error of saving the times of checks. After such an error, the next rolling
+    /// check reads the same packs again.
+    pub unsaved_times: Option<StoreError>,
+    /// Changes to the set of shadowed packs.
     pub shadowed: Shadowed,
-    /// What is wrong.
-    pub problems: Vec<Problem>,
-    /// Commits and paths that lack something, newest first.
-    pub touched: Touched,
+    /// The problems that were found.
+    pub problems: Vec<VerifyProblem>,
+    /// Commits and paths that the problems affect, newest first.
+    pub touched: Affected,
 }
 
-/// Why verifying itself did not come to an end.
+/// The reason why a verification ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerifyError {
-    /// Refs cannot be listed.
+    /// The refs cannot be listed.
     #[error(transparent)]
     Ref(#[from] RefError),
-    /// The index or the packs' folder cannot be read.
+    /// The index or the folder of the packs cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The user asked to stop.
@@ -193,7 +213,7 @@ pub enum VerifyError {
 }
 
 impl VerifyError {
-    /// What a caller can do about it.
+    /// Classifies the error for the caller.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Ref(error) => error.kind(),
@@ -203,47 +223,55 @@ impl VerifyError {
     }
 }
 
-/// Gathers problems from several threads.
+/// Collects problems from several threads.
 #[derive(Debug, Default)]
 struct Findings<'s> {
-    /// The stubs of a store elsewhere. An object of it that is shadowed in every
-    /// place counts as bad.
+    /// The stubs of a remote store; `None` for a local store. An object of such a
+    /// store is bad if every copy of it is shadowed.
     stubs: Option<&'s Store>,
-    /// Why the store elsewhere cannot be asked any more.
+    /// Objects that a partial clone elsewhere may lack.
+    at_origin: Option<&'s HashSet<ObjectId>>,
+    /// The first transport error. It ends the verification.
     failed: Mutex<Option<StoreError>>,
-    problems: Mutex<Vec<Problem>>,
+    problems: Mutex<Vec<VerifyProblem>>,
     /// Objects that are missing or damaged.
     bad: Mutex<BTreeSet<ObjectId>>,
-    /// Changes to the shadow table.
-    shadows: Mutex<shadows::Found>,
+    /// Changes that the shadow table needs.
+    shadows: Mutex<shadows::ShadowChanges>,
 }
 
 impl<'s> Findings<'s> {
-    /// For a store elsewhere, of which the stubs are here.
-    fn elsewhere(stubs: &'s Store) -> Self {
-        Self { stubs: Some(stubs), ..Self::default() }
+    /// Creates findings for a remote store, of which `stubs` has the stubs.
+    fn elsewhere(stubs: &'s Store, at_origin: &'s HashSet<ObjectId>) -> Self {
+        Self { stubs: Some(stubs), at_origin: Some(at_origin), ..Self::default() }
     }
 
-    /// Whether the store lies elsewhere.
+    /// Returns true if an object may be absent: the remote is a partial clone, and its origin has it.
+    fn lies_at_origin(&self, source: &StoreError) -> bool {
+        let StoreError::Missing { id, .. } = source else { return false };
+        self.at_origin.is_some_and(|at_origin| at_origin.contains(id))
+    }
+
+    /// Returns true if the verified store is a remote one.
     fn is_elsewhere(&self) -> bool {
         self.stubs.is_some()
     }
 
-    /// Whether the store lies elsewhere, and an object of it is bad, by what was
-    /// found out of its pack.
+    /// Returns true for a bad object of a remote store. Its pack is reported already.
     fn is_lost(&self, id: &ObjectId) -> bool {
         self.is_elsewhere() && self.is_bad(id)
     }
 
-    /// Ends the verification: an error says nothing about the store.
+    /// Ends the verification with a transport error, which says nothing about the store's
+    /// data.
     fn fail(&self, error: StoreError) {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     }
 
-    /// Whether to go on.
+    /// Returns an error if the verification must stop.
     ///
     /// # Errors
-    /// [`VerifyError::Interrupted`], or the error that [`Findings::fail`] was given.
+    /// [`VerifyError::Interrupted`], or the error that was passed to [`Findings::fail`].
     fn go_on(&self, observer: &dyn Observer) -> Result<(), VerifyError> {
         if observer.cancelled() {
             return Err(VerifyError::Interrupted);
@@ -252,7 +280,7 @@ impl<'s> Findings<'s> {
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    fn add(&self, problem: Problem, bad: impl IntoIterator<Item = ObjectId>) {
+    fn add(&self, problem: VerifyProblem, bad: impl IntoIterator<Item = ObjectId>) {
         bad.into_iter().for_each(|id| self.add_bad(id));
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).push(problem);
     }
@@ -261,7 +289,7 @@ impl<'s> Findings<'s> {
         self.bad.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
     }
 
-    /// Drops objects that another pack has, where they are not shadowed.
+    /// Removes bad objects that have an unshadowed copy in another pack.
     fn drop_found_elsewhere(&self, store: &Store) -> Result<(), StoreError> {
         let mut bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner);
         let mut lost = BTreeSet::new();
@@ -279,7 +307,7 @@ impl<'s> Findings<'s> {
         is_known || self.stubs.is_some_and(|store| is_unreliable(store, id))
     }
 
-    fn into_problems(self) -> Vec<Problem> {
+    fn into_problems(self) -> Vec<VerifyProblem> {
         self.problems.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -288,58 +316,60 @@ impl<'s> Findings<'s> {
     }
 }
 
-/// Whether an object is shadowed in every place.
+/// Returns true if every copy of an object is shadowed.
 fn is_unreliable(store: &Store, id: &ObjectId) -> bool {
     store.has_shadows()
         && matches!(store.locate(id), Ok(Some(_)))
         && matches!(store.locate_unshadowed(id), Ok(None))
 }
 
-/// Checks the whole store.
+/// Verifies a whole store.
 ///
 /// # Errors
-/// [`VerifyError`] when refs or index cannot be listed; damage is in the
-/// outcome.
+/// [`VerifyError`] when the refs or the index cannot be read. Damage is not an error;
+/// [`VerifyOutcome::problems`] lists it.
 pub fn run(
     repo: &Repo,
-    options: &Options,
+    options: &VerifyOptions,
     observer: &dyn Observer,
-) -> Result<Outcome, VerifyError> {
-    // What lies elsewhere is then said to be `Absent`.
+) -> Result<VerifyOutcome, VerifyError> {
+    run_listing(repo, options, touched::LISTED_PATHS, observer)
+}
+
+/// Verifies as [`run`] does, but lists at most `most_paths` affected paths.
+pub(crate) fn run_listing(
+    repo: &Repo,
+    options: &VerifyOptions,
+    most_paths: usize,
+    observer: &dyn Observer,
+) -> Result<VerifyOutcome, VerifyError> {
+    // While fetching is paused, an object stored elsewhere gives `StoreError::Absent`.
     let _pause = repo.store().pause_fetching();
     let findings = Findings::default();
-    let mut outcome = Outcome::default();
+    let mut outcome = VerifyOutcome::default();
     packs::check(repo.store(), options.data, &findings, observer, &mut outcome)?;
-    // From here on objects are looked up where they are not shadowed.
+    // The walk below looks objects up in copies that are not shadowed, so apply the
+    // shadows first.
     shadows::apply(repo.store(), &findings, &mut outcome.shadowed)?;
     findings.drop_found_elsewhere(repo.store())?;
     let tips = structure::tips(repo, &findings)?;
-    let commits = structure::check(repo.store(), &tips, &findings, observer, &mut outcome)?;
+    let roots = Roots { tips, earlier: &|| structure::earlier_tips(repo) };
+    let commits = structure::check(repo.store(), &roots, &findings, observer, &mut outcome)?;
     if options.data == Data::All {
         structure::check_lists(repo.store(), &findings, observer, &mut outcome)?;
     }
     shadows::apply(repo.store(), &findings, &mut outcome.shadowed)?;
     if !findings.is_empty() {
-        // What it takes for stored may be what is missing: the next commit
-        // reads everything, and stores what it can again.
-        repo.store().distrust_stat_cache();
+        // The stat cache may vouch for files whose objects are missing. After it is
+        // cleared, the next commit reads all files and stores missing objects again.
+        repo.store().invalidate_stat_cache();
         StatCache::clear(&repo.dir().join("cache"), repo.disk());
-        outcome.touched = touched::find(repo.store(), &commits, &findings, observer)?;
+        outcome.touched = touched::find(repo.store(), &commits, &findings, most_paths, observer)?;
     }
-    repo.store().tell_repairs(observer);
+    repo.store().report_repairs(observer);
     outcome.problems = findings.into_problems();
     Ok(outcome)
 }
 
-/// The commits that a verification begins with: those of all branches and tags, of
-/// `HEAD`, and of refs that are missing by their logs. Refs that cannot be read are
-/// left out.
-///
-/// # Errors
-/// [`VerifyError`] when refs cannot be listed.
-pub fn tips(repo: &Repo) -> Result<Vec<CommitId>, VerifyError> {
-    structure::tips(repo, &Findings::default())
-}
-
-/// A commit's id and its time, for newest first.
+/// The time and the id of a commit, for sorting from newest to oldest.
 type Dated = (crate::base::time::Time, CommitId);

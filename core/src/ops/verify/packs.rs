@@ -1,4 +1,4 @@
-//! Checking the packs: footers, index, and the frames if asked for.
+//! Checks the packs: their footers, the index, and the frames if requested.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -10,21 +10,26 @@ use std::{
 };
 
 use rayon::prelude::*;
+use rustix::io::Errno;
 
 use crate::{
     base::{
         id::PackId,
         io::PathError,
+        kind::ErrorKind,
         observe::{Observer, Phase},
     },
-    format::pack::{Frame, Object, ObjectKind},
-    ops::verify::{Data, Findings, Outcome, Problem, VerifyError},
+    format::pack::{Frame, ObjectKind, PackedObject},
+    ops::verify::{
+        Data, Findings, VerifyError, VerifyOutcome, VerifyProblem,
+        rolling::{Schedule, identity_here},
+    },
     store::{PackFile, Store, StoreError, actual_id},
 };
 
-/// Counts over all packs.
+/// Totals over all packs.
 #[derive(Debug, Default)]
-struct Counts {
+struct PackCounters {
     packs: AtomicU64,
     objects: AtomicU64,
     partial: AtomicU64,
@@ -32,39 +37,52 @@ struct Counts {
     bytes: AtomicU64,
 }
 
-/// Checks every pack there is.
+/// Checks every pack of the store.
 pub(super) fn check(
     store: &Store,
     data: Data,
     findings: &Findings<'_>,
     observer: &dyn Observer,
-    outcome: &mut Outcome,
+    outcome: &mut VerifyOutcome,
 ) -> Result<(), VerifyError> {
-    let packs = store.packs();
+    let mut packs = store.packs();
+    let schedule = Schedule::new(store, data, |id| identity_here(store, id));
+    schedule.sort(&mut packs);
     let size = |id: &PackId| fs_err::metadata(store.pack_path(id)).map_or(0, |meta| meta.len());
     let total: u64 = match data {
         Data::None => 0,
         Data::Sample(part) => (packs.iter().map(size).sum::<u64>() as f64 * part) as u64,
+        Data::Due(_) => packs.iter().filter(|id| schedule.is_due(id)).map(size).sum(),
         Data::All => packs.iter().map(size).sum(),
     };
     observer.phase(Phase::Data, (total > 0).then_some(total));
-    let counts = Counts::default();
+    let counts = PackCounters::default();
     let reindexed = AtomicBool::new(false);
-    packs.par_iter().try_for_each(|id| {
+    // The bridge hands out tasks in order and calls `schedule.begin` from one thread at a
+    // time.
+    let tasks = packs.iter().map(|id| {
+        let was_damaged = store.is_damaged(id);
+        PackTask { id: *id, data: schedule.begin(id, was_damaged), was_damaged }
+    });
+    let checked = tasks.par_bridge().try_for_each(|task| {
         if observer.cancelled() {
             return Err(VerifyError::Interrupted);
         }
-        match check_pack(store, *id, data, (findings, &reindexed), observer, &counts) {
+        let id = task.id;
+        match check_pack(store, &task, &schedule, (findings, &reindexed), observer, &counts) {
             Ok(()) => Ok(()),
-            // Merged into another one meanwhile: its objects are found there.
+            // The pack was merged into another one meanwhile, which has its objects.
             Err(StoreError::Gone { .. }) => Ok(()),
+            Err(source) if !is_of_pack(&source) => Err(source.into()),
             Err(source) => {
-                findings.shadow_pack(*id, Some(&source));
-                findings.add(Problem::Pack { pack: *id, source }, []);
+                findings.shadow_pack(id, Some(&source));
+                findings.add(VerifyProblem::Pack { pack: id, source }, []);
                 Ok(())
             }
         }
-    })?;
+    });
+    schedule.finish(store, outcome);
+    checked?;
     outcome.packs = counts.packs.into_inner();
     outcome.objects = counts.objects.into_inner();
     outcome.partial_packs = counts.partial.into_inner();
@@ -73,18 +91,38 @@ pub(super) fn check(
     Ok(())
 }
 
-fn check_pack(
-    store: &Store,
+/// A pack and how much of it is read.
+struct PackTask {
     id: PackId,
     data: Data,
+    was_damaged: bool,
+}
+
+/// Returns true if an error blames the pack. Missing permissions, a lack of file
+/// descriptors or memory, a read-only file system and a damaged index do not.
+fn is_of_pack(error: &StoreError) -> bool {
+    let lacks = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::ROFS];
+    match error {
+        StoreError::Index(_) => false,
+        StoreError::Io(PathError { source, .. }) => {
+            let errno = source.raw_os_error().map(Errno::from_raw_os_error);
+            error.kind() != ErrorKind::Denied && !errno.is_some_and(|errno| lacks.contains(&errno))
+        }
+        _ => true,
+    }
+}
+
+fn check_pack(
+    store: &Store,
+    task: &PackTask,
+    schedule: &Schedule<'_>,
     (findings, reindexed): (&Findings<'_>, &AtomicBool),
     observer: &dyn Observer,
-    counts: &Counts,
+    counts: &PackCounters,
 ) -> Result<(), StoreError> {
     counts.packs.fetch_add(1, Ordering::Relaxed);
-    // A pack that is shadowed is read as a whole, to see whether it was put back.
-    let was_damaged = store.is_damaged(&id);
-    let data = if was_damaged { Data::All } else { data };
+    let PackTask { id, data, was_damaged } = *task;
+    let identity = schedule.identity(&id);
     let is_partial = store.is_partial(&id);
     counts.partial.fetch_add(u64::from(is_partial), Ordering::Relaxed);
     if data == Data::All && !is_partial {
@@ -102,7 +140,7 @@ fn check_pack(
     }
     let random = RandomState::new();
     let mut rest = objects.as_slice();
-    let mut frames: Vec<(&Frame, &[Object])> = Vec::with_capacity(pack.frames().len());
+    let mut frames: Vec<(&Frame, &[PackedObject])> = Vec::with_capacity(pack.frames().len());
     for (number, frame) in pack.frames().iter().enumerate() {
         let (own, others) = rest.split_at(frame.objects as usize);
         rest = others;
@@ -121,7 +159,7 @@ fn check_pack(
             observer.advance(u64::from(frame.stored_bytes), objects.len() as u64);
         }
     });
-    // A wrong chunk list does not show in the hash of its pack.
+    // The hash of a pack says nothing about wrong chunk lists in it.
     let has_shadowed_list = objects.iter().any(|object| {
         object.kind == ObjectKind::ChunkList && store.is_shadowed_alone(&id, &object.id)
     });
@@ -129,24 +167,28 @@ fn check_pack(
     if was_damaged && is_whole && !observer.cancelled() {
         findings.found_whole(id);
     }
+    if data == Data::All && !findings.shadows(&id) && !observer.cancelled() {
+        schedule.add_sound(id, identity);
+    }
     Ok(())
 }
 
-/// Whether a frame is read, by a random number that it was given.
+/// Returns true if a frame is read. `random` is a uniformly distributed number for the
+/// frame.
 pub(super) fn is_chosen(data: Data, random: u64) -> bool {
     match data {
         Data::None => false,
         Data::Sample(part) => (random as f64) < part * u64::MAX as f64,
-        Data::All => true,
+        // A due pack is read completely.
+        Data::Due(_) | Data::All => true,
     }
 }
 
-/// Counts objects of a frame that is not here, but for those that another
-/// pack has.
+/// Counts the objects of an absent frame, except those that another pack has.
 fn count_absent(
     store: &Store,
-    (pack, objects): (PackId, &[Object]),
-    counts: &Counts,
+    (pack, objects): (PackId, &[PackedObject]),
+    counts: &PackCounters,
 ) -> Result<(), StoreError> {
     for object in objects {
         let place = store.locate(&object.id)?;
@@ -156,7 +198,7 @@ fn count_absent(
     Ok(())
 }
 
-/// Hashes a whole pack file and compares that with its name.
+/// Hashes a whole pack file and compares the hash with its name.
 fn check_hash(store: &Store, id: PackId, findings: &Findings<'_>) -> Result<(), StoreError> {
     let path = store.pack_path(&id);
     let mut file = match fs_err::File::open(&path) {
@@ -176,19 +218,19 @@ fn check_hash(store: &Store, id: PackId, findings: &Findings<'_>) -> Result<(), 
     let actual = PackId::from_bytes(*hasher.finalize().as_bytes());
     if actual != id {
         findings.shadow_pack(id, None);
-        findings.add(Problem::PackHash { pack: id, actual }, []);
+        findings.add(VerifyProblem::PackHash { pack: id, actual }, []);
     }
     Ok(())
 }
 
-fn check_frame(pack: &PackFile, frame: &Frame, objects: &[Object], findings: &Findings<'_>) {
+fn check_frame(pack: &PackFile, frame: &Frame, objects: &[PackedObject], findings: &Findings<'_>) {
     check_expanded(pack, objects, pack.raw(frame), findings);
 }
 
-/// Checks the objects of a frame that was read and expanded.
+/// Checks the objects of a frame that was read and decompressed.
 pub(super) fn check_expanded(
     pack: &PackFile,
-    objects: &[Object],
+    objects: &[PackedObject],
     raw: Result<Vec<u8>, StoreError>,
     findings: &Findings<'_>,
 ) {
@@ -196,7 +238,7 @@ pub(super) fn check_expanded(
         Ok(raw) => raw,
         Err(source) => {
             findings.shadow_objects(pack.id(), objects.iter().map(|object| object.id));
-            let problem = Problem::Frame { pack: pack.id(), objects: objects.len(), source };
+            let problem = VerifyProblem::Frame { pack: pack.id(), objects: objects.len(), source };
             return findings.add(problem, objects.iter().map(|object| object.id));
         }
     };
@@ -207,7 +249,7 @@ pub(super) fn check_expanded(
         if let Some(actual) = actual_id(object.kind, bytes).filter(|actual| *actual != object.id) {
             findings.shadow_objects(pack.id(), [object.id]);
             let source = StoreError::Damaged { pack: pack.id(), wanted: object.id, actual };
-            findings.add(Problem::Object { id: object.id, source }, [object.id]);
+            findings.add(VerifyProblem::Object { id: object.id, source }, [object.id]);
         }
     }
 }

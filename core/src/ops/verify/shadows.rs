@@ -1,5 +1,5 @@
-//! What is found damaged is shadowed: commits do not rely on it any more, and
-//! store it again. What is found whole again is relied on again.
+//! Shadows damaged objects, and withdraws the shadows of packs that are sound again.
+//! Commits do not rely on shadowed objects and store them again.
 
 use std::{collections::BTreeSet, sync::PoisonError};
 
@@ -10,9 +10,9 @@ use crate::{
     },
     format::{
         pack::ObjectKind,
-        shadow::{Extent, Reason, ShadowTable},
+        shadow::{Reason, ShadowTable, ShadowedPart},
     },
-    ops::verify::{Findings, Problem},
+    ops::verify::{Findings, VerifyProblem},
     store::{Store, StoreError, damage},
 };
 
@@ -21,60 +21,64 @@ use crate::{
 pub struct Shadowed {
     /// Packs with damage that was not known before.
     pub packs: u64,
-    /// Packs that were known to be damaged and are whole.
+    /// Packs that were marked as damaged and are sound again.
     pub withdrawn: u64,
-    /// Why the shadow table was not written. The next commit still relies on the
-    /// damaged objects.
+    /// The error of writing the shadow table. After such an error, the next commit still
+    /// relies on the damaged objects.
     pub failed: Option<StoreError>,
 }
 
-/// Changes to the shadow table that were found necessary.
+/// Changes that the shadow table needs.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct ShadowChanges {
     damaged: ShadowTable,
     whole: BTreeSet<PackId>,
 }
 
 impl Findings<'_> {
-    /// Nothing of a pack may be relied on.
+    /// Shadows all objects of a pack.
     pub(super) fn shadow_pack(&self, pack: PackId, error: Option<&StoreError>) {
-        // A pack that only a newer snap can read is not damaged.
+        // A pack in a format that only a newer snap reads is not damaged.
         if error.is_none_or(|error| error.kind() != ErrorKind::Unsupported) {
-            self.shadow(pack, Extent::Whole);
+            self.shadow(pack, ShadowedPart::Whole);
         }
     }
 
-    /// These objects of a pack may not be relied on.
+    /// Shadows these objects of a pack.
     pub(super) fn shadow_objects(&self, pack: PackId, ids: impl IntoIterator<Item = ObjectId>) {
-        self.shadow(pack, Extent::Objects(ids.into_iter().collect()));
+        self.shadow(pack, ShadowedPart::Objects(ids.into_iter().collect()));
     }
 
-    /// An object could not be read where it was looked up. It is shadowed there
-    /// if that place is to blame.
+    /// Reports an object that could not be read. Shadows the copy that was read if the error shows
+    /// that it is damaged.
     pub(super) fn add_unreadable(&self, store: &Store, id: ObjectId, source: StoreError) {
+        if self.lies_at_origin(&source) {
+            return;
+        }
         if self.is_elsewhere() && source.is_elsewhere() {
             match source.kind() {
                 ErrorKind::Damaged => self.shadow_place(store, id),
-                // It was not asked, or did not answer.
+                // A transport failure says nothing about the object.
                 _ => return self.fail(source),
             }
         }
         match damage(&source) {
-            // Only one frame of the pack is wrong.
+            // Only one frame of the pack is damaged.
             Some(_) if matches!(source, StoreError::Frame { .. } | StoreError::Expand { .. }) => {
                 self.shadow_place(store, id);
             }
             Some((pack, extent)) => self.shadow(pack, extent),
-            // A list of chunks is not named by its own bytes.
+            // The pack's checksums do not prove a chunk list, so the list itself may be
+            // wrong.
             None if matches!(source, StoreError::Object { kind: ObjectKind::ChunkList, .. }) => {
                 self.shadow_place(store, id);
             }
             None => {}
         }
-        self.add(Problem::Object { id, source }, [id]);
+        self.add(VerifyProblem::Object { id, source }, [id]);
     }
 
-    /// An object may not be relied on in the place where it was looked up.
+    /// Shadows the copy of an object that a lookup finds.
     pub(super) fn shadow_place(&self, store: &Store, id: ObjectId) {
         if let Ok(Some(place)) = store.locate(&id)
             && let Some(pack) = store.pack_id(place.pack)
@@ -83,7 +87,7 @@ impl Findings<'_> {
         }
     }
 
-    /// The same if the object is a list of chunks.
+    /// Shadows the copy of an object that a lookup finds, if it is a chunk list.
     pub(super) fn shadow_list(&self, store: &Store, id: ObjectId) {
         let place = store.locate(&id).ok().flatten();
         if place.is_some_and(|place| place.kind == ObjectKind::ChunkList) {
@@ -91,24 +95,24 @@ impl Findings<'_> {
         }
     }
 
-    fn shadow(&self, pack: PackId, extent: Extent) {
+    fn shadow(&self, pack: PackId, extent: ShadowedPart) {
         let mut found = self.shadows.lock().unwrap_or_else(PoisonError::into_inner);
         found.damaged.add(pack, Reason::Damaged, extent);
     }
 
-    /// A pack that was shadowed was read and hashed, and all of it is right.
+    /// Records that a shadowed pack was read and hashed and is sound.
     pub(super) fn found_whole(&self, pack: PackId) {
         self.shadows.lock().unwrap_or_else(PoisonError::into_inner).whole.insert(pack);
     }
 
-    /// Whether anything of a pack was found damaged.
+    /// Returns true if any object of a pack was found damaged.
     pub(super) fn shadows(&self, pack: &PackId) -> bool {
-        self.shadows.lock().unwrap_or_else(PoisonError::into_inner).damaged.touches(pack)
+        self.shadows.lock().unwrap_or_else(PoisonError::into_inner).damaged.has_any(pack)
     }
 }
 
-/// Writes what was found to the shadow table. Where the store cannot be
-/// written, it holds for the rest of this run, and `outcome` says why.
+/// Writes the findings to the shadow table. If the store cannot be written, the shadows
+/// hold for the rest of this run and `outcome` gets the error.
 pub(super) fn apply(
     store: &Store,
     findings: &Findings<'_>,
@@ -117,7 +121,7 @@ pub(super) fn apply(
     let found = {
         let mut found = findings.shadows.lock().unwrap_or_else(PoisonError::into_inner);
         let whole = std::mem::take(&mut found.whole);
-        Found { damaged: found.damaged.clone(), whole }
+        ShadowChanges { damaged: found.damaged.clone(), whole }
     };
     let new = found.damaged.entries().filter(|(pack, ..)| !store.is_damaged(pack)).count();
     outcome.packs += new as u64;
@@ -127,7 +131,7 @@ pub(super) fn apply(
     }
     let written = store.change_shadows(&|table| {
         for pack in &found.whole {
-            table.withdraw(pack, Reason::Damaged);
+            table.remove(pack, Reason::Damaged);
         }
         for (pack, reason, extent) in found.damaged.entries() {
             table.add(*pack, reason, extent.clone());

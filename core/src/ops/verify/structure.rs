@@ -1,7 +1,9 @@
-//! Checking that every ref reaches a complete snapshot.
+//! Checks that every ref leads to a complete snapshot.
 //!
-//! Commits are walked one after the other, trees with an explicit stack, and
-//! nothing twice: one bit for each object of the store says what was met.
+//! Commits are visited one after the other. No object is visited twice: one bit for each
+//! object of the store records the visit.
+
+use std::collections::BTreeSet;
 
 use rayon::prelude::*;
 
@@ -9,102 +11,121 @@ use crate::{
     base::{
         id::{BlobId, CommitId, TreeId},
         kind::ErrorKind,
-        limits,
         observe::{Observer, Phase},
         time::Time,
     },
-    format::{
-        pack::ObjectKind,
-        tree::{Child, Kind, Node},
-    },
-    ops::verify::{Dated, Findings, Outcome, Problem, VerifyError},
-    repo::{
-        Pointer, Repo,
-        ref_log::{Line, Target},
-        ref_name::{RefKind, RefName},
-        refs::{Head, RefError},
-    },
-    store::{Content, Marks, Store, StoreError},
+    format::{pack::ObjectKind, tree::EntryKind},
+    ops::verify::{Dated, Findings, VerifyError, VerifyOutcome, VerifyProblem},
+    repo::{Repo, ref_log::RefValue, ref_name::RefKind, refs::Head},
+    store::{ContentLayout, Marks, Prefetch, Store, StoreError, TreeCursor, TreeWalk, WalkStep},
 };
 
-/// Where all refs point; a ref that cannot be read is a finding.
+/// The commits at which the walk begins.
+pub(super) struct Roots<'a> {
+    /// The commits that refs point at.
+    pub(super) tips: Vec<CommitId>,
+    /// Returns the commits that refs pointed at before. Called once, and only if a commit
+    /// is lost.
+    pub(super) earlier: &'a dyn Fn() -> Result<Vec<CommitId>, VerifyError>,
+}
+
+/// Returns the commits that all refs point at, and those that the project's files come from: the
+/// next commit needs them, too. Unreadable refs and an unreadable scope are added to the findings.
 pub(super) fn tips(repo: &Repo, findings: &Findings<'_>) -> Result<Vec<CommitId>, VerifyError> {
     let mut tips = Vec::new();
     for kind in [RefKind::Branch, RefKind::Tag] {
+        for source in repo.refs().misnamed(kind)? {
+            let name = source.misnamed_file().unwrap_or_default();
+            findings.add(VerifyProblem::Ref { name, source }, []);
+        }
         for name in repo.refs().names(kind)? {
             match repo.refs().read(&name) {
                 Ok(id) => tips.extend(id),
-                Err(source) => findings.add(Problem::Ref { name: name.to_string(), source }, []),
+                Err(source) => {
+                    findings.add(VerifyProblem::Ref { name: name.to_string(), source }, [])
+                }
             }
         }
     }
-    for (name, id) in lost_refs(repo)? {
-        findings.add(Problem::RefLost { name, id }, []);
+    for (name, id) in repo.lost_refs()? {
+        findings.add(VerifyProblem::RefLost { name, id }, []);
         tips.push(id);
+    }
+    if let Err(source) = repo.scope() {
+        findings.add(VerifyProblem::Scope { source }, []);
     }
     match repo.refs().head() {
         Ok(Head::Detached(id)) => tips.push(id),
         Ok(Head::Branch(_)) => {}
-        Err(source) => findings.add(Problem::Ref { name: "HEAD".to_owned(), source }, []),
+        Err(source) => findings.add(VerifyProblem::Ref { name: "HEAD".to_owned(), source }, []),
     }
+    tips.extend(repo.base()?.unwrap_or_default());
     Ok(tips)
 }
 
-/// Refs that are missing although their logs record no removal, and where
-/// they were.
-///
-/// A log's last line may record a ref that was never made: a crash came between.
-/// So a ref counts only if it was there before that line, or is the base.
-fn lost_refs(repo: &Repo) -> Result<Vec<(RefName, CommitId)>, RefError> {
-    let base = repo.base()?.unwrap_or_default();
-    let mut lost = Vec::new();
-    for pointer in repo.refs().logged()? {
-        let Pointer::Ref(name) = pointer else { continue };
-        // A ref that cannot be read was reported.
-        if !matches!(repo.refs().read(&name), Ok(None)) {
-            continue;
-        }
-        let last = repo.refs().log(&name)?.pop();
-        let Some(Line { old, new: Target::Commit(id), .. }) = last else { continue };
-        if old != Target::Nothing || base.contains(&id) {
-            lost.push((name, id));
+/// Returns the commits that branches and tags pointed at before, from their logs. Logs of
+/// removed branches and tags are left out.
+pub(super) fn earlier_tips(repo: &Repo) -> Result<Vec<CommitId>, VerifyError> {
+    let mut names = repo.refs().names(RefKind::Branch)?;
+    names.extend(repo.refs().names(RefKind::Tag)?);
+    names.extend(repo.lost_refs()?.into_iter().map(|(name, _)| name));
+    let mut tips = BTreeSet::new();
+    for name in names {
+        for line in repo.refs().log(&name)? {
+            tips.extend([line.old, line.new].iter().filter_map(RefValue::commit));
         }
     }
-    Ok(lost)
+    Ok(tips.into_iter().collect())
 }
 
-/// Walks everything that is reached from `tips`. Returns all commits, newest
-/// first.
+/// Walks everything that is reachable from the tips of `roots`. Returns all commits,
+/// newest first.
 pub(super) fn check(
     store: &Store,
-    tips: &[CommitId],
+    roots: &Roots<'_>,
     findings: &Findings<'_>,
     observer: &dyn Observer,
-    outcome: &mut Outcome,
+    outcome: &mut VerifyOutcome,
 ) -> Result<Vec<Dated>, VerifyError> {
     observer.phase(Phase::Structure, None);
     let marks = Marks::new(store);
     let mut commits = Vec::new();
-    let mut waiting: Vec<CommitId> = tips.to_vec();
-    while let Some(id) = waiting.pop() {
-        if !marks.mark(&id.object())? {
+    outcome.roots = roots.tips.clone();
+    let mut waiting = roots.tips.clone();
+    let (mut lost, mut has_asked) = (BTreeSet::new(), false);
+    loop {
+        let Some(id) = waiting.pop() else {
+            if lost.is_empty() || has_asked {
+                break;
+            }
+            // The parents of a lost commit are unknown. Earlier positions of refs may
+            // lead to them.
+            waiting = (roots.earlier)()?;
+            waiting.retain(|id| !lost.contains(id));
+            outcome.roots.extend(&waiting);
+            has_asked = true;
+            continue;
+        };
+        // The marks have no bit for an id that the index lacks.
+        if lost.contains(&id) || !marks.mark(&id.object())? {
             continue;
         }
         match store.commit(&id) {
             Err(StoreError::Absent { .. }) => {}
+            Err(source) if findings.lies_at_origin(&source) => {}
             Ok(commit) => {
                 outcome.commits += 1;
                 commits.push((commit.time, id));
                 waiting.extend(&commit.parents);
                 walk(store, commit.tree, &marks, findings, observer, outcome)?;
             }
-            // An unknown id is met anew each time, but leads nowhere.
             Err(source) => {
+                lost.insert(id);
                 if findings.is_elsewhere() {
-                    // Its date is not known: it comes last.
+                    // The commit's time is unknown, so it is sorted last.
                     commits.push((Time::default(), id));
                 }
-                // That of a lost pack is no problem of its own.
+                // A commit of a lost pack is not a separate problem.
                 if !(source.kind() == ErrorKind::Damaged && findings.is_lost(&id.object())) {
                     findings.add_unreadable(store, id.object(), source);
                 }
@@ -122,40 +143,31 @@ fn walk(
     marks: &Marks,
     findings: &Findings<'_>,
     observer: &dyn Observer,
-    outcome: &mut Outcome,
+    outcome: &mut VerifyOutcome,
 ) -> Result<(), VerifyError> {
-    // With each node of a split directory, what the one above says of it: its
-    // level and its first name.
-    let mut waiting = vec![(root, 0usize, None)];
-    while let Some((id, depth, place)) = waiting.pop() {
+    let mut walk = TreeWalk::new(TreeCursor::new(root, Prefetch::Nothing), ());
+    while let Some(step) = walk.next() {
         findings.go_on(observer)?;
-        if !marks.mark(&id.object())? {
+        let WalkStep::Node(node) = step else { continue };
+        let id = node.id().object();
+        // The damage of its pack is reported already, and a local copy of the tree may
+        // still be readable.
+        if !marks.mark(&id)? || findings.is_lost(&id) {
             continue;
         }
-        // Its pack is a problem already, and may be read from a copy here.
-        if findings.is_lost(&id.object()) {
-            continue;
-        }
-        if depth > limits::DEPTH {
-            findings.add(Problem::Depth { id: id.object() }, [id.object()]);
-            continue;
-        }
-        match store.tree(&id) {
+        match walk.read(store, node) {
             Err(StoreError::Absent { .. }) => continue,
-            Ok(node)
-                if place.is_some_and(|place| place != (node.level(), node.first().cloned())) =>
-            {
-                let what = "place of a tree node";
-                let source = crate::format::wire::FormatError::Invalid { what, at: 1 };
-                let (object, kind) = (id.object(), ObjectKind::Tree);
-                let source = StoreError::Object { id: object, kind, source };
-                findings.add(Problem::Object { id: object, source }, [object]);
-            }
-            Ok(Node::Leaf { entries, .. }) => {
+            Err(source) if findings.lies_at_origin(&source) => continue,
+            Ok(entries) => {
                 for entry in entries {
                     match entry.kind {
-                        Kind::Folder { id } => waiting.push((id, depth + 1, None)),
-                        Kind::File { size, id } => {
+                        EntryKind::Folder { id } => {
+                            let (is_too_deep, id) = (walk.enter(id, ()).is_err(), id.object());
+                            if is_too_deep && marks.mark(&id)? && !findings.is_lost(&id) {
+                                findings.add(VerifyProblem::Depth { id }, [id]);
+                            }
+                        }
+                        EntryKind::File { size, id } => {
                             outcome.contents += u64::from(marks.mark(&id.object())?);
                             check_content(store, id, size, findings);
                         }
@@ -163,11 +175,7 @@ fn walk(
                     }
                 }
             }
-            Ok(Node::Inner { level, children, .. }) => {
-                let place = |child: Child| (child.id, depth, Some((level - 1, Some(child.first))));
-                waiting.extend(children.into_iter().map(place));
-            }
-            Err(source) => findings.add_unreadable(store, id.object(), source),
+            Err(source) => findings.add_unreadable(store, id, source),
         }
         outcome.trees += 1;
         observer.advance(1, 0);
@@ -175,16 +183,16 @@ fn walk(
     Ok(())
 }
 
-/// Checks that a content is there, with all its chunks and of the right size.
+/// Checks that a content is present with all its chunks and has the right size.
 fn check_content(store: &Store, id: BlobId, size: u64, findings: &Findings<'_>) {
     let object = id.object();
     if findings.is_lost(&object) {
         return;
     }
     let found = match store.content(&id) {
-        // Its list of chunks lies elsewhere.
+        // The content's chunk list is stored elsewhere.
         Err(StoreError::Absent { .. }) => return,
-        Ok(Content::Whole(_)) => match store.locate_in_pack(&object) {
+        Ok(ContentLayout::Whole(_)) => match store.locate_in_pack(&object) {
             Ok(Some(place)) => u64::from(place.bytes),
             Ok(None) => {
                 let source = StoreError::Missing { id: object, wanted: ObjectKind::Blob };
@@ -192,7 +200,7 @@ fn check_content(store: &Store, id: BlobId, size: u64, findings: &Findings<'_>) 
             }
             Err(source) => return findings.add_unreadable(store, object, source),
         },
-        Ok(Content::Chunks(chunks)) => {
+        Ok(ContentLayout::Chunks(chunks)) => {
             for chunk in &chunks {
                 let wanted = ObjectKind::Blob;
                 let source = match store.locate_in_pack(&chunk.id.object()) {
@@ -202,7 +210,7 @@ fn check_content(store: &Store, id: BlobId, size: u64, findings: &Findings<'_>) 
                     Ok(_) => StoreError::Missing { id: chunk.id.object(), wanted },
                     Err(source) => source,
                 };
-                if !findings.is_bad(&chunk.id.object()) {
+                if !findings.lies_at_origin(&source) && !findings.is_bad(&chunk.id.object()) {
                     findings.add_unreadable(store, chunk.id.object(), source);
                     findings.add_bad(object);
                 }
@@ -217,24 +225,25 @@ fn check_content(store: &Store, id: BlobId, size: u64, findings: &Findings<'_>) 
         }
     };
     if found != size {
-        // The size of a whole object follows from its id, that of a list does not.
+        // The hash covers the size of a whole object. A chunk list is not covered by its
+        // id, so the list must be wrong.
         findings.shadow_list(store, object);
-        findings.add(Problem::Size { id: object, expected: size, found }, [object]);
+        findings.add(VerifyProblem::Size { id: object, expected: size, found }, [object]);
     }
 }
 
-/// Hashes every content that was cut, because a chunk list is not named by its
-/// own bytes.
+/// Hashes the chunks of every content that was cut. The id of a chunk list is not the
+/// hash of its own bytes, so nothing else proves the list.
 pub(super) fn check_lists(
     store: &Store,
     findings: &Findings<'_>,
     observer: &dyn Observer,
-    outcome: &mut Outcome,
+    outcome: &mut VerifyOutcome,
 ) -> Result<(), VerifyError> {
     let mut lists = Vec::new();
     for pack in store.packs() {
         let objects = store.open_pack(&pack).and_then(|pack| pack.objects());
-        // A pack that cannot be read is a finding already.
+        // An unreadable pack is among the findings already.
         let objects = objects.unwrap_or_default();
         let cut = objects.iter().filter(|object| object.kind == ObjectKind::ChunkList);
         lists.extend(cut.map(|object| BlobId::from_object(object.id)));
@@ -247,7 +256,7 @@ pub(super) fn check_lists(
 
 fn check_list(store: &Store, id: BlobId, findings: &Findings<'_>, observer: &dyn Observer) -> u64 {
     let object = id.object();
-    let Ok(Content::Chunks(chunks)) = store.content(&id) else { return 0 };
+    let Ok(ContentLayout::Chunks(chunks)) = store.content(&id) else { return 0 };
     let mut hasher = blake3::Hasher::new();
     let mut read = 0;
     for chunk in chunks {
@@ -270,7 +279,7 @@ fn check_list(store: &Store, id: BlobId, findings: &Findings<'_>, observer: &dyn
     let actual = BlobId::from_bytes(*hasher.finalize().as_bytes()).object();
     if actual != object {
         findings.shadow_place(store, object);
-        findings.add(Problem::Chunks { id: object, actual }, [object]);
+        findings.add(VerifyProblem::Chunks { id: object, actual }, [object]);
     }
     read
 }

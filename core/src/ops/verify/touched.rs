@@ -1,59 +1,76 @@
-//! Which commits and paths a missing or damaged object touches.
+//! Finds the commits and paths that a missing or damaged object affects.
 
 use std::collections::HashMap;
 
 use crate::{
     base::{
-        id::{CommitId, ObjectId, TreeId},
-        limits,
+        id::{BlobId, CommitId, ObjectId, TreeId},
         observe::Observer,
     },
-    format::tree::{Kind, Node},
+    format::tree::EntryKind,
     ops::verify::{Dated, Findings, VerifyError},
-    store::{Content, Marks, Store, StoreError},
+    repo::path::push_name,
+    store::{
+        ContentLayout, Marks, Prefetch, Store, StoreError, TreeCursor, TreeWalk, UnreadNode,
+        WalkStep,
+    },
 };
 
-/// Paths that are kept; beyond that they are counted.
-const KEPT_PATHS: usize = 1000;
+/// The number of paths that are listed. Further paths are only counted.
+pub(super) const LISTED_PATHS: usize = 1000;
 
-/// A path that lacks something in a commit.
+/// The number of paths that a repair collects. Each takes about 300 bytes of memory.
+pub(crate) const REPAIRED_PATHS: usize = 1 << 18;
+
+/// A path that a problem affects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TouchedPath {
-    /// The newest commit in which it does.
+pub struct AffectedPath {
+    /// The newest commit in which the path is affected.
     pub commit: CommitId,
-    /// How many commits have this very state of the path.
+    /// The number of commits that have the path with this object.
     pub commits: u64,
     /// The path; empty for the whole snapshot.
     pub path: Vec<u8>,
-    /// What is missing or damaged.
+    /// The missing or damaged object.
     pub object: ObjectId,
 }
 
-/// What is touched.
+/// The commits and paths that problems affect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Touched {
-    /// Commits that lack something, newest first.
+pub struct Affected {
+    /// Affected commits, newest first.
     pub commits: Vec<CommitId>,
-    /// Paths that lack something, at most a thousand.
-    pub paths: Vec<TouchedPath>,
-    /// How many more there are.
+    /// Affected paths, at most `LISTED_PATHS` unless a repair requested more.
+    pub paths: Vec<AffectedPath>,
+    /// The number of affected paths that are not listed.
     pub more_paths: u64,
 }
 
-/// Walks all commits again, past what is known to be whole.
+impl Affected {
+    /// Drops the paths beyond the limit for listing and counts them instead.
+    pub(crate) fn shorten(&mut self) {
+        let more = self.paths.len().saturating_sub(LISTED_PATHS);
+        self.paths.truncate(LISTED_PATHS);
+        self.more_paths += more as u64;
+    }
+}
+
+/// Walks all commits again. Subtrees that are known to be sound are skipped.
 pub(super) fn find(
     store: &Store,
     commits: &[Dated],
     findings: &Findings<'_>,
+    most_paths: usize,
     observer: &dyn Observer,
-) -> Result<Touched, VerifyError> {
-    let mut search = Search {
+) -> Result<Affected, VerifyError> {
+    let mut search = AffectedSearch {
         store,
         findings,
         whole: Marks::new(store),
         lacking: Marks::new(store),
         places: HashMap::new(),
-        touched: Touched::default(),
+        most_paths,
+        touched: Affected::default(),
     };
     for (_, id) in commits {
         if observer.cancelled() {
@@ -71,127 +88,153 @@ pub(super) fn find(
     Ok(search.touched)
 }
 
-struct Search<'s> {
+struct AffectedSearch<'s> {
     store: &'s Store,
     findings: &'s Findings<'s>,
-    /// Trees with nothing wrong below.
+    /// Trees without problems below them.
     whole: Marks,
-    /// Trees with something wrong below.
+    /// Trees with problems below them.
     lacking: Marks,
-    /// Where in `touched.paths` a path with an object is.
+    /// The position in `touched.paths` of a path with an object.
     places: HashMap<(Vec<u8>, ObjectId), usize>,
-    touched: Touched,
+    most_paths: usize,
+    touched: Affected,
 }
 
 /// A folder that is being searched.
-struct Step {
-    id: TreeId,
+struct SearchedFolder {
     path_bytes: usize,
-    hit: bool,
-    items: std::vec::IntoIter<Item>,
+    /// The nodes of the folder around the present item, with the topmost first.
+    nodes: Vec<SearchedNode>,
+    has_problem: bool,
 }
 
-/// Something in a folder.
-enum Item {
-    Tree(Vec<u8>, TreeId),
-    File(Vec<u8>, crate::base::id::BlobId),
+struct SearchedNode {
+    id: TreeId,
+    has_problem: bool,
 }
 
-impl Search<'_> {
-    /// Searches a tree; whether anything is wrong below it.
-    fn tree(&mut self, commit: CommitId, root: TreeId) -> Result<bool, VerifyError> {
-        let mut path = Vec::new();
-        let mut stack: Vec<Step> = Vec::new();
-        let mut hit = self.enter(commit, root, &path, &mut stack)?;
-        while let Some(step) = stack.last_mut() {
-            path.truncate(step.path_bytes);
-            match step.items.next() {
-                Some(Item::Tree(name, id)) => {
-                    push(&mut path, &name);
-                    let below = self.enter(commit, id, &path, &mut stack)?;
-                    if let Some(step) = stack.last_mut() {
-                        step.hit |= below;
-                    }
-                }
-                Some(Item::File(name, id)) => {
-                    push(&mut path, &name);
-                    if let Some(object) = self.bad_part(id) {
-                        step.hit = true;
-                        self.add(commit, &path, object);
-                    }
-                }
-                None => {
-                    let (id, own) = (step.id, step.hit);
-                    stack.pop();
-                    let known = if own { &self.lacking } else { &self.whole };
-                    known.mark(&id.object())?;
-                    match stack.last_mut() {
-                        Some(above) => above.hit |= own,
-                        None => hit |= own,
-                    }
-                }
-            }
-        }
-        Ok(hit)
+impl SearchedFolder {
+    fn new(path_bytes: usize) -> Self {
+        Self { path_bytes, nodes: Vec::new(), has_problem: false }
     }
 
-    /// Starts on a tree node; true when the node itself is bad.
-    fn enter(
+    /// Records a problem at or below the present item.
+    fn add_problem(&mut self) {
+        let node = self.nodes.last_mut().map(|node| &mut node.has_problem);
+        *node.unwrap_or(&mut self.has_problem) = true;
+    }
+}
+
+impl AffectedSearch<'_> {
+    /// Searches a tree. Returns true if anything below it has a problem.
+    fn tree(&mut self, commit: CommitId, root: TreeId) -> Result<bool, VerifyError> {
+        let mut path = Vec::new();
+        let cursor = TreeCursor::new(root, Prefetch::Nothing);
+        let mut walk = TreeWalk::new(cursor, SearchedFolder::new(0));
+        let mut has_problem = false;
+        while let Some(step) = walk.next() {
+            let open_nodes = walk.cursor().map_or(0, |cursor| cursor.open_nodes());
+            if let Some(folder) = walk.tag() {
+                self.close_nodes(folder, open_nodes)?;
+                path.truncate(folder.path_bytes);
+            }
+            has_problem = match step {
+                WalkStep::Enter => false,
+                WalkStep::Node(node) => self.node((commit, &path), node, &mut walk)?,
+                WalkStep::Entry(entry) => {
+                    push_name(&mut path, entry.name.as_bytes());
+                    self.entry((commit, &path), &entry.kind, &mut walk)
+                }
+                WalkStep::Leave(mut folder) => {
+                    self.close_nodes(&mut folder, 0)?;
+                    folder.has_problem
+                }
+            };
+            if let Some(folder) = walk.tag().filter(|_| has_problem) {
+                folder.add_problem();
+            }
+        }
+        // The last step left the root.
+        Ok(has_problem)
+    }
+
+    /// Opens a tree node, unless the search below it is not needed. Returns true if the
+    /// node itself has a problem, or if one below it is known.
+    fn node(
         &mut self,
-        commit: CommitId,
-        id: TreeId,
-        path: &[u8],
-        stack: &mut Vec<Step>,
+        (commit, path): (CommitId, &[u8]),
+        node: UnreadNode,
+        walk: &mut TreeWalk<SearchedFolder>,
     ) -> Result<bool, VerifyError> {
+        let id = node.id();
         if self.whole.is_marked(&id.object())? {
             return Ok(false);
         }
-        // A folder that many folders share is not searched under each of its
-        // paths for ever.
-        if self.touched.paths.len() >= KEPT_PATHS && self.lacking.is_marked(&id.object())? {
+        // A folder with problems that many folders share is searched again under each of
+        // its paths, but only until enough paths are listed. This bounds the time.
+        if self.touched.paths.len() >= self.most_paths && self.lacking.is_marked(&id.object())? {
             self.touched.more_paths += 1;
             return Ok(true);
         }
-        let too_deep = stack.len() > limits::DEPTH * usize::from(limits::TREE_NODE_LEVELS);
-        // Asked before it is read: a bad node may be named ever so often.
-        let is_bad = too_deep || self.findings.is_bad(&id.object());
-        let node = match is_bad {
-            true => None,
-            false => match self.store.tree(&id) {
-                // Nothing is known of what is below.
+        // Check this before reading: a bad node may be referenced many times.
+        if !self.findings.is_bad(&id.object()) {
+            match walk.open(self.store, node) {
+                Ok(()) => {
+                    if let Some(folder) = walk.tag() {
+                        folder.nodes.push(SearchedNode { id, has_problem: false });
+                    }
+                    return Ok(false);
+                }
+                // The folder is stored elsewhere, so nothing is known about it.
                 Err(StoreError::Absent { .. }) => return Ok(false),
-                node => node.ok(),
-            },
-        };
-        let Some(node) = node else {
-            self.add(commit, path, id.object());
-            return Ok(true);
-        };
-        let items: Vec<Item> = match node {
-            Node::Leaf { entries, .. } => entries
-                .into_iter()
-                .filter_map(|entry| match entry.kind {
-                    Kind::Folder { id } => Some(Item::Tree(entry.name.as_bytes().to_vec(), id)),
-                    Kind::File { id, .. } => Some(Item::File(entry.name.as_bytes().to_vec(), id)),
-                    _ => None,
-                })
-                .collect(),
-            Node::Inner { children, .. } => {
-                children.into_iter().map(|child| Item::Tree(Vec::new(), child.id)).collect()
+                Err(_) => {}
             }
-        };
-        stack.push(Step { id, path_bytes: path.len(), hit: false, items: items.into_iter() });
-        Ok(false)
+        }
+        self.add(commit, path, id.object());
+        Ok(true)
     }
 
-    /// What of a content is missing or damaged.
-    fn bad_part(&self, id: crate::base::id::BlobId) -> Option<ObjectId> {
+    /// Searches a file, or schedules a folder. Returns true if it has a problem.
+    fn entry(
+        &mut self,
+        (commit, path): (CommitId, &[u8]),
+        kind: &EntryKind,
+        walk: &mut TreeWalk<SearchedFolder>,
+    ) -> bool {
+        let object = match kind {
+            EntryKind::Folder { id } => {
+                let entered = walk.enter(*id, SearchedFolder::new(path.len()));
+                entered.is_err().then(|| id.object())
+            }
+            EntryKind::File { id, .. } => self.bad_part(*id),
+            _ => None,
+        };
+        object.inspect(|object| self.add(commit, path, *object)).is_some()
+    }
+
+    /// Ends the search of all nodes of a folder but the first `open`.
+    fn close_nodes(&self, folder: &mut SearchedFolder, open: usize) -> Result<(), VerifyError> {
+        while folder.nodes.len() > open
+            && let Some(SearchedNode { id, has_problem }) = folder.nodes.pop()
+        {
+            let known = if has_problem { &self.lacking } else { &self.whole };
+            known.mark(&id.object())?;
+            if has_problem {
+                folder.add_problem();
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the missing or damaged object of a content, if any.
+    fn bad_part(&self, id: BlobId) -> Option<ObjectId> {
         if self.findings.is_bad(&id.object()) {
             return Some(id.object());
         }
         match self.store.content(&id) {
-            Ok(Content::Whole(_)) | Err(StoreError::Absent { .. }) => None,
-            Ok(Content::Chunks(chunks)) => chunks
+            Ok(ContentLayout::Whole(_)) | Err(StoreError::Absent { .. }) => None,
+            Ok(ContentLayout::Chunks(chunks)) => chunks
                 .iter()
                 .map(|chunk| chunk.id.object())
                 .find(|chunk| self.findings.is_bad(chunk)),
@@ -203,9 +246,9 @@ impl Search<'_> {
         let key = (path.to_vec(), object);
         if let Some(&at) = self.places.get(&key) {
             self.touched.paths[at].commits += 1;
-        } else if self.touched.paths.len() < KEPT_PATHS {
+        } else if self.touched.paths.len() < self.most_paths {
             self.places.insert(key, self.touched.paths.len());
-            self.touched.paths.push(TouchedPath {
+            self.touched.paths.push(AffectedPath {
                 commit,
                 commits: 1,
                 path: path.to_vec(),
@@ -215,11 +258,4 @@ impl Search<'_> {
             self.touched.more_paths += 1;
         }
     }
-}
-
-fn push(path: &mut Vec<u8>, name: &[u8]) {
-    if !path.is_empty() && !name.is_empty() {
-        path.push(b'/');
-    }
-    path.extend_from_slice(name);
 }

@@ -1,5 +1,5 @@
-//! Changing one setting in the text of a file; all else stays as it is, the
-//! comments, the order and the spaces.
+//! Changes one setting in the text of a settings file. Everything else stays as it is: comments,
+//! order and white space.
 
 use std::path::Path;
 
@@ -9,31 +9,31 @@ use crate::{
     base::limits,
     repo::config::{
         VERSION,
-        error::{ConfigError, Origin},
+        error::{ConfigError, SettingOrigin},
         key::{KeyPath, Value},
         layer::{Layer, Whose, misplaced, syntax},
-        settings::Settings,
+        settings::SettingLayers,
     },
 };
 
-/// A file of settings whose text is to be changed.
+/// A settings file to be edited.
 #[derive(Clone, Copy, Debug)]
 pub struct Edit<'t> {
-    /// What it says now.
+    /// The present text.
     pub text: &'t str,
-    /// Where it is; for errors.
+    /// The path, for errors.
     pub path: &'t Path,
-    /// Whose it is.
+    /// The owner of the file: a store, a user or the system.
     pub whose: Whose,
 }
 
 impl Edit<'_> {
-    /// The text with a setting changed or added. A commented-out setting of
-    /// this name, as a new store has them, gives way to it.
+    /// Returns the text with a setting changed or added. A commented-out setting of this name, as
+    /// in the file of a new store, is replaced.
     ///
     /// # Errors
-    /// [`ConfigError`] when there is no such setting, it has no place in this
-    /// file, or the file would not be usable with it.
+    /// [`ConfigError`] if the setting does not exist, does not belong in this file, or makes the
+    /// settings invalid.
     pub fn set(&self, key: &KeyPath, value: &str) -> Result<String, ConfigError> {
         let value = self.check(key, value)?;
         let mut document = self.document()?;
@@ -50,11 +50,11 @@ impl Edit<'_> {
         if holds(&text) { Ok(text) } else { Err(self.awkward(key)) }
     }
 
-    /// The text of a store's file with the newest version; `None` when it has that.
-    /// A user cannot ask for it: who writes what is new in a version does.
+    /// Returns the text of a store's file with the newest format version; `None` if it has that
+    /// version. Users cannot request this: code that writes data of the newer format does.
     ///
     /// # Errors
-    /// [`ConfigError`] when the file is not usable, or is that of a newer version.
+    /// [`ConfigError`] if the settings are invalid or of a newer version.
     pub fn upgrade(&self) -> Result<Option<String>, ConfigError> {
         let key = KeyPath::new(["version"]);
         let newest = Value::Number(VERSION.into());
@@ -69,12 +69,11 @@ impl Edit<'_> {
         Ok(Some(text))
     }
 
-    /// The text without a setting, or without a whole section; `None` when it
-    /// says nothing about it. Comments above a setting stay.
+    /// Returns the text without a setting or a whole section; `None` if the file does not contain
+    /// it. Comments above a setting stay.
     ///
     /// # Errors
-    /// [`ConfigError`] when there is no such setting, or the file would not be
-    /// usable without it.
+    /// [`ConfigError`] if the setting does not exist, or if the settings are invalid without it.
     pub fn unset(&self, key: &KeyPath) -> Result<Option<String>, ConfigError> {
         if key.key().is_none() && !key.is_section() {
             return Err(unknown(key));
@@ -104,13 +103,13 @@ impl Edit<'_> {
         Ok(Some(text))
     }
 
-    /// The value, if it may stand here.
+    /// Parses the value, and checks that the setting belongs in this file.
     fn check(&self, path: &KeyPath, text: &str) -> Result<Value, ConfigError> {
         let key = path.key().ok_or_else(|| unknown(path))?;
         if key.name == "version" {
             return Err(ConfigError::FixedVersion);
         }
-        let origin = Box::new(Origin::Argument);
+        let origin = Box::new(SettingOrigin::Argument);
         if let Some(rule) = misplaced(path, key.scope, self.whose) {
             return Err(ConfigError::Misplaced { origin, key: path.to_string(), rule });
         }
@@ -126,7 +125,7 @@ impl Edit<'_> {
         self.text.parse().map_err(|error| syntax(&error, self.text, self.path))
     }
 
-    /// Reads what the file would say, and checks it as a whole.
+    /// Parses a changed text, and checks all its settings together.
     fn reread(&self, text: &str) -> Result<Layer, ConfigError> {
         if text.len() as u64 > limits::CONFIG_BYTES {
             let (path, limit) = (self.path.to_owned(), limits::CONFIG_BYTES);
@@ -134,21 +133,21 @@ impl Edit<'_> {
         }
         let layer = Layer::parse(text, self.path, self.whose)?;
         let settings = match self.whose {
-            Whose::Store => Settings::default().with_store(layer.clone()),
+            Whose::Store => SettingLayers::default().with_store(layer.clone()),
             Whose::User | Whose::System => {
-                Settings::new(layer.clone(), Layer::default(), Layer::default())
+                SettingLayers::new(layer.clone(), Layer::default(), Layer::default())
             }
         };
         settings.config()?;
         Ok(layer)
     }
 
-    /// An error of what the file would say: where it says that already, the
-    /// line is to blame, else the change is.
+    /// Attributes an error in a changed text: to its line if the unchanged text has an error too,
+    /// otherwise to the argument of the command.
     fn of_change(&self, error: ConfigError) -> ConfigError {
         match error {
             ConfigError::Value { key, found, rule, .. } if self.reread(self.text).is_ok() => {
-                ConfigError::Value { origin: Box::new(Origin::Argument), key, found, rule }
+                ConfigError::Value { origin: Box::new(SettingOrigin::Argument), key, found, rule }
             }
             error => error,
         }
@@ -159,15 +158,15 @@ impl Edit<'_> {
     }
 }
 
-/// The error for a name that is none.
+/// Returns the error for an unknown setting.
 pub fn unknown(key: &KeyPath) -> ConfigError {
     ConfigError::UnknownKey { key: key.to_string(), close: key.close() }
 }
 
-/// The section that something stands in.
+/// The section that contains a setting.
 struct Parent<'d> {
     table: &'d dyn TableLike,
-    /// Whether its settings have lines of their own.
+    /// True if its settings are on lines of their own.
     is_table: bool,
 }
 
@@ -202,7 +201,7 @@ fn toml(value: &Value) -> Option<toml_edit::Value> {
     value.to_string().parse().ok()
 }
 
-/// Changes a value that is there; says whether there is one.
+/// Changes an existing value. Returns true if the setting exists.
 fn replace(document: &mut DocumentMut, key: &KeyPath, value: &Value) -> bool {
     let leaf = key.parts().last().map_or("", String::as_str);
     let found = parent_of(document, key).and_then(|table| table.get_mut(leaf));
@@ -214,7 +213,7 @@ fn replace(document: &mut DocumentMut, key: &KeyPath, value: &Value) -> bool {
     true
 }
 
-/// Puts a setting where one stands as a comment: `# level = 3`.
+/// Replaces a commented-out setting such as `# level = 3`.
 fn uncomment(text: &str, key: &KeyPath, value: &Value) -> Option<String> {
     let (leaf, sections) = key.parts().split_last()?;
     let leaf = KeyPath::new([leaf]);
@@ -234,8 +233,7 @@ fn uncomment(text: &str, key: &KeyPath, value: &Value) -> Option<String> {
     None
 }
 
-/// Adds a setting that is not there, in its section if that has a place of its
-/// own, else in a new one at the end.
+/// Adds a missing setting: to its section if that exists, otherwise to a new section at the end.
 fn add(text: &str, document: &mut DocumentMut, key: &KeyPath, value: &Value) -> Option<String> {
     let (leaf, sections) = key.parts().split_last()?;
     let mut table: &mut dyn TableLike = document.as_table_mut();
@@ -252,7 +250,8 @@ fn add(text: &str, document: &mut DocumentMut, key: &KeyPath, value: &Value) -> 
         is_implicit = item.as_table().is_some_and(|own| own.is_implicit() && !own.is_dotted());
         table = item.as_table_like_mut()?;
     }
-    // Such as `[profile.home]`, when there is `[profile.home.hooks]` only.
+    // An implicit section: for example, the file has `[profile.home.hooks]` but not
+    // `[profile.home]`.
     if is_implicit {
         return Some(append(text, sections, leaf, value));
     }
@@ -260,8 +259,8 @@ fn add(text: &str, document: &mut DocumentMut, key: &KeyPath, value: &Value) -> 
     Some(document.to_string())
 }
 
-/// Adds a section with one setting. Behind all else, comments included: they
-/// may belong to the section above.
+/// Appends a section with one setting. It goes after everything else, including comments, because
+/// comments at the end may belong to the section above.
 fn append(text: &str, sections: &[String], leaf: &str, value: &Value) -> String {
     let before = match text.trim_end() {
         "" => String::new(),
@@ -270,7 +269,7 @@ fn append(text: &str, sections: &[String], leaf: &str, value: &Value) -> String 
     format!("{before}[{}]\n{} = {value}\n", KeyPath::new(sections), KeyPath::new([leaf]))
 }
 
-/// Cuts out the lines from the one with `start` to the one with `end`.
+/// Removes the lines from the byte `start` to the byte `end`.
 fn without_lines(text: &str, start: usize, end: usize) -> String {
     let first = text[..start].rfind('\n').map_or(0, |at| at + 1);
     let last = text[end..].find('\n').map_or(text.len(), |at| end + at + 1);

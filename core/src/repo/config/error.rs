@@ -1,4 +1,4 @@
-//! Why settings are not usable, and where each value comes from.
+//! Errors in settings, and the origin of each value.
 
 use std::{
     fmt,
@@ -7,42 +7,57 @@ use std::{
 
 use crate::base::kind::ErrorKind;
 
-/// Where a value comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// Nobody said anything.
-    BuiltIn,
-    /// The system's file.
-    System {
-        /// The file.
-        path: PathBuf,
-        /// Its line, from 1.
-        line: usize,
-    },
+/// The file that a setting belongs in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlacementRule {
     /// The user's file.
+    UserFile,
+    /// A store's file.
+    StoreFile,
+}
+
+impl fmt::Display for PlacementRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UserFile => "it belongs in the user's file",
+            Self::StoreFile => "it belongs in a store's file",
+        })
+    }
+}
+
+/// The origin of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettingOrigin {
+    /// The built-in default.
+    BuiltIn,
+    /// The system's settings file.
+    System {
+        path: PathBuf,
+        /// The line of the value, from 1.
+        line: usize,
+    },
+    /// The user's settings file.
     User {
-        /// The file.
         path: PathBuf,
-        /// Its line, from 1.
+        /// The line of the value, from 1.
         line: usize,
     },
-    /// The store's file.
+    /// The store's settings file.
     Store {
-        /// The file.
         path: PathBuf,
-        /// Its line, from 1.
+        /// The line of the value, from 1.
         line: usize,
     },
-    /// A variable of the environment.
+    /// The environment variable of this name.
     Variable(String),
-    /// An option of the command line.
+    /// The command-line option of this name.
     Option(&'static str),
-    /// An argument of `snap config`; it has no place to be named.
+    /// An argument of `snap config`; errors do not name it.
     Argument,
 }
 
-impl Origin {
-    /// Name of the layer.
+impl SettingOrigin {
+    /// Returns the name of the layer.
     pub fn layer(&self) -> &'static str {
         match self {
             Self::BuiltIn => "built-in",
@@ -54,7 +69,7 @@ impl Origin {
         }
     }
 
-    /// File and line.
+    /// Returns the file and line, if the value comes from a file.
     pub fn file(&self) -> Option<(&Path, usize)> {
         match self {
             Self::System { path, line }
@@ -65,7 +80,7 @@ impl Origin {
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BuiltIn => f.write_str("built-in"),
@@ -81,110 +96,118 @@ impl fmt::Display for Origin {
     }
 }
 
-/// An origin in front of a message.
-fn at(origin: &Origin) -> String {
-    if *origin == Origin::Argument { String::new() } else { format!("{origin}: ") }
+/// Formats an origin as the prefix of a message.
+fn at(origin: &SettingOrigin) -> String {
+    if *origin == SettingOrigin::Argument { String::new() } else { format!("{origin}: ") }
 }
 
-/// Why settings are not usable.
+/// Why settings are invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// Not TOML.
+    /// The file is not valid TOML.
     #[error("{}:{line}: {message}", path.display())]
     Syntax {
-        /// The file.
         path: PathBuf,
-        /// Its line, from 1.
+        /// The line, from 1.
         line: usize,
-        /// What the parser says.
+        /// The message of the parser.
         message: String,
     },
-    /// The file is far too long to be one of settings.
+    /// The file of a store is not valid TOML.
+    #[error("{} is damaged: line {line}: {message}", path.display())]
+    Damaged {
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// The message of the parser.
+        message: String,
+    },
+    /// The file exceeds the size limit for settings files.
     #[error("{} has more than {limit} bytes", path.display())]
     TooLarge {
-        /// The file.
         path: PathBuf,
-        /// What is allowed.
+        /// The limit in bytes.
         limit: u64,
     },
-    /// No such setting.
+    /// A file or variable has an unknown setting.
     #[error("{origin}: `{key}` is not a setting")]
     Unknown {
-        /// Where it stands.
-        origin: Box<Origin>,
-        /// Its name.
+        /// The origin of the setting.
+        origin: Box<SettingOrigin>,
+        /// The name of the setting.
         key: String,
-        /// Settings of a name like it.
+        /// Settings with similar names.
         close: Vec<String>,
     },
-    /// No such setting, asked for by name.
+    /// The user requested an unknown setting by name.
     #[error("`{key}` is not a setting")]
     UnknownKey {
-        /// What was asked for.
+        /// The requested name.
         key: String,
-        /// Settings of a name like it.
+        /// Settings with similar names.
         close: Vec<String>,
     },
-    /// A value of the wrong type, or out of range.
+    /// A value has the wrong type or is out of range.
     #[error("{}`{key}` is {found}, but must be {rule}", at(origin))]
     Value {
-        /// Where it stands.
-        origin: Box<Origin>,
-        /// Such as `chunk.min`.
+        /// The origin of the value.
+        origin: Box<SettingOrigin>,
+        /// The name of the setting, such as `chunk.min`.
         key: String,
-        /// Its value.
+        /// The invalid value.
         found: String,
-        /// What is allowed.
+        /// The rule for its values.
         rule: String,
     },
-    /// A setting that may not stand there.
-    #[error("{}`{key}` has no place here: {rule}", at(origin))]
+    /// A setting is in a file that it does not belong in.
+    #[error("{}`{key}` is not allowed here: {rule}", at(origin))]
     Misplaced {
-        /// Where it stands.
-        origin: Box<Origin>,
-        /// Its name.
+        /// The origin of the setting.
+        origin: Box<SettingOrigin>,
+        /// The name of the setting.
         key: String,
-        /// Where it belongs.
-        rule: &'static str,
+        /// The file that it belongs in.
+        rule: PlacementRule,
     },
-    /// The store's file says no version.
+    /// The store's file has no version.
     #[error("{}: `version` is missing", path.display())]
     NoVersion {
-        /// The file.
+        /// The store's settings file.
         path: PathBuf,
     },
-    /// The version of a store was to be set.
-    #[error("`version` says how a store is written, and cannot be set")]
+    /// The user tried to set the version of a store.
+    #[error("`version` is the format version of the store and cannot be set")]
     FixedVersion,
-    /// The store was made by a newer version.
-    #[error("{} says store version {found}; this snap reads up to {known}", path.display())]
+    /// A newer version of snap created the store.
+    #[error("{} has store version {found}; this snap reads up to {known}", path.display())]
     Newer {
-        /// The file.
+        /// The settings file.
         path: PathBuf,
-        /// Its version.
+        /// The version of the store.
         found: i64,
-        /// The newest one known.
+        /// The newest supported version.
         known: u32,
     },
-    /// A setting that is to be changed stands where it cannot be.
-    #[error("{}: `{key}` stands where it cannot be changed", path.display())]
+    /// The syntax around a setting does not allow an edit.
+    #[error("{}: `{key}` is written in a form that cannot be edited", path.display())]
     Awkward {
-        /// The file.
+        /// The settings file.
         path: PathBuf,
-        /// Its name.
+        /// The name of the setting.
         key: String,
     },
 }
 
 impl ConfigError {
-    /// What a caller can do about it.
+    /// Returns the kind of the error, from which a caller decides what to do.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            // What this snap cannot read, a later one may.
+            // This version cannot read it, but a later one may.
             Self::Newer { .. } | Self::NoVersion { .. } | Self::Awkward { .. } => {
                 ErrorKind::Unsupported
             }
+            Self::Damaged { .. } => ErrorKind::Damaged,
             _ => ErrorKind::Invalid,
         }
     }

@@ -1,4 +1,4 @@
-//! Reading and writing a file of settings.
+//! Reads and writes settings files.
 
 use std::{
     fs::{File, OpenOptions, Permissions},
@@ -21,47 +21,47 @@ use crate::{
     },
 };
 
-/// Bits of a mode that let group and others write.
+/// Mode bits that let the group and others write.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// Bits of a mode that say who may do what.
+/// Mode bits for the permissions of owner, group and others.
 const PERMISSIONS: u32 = 0o777;
 
-/// A file of settings as it was read.
+/// A settings file as it was read.
 #[derive(Clone, Debug)]
 pub struct ConfigFile {
-    /// Where it is.
     pub path: PathBuf,
-    /// What it says, comments and all.
+    /// The whole text, including comments.
     pub text: String,
-    /// Its settings.
+    /// The settings in it.
     pub layer: Layer,
-    /// Whom it belongs to.
+    /// The uid of its owner.
     pub uid: u32,
-    /// Who may do what with it.
+    /// Its mode.
     pub mode: u32,
-    /// A store's file that is a link: whoever made the link chose what is read.
+    /// True if a store's file is a symbolic link. The owner of the link then chose the file that
+    /// was read.
     pub is_link: bool,
 }
 
-/// Why a file of settings could not be read.
+/// Why a settings file could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// What it says is not usable.
+    /// The settings are invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// It could not be read.
+    /// The file could not be read.
     #[error(transparent)]
     Io(#[from] PathError),
 }
 
 impl ConfigFile {
-    /// Reads the file at `path`. Owner and mode are those of the very file
-    /// that was read, whatever stands there a moment later.
+    /// Reads the file at `path`. Owner and mode come from the open file, so they are those of the
+    /// bytes that were read.
     ///
     /// # Errors
-    /// [`FileError`]; [`PathError::is_not_found`] tells that there is none.
+    /// [`FileError`]; [`PathError::is_not_found`] tells if the file does not exist.
     pub fn read(path: &Path, whose: Whose) -> Result<Self, FileError> {
         let when = || PathError::when("read", path);
         let (file, is_link) = open(path, whose).map_err(when())?;
@@ -75,26 +75,26 @@ impl ConfigFile {
         let text = String::from_utf8(bytes).map_err(|error| ConfigError::Syntax {
             path: path.to_owned(),
             line: line_of(error.as_bytes(), error.utf8_error().valid_up_to()),
-            message: "what stands there is not UTF-8".to_owned(),
+            message: "the text is not UTF-8".to_owned(),
         })?;
         let layer = Layer::parse(&text, path, whose)?;
         let (uid, mode) = (meta.uid(), meta.mode());
         Ok(Self { path: path.to_owned(), text, layer, uid, mode, is_link })
     }
 
-    /// Whether nobody but `uid` and root can have written what it says.
+    /// Returns true if only `uid` and root can have written the file.
     pub fn is_written_by(&self, uid: u32) -> bool {
         self.is_of(uid) && self.mode & OTHERS_WRITE == 0 && !self.is_link
     }
 
-    /// Whether it belongs to `uid` or to root.
+    /// Returns true if the file belongs to `uid` or to root.
     pub fn is_of(&self, uid: u32) -> bool {
         self.uid == uid || self.uid == 0
     }
 }
 
-/// Opens a file; says whether a store's is a link. The user's may well be one.
-/// What failed and where is said by the error around it.
+/// Opens a file. Returns whether it is a symbolic link, if it is a store's; a user's file may be a
+/// link. The caller adds the path to an error.
 fn open(path: &Path, whose: Whose) -> io::Result<(File, bool)> {
     let open = |flags: OFlags| {
         let flags = i32::try_from(flags.bits()).unwrap_or(0);
@@ -102,7 +102,7 @@ fn open(path: &Path, whose: Whose) -> io::Result<(File, bool)> {
     };
     match whose {
         Whose::User | Whose::System => Ok((open(OFlags::empty())?, false)),
-        // Without `NONBLOCK` a pipe in its place would hang us.
+        // Without `NONBLOCK`, opening a pipe would block.
         Whose::Store => match open(OFlags::NOFOLLOW | OFlags::NONBLOCK) {
             Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
                 Ok((open(OFlags::NONBLOCK)?, true))
@@ -112,9 +112,9 @@ fn open(path: &Path, whose: Whose) -> io::Result<(File, bool)> {
     }
 }
 
-/// Writes a file of settings whole, durably. One that was there keeps its
-/// mode, and its owner where the system lets it; of a new one group and others
-/// cannot write.
+/// Replaces a settings file atomically and durably. The new file keeps the mode of the old one, and
+/// its owner if the system allows it. If there was no file, the group and others cannot write to
+/// the new one.
 ///
 /// # Errors
 /// [`PathError`] of the first step that failed.
@@ -131,7 +131,7 @@ pub fn write(disk: &Disk, temporary: &Path, path: &Path, text: &str) -> Result<(
         Some(meta) => {
             if (meta.uid(), meta.gid()) != (own.uid(), own.gid()) {
                 let (uid, gid) = (Uid::from_raw(meta.uid()), Gid::from_raw(meta.gid()));
-                // Only root may give a file away.
+                // Only root may change the owner of a file.
                 let _ = fchown(file.file(), Some(uid), Some(gid));
             }
             meta.permissions()

@@ -1,83 +1,82 @@
-//! Every setting there is: its name, what its value may be, and where it may
-//! stand.
+//! All settings: the name, type and scope of each.
 //!
-//! A name is written with dots, `commit.author`. In the names of this table a
-//! `*` stands for any one part: the name of a profile, or of a label.
+//! A name is written with dots, `commit.author`. In this table a `*` matches any one part: the name
+//! of a profile, a remote or a label.
 
 use std::{fmt, str::FromStr};
 
-use crate::{base::close::close_names, chunk::Params, codec::DEFAULT_LEVEL};
+use crate::{base::suggestions::similar_names, chunk::Params, codec::DEFAULT_LEVEL};
 
-/// Where a setting may stand.
+/// The files in which a setting is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// In each layer.
+pub enum SettingScope {
+    /// Allowed in every layer.
     Any,
-    /// In the store's file. In the user's, chunk sizes are those of new stores.
+    /// For the store's file. In the user's file, chunk sizes apply to new stores.
     Store,
-    /// Anywhere but in a store's file, which somebody else may have written.
+    /// Allowed everywhere except in a store's file, which another user may have written.
     User,
 }
 
-/// What a value may be.
+/// The type of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueType {
     /// `true` or `false`.
     Flag,
-    /// A whole number, both ends included.
+    /// An integer in a range, both ends included.
     Number {
-        /// The smallest.
+        /// The minimum.
         min: i64,
-        /// The largest.
+        /// The maximum.
         max: i64,
     },
-    /// A number from 0 on, with up to six digits behind the point.
+    /// A number from 0 on, with up to six decimal places.
     Amount,
-    /// A text.
+    /// A string.
     Text,
-    /// A list of texts.
+    /// A list of strings.
     List,
     /// One of these words.
     Choice(&'static [&'static str]),
-    /// A line for the shell; never taken apart.
+    /// A command line for the shell; snap never splits it into words.
     Command,
-    /// The same, or `false` for none.
+    /// A command line, or `false` for no command.
     CommandOrNone,
 }
 
 /// A setting.
 #[derive(Clone, Copy, Debug)]
-pub struct Key {
-    /// Its name.
+pub struct Setting {
+    /// Its name, with `*` for a variable part.
     pub name: &'static str,
-    /// What its value may be.
-    pub kind: Kind,
-    /// Where it may stand.
-    pub scope: Scope,
-    /// What holds where nothing is said.
+    /// The type of its value.
+    pub kind: ValueType,
+    /// The files in which it is allowed.
+    pub scope: SettingScope,
+    /// Returns its default.
     pub default: fn() -> Option<Value>,
 }
 
 /// The value of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Of [`Kind::Flag`], and no command.
+    /// For [`ValueType::Flag`], and for [`ValueType::CommandOrNone`] without a command.
     Flag(bool),
-    /// Of [`Kind::Number`].
+    /// For [`ValueType::Number`].
     Number(i64),
-    /// Of [`Kind::Amount`], in millionths.
+    /// For [`ValueType::Amount`], in millionths.
     Amount(u64),
-    /// Of [`Kind::Text`], [`Kind::Choice`] and of commands.
+    /// For [`ValueType::Text`], [`ValueType::Choice`] and commands.
     Text(String),
-    /// Of [`Kind::List`].
+    /// For [`ValueType::List`].
     List(Vec<String>),
 }
 
-const fn key(name: &'static str, kind: Kind, scope: Scope) -> Key {
-    Key { name, kind, scope, default: || None }
+const fn key(name: &'static str, kind: ValueType, scope: SettingScope) -> Setting {
+    Setting { name, kind, scope, default: || None }
 }
 
-impl Key {
+impl Setting {
     const fn or(self, default: fn() -> Option<Value>) -> Self {
         Self { default, ..self }
     }
@@ -88,106 +87,106 @@ impl Key {
         self.name.split('.').all(fits) && parts.next().is_none()
     }
 
-    /// Whether its name has no `*`.
+    /// Returns true if the name has no `*`.
     pub fn is_plain(&self) -> bool {
         !self.name.contains('*')
     }
 }
 
-const BYTES: Kind = Kind::Number { min: 0, max: i64::MAX };
-const ON_FAILURE: Kind = Kind::Choice(&["stop", "report"]);
+const BYTES: ValueType = ValueType::Number { min: 0, max: i64::MAX };
+const ON_FAILURE: ValueType = ValueType::Choice(&["stop", "report"]);
 const OFF: fn() -> Option<Value> = || Some(Value::Flag(false));
 
 fn bytes(size: usize) -> Option<Value> {
     i64::try_from(size).ok().map(Value::Number)
 }
 
-const TEXT: Kind = Kind::Text;
-const KNOWN_HOSTS: Kind = Kind::Choice(&["strict", "accept", "add"]);
+const TEXT: ValueType = ValueType::Text;
+const KNOWN_HOSTS: ValueType = ValueType::Choice(&["strict", "accept", "add"]);
 
-/// All settings, in the order in which they are listed. What each means is
-/// said in `docs/configuration.md`; a test compares.
-pub const KEYS: [Key; 53] = [
-    key("version", BYTES, Scope::Store),
-    key("shared", Kind::Flag, Scope::Store),
-    key("trust", Kind::List, Scope::User),
-    key("jobs", Kind::Number { min: 1, max: 256 }, Scope::User),
-    key("chunk.min", BYTES, Scope::Store).or(|| bytes(Params::DEFAULT.min())),
-    key("chunk.average", BYTES, Scope::Store).or(|| bytes(Params::DEFAULT.average())),
-    key("chunk.max", BYTES, Scope::Store).or(|| bytes(Params::DEFAULT.max())),
-    key("compression.level", Kind::Number { min: 1, max: 19 }, Scope::Any)
+/// All settings, in the order in which they are listed. `docs/configuration.md` documents each; a
+/// test compares.
+pub const KEYS: [Setting; 53] = [
+    key("version", BYTES, SettingScope::Store),
+    key("shared", ValueType::Flag, SettingScope::Store),
+    key("trust", ValueType::List, SettingScope::User),
+    key("jobs", ValueType::Number { min: 1, max: 256 }, SettingScope::User),
+    key("chunk.min", BYTES, SettingScope::Store).or(|| bytes(Params::DEFAULT.min())),
+    key("chunk.average", BYTES, SettingScope::Store).or(|| bytes(Params::DEFAULT.average())),
+    key("chunk.max", BYTES, SettingScope::Store).or(|| bytes(Params::DEFAULT.max())),
+    key("compression.level", ValueType::Number { min: 1, max: 19 }, SettingScope::Any)
         .or(|| Some(Value::Number(DEFAULT_LEVEL.into()))),
-    key("commit.author", Kind::Text, Scope::Any),
-    key("commit.host", Kind::Text, Scope::Any),
-    key("commit.exclude", Kind::List, Scope::Any).or(|| Some(Value::List(Vec::new()))),
-    key("commit.exclude_caches", Kind::Flag, Scope::Any).or(OFF),
-    key("commit.gitignore", Kind::Flag, Scope::Any).or(OFF),
-    key("hooks.pre_commit", Kind::Command, Scope::Any),
-    key("hooks.post_commit", Kind::Command, Scope::Any),
-    key("hooks.on_failure", ON_FAILURE, Scope::Any),
-    key("ui.color", Kind::Choice(&["auto", "always", "never"]), Scope::User)
+    key("commit.author", ValueType::Text, SettingScope::Any),
+    key("commit.host", ValueType::Text, SettingScope::Any),
+    key("commit.exclude", ValueType::List, SettingScope::Any).or(|| Some(Value::List(Vec::new()))),
+    key("commit.exclude_caches", ValueType::Flag, SettingScope::Any).or(OFF),
+    key("commit.gitignore", ValueType::Flag, SettingScope::Any).or(OFF),
+    key("hooks.pre_commit", ValueType::Command, SettingScope::Any),
+    key("hooks.post_commit", ValueType::Command, SettingScope::Any),
+    key("hooks.on_failure", ON_FAILURE, SettingScope::Any),
+    key("ui.color", ValueType::Choice(&["auto", "always", "never"]), SettingScope::User)
         .or(|| Some(Value::Text("auto".to_owned()))),
-    key("ui.pager", Kind::CommandOrNone, Scope::User),
-    key("transfer.limit_upload", Kind::Text, Scope::Any),
-    key("transfer.limit_download", Kind::Text, Scope::Any),
-    key("price.currency", Kind::Text, Scope::Any).or(|| Some(Value::Text("USD".to_owned()))),
-    key("price.writes", Kind::Amount, Scope::Any).or(|| Some(Value::Amount(5_000))),
-    key("price.reads", Kind::Amount, Scope::Any).or(|| Some(Value::Amount(400))),
-    key("price.sent", Kind::Amount, Scope::Any).or(|| Some(Value::Amount(0))),
-    key("price.received", Kind::Amount, Scope::Any).or(|| Some(Value::Amount(90_000))),
-    key("remote.*.url", TEXT, Scope::Any),
-    key("remote.*.credentials_file", TEXT, Scope::Any),
-    key("remote.*.credentials_command", Kind::Command, Scope::Any),
-    key("remote.*.endpoint", TEXT, Scope::Any),
-    key("remote.*.region", TEXT, Scope::Any),
-    key("remote.*.profile", TEXT, Scope::Any),
-    key("remote.*.path-style", Kind::Flag, Scope::Any),
-    key("remote.*.storage-class", TEXT, Scope::Any),
-    key("remote.*.anonymous", Kind::Flag, Scope::Any),
-    key("remote.*.conditional-writes", Kind::Flag, Scope::Any),
-    key("remote.*.checksums", Kind::Flag, Scope::Any),
-    key("remote.*.credential-path", TEXT, Scope::Any),
-    key("remote.*.account", TEXT, Scope::Any),
-    key("remote.*.username", TEXT, Scope::Any),
-    key("remote.*.key", TEXT, Scope::Any),
-    key("remote.*.known-hosts", KNOWN_HOSTS, Scope::Any),
-    key("profile.*.paths", Kind::List, Scope::Any),
-    key("profile.*.exclude", Kind::List, Scope::Any),
-    key("profile.*.exclude_caches", Kind::Flag, Scope::Any),
-    key("profile.*.gitignore", Kind::Flag, Scope::Any),
-    key("profile.*.one_file_system", Kind::Flag, Scope::Any),
-    key("profile.*.labels.*", Kind::Text, Scope::Any),
-    key("profile.*.branch", Kind::Text, Scope::Any),
-    key("profile.*.message", Kind::Text, Scope::Any),
-    key("profile.*.store", Kind::Text, Scope::User),
-    key("profile.*.hooks.pre_commit", Kind::Command, Scope::Any),
-    key("profile.*.hooks.post_commit", Kind::Command, Scope::Any),
-    key("profile.*.hooks.on_failure", ON_FAILURE, Scope::Any),
+    key("ui.pager", ValueType::CommandOrNone, SettingScope::User),
+    key("transfer.limit_upload", ValueType::Text, SettingScope::Any),
+    key("transfer.limit_download", ValueType::Text, SettingScope::Any),
+    key("price.currency", ValueType::Text, SettingScope::Any)
+        .or(|| Some(Value::Text("USD".to_owned()))),
+    key("price.writes", ValueType::Amount, SettingScope::Any).or(|| Some(Value::Amount(5_000))),
+    key("price.reads", ValueType::Amount, SettingScope::Any).or(|| Some(Value::Amount(400))),
+    key("price.sent", ValueType::Amount, SettingScope::Any).or(|| Some(Value::Amount(0))),
+    key("price.received", ValueType::Amount, SettingScope::Any).or(|| Some(Value::Amount(90_000))),
+    key("remote.*.url", TEXT, SettingScope::Any),
+    key("remote.*.credentials_file", TEXT, SettingScope::Any),
+    key("remote.*.credentials_command", ValueType::Command, SettingScope::Any),
+    key("remote.*.endpoint", TEXT, SettingScope::Any),
+    key("remote.*.region", TEXT, SettingScope::Any),
+    key("remote.*.profile", TEXT, SettingScope::Any),
+    key("remote.*.path-style", ValueType::Flag, SettingScope::Any),
+    key("remote.*.storage-class", TEXT, SettingScope::Any),
+    key("remote.*.anonymous", ValueType::Flag, SettingScope::Any),
+    key("remote.*.conditional-writes", ValueType::Flag, SettingScope::Any),
+    key("remote.*.checksums", ValueType::Flag, SettingScope::Any),
+    key("remote.*.credential-path", TEXT, SettingScope::Any),
+    key("remote.*.account", TEXT, SettingScope::Any),
+    key("remote.*.username", TEXT, SettingScope::Any),
+    key("remote.*.key", TEXT, SettingScope::Any),
+    key("remote.*.known-hosts", KNOWN_HOSTS, SettingScope::Any),
+    key("profile.*.paths", ValueType::List, SettingScope::Any),
+    key("profile.*.exclude", ValueType::List, SettingScope::Any),
+    key("profile.*.exclude_caches", ValueType::Flag, SettingScope::Any),
+    key("profile.*.gitignore", ValueType::Flag, SettingScope::Any),
+    key("profile.*.one_file_system", ValueType::Flag, SettingScope::Any),
+    key("profile.*.labels.*", ValueType::Text, SettingScope::Any),
+    key("profile.*.branch", ValueType::Text, SettingScope::Any),
+    key("profile.*.message", ValueType::Text, SettingScope::Any),
+    key("profile.*.store", ValueType::Text, SettingScope::User),
+    key("profile.*.hooks.pre_commit", ValueType::Command, SettingScope::Any),
+    key("profile.*.hooks.post_commit", ValueType::Command, SettingScope::Any),
+    key("profile.*.hooks.on_failure", ON_FAILURE, SettingScope::Any),
 ];
 
-/// Name of one setting, in parts.
+/// The name of one setting, in parts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyPath(Vec<String>);
 
 impl KeyPath {
-    /// Of the parts themselves.
+    /// Makes a name of its parts.
     pub fn new<S: Into<String>>(parts: impl IntoIterator<Item = S>) -> Self {
         Self(parts.into_iter().map(Into::into).collect())
     }
 
-    /// The parts.
     pub fn parts(&self) -> &[String] {
         &self.0
     }
 
-    /// The setting of this name.
-    pub fn key(&self) -> Option<&'static Key> {
+    /// Returns the setting with this name.
+    pub fn key(&self) -> Option<&'static Setting> {
         KEYS.iter().find(|key| key.matches(self))
     }
 
-    /// Whether settings have names that begin so.
+    /// Returns true if this is the name of a section: if names of settings start with it.
     pub fn is_section(&self) -> bool {
-        let begins = |key: &Key| {
+        let begins = |key: &Setting| {
             let mut parts = key.name.split('.');
             let fits = |own: &String| parts.next().is_some_and(|part| part == "*" || part == own);
             self.0.iter().all(fits) && parts.next().is_some()
@@ -195,15 +194,15 @@ impl KeyPath {
         KEYS.iter().any(begins)
     }
 
-    /// Whether this is `section` or stands in it.
+    /// Returns true if this is `section` or a name in it.
     pub fn is_in(&self, section: &Self) -> bool {
         self.0.starts_with(&section.0)
     }
 
-    /// Names of settings that this one may have been meant to be.
+    /// Returns similar names of settings.
     pub fn close(&self) -> Vec<String> {
-        // `profile.*.labels` becomes `profile.home.labels`, as it was written.
-        let filled = |key: &Key| {
+        // `profile.*.labels` becomes `profile.home.labels`, with the name that the user wrote.
+        let filled = |key: &Setting| {
             let own = self.0.iter().map(Some).chain(std::iter::repeat(None));
             let parts = key.name.split('.').zip(own);
             Self::new(parts.map(|(part, own)| match (part, own) {
@@ -212,7 +211,7 @@ impl KeyPath {
             }))
         };
         let names: Vec<String> = KEYS.iter().map(|key| filled(key).to_string()).collect();
-        close_names(&self.to_string(), names.iter().map(String::as_str))
+        similar_names(&self.to_string(), names.iter().map(String::as_str))
     }
 }
 
@@ -241,23 +240,23 @@ impl FromStr for KeyPath {
     }
 }
 
-impl Kind {
-    /// What a value must be, to follow "must be".
+impl ValueType {
+    /// Returns the rule for values, as text after "must be".
     pub fn rule(&self) -> String {
         match self {
             Self::Flag => "true or false".to_owned(),
-            Self::Number { min, max: i64::MAX } => format!("a number from {min} on"),
+            Self::Number { min, max: i64::MAX } => format!("a number of at least {min}"),
             Self::Number { min, max } => format!("a number from {min} to {max}"),
-            Self::Amount => "a number from 0 on, such as 0.005".to_owned(),
+            Self::Amount => "a number of at least 0, such as 0.005".to_owned(),
             Self::Text => "a text".to_owned(),
-            Self::List => "a list of texts".to_owned(),
+            Self::List => "a list of strings".to_owned(),
             Self::Choice(words) => format!("`{}`", words.join("` or `")),
             Self::Command => "a command".to_owned(),
             Self::CommandOrNone => "a command or false".to_owned(),
         }
     }
 
-    /// The value that TOML says; `None` when it does not fit.
+    /// Converts a TOML value; returns `None` if it breaks the rule.
     pub(super) fn of_toml(&self, value: &toml_edit::Value) -> Option<Value> {
         let text = || value.as_str().map(|text| Value::Text(text.to_owned()));
         match self {
@@ -283,11 +282,11 @@ impl Kind {
         }
     }
 
-    /// The value that plain text stands for, as on the command line or in a
-    /// variable; `None` when it does not fit.
+    /// Parses a value from plain text, as on the command line or in a variable. Returns `None` if
+    /// it breaks the rule.
     ///
-    /// A list is one of TOML, else each line is a member. A text is taken as it
-    /// is, unless it is in the quotes of TOML; a command even then.
+    /// A list is a TOML list, or else has one member on each line. A text is taken literally,
+    /// unless it is quoted as in TOML. A command is always taken literally.
     pub fn of_text(&self, text: &str) -> Option<Value> {
         let toml = || text.trim().parse::<toml_edit::Value>().ok();
         let plain = || Some(Value::Text(text.to_owned()));
@@ -311,7 +310,7 @@ impl Kind {
 
 const MILLION: u64 = 1_000_000;
 
-/// Largest amount, which an `f64` has to the last digit.
+/// The largest amount; an `f64` holds it with all decimal places.
 const LARGEST_AMOUNT: f64 = 1e9;
 
 fn amount(value: &toml_edit::Value) -> Option<Value> {
@@ -320,7 +319,7 @@ fn amount(value: &toml_edit::Value) -> Option<Value> {
     fits.then(|| Value::Amount((number * MILLION as f64).round() as u64))
 }
 
-/// As TOML has it, on one line.
+/// The TOML form, on one line.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -328,7 +327,7 @@ impl fmt::Display for Value {
             Self::Number(number) => write!(f, "{number}"),
             Self::Amount(millionths) => {
                 let text = format!("{}.{:06}", millionths / MILLION, millionths % MILLION);
-                // TOML wants a digit behind the point.
+                // TOML requires a digit after the point.
                 let short = text.trim_end_matches('0');
                 f.write_str(if short.ends_with('.') { &text[..=short.len()] } else { short })
             }

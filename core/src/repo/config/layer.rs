@@ -1,4 +1,4 @@
-//! From the text of one file to settings, each with the line it stands on.
+//! Parses the text of one settings file into settings, each with its line.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -6,66 +6,66 @@ use toml_edit::{Document, Item, TableLike};
 
 use crate::repo::config::{
     VERSION,
-    error::{ConfigError, Origin},
-    key::{KeyPath, Scope, Value},
+    error::{ConfigError, PlacementRule, SettingOrigin},
+    key::{KeyPath, SettingScope, Value},
 };
 
-/// Longest value that an error shows, in characters.
+/// Maximum length of a value in an error, in characters.
 const SHOWN_CHARS: usize = 60;
 
-/// Whose file it is.
+/// The owner of a settings file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// A store's.
+    /// A store.
     Store,
-    /// The user's.
+    /// The user.
     User,
-    /// The administrator's, for all users.
+    /// The administrator, for all users.
     System,
 }
 
-/// What one source says, each value with where it stands.
+/// The settings of one source, each with its origin.
 #[derive(Clone, Debug, Default)]
 pub struct Layer {
-    values: BTreeMap<KeyPath, (Value, Origin)>,
-    /// Also those that say nothing.
-    profiles: BTreeMap<String, Origin>,
+    values: BTreeMap<KeyPath, (Value, SettingOrigin)>,
+    /// All profiles, including those without settings.
+    profiles: BTreeMap<String, SettingOrigin>,
 }
 
 impl Layer {
-    /// Parses the text of the file at `path`, which is only named in errors.
+    /// Parses the text of the file at `path`. The path is only used in errors.
     ///
     /// # Errors
-    /// [`ConfigError`] names the file, and the line but for a version that is
-    /// missing or newer.
+    /// [`ConfigError`] names the file and the line; it names no line if the version is missing or
+    /// newer.
     pub fn parse(text: &str, path: &Path, whose: Whose) -> Result<Self, ConfigError> {
         let document = Document::parse(text).map_err(|error| syntax(&error, text, path))?;
         if whose == Whose::Store {
             check_version(&document, path)?;
         }
         let ends = text.match_indices('\n').map(|(at, _)| at).collect();
-        let mut file = File { text, path, whose, ends, layer: Self::default() };
+        let mut file = SettingsFile { text, path, whose, ends, layer: Self::default() };
         file.read(document.as_table(), &mut Vec::new())?;
         Ok(file.layer)
     }
 
-    /// Adds a value, in place of one that is there.
-    pub fn insert(&mut self, path: KeyPath, value: Value, origin: Origin) {
+    /// Adds a value, or replaces the existing one.
+    pub fn insert(&mut self, path: KeyPath, value: Value, origin: SettingOrigin) {
         self.values.insert(path, (value, origin));
     }
 
-    /// What it says about a setting.
-    pub fn get(&self, path: &KeyPath) -> Option<&(Value, Origin)> {
+    /// Returns the value of a setting and its origin.
+    pub fn get(&self, path: &KeyPath) -> Option<&(Value, SettingOrigin)> {
         self.values.get(path)
     }
 
-    /// All that it says.
-    pub fn values(&self) -> impl Iterator<Item = (&KeyPath, &(Value, Origin))> {
+    /// Iterates over all settings.
+    pub fn values(&self) -> impl Iterator<Item = (&KeyPath, &(Value, SettingOrigin))> {
         self.values.iter()
     }
 
-    /// Names of its profiles, and where each begins.
-    pub fn profiles(&self) -> impl Iterator<Item = (&str, &Origin)> {
+    /// Iterates over the names of the profiles, each with its origin.
+    pub fn profiles(&self) -> impl Iterator<Item = (&str, &SettingOrigin)> {
         self.profiles.iter().map(|(name, origin)| (name.as_str(), origin))
     }
 }
@@ -82,13 +82,13 @@ fn line(text: &str, at: usize) -> usize {
     line_of(text.as_bytes(), at)
 }
 
-/// The line that byte `at` stands on, from 1.
+/// Returns the line of the byte `at`, from 1.
 pub(super) fn line_of(text: &[u8], at: usize) -> usize {
     text.iter().take(at).filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// Looks at the version before anything else: the other settings of a newer
-/// store may be unknown for good reason.
+/// Checks the version before anything else, because a newer store may have settings that are
+/// unknown here.
 fn check_version(document: &Document<&str>, path: &Path) -> Result<(), ConfigError> {
     match document.as_table().get("version") {
         None => Err(ConfigError::NoVersion { path: path.to_owned() }),
@@ -101,28 +101,28 @@ fn check_version(document: &Document<&str>, path: &Path) -> Result<(), ConfigErr
     }
 }
 
-struct File<'t> {
+struct SettingsFile<'t> {
     text: &'t str,
     path: &'t Path,
     whose: Whose,
-    /// Where lines end: counting anew for each setting would take as long as a
-    /// hostile file likes.
+    /// Offsets of the line ends. Counting lines again for each setting would take quadratic time,
+    /// and a hostile file could exploit that.
     ends: Vec<usize>,
     layer: Layer,
 }
 
-impl File<'_> {
-    fn origin(&self, at: usize) -> Origin {
+impl SettingsFile<'_> {
+    fn origin(&self, at: usize) -> SettingOrigin {
         let line = self.ends.partition_point(|end| *end < at) + 1;
         let path = self.path.to_owned();
         match self.whose {
-            Whose::Store => Origin::Store { path, line },
-            Whose::User => Origin::User { path, line },
-            Whose::System => Origin::System { path, line },
+            Whose::Store => SettingOrigin::Store { path, line },
+            Whose::User => SettingOrigin::User { path, line },
+            Whose::System => SettingOrigin::System { path, line },
         }
     }
 
-    /// The parser bounds how deep sections are nested.
+    /// Reads a section. The parser limits the depth of nested sections.
     fn read(&mut self, table: &dyn TableLike, parts: &mut Vec<String>) -> Result<(), ConfigError> {
         for (name, item) in table.iter() {
             let span = table.key(name).and_then(toml_edit::Key::span).or_else(|| item.span());
@@ -138,7 +138,7 @@ impl File<'_> {
         &mut self,
         item: &Item,
         parts: &mut Vec<String>,
-        origin: Origin,
+        origin: SettingOrigin,
     ) -> Result<(), ConfigError> {
         let path = KeyPath::new(parts.iter().cloned());
         let wrong = |origin, rule: String| {
@@ -173,19 +173,23 @@ impl File<'_> {
     }
 }
 
-/// Where a setting belongs that may not stand in this file.
-pub(super) fn misplaced(path: &KeyPath, scope: Scope, whose: Whose) -> Option<&'static str> {
+/// Returns where a setting belongs, if it does not belong in this file.
+pub(super) fn misplaced(
+    path: &KeyPath,
+    scope: SettingScope,
+    whose: Whose,
+) -> Option<PlacementRule> {
     let is_of_one = ["version", "shared"].iter().any(|key| path.parts() == [*key]);
     match (scope, whose) {
-        (Scope::User, Whose::Store) => Some("it belongs in the user's file"),
-        (Scope::Store, Whose::User | Whose::System) if is_of_one => {
-            Some("it belongs in a store's file")
+        (SettingScope::User, Whose::Store) => Some(PlacementRule::UserFile),
+        (SettingScope::Store, Whose::User | Whose::System) if is_of_one => {
+            Some(PlacementRule::StoreFile)
         }
         _ => None,
     }
 }
 
-/// A value as it was written, on one line.
+/// Formats a value as it was written, on one line.
 fn shown(item: &Item, text: &str) -> String {
     if item.is_array_of_tables() {
         return "a list of sections".to_owned();

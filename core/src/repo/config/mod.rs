@@ -1,18 +1,17 @@
-//! Settings: `config.toml` of a store and of a user, and what they amount to.
+//! Settings: `config.toml` of a store and of a user, and the merged values.
 //!
-//! | module       | what                                                 |
+//! | module       | purpose                                              |
 //! |--------------|------------------------------------------------------|
-//! | [`key`]      | every setting there is                               |
-//! | [`layer`]    | the text of one file → values with their lines       |
-//! | [`settings`] | layers, merged: system < user < store < variables < options |
-//! | [`edit`]     | changing one setting, the comments stay              |
-//! | [`mod@file`] | reading and writing, with owner and mode             |
-//! | [`error`]    | what is wrong, and where                             |
+//! | [`key`]      | the table of all settings                            |
+//! | [`layer`]    | parses the text of one file into values with lines   |
+//! | [`settings`] | merges layers: system < user < store < variables < options |
+//! | [`edit`]     | changes one setting and keeps the comments           |
+//! | [`mod@file`] | reads and writes files, with owner and mode          |
+//! | [`error`]    | errors, with their file and line                     |
 //!
-//! A file is read whole on every start and refused whole: an unknown setting
-//! or a value that does not fit is an error that names the file and the line.
-//! A store of a newer version is refused before anything else is looked at,
-//! because its other settings may be unknown for good reason.
+//! Each start of snap reads the files whole. One unknown setting or invalid value makes the whole
+//! file invalid; the error names the file and the line. The version of a store is checked first,
+//! because a newer store may have settings that are unknown here.
 
 pub mod edit;
 pub mod error;
@@ -23,7 +22,7 @@ pub mod settings;
 
 use std::path::Path;
 
-pub use self::{error::ConfigError, file::ConfigFile, settings::Settings};
+pub use self::{error::ConfigError, file::ConfigFile, settings::SettingLayers};
 use crate::{
     base::limits,
     chunk::Params,
@@ -34,30 +33,29 @@ use crate::{
     },
 };
 
-/// Name of the file in a store.
+/// Name of the settings file in a store.
 pub const FILE: &str = "config.toml";
 
-/// Newest store version known, in which new stores are written. In version 1 refs
-/// have one line in a local store and two in a remote one
-/// ([`ref_text`](crate::format::ref_text)); the first write of a ref makes such a
-/// store one of version 2.
+/// The newest known store version, which new stores get. In version 1, refs have one line in a
+/// local store and two in a remote one ([`ref_text`](crate::format::ref_text)). The first write of
+/// a ref upgrades such a store to version 2.
 pub const VERSION: u32 = 2;
 
-/// Oldest store version that is read.
+/// The oldest supported store version.
 const OLDEST_VERSION: u32 = 1;
 
-/// Smallest size a chunk may be configured to. Below it the chunk lists
-/// outgrow what they save.
+/// Minimum of `chunk.min`. With smaller chunks, the chunk lists take more space than deduplication
+/// saves.
 const CHUNK_MIN_BYTES: u64 = 4 << 10;
 
-/// Settings of one store.
+/// The settings of one store that core needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Store version.
     pub version: u32,
-    /// How large files are cut.
+    /// Chunk sizes for large files.
     pub chunk: Chunk,
-    /// How frames are compressed.
+    /// Compression of frames.
     pub compression: Compression,
     /// Defaults of `commit`.
     pub commit: CommitDefaults,
@@ -68,33 +66,33 @@ pub struct Config {
 /// Sizes of chunks in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// No chunk but the last of a file is smaller.
+    /// Minimum chunk size; the last chunk of a file may be smaller.
     pub min: u64,
-    /// What chunks come to on average; a power of two.
+    /// Average chunk size; a power of two.
     pub average: u64,
-    /// No chunk is larger.
+    /// Maximum chunk size.
     pub max: u64,
 }
 
-/// How frames are compressed.
+/// Compression of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compression {
     /// zstd level, 1 to 19.
     pub level: i32,
 }
 
-/// What `commit` takes where nothing else says so.
+/// Defaults for the options of `commit`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommitDefaults {
-    /// Who commits.
+    /// The author.
     pub author: Option<String>,
-    /// Name of the machine.
+    /// The name of the machine.
     pub host: Option<String>,
     /// Patterns that are always excluded, in gitignore syntax.
     pub exclude: Vec<String>,
-    /// Leave out folders with a `CACHEDIR.TAG`.
+    /// Excludes folders that contain a `CACHEDIR.TAG`.
     pub exclude_caches: bool,
-    /// Honour `.gitignore` files, too.
+    /// Respects `.gitignore` files too.
     pub gitignore: bool,
 }
 
@@ -128,20 +126,19 @@ impl Default for Config {
     }
 }
 
-/// A rule that is broken: the setting, its value, and what it must be.
+/// A broken rule: the setting, its value, and the text of the rule.
 type Broken = (&'static str, u64, &'static str);
 
 impl Config {
-    /// Parses the text of a store's file at `path`, which is only named in
-    /// errors.
+    /// Parses the text of a store's file at `path`. The path is only used in errors.
     ///
     /// # Errors
-    /// [`ConfigError`] names file, line and setting.
+    /// [`ConfigError`] names the file, the line and the setting.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        Settings::default().with_store(Layer::parse(text, path, Whose::Store)?).config()
+        SettingLayers::default().with_store(Layer::parse(text, path, Whose::Store)?).config()
     }
 
-    /// The first rule that is broken.
+    /// Returns the first broken rule.
     fn check(&self) -> Option<Broken> {
         let Chunk { min, average, max } = self.chunk;
         let largest = limits::CHUNK_BYTES as u64;
@@ -166,10 +163,9 @@ impl Config {
         rules.into_iter().find(|(holds, _)| !holds).map(|(_, broken)| broken)
     }
 
-    /// The text of a new store's file, of the newest version, with comments that say what each
-    /// setting is. How the store is written is said in any case; what is as
-    /// built in stands there as a comment, so that the user's file may say
-    /// otherwise.
+    /// Returns the text of a new store's settings file, of the newest version, with a comment for
+    /// each setting. The version and the chunk sizes are always written. Other settings with
+    /// default values are commented out, so that the user's file can override them.
     pub fn to_text(&self) -> String {
         let built_in = Self::default();
         let line = |key: &str, value: Value, is_built_in: bool| {

@@ -1,6 +1,6 @@
-//! Layers of settings, merged: of each setting the highest layer counts.
+//! Merges layers of settings: the highest layer that has a setting decides.
 //!
-//! | layer    | where                      |
+//! | layer    | source                     |
 //! |----------|----------------------------|
 //! | built-in | [`KEYS`]                   |
 //! | system   | the system's file          |
@@ -9,22 +9,22 @@
 //! | variable | the environment            |
 //! | option   | the command line           |
 //!
-//! How a store is written (`version`, `chunk.*`) is for the store's file alone
-//! to say. Where there is no store yet, the user's file gives the chunk sizes
-//! of the one to be made. A value counts as a whole: lists are not joined.
+//! Only the store's file can set how the store is written (`version`, `chunk.*`). When a store is
+//! created, its chunk sizes come from the user's file. Values replace each other whole: lists are
+//! not joined.
 
 use std::collections::BTreeMap;
 
 use crate::repo::config::{
     Chunk, CommitDefaults, Compression, Config, VERSION,
-    error::{ConfigError, Origin},
-    key::{KEYS, KeyPath, Scope, Value},
+    error::{ConfigError, SettingOrigin},
+    key::{KEYS, KeyPath, SettingScope, Value},
     layer::Layer,
 };
 
 /// Layers of settings.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
+pub struct SettingLayers {
     system: Layer,
     user: Layer,
     store: Option<Layer>,
@@ -32,29 +32,29 @@ pub struct Settings {
     options: Layer,
 }
 
-impl Settings {
-    /// Of the layers that do not depend on a store.
+impl SettingLayers {
+    /// Combines the layers that do not depend on a store.
     pub fn new(user: Layer, variables: Layer, options: Layer) -> Self {
         Self { user, variables, options, ..Self::default() }
     }
 
-    /// With what the file of the system says.
+    /// Adds the layer of the system's file.
     #[must_use]
     pub fn with_system(self, system: Layer) -> Self {
         Self { system, ..self }
     }
 
-    /// With what the file of a store says.
+    /// Adds the layer of a store's file.
     #[must_use]
     pub fn with_store(&self, store: Layer) -> Self {
         Self { store: Some(store), ..self.clone() }
     }
 
-    /// What holds, and who says so; `None` when nobody says anything.
-    pub fn get(&self, path: &KeyPath) -> Option<(Value, Origin)> {
+    /// Returns the merged value and its origin; `None` if no layer sets it and it has no default.
+    pub fn get(&self, path: &KeyPath) -> Option<(Value, SettingOrigin)> {
         let key = path.key()?;
         let store = self.store.as_ref();
-        let of_store = key.scope == Scope::Store;
+        let of_store = key.scope == SettingScope::Store;
         let layers = [
             Some(&self.options).filter(|_| !of_store),
             Some(&self.variables).filter(|_| !of_store),
@@ -62,16 +62,16 @@ impl Settings {
             Some(&self.user).filter(|_| !of_store || store.is_none()),
             Some(&self.system).filter(|_| !of_store || store.is_none()),
         ];
-        let said = layers.into_iter().flatten().find_map(|layer| layer.get(path)).cloned();
-        said.or_else(|| (key.default)().map(|value| (value, Origin::BuiltIn)))
+        let found = layers.into_iter().flatten().find_map(|layer| layer.get(path)).cloned();
+        found.or_else(|| (key.default)().map(|value| (value, SettingOrigin::BuiltIn)))
     }
 
-    /// [`Settings::get`] for a name without a `*`.
-    pub fn plain(&self, name: &'static str) -> Option<(Value, Origin)> {
+    /// Calls [`SettingLayers::get`] for a name without a `*`.
+    pub fn plain(&self, name: &'static str) -> Option<(Value, SettingOrigin)> {
         self.get(&KeyPath::new(name.split('.')))
     }
 
-    /// A text; `None` when nobody says anything.
+    /// Returns a text setting; `None` if it is not set.
     pub fn text(&self, path: &KeyPath) -> Option<String> {
         match self.get(path)?.0 {
             Value::Text(text) => Some(text),
@@ -79,7 +79,7 @@ impl Settings {
         }
     }
 
-    /// A list; empty when nobody says anything.
+    /// Returns a list setting; empty if it is not set.
     pub fn list(&self, path: &KeyPath) -> Vec<String> {
         match self.get(path) {
             Some((Value::List(items), _)) => items,
@@ -87,7 +87,7 @@ impl Settings {
         }
     }
 
-    /// A flag; `None` when nobody says anything.
+    /// Returns a flag; `None` if it is not set.
     pub fn flag(&self, path: &KeyPath) -> Option<bool> {
         match self.get(path)?.0 {
             Value::Flag(flag) => Some(flag),
@@ -95,9 +95,9 @@ impl Settings {
         }
     }
 
-    /// Every setting in the order of [`KEYS`], then those of profiles, with
-    /// what holds.
-    pub fn all(&self) -> Vec<(KeyPath, Option<(Value, Origin)>)> {
+    /// Lists all settings with their merged values: those of [`KEYS`] in that order, then those
+    /// whose names have a variable part, such as the name of a remote.
+    pub fn all(&self) -> Vec<(KeyPath, Option<(Value, SettingOrigin)>)> {
         let plain = KEYS.iter().filter(|key| key.is_plain());
         let plain = plain.map(|key| KeyPath::new(key.name.split('.')));
         let starred = |path: &&KeyPath| path.key().is_some_and(|key| !key.is_plain());
@@ -113,16 +113,15 @@ impl Settings {
         fixed.into_iter().chain([Some(&self.variables), Some(&self.options)]).flatten()
     }
 
-    /// Names of all profiles and where each begins, in the highest layer that
-    /// has it.
-    pub fn profiles(&self) -> BTreeMap<&str, &Origin> {
+    /// Returns the names of all profiles, each with its origin in the highest layer that has it.
+    pub fn profiles(&self) -> BTreeMap<&str, &SettingOrigin> {
         self.layers().flat_map(Layer::profiles).collect()
     }
 
-    /// What core needs to know of them.
+    /// Returns the settings that core needs.
     ///
     /// # Errors
-    /// [`ConfigError::Value`] when chunk sizes do not go together.
+    /// [`ConfigError::Value`] if the chunk sizes contradict each other.
     pub fn config(&self) -> Result<Config, ConfigError> {
         let number = |name| match self.plain(name) {
             Some((Value::Number(number), _)) => u64::try_from(number).unwrap_or(0),
@@ -137,7 +136,7 @@ impl Settings {
                 average: number("chunk.average"),
                 max: number("chunk.max"),
             },
-            // Checked when it was read.
+            // The range was checked when the layer was parsed.
             compression: Compression {
                 level: i32::try_from(number("compression.level")).unwrap_or(1),
             },
@@ -153,7 +152,7 @@ impl Settings {
         match config.check() {
             None => Ok(config),
             Some((key, found, rule)) => {
-                let origin = self.plain(key).map_or(Origin::BuiltIn, |(_, origin)| origin);
+                let origin = self.plain(key).map_or(SettingOrigin::BuiltIn, |(_, origin)| origin);
                 let (key, rule) = (key.to_owned(), rule.to_owned());
                 let (origin, found) = (Box::new(origin), found.to_string());
                 Err(ConfigError::Value { origin, key, found, rule })

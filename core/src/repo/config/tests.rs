@@ -1,9 +1,9 @@
-//! Settings: read, layered, changed in place, and told what is wrong with them.
+//! Tests of settings: reading, merging, editing, and error messages.
 
 use super::{
     edit::Edit,
-    error::Origin,
-    key::{KEYS, KeyPath, Kind},
+    error::SettingOrigin,
+    key::{KEYS, KeyPath, ValueType},
     *,
 };
 use crate::base::kind::ErrorKind;
@@ -125,12 +125,12 @@ fn what_is_wrong_is_named() {
         ("version = 1\ncommit = 3", "`commit` is 3, but must be a section, `[commit]`"),
         ("version = 1\n[[commit]]", "`commit` is a list of sections, but must be a section"),
         ("version = 1\n[commit.author]", "`commit.author` is a section, but must be a text"),
-        ("version = 1\n[ui]\ncolor = 'never'", "config.toml:3: `ui.color` has no place here"),
-        ("version = 1\n[profile.a]\nstore = '/s'", "`profile.a.store` has no place here"),
+        ("version = 1\n[ui]\ncolor = 'never'", "config.toml:3: `ui.color` is not allowed here"),
+        ("version = 1\n[profile.a]\nstore = '/s'", "`profile.a.store` is not allowed here"),
         ("version = 1\n[hooks]\non_failure = 'cry'", "is 'cry', but must be `stop` or `report`"),
         ("version = 1\n[profile.a]\npaths = ['x', 3]", "is ['x', 3], but must be a list"),
         ("version = 1\nversion = 1", "config.toml:2: duplicate key"),
-        ("version = 3\nnews = 1", "says store version 3; this snap reads up to 2"),
+        ("version = 3\nnews = 1", "has store version 3; this snap reads up to 2"),
         ("", "config.toml: `version` is missing"),
         ("version = 0", "config.toml:1: `version` is 0, but must be 1 or 2"),
     ] {
@@ -155,32 +155,32 @@ fn what_is_wrong_is_named() {
 #[test]
 fn the_users_file_has_no_version_and_gives_chunk_sizes_to_new_stores_only() {
     let text = "[chunk]\nmin = 8192\naverage = 16384\nmax = 65536\n[compression]\nlevel = 9\n";
-    let user = Settings::new(layer(text, Whose::User), Layer::default(), Layer::default());
+    let user = SettingLayers::new(layer(text, Whose::User), Layer::default(), Layer::default());
     assert_eq!(user.config().unwrap().chunk.min, 8192);
     let store = user.with_store(layer("version = 1\n", Whose::Store));
     let config = store.config().unwrap();
     assert_eq!(config.chunk, Chunk::default());
     assert_eq!(config.compression.level, 9);
     let error = Layer::parse("version = 1", Path::new(FILE), Whose::User).unwrap_err();
-    assert!(error.to_string().contains("`version` has no place here"), "{error}");
+    assert!(error.to_string().contains("`version` is not allowed here"), "{error}");
 }
 
 #[test]
 fn the_highest_layer_counts() {
     let key = path("commit.author");
-    let says = |origin: Origin, value: &str| {
+    let says = |origin: SettingOrigin, value: &str| {
         let mut layer = Layer::default();
         layer.insert(key.clone(), key.key().unwrap().kind.of_text(value).unwrap(), origin);
         layer
     };
     let none = Layer::default;
     let holds = |options: Layer, variables: Layer, store: Layer, user: Layer| {
-        Settings::new(user, variables, options).with_store(store).text(&key)
+        SettingLayers::new(user, variables, options).with_store(store).text(&key)
     };
-    let u = says(Origin::User { path: FILE.into(), line: 1 }, "user");
-    let s = says(Origin::Store { path: FILE.into(), line: 1 }, "store");
-    let v = says(Origin::Variable("SNAP_AUTHOR".to_owned()), "variable");
-    let o = says(Origin::Option("--author"), "option");
+    let u = says(SettingOrigin::User { path: FILE.into(), line: 1 }, "user");
+    let s = says(SettingOrigin::Store { path: FILE.into(), line: 1 }, "store");
+    let v = says(SettingOrigin::Variable("SNAP_AUTHOR".to_owned()), "variable");
+    let o = says(SettingOrigin::Option("--author"), "option");
     assert_eq!(holds(none(), none(), none(), none()), None);
     assert_eq!(holds(none(), none(), none(), u.clone()).as_deref(), Some("user"));
     assert_eq!(holds(none(), none(), s.clone(), u.clone()).as_deref(), Some("store"));
@@ -190,35 +190,36 @@ fn the_highest_layer_counts() {
 
 #[test]
 fn plain_text_becomes_what_a_setting_wants() {
-    let of = |kind: Kind, text: &str| kind.of_text(text).map(|value| value.to_string());
-    assert_eq!(of(Kind::Text, "Ann Lee").as_deref(), Some("\"Ann Lee\""));
-    assert_eq!(of(Kind::Text, "'Ann'").as_deref(), Some("\"Ann\""));
-    assert_eq!(of(Kind::Text, "42").as_deref(), Some("\"42\""));
-    assert_eq!(of(Kind::Command, "\"x\" y\t\u{1}").as_deref(), Some(r#""\"x\" y\t\u0001""#));
-    assert_eq!(of(Kind::List, "*.o").as_deref(), Some(r#"["*.o"]"#));
-    assert_eq!(of(Kind::List, "*.o\n[ab].c").as_deref(), Some(r#"["*.o", "[ab].c"]"#));
-    assert_eq!(of(Kind::List, "[ab].c").as_deref(), Some(r#"["[ab].c"]"#));
-    assert_eq!(of(Kind::List, "['a', \"b\"]").as_deref(), Some(r#"["a", "b"]"#));
-    assert_eq!(of(Kind::List, "").as_deref(), Some("[]"));
-    assert_eq!(of(Kind::Flag, "true").as_deref(), Some("true"));
-    assert_eq!(of(Kind::Amount, "0.0055").as_deref(), Some("0.0055"));
-    assert_eq!(of(Kind::Amount, "12").as_deref(), Some("12.0"));
-    assert_eq!(of(Kind::CommandOrNone, "false").as_deref(), Some("false"));
-    assert_eq!(of(Kind::CommandOrNone, "less -R").as_deref(), Some("\"less -R\""));
+    let of = |kind: ValueType, text: &str| kind.of_text(text).map(|value| value.to_string());
+    assert_eq!(of(ValueType::Text, "Ann Lee").as_deref(), Some("\"Ann Lee\""));
+    assert_eq!(of(ValueType::Text, "'Ann'").as_deref(), Some("\"Ann\""));
+    assert_eq!(of(ValueType::Text, "42").as_deref(), Some("\"42\""));
+    assert_eq!(of(ValueType::Command, "\"x\" y\t\u{1}").as_deref(), Some(r#""\"x\" y\t\u0001""#));
+    assert_eq!(of(ValueType::List, "*.o").as_deref(), Some(r#"["*.o"]"#));
+    assert_eq!(of(ValueType::List, "*.o\n[ab].c").as_deref(), Some(r#"["*.o", "[ab].c"]"#));
+    assert_eq!(of(ValueType::List, "[ab].c").as_deref(), Some(r#"["[ab].c"]"#));
+    assert_eq!(of(ValueType::List, "['a', \"b\"]").as_deref(), Some(r#"["a", "b"]"#));
+    assert_eq!(of(ValueType::List, "").as_deref(), Some("[]"));
+    assert_eq!(of(ValueType::Flag, "true").as_deref(), Some("true"));
+    assert_eq!(of(ValueType::Amount, "0.0055").as_deref(), Some("0.0055"));
+    assert_eq!(of(ValueType::Amount, "12").as_deref(), Some("12.0"));
+    assert_eq!(of(ValueType::CommandOrNone, "false").as_deref(), Some("false"));
+    assert_eq!(of(ValueType::CommandOrNone, "less -R").as_deref(), Some("\"less -R\""));
     for (kind, text) in [
-        (Kind::Flag, "yes"),
-        (Kind::Number { min: 1, max: 19 }, "20"),
-        (Kind::Number { min: 1, max: 19 }, "high"),
-        (Kind::Choice(&["a", "b"]), "c"),
-        (Kind::Amount, "-1"),
-        (Kind::Amount, "nan"),
-        (Kind::List, "[1]"),
+        (ValueType::Flag, "yes"),
+        (ValueType::Number { min: 1, max: 19 }, "20"),
+        (ValueType::Number { min: 1, max: 19 }, "high"),
+        (ValueType::Choice(&["a", "b"]), "c"),
+        (ValueType::Amount, "-1"),
+        (ValueType::Amount, "nan"),
+        (ValueType::List, "[1]"),
     ] {
         assert_eq!(of(kind, text), None, "{text}");
     }
 }
 
-/// Without end, where each line were counted from the start.
+/// This test would take forever if the line number of each setting were counted from the start of
+/// the file.
 #[test]
 fn as_many_settings_as_a_file_can_hold_are_read() {
     let mut text = String::from("version = 1\n");

@@ -1,40 +1,56 @@
-//! The short lock, and the time of the change before.
+//! The short lock of a store, and the time of the last change of a ref.
 //!
-//! The file holds the time of the last change of any ref, as in a log, so that
-//! the next one gets a later time without asking all logs. It is not synced and
-//! nothing but that depends on it; where it says nothing, the logs do.
+//! The lock file holds the time of the last change of any ref, in the form of a log line, followed
+//! by ` done` once the ref has moved. The time gives the next change a later one without reading
+//! all logs. ` done` tells a change that a crash prevented from a ref whose file is lost. The next
+//! change removes the log line of a prevented change. The file is not synced; if it is empty or
+//! damaged, the time is read from the logs.
 
 use std::{
     fs::TryLockError,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use crate::{
     base::{io::PathError, time::Time},
-    disk::NewFile,
-    repo::refs::{Change, RefError, Refs, read_small},
+    disk::{NewFile, lock_wait::is_file_at},
+    repo::{
+        ref_log::{self, RefLogEntry},
+        ref_name::Pointer,
+        refs::{RefError, RefLogMessage, Refs, read_small},
+    },
 };
 
-/// How long to wait for another process to let go of the lock. It is held for
-/// a few syncs; a disk that takes longer than this for them is stuck.
+/// Name of the file.
+const LOCK: &str = "lock";
+
+/// Suffix that marks the last change as completed.
+const DONE: &str = " done";
+
+/// Timeout for the lock. It is held for a few syncs; a disk that takes longer than this is stuck.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
 
-/// The lock, held until this is dropped.
-pub(super) struct Lock {
+/// The lock, released on drop.
+pub(in crate::repo) struct Lock {
     file: NewFile,
     path: PathBuf,
 }
 
 impl Refs {
     /// Takes the store's short lock.
-    pub(super) fn lock(&self) -> Result<Lock, RefError> {
-        let path = self.store.join("lock");
-        let file = self.disk.append(&path)?;
+    pub(in crate::repo) fn lock(&self) -> Result<Lock, RefError> {
+        let path = self.store.join(LOCK);
+        let mut file = self.disk.append(&path)?;
         let start = Instant::now();
         loop {
             match file.file().try_lock() {
-                Ok(()) => return Ok(Lock { file, path }),
+                Ok(()) if is_file_at(file.file(), &path)? => return Ok(Lock { file, path }),
+                // Another store is in this place now, or none.
+                Ok(()) if start.elapsed() <= LOCK_WAIT => file = self.disk.append(&path)?,
+                Ok(()) => {
+                    return Err(RefError::Locked { path, waited_secs: LOCK_WAIT.as_secs() });
+                }
                 Err(TryLockError::Error(source)) => {
                     return Err(PathError { action: "lock", path, source }.into());
                 }
@@ -46,25 +62,54 @@ impl Refs {
         }
     }
 
-    /// The change with a time after that of the last one.
+    /// Returns the change with a time later than that of the last change. Removes the log line of
+    /// the last change if that was not completed.
     pub(super) fn timed<'a>(
         &self,
         lock: &mut Lock,
-        change: &Change<'a>,
-    ) -> Result<Change<'a>, RefError> {
+        change: &RefLogMessage<'a>,
+    ) -> Result<RefLogMessage<'a>, RefError> {
         let last = match lock.last() {
-            Some(last) => Some(last),
+            Some(LockRecord { time, is_done }) => {
+                if !is_done {
+                    self.take_back_prevented(time)?;
+                }
+                Some(time)
+            }
             None => self.newest()?,
         };
         let time = last.map_or(change.time, |last| change.time.max(last.successor()));
-        lock.set_last(time);
-        Ok(Change { time, ..*change })
+        lock.set_last(LockRecord { time, is_done: false });
+        Ok(RefLogMessage { time, ..*change })
     }
 
-    /// Time of the newest line of all logs; `None` before the first one.
+    /// Removes the log line of a change that a crash prevented.
+    fn take_back_prevented(&self, time: Time) -> Result<(), RefError> {
+        for pointer in self.logged()? {
+            let Some(line) = self.log_of(&pointer)?.pop().filter(|line| line.time == time) else {
+                continue;
+            };
+            if self.target(&pointer).is_ok_and(|at| at != line.new && at == line.old) {
+                let log = match &pointer {
+                    Pointer::Head => self.head_log_file(),
+                    Pointer::Ref(name) => name.log_file(&self.store),
+                };
+                ref_log::take_back_last(&self.disk, &log);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns true if a logged change was completed, as far as the lock file says.
+    pub(in crate::repo) fn was_done(&self, line: &RefLogEntry) -> bool {
+        let last = LockRecord::read(&self.store.join(LOCK));
+        last.is_some_and(|last| line.time < last.time || last.is_done && line.time == last.time)
+    }
+
+    /// Returns the time of the newest line in all logs; `None` if there is no line.
     ///
     /// # Errors
-    /// [`RefError::Io`] when a log cannot be read.
+    /// [`RefError::Io`] if a log cannot be read.
     pub fn newest(&self) -> Result<Option<Time>, RefError> {
         let mut newest = None;
         for pointer in self.logged()? {
@@ -76,15 +121,62 @@ impl Refs {
 }
 
 impl Lock {
-    fn last(&self) -> Option<Time> {
-        let text = read_small(&self.path, "time").ok()??;
-        Time::parse_decimal(text.strip_suffix('\n')?)
+    fn last(&self) -> Option<LockRecord> {
+        LockRecord::read(&self.path)
     }
 
-    /// A disk that is full must not keep a ref from moving for this.
-    fn set_last(&mut self, time: Time) {
+    /// Writes the content of the lock file. Ignores errors: a full disk must not stop a ref from
+    /// moving.
+    fn set_last(&mut self, last: LockRecord) {
         if self.file.file().set_len(0).is_ok() {
-            let _ = self.file.write(format!("{}\n", time.decimal()).as_bytes());
+            let done = if last.is_done { DONE } else { "" };
+            let _ = self.file.write(format!("{}{done}\n", last.time.decimal()).as_bytes());
         }
+    }
+
+    /// Marks the last change as completed.
+    pub(super) fn set_done(&mut self) {
+        if let Some(last) = self.last() {
+            self.set_last(LockRecord { is_done: true, ..last });
+        }
+    }
+}
+
+/// Waits until another thread of this process has opened the lock file of a store whose lock the
+/// caller holds.
+#[cfg(test)]
+pub(in crate::repo) fn wait_for_second_open(held: &Lock) {
+    use std::os::unix::fs::MetadataExt;
+    let identity = |at: std::fs::Metadata| (at.dev(), at.ino());
+    let lock = identity(held.file.file().metadata().unwrap());
+    let start = Instant::now();
+    loop {
+        let open = fs_err::read_dir("/proc/self/fd").unwrap().flatten();
+        let same =
+            open.filter(|fd| fs_err::metadata(fd.path()).is_ok_and(|at| identity(at) == lock));
+        if same.count() > 1 {
+            return;
+        }
+        assert!(start.elapsed() < LOCK_WAIT, "no thread opens the lock file");
+        std::thread::yield_now();
+    }
+}
+
+/// The content of the lock file.
+#[derive(Clone, Copy, Debug)]
+struct LockRecord {
+    time: Time,
+    is_done: bool,
+}
+
+impl LockRecord {
+    fn read(path: &Path) -> Option<Self> {
+        let text = read_small(path, "time").ok()??;
+        let text = text.strip_suffix('\n')?;
+        let (time, is_done) = match text.strip_suffix(DONE) {
+            Some(time) => (time, true),
+            None => (text, false),
+        };
+        Some(Self { time: Time::parse_decimal(time)?, is_done })
     }
 }

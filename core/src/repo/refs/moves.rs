@@ -1,41 +1,41 @@
-//! `HEAD`, branches and tags alike: what they point at, their logs, and moving
-//! any of them.
+//! Operations that treat `HEAD`, branches and tags alike: reading their values and logs, and moving
+//! them.
 
 use std::path::Path;
 
 use crate::repo::{
-    ref_log::{self, Target},
+    ref_log::{self, RefValue},
     ref_name::{Pointer, RefKind, RefName},
-    refs::{Change, Head, RefError, Refs, entries},
+    refs::{Head, RefError, RefLogMessage, Refs, entries},
 };
 
-/// Ending of a log's name.
+/// Suffix of the name of a log.
 const LOG: &str = ".log";
 
 impl Refs {
-    /// What it points at.
+    /// Returns the value of `pointer`.
     ///
     /// # Errors
     /// As [`Refs::head`] and [`Refs::read`].
-    pub fn target(&self, pointer: &Pointer) -> Result<Target, RefError> {
+    pub fn target(&self, pointer: &Pointer) -> Result<RefValue, RefError> {
         match pointer {
             Pointer::Head => Ok((&self.head()?).into()),
             Pointer::Ref(name) => Ok(self.read(name)?.into()),
         }
     }
 
-    /// What it pointed at, oldest change first; also of one that was deleted.
+    /// Returns the log of `pointer`, oldest change first. A deleted ref keeps its log.
     ///
     /// # Errors
     /// [`RefError::Io`].
-    pub fn log_of(&self, pointer: &Pointer) -> Result<Vec<ref_log::Line>, RefError> {
+    pub fn log_of(&self, pointer: &Pointer) -> Result<Vec<ref_log::RefLogEntry>, RefError> {
         match pointer {
             Pointer::Head => self.head_log(),
             Pointer::Ref(name) => self.log(name),
         }
     }
 
-    /// All that have a log, those included that were deleted; sorted.
+    /// Lists everything that has a log, including deleted refs; sorted.
     ///
     /// # Errors
     /// [`RefError::Io`].
@@ -60,24 +60,24 @@ impl Refs {
         Ok(found)
     }
 
-    /// Moves it from one target to another, when it still points at the first.
+    /// Moves `pointer` from one target to another, if it still has the first.
     ///
     /// # Errors
-    /// As [`Refs::update`] and [`Refs::set_head`]; [`RefError::Damaged`] for a
-    /// target that it cannot have.
+    /// As [`Refs::update`] and [`Refs::set_head`]; [`RefError::Damaged`] for a target that this
+    /// pointer cannot have.
     pub fn retarget(
         &self,
         pointer: &Pointer,
-        (from, to): (&Target, &Target),
-        change: &Change<'_>,
+        (from, to): (&RefValue, &RefValue),
+        change: &RefLogMessage<'_>,
     ) -> Result<(), RefError> {
         match pointer {
             Pointer::Head => self.set_head(&self.head_of(from)?, &self.head_of(to)?, change),
             Pointer::Ref(name) => {
-                let commit = |target: &Target| match target {
-                    Target::Nothing => Ok(None),
-                    Target::Commit(id) => Ok(Some(*id)),
-                    Target::Branch(_) => {
+                let commit = |target: &RefValue| match target {
+                    RefValue::Nothing => Ok(None),
+                    RefValue::Commit(id) => Ok(Some(*id)),
+                    RefValue::Branch(_) => {
                         let path = name.log_file(&self.store);
                         Err(RefError::Damaged { path, noun: "log of a ref" })
                     }
@@ -87,11 +87,11 @@ impl Refs {
         }
     }
 
-    fn head_of(&self, target: &Target) -> Result<Head, RefError> {
+    fn head_of(&self, target: &RefValue) -> Result<Head, RefError> {
         match target {
-            Target::Branch(name) => Ok(Head::Branch(name.clone())),
-            Target::Commit(id) => Ok(Head::Detached(*id)),
-            Target::Nothing => {
+            RefValue::Branch(name) => Ok(Head::Branch(name.clone())),
+            RefValue::Commit(id) => Ok(Head::Detached(*id)),
+            RefValue::Nothing => {
                 Err(RefError::Damaged { path: self.head_log_file(), noun: "log of HEAD" })
             }
         }

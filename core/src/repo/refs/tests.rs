@@ -1,11 +1,11 @@
-//! Tests of [`Refs`](super::Refs): no store is needed, a folder is enough.
+//! Tests of [`Refs`](super::Refs). They need a folder, but no store.
 
 use std::thread;
 
 use super::*;
 
-const CHANGE: Change<'static> =
-    Change { time: Time { secs: 1, nanos: 0 }, who: "ann", reason: "test" };
+const CHANGE: RefLogMessage<'static> =
+    RefLogMessage { time: Time { secs: 1, nanos: 0 }, who: "ann", reason: "test" };
 
 fn refs() -> (tempfile::TempDir, Refs) {
     let dir = tempfile::tempdir().unwrap();
@@ -40,8 +40,8 @@ fn a_ref_moves_only_from_where_it_was_seen() {
     refs.update(&main, Some(id("2")), None, &CHANGE).unwrap();
     assert_eq!(refs.read(&main).unwrap(), None);
     let moves: Vec<_> = refs.log(&main).unwrap().into_iter().map(|l| (l.old, l.new)).collect();
-    let [one, two] = [id("1"), id("2")].map(Target::Commit);
-    let nothing = Target::Nothing;
+    let [one, two] = [id("1"), id("2")].map(RefValue::Commit);
+    let nothing = RefValue::Nothing;
     assert_eq!(moves, [(nothing.clone(), one.clone()), (one, two.clone()), (two, nothing)]);
 }
 
@@ -50,12 +50,12 @@ fn a_name_cannot_be_a_folder_of_another() {
     let (_dir, refs) = refs();
     refs.update(&branch("a"), None, Some(id("1")), &CHANGE).unwrap();
     let below = refs.update(&branch("a/b/c"), None, Some(id("1")), &CHANGE).unwrap_err();
-    assert_eq!(below.to_string(), "branch `a/b/c` cannot exist beside `a`");
+    assert_eq!(below.to_string(), "branch `a/b/c` conflicts with `a`");
 
     refs.update(&branch("a"), Some(id("1")), None, &CHANGE).unwrap();
     refs.update(&branch("a/b/c"), None, Some(id("1")), &CHANGE).unwrap();
     let above = refs.update(&branch("a"), None, Some(id("1")), &CHANGE).unwrap_err();
-    assert_eq!(above.to_string(), "branch `a` cannot exist beside `a/b/c`");
+    assert_eq!(above.to_string(), "branch `a` conflicts with `a/b/c`");
     assert_eq!(refs.read(&branch("a")).unwrap(), None);
 
     refs.update(&branch("a/b/c"), Some(id("1")), None, &CHANGE).unwrap();
@@ -89,7 +89,7 @@ fn head_names_a_branch_or_a_commit() {
     assert!(matches!(refs.set_head(&detached, &main, &CHANGE), Err(RefError::HeadMoved)));
     refs.set_head(&main, &detached, &CHANGE).unwrap();
     assert_eq!(refs.head_commit().unwrap(), Some(id("1")));
-    assert_eq!(refs.head_log().unwrap()[0].old, Target::Branch(branch("main")));
+    assert_eq!(refs.head_log().unwrap()[0].old, RefValue::Branch(branch("main")));
 
     for bad in ["", "ref: refs/tags/x", "ref: refs/heads/..", "12", "\u{0}"] {
         fs_err::write(dir.path().join("HEAD"), bad).unwrap();
@@ -144,17 +144,17 @@ fn of_many_writers_each_move_is_made_by_one() {
 fn a_ref_says_which_write_it_was() {
     let (dir, refs) = refs();
     let (main, file) = (branch("main"), dir.path().join("refs/heads/main"));
-    let first = refs.swap(&main, Expected::At(None), Some(id("1")), &CHANGE).unwrap();
+    let first = refs.swap(&main, ExpectedRef::At(None), Some(id("1")), &CHANGE).unwrap();
     assert_eq!(refs.text(&main).unwrap().as_ref(), Some(&first));
     assert_eq!(fs_err::read_to_string(&file).unwrap(), first.encode());
     assert_eq!(first.encode().lines().count(), 3);
     refs.update(&main, Some(id("1")), Some(id("2")), &CHANGE).unwrap();
     refs.update(&main, Some(id("2")), Some(id("1")), &CHANGE).unwrap();
-    // It stands where it stood, and was written since.
-    let stale = refs.swap(&main, Expected::Says(&first), Some(id("3")), &CHANGE).unwrap_err();
+    // It points at the old commit again, but was written since.
+    let stale = refs.swap(&main, ExpectedRef::Text(&first), Some(id("3")), &CHANGE).unwrap_err();
     assert!(matches!(stale, RefError::Moved { found: Some(at), .. } if at == id("1")));
     let now = refs.text(&main).unwrap().unwrap();
-    refs.swap(&main, Expected::Says(&now), Some(id("3")), &CHANGE).unwrap();
+    refs.swap(&main, ExpectedRef::Text(&now), Some(id("3")), &CHANGE).unwrap();
     assert_eq!(refs.read(&main).unwrap(), Some(id("3")));
 }
 
@@ -178,9 +178,39 @@ fn refs_of_each_form_are_read_and_only_those_before_garbage_collection_are_moved
         }
         assert_eq!(fs_err::read_to_string(&file).unwrap(), later);
     }
-    // One that says that it was deleted is not there, and can be made again.
+    // A ref whose file records its deletion does not exist, and can be created again.
     fs_err::write(&file, format!("{}\n{nonce}\n0\n", "0".repeat(64))).unwrap();
     assert_eq!((refs.read(&main).unwrap(), refs.list(RefKind::Branch).unwrap()), (None, vec![]));
     refs.update(&main, None, Some(one), &CHANGE).unwrap();
     assert_eq!(refs.read(&main).unwrap(), Some(one));
+}
+
+#[test]
+fn a_listing_is_current_until_a_ref_of_any_folder_changes() {
+    let (dir, refs) = refs();
+    for name in ["main", "team/topic"] {
+        refs.update(&branch(name), None, Some(id("1")), &CHANGE).unwrap();
+    }
+    let tag = RefName::new(RefKind::Tag, "v1").unwrap();
+    refs.update(&tag, None, Some(id("1")), &CHANGE).unwrap();
+    assert!(!refs.list_all().unwrap().is_current(), "the times of changed folders prove nothing");
+    let settle = || {
+        let hour_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+        for folder in ["refs/heads", "refs/heads/team", "refs/tags"] {
+            let folder = fs_err::File::open(dir.path().join(folder)).unwrap();
+            folder.set_modified(hour_ago).unwrap();
+        }
+    };
+    let changes =
+        [(branch("main"), Some(id("2"))), (branch("team/topic"), Some(id("2"))), (tag, None)];
+    for (name, new) in &changes {
+        settle();
+        let before = refs.list_all().unwrap();
+        assert!(before.is_current());
+        refs.update(name, Some(id("1")), *new, &CHANGE).unwrap();
+        assert!(!before.is_current(), "{name}");
+        assert_eq!(before.refs().len(), 3);
+    }
+    let after = refs.list_all().unwrap().refs();
+    assert_eq!(after[..], [(branch("main"), id("2")), (branch("team/topic"), id("2"))]);
 }

@@ -1,10 +1,10 @@
-//! The version of a store as those see it who write a ref.
+//! Upgrades the format version of a store before a ref of the new form is written.
 //!
-//! A program that knows version 1 alone takes a ref of three lines for a damaged
-//! one. So the settings say version 2 before the first of them is written: such a
-//! program then says that it is too old. This happens under the store's lock, and
-//! the settings are read again with each write of a ref, so a program that has had
-//! the store open since before somebody upgraded it notices.
+//! A program that knows only version 1 would report a ref of three lines as damaged. So the
+//! settings are changed to version 2 before the first such ref is written; the old program then
+//! reports that it is too old. The upgrade happens under the store's lock. Every write of a ref
+//! reads the settings again, so a program that opened the store earlier notices an upgrade by
+//! another process.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -21,16 +21,15 @@ use crate::{
 };
 
 impl Refs {
-    /// The text of a ref that is to be written; makes the store one of the version
-    /// in which refs have that text. The caller has the lock.
+    /// Returns the text for a ref that will be written. Upgrades the store to the version whose
+    /// refs have that form. The caller must hold the lock.
     ///
-    /// Settings of somebody else stay as they are, since whoever replaces them
-    /// would own them then, and the owner's trust in them would end. The text is
-    /// that of version 1 then.
+    /// Does not replace settings that another user owns: the new file would belong to this user,
+    /// and the owner would no longer trust it. The ref then gets the form of version 1.
     pub(super) fn new_text(&self, new: Option<CommitId>) -> Result<RefText, RefError> {
         let path = self.store.join(config::FILE);
         let bytes = match read_at_most(&path, limits::CONFIG_BYTES) {
-            // A folder of refs alone, as a scratch folder has it.
+            // A scratch folder has refs but no settings.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Ok(RefText::new(new));
             }

@@ -5,16 +5,16 @@ use crate::{
     base::{id::TreeId, name::EntryName, observe::Silent},
     disk::Disk,
     format::{
-        tree::{Entry, Kind, Metadata, Totals, split::FolderEncoder},
+        tree::{Entry, EntryKind, Metadata, Totals, split::FolderEncoder},
         wire::FormatError,
     },
     ops::{cat, list, log},
     repo::{
         config::Config,
-        path::{Found, resolve_path},
-        refs::{Change, Head},
+        path::{ResolvedPath, resolve_path},
+        refs::{Head, RefLogMessage},
     },
-    store::Writer,
+    store::ObjectWriter,
 };
 
 struct Fixture {
@@ -46,7 +46,7 @@ impl Fixture {
         };
         let bytes = commit.encode();
         let id = CommitId::of(&bytes);
-        let writer = Writer::new(self.repo.store(), 3, 1).unwrap();
+        let writer = ObjectWriter::new(self.repo.store(), 3, 1).unwrap();
         writer.add_commit(id, &bytes).unwrap();
         writer.finish().unwrap();
         self.repo.store().refresh().unwrap();
@@ -54,13 +54,13 @@ impl Fixture {
     }
 
     fn point(&self, name: &RefName, id: CommitId) {
-        let change = Change { time: Time::default(), who: "ann", reason: "test" };
+        let change = RefLogMessage { time: Time::default(), who: "ann", reason: "test" };
         let old = self.repo.refs().read(name).unwrap();
         self.repo.refs().update(name, old, Some(id), &change).unwrap();
     }
 
     fn folder(&self, entries: Vec<Entry>) -> TreeId {
-        let writer = Writer::new(self.repo.store(), 3, 1).unwrap();
+        let writer = ObjectWriter::new(self.repo.store(), 3, 1).unwrap();
         let mut nodes = Vec::new();
         let mut put = |id, bytes| {
             nodes.push((id, bytes));
@@ -93,20 +93,20 @@ impl Fixture {
     }
 }
 
-fn entry(name: &str, kind: Kind) -> Entry {
+fn entry(name: &str, kind: EntryKind) -> Entry {
     let name = EntryName::new(name.as_bytes()).unwrap();
     Entry { name, kind, metadata: Metadata { mode: 0o644, ..Metadata::default() } }
 }
 
 fn file(name: &str) -> Entry {
-    entry(name, Kind::File { size: 1, id: BlobId::of(b"x") })
+    entry(name, EntryKind::File { size: 1, id: BlobId::of(b"x") })
 }
 
 fn main() -> RefName {
     RefName::branch("main").unwrap()
 }
 
-/// `1 ← 2 ← 4 (main)`, with `1 ← 3 ← 4`, and the tag `v1` at 2.
+/// Builds the history `1 ← 2 ← 4 (main)` with `1 ← 3 ← 4`, and the tag `v1` at 2.
 fn diamond() -> (Fixture, [CommitId; 4]) {
     let fixture = Fixture::new();
     let tree = fixture.folder(Vec::new());
@@ -165,7 +165,7 @@ fn what_names_nothing_says_so() {
         ("main~9999999999999999999999", "there is no commit, branch or tag"),
         ("v1~2", "has no parent 1"),
         ("main^3", &format!("commit {four:.12} has no parent 3")),
-        ("main@5", "`main@5` has no commit as old as that"),
+        ("main@5", "`main@5` has no commit on or before that date"),
         ("main@soon", "`soon` is not a date"),
         (&"0".repeat(64), "there is no commit, branch or tag `000"),
     ] {
@@ -184,7 +184,7 @@ fn what_names_nothing_says_so() {
 fn an_ambiguous_prefix_lists_its_candidates() {
     let fixture = Fixture::new();
     let tree = fixture.folder(Vec::new());
-    let writer = Writer::new(fixture.repo.store(), 3, 1).unwrap();
+    let writer = ObjectWriter::new(fixture.repo.store(), 3, 1).unwrap();
     let mut seen = std::collections::HashMap::new();
     let mut twins = None;
     for secs in 0..3000 {
@@ -239,14 +239,14 @@ fn a_date_may_contain_colons_and_so_may_a_path() {
 #[test]
 fn history_is_newest_first_and_each_commit_once() {
     let (fixture, [one, two, three, four]) = diamond();
-    let list = |options: &log::Options| -> Vec<CommitId> {
+    let list = |options: &log::LogOptions| -> Vec<CommitId> {
         let log = log::run(fixture.repo.store(), &[four, two], options).unwrap();
         log.map(|step| step.unwrap().0).collect()
     };
-    assert_eq!(list(&log::Options::default()), [four, three, two, one]);
-    let first = log::Options { parents: Parents::First, ..Default::default() };
+    assert_eq!(list(&log::LogOptions::default()), [four, three, two, one]);
+    let first = log::LogOptions { parents: Parents::First, ..Default::default() };
     assert_eq!(list(&first), [four, two, one]);
-    let some = log::Options {
+    let some = log::LogOptions {
         limit: std::num::NonZeroU64::new(1),
         since: Some(Time { secs: 20, nanos: 0 }),
         until: Some(Time { secs: 35, nanos: 0 }),
@@ -260,16 +260,17 @@ fn paths_are_found_in_folders_however_large() {
     let fixture = Fixture::new();
     let names: Vec<String> = (0..40_000).map(|i| format!("{i:05}")).collect();
     let large = fixture.folder(names.iter().map(|name| file(name)).collect());
-    let link = entry("link", Kind::Symlink { target: (*b"large").into() });
-    let root = fixture.folder(vec![file("a"), entry("large", Kind::Folder { id: large }), link]);
+    let link = entry("link", EntryKind::Symlink { target: (*b"large").into() });
+    let root =
+        fixture.folder(vec![file("a"), entry("large", EntryKind::Folder { id: large }), link]);
     let store = fixture.repo.store();
     let find = |path: &str| resolve_path(store, root, path.as_bytes());
 
-    assert_eq!(find("").unwrap(), Found::Root(root));
-    assert_eq!(find("/./").unwrap(), Found::Root(root));
+    assert_eq!(find("").unwrap(), ResolvedPath::Root(root));
+    assert_eq!(find("/./").unwrap(), ResolvedPath::Root(root));
     assert_eq!(find("large/").unwrap().tree(), Some(large));
     for name in ["00000", "01023", "20000", "39999"] {
-        assert_eq!(find(&format!("large/{name}")).unwrap(), Found::Entry(file(name)));
+        assert_eq!(find(&format!("large/{name}")).unwrap(), ResolvedPath::Entry(file(name)));
     }
     for (path, message) in [
         ("b", "there is no `b` in the snapshot"),
@@ -288,12 +289,12 @@ fn paths_are_found_in_folders_however_large() {
         paths.push(String::from_utf8(path.to_vec()).unwrap());
         Ok(())
     };
-    let all = list::run(store, (root, b""), list::Depth::All, &Silent, &mut each).unwrap();
+    let all = list::run(store, (root, b""), list::ListDepth::All, &Silent, &mut each).unwrap();
     assert_eq!(all.entries, 40_003);
     assert_eq!((&*paths[0], &*paths[1], &*paths[2]), ("a", "large", "large/00000"));
     assert_eq!((&*paths[40_001], &*paths[40_002]), ("large/39999", "link"));
     let folder =
-        list::run(store, (large, b"large"), list::Depth::Folder, &Silent, &mut |path, _| {
+        list::run(store, (large, b"large"), list::ListDepth::Folder, &Silent, &mut |path, _| {
             assert!(path.starts_with(b"large/"));
             Ok(())
         });
@@ -304,29 +305,32 @@ fn paths_are_found_in_folders_however_large() {
 fn a_depth_bomb_is_refused() {
     let fixture = Fixture::new();
     let mut tree = fixture.folder(Vec::new());
-    let writer = Writer::new(fixture.repo.store(), 3, 1).unwrap();
+    let writer = ObjectWriter::new(fixture.repo.store(), 3, 1).unwrap();
     for _ in 0..crate::base::limits::DEPTH + 10 {
         let mut put = |id, bytes: Vec<u8>| writer.add_tree(id, &bytes);
         let mut encoder = FolderEncoder::new();
-        encoder.push(entry("d", Kind::Folder { id: tree }), &Totals::default(), &mut put).unwrap();
+        encoder
+            .push(entry("d", EntryKind::Folder { id: tree }), &Totals::default(), &mut put)
+            .unwrap();
         tree = encoder.finish(&mut put).unwrap().id;
     }
     writer.finish().unwrap();
     fixture.repo.store().refresh().unwrap();
     let mut each = |_: &[u8], _: &Entry| Ok(());
-    let error = list::run(fixture.repo.store(), (tree, b""), list::Depth::All, &Silent, &mut each);
+    let error =
+        list::run(fixture.repo.store(), (tree, b""), list::ListDepth::All, &Silent, &mut each);
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Damaged);
 }
 
 #[test]
 fn content_is_printed_whole_and_checked() {
-    use crate::format::chunk_list::{ChunkList, Piece, Pieces};
+    use crate::format::chunk_list::{BlobRef, ChunkList, ChunkListEntries};
     let fixture = Fixture::new();
     let store = fixture.repo.store();
-    let writer = Writer::new(store, 3, 1).unwrap();
+    let writer = ObjectWriter::new(store, 3, 1).unwrap();
     let (whole, lie) = (BlobId::of(b"onetwo"), BlobId::of(b"twoone"));
-    let piece = |text: &[u8]| Piece { id: BlobId::of(text), bytes: 3 };
-    let pieces = Pieces::Chunks(vec![piece(b"one"), piece(b"two")]);
+    let piece = |text: &[u8]| BlobRef { id: BlobId::of(text), bytes: 3 };
+    let pieces = ChunkListEntries::Chunks(vec![piece(b"one"), piece(b"two")]);
     let list = ChunkList { total_bytes: 6, pieces };
     for text in [b"one", b"two"] {
         writer.add_blob(0, BlobId::of(text), text).unwrap();
@@ -351,7 +355,7 @@ fn content_is_printed_whole_and_checked() {
 #[test]
 fn a_detached_head_is_a_commit() {
     let (fixture, [one, ..]) = diamond();
-    let change = Change { time: Time::default(), who: "ann", reason: "test" };
+    let change = RefLogMessage { time: Time::default(), who: "ann", reason: "test" };
     let (old, new) = (Head::Branch(main()), Head::Detached(one));
     fixture.repo.refs().set_head(&old, &new, &change).unwrap();
     assert_eq!(fixture.find("latest").unwrap(), one);

@@ -1,4 +1,4 @@
-//! Undo and redo, over random changes and over those that never happened.
+//! Tests of undo and redo, with random changes and with changes that a crash prevented.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use crate::{
     disk::Disk,
     repo::{
         ref_name::{RefKind, RefName},
-        refs::{Change, Head},
+        refs::{Head, RefLogMessage, wait_for_second_open},
     },
 };
 
-/// Refs of a store without objects.
+/// A store folder with refs, but without objects.
 struct Bench {
     dir: tempfile::TempDir,
     refs: Refs,
 }
 
-fn change(reason: &str) -> Change<'_> {
-    // The same time over and over: the order must not hang on the clock.
-    Change { time: Time { secs: 1, nanos: 0 }, who: "ann", reason }
+fn change(reason: &str) -> RefLogMessage<'_> {
+    // All changes have the same time, so that the order cannot depend on the clock.
+    RefLogMessage { time: Time { secs: 1, nanos: 0 }, who: "ann", reason }
 }
 
 fn id(number: u8) -> CommitId {
@@ -68,8 +68,8 @@ impl Bench {
         self.refs.read(&branch(name)).unwrap()
     }
 
-    /// Where everything stands.
-    fn state(&self) -> BTreeMap<String, Target> {
+    /// Returns the value of `HEAD` and of each ref.
+    fn state(&self) -> BTreeMap<String, RefValue> {
         let mut state = BTreeMap::new();
         state.insert("HEAD".to_owned(), self.refs.target(&Pointer::Head).unwrap());
         for kind in [RefKind::Branch, RefKind::Tag] {
@@ -84,7 +84,7 @@ impl Bench {
         branch(name).log_file(self.dir.path())
     }
 
-    /// Adds a line about a change that does not happen.
+    /// Adds a log line about a change that does not happen.
     fn crash(&self, name: &str, to: u8) {
         let file = branch(name).file(self.dir.path());
         let text = fs_err::read(&file).unwrap();
@@ -103,13 +103,13 @@ fn repeated_undos_go_further_back_and_redos_return() {
         assert_eq!(bench.at("main"), at.map(id));
     }
     let error = bench.go(None, Direction::Undo).unwrap_err();
-    assert_eq!(error.to_string(), "there is nothing to undo");
+    assert_eq!(error.to_string(), "nothing to undo");
     for at in 1..=3 {
         bench.redo();
         assert_eq!(bench.at("main"), Some(id(at)));
     }
     let error = bench.go(None, Direction::Redo).unwrap_err();
-    assert_eq!(error.to_string(), "there is nothing to redo");
+    assert_eq!(error.to_string(), "nothing to redo");
 }
 
 #[test]
@@ -122,16 +122,16 @@ fn a_new_change_ends_what_can_be_redone() {
     let error = bench.go(None, Direction::Redo).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "there is nothing to redo: branch `other` has changed since the last undo"
+        "nothing to redo: branch `other` has changed since the last undo"
     );
-    // By name it can be: that one has not changed.
+    // With a name it works: that ref has not changed.
     bench.go(Some(&pointer("main")), Direction::Redo).unwrap();
     assert_eq!(bench.at("main"), Some(id(2)));
     bench.undo();
     bench.undo();
     bench.set(&main, Some(7));
     let error = bench.go(Some(&pointer("main")), Direction::Redo).unwrap_err();
-    assert_eq!(error.to_string(), "there is nothing to redo of branch `main`");
+    assert_eq!(error.to_string(), "nothing to redo of branch `main`");
     bench.undo();
     assert_eq!(bench.at("main"), Some(id(1)));
 }
@@ -144,10 +144,10 @@ fn a_name_chooses_whose_change_is_taken_back() {
     bench.set(&other, Some(5));
     bench.go(Some(&pointer("main")), Direction::Undo).unwrap();
     assert_eq!((bench.at("main"), bench.at("other")), (Some(id(1)), Some(id(5))));
-    // The newest that is left is the other one's.
+    // The newest remaining change is that of `other`.
     bench.undo();
     assert_eq!((bench.at("main"), bench.at("other")), (Some(id(1)), None));
-    // The last undone comes first.
+    // A redo starts with the change that was undone last.
     bench.redo();
     assert_eq!((bench.at("main"), bench.at("other")), (Some(id(1)), Some(id(5))));
     bench.redo();
@@ -162,7 +162,7 @@ fn a_change_that_a_crash_prevented_is_passed_over() {
         (1..=2).for_each(|to| bench.set(&main, Some(to)));
         bench.set(&branch("other"), Some(5));
         (0..crashes).for_each(|to| bench.crash("main", 100 + to));
-        // The crash was last, but the last change was that of the other one.
+        // The last log line is that of the crash, but the last completed change is that of `other`.
         bench.undo();
         assert_eq!((bench.at("main"), bench.at("other")), (Some(id(2)), None));
         bench.undo();
@@ -205,7 +205,7 @@ fn a_log_with_a_gap_is_believed_as_far_as_it_goes() {
     let error = bench.go(Some(&pointer("main")), Direction::Undo).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the log of branch `main` does not tell how it came to where it stands"
+        "the log of branch `main` does not record how it got its current value"
     );
     assert_eq!(error.kind(), ErrorKind::Damaged);
 }
@@ -246,7 +246,7 @@ fn the_order_survives_a_lost_lock_file() {
     }
 }
 
-/// One of the things that commands do to refs.
+/// A change that commands make to refs.
 #[derive(Clone, Debug)]
 enum Act {
     Set(RefName, Option<u8>),
@@ -273,7 +273,7 @@ fn any_act() -> impl Strategy<Value = Act> {
 }
 
 impl Bench {
-    /// Returns whether anything moved.
+    /// Performs `act`; returns true if a ref moved.
     fn act(&self, act: &Act) -> bool {
         let before = self.state();
         match act {
@@ -303,8 +303,8 @@ impl Bench {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// As many undos as there were changes lead back to the start, through
-    /// every state on the way, and as many redos to the end again.
+    /// As many undos as there were changes lead back to the start through every state in between,
+    /// and as many redos lead to the end again.
     #[test]
     fn undos_return_to_the_start_and_redos_to_the_end(
         acts in proptest::collection::vec(any_act(), 1..24)
@@ -328,8 +328,8 @@ proptest! {
         prop_assert!(bench.go(None, Direction::Redo).is_err());
     }
 
-    /// Undos and redos among changes: one undo takes back whatever came last,
-    /// and a redo right after it makes it again.
+    /// Mixes undos and redos with changes. One undo takes back the last change, and a redo right
+    /// after it makes the change again.
     #[test]
     fn a_redo_right_after_an_undo_changes_nothing(
         acts in proptest::collection::vec((any_act(), 0..4usize), 1..12)
@@ -348,4 +348,33 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_ref_that_moves_while_it_is_read_does_not_count_as_damaged() {
+    let bench = Bench::new();
+    let main = branch("main");
+    let file = bench.dir.path().join("refs/heads/main");
+    bench.set(&main, Some(1));
+    let first = fs_err::read(&file).unwrap();
+    bench.set(&main, Some(2));
+    bench.set(&main, Some(3));
+    let last = fs_err::read(&file).unwrap();
+    // The log is two moves ahead of the value, as for a reader that was slow in between.
+    fs_err::write(&file, &first).unwrap();
+    let lock = bench.refs.lock().unwrap();
+    std::thread::scope(|scope| {
+        let file = &file;
+        scope.spawn(move || {
+            wait_for_second_open(&lock);
+            fs_err::write(file, &last).unwrap();
+            drop(lock);
+        });
+        let plan = plan(&bench.refs, Some(&pointer("main")), Direction::Undo).unwrap();
+        assert_eq!((plan.from, plan.to), (Some(id(3)).into(), Some(id(2)).into()));
+    });
+    // Without another process, the difference is damage.
+    fs_err::write(&file, &first).unwrap();
+    let damaged = plan(&bench.refs, Some(&pointer("main")), Direction::Undo);
+    assert!(matches!(damaged, Err(UndoError::Log { .. })), "{damaged:?}");
 }

@@ -1,56 +1,73 @@
-//! What there is: keys, refs, stores.
+//! Listings: keys, refs and stores.
 
 use std::path::Path;
 
 use super::Client;
-use crate::service::{Listed, ServiceError, Standings, keys::REFS};
+use crate::service::{
+    ListedObject, ListedRefs, PartialClone, ServiceError,
+    keys::{OBJECTS, REFS},
+};
 
 impl Client {
     /// Lists all objects whose keys begin with `prefix`.
     ///
     /// # Errors
     /// [`ServiceError`] of the last attempt.
-    pub async fn list(&self, prefix: &str) -> Result<Vec<Listed>, ServiceError> {
-        self.attempts("list", prefix, 0, || self.service.list(prefix)).await
+    pub async fn list(&self, prefix: &str) -> Result<Vec<ListedObject>, ServiceError> {
+        self.retry("list", prefix, 0, || self.service.list(prefix)).await
     }
 
-    /// Lists some of the keys that begin with `prefix`.
+    /// Lists at most `most` of the keys that begin with `prefix`.
     ///
     /// # Errors
     /// [`ServiceError`] of the last attempt.
-    pub async fn peek(&self, prefix: &str, most: usize) -> Result<Vec<String>, ServiceError> {
-        self.attempts("list", prefix, 0, || self.service.peek(prefix, most)).await
+    pub async fn list_some(&self, prefix: &str, most: usize) -> Result<Vec<String>, ServiceError> {
+        self.retry("list", prefix, 0, || self.service.list_some(prefix, most)).await
     }
 
     /// # Errors
-    /// Those of [`Service::stores`](crate::service::Service::stores).
+    /// The errors of [`Service::stores`](crate::service::Service::stores).
     pub async fn stores(&self, levels: usize) -> Result<Vec<String>, ServiceError> {
-        self.attempts("list", "", 0, || self.service.stores(levels)).await
+        self.retry("list", "", 0, || self.service.stores(levels)).await
     }
 
-    /// Whether the service sees to the files of its index itself.
-    pub fn keeps_index(&self) -> bool {
-        self.service.keeps_index()
+    /// Returns true if the service maintains the files of its index itself.
+    pub fn maintains_index(&self) -> bool {
+        self.service.maintains_index()
     }
 
-    /// The folder of a store on this machine that commits go to, if it is one.
+    /// Returns an identity that differs for two places with the same location.
+    pub fn identity(&self) -> String {
+        self.service.identity()
+    }
+
+    /// Returns the folder of a store on this machine that commits go to, if it is one.
     pub fn local_store(&self) -> Option<&Path> {
         self.service.local_store()
     }
 
-    /// Makes ready to take a push.
+    /// Returns what the store lacks, if it is a partial clone.
+    ///
+    /// # Errors
+    /// [`ServiceError`] of the last attempt.
+    pub async fn partial_clone(&self) -> Result<Option<PartialClone>, ServiceError> {
+        self.retry("list", OBJECTS, 0, || self.service.partial_clone()).await
+    }
+
+    /// Prepares the service for a push. Aborts uploads that killed pushes left.
     ///
     /// # Errors
     /// [`ServiceError`] of the last attempt.
     pub async fn begin_push(&self) -> Result<(), ServiceError> {
-        self.attempts("write to the store", "", 0, || self.service.begin_push()).await
+        self.abort_abandoned_uploads().await;
+        self.retry("write to the store", "", 0, || self.service.begin_push()).await
     }
 
-    /// All refs and where they stand, where the service says so in one answer.
+    /// Returns all refs and their commits, if the service can list them in one request.
     ///
     /// # Errors
     /// [`ServiceError`] of the last attempt.
-    pub async fn standings(&self) -> Result<Option<Standings>, ServiceError> {
-        self.attempts("list", REFS, 0, || self.service.standings()).await
+    pub async fn list_refs(&self) -> Result<Option<ListedRefs>, ServiceError> {
+        self.retry("list", REFS, 0, || self.service.list_refs()).await
     }
 }

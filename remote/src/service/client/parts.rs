@@ -1,48 +1,69 @@
-//! Files that go up in parts.
+//! Multipart uploads.
 
 use std::path::Path;
 
-use tokio::sync::Mutex;
+use futures::future::join_all;
+use tokio::{sync::Mutex, time::timeout};
 
 use super::{
-    super::{Progress, ServiceError, Upload, What, check_hash},
-    Client, PART_BYTES,
+    super::{FailureReason, MultipartUpload, ServiceError, UploadProgress, check_hash},
+    CLEARING, Client, PART_BYTES,
 };
 
-/// How much more often an upload in parts is tried: each of several parts that
-/// are under way may fail once.
+/// Extra attempts for a multipart upload: each of several concurrent parts may fail once.
 const PART_ATTEMPTS: u32 = 4;
 
 impl Client {
+    /// Aborts multipart uploads that killed processes left. Runs once. It sends no request if
+    /// none are [noted](crate::service::upload_notes), and leaves failures to the next push.
+    pub(super) async fn abort_abandoned_uploads(&self) {
+        self.has_aborted_left.get_or_init(|| self.abort_abandoned_uploads_now()).await;
+    }
+
+    async fn abort_abandoned_uploads_now(&self) {
+        let aborts = self.notes.abandoned().into_iter().map(|left| async {
+            let aborted = self.service.abort_upload(&left.key, &left.id).await;
+            let is_gone =
+                aborted.as_ref().err().is_none_or(|error| error.reason == FailureReason::NotFound);
+            if is_gone || left.is_old() {
+                left.remove();
+            }
+        });
+        let _ = self.stop.run_until_cancelled(timeout(CLEARING, join_all(aborts))).await;
+    }
+
     pub(super) async fn write_parts(
         &self,
-        (key, upload): (&str, &Mutex<Box<dyn Upload>>),
+        (key, upload): (&str, &Mutex<Box<dyn MultipartUpload>>),
         (path, length): (&Path, u64),
-        progress: &Progress,
+        progress: &UploadProgress,
     ) -> Result<(), ServiceError> {
         let tries = self.policy.attempts + PART_ATTEMPTS;
         let (mut at, mut hasher) = (0, blake3::Hasher::new());
         while at < length {
-            self.check_going(key, progress)?;
+            self.check_not_stopped(key, progress)?;
             let end = length.min(at + PART_BYTES);
-            let bytes = self.hold(key, path, at..end).await?;
+            let bytes = self.read_file_part(key, path, at..end).await?;
             hasher.update(&bytes);
-            // It waits for others to be through.
+            // A part may have to wait for earlier parts, so it gets the time of eight parts.
             let patience = (end - at).saturating_mul(8);
-            let part = || async { upload.lock().await.part(bytes.clone()).await };
-            self.persist(tries, ("write", key), patience, part).await?;
+            let part = || async { upload.lock().await.send_part(bytes.clone()).await };
+            self.retry_until_stopped(tries, ("write", key), patience, part).await?;
             progress.advance(end - at);
             at = end;
         }
-        // Before it is there for others.
-        check_hash(key, hasher.finalize()).map_err(|error| self.placed(error))?;
+        // Checked before the object becomes visible.
+        check_hash(key, hasher.finalize()).map_err(|error| self.at_location(error))?;
         let finish = || async { upload.lock().await.finish().await };
-        match self.persist(tries, ("write", key), PART_BYTES * 8, finish).await {
-            // Whose reply was lost may have been done.
-            Err(error) if error.what == What::NotFound => match self.length(key).await? {
-                Some(found) if found == length => Ok(()),
-                _ => Err(error),
-            },
+        match self.retry_until_stopped(tries, ("write", key), PART_BYTES * 8, finish).await {
+            // `NotFound` may follow a lost reply: the upload no longer exists because it was
+            // completed.
+            Err(error) if error.reason == FailureReason::NotFound => {
+                match self.length(key).await? {
+                    Some(found) if found == length => Ok(()),
+                    _ => Err(error),
+                }
+            }
             result => result,
         }
     }

@@ -1,4 +1,4 @@
-//! Reading the index elsewhere: what is new in it, once.
+//! Reads the new files of the index of a remote store.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,40 +23,43 @@ use snap_core::{
 
 use super::{GROUP, PART, file_bytes, name_of};
 use crate::{
-    service::{Listed, ServiceError, What},
+    service::{FailureReason, ListedObject, ServiceError},
     store::{INDEX, RemoteError, RemoteStore},
 };
 
-/// How often a listing is made anew when a file in it is gone.
+/// Most listings of the index, if a listed file is missing.
 const LISTINGS: u32 = 5;
 
-/// The first pause before that; it doubles.
+/// The first pause before another listing; it doubles.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Objects that are remembered of each pack that no file tells of any more.
+/// Extra attempts to read a file that a server listed but does not have.
+const OTHER_SERVERS: u32 = 4;
+
+/// Objects that are remembered of each pack that no index file lists any more.
 const UNTOLD_OBJECTS: usize = 100;
 
-/// Files that are read at once, each of which is held in memory.
+/// Files that are read concurrently. Each is in memory.
 const FILES_AT_ONCE: usize = 12;
 
 impl RemoteStore {
-    /// Reads what is new in its index.
+    /// Reads the new files of the index.
     ///
     /// # Errors
-    /// [`RemoteError::Damaged`] when an outline is not what its name says,
-    /// [`RemoteError::Vanished`] when one is listed again and again and not
-    /// there; [`RemoteError::Emptied`] for one that is [kept](Self::kept).
+    /// [`RemoteError::Damaged`] if a file does not match its name; [`RemoteError::Vanished`] if a
+    /// file is listed repeatedly but does not exist; [`RemoteError::Emptied`] for a store that is
+    /// [kept](Self::keep_mirror).
     pub async fn refresh(&mut self) -> Result<(), RemoteError> {
         let listed = self.client.list(INDEX).await?;
         self.take_in_listed(listed).await
     }
 
-    /// The same, which passes over files of the index that are damaged or cannot
-    /// be found, and returns an error for each. With `all`, files that are known
-    /// are read again as well.
+    /// As [`Self::refresh`], but skips damaged and missing files of the index, and returns an
+    /// error for each. Known files are read again if they were found damaged before; with `all`,
+    /// every known file.
     ///
     /// # Errors
-    /// As [`RemoteStore::refresh`].
+    /// As [`RemoteStore::refresh`], without [`RemoteError::Damaged`].
     pub(crate) async fn refresh_around_damage(
         &mut self,
         all: bool,
@@ -64,70 +67,134 @@ impl RemoteStore {
         self.damaged_index = Some(BTreeMap::new());
         let refreshed = self.refresh().await;
         let mut damaged = self.damaged_index.take().unwrap_or_default();
-        let mut vanished = None;
-        match refreshed {
-            Err(error @ RemoteError::Vanished { .. }) => vanished = Some(error),
-            other => other?,
-        }
+        refreshed?;
         self.check_known(all, &mut damaged).await?;
         let names: Vec<String> = damaged.keys().cloned().collect();
         self.mirror.note_damaged_index(&names)?;
-        Ok(vanished.into_iter().chain(damaged.into_values()).collect())
+        Ok(damaged.into_values().collect())
     }
 
-    /// Checks files of the index that are known here: with `all` each byte, else their lengths.
+    /// Adds known files of the index that are listed with a wrong length to those that were found
+    /// damaged. Needs no request, unless the listing has no lengths.
+    pub(in crate::store) async fn note_wrong_lengths(&self) -> Result<(), RemoteError> {
+        let mut damaged: BTreeSet<String> = self.mirror.damaged_index().into_iter().collect();
+        let before = damaged.len();
+        damaged.extend(self.wrong_lengths(&|_| true).await?.into_keys());
+        if damaged.len() > before {
+            self.mirror.note_damaged_index(&damaged.into_iter().collect::<Vec<_>>())?;
+        }
+        Ok(())
+    }
+
+    /// Compares the listed lengths of known files of the index, without groups, with those that
+    /// they must have. Returns an error for each wrong one.
+    async fn wrong_lengths(
+        &self,
+        is_checked: &dyn Fn(&String) -> bool,
+    ) -> Result<BTreeMap<String, RemoteError>, RemoteError> {
+        let known = self.mirror.outlines();
+        let mut wrong = BTreeMap::new();
+        for (name, bytes) in &self.listed {
+            let Some(packs) = known.get(name) else { continue };
+            if self.is_group(name) || !is_checked(name) {
+                continue;
+            }
+            let outlines: Vec<_> = packs.iter().map(|id| (self.mirror.store(), *id)).collect();
+            let expected = file_bytes(&outlines)?;
+            // Zero means an empty file, or a service whose listings have no lengths.
+            let found = match bytes {
+                0 => self.client.length(&format!("{INDEX}{name}")).await?.unwrap_or(0),
+                bytes => *bytes,
+            };
+            if found != expected {
+                let (key, location) = (format!("{INDEX}{name}"), self.location.clone());
+                let why = format!("it has {found} B instead of {expected} B");
+                wrong.insert(name.clone(), RemoteError::Damaged { key, location, why });
+            }
+        }
+        Ok(wrong)
+    }
+
+    /// Checks the known files of the index. With `all`, and for files that were found damaged
+    /// before, every byte is read, including the parts of groups. Otherwise only the lengths of
+    /// files and the listing of the parts are checked.
     async fn check_known(
         &self,
         all: bool,
         damaged: &mut BTreeMap<String, RemoteError>,
     ) -> Result<(), RemoteError> {
-        let outlines = self.mirror.outlines();
-        let mut to_read = Vec::new();
-        for (name, bytes) in &self.listed {
-            let Some(packs) = outlines.get(name) else { continue };
-            if all {
-                to_read.push((name.clone(), limits::REMOTE_INDEX_BYTES));
-                continue;
-            }
-            if name.ends_with(GROUP) {
-                continue;
-            }
-            let told: Vec<_> = packs.iter().map(|id| (self.mirror.store(), *id)).collect();
-            let expected = file_bytes(&told)?;
-            // Not every listing says how long things are.
-            let found = match bytes {
-                0 => self.client.length(&format!("{INDEX}{name}")).await?.unwrap_or(expected),
-                bytes => *bytes,
-            };
-            if found != expected {
-                let (key, location) = (format!("{INDEX}{name}"), self.location.clone());
-                let why = format!("it has {found} B, not {expected}");
-                damaged.insert(name.clone(), RemoteError::Damaged { key, location, why });
-            }
-        }
+        let known = self.mirror.outlines();
+        let noted: BTreeSet<String> = self.mirror.damaged_index().into_iter().collect();
+        let is_read_whole = |name: &String| all || noted.contains(name);
+        // Only the group file lists the parts that must exist.
+        let is_read = |name: &String| is_read_whole(name) || self.is_group(name);
+        let listed = || self.listed.keys().filter(|name| known.contains_key(*name));
+        let to_read = listed().filter(|name| is_read(name));
+        let to_read =
+            to_read.map(|name| (name.clone(), limits::REMOTE_INDEX_BYTES)).collect::<Vec<_>>();
+        damaged.extend(self.wrong_lengths(&|name| !is_read(name)).await?);
+        let mut groups = BTreeMap::new();
         let mut files = self.files(to_read);
         while let Some((name, read)) = files.next().await {
-            let error = match read {
-                Ok(bytes) => self.check(&name, &bytes, |_| Ok(())).err(),
-                Err(error) if matches!(error.what, What::NotFound | What::TooLong) => {
-                    Some(error.into())
-                }
-                Err(error) => return Err(error.into()),
+            let checked = match self.is_group(&name) {
+                true => self.check_read(&name, read, outline::decode_group).map(|parts| {
+                    let parts = parts.iter().map(|part| format!("{part}{PART}"));
+                    groups.extend(parts.map(|part| (part, name.clone())));
+                }),
+                false => self.check_read(&name, read, |_| Ok(())),
             };
-            damaged.extend(error.map(|error| (name, error)));
+            note(&name, checked, damaged)?;
+        }
+        let (to_read, to_find): (Vec<_>, Vec<_>) =
+            groups.iter().partition(|(_, group)| is_read_whole(group));
+        for (part, group) in to_find {
+            // The listing may be out of date.
+            if !self.listed_parts.contains(part)
+                && self.client.length(&format!("{INDEX}{part}")).await?.is_none()
+            {
+                note(group, Err::<(), _>(self.lost(part)), damaged)?;
+            }
+        }
+        let to_read = to_read.into_iter();
+        let to_read = to_read.map(|(part, _)| (part.clone(), limits::REMOTE_INDEX_BYTES));
+        let mut files = self.files(to_read.collect());
+        while let Some((part, read)) = files.next().await {
+            let checked = self.check_read(&part, read, |_| Ok(()));
+            note(&groups[&part], checked, damaged)?;
         }
         Ok(())
     }
 
-    /// Passes over a file of the index that is damaged, where that is wanted.
+    /// Checks a known file of the index after reading it.
+    fn check_read<T>(
+        &self,
+        name: &str,
+        read: Result<Bytes, ServiceError>,
+        decode: impl FnOnce(&[u8]) -> Result<T, FormatError>,
+    ) -> Result<T, RemoteError> {
+        match read {
+            Ok(bytes) => self.check(name, &bytes, decode),
+            Err(error) if error.reason == FailureReason::NotFound => Err(self.lost(name)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Creates the error for a missing file of the index or part of a group.
+    fn lost(&self, name: &str) -> RemoteError {
+        let (key, location) = (format!("{INDEX}{name}"), self.location.clone());
+        RemoteError::Damaged { key, location, why: "it is missing".to_owned() }
+    }
+
+    /// Records a damaged file of the index instead of failing, if damage is to be skipped.
     fn pass_over<T>(
         &mut self,
         name: &str,
         result: Result<T, RemoteError>,
     ) -> Result<Option<T>, RemoteError> {
         match (result, &mut self.damaged_index) {
-            (Err(error @ RemoteError::Damaged { .. }), Some(damaged)) => {
-                // The listing may be made anew, and the file be read again.
+            (Err(error), Some(damaged)) if error.is_of_object() => {
+                // The index may be listed again, and the file read again: the first error is
+                // kept.
                 damaged.entry(name.to_owned()).or_insert(error);
                 Ok(None)
             }
@@ -135,25 +202,30 @@ impl RemoteStore {
         }
     }
 
-    /// Reads what is new in a listing.
-    pub(crate) async fn take_in_listed(&mut self, listed: Vec<Listed>) -> Result<(), RemoteError> {
-        let (mut listed, mut pause) = (names(listed), PAUSE);
-        let mut untold = Vec::new();
+    /// Reads the new files of a listing, and forgets the files that are gone.
+    pub(crate) async fn take_in_listed(
+        &mut self,
+        listed: Vec<ListedObject>,
+    ) -> Result<(), RemoteError> {
+        let (mut listed, mut pause) = (self.names(listed), PAUSE);
+        let (mut uncovered, mut shadowed) = (Vec::new(), None);
+        // Ends once no listed file is missing and the listing covers all packs in the mirror.
         for number in 1.. {
             let gone = self.read_new(&listed).await?;
-            if gone.is_none() && self.are_covered(&listed).await? {
+            if gone.is_empty() && self.are_covered(&listed).await? {
                 break;
             }
             if number >= LISTINGS {
-                let key = format!("{INDEX}{}", gone.unwrap_or_default());
-                return Err(RemoteError::Vanished { key, location: self.location.clone() });
+                self.pass_over_gone(gone)?;
+                continue;
             }
-            if gone.is_none() {
+            if gone.is_empty() {
                 if self.is_kept {
-                    self.must_be_there().await?;
+                    self.must_exist().await?;
                 }
-                untold.extend(self.untold_objects(&listed)?);
-                // A store that is gone may be on a disk that is not mounted now.
+                uncovered.extend(self.uncovered_objects(&listed)?);
+                shadowed.get_or_insert_with(|| self.mirror.store().shadow_table());
+                // The store may be on a disk that is not mounted now.
                 let was_seen = self.mirror.was_seen();
                 self.mirror.reset()?;
                 if was_seen {
@@ -161,17 +233,21 @@ impl RemoteStore {
                 }
                 continue;
             }
-            // Merged into another one since it was listed.
+            // The file was merged into another one after it was listed.
             if number > 1 {
                 tokio::time::sleep(pause).await;
                 pause *= 2;
             }
-            listed = names(self.client.list(INDEX).await?);
+            let again = self.client.list(INDEX).await?;
+            listed = self.names(again);
+        }
+        if let Some(shadowed) = shadowed {
+            self.mirror.restore_shadows(&shadowed)?;
         }
         if !listed.is_empty() {
             self.mirror.remember_seen();
-            if self.lacks_any(&untold)? {
-                // A file of the index is lost, and what it told of with it.
+            if self.lacks_any(&uncovered)? {
+                // An index file is lost, and with it the packs that it listed.
                 self.mirror.remember_damage();
             }
         }
@@ -183,13 +259,13 @@ impl RemoteStore {
         Ok(())
     }
 
-    /// Files of its index when it was last listed.
+    /// Returns the number of index files in the last listing.
     pub(crate) fn index_files(&self) -> usize {
         self.listed.len()
     }
 
-    /// Whether all packs that are known here are told of there. Where that is
-    /// not so, somebody has emptied the place.
+    /// Returns true if the listed files cover all packs in the mirror. Otherwise the remote store
+    /// has been emptied.
     async fn are_covered(&self, listed: &BTreeMap<String, u64>) -> Result<bool, RemoteError> {
         let known = self.mirror.outlines();
         let (here, gone): (Vec<_>, Vec<_>) =
@@ -197,11 +273,11 @@ impl RemoteStore {
         let mut covered: BTreeSet<PackId> =
             here.into_iter().flat_map(|(_, packs)| packs).copied().collect();
         for (name, packs) in gone {
-            // What was merged away is told of by another file.
+            // Another file lists packs whose file was merged away.
             if packs.is_subset(&covered) {
                 continue;
             }
-            // A listing may be an old one.
+            // The listing may be out of date.
             if self.client.length(&format!("{INDEX}{name}")).await?.is_none() {
                 return Ok(false);
             }
@@ -210,20 +286,39 @@ impl RemoteStore {
         Ok(true)
     }
 
-    /// Some objects of each pack that is known here and told of by no file that is
-    /// listed.
-    fn untold_objects(&self, listed: &BTreeMap<String, u64>) -> Result<Vec<ObjectId>, RemoteError> {
+    /// Returns some objects of each pack in the mirror that no listed file covers.
+    fn uncovered_objects(
+        &self,
+        listed: &BTreeMap<String, u64>,
+    ) -> Result<Vec<ObjectId>, RemoteError> {
         let known = self.mirror.outlines();
         let (here, gone): (Vec<_>, Vec<_>) =
             known.iter().partition(|(name, _)| listed.contains_key(*name));
-        let told: BTreeSet<&PackId> = here.into_iter().flat_map(|(_, packs)| packs).collect();
+        let listed_packs: BTreeSet<&PackId> =
+            here.into_iter().flat_map(|(_, packs)| packs).collect();
         let gone: BTreeSet<&PackId> = gone.into_iter().flat_map(|(_, packs)| packs).collect();
         let mut objects = Vec::new();
-        for id in gone.difference(&told) {
+        for id in gone.difference(&listed_packs) {
             let pack = self.mirror.store().open_pack(id)?;
             objects.extend(pack.objects()?.iter().take(UNTOLD_OBJECTS).map(|object| object.id));
         }
         Ok(objects)
+    }
+
+    /// Returns the names and lengths of files and groups in a listing. Remembers the parts.
+    fn names(&mut self, listed: Vec<ListedObject>) -> BTreeMap<String, u64> {
+        self.listed_parts.clear();
+        let mut files = BTreeMap::new();
+        for object in listed {
+            let Some(name) = object.key.strip_prefix(INDEX) else { continue };
+            let is_name = |text: &str| text.parse::<Name>().is_ok();
+            if name.strip_suffix(PART).is_some_and(is_name) {
+                self.listed_parts.insert(name.to_owned());
+            } else if is_name(name.strip_suffix(GROUP).unwrap_or(name)) {
+                files.insert(name.to_owned(), object.bytes);
+            }
+        }
+        files
     }
 
     fn lacks_any(&self, objects: &[ObjectId]) -> Result<bool, RemoteError> {
@@ -235,11 +330,31 @@ impl RemoteStore {
         Ok(false)
     }
 
-    /// Reads the files that are not known; names one that is not there.
+    /// Skips files of the index that are listed repeatedly but do not exist, if damage is to be
+    /// skipped.
+    fn pass_over_gone(&mut self, gone: Vec<MissingIndexFile>) -> Result<(), RemoteError> {
+        let is_any = !gone.is_empty();
+        for MissingIndexFile { name, key } in gone {
+            let error = RemoteError::Vanished { key, location: self.location.clone() };
+            let Some(damaged) = &mut self.damaged_index else { return Err(error) };
+            damaged.entry(name.clone()).or_insert(error);
+            self.passed_over.insert(name);
+        }
+        match is_any {
+            true => Ok(()),
+            // The known packs appear and disappear.
+            false => {
+                let (key, location) = (INDEX.to_owned(), self.location.clone());
+                Err(RemoteError::Vanished { key, location })
+            }
+        }
+    }
+
+    /// Reads the unknown files. Returns the files that do not exist.
     async fn read_new(
         &mut self,
         listed: &BTreeMap<String, u64>,
-    ) -> Result<Option<String>, RemoteError> {
+    ) -> Result<Vec<MissingIndexFile>, RemoteError> {
         let mut new = Vec::new();
         for (name, bytes) in listed {
             if self.mirror.knows(name) || self.passed_over.contains(name) {
@@ -247,36 +362,40 @@ impl RemoteStore {
             }
             if *bytes > limits::REMOTE_INDEX_BYTES {
                 let (key, location) = (format!("{INDEX}{name}"), self.location.clone());
-                let why = format!("it cannot be as long as {bytes} B");
+                let why = format!("its length of {bytes} B exceeds the limit");
                 self.pass_over::<()>(name, Err(RemoteError::Damaged { key, location, why }))?;
                 continue;
             }
-            // Not every listing says how long things are.
+            // Some listings have no lengths.
             let most = if *bytes > 0 { *bytes } else { limits::REMOTE_INDEX_BYTES };
             new.push((name.clone(), most));
         }
         let mut files = self.files(new);
-        let mut gone = None;
+        let mut gone = Vec::new();
         while let Some((name, read)) = files.next().await {
             match read {
-                Ok(bytes) if name.ends_with(GROUP) => {
+                Ok(bytes) if self.is_group(&name) => {
                     let taken = self.take_in_group(&name, &bytes).await;
-                    gone = self.pass_over(&name, taken)?.flatten().or(gone);
+                    if let Some(part) = self.pass_over(&name, taken)?.flatten() {
+                        gone.push(MissingIndexFile { name, key: format!("{INDEX}{part}") });
+                    }
                 }
                 Ok(bytes) => {
                     let outlines = self.check(&name, &bytes, outline::decode);
                     let Some(outlines) = self.pass_over(&name, outlines)? else { continue };
                     self.mirror.add(&name, [Ok::<_, RemoteError>(outlines)])?;
                 }
-                Err(error) if error.what == What::NotFound => gone = Some(name),
-                Err(error) => return Err(error.into()),
+                Err(error) if error.reason == FailureReason::NotFound => {
+                    let key = format!("{INDEX}{name}");
+                    gone.push(MissingIndexFile { name, key });
+                }
+                Err(error) => drop(self.pass_over::<()>(&name, Err(error.into()))?),
             }
         }
         Ok(gone)
     }
 
-    /// Reads files of the index that may be so long, several at a time, in
-    /// whatever order.
+    /// Reads index files up to the given lengths, several concurrently and in any order.
     fn files(
         &self,
         names: Vec<(String, u64)>,
@@ -284,9 +403,24 @@ impl RemoteStore {
         let client = self.client.clone();
         let reads = stream::iter(names).map(move |(name, most)| {
             let client = client.clone();
-            // While one is taken in, others come.
+            // A task, so that other files arrive while one is processed.
             let read = tokio::spawn(async move {
-                let read = client.read_whole(&format!("{INDEX}{name}"), most).await;
+                let key = format!("{INDEX}{name}");
+                let mut read = client.read_whole(&key, most).await;
+                // Servers that share a bucket have files of their own. Behind a load balancer,
+                // the next request may reach the server that listed this file.
+                for _ in 0..OTHER_SERVERS {
+                    let is_gone =
+                        matches!(&read, Err(error) if error.reason == FailureReason::NotFound);
+                    if !is_gone || !client.maintains_index() {
+                        break;
+                    }
+                    read = client.read_whole(&key, most).await;
+                }
+                if read.as_ref().is_ok_and(|object| !is_named(&object.bytes, &name)) {
+                    // Retried once: a bit may have been flipped in transit.
+                    read = client.read_whole(&key, most).await;
+                }
                 (name, read.map(|object| object.bytes))
             });
             async move { read.await.expect("reading does not panic") }
@@ -294,9 +428,9 @@ impl RemoteStore {
         reads.buffer_unordered(FILES_AT_ONCE)
     }
 
-    /// Reads the parts of a group, which count together only: they wait in
-    /// files until all are here. Names one that is not there.
-    async fn take_in_group(
+    /// Reads the parts of a group. They become visible together, so they wait in scratch files
+    /// until all have arrived. Returns the name of a missing part.
+    pub(in crate::store) async fn take_in_group(
         &self,
         group: &str,
         bytes: &[u8],
@@ -309,11 +443,11 @@ impl RemoteStore {
         while let Some((name, read)) = files.next().await {
             match read {
                 Ok(bytes) => {
-                    // Checked when it is taken in.
+                    // The bytes are checked when they are read back below.
                     let path = scratch.path().join(name.trim_end_matches(PART));
                     fs_err::write(&path, &bytes).map_err(PathError::when("write", &path))?;
                 }
-                Err(error) if error.what == What::NotFound => return Ok(Some(name)),
+                Err(error) if error.reason == FailureReason::NotFound => return Ok(Some(name)),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -326,7 +460,7 @@ impl RemoteStore {
         Ok(None)
     }
 
-    /// What a file of the index says, which must have the name of its bytes.
+    /// Checks that an index file hashes to its name, and decodes it.
     pub(in crate::store) fn check<T>(
         &self,
         name: &str,
@@ -338,7 +472,7 @@ impl RemoteStore {
             location: self.location.clone(),
             why,
         };
-        if name_of(bytes) != name.split('.').next().unwrap_or_default() {
+        if !is_named(bytes, name) {
             return Err(damaged("its bytes do not hash to its name".to_owned()));
         }
         decode(bytes).map_err(|error| match error {
@@ -351,13 +485,31 @@ impl RemoteStore {
     }
 }
 
-/// Names and lengths of what was listed, without what is no file of outlines
-/// and no group of them.
-fn names(listed: Vec<Listed>) -> BTreeMap<String, u64> {
-    let named = listed.into_iter().filter_map(|object| {
-        let name = object.key.strip_prefix(INDEX)?;
-        name.strip_suffix(GROUP).unwrap_or(name).parse::<Name>().ok()?;
-        Some((name.to_owned(), object.bytes))
-    });
-    named.collect()
+/// A listed index file that is unusable because an object is missing.
+struct MissingIndexFile {
+    /// The name of the file.
+    name: String,
+    /// The missing key: the file's own, or that of one of its parts.
+    key: String,
+}
+
+/// Returns true if the bytes of an index file hash to its name.
+fn is_named(bytes: &[u8], name: &str) -> bool {
+    name_of(bytes) == name.split('.').next().unwrap_or_default()
+}
+
+/// Records the error of a damaged index file.
+///
+/// # Errors
+/// Any other error.
+fn note<T>(
+    name: &str,
+    checked: Result<T, RemoteError>,
+    damaged: &mut BTreeMap<String, RemoteError>,
+) -> Result<(), RemoteError> {
+    match checked {
+        Err(error) if error.is_of_object() => drop(damaged.insert(name.to_owned(), error)),
+        other => drop(other?),
+    }
+    Ok(())
 }

@@ -1,38 +1,37 @@
-//! Push: what the other side lacks goes there, then refs move.
+//! Push: uploads what the remote store lacks, then moves refs.
 //!
 //! ```text
-//! 1  the refs, a listing of the index      meanwhile what is to go is worked
-//!                                          out here, and goes if it is little
-//! 2  packs                                 many at a time; with a new store its
-//!                                          settings and first branch
-//! 3  their outlines                        one object: now they count
-//! 4  the refs                              compare-and-swap; what is superfluous
-//!                                          in the index goes
+//! 1  the refs, a listing of the index      meanwhile the packs are selected
+//!                                          here, and uploaded if they are small
+//! 2  packs                                 many concurrently; a new store gets
+//!                                          its settings and first branch
+//! 3  their outlines                        one object, which publishes the packs
+//! 4  the refs                              compare-and-swap; superfluous files of
+//!                                          the index are removed
 //! ```
 //!
-//! Each line is one round trip where nothing is in the way; 1 and 2 are one
-//! when little is to go. A store that is seen for the first time is looked at
-//! in place of the listing, and listed in a round trip of its own if there is
-//! one. Where all is there already the refs alone are asked for, and a listing
-//! only if one of them is to move.
+//! Each step is one round trip if nothing unexpected happens; steps 1 and 2 are one if the packs
+//! are small. On first contact with a location, the push looks for a store instead of listing the
+//! index, and lists it in another round trip if there is one. If the remote store has everything
+//! already, the push reads only the refs, and lists the index only if one of them moves.
 //!
-//! Where the mirror says that something is damaged or lost there, or knows nothing yet, all
-//! that the commits reach is walked, and what is lost goes again under the names of its
-//! packs, if they are here.
+//! If the mirror knows of damage or loss in the remote store, or knows nothing yet, the push
+//! walks everything that the commits reach. Lost objects are uploaded again under the names of
+//! their packs, if those packs are stored locally.
 //!
-//! Interrupted at any point, what arrived is found again by its name: packs
-//! are named by their bytes, gathering the same makes the same bytes, and a
-//! note here says that some may be there. To a snap server a pack goes on where it
-//! broke off, also in a later run. Elsewhere one of which only parts had arrived is
-//! sent again; packs are of 64 MiB, and two at most are sent in parts at a time.
+//! An interrupted push continues where it stopped. Packs are named by their bytes, and gathering
+//! the same objects gives the same bytes, so uploaded packs are found by name. The mirror
+//! remembers that there may be some. A snap server resumes the upload of a pack, even in a later
+//! run. Other services get a partially uploaded pack again. Packs have about 64 MiB, and at most
+//! two multipart uploads run at a time.
 //!
-//! Many small pushes leave many small packs there. Merging those is the work of
-//! whoever collects garbage, and not done here.
+//! Many small pushes leave many small packs. Merging them is the task of garbage collection, and
+//! not done here.
 
-mod ask;
+mod first_requests;
 mod outcome;
 mod plan;
-mod send;
+mod upload;
 
 use std::{collections::HashMap, path::Path, thread};
 
@@ -41,7 +40,7 @@ use snap_core::{
         id::{CommitId, ObjectId, PackId},
         observe::Observer,
     },
-    ops::select::{Gather, Holding, Selection},
+    ops::select::{Gather, PeerHas, SelectedPacks},
     repo::{
         Repo,
         ref_name::{RefKind, RefName},
@@ -52,84 +51,96 @@ use snap_core::{
 use tokio::runtime::Handle;
 
 use self::{
-    ask::{Answers, Leftovers, Question},
-    send::Sending,
+    first_requests::{FirstAnswers, FirstRequests, UnpublishedPacks},
+    upload::PackUploads,
 };
-use super::is_before;
-use crate::store::{
-    CONFIG, Found, HEAD, RemoteError, RemoteStore, Settings,
-    names::InTheWay,
-    refs::{self, Slot},
+use super::{fetch_frames::PackFetcher, is_before};
+use crate::{
+    remote_packs::{BlockingContext, RemotePacks},
+    store::{
+        CONFIG, HEAD, OBJECTS, RemoteError, RemoteStore, SettingsState, StoreLookup,
+        name_conflicts::BlockingRef,
+        refs::{self, RefSlot},
+    },
+    unlisted_packs::UnlistedPacks,
 };
 
-pub use outcome::{Outcome, Pushed};
-pub use plan::{Plan, plan};
+pub use outcome::{PushOutcome, PushedRef};
+pub use plan::{PushPlan, plan};
 
-/// Bytes of packs that go before it is known whether the refs may move.
+/// Packs up to this many bytes are uploaded before it is known whether the refs may move.
 const EAGER_BYTES: u64 = 8 << 20;
 
-/// How often a ref that others move meanwhile is tried.
+/// Attempts to move a ref that other clients move at the same time.
 const RACES: usize = 8;
 
-/// What may be moved.
+/// The moves that a push may make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Move {
-    /// A branch goes forward only, a tag is only made.
+pub enum AllowedMove {
+    /// A branch may be fast-forwarded, a tag may be created.
     #[default]
     Forward,
-    /// A ref goes wherever it is told to.
+    /// A ref may move to any commit.
     Force,
 }
 
-/// A ref that is to move.
+/// A requested move of a ref.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Update {
-    /// Which.
+pub struct RefUpdate {
+    /// The ref.
     pub name: RefName,
-    /// Where to.
+    /// The new commit.
     pub commit: CommitId,
-    /// What may be moved.
-    pub moves: Move,
+    /// The moves that are allowed.
+    pub moves: AllowedMove,
 }
 
-/// Choices.
+/// Options of a push.
 #[derive(Clone, Debug)]
-pub struct Options<'a> {
-    /// Which refs there are to move.
-    pub refs: Vec<Update>,
-    /// Where a scratch folder may be made.
+pub struct PushOptions<'a> {
+    /// The refs to move.
+    pub refs: Vec<RefUpdate>,
+    /// The folder in which a scratch folder may be created.
     pub scratch: &'a Path,
 }
 
-/// Brings commits to the store elsewhere, and moves refs there.
+/// Uploads commits to the remote store, and moves refs there.
 ///
 /// # Errors
-/// [`RemoteError`] when nothing could be done at all: no ref has then moved.
-/// What hinders one ref is told in [`Outcome::refs`].
+/// [`RemoteError`] if the push failed as a whole; then no ref has moved. An error that concerns
+/// one ref is in [`PushOutcome::refs`].
 pub fn run(
     repo: &Repo,
     remote: &mut RemoteStore,
-    options: &Options<'_>,
+    options: &PushOptions<'_>,
     (runtime, observer): (&Handle, &dyn Observer),
-) -> Result<Outcome, RemoteError> {
+) -> Result<PushOutcome, RemoteError> {
     remote.must_be_another(repo.dir())?;
     runtime.block_on(remote.client().begin_push())?;
-    let _hold = repo.store().hold_packs()?;
-    let push = Push { repo, options, runtime, observer };
-    let Prepared { slots, mut found, has_settings, selection, sending, arrived, mut fates } =
-        push.prepare(remote, Eager::Yes)?;
-    if found == Found::Nothing && remote.client().is_made_first() {
+    let _hold = repo.store().pin_packs()?;
+    let push = PushRun { repo, options, runtime, observer };
+    let PreparedPush {
+        slots,
+        mut found,
+        has_settings,
+        selection,
+        uploads: sending,
+        uploaded: arrived,
+        decisions: mut fates,
+    } = push.prepare(remote, EagerUpload::Yes)?;
+    if found == StoreLookup::Missing && remote.client().must_create_store_first() {
         runtime.block_on(remote.create(&repo.config().to_text(), &push.head()?))?;
-        found = Found::Store;
+        found = StoreLookup::Store;
     }
-    let mut outcome = Outcome::default();
+    let mut outcome = PushOutcome::default();
     if !has_settings {
-        runtime.block_on(remote.mend_settings(&repo.config().to_text()))?;
+        runtime.block_on(remote.repair_settings(&repo.config().to_text()))?;
         outcome.mended.push(CONFIG.to_owned());
     }
-    if found == Found::Store && push.mends(remote) {
+    if found == StoreLookup::Store && push.repairs(remote) {
         let head = push.head()?;
-        if runtime.block_on(remote.mend_head(&head))? {
+        let pushed: Vec<_> = options.refs.iter().map(|update| &update.name).collect();
+        if runtime.block_on(remote.repair_head(&head, &pushed))? {
             outcome.mended.push(HEAD.to_owned());
         }
     }
@@ -139,63 +150,118 @@ pub fn run(
         outcome.sent_again = selection.lost;
         let sending = match sending {
             Some(sending) => sending,
-            None => Sending::begin(remote, send::packs(selection)?, &arrived, runtime),
+            None => PackUploads::begin(remote, upload::packs(selection)?, &arrived, runtime),
         };
         push.send(remote, found, sending, &mut outcome)?;
-        let publication = remote.publication(selection.packs())?;
-        runtime.block_on(remote.write_publication(publication))?;
         let sent: Vec<PackId> = selection.packs().into_iter().map(|(_, id)| id).collect();
-        // A server may have kept what it had. The next verification reads it.
-        if !remote.client().keeps_index() {
-            remote.mirror().rely_again(&sent)?;
+        verify_replaced(remote, &sent, (runtime, observer))?;
+        let publication = remote.index_update(selection.packs())?;
+        runtime.block_on(remote.write_index_update(publication))?;
+        // A server may have kept its own copy. The next verification reads it.
+        if !remote.client().maintains_index() {
+            remote.mirror().clear_damage(&sent)?;
         }
-    } else if found == Found::Nothing {
+    } else if found == StoreLookup::Missing {
         runtime.block_on(remote.create(&repo.config().to_text(), &push.head()?))?;
     }
     if observer.cancelled() {
         return Err(RemoteError::Interrupted);
     }
-    if !remote.client().keeps_index() {
-        outcome.mended.extend(runtime.block_on(remote.mend_index())?);
+    if !remote.client().maintains_index() {
+        let relisted = relist(remote, (runtime, observer))?;
+        let mended = runtime.block_on(remote.repair_index())?;
+        // The new file may have the name of the damaged one.
+        outcome.mended.extend(relisted.filter(|key| !mended.contains(key)));
+        outcome.mended.extend(mended);
     }
     runtime.block_on(push.move_refs(remote, &slots, &mut fates));
     let refs = options.refs.iter().zip(&slots).zip(&fates);
     let mended = refs.filter(|((_, slot), fate)| slot.is_damaged() && fate.has_moved());
     outcome.mended.extend(mended.map(|((update, _), _)| refs::key(&update.name)));
-    let told = options.refs.iter().zip(slots).zip(fates);
-    outcome.refs = told.map(|((update, slot), fate)| fate.told(update, &slot)).collect();
+    let decided = options.refs.iter().zip(slots).zip(fates);
+    outcome.refs =
+        decided.map(|((update, slot), fate)| fate.into_pushed_ref(update, &slot)).collect();
     Ok(outcome)
 }
 
-/// Sends packs of `store` as they are, in place of what has their names there, and
-/// makes them count. No ref moves. Returns how many bytes were sent. Waits; not to be
-/// called by a thread of the runtime.
+/// Uploads packs of `store` unchanged, replacing objects of the same names, and publishes them.
+/// Moves no ref. Returns the number of bytes sent. Blocks; must not be called on a thread of the
+/// runtime.
 ///
 /// # Errors
-/// [`RemoteError`]; the packs count all together then, or none does.
+/// [`RemoteError`]; then either all of the packs are visible, or none.
 pub fn send_packs(
     remote: &mut RemoteStore,
     (store, packs): (&Store, &[PackId]),
     (runtime, observer): (&Handle, &dyn Observer),
 ) -> Result<u64, RemoteError> {
     runtime.block_on(remote.client().begin_push())?;
-    // What is damaged in the index cannot be named by what is new.
+    // Skips damaged index files. Their packs are unknown, so a new file cannot list them.
     runtime.block_on(remote.refresh_around_damage(false))?;
     let (paths, nothing) = (packs.iter().map(|id| (*id, store.pack_path(id))), HashMap::new());
-    let packs_to_send = send::packs_at(paths)?;
-    let sending = Sending::begin(remote, packs_to_send, &nothing, runtime);
+    let packs_to_send = upload::packs_at(paths)?;
+    let sending = PackUploads::begin(remote, packs_to_send, &nothing, runtime);
     let (_, bytes) = runtime.block_on(sending.finish(observer))?;
-    let publication = remote.publication(packs.iter().map(|id| (store, *id)).collect())?;
-    runtime.block_on(remote.write_publication(publication))?;
-    // A server may have kept what it had. The next verification reads it.
-    if !remote.client().keeps_index() {
-        remote.mirror().rely_again(packs)?;
+    verify_replaced(remote, packs, (runtime, observer))?;
+    let publication = remote.index_update(packs.iter().map(|id| (store, *id)).collect())?;
+    runtime.block_on(remote.write_index_update(publication))?;
+    // A server may have kept its own copy. The next verification reads it.
+    if !remote.client().maintains_index() {
+        remote.mirror().clear_damage(packs)?;
     }
     Ok(bytes)
 }
 
-/// Deletes a ref elsewhere, if it stands where `expected` says, or wherever it
-/// stands. Returns where it stood, `None` for what was no ref. Objects stay.
+/// Lists the packs again that a damaged index file has hidden, before the push removes that file.
+/// Returns the key of the new file.
+fn relist(
+    remote: &RemoteStore,
+    (runtime, observer): (&Handle, &dyn Observer),
+) -> Result<Option<String>, RemoteError> {
+    if !remote.has_unknown_damaged_index() {
+        return Ok(None);
+    }
+    let waiting = BlockingContext::without_stop(runtime);
+    let unlisted = UnlistedPacks::find(remote, &[], (&waiting, observer))?;
+    match unlisted.len() {
+        0 => Ok(None),
+        _ => runtime.block_on(unlisted.list(remote)),
+    }
+}
+
+/// Reads back those packs that were sent to replace a damaged pack of the same name, and compares
+/// their hashes. A service may keep the old pack and report success: an SFTP server without
+/// `posix-rename`, a share that refuses to rename over a file, a proxy. The length of the old pack
+/// may be right.
+///
+/// # Errors
+/// [`RemoteError::Damaged`] if the old pack still exists; then it stays shadowed.
+fn verify_replaced(
+    remote: &RemoteStore,
+    packs: &[PackId],
+    (runtime, observer): (&Handle, &dyn Observer),
+) -> Result<(), RemoteError> {
+    let mirror = remote.mirror().store();
+    // A snap server verifies each pack that it receives.
+    if remote.client().maintains_index() || !packs.iter().any(|id| mirror.is_shadowed(id)) {
+        return Ok(());
+    }
+    let source = RemotePacks::new(remote, BlockingContext::without_stop(runtime));
+    for id in packs.iter().filter(|id| mirror.is_shadowed(id)) {
+        let read = mirror.open_pack(id)?.hash_at(&source, &mut |_, _| {}, observer);
+        let actual = read.map_err(|error| PackFetcher::of(remote).damaged(error))?;
+        if actual.ok_or(RemoteError::Interrupted)? != *id {
+            let (key, location) = (format!("{OBJECTS}{id}"), remote.location().to_owned());
+            let why =
+                "the service kept the damaged pack, although it reported that it was replaced";
+            return Err(RemoteError::Damaged { key, location, why: why.into() });
+        }
+    }
+    Ok(())
+}
+
+/// Deletes a ref of the remote store, at `expected` or at any commit. Returns its last commit, or
+/// `None` if its content was damaged. Objects stay.
 ///
 /// # Errors
 /// [`RemoteError::NoRef`], [`RemoteError::Raced`].
@@ -208,8 +274,8 @@ pub fn delete(
     runtime.block_on(async {
         remote.client().begin_push().await?;
         let location = || remote.location().to_owned();
-        let (found, slot) = futures::join!(remote.look(), remote.any_slot(name));
-        if found? == Found::Nothing {
+        let (found, slot) = futures::join!(remote.find_store(), remote.any_slot(name));
+        if found? == StoreLookup::Missing {
             return Err(RemoteError::NoStore { location: location() });
         }
         let mut slot = slot?;
@@ -231,173 +297,182 @@ pub fn delete(
     })
 }
 
-/// What is to become of a ref, or became of it.
-enum Fate {
-    /// It stands there already.
-    Stands,
-    /// It shall move.
-    Go,
-    /// It moved, from where it stood in the end.
+/// The planned or actual outcome for one ref.
+enum RefDecision {
+    /// The ref is at the requested commit already.
+    UpToDate,
+    /// The ref is to be moved.
+    Move,
+    /// The ref was moved from this commit.
     Moved(Option<CommitId>),
-    /// It may not, or could not.
-    Not(RemoteError),
+    /// The ref may not be moved, or moving it failed.
+    Rejected(RemoteError),
 }
 
-impl Fate {
+impl RefDecision {
     fn has_moved(&self) -> bool {
         matches!(self, Self::Moved(_))
     }
 
-    fn told(self, update: &Update, slot: &Slot) -> Pushed {
+    fn into_pushed_ref(self, update: &RefUpdate, slot: &RefSlot) -> PushedRef {
         let (before, result) = match self {
-            Self::Stands | Self::Go => (slot.commit, Ok(())),
+            Self::UpToDate | Self::Move => (slot.commit, Ok(())),
             Self::Moved(before) => (before, Ok(())),
-            Self::Not(error) => (slot.commit, Err(error)),
+            Self::Rejected(error) => (slot.commit, Err(error)),
         };
-        Pushed { name: update.name.clone(), before, after: update.commit, result }
+        PushedRef { name: update.name.clone(), before, after: update.commit, result }
     }
 }
 
-/// What says that the store there has all that its objects refer to.
+/// The evidence that the remote store is complete.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Proof {
-    /// Its index: what it names is complete.
+enum CompletenessProof {
+    /// The index: whatever it lists is complete.
     Index,
-    /// Nothing, so all is walked that the commits reach.
+    /// No evidence, so everything that the commits reach is walked.
     None,
 }
 
-/// Whether packs may go before all is known.
+/// The permission to upload packs before all answers have arrived.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Eager {
+enum EagerUpload {
     Yes,
     No,
 }
 
-/// What is known before anything is written, besides what went eagerly.
-struct Prepared<'s> {
-    slots: Vec<Slot>,
-    found: Found,
-    /// Whether the store has settings that can be used; a new one gets some.
+/// The state of a push before its first write, except for eager uploads.
+struct PreparedPush<'s> {
+    slots: Vec<RefSlot>,
+    found: StoreLookup,
+    /// True if the settings are usable. A new store gets settings.
     has_settings: bool,
-    /// None when no ref is to move.
-    selection: Option<Selection<'s>>,
-    /// Packs that are on their way.
-    sending: Option<Sending>,
-    /// Lengths of packs that are there, as far as that was asked.
-    arrived: HashMap<String, u64>,
-    fates: Vec<Fate>,
+    /// `None` if no ref moves and the remote store counts as complete.
+    selection: Option<SelectedPacks<'s>>,
+    /// Packs that are being uploaded.
+    uploads: Option<PackUploads>,
+    /// Lengths of packs that the remote store already has, if that was requested.
+    uploaded: HashMap<String, u64>,
+    decisions: Vec<RefDecision>,
 }
 
-/// What was worked out while the answers were on their way.
-type Early<'s> = Option<(Selection<'s>, Option<Sending>)>;
+/// The selection that was made while the requests were in flight.
+type EarlySelection<'s> = Option<(SelectedPacks<'s>, Option<PackUploads>)>;
 
-struct Push<'a> {
+struct PushRun<'a> {
     repo: &'a Repo,
-    options: &'a Options<'a>,
+    options: &'a PushOptions<'a>,
     runtime: &'a Handle,
     observer: &'a dyn Observer,
 }
 
-impl<'a> Push<'a> {
-    fn prepare(&self, remote: &mut RemoteStore, eager: Eager) -> Result<Prepared<'a>, RemoteError> {
-        let question = self.question(remote)?;
+impl<'a> PushRun<'a> {
+    fn prepare(
+        &self,
+        remote: &mut RemoteStore,
+        eager: EagerUpload,
+    ) -> Result<PreparedPush<'a>, RemoteError> {
+        let question = self.first_requests(remote)?;
         let was_damaged = remote.mirror().is_damaged();
         remote.pass_over_damaged_index();
         let known = remote.mirror().store().packs();
         let (answers, early) = self.ask(remote, question, eager);
-        let Answers { slots, found, listed, settings, arrived } = answers?;
+        let FirstAnswers { slots, found, listed, settings, uploaded: arrived } = answers?;
         let (mut found, mut has_settings) = match found {
-            Err(error) if self.is_forced() && error.is_of_settings() => (Found::Store, false),
+            Err(error) if self.is_forced() && error.is_of_settings() => (StoreLookup::Store, false),
             found => (found?, true),
         };
         let is_anything = listed.as_ref().is_some_and(|listed| !listed.is_empty())
-            || slots.iter().any(Slot::is_there);
+            || slots.iter().any(RefSlot::exists);
         if is_anything {
             has_settings &= self.settings(remote, settings)?;
         }
-        let mut fates = self.fates(remote, &slots)?;
-        let goes = fates.iter().any(|fate| matches!(fate, Fate::Go));
-        if goes && is_anything && question == Question::RefsAndIndex {
+        let mut fates = self.decide_refs(remote, &slots)?;
+        let is_any_moved = fates.iter().any(|fate| matches!(fate, RefDecision::Move));
+        if is_any_moved && is_anything && question == FirstRequests::RefsAndIndex {
             let settings = self.runtime.block_on(remote.settings())?;
             has_settings &= self.settings(remote, Some(settings))?;
         }
         match (question, listed) {
             (_, Some(listed)) => self.runtime.block_on(remote.take_in_listed(listed))?,
-            (Question::Refs, None) if goes => self.runtime.block_on(remote.refresh())?,
-            (Question::Survey, None) if found == Found::Store => {
+            (FirstRequests::Refs, None) if is_any_moved => {
+                self.runtime.block_on(remote.refresh())?
+            }
+            (FirstRequests::RefsAndStore, None) if found == StoreLookup::Store => {
                 self.runtime.block_on(remote.refresh())?;
             }
             _ => {}
         }
-        if goes && question != Question::Survey && remote.index_files() == 0 {
-            found = self.runtime.block_on(remote.survey())?;
-            if found == Found::Nothing && !self.is_forced() {
-                // Not to make one the next time either.
+        if is_any_moved && question != FirstRequests::RefsAndStore && remote.index_files() == 0 {
+            found = self.runtime.block_on(remote.inspect_location())?;
+            if found == StoreLookup::Missing && !self.is_forced() {
+                // Otherwise the next push would create a store at the empty location.
                 remote.mirror().remember_seen();
                 return Err(RemoteError::Emptied { location: remote.location().to_owned() });
             }
         }
-        if found == Found::Nothing {
+        let is_partial = self.runtime.block_on(remote.client().partial_clone())?.is_some();
+        if found == StoreLookup::Missing {
             remote.forget()?;
-        } else if question != Question::Refs {
+        } else if question != FirstRequests::Refs && !is_partial {
             self.check_tips(remote, &slots)?;
         }
-        let mut prepared = Prepared {
+        let mut prepared = PreparedPush {
             slots,
             found,
-            has_settings: has_settings || found == Found::Nothing,
+            has_settings: has_settings || found == StoreLookup::Missing,
             selection: None,
-            sending: None,
-            arrived,
-            fates: Vec::new(),
+            uploads: None,
+            uploaded: arrived,
+            decisions: Vec::new(),
         };
-        // What is known to be lost there goes again, whether or not a ref moves. Of a store that
-        // is seen for the first time nobody here knows that it is complete.
+        // Known losses are uploaded again, even if no ref moves. A store that is new to this
+        // client is not known to be complete.
         let is_damaged = remote.mirror().is_damaged();
-        let is_new_here = question == Question::Survey && found == Found::Store;
-        let proof = match is_damaged || (is_new_here && !remote.client().keeps_index()) {
-            true => Proof::None,
-            false => Proof::Index,
+        let is_new_here = question == FirstRequests::RefsAndStore && found == StoreLookup::Store;
+        let proof = match is_damaged || (is_new_here && !remote.client().maintains_index()) {
+            true => CompletenessProof::None,
+            false => CompletenessProof::Index,
         };
-        if goes || proof == Proof::None {
+        if is_any_moved || proof == CompletenessProof::None {
             let commits = self.commits(&fates, proof);
-            let all = commits.len() == fates.len();
+            // The index of a partial clone proves nothing: objects that it needs lie elsewhere.
+            let proof = if is_partial { CompletenessProof::None } else { proof };
+            let all = commits.len() == fates.len() && !is_partial;
             let same = all && is_damaged == was_damaged && known == remote.mirror().store().packs();
             match early?.filter(|_| same) {
                 Some((selection, sending)) => {
-                    (prepared.selection, prepared.sending) = (Some(selection), sending);
+                    (prepared.selection, prepared.uploads) = (Some(selection), sending);
                 }
                 None => prepared.selection = Some(self.select(remote, &commits, proof)?),
             }
         }
-        prepared.fates.append(&mut fates);
+        prepared.decisions.append(&mut fates);
         Ok(prepared)
     }
 
-    /// Whether the settings can be used. Where they are to be replaced, false.
+    /// Returns true if the settings are usable, false if they are to be replaced.
     fn settings(
         &self,
         remote: &RemoteStore,
-        settings: Option<Settings>,
+        settings: Option<SettingsState>,
     ) -> Result<bool, RemoteError> {
         match settings {
-            None | Some(Settings::Usable) => Ok(true),
+            None | Some(SettingsState::Usable) => Ok(true),
             Some(_) if self.is_forced() => Ok(false),
-            Some(Settings::Unusable(error)) => Err(error),
-            Some(Settings::Lost) => {
+            Some(SettingsState::Damaged(error)) => Err(error),
+            Some(SettingsState::Missing) => {
                 Err(RemoteError::NoSettings { location: remote.location().to_owned() })
             }
         }
     }
 
-    /// Sees to it that the index tells of the commits on which refs stand there. A file of it
-    /// that is lost is remembered as damage.
-    fn check_tips(&self, remote: &mut RemoteStore, slots: &[Slot]) -> Result<(), RemoteError> {
+    /// Checks that the index lists the commits of the remote refs. If it does not, an index file
+    /// is lost, which is remembered as damage.
+    fn check_tips(&self, remote: &mut RemoteStore, slots: &[RefSlot]) -> Result<(), RemoteError> {
         let store = self.repo.store();
         let is_lacking = |remote: &RemoteStore| {
             for commit in slots.iter().filter_map(|slot| slot.commit) {
-                // What is not here either cannot be sent again.
+                // A commit that is missing locally as well cannot be uploaded again.
                 let id = commit.object();
                 if !remote.mirror().has(&id)? && store.is_stored(&id)? {
                     return Ok::<_, RemoteError>(true);
@@ -415,76 +490,86 @@ impl<'a> Push<'a> {
         Ok(())
     }
 
-    /// Whether `HEAD` is looked at, too.
-    fn mends(&self, remote: &RemoteStore) -> bool {
-        !remote.client().keeps_index() && (self.is_forced() || remote.mirror().is_damaged())
+    /// Returns true if `HEAD` is checked as well.
+    fn repairs(&self, remote: &RemoteStore) -> bool {
+        self.is_forced() || remote.mirror().is_damaged()
     }
 
-    /// Whether a new store may take the place of one that is gone.
+    /// Returns true if a new store may replace one that is gone.
     fn is_forced(&self) -> bool {
-        self.options.refs.iter().any(|update| update.moves == Move::Force)
+        self.options.refs.iter().any(|update| update.moves == AllowedMove::Force)
     }
 
-    /// What has to be asked first.
-    fn question(&self, remote: &RemoteStore) -> Result<Question, RemoteError> {
+    /// Returns what has to be requested first.
+    fn first_requests(&self, remote: &RemoteStore) -> Result<FirstRequests, RemoteError> {
         if !remote.mirror().was_seen() {
-            return Ok(Question::Survey);
+            return Ok(FirstRequests::RefsAndStore);
         }
         if remote.mirror().is_damaged() {
-            return Ok(Question::All);
+            return Ok(FirstRequests::All);
         }
         for update in &self.options.refs {
             if !remote.mirror().has(&update.commit.object())? {
-                return Ok(Question::All);
+                return Ok(FirstRequests::All);
             }
         }
-        Ok(match remote.client().keeps_index() {
-            true => Question::Refs,
-            false if self.is_forced() => Question::All,
-            false => Question::RefsAndIndex,
+        Ok(match remote.client().maintains_index() {
+            _ if self.is_forced() => FirstRequests::All,
+            true => FirstRequests::Refs,
+            false => FirstRequests::RefsAndIndex,
         })
     }
 
-    /// Asks, and meanwhile works out what is to go if nothing is new there.
+    /// Sends the first requests, and meanwhile selects what to upload if nothing has changed.
     fn ask(
         &self,
         remote: &RemoteStore,
-        question: Question,
-        eager: Eager,
-    ) -> (Result<Answers, RemoteError>, Result<Early<'a>, RemoteError>) {
+        question: FirstRequests,
+        eager: EagerUpload,
+    ) -> (Result<FirstAnswers, RemoteError>, Result<EarlySelection<'a>, RemoteError>) {
         let names: Vec<&RefName> = self.options.refs.iter().map(|update| &update.name).collect();
-        // Before anything is sent, which would change it.
-        let leftovers = Leftovers::of(remote.mirror());
-        let goes = eager == Eager::Yes
-            && question == Question::All
-            && leftovers == Leftovers::None
+        // Read before an upload changes it.
+        let leftovers = UnpublishedPacks::of(remote.mirror());
+        let goes = eager == EagerUpload::Yes
+            && question == FirstRequests::All
+            && leftovers == UnpublishedPacks::None
             && !remote.mirror().store().packs().is_empty();
-        let eager = if goes { Eager::Yes } else { Eager::No };
+        let eager = if goes { EagerUpload::Yes } else { EagerUpload::No };
         thread::scope(|scope| {
-            let ask = || self.runtime.block_on(ask::ask(remote, &names, (question, leftovers)));
+            let ask = || {
+                self.runtime.block_on(first_requests::send_first_requests(
+                    remote,
+                    &names,
+                    (question, leftovers),
+                ))
+            };
             let asking = scope.spawn(ask);
             let early = match question {
-                Question::Refs | Question::RefsAndIndex => Ok(None),
-                Question::All | Question::Survey => self.begin(remote, eager),
+                FirstRequests::Refs | FirstRequests::RefsAndIndex => Ok(None),
+                FirstRequests::All | FirstRequests::RefsAndStore => self.begin(remote, eager),
             };
-            (asking.join().expect("asking does not panic"), early)
+            (asking.join().expect("sending the requests does not panic"), early)
         })
     }
 
-    fn begin(&self, remote: &RemoteStore, eager: Eager) -> Result<Early<'a>, RemoteError> {
+    fn begin(
+        &self,
+        remote: &RemoteStore,
+        eager: EagerUpload,
+    ) -> Result<EarlySelection<'a>, RemoteError> {
         let commits: Vec<CommitId> = self.options.refs.iter().map(|update| update.commit).collect();
         let proof = match remote.mirror().is_damaged() {
-            true => Proof::None,
-            false => Proof::Index,
+            true => CompletenessProof::None,
+            false => CompletenessProof::Index,
         };
         let selection = self.select(remote, &commits, proof)?;
-        let packs = send::packs(&selection)?;
+        let packs = upload::packs(&selection)?;
         let bytes: u64 = packs.iter().map(|pack| pack.bytes).sum();
-        let goes = eager == Eager::Yes && bytes <= EAGER_BYTES;
+        let goes = eager == EagerUpload::Yes && bytes <= EAGER_BYTES;
         if !goes {
             return Ok(Some((selection, None)));
         }
-        let sending = Sending::begin(remote, packs, &HashMap::new(), self.runtime);
+        let sending = PackUploads::begin(remote, packs, &HashMap::new(), self.runtime);
         Ok(Some((selection, Some(sending))))
     }
 
@@ -492,81 +577,85 @@ impl<'a> Push<'a> {
         &self,
         remote: &RemoteStore,
         commits: &[CommitId],
-        proof: Proof,
-    ) -> Result<Selection<'a>, RemoteError> {
+        proof: CompletenessProof,
+    ) -> Result<SelectedPacks<'a>, RemoteError> {
         let level = self.repo.config().compression.level;
         let lost = remote.mirror().damaged_packs();
         let gather = Gather { scratch: self.options.scratch, level, lost: &lost };
         let store = self.repo.store();
         let holdings = match proof {
-            Proof::Index => remote.mirror().holdings(),
-            Proof::None => remote.mirror().unproven_holdings(),
+            CompletenessProof::Index => remote.mirror().holdings(),
+            CompletenessProof::None => remote.mirror().unproven_holdings(),
         };
         let has = |id: &ObjectId| match holdings.of(id)? {
-            // What is not here cannot be sent again.
-            Holding::Alone | Holding::Lost if !store.is_stored(id)? => Ok(Holding::All),
+            // An object that is missing locally cannot be uploaded again.
+            PeerHas::Alone | PeerHas::Lost if !store.is_stored(id)? => Ok(PeerHas::All),
             holding => Ok(holding),
         };
-        Ok(Selection::make(self.repo.store(), commits, &has, gather, self.observer)?)
+        Ok(SelectedPacks::make(self.repo.store(), commits, &has, gather, self.observer)?)
     }
 
-    /// Commits of refs that are to move and, if the store there may lack something, of
-    /// those that stand where they should.
-    fn commits(&self, fates: &[Fate], proof: Proof) -> Vec<CommitId> {
+    /// Returns the commits of refs that are to move. If the remote store may be incomplete, also
+    /// returns the commits of refs that need not move.
+    fn commits(&self, fates: &[RefDecision], proof: CompletenessProof) -> Vec<CommitId> {
         let going = self.options.refs.iter().zip(fates);
         let going = going.filter(|(_, fate)| match fate {
-            Fate::Go => true,
-            Fate::Stands => proof == Proof::None,
-            Fate::Moved(_) | Fate::Not(_) => false,
+            RefDecision::Move => true,
+            RefDecision::UpToDate => proof == CompletenessProof::None,
+            RefDecision::Moved(_) | RefDecision::Rejected(_) => false,
         });
         going.map(|(update, _)| update.commit).collect()
     }
 
-    fn fates(&self, remote: &RemoteStore, slots: &[Slot]) -> Result<Vec<Fate>, RemoteError> {
-        let updates = self.options.refs.iter().zip(slots);
-        updates.map(|(update, slot)| self.fate(remote, update, slot)).collect()
-    }
-
-    fn fate(
+    fn decide_refs(
         &self,
         remote: &RemoteStore,
-        update: &Update,
-        slot: &Slot,
-    ) -> Result<Fate, RemoteError> {
+        slots: &[RefSlot],
+    ) -> Result<Vec<RefDecision>, RemoteError> {
+        let updates = self.options.refs.iter().zip(slots);
+        updates.map(|(update, slot)| self.decide_ref(remote, update, slot)).collect()
+    }
+
+    fn decide_ref(
+        &self,
+        remote: &RemoteStore,
+        update: &RefUpdate,
+        slot: &RefSlot,
+    ) -> Result<RefDecision, RemoteError> {
         if let Some(damage) = remote.damage(&update.name, slot) {
             return Ok(match update.moves {
-                Move::Force => Fate::Go,
-                Move::Forward => Fate::Not(damage),
+                AllowedMove::Force => RefDecision::Move,
+                AllowedMove::Forward => RefDecision::Rejected(damage),
             });
         }
         let Some(theirs) = slot.commit else {
             return Ok(match slot.is_writable() {
-                true => Fate::Go,
-                false => Fate::Not(remote.newer(&update.name)),
+                true => RefDecision::Move,
+                false => RefDecision::Rejected(remote.newer(&update.name)),
             });
         };
         let (name, location) = (Box::new(update.name.clone()), remote.location().to_owned());
         if theirs == update.commit {
-            return Ok(Fate::Stands);
+            return Ok(RefDecision::UpToDate);
         }
         if !slot.is_writable() {
-            return Ok(Fate::Not(remote.newer(&update.name)));
+            return Ok(RefDecision::Rejected(remote.newer(&update.name)));
         }
-        if update.moves == Move::Force {
-            return Ok(Fate::Go);
+        if update.moves == AllowedMove::Force {
+            return Ok(RefDecision::Move);
         }
         let store = self.repo.store();
         let is_branch = update.name.kind() == RefKind::Branch;
         if is_branch && store.locate(&theirs.object())?.is_none() {
-            return Ok(Fate::Not(RemoteError::Behind { name, location, theirs }));
+            return Ok(RefDecision::Rejected(RemoteError::Behind { name, location, theirs }));
         }
         match is_branch && is_before(store, theirs, update.commit)? {
-            true => Ok(Fate::Go),
-            false => Ok(Fate::Not(RemoteError::Diverged { name, location, theirs })),
+            true => Ok(RefDecision::Move),
+            false => Ok(RefDecision::Rejected(RemoteError::Diverged { name, location, theirs })),
         }
     }
 
-    /// The branch that whoever clones begins with.
+    /// Returns the branch that clones start with.
     fn head(&self) -> Result<RefName, RemoteError> {
         let refs = self.options.refs.iter().map(|update| &update.name);
         let pushed = |name: &RefName| self.options.refs.iter().any(|update| update.name == *name);
@@ -576,32 +665,32 @@ impl<'a> Push<'a> {
                 let first = refs.clone().find(|name| name.kind() == RefKind::Branch).cloned();
                 Ok(first.unwrap_or(match head {
                     Head::Branch(name) => name,
-                    Head::Detached(_) => RefName::branch("main").expect("a good name"),
+                    Head::Detached(_) => RefName::branch("main").expect("`main` is a valid name"),
                 }))
             }
         }
     }
 
-    /// Waits for packs, and makes a store where there is none.
+    /// Waits for the uploads, and creates the store if there is none.
     fn send(
         &self,
         remote: &RemoteStore,
-        found: Found,
-        sending: Sending,
-        outcome: &mut Outcome,
+        found: StoreLookup,
+        sending: PackUploads,
+        outcome: &mut PushOutcome,
     ) -> Result<(), RemoteError> {
         outcome.resumed = sending.resumed;
         let head = self.head()?;
         let create = async {
             match found {
-                Found::Nothing => remote.create(&self.repo.config().to_text(), &head).await,
-                Found::Store => Ok(()),
+                StoreLookup::Missing => remote.create(&self.repo.config().to_text(), &head).await,
+                StoreLookup::Store => Ok(()),
             }
         };
         let (created, sent) =
             self.runtime.block_on(async { futures::join!(create, sending.finish(self.observer)) });
         if let Err(RemoteError::Store(error)) = &sent {
-            // A pack that is not what its name says must not be relied on here either.
+            // A pack that does not hash to its name must not be relied on locally either.
             let _ = self.repo.store().shadow_damage(error);
         }
         (outcome.packs, outcome.sent_bytes) = sent?;
@@ -609,77 +698,93 @@ impl<'a> Push<'a> {
         Ok(())
     }
 
-    async fn move_refs(&self, remote: &RemoteStore, slots: &[Slot], fates: &mut [Fate]) {
+    async fn move_refs(&self, remote: &RemoteStore, slots: &[RefSlot], fates: &mut [RefDecision]) {
         let made = self.made(remote, slots, fates);
-        self.refuse_beside(remote, &made, fates).await;
+        self.reject_conflicting_refs(remote, &made, fates).await;
         self.move_all(remote, slots, fates).await;
-        self.take_back(remote, &made, fates).await;
+        self.undo_conflicting_refs(remote, &made, fates).await;
     }
 
-    /// Positions of the refs that are made in a store that is there, where the service does
-    /// not keep names apart.
-    fn made(&self, remote: &RemoteStore, slots: &[Slot], fates: &[Fate]) -> Vec<usize> {
-        if remote.client().keeps_names_apart() || remote.is_new() {
+    /// Returns the positions of refs that are created in an existing store, if the service does
+    /// not refuse conflicting names itself.
+    fn made(&self, remote: &RemoteStore, slots: &[RefSlot], fates: &[RefDecision]) -> Vec<usize> {
+        if remote.client().refuses_conflicting_refs() || remote.is_new() {
             return Vec::new();
         }
-        let goes = |at: &usize| matches!(fates[*at], Fate::Go) && slots[*at].commit.is_none();
+        let goes =
+            |at: &usize| matches!(fates[*at], RefDecision::Move) && slots[*at].commit.is_none();
         (0..fates.len()).filter(goes).collect()
     }
 
-    /// Does not make a ref that would be beside one that stands.
-    async fn refuse_beside(&self, remote: &RemoteStore, made: &[usize], fates: &mut [Fate]) {
-        for (at, way) in self.beside(remote, made).await {
+    /// Refuses to create a ref whose name an existing ref blocks.
+    async fn reject_conflicting_refs(
+        &self,
+        remote: &RemoteStore,
+        made: &[usize],
+        fates: &mut [RefDecision],
+    ) {
+        for (at, way) in self.conflicting_refs(remote, made).await {
             if let Some(error) = remote.cannot_be_made(&self.options.refs[at].name, &way) {
-                fates[at] = Fate::Not(error);
+                fates[at] = RefDecision::Rejected(error);
             }
         }
     }
 
-    /// Deletes refs that were made while somebody else made one beside them.
-    async fn take_back(&self, remote: &RemoteStore, made: &[usize], fates: &mut [Fate]) {
-        let moved = |at: &usize| matches!(fates[*at], Fate::Moved(None));
+    /// Deletes created refs if another client has created a conflicting ref at the same time.
+    async fn undo_conflicting_refs(
+        &self,
+        remote: &RemoteStore,
+        made: &[usize],
+        fates: &mut [RefDecision],
+    ) {
+        let moved = |at: &usize| matches!(fates[*at], RefDecision::Moved(None));
         let made: Vec<usize> = made.iter().copied().filter(moved).collect();
-        for (at, way) in self.beside(remote, &made).await {
-            let Update { name, commit, .. } = &self.options.refs[at];
+        for (at, way) in self.conflicting_refs(remote, &made).await {
+            let RefUpdate { name, commit, .. } = &self.options.refs[at];
             let Some(error) = remote.stands_beside(name, &way) else { continue };
             let error = match remote.slot(name).await {
                 Ok(slot) if slot.commit == Some(*commit) => {
                     remote.swap(name, &slot, None).await.err().unwrap_or(error)
                 }
-                // Somebody else has moved it on.
+                // Another client has moved the ref since.
                 _ => error,
             };
-            fates[at] = Fate::Not(error);
+            fates[at] = RefDecision::Rejected(error);
         }
     }
 
-    /// What is in the way of some refs, by their positions.
-    async fn beside(&self, remote: &RemoteStore, made: &[usize]) -> Vec<(usize, InTheWay)> {
+    /// Returns what blocks the names of the refs at these positions.
+    async fn conflicting_refs(
+        &self,
+        remote: &RemoteStore,
+        made: &[usize],
+    ) -> Vec<(usize, BlockingRef)> {
         if made.is_empty() {
             return Vec::new();
         }
         let name = |at: usize| &self.options.refs[at].name;
         let names: Vec<&RefName> = made.iter().map(|at| name(*at)).collect();
-        // A service that cannot list cannot be moved on either, and says so then.
-        let Ok(mut found) = remote.in_the_way(&names).await else { return Vec::new() };
+        // If the refs cannot be listed, they cannot be moved either, and that step reports the
+        // error.
+        let Ok(mut found) = remote.blocking_refs(&names).await else { return Vec::new() };
         made.iter().filter_map(|at| Some((*at, found.remove(name(*at))?))).collect()
     }
 
-    async fn move_all(&self, remote: &RemoteStore, slots: &[Slot], fates: &mut [Fate]) {
+    async fn move_all(&self, remote: &RemoteStore, slots: &[RefSlot], fates: &mut [RefDecision]) {
         let updates = self.options.refs.iter().zip(slots).zip(fates);
-        let going = updates.filter(|(_, fate)| matches!(fate, Fate::Go));
+        let going = updates.filter(|(_, fate)| matches!(fate, RefDecision::Move));
         let moves = going.map(|((update, slot), fate)| {
             let moved = async move {
                 let moved = self.move_ref(remote, update, slot.clone()).await;
-                *fate = moved.unwrap_or_else(Fate::Not);
+                *fate = moved.unwrap_or_else(RefDecision::Rejected);
             };
             (&update.name, moved)
         });
         let moves = async {
             let mut moves: Vec<_> = moves.collect();
-            // A server has clones begin with the branch that is there first.
+            // A server makes the branch that is created first the default branch.
             let is_empty = slots.iter().all(|slot| slot.commit.is_none());
-            if is_empty && remote.client().is_made_first() {
+            if is_empty && remote.client().must_create_store_first() {
                 let head = self.head().ok();
                 let is_head = |(name, _): &(&RefName, _)| Some(*name) == head.as_ref();
                 if let Some(at) = moves.iter().position(is_head) {
@@ -688,29 +793,29 @@ impl<'a> Push<'a> {
             }
             futures::future::join_all(moves.into_iter().map(|(_, moved)| moved)).await
         };
-        // What cannot be removed is there for the next push.
+        // A file that could not be removed is left to the next push.
         let (_, _superfluous) = futures::join!(moves, remote.remove_superfluous());
     }
 
     async fn move_ref(
         &self,
         remote: &RemoteStore,
-        update: &Update,
-        mut slot: Slot,
-    ) -> Result<Fate, RemoteError> {
+        update: &RefUpdate,
+        mut slot: RefSlot,
+    ) -> Result<RefDecision, RemoteError> {
         for _ in 0..RACES {
             let new = (Some(update.commit), self.observer);
             match remote.swap_observed(&update.name, &slot, new).await {
-                Ok(()) => return Ok(Fate::Moved(slot.commit)),
+                Ok(()) => return Ok(RefDecision::Moved(slot.commit)),
                 Err(RemoteError::Raced { .. }) => {}
                 Err(error) if slot.commit.is_none() => {
-                    return Err(remote.explained(&update.name, error).await);
+                    return Err(remote.explain_conflict(&update.name, error).await);
                 }
                 Err(error) => return Err(error),
             }
             slot = remote.any_slot(&update.name).await?;
-            match self.fate(remote, update, &slot)? {
-                Fate::Go => {}
+            match self.decide_ref(remote, update, &slot)? {
+                RefDecision::Move => {}
                 fate => return Ok(fate),
             }
         }

@@ -6,12 +6,12 @@ use crate::store::RemoteError;
 
 /// The outcome for one ref.
 #[derive(Debug)]
-pub struct Pushed {
+pub struct PushedRef {
     /// The ref that was requested to move.
     pub name: RefName,
     /// The commit before the push; `None` for a ref that did not exist.
     pub before: Option<CommitId>,
-    /// The commit that was requested; the ref is there unless `result` is an error.
+    /// The commit that was requested; the ref is at this commit unless `result` is an error.
     pub after: CommitId,
     /// [`RemoteError::Behind`], [`RemoteError::Diverged`], or another failure.
     pub result: Result<(), RemoteError>,
@@ -19,12 +19,12 @@ pub struct Pushed {
 
 /// The outcome of a push.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct PushOutcome {
     /// One entry for each requested ref, in the order of the request.
-    pub refs: Vec<Pushed>,
+    pub refs: Vec<PushedRef>,
     /// Objects that the remote lacked.
     pub objects: u64,
-    /// Objects among them that the remote had, and has lost.
+    /// Objects among them that the remote had before and has lost.
     pub sent_again: u64,
     /// Uncompressed bytes of these objects.
     pub raw_bytes: u64,
@@ -34,11 +34,11 @@ pub struct Outcome {
     pub packs: u64,
     /// Packs that an earlier, interrupted push had sent.
     pub resumed: u64,
-    /// Keys of what was lost or damaged besides packs, and is right again.
+    /// Keys of lost or damaged objects other than packs that were repaired.
     pub mended: Vec<String>,
 }
 
-impl Outcome {
+impl PushOutcome {
     /// Returns the outcome if every ref moved.
     ///
     /// # Errors

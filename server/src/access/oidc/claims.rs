@@ -1,16 +1,16 @@
-//! What the claims of a token are good for.
+//! Derives rights and a name from the claims of a token.
 
 use serde_json::{Map, Value};
 
-use crate::{access::who::Grant, settings::Mapping};
+use crate::{access::principal::Grant, settings::Mapping};
 
-/// Longest name that stands in logs.
+/// Longest name in logs, in characters.
 const NAME_CHARS: usize = 96;
 
-/// Claims that hold several words, by custom.
+/// Claims that hold several words, by convention.
 const WORDS: [&str; 2] = ["scope", "scp"];
 
-/// The rights that some claims are good for.
+/// Returns the rights that the mappings give to some claims.
 pub(super) fn grants(claims: &Map<String, Value>, mappings: &[Mapping]) -> Vec<Grant> {
     let fits = |mapping: &&Mapping| match claim(claims, &mapping.claim) {
         Some(Value::Array(all)) => all.iter().any(|one| is(one, &mapping.value)),
@@ -28,9 +28,11 @@ pub(super) fn grants(claims: &Map<String, Value>, mappings: &[Mapping]) -> Vec<G
     mappings.iter().filter(fits).map(grant).collect()
 }
 
-/// A claim by its name, or by a pointer to it.
+/// Finds a claim by its name, or by a JSON pointer if the name begins with `/`.
 fn claim<'c>(claims: &'c Map<String, Value>, name: &str) -> Option<&'c Value> {
     let Some(pointer) = name.strip_prefix('/') else { return claims.get(name) };
+    // A `Map` has no `pointer`, so the first part is resolved here. `~1` and `~0` stand for
+    // `/` and `~` in a JSON pointer.
     let (first, rest) = pointer.split_once('/').unwrap_or((pointer, ""));
     let first = claims.get(&first.replace("~1", "/").replace("~0", "~"))?;
     match rest {
@@ -51,24 +53,25 @@ fn is(claim: &Value, wanted: &str) -> bool {
     }
 }
 
-/// Who has a token with these claims, as it may stand in logs: told apart from
-/// the tokens that were made here, and from others where it had to be changed.
+/// Returns the name of the client with these claims, for logs. The prefix sets it apart
+/// from tokens of the token file. If characters had to be replaced, a hash sets it apart
+/// from others.
 pub(super) fn name(claims: &Map<String, Value>, name_claim: &str) -> String {
-    let said = [name_claim, "sub"].into_iter().find_map(|name| match claim(claims, name) {
+    let name = [name_claim, "sub"].into_iter().find_map(|name| match claim(claims, name) {
         Some(Value::String(text)) if !text.is_empty() => Some(text.clone()),
         Some(number @ Value::Number(_)) => Some(number.to_string()),
         _ => None,
     });
-    let Some(said) = said else { return "oidc:unknown".to_owned() };
+    let Some(name) = name else { return "oidc:unknown".to_owned() };
     let plain = |c: char| match c {
         c if c.is_ascii_alphanumeric() || ".@_-|:/+".contains(c) => c,
         _ => '_',
     };
-    let shown: String = said.chars().take(NAME_CHARS).map(plain).collect();
-    if shown == said {
+    let shown: String = name.chars().take(NAME_CHARS).map(plain).collect();
+    if shown == name {
         return format!("oidc:{shown}");
     }
-    let hash = blake3::hash(said.as_bytes()).to_hex();
+    let hash = blake3::hash(name.as_bytes()).to_hex();
     format!("oidc:{shown}~{}", &hash[..8])
 }
 
@@ -147,9 +150,9 @@ mod tests {
             mapping("ops", Right::Admin, None),
         ];
         let granted = grants(&map(json!({"groups": ["dev"]})), &all);
-        let who = crate::access::who::Who::new("x", granted);
-        assert!(who.may(Right::Write, "a") && who.may(Right::Read, "b"));
-        assert!(!who.may(Right::Append, "b") && !who.may(Right::Admin, "a"));
+        let who = crate::access::principal::Principal::new("x", granted);
+        assert!(who.can(Right::Write, "a") && who.can(Right::Read, "b"));
+        assert!(!who.can(Right::Append, "b") && !who.can(Right::Admin, "a"));
     }
 
     #[test]

@@ -1,13 +1,12 @@
-//! Tokens that an OpenID Connect issuer signs: JWTs, checked against keys that
-//! the issuer publishes. Their claims say what they are for, as the settings map
-//! them; nobody but the issuer need know of this server.
+//! Tokens that an OpenID Connect issuer signs: JWTs, verified with the keys that the issuer
+//! publishes. The settings map claims to rights, so no account on this server is needed.
 //!
 //! | module | what |
 //! |---|---|
-//! | `source` | where the issuer publishes its keys, and how it is asked |
-//! | `published` | what it published at one time, and the tokens that held since |
-//! | `keys` | which of that counts, and when it is asked again |
-//! | `claims` | what the claims of a token are good for |
+//! | `source` | fetches the keys of the issuer |
+//! | `published` | the keys of one fetch, and the tokens verified with them |
+//! | `keys` | caches the keys, and decides when they are fetched again |
+//! | `claims` | derives rights and a name from the claims of a token |
 
 mod claims;
 mod keys;
@@ -24,30 +23,30 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use snap_core::base::time::Time;
 
-pub(super) use self::keys::Away;
+pub(super) use self::keys::KeysUnavailable;
 use self::{
-    keys::Keys,
-    published::{Found, Key},
+    keys::KeyCache,
+    published::{IssuerKey, KeyLookup},
 };
-use super::who::Who;
+use super::principal::Principal;
 use crate::{causes::causes, settings::Oidc};
 
-/// Longest JWT that is looked at, in bytes.
+/// Longest JWT that is checked, in bytes.
 const LONGEST: usize = 16 << 10;
 
-/// How far clocks may be apart.
+/// How far the clocks of issuer and server may differ, in seconds.
 const LEEWAY_SECS: u64 = 60;
 
-/// Checks tokens of an issuer.
+/// Verifies the tokens of an issuer.
 #[derive(Debug)]
 pub(super) struct Issuer {
     chosen: Oidc,
-    keys: Keys,
+    keys: KeyCache,
 }
 
-/// What a token says before anything of it is believed.
+/// What a token says before it is verified.
 #[derive(Deserialize)]
-struct Said {
+struct TokenHeader {
     iss: String,
 }
 
@@ -56,7 +55,7 @@ struct Expires {
     exp: f64,
 }
 
-/// Whether a text has the form of a JWT: three parts with dots between them.
+/// Returns true if a text has the form of a JWT: three parts with dots between them.
 pub(super) fn is_jwt(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     text.len() <= LONGEST
@@ -65,38 +64,40 @@ pub(super) fn is_jwt(text: &str) -> bool {
         && text.bytes().all(plain)
 }
 
-/// When a JWT says that it expires, in seconds since 1970; it is not checked.
+/// Returns when a JWT says that it expires, in seconds since 1970. The signature is **not**
+/// checked.
 pub(super) fn expires(token: &str) -> Option<i64> {
     insecure_decode_claims::<Expires>(token).ok().map(|claims| claims.exp as i64)
 }
 
 impl Issuer {
     pub(super) fn new(chosen: Oidc) -> Self {
-        let keys = Keys::new(&chosen.issuer);
+        let keys = KeyCache::new(&chosen.issuer);
         Self { chosen, keys }
     }
 
-    /// Whoever has this token; `None` if it does not hold.
+    /// Identifies the client that has this token; `None` if the token is not valid.
     ///
     /// # Errors
-    /// [`Away`] when that cannot be told, because the issuer cannot be asked now.
-    pub(super) async fn who(&self, token: &str) -> Result<Option<Who>, Away> {
-        // What can never hold is no reason to ask anybody.
-        let Some((key_id, algorithm)) = self.said(token) else { return Ok(None) };
+    /// [`KeysUnavailable`] when that is unknown, because the issuer's keys cannot be fetched now.
+    pub(super) async fn who(&self, token: &str) -> Result<Option<Principal>, KeysUnavailable> {
+        // A token that can never be valid must not cause a fetch.
+        let Some((key_id, algorithm)) = self.unverified(token) else { return Ok(None) };
         let (hash, now) = (blake3::hash(token.as_bytes()), Time::now().secs);
         let began = std::time::Instant::now();
-        let mut published = self.keys.now().await?;
+        let mut published = self.keys.current().await?;
         if let Some(who) = published.remembered(&hash, now) {
             return Ok(Some(who));
         }
         let mut found = published.find(key_id.as_deref(), algorithm);
-        if matches!(found, Found::Unknown) && published.fetched() < began {
-            published = self.keys.after(&published).await?;
+        // The key may be newer than the cached ones, unless they were fetched just now.
+        if matches!(found, KeyLookup::Unknown) && published.fetched() < began {
+            published = self.keys.refresh_after(&published).await?;
             found = published.find(key_id.as_deref(), algorithm);
         }
         let claims = match found {
-            Found::Key(key) => self.claims(token, key),
-            Found::Unknown | Found::Unfit => Err(ErrorKind::InvalidKeyFormat.into()),
+            KeyLookup::Key(key) => self.claims(token, key),
+            KeyLookup::Unknown | KeyLookup::Unfit => Err(ErrorKind::InvalidKeyFormat.into()),
         };
         let claims = match claims {
             Ok(claims) => claims,
@@ -105,7 +106,7 @@ impl Issuer {
                 return Ok(None);
             }
         };
-        let who = Who::new(
+        let who = Principal::new(
             &claims::name(&claims, &self.chosen.name_claim),
             claims::grants(&claims, &self.chosen.scopes),
         );
@@ -115,23 +116,23 @@ impl Issuer {
         Ok(Some(who))
     }
 
-    /// Which key a token says it is signed with, and how; `None` if it cannot be
-    /// one of this issuer. Of this only the choice among keys depends.
-    fn said(&self, token: &str) -> Option<(Option<String>, Algorithm)> {
-        let said = insecure_decode::<Said>(token).and_then(|said| {
-            // What must be understood is not.
-            let is_odd = said.header.crit.is_some();
-            match said.claims.iss == self.chosen.issuer && !is_odd {
-                true => Ok((said.header.kid, said.header.alg)),
+    /// Returns the key and the algorithm that a token names; `None` if it cannot be a token
+    /// of this issuer. Unverified, so it only selects the key.
+    fn unverified(&self, token: &str) -> Option<(Option<String>, Algorithm)> {
+        let unverified = insecure_decode::<TokenHeader>(token).and_then(|unverified| {
+            // `crit` names extensions that a verifier must understand. None are supported.
+            let is_odd = unverified.header.crit.is_some();
+            match unverified.claims.iss == self.chosen.issuer && !is_odd {
+                true => Ok((unverified.header.kid, unverified.header.alg)),
                 false => Err(ErrorKind::InvalidIssuer.into()),
             }
         });
-        said.inspect_err(refused).ok()
+        unverified.inspect_err(refused).ok()
     }
 
-    /// What a token says, if it is signed by the issuer with that key, for us, and
-    /// holds now.
-    fn claims(&self, token: &str, key: &Key) -> Result<Map<String, Value>, Error> {
+    /// Verifies that a token is signed by the issuer with that key, is meant for this
+    /// server, and is valid now. Returns its claims.
+    fn claims(&self, token: &str, key: &IssuerKey) -> Result<Map<String, Value>, Error> {
         let mut validation = Validation::new(key.algorithm);
         validation.leeway = LEEWAY_SECS;
         validation.validate_nbf = true;
@@ -143,7 +144,7 @@ impl Issuer {
 }
 
 fn refused(why: &Error) {
-    tracing::debug!(error = %causes(why), "a JWT does not hold");
+    tracing::debug!(error = %causes(why), "a JWT was rejected");
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What an issuer published at one time: its keys, each with what it is for; and
-//! which tokens were found good with them.
+//! The keys that an issuer published at one time, each with its algorithm, and the tokens
+//! that were verified with them.
 
 use std::{
     collections::HashMap,
@@ -13,54 +13,53 @@ use jsonwebtoken::{
 };
 use serde_json::Value;
 
-use crate::access::who::Who;
+use crate::access::principal::Principal;
 
-/// Keys that are taken from an answer.
+/// Most keys that are taken from a response.
 const MOST: usize = 64;
 
-/// Tokens that were found good and are not looked at again.
+/// How many verified tokens are remembered, so that they are not verified again.
 const REMEMBERED: usize = 1024;
 
-/// Lengths of an RSA modulus in bytes: shorter ones are not safe, longer ones
-/// take long.
+/// Allowed lengths of an RSA modulus in bytes: shorter ones are not safe, longer ones are
+/// slow.
 const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=512;
 
-/// A key, and what it is for.
+/// A key and its algorithm.
 #[derive(Clone, Debug)]
-pub(super) struct Key {
+pub(super) struct IssuerKey {
     id: Option<String>,
     pub(super) algorithm: Algorithm,
     pub(super) key: DecodingKey,
 }
 
-/// What an issuer published at one time.
+/// The keys that an issuer published at one time.
 #[derive(Debug)]
 pub(super) struct Published {
-    keys: Vec<Key>,
+    keys: Vec<IssuerKey>,
     fetched: Instant,
-    /// By hash of the token, with when each expires.
-    good: Mutex<HashMap<blake3::Hash, (Who, i64)>>,
+    /// The verified tokens: by the hash of a token, its client and when it expires.
+    good: Mutex<HashMap<blake3::Hash, (Principal, i64)>>,
 }
 
-/// Which key a token means.
+/// The key that a token names.
 #[derive(Debug)]
-pub(super) enum Found<'p> {
-    /// This one.
-    Key(&'p Key),
-    /// One that is not there, or not yet.
+pub(super) enum KeyLookup<'p> {
+    Key(&'p IssuerKey),
+    /// No key is known that matches; the issuer may have newer ones.
     Unknown,
-    /// It does not say which, or one that is for something else.
+    /// The token names no single key, or a key for another algorithm.
     Unfit,
 }
 
 impl Published {
-    /// Takes the keys that can be used.
+    /// Keeps those of the keys that can be used.
     pub(super) fn new(keys: Vec<Value>) -> Self {
         let keys = keys.into_iter().filter_map(usable).take(MOST).collect();
         Self { keys, fetched: Instant::now(), good: Mutex::default() }
     }
 
-    /// When.
+    /// Returns when the keys were fetched.
     pub(super) fn fetched(&self) -> Instant {
         self.fetched
     }
@@ -73,43 +72,46 @@ impl Published {
         self.keys.is_empty()
     }
 
-    /// The key of that name for that algorithm. Where a token names none there
-    /// must be just one.
-    pub(super) fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Found<'_> {
-        let fits = |key: &&Key| key.algorithm == algorithm;
+    /// Finds the key of that id for that algorithm. If the token names no id, exactly one
+    /// key must have that algorithm.
+    pub(super) fn find(&self, id: Option<&str>, algorithm: Algorithm) -> KeyLookup<'_> {
+        let fits = |key: &&IssuerKey| key.algorithm == algorithm;
         let mut named = self.keys.iter().filter(|key| id.is_none() || key.id.as_deref() == id);
         let is_known = id.is_some() && named.clone().next().is_some();
         let mut fitting = named.by_ref().filter(fits);
         match (fitting.next(), fitting.next()) {
-            (Some(key), None) => Found::Key(key),
-            (None, _) if !is_known => Found::Unknown,
-            _ => Found::Unfit,
+            (Some(key), None) => KeyLookup::Key(key),
+            (None, _) if !is_known => KeyLookup::Unknown,
+            _ => KeyLookup::Unfit,
         }
     }
 
-    /// Whoever has a token that was found good.
-    pub(super) fn remembered(&self, token: &blake3::Hash, now: i64) -> Option<Who> {
+    /// Returns the client of a token that was verified before, unless the token has
+    /// expired.
+    pub(super) fn remembered(&self, token: &blake3::Hash, now: i64) -> Option<Principal> {
         let good = self.good();
         good.get(token).filter(|(_, expires)| now < *expires).map(|(who, _)| who.clone())
     }
 
-    /// Remembers a good token until it expires, or until there are newer keys.
-    pub(super) fn remember(&self, token: blake3::Hash, who: Who, expires: i64, now: i64) {
+    /// Remembers a verified token until it expires, or until newer keys are fetched.
+    pub(super) fn remember(&self, token: blake3::Hash, who: Principal, expires: i64, now: i64) {
         let mut good = self.good();
         if good.len() >= REMEMBERED {
             good.retain(|_, (_, expires)| now < *expires);
         }
+        // None has expired. Forgetting all is simple, and costs one more verification of
+        // each.
         if good.len() >= REMEMBERED {
             good.clear();
         }
         good.insert(token, (who, expires));
     }
 
-    fn good(&self) -> MutexGuard<'_, HashMap<blake3::Hash, (Who, i64)>> {
+    fn good(&self) -> MutexGuard<'_, HashMap<blake3::Hash, (Principal, i64)>> {
         self.good.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As if it had been published earlier.
+    /// Makes the keys older, as if they had been fetched earlier.
     #[cfg(test)]
     pub(super) fn aged(mut self, by: Duration) -> Self {
         self.fetched = self.fetched.checked_sub(by).unwrap();
@@ -117,9 +119,9 @@ impl Published {
     }
 }
 
-/// A key that tokens are signed with, of a kind that is safe. What it is for
-/// follows from the key, never from what a token says.
-fn usable(value: Value) -> Option<Key> {
+/// Returns a key if it can verify signatures and is of a safe kind. Its algorithm follows
+/// from the key, never from what a token says.
+fn usable(value: Value) -> Option<IssuerKey> {
     let jwk: Jwk = serde_json::from_value(value).ok()?;
     if jwk.common.public_key_use.as_ref().is_some_and(|what| *what != PublicKeyUse::Signature) {
         return None;
@@ -130,18 +132,18 @@ fn usable(value: Value) -> Option<Key> {
     let algorithm = algorithm(&jwk.algorithm, jwk.common.key_algorithm)?;
     let key = DecodingKey::from_jwk(&jwk).ok()?;
     has_length(&key, algorithm).then_some(())?;
-    Some(Key { id: jwk.common.key_id, algorithm, key })
+    Some(IssuerKey { id: jwk.common.key_id, algorithm, key })
 }
 
-/// Whether a key is as long as its kind is. A shorter one is not safe, nor is it
-/// to hand one to what checks signatures.
+/// Returns true if a key has the length of its kind. A shorter one is not safe, and must
+/// not reach the code that verifies signatures.
 fn has_length(key: &DecodingKey, algorithm: Algorithm) -> bool {
     match (key.kind(), algorithm) {
         (DecodingKeyKind::RsaModulusExponent { n, .. }, _) => {
             let zeros = n.iter().take_while(|byte| **byte == 0).count();
             RSA_BYTES.contains(&(n.len() - zeros))
         }
-        // Both coordinates, and what says that they are whole.
+        // A byte that says that the point is uncompressed, and both coordinates.
         (DecodingKeyKind::SecretOrDer(bytes), Algorithm::ES256) => bytes.len() == 1 + 2 * 32,
         (DecodingKeyKind::SecretOrDer(bytes), Algorithm::ES384) => bytes.len() == 1 + 2 * 48,
         (DecodingKeyKind::SecretOrDer(bytes), Algorithm::EdDSA) => bytes.len() == 32,
@@ -149,8 +151,9 @@ fn has_length(key: &DecodingKey, algorithm: Algorithm) -> bool {
     }
 }
 
-/// What a key is for: what it says if that fits its kind, else what is usual.
-fn algorithm(kind: &AlgorithmParameters, said: Option<KeyAlgorithm>) -> Option<Algorithm> {
+/// Returns the algorithm of a key: the one that it names, or the first one of its kind.
+/// Returns `None` if the named algorithm does not fit the kind.
+fn algorithm(kind: &AlgorithmParameters, named: Option<KeyAlgorithm>) -> Option<Algorithm> {
     let all: &[Algorithm] = match kind {
         AlgorithmParameters::RSA(_) => &[
             Algorithm::RS256,
@@ -168,11 +171,11 @@ fn algorithm(kind: &AlgorithmParameters, said: Option<KeyAlgorithm>) -> Option<A
         AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => {
             &[Algorithm::EdDSA]
         }
-        // A secret that is published is none.
+        // A symmetric key that is published is not secret.
         _ => &[],
     };
-    let Some(said) = said else { return all.first().copied() };
-    all.iter().copied().find(|algorithm| KeyAlgorithm::from(*algorithm) == said)
+    let Some(named) = named else { return all.first().copied() };
+    all.iter().copied().find(|algorithm| KeyAlgorithm::from(*algorithm) == named)
 }
 
 #[cfg(test)]
@@ -181,7 +184,7 @@ mod tests {
 
     use super::*;
 
-    /// A key with an odd modulus of so many bytes.
+    /// A key with an odd modulus of `bytes` bytes.
     fn rsa(bytes: usize, more: Value) -> Value {
         // Base64 of bytes that are all 0xff.
         let digits = format!("{}{}", "_".repeat(bytes / 3 * 4), ["", "_w", "__8"][bytes % 3]);
@@ -245,16 +248,16 @@ mod tests {
             json!(17),
         ]);
         let find = |id, algorithm| match published.find(id, algorithm) {
-            Found::Key(key) => key.id.as_deref().unwrap(),
-            Found::Unknown => "unknown",
-            Found::Unfit => "unfit",
+            KeyLookup::Key(key) => key.id.as_deref().unwrap(),
+            KeyLookup::Unknown => "unknown",
+            KeyLookup::Unfit => "unfit",
         };
         assert_eq!(find(Some("b"), Algorithm::RS256), "b");
         assert_eq!(find(Some("b"), Algorithm::HS256), "unfit");
         assert_eq!(find(Some("b"), Algorithm::PS256), "unfit");
         assert_eq!(find(Some("d"), Algorithm::RS256), "unknown");
         assert_eq!(find(None, Algorithm::PS256), "c");
-        assert_eq!(find(None, Algorithm::RS256), "unfit", "it could be either");
+        assert_eq!(find(None, Algorithm::RS256), "unfit", "two keys fit");
         assert_eq!(find(None, Algorithm::ES256), "unknown");
         let many = (0..1000).map(|number| rsa(256, json!({"kid": number.to_string()})));
         assert_eq!(Published::new(many.collect()).keys.len(), MOST);
@@ -263,7 +266,8 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded_and_expires() {
         let published = Published::new(Vec::new());
-        let (hash, who) = (|n: usize| blake3::hash(&(n as u64).to_le_bytes()), Who::nobody());
+        let (hash, who) =
+            (|n: usize| blake3::hash(&(n as u64).to_le_bytes()), Principal::anonymous());
         for number in 0..REMEMBERED {
             published.remember(hash(number), who.clone(), 50 + number as i64 % 2, 0);
         }
@@ -271,7 +275,7 @@ mod tests {
         assert!(published.remembered(&hash(0), 50).is_none());
         assert!(published.remembered(&hash(1), 50).is_some());
         published.remember(hash(REMEMBERED), who.clone(), 99, 50);
-        assert_eq!(published.good().len(), REMEMBERED / 2 + 1, "what has expired goes first");
+        assert_eq!(published.good().len(), REMEMBERED / 2 + 1, "expired tokens are dropped first");
         for number in 0..5 * REMEMBERED {
             published.remember(hash(number), who.clone(), 99, 50);
             assert!(published.good().len() <= REMEMBERED);

@@ -1,5 +1,5 @@
-//! Where an issuer publishes its keys, and how it is asked: within a time, up to
-//! a length, and without following it elsewhere.
+//! Fetches the keys of an issuer, with a timeout and a limit on the length, and without
+//! following redirects.
 
 use std::time::Duration;
 
@@ -12,42 +12,43 @@ use crate::settings::oidc::{is_here, is_safe};
 
 use crate::causes::causes;
 
-/// How long it may take to tell its keys.
+/// Timeout of a fetch.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Longest answer that is read.
+/// Longest response that is read, in bytes.
 const REPLY_BYTES: usize = 256 << 10;
 
-/// As much of an answer as stands in the log.
+/// Longest part of a response that is logged, in characters.
 const SHOWN_CHARS: usize = 200;
 
-/// Where an issuer publishes its keys.
+/// Where an issuer publishes its keys, and the client to fetch them.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct KeySource {
     issuer: String,
+    /// `None` if TLS cannot be set up.
     client: Option<Client>,
 }
 
-/// Why there are no keys.
+/// Why the keys could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SourceError {
-    #[error("there is no TLS")]
+    #[error("cannot set up TLS")]
     NoClient,
-    #[error("it did not answer within {} s", PATIENCE.as_secs())]
+    #[error("the issuer did not answer within {} s", PATIENCE.as_secs())]
     TooSlow,
-    #[error("it cannot be asked")]
+    #[error("cannot send a request to the issuer")]
     Http(#[source] reqwest::Error),
-    #[error("{url} is no location")]
+    #[error("{url} is not a valid URL")]
     Url { url: String },
-    #[error("{url} answers {status}")]
+    #[error("{url} returned status {status}")]
     Status { url: Url, status: StatusCode },
-    #[error("{url} answers more than {REPLY_BYTES} B")]
+    #[error("the response of {url} exceeds {REPLY_BYTES} bytes")]
     TooLong { url: Url },
-    #[error("{url} answers what makes no sense")]
+    #[error("the response of {url} is not valid")]
     Json { url: Url, source: serde_json::Error },
-    #[error("it calls itself {said:?}")]
-    OtherIssuer { said: String },
-    #[error("its keys are at {url}, where others can change them")]
+    #[error("the discovery document names another issuer: {issuer:?}")]
+    OtherIssuer { issuer: String },
+    #[error("the keys are at {url}, which HTTPS does not protect")]
     NotSafe { url: Url },
 }
 
@@ -62,23 +63,23 @@ struct KeySet {
     keys: Vec<Value>,
 }
 
-impl Source {
+impl KeySource {
     pub(super) fn new(issuer: &str) -> Self {
-        // Refused when there is one already, which is just as well.
+        // Fails if there is a default already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // What it says is trusted because of where it says it.
+        // The keys are trusted because of the URL that they come from, so no redirects.
         let mut builder = Client::builder().redirect(Policy::none()).timeout(PATIENCE);
         if Url::parse(issuer).is_ok_and(|url| is_here(&url)) {
             builder = builder.no_proxy();
         }
         let client = builder.build();
         if let Err(error) = &client {
-            tracing::error!(error = %causes(error), "no issuer can be asked");
+            tracing::error!(error = %causes(error), "cannot create the HTTP client for the issuer");
         }
         Self { issuer: issuer.to_owned(), client: client.ok() }
     }
 
-    /// What it publishes now.
+    /// Fetches the keys that are published now.
     pub(super) async fn fetch(&self) -> Result<Published, SourceError> {
         let fetched = tokio::time::timeout(PATIENCE, self.fetch_slowly()).await;
         fetched.unwrap_or(Err(SourceError::TooSlow))
@@ -89,7 +90,7 @@ impl Source {
         let about = parse(&format!("{issuer}/.well-known/openid-configuration"))?;
         let found: Discovery = self.get(about.clone()).await?;
         if found.issuer != self.issuer {
-            return Err(SourceError::OtherIssuer { said: short(&found.issuer) });
+            return Err(SourceError::OtherIssuer { issuer: short(&found.issuer) });
         }
         let keys = parse(&found.jwks_uri)?;
         if !may_be_at(&keys, &about) {
@@ -117,7 +118,8 @@ impl Source {
     }
 }
 
-/// Whether nobody on the way can put in keys of their own.
+/// Returns true if an attacker on the network cannot replace the keys: they come over
+/// HTTPS, or over HTTP from this machine if the issuer itself does.
 fn may_be_at(keys: &Url, about: &Url) -> bool {
     is_safe(keys) && (!is_here(keys) || is_here(about))
 }

@@ -1,11 +1,11 @@
-// What the page can do beyond being read: keys, copying, times of where one is.
-// Everything works without.
+// Adds conveniences to the pages: keys, buttons that copy, local times. Everything
+// works without this script.
 "use strict";
 
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 const one = (selector) => document.querySelector(selector);
 
-// Exact times, in the zone of whoever looks.
+// Shows exact times in the time zone of the browser.
 const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
 for (const time of all("time[datetime]")) {
   const moment = new Date(time.dateTime);
@@ -27,7 +27,7 @@ function button(text) {
   return made;
 }
 
-// Ids and commands have a button that copies them.
+// Adds a button to ids and commands that copies them.
 if (navigator.clipboard) {
   const said = element("p", "");
   said.className = "unseen";
@@ -46,7 +46,7 @@ if (navigator.clipboard) {
   }
 }
 
-// Keys.
+// Keyboard navigation.
 const rows = all("[data-list] [data-go]").map((link) => link.closest("tr, li"));
 let here = -1;
 
@@ -60,8 +60,8 @@ function go(to) {
   rows[here].scrollIntoView({ block: "nearest" });
 }
 
-// Whether keys without Ctrl or Alt do anything, which is kept by the browser. The
-// one that shows them always does: it is the way back.
+// The name of the setting that turns off keys without Ctrl or Alt. The browser stores
+// it. The key that shows the help always works, so that the others can be turned on.
 const OFF = "snap-keys-off";
 
 function areOff() {
@@ -76,7 +76,7 @@ function turn(on) {
   try {
     on ? localStorage.removeItem(OFF) : localStorage.setItem(OFF, "");
   } catch {
-    // A browser that keeps nothing has them on.
+    // If the browser stores nothing, the keys stay on.
   }
 }
 

@@ -1,4 +1,4 @@
-//! Bodies on their way: counted, and slowed to the link's rate.
+//! Bodies that pass the proxy: counted, and slowed to the rate of the link.
 
 use std::{
     pin::Pin,
@@ -17,29 +17,29 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Inner;
 
-/// Pieces between which a slow link pauses.
+/// Length of the pieces in which a slow link sends a body.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// Any body of the proxy.
+/// The type of every body in the proxy.
 pub(super) type AnyBody = BoxBody<Bytes, BodyError>;
 
 /// Why a body ended early.
 pub(super) type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A body that is at hand.
+/// Returns a body with these bytes.
 pub(super) fn whole(bytes: Bytes) -> AnyBody {
     Full::new(bytes).map_err(|never| match never {}).boxed()
 }
 
-/// A body as it comes from the network.
+/// Returns a body that comes from the network.
 pub(super) fn incoming(body: Incoming) -> AnyBody {
     body.map_err(Into::into).boxed()
 }
 
-/// One direction of the line that all connections share.
+/// One direction of the link that all connections share.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// Its rate, and when it is free again.
+    /// The rate, and the time at which the link is free again.
     state: Mutex<(Option<u64>, Instant)>,
 }
 
@@ -48,7 +48,7 @@ impl Line {
         Self { state: Mutex::new((None, Instant::now())) }
     }
 
-    /// Sets bytes a second, or no limit.
+    /// Sets the rate in bytes a second, or no limit.
     pub(super) fn set_rate(&self, bytes_a_second: Option<u64>) {
         self.state.lock().expect("no panic under the lock").0 = bytes_a_second;
     }
@@ -57,7 +57,7 @@ impl Line {
         self.state.lock().expect("no panic under the lock").0.is_some()
     }
 
-    /// Reserves time for so many bytes; says when they are through.
+    /// Reserves time for `bytes`. Returns the time at which they have passed.
     fn reserve(&self, bytes: usize) -> Instant {
         let mut state = self.state.lock().expect("no panic under the lock");
         let (rate, free) = *state;
@@ -69,7 +69,7 @@ impl Line {
     }
 }
 
-/// Which way a body goes.
+/// The direction of a body.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Way {
     /// From the client to the server.
@@ -78,16 +78,16 @@ pub(super) enum Way {
     Down,
 }
 
-/// A body that is counted as it passes, and held up where the line is slow.
+/// A body that is counted as it passes, and delayed by a slow link.
 pub(super) struct Metered {
     body: AnyBody,
     inner: Arc<Inner>,
     way: Way,
-    /// What waits for the line, and until when.
+    /// The piece that waits for the link, and its timer.
     held: Option<(Bytes, Pin<Box<Sleep>>)>,
-    /// What came from the body after that.
+    /// The bytes that follow that piece.
     rest: Bytes,
-    /// Kept until the body is through or dropped.
+    /// Kept until the body ends or is dropped.
     _guard: Option<InFlight>,
 }
 
@@ -109,7 +109,7 @@ impl Metered {
         }
     }
 
-    /// Passes on what came, or begins to hold it up.
+    /// Passes data on, or delays its first piece.
     fn take(&mut self, mut data: Bytes) -> Option<Bytes> {
         if !self.line().is_limited() {
             self.inner.count_bytes(self.way, data.len());
@@ -173,7 +173,7 @@ impl Body for Metered {
     }
 }
 
-/// A request that is under way until this is dropped.
+/// Counts a request as in flight until it is dropped.
 pub(super) struct InFlight(Arc<Inner>);
 
 impl InFlight {
@@ -192,13 +192,13 @@ impl Drop for InFlight {
     }
 }
 
-/// A body of which the first half comes, and then an end that is none.
+/// A body that sends its first half, and then fails or stalls.
 pub(super) struct Half {
     half: Option<Bytes>,
     announced: u64,
-    /// Called once the half is on its way.
+    /// Called once the half was sent.
     then: Option<Box<dyn FnOnce() + Send + Sync>>,
-    /// Whether an error follows, or nothing ever.
+    /// If true an error follows, otherwise nothing.
     fails: bool,
 }
 
@@ -209,7 +209,7 @@ impl Half {
         Self { half: Some(half), announced, then: Some(Box::new(then)), fails: false }.boxed()
     }
 
-    /// The same, which then fails.
+    /// Creates a body that fails after the half.
     pub(super) fn cut(bytes: &Bytes) -> AnyBody {
         let half = bytes.slice(..bytes.len() / 2);
         let announced = bytes.len() as u64;
@@ -230,7 +230,7 @@ impl Body for Half {
             return Poll::Ready(Some(Ok(Frame::data(half))));
         }
         if let Some(then) = this.then.take() {
-            // What was handed over before is flushed when this is pending.
+            // Returning `Pending` flushes what was sent before.
             then();
             cx.waker().wake_by_ref();
         } else if this.fails {
@@ -244,7 +244,7 @@ impl Body for Half {
     }
 }
 
-/// A body that fails after so many bytes, if it is longer.
+/// A body that fails after a number of bytes, if it is longer.
 pub(super) struct Limited {
     body: AnyBody,
     left: u64,
@@ -253,7 +253,7 @@ pub(super) struct Limited {
 }
 
 impl Limited {
-    /// Sets `cut` when it fails.
+    /// Creates the body. It sets `cut` when it fails.
     pub(super) fn body(body: AnyBody, left: u64, cut: Arc<AtomicBool>) -> AnyBody {
         Self { body, left, cut, is_flushed: false }.boxed()
     }
@@ -270,7 +270,7 @@ impl Body for Limited {
         let this = self.get_mut();
         if this.cut.load(Ordering::SeqCst) {
             if !std::mem::replace(&mut this.is_flushed, true) {
-                // What was handed over before is flushed when this is pending.
+                // Returning `Pending` flushes what was sent before.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }

@@ -1,65 +1,77 @@
-//! Harm, and the rules by which it is done.
+//! Faults, and the rules that apply them.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use super::{kind::Kind, seen::Seen};
 
-/// What is done to a request or its reply.
+/// A fault in the handling of a request or its reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Held back for that long, then served as if nothing were. The one fault
-    /// that goes together with others.
+    /// The request is delayed by this time and then served normally. The only fault that combines
+    /// with others.
     Delay(Duration),
-    /// Never answered, nor forwarded; the connection stays open.
+    /// The request is neither forwarded nor answered; the connection stays open.
     Stall,
-    /// Forwarded; of the reply the head and half of the body come, then nothing,
-    /// and the connection stays open.
+    /// The request is forwarded. The reply stops after its head and half of its body, and the
+    /// connection stays open.
     StallBody,
-    /// The connection is reset before anything is forwarded.
+    /// The connection is reset before the request is forwarded.
     Reset,
-    /// Forwarded, and served whole; then the connection is reset in place of a
-    /// reply.
+    /// The request is forwarded and served completely; then the connection is reset instead of
+    /// a reply.
     LoseReply,
-    /// Not forwarded; this is the reply.
+    /// The request is not forwarded; this is the reply.
     Refuse {
         /// HTTP status.
         status: u16,
-        /// Code in the S3 error that is the body, such as `SlowDown`.
+        /// Code in the S3 error document, such as `SlowDown`.
         code: &'static str,
         /// Value of a `Retry-After` header.
         retry_after_secs: Option<u64>,
     },
-    /// Forwarded; the reply announces its whole body, and the connection is
-    /// closed after half of it.
+    /// The request is forwarded. The reply announces its whole body, and the connection is closed
+    /// after half of it.
     Truncate,
-    /// Forwarded; a bit in the middle of the reply's body is flipped.
+    /// The request is forwarded; one bit in the middle of the body of the reply is flipped.
     FlipReply,
-    /// A bit in the middle of the request's body is flipped on its way.
+    /// The request is forwarded; one byte is added to the body of the reply and to its length.
+    LengthenReply,
+    /// One bit in the middle of the body of the request is flipped.
     FlipRequest,
-    /// Half of the request's body is forwarded; then the connection to the
-    /// service is closed, and that to the client reset.
+    /// Half of the body of the request is forwarded. Then the connection to the service is
+    /// closed, and the one to the client reset.
     CutRequest,
-    /// So many bytes of the request's body are forwarded as they come; then the
-    /// connection to the service is closed, and that to the client reset. A body
-    /// that is no longer passes.
+    /// This many bytes of the body of the request are forwarded. Then the connection to the
+    /// service is closed, and the one to the client reset. A body that is not longer passes.
     CutAt(u64),
-    /// Forwarded, and served whole; then this status is the reply.
+    /// The request is forwarded and served completely; then this status is the reply.
     RefuseAfter(u16),
-    /// Forwarded twice, one after the other; the second reply is passed on.
+    /// The request is forwarded twice, one after the other; the second reply is passed on.
     Duplicate,
-    /// The connection is reset at once; the request is forwarded that much later.
+    /// The connection is reset at once; the request is forwarded after this time.
     Late(Duration),
-    /// Forwarded without its `Range`, so that the reply is the whole object.
+    /// The request is forwarded without its `Range`, so that the reply is the whole object.
     IgnoreRange,
-    /// Not forwarded; the reply is a redirection to another path of this host.
+    /// The request is not forwarded; the reply is a redirect to another path of this host.
     Redirect,
-    /// Not forwarded; the reply is 200 and a page, as of a network that wants its
-    /// users to log in.
+    /// The request is not forwarded; the reply is 200 with a page, as from a network with a login
+    /// page.
     Pretend,
+    /// The request is forwarded; the reply is an earlier one, to the last request with the same
+    /// method, path and range that no fault changed. The rule must select requests; their replies
+    /// are kept as long as the rule exists.
+    Stale,
 }
 
 impl Fault {
-    /// The reply of an S3 service with that status: 429, 500, 503 and others.
+    /// Returns the error reply of an S3 service with this status: 429, 500, 503 and others.
     pub fn status(status: u16) -> Self {
         let code = match status {
             400 => "InvalidRequest",
@@ -75,7 +87,7 @@ impl Fault {
         Self::Refuse { status, code, retry_after_secs: None }
     }
 
-    /// The reply of an S3 service that wants to be left alone for a while.
+    /// Returns the reply of an S3 service that asks the client to retry later.
     pub fn retry_after(status: u16, secs: u64) -> Self {
         match Self::status(status) {
             Self::Refuse { status, code, .. } => {
@@ -85,18 +97,18 @@ impl Fault {
         }
     }
 
-    /// The reply of an S3 service with an error code of its own, such as
+    /// Returns the reply of an S3 service with a specific error code, such as
     /// `RequestTimeTooSkewed` (403) and `ExpiredToken` (400).
     pub fn error(status: u16, code: &'static str) -> Self {
         Self::Refuse { status, code, retry_after_secs: None }
     }
 }
 
-/// What a caller wants to know of a request.
+/// A condition on a request.
 type Test = Box<dyn Fn(&Seen) -> bool + Send>;
 
-/// When a [`Fault`] strikes: at each request, less what the functions below
-/// leave out.
+/// The requests to which a [`Fault`] applies: all of them, unless the functions below restrict
+/// the rule.
 pub struct Rule {
     pub(super) fault: Fault,
     kind: Option<Kind>,
@@ -105,6 +117,7 @@ pub struct Rule {
     skip: u64,
     times: Option<u64>,
     chance: Option<(f64, u64)>,
+    during: Option<Arc<AtomicBool>>,
 }
 
 impl fmt::Debug for Rule {
@@ -121,53 +134,73 @@ impl fmt::Debug for Rule {
 }
 
 impl Rule {
-    /// Strikes at each request.
+    /// Creates a rule for every request.
     pub fn new(fault: Fault) -> Self {
-        Self { fault, kind: None, path: None, test: None, skip: 0, times: None, chance: None }
+        Self {
+            fault,
+            kind: None,
+            path: None,
+            test: None,
+            skip: 0,
+            times: None,
+            chance: None,
+            during: None,
+        }
     }
 
-    /// Only at requests of this kind.
+    /// Restricts the rule to requests of this kind.
     pub fn kind(mut self, kind: Kind) -> Self {
         self.kind = Some(kind);
         self
     }
 
-    /// Only where this occurs in path and query, as they are sent.
+    /// Restricts the rule to requests with this text in path and query, as they are sent.
     pub fn path(mut self, part: &str) -> Self {
         self.path = Some(part.to_owned());
         self
     }
 
-    /// Only where `test` says so.
+    /// Restricts the rule to requests for which `test` returns true.
     pub fn test(mut self, test: impl Fn(&Seen) -> bool + Send + 'static) -> Self {
         self.test = Some(Box::new(test));
         self
     }
 
-    /// Not at the first `count` of the requests that the rules above leave.
+    /// Skips the first `count` of the requests that the other restrictions select.
     pub fn skip(mut self, count: u64) -> Self {
         self.skip = count;
         self
     }
 
-    /// Not more than `count` times.
+    /// Applies the fault at most `count` times.
     pub fn times(mut self, count: u64) -> Self {
         self.times = Some(count);
         self
     }
 
-    /// Only at a share (0 to 1) of the requests, drawn from a seed.
+    /// Restricts the rule to a share (0 to 1) of the requests, drawn from a seed.
     pub fn chance(mut self, share: f64, seed: u64) -> Self {
         self.chance = Some((share, seed));
         self
     }
 
-    /// Whether the fault strikes at this request, which is thereby counted.
-    pub(super) fn strikes(&mut self, seen: &Seen) -> bool {
-        let meant = self.kind.is_none_or(|kind| kind == seen.kind)
+    /// Restricts the rule to the time while `is_on` is set.
+    pub fn during(mut self, is_on: Arc<AtomicBool>) -> Self {
+        self.during = Some(is_on);
+        self
+    }
+
+    /// Returns true if the rule selects this request by kind, path and test.
+    pub(super) fn is_for(&self, seen: &Seen) -> bool {
+        self.kind.is_none_or(|kind| kind == seen.kind)
             && self.path.as_ref().is_none_or(|part| seen.path.contains(part.as_str()))
-            && self.test.as_ref().is_none_or(|test| test(seen));
-        if !meant {
+            && self.test.as_ref().is_none_or(|test| test(seen))
+    }
+
+    /// Returns true if the fault applies to this request, and counts the request.
+    pub(super) fn strikes(&mut self, seen: &Seen) -> bool {
+        let is_on = self.during.as_ref().is_none_or(|is_on| is_on.load(Ordering::SeqCst));
+        if !is_on || !self.is_for(seen) {
             return false;
         }
         if self.skip > 0 {
@@ -189,7 +222,7 @@ impl Rule {
     }
 }
 
-/// Number in 0 .. 1, and the next seed (splitmix64).
+/// Returns a number in 0 .. 1 and updates the seed (SplitMix64).
 fn draw(seed: &mut u64) -> f64 {
     *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *seed;

@@ -1,4 +1,4 @@
-//! One connection of a client: its requests forwarded, or harmed.
+//! One connection of a client: forwards its requests, and applies faults.
 
 use std::{
     convert::Infallible,
@@ -6,7 +6,7 @@ use std::{
     pin::{Pin, pin},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -21,34 +21,37 @@ use hyper_util::{
 use tokio::{net::TcpStream, sync::Notify, time};
 
 use super::{
-    AnyBody, Fault, Inner, Seen,
+    AnyBody, Arrival, Fault, Inner, Seen,
     body::{BodyError, Half, InFlight, Limited, Metered, Way, incoming, whole},
 };
 
-/// The service behind the proxy, and connections to it.
+/// The services behind the proxy, used in turn, and connections to them.
 pub(super) struct Upstream {
     client: Client<HttpConnector, AnyBody>,
-    authority: uri::Authority,
+    authorities: Vec<uri::Authority>,
+    sent: AtomicUsize,
 }
 
 impl Upstream {
-    pub(super) fn new(target: &str) -> Self {
+    pub(super) fn new(targets: &[&str]) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         let client = Client::builder(TokioExecutor::new()).build(connector);
-        let authority = target
-            .parse()
-            .ok()
-            .and_then(|target: Uri| target.authority().cloned())
-            .expect("the target is `http://HOST:PORT`");
-        Self { client, authority }
+        let authority = |target: &&str| {
+            let target = target.parse().ok();
+            let authority = target.and_then(|target: Uri| target.authority().cloned());
+            authority.expect("a target is `http://HOST:PORT`")
+        };
+        let authorities = targets.iter().map(authority).collect();
+        Self { client, authorities, sent: AtomicUsize::new(0) }
     }
 
-    /// Forwards a request to the target.
+    /// Forwards a request to the next target.
     async fn send(&self, mut request: Request<AnyBody>) -> Result<Response<Incoming>, BodyError> {
         let mut parts = uri::Parts::default();
         parts.scheme = Some(uri::Scheme::HTTP);
-        parts.authority = Some(self.authority.clone());
+        let turn = self.sent.fetch_add(1, Ordering::Relaxed) % self.authorities.len();
+        parts.authority = Some(self.authorities[turn].clone());
         parts.path_and_query = request.uri().path_and_query().cloned();
         *request.uri_mut() = Uri::from_parts(parts)?;
         leave_hop(request.headers_mut());
@@ -56,16 +59,16 @@ impl Upstream {
     }
 }
 
-/// How a connection is to end.
+/// How a connection ends.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// As if the other side had crashed.
+    /// Reset, as if the other side had crashed.
     Reset,
-    /// In the midst of a reply.
+    /// Closed in the middle of a reply.
     Close,
 }
 
-/// A client's connection.
+/// A connection of a client.
 #[derive(Clone)]
 pub(super) struct Connection {
     inner: Arc<Inner>,
@@ -80,7 +83,7 @@ impl Connection {
         Self { inner, end: Arc::default() }
     }
 
-    /// Serves until the client has gone, or a fault ends it.
+    /// Serves requests until the client closes the connection or a fault ends it.
     pub(super) async fn serve(self, stream: TcpStream) {
         let each = self.clone();
         let service = service_fn(move |request| -> Answering {
@@ -92,7 +95,7 @@ impl Connection {
             let mut cut = pin!(self.end.1.notified());
             let mut serving = poll_fn(|cx| connection.poll_without_shutdown(cx));
             tokio::select! {
-                // What is written is flushed before the end is looked at.
+                // `biased`, so that written bytes are flushed before the cut is noticed.
                 biased;
                 _gone = &mut serving => None,
                 () = &mut cut => *self.end.0.lock().expect("no panic under the lock"),
@@ -100,8 +103,8 @@ impl Connection {
         };
         let stream = connection.into_parts().io.into_inner();
         if matches!(end, Some(End::Reset)) {
-            // Closing it then sends a reset. If that cannot be set, it is
-            // closed, which a client takes no better.
+            // With zero linger, closing sends a reset. If that cannot be set, the connection is
+            // closed normally, which is as bad for a client.
             let _closed_instead = stream.set_zero_linger();
         }
     }
@@ -111,34 +114,38 @@ impl Connection {
         self.end.1.notify_one();
     }
 
-    /// Ends the connection in place of a reply.
+    /// Ends the connection instead of replying.
     async fn cut_now<T>(&self, end: End) -> T {
         self.cut(end);
         pending().await
     }
 
-    /// Counts a request and sees to its reply.
+    /// Counts a request and returns its reply.
     async fn answer(self, request: Request<Incoming>) -> Reply {
         let seen = Arc::new(Seen::new(&request, self.inner.start));
         let under_way = InFlight::new(&self.inner);
-        let (delay, fault) = self.inner.arrive(&seen);
+        let Arrival { delay, fault, is_kept } = self.inner.arrive(&seen);
         if !delay.is_zero() {
             time::sleep(delay).await;
         }
         let request = request
             .map(|body| Metered::body(incoming(body), Arc::clone(&self.inner), Way::Up, None));
-        let reply = self.reply(request, fault).await;
+        let reply = match fault {
+            Some(Fault::Stale) => self.reply_stale(request, &seen).await,
+            None if is_kept => self.reply_kept(request, &seen).await,
+            fault => self.reply(request, fault).await,
+        };
         let _first = seen.reply.set((reply.status().as_u16(), self.inner.start.elapsed()));
         reply.map(|body| Metered::body(body, Arc::clone(&self.inner), Way::Down, Some(under_way)))
     }
 
     async fn reply(&self, request: Request<AnyBody>, fault: Option<Fault>) -> Reply {
         match fault {
-            None | Some(Fault::Delay(_)) => self.forward(request).await,
+            None | Some(Fault::Delay(_) | Fault::Stale) => self.forward(request).await,
             Some(Fault::Stall) => pending().await,
             Some(Fault::Reset) => self.cut_now(End::Reset).await,
             Some(Fault::Refuse { status, code, retry_after_secs }) => {
-                // Read whole, so that the connection can be used again.
+                // Reads the whole body, so that the connection can be reused.
                 let _client_gone = request.into_body().collect().await;
                 refusal(status, code, retry_after_secs)
             }
@@ -151,8 +158,9 @@ impl Connection {
             Some(Fault::CutRequest) => {
                 if let Some((head, bytes)) = gather_request(request).await {
                     self.forward(Request::from_parts(head, Half::cut(&bytes))).await;
-                    // The service takes in what came of it before the client learns of the
-                    // cut, or it would carry out a write after what the client does next.
+                    // The service must process the partial request before the client notices the
+                    // cut. Otherwise it could carry out a write after the next request of the
+                    // client.
                     time::sleep(std::time::Duration::from_millis(100)).await;
                 }
                 self.cut_now(End::Reset).await
@@ -215,12 +223,16 @@ impl Connection {
                 reply
             }
             Some(
-                fault @ (Fault::LoseReply | Fault::Truncate | Fault::StallBody | Fault::FlipReply),
+                fault @ (Fault::LoseReply
+                | Fault::Truncate
+                | Fault::StallBody
+                | Fault::FlipReply
+                | Fault::LengthenReply),
             ) => self.harm_reply(request, &fault).await,
         }
     }
 
-    /// Forwards a request and passes the reply on as it comes.
+    /// Forwards a request and streams the reply.
     async fn forward(&self, request: Request<AnyBody>) -> Reply {
         match self.inner.upstream.send(request).await {
             Ok(mut reply) => {
@@ -235,13 +247,43 @@ impl Connection {
         }
     }
 
-    /// Forwards a request, waits for the whole reply, and harms that.
-    async fn harm_reply(&self, request: Request<AnyBody>, fault: &Fault) -> Reply {
+    /// Forwards a request and waits for the whole reply.
+    async fn forward_whole(&self, request: Request<AnyBody>) -> Option<Response<Bytes>> {
         let (mut head, body) = self.forward(request).await.into_parts();
-        let Ok(bytes) = body.collect().await else { return self.cut_now(End::Close).await };
-        let bytes = bytes.to_bytes();
+        let bytes = body.collect().await.ok()?.to_bytes();
         if !bytes.is_empty() {
-            // A reply that was sent in chunks is announced here.
+            // Replaces the chunked encoding of the reply.
+            head.headers.insert(header::CONTENT_LENGTH, bytes.len().into());
+        }
+        Some(Response::from_parts(head, bytes))
+    }
+
+    /// Forwards a request, and keeps its reply for stale reads.
+    async fn reply_kept(&self, request: Request<AnyBody>, seen: &Seen) -> Reply {
+        let Some(reply) = self.forward_whole(request).await else {
+            return self.cut_now(End::Close).await;
+        };
+        self.inner.keep(seen, &reply);
+        reply.map(whole)
+    }
+
+    /// Forwards a request, and returns an earlier reply if one was kept.
+    async fn reply_stale(&self, request: Request<AnyBody>, seen: &Seen) -> Reply {
+        let Some(fresh) = self.forward_whole(request).await else {
+            return self.cut_now(End::Close).await;
+        };
+        let outdated = self.inner.outdated(seen, &fresh);
+        outdated.unwrap_or(fresh).map(whole)
+    }
+
+    /// Forwards a request, waits for the whole reply, and corrupts it.
+    async fn harm_reply(&self, request: Request<AnyBody>, fault: &Fault) -> Reply {
+        let Some(reply) = self.forward_whole(request).await else {
+            return self.cut_now(End::Close).await;
+        };
+        let (mut head, mut bytes) = reply.into_parts();
+        if matches!(fault, Fault::LengthenReply) {
+            bytes = [&bytes[..], b"+"].concat().into();
             head.headers.insert(header::CONTENT_LENGTH, bytes.len().into());
         }
         let body = match fault {
@@ -252,20 +294,21 @@ impl Connection {
                 Half::body(&bytes, move || connection.cut(End::Close))
             }
             Fault::StallBody => Half::body(&bytes, || {}),
+            Fault::LengthenReply => whole(bytes),
             _ => whole(flipped(bytes)),
         };
         Response::from_parts(head, body)
     }
 }
 
-/// Everything of a request, or `None` when the client goes away before.
+/// Reads a whole request; returns `None` if the client closes the connection first.
 async fn gather_request(request: Request<AnyBody>) -> Option<(http::request::Parts, Bytes)> {
     let (head, body) = request.into_parts();
     let bytes = body.collect().await.ok()?.to_bytes();
     Some((head, bytes))
 }
 
-/// The same with one bit flipped, in the middle.
+/// Flips one bit in the middle.
 fn flipped(bytes: Bytes) -> Bytes {
     let mut bytes = bytes.to_vec();
     let middle = bytes.len() / 2;
@@ -275,14 +318,14 @@ fn flipped(bytes: Bytes) -> Bytes {
     bytes.into()
 }
 
-/// Removes what belongs to one hop, and not to the message.
+/// Removes hop-by-hop headers.
 fn leave_hop(headers: &mut HeaderMap) {
     for name in [header::CONNECTION, header::TRANSFER_ENCODING, header::TE, header::UPGRADE] {
         headers.remove(name);
     }
 }
 
-/// A refusal as S3 words it.
+/// Returns an error reply in the format of S3.
 fn refusal(status: u16, code: &str, retry_after_secs: Option<u64>) -> Reply {
     let text = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\

@@ -1,39 +1,39 @@
-//! What a request is for.
+//! Classifies requests.
 
 use http::{Method, Uri};
 
-/// What a request is for, as S3 tells by method and query; WebDAV's requests
-/// are put where they belong.
+/// The purpose of a request, by its method and query in S3. WebDAV requests are mapped to the
+/// same kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// An object, or a range of it, is read.
+    /// Reads an object or a range of it.
     Get,
-    /// An object's or a bucket's length, version or existence is asked for.
+    /// Looks up the length, version or existence of an object or a bucket.
     Head,
-    /// An object is written whole, or a bucket made.
+    /// Writes a whole object, or creates a bucket.
     Put,
-    /// An object is removed.
+    /// Removes an object.
     Delete,
-    /// Several objects are removed.
+    /// Removes several objects.
     DeleteMany,
-    /// A page of a listing.
+    /// Lists a page of objects.
     List,
-    /// An upload in parts begins.
+    /// Starts a multipart upload.
     CreateUpload,
-    /// A part is uploaded.
+    /// Uploads a part.
     UploadPart,
-    /// The parts of an upload are listed.
+    /// Lists the parts of a multipart upload.
     ListParts,
-    /// An upload in parts becomes an object.
+    /// Completes a multipart upload.
     CompleteUpload,
-    /// An upload in parts is given up.
+    /// Aborts a multipart upload.
     AbortUpload,
-    /// Anything else, such as a folder that is made.
+    /// Any other request, such as creating a folder.
     Other,
 }
 
 impl Kind {
-    /// Kind of a request.
+    /// Returns the kind of a request.
     pub fn of(method: &Method, uri: &Uri) -> Self {
         let has = |name: &str| {
             let pairs = uri.query().unwrap_or_default().split('&');

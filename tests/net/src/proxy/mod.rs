@@ -1,12 +1,11 @@
-//! A proxy in front of an HTTP service: counts what passes, adds latency, does
-//! harm where a rule says so.
+//! A proxy in front of an HTTP service: it counts requests, adds latency, and injects faults by
+//! rules.
 //!
-//! Connections are kept alive on both sides. Heads pass as they are, `Host`
-//! included, less what belongs to one hop; bodies pass as they come, other
-//! than those that a fault changes.
+//! Connections are kept alive on both sides. Headers pass unchanged, including `Host`, except for
+//! hop-by-hop headers. Bodies pass as streams, except for those that a fault changes.
 //!
-//! Latency is added once to each request, before it is forwarded; to connect
-//! costs nothing. The rate is one for all connections, each way.
+//! Latency is added once to each request, before it is forwarded; connecting has no latency. In
+//! each direction all connections share one rate.
 
 mod body;
 mod fault;
@@ -15,10 +14,14 @@ mod kind;
 mod seen;
 
 use std::{
+    collections::HashMap,
     fmt,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
+
+use bytes::Bytes;
+use http::Response;
 
 use self::{
     body::{AnyBody, Line, Way},
@@ -31,14 +34,14 @@ pub use self::{
 };
 use crate::serve::Serving;
 
-/// A proxy on a port of its own, stopped when it is dropped.
+/// A proxy on its own port, stopped on drop.
 #[derive(Debug)]
 pub struct Proxy {
     serving: Serving,
     inner: Arc<Inner>,
 }
 
-/// What all connections share.
+/// The state that all connections share.
 pub(crate) struct Inner {
     start: Instant,
     upstream: Upstream,
@@ -53,7 +56,7 @@ impl fmt::Debug for Inner {
     }
 }
 
-/// What changes with each request.
+/// The state that changes with each request.
 #[derive(Debug, Default)]
 struct Tally {
     counts: Counts,
@@ -61,18 +64,35 @@ struct Tally {
     seen: Vec<Arc<Seen>>,
     latency: Duration,
     rules: Vec<Rule>,
+    /// Replies for [`Fault::Stale`], by method, path and range.
+    replies: HashMap<(String, String, Option<String>), Response<Bytes>>,
+}
+
+/// The treatment of one request.
+struct Arrival {
+    delay: Duration,
+    fault: Option<Fault>,
+    /// True if the reply is kept for later requests.
+    is_kept: bool,
 }
 
 impl Proxy {
     /// Starts a proxy for a service, such as `http://127.0.0.1:7070`.
     ///
     /// # Panics
-    /// When `target` is not such an address, or there is no port or thread to
-    /// be had.
+    /// If `target` is not such an address, or a port or thread is not available.
     pub fn start(target: &str) -> Self {
+        Self::balancing(&[target])
+    }
+
+    /// Starts a proxy for several services; each request goes to the next one.
+    ///
+    /// # Panics
+    /// As [`Proxy::start`]; a request panics if there is no target.
+    pub fn balancing(targets: &[&str]) -> Self {
         let inner = Arc::new(Inner {
             start: Instant::now(),
-            upstream: Upstream::new(target),
+            upstream: Upstream::new(targets),
             up: Line::new(),
             down: Line::new(),
             tally: Mutex::default(),
@@ -90,34 +110,37 @@ impl Proxy {
         self.serving.endpoint()
     }
 
-    /// Adds that much to each request from now on.
+    /// Adds this latency to each later request.
     pub fn set_latency(&self, latency: Duration) {
         self.inner.tally(|tally| tally.latency = latency);
     }
 
-    /// Limits the bytes a second of bodies, each way for itself.
+    /// Limits the bytes a second of all bodies, separately in each direction.
     pub fn set_rate(&self, bytes_a_second: Option<u64>) {
         self.inner.up.set_rate(bytes_a_second);
         self.inner.down.set_rate(bytes_a_second);
     }
 
-    /// Adds a rule. Each rule that has something to say about a request counts
-    /// it; delays add up, and of other faults that of the oldest rule counts.
+    /// Adds a rule. Each rule that selects a request counts it. Delays add up; of several other
+    /// faults, that of the oldest rule applies.
     pub fn add(&self, rule: Rule) {
         self.inner.tally(|tally| tally.rules.push(rule));
     }
 
-    /// Ends all rules. What stalls stays so.
+    /// Removes all rules. Requests that stall keep stalling.
     pub fn clear_rules(&self) {
-        self.inner.tally(|tally| tally.rules.clear());
+        self.inner.tally(|tally| {
+            tally.rules.clear();
+            tally.replies.clear();
+        });
     }
 
-    /// Sums up to now.
+    /// Returns the counters so far.
     pub fn counts(&self) -> Counts {
         self.inner.tally(|tally| tally.counts.clone())
     }
 
-    /// Sums up to now, which then begin anew, as does [`Self::requests`].
+    /// Returns the counters so far and resets them, and the list of [`Self::requests`] as well.
     pub fn take_counts(&self) -> Counts {
         self.inner.tally(|tally| {
             tally.seen.clear();
@@ -126,7 +149,7 @@ impl Proxy {
         })
     }
 
-    /// Each request, in the order in which they came.
+    /// Returns all requests, in order of arrival.
     pub fn requests(&self) -> Vec<Seen> {
         self.inner.tally(|tally| tally.seen.iter().map(|seen| Seen::clone(seen)).collect())
     }
@@ -134,7 +157,7 @@ impl Proxy {
 
 impl Inner {
     fn tally<T>(&self, act: impl FnOnce(&mut Tally) -> T) -> T {
-        act(&mut self.tally.lock().expect("nobody panics while holding the sums"))
+        act(&mut self.tally.lock().expect("no thread panics while it holds the lock"))
     }
 
     fn count_bytes(&self, way: Way, bytes: usize) {
@@ -144,23 +167,38 @@ impl Inner {
         });
     }
 
-    /// Counts a request, and says for how long it is held and what is done to
-    /// it then.
-    fn arrive(&self, seen: &Arc<Seen>) -> (Duration, Option<Fault>) {
+    /// Counts a request, and decides its treatment.
+    fn arrive(&self, seen: &Arc<Seen>) -> Arrival {
         self.tally(|tally| {
             tally.counts.total += 1;
             *tally.counts.by_kind.entry(seen.kind).or_default() += 1;
             tally.seen.push(Arc::clone(seen));
-            let (mut delay, mut harm) = (tally.latency, None);
+            let (mut delay, mut fault, mut is_kept) = (tally.latency, None, false);
             for rule in &mut tally.rules {
+                is_kept |= rule.fault == Fault::Stale && rule.is_for(seen);
                 match rule.strikes(seen).then(|| rule.fault.clone()) {
                     Some(Fault::Delay(more)) => delay += more,
-                    Some(fault) => harm = harm.or(Some(fault)),
+                    Some(harm) => fault = fault.or(Some(harm)),
                     None => {}
                 }
             }
-            tally.counts.faults += u64::from(harm.is_some());
-            (delay, harm)
+            tally.counts.faults += u64::from(fault.is_some());
+            Arrival { delay, fault, is_kept }
+        })
+    }
+
+    /// Keeps a reply for later requests with the same method, path and range.
+    fn keep(&self, seen: &Seen, reply: &Response<Bytes>) {
+        self.tally(|tally| tally.replies.insert(seen.what(), reply.clone()));
+    }
+
+    /// Returns the kept reply. Counts it as stale if it differs from `fresh`.
+    fn outdated(&self, seen: &Seen, fresh: &Response<Bytes>) -> Option<Response<Bytes>> {
+        self.tally(|tally| {
+            let kept = tally.replies.get(&seen.what())?;
+            let differs = kept.status() != fresh.status() || kept.body() != fresh.body();
+            tally.counts.stale += u64::from(differs);
+            Some(kept.clone())
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What came by: each request, and their sums.
+//! A log of the requests, and counters.
 
 use std::{
     collections::BTreeMap,
@@ -10,23 +10,23 @@ use http::{Request, header};
 
 use super::kind::Kind;
 
-/// A request that came to the proxy.
+/// A request that the proxy received.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// What it is for.
+    /// The kind.
     pub kind: Kind,
-    /// Its method.
+    /// The method.
     pub method: String,
-    /// Its path and query, as they were sent.
+    /// The path and query, as they were sent.
     pub path: String,
-    /// Its `Range` header.
+    /// The `Range` header.
     pub range: Option<String>,
-    /// Length of its body, where it is announced.
+    /// The announced length of the body, if any.
     pub body_bytes: Option<u64>,
-    /// When it came, from the start of the proxy.
+    /// The time of arrival, since the start of the proxy.
     pub at: Duration,
-    /// Status of the reply and when its head went out. Never set when there
-    /// was none.
+    /// Status of the reply, and the time at which its head was sent. Never set if there was no
+    /// reply.
     pub(super) reply: OnceLock<(u16, Duration)>,
 }
 
@@ -45,38 +45,45 @@ impl Seen {
         }
     }
 
-    /// Status of the reply; `None` while, or if, there is none.
+    /// Returns method, path and range.
+    pub(super) fn what(&self) -> (String, String, Option<String>) {
+        (self.method.clone(), self.path.clone(), self.range.clone())
+    }
+
+    /// Returns the status of the reply, or `None` as long as there is none.
     pub fn status(&self) -> Option<u16> {
         self.reply.get().map(|(status, _)| *status)
     }
 
-    /// When the head of the reply went out, from the start of the proxy.
+    /// Returns the time at which the head of the reply was sent, since the start of the proxy.
     pub fn replied_at(&self) -> Option<Duration> {
         self.reply.get().map(|(_, at)| *at)
     }
 }
 
-/// Sums since the start, or since they were last taken.
+/// Counters since the start, or since they were last taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Requests, those at which a fault struck included.
+    /// Requests, including those with a fault.
     pub total: u64,
-    /// Requests by kind; a kind that did not occur is absent.
+    /// Requests by kind. Kinds that did not occur are absent.
     pub by_kind: BTreeMap<Kind, u64>,
-    /// Bytes of request bodies that came from clients.
+    /// Bytes of request bodies received from clients.
     pub sent_bytes: u64,
-    /// Bytes of reply bodies that went to clients.
+    /// Bytes of reply bodies sent to clients.
     pub received_bytes: u64,
-    /// Connections that clients made.
+    /// Connections that clients opened.
     pub connections: u64,
-    /// Requests at which a fault other than [`Fault::Delay`](super::Fault) struck.
+    /// Requests with a fault other than [`Fault::Delay`](super::Fault).
     pub faults: u64,
-    /// Most requests that were under way at once: come, and not replied to whole.
+    /// Replies that [`Fault::Stale`](super::Fault) replaced by an older one.
+    pub stale: u64,
+    /// Most concurrent requests: received, but not yet answered completely.
     pub in_flight_max: u64,
 }
 
 impl Counts {
-    /// Requests of a kind.
+    /// Returns the number of requests of a kind.
     pub fn of(&self, kind: Kind) -> u64 {
         self.by_kind.get(&kind).copied().unwrap_or_default()
     }

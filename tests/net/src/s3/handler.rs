@@ -1,4 +1,4 @@
-//! The operations of S3, in terms of [`state`](super::state).
+//! The operations of S3 on the [`state`](super::state).
 
 use std::collections::BTreeMap;
 
@@ -29,10 +29,10 @@ use super::{
     state::{Bucket, Condition, Shared, failed},
 };
 
-/// Memory that is reserved on the word of a `Content-Length`, at most.
+/// Most memory that is reserved because of a `Content-Length`.
 const RESERVED_BYTES_MAX: i64 = 64 << 20;
 
-/// Answers requests that `s3s` has checked and decoded.
+/// Answers requests that `s3s` has verified and decoded.
 #[derive(Debug)]
 pub(super) struct Handler {
     shared: Shared,
@@ -44,7 +44,7 @@ impl Handler {
         Self { shared, page_entries }
     }
 
-    /// The object, if it is there and is what the reader expects.
+    /// Returns the object if it exists and meets the conditions of the reader.
     fn find(
         &self,
         (bucket, key): (&str, &str),
@@ -67,8 +67,7 @@ impl Handler {
     }
 }
 
-/// Everything of a request's body, checked against its `Content-MD5` and its
-/// CRC32C.
+/// Reads the whole body of a request, and checks it against its `Content-MD5` and CRC32C.
 async fn receive(
     body: Option<StreamingBlob>,
     length: Option<i64>,

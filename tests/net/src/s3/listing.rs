@@ -1,30 +1,30 @@
-//! One page of a listing: objects under a prefix, deeper ones rolled up.
+//! One page of a listing: objects under a prefix, with deeper keys grouped.
 
 use std::{collections::BTreeMap, ops::Bound};
 
 use super::object::Object;
 
-/// What is asked for.
+/// The parameters of a listing.
 #[derive(Debug)]
 pub(super) struct Query<'a> {
-    /// How keys begin.
+    /// Only keys with this prefix.
     pub(super) prefix: &'a str,
-    /// Keys with this after the prefix are rolled up into one common prefix.
+    /// Keys with this text after the prefix are grouped into one common prefix.
     pub(super) delimiter: Option<&'a str>,
     /// Only keys and common prefixes after this one.
     pub(super) after: &'a str,
-    /// At most that many keys and common prefixes.
+    /// Most keys and common prefixes in the page.
     pub(super) max: usize,
 }
 
-/// What is answered.
+/// The result of a listing.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     /// Objects, by key.
     pub(super) objects: Vec<(String, Object)>,
-    /// What others are rolled up into.
+    /// Common prefixes of grouped keys.
     pub(super) prefixes: Vec<String>,
-    /// The page's last entry, when more follow.
+    /// The last entry of the page, if more entries follow.
     pub(super) next: Option<String>,
 }
 

@@ -1,12 +1,11 @@
-//! An S3 server in memory, with what a test needs to look behind it.
+//! An S3 server in memory, with access to its state for tests.
 //!
-//! The protocol is that of the `s3s` crate, signatures (SigV4) included; what
-//! it stands on is ours ([`state`]), because conditional writes must be atomic.
-//! Objects can be read, changed and damaged past the protocol, and the server
-//! can lie in the ways in which real ones do: stale listings, forgotten
-//! objects, refusals, no space.
+//! The protocol, including signatures (SigV4), is that of the `s3s` crate. The [`state`] is ours,
+//! because conditional writes must be atomic. A test can read, change and damage objects past the
+//! protocol. The server can also misbehave as real ones do: stale listings, lost objects, refused
+//! requests, no space.
 //!
-//! Not there: versions, copies, tags, ACLs, virtual-hosted buckets.
+//! Not supported: versions, copies, tags, ACLs, virtual-hosted buckets.
 
 mod handler;
 mod listing;
@@ -27,18 +26,18 @@ use self::{
 };
 use crate::serve::Serving;
 
-/// How a server is set up.
+/// Options of a server.
 #[derive(Clone, Debug)]
 pub struct S3Options {
-    /// Bucket that is there from the start.
+    /// The bucket that exists from the start.
     pub bucket: String,
-    /// Access key that is let in.
+    /// The accepted access key.
     pub access_key: String,
-    /// Its secret.
+    /// The secret of that key.
     pub secret_key: String,
-    /// Most entries on a page of a listing, whatever the client asks for.
+    /// Most entries on a page of a listing, whatever the client requests.
     pub page_entries: usize,
-    /// Least length of a part of an upload that is not its last.
+    /// Minimum length of a part of an upload, except for the last part.
     pub part_bytes_min: u64,
 }
 
@@ -54,31 +53,31 @@ impl Default for S3Options {
     }
 }
 
-/// What a server refuses with 403, whoever asks.
+/// The requests that the server refuses with 403 for every client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Denied {
     /// Nothing.
     #[default]
     Nothing,
-    /// Whatever writes or removes.
+    /// Every request that writes or removes.
     Writes,
-    /// Everything.
+    /// Every request.
     Everything,
 }
 
-/// What becomes of the conditions of writes.
+/// How the server treats conditional writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Conditions {
-    /// They are kept.
+    /// It honours the conditions.
     #[default]
     Kept,
-    /// No notice is taken of them.
+    /// It ignores the conditions.
     Ignored,
-    /// A write with one is answered with 501.
+    /// It answers a conditional write with 501.
     Refused,
 }
 
-/// An S3 server on a port of its own, stopped when it is dropped.
+/// An S3 server on its own port, stopped on drop.
 #[derive(Debug)]
 pub struct S3Server {
     serving: Serving,
@@ -87,13 +86,13 @@ pub struct S3Server {
 }
 
 impl S3Server {
-    /// Region to name in signatures; any other is taken, too.
+    /// Region for signatures. Other regions are accepted as well.
     pub const REGION: &str = "us-east-1";
 
     /// Starts a server with one empty bucket.
     ///
     /// # Panics
-    /// When there is no port or thread to be had.
+    /// If a port or thread is not available.
     pub fn start(options: S3Options) -> Self {
         let shared = Shared::default();
         {
@@ -107,7 +106,7 @@ impl S3Server {
         let serving = Serving::start(move |stream| {
             let service = service.clone();
             async move {
-                // An error here is a client that went away.
+                // An error here means that the client has gone.
                 let _gone =
                     http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
             }
@@ -120,24 +119,23 @@ impl S3Server {
         self.serving.endpoint()
     }
 
-    /// The access key.
+    /// Returns the access key.
     pub fn access_key(&self) -> &str {
         &self.options.access_key
     }
 
-    /// Its secret.
+    /// Returns the secret key.
     pub fn secret_key(&self) -> &str {
         &self.options.secret_key
     }
 
-    /// The bucket that all functions below are about.
+    /// Returns the bucket that the functions below use.
     pub fn bucket(&self) -> &str {
         &self.options.bucket
     }
 
-    /// The usual AWS variables for a child process that shall reach this
-    /// server at `endpoint`, which is its own or a proxy's. Settings of the
-    /// user who runs the test are kept away.
+    /// Returns the AWS variables for a child process that reaches this server at `endpoint`,
+    /// which is its own or that of a proxy. They hide the settings of the user who runs the test.
     pub fn environment(&self, endpoint: &str) -> Vec<(&'static str, String)> {
         vec![
             ("AWS_ACCESS_KEY_ID", self.options.access_key.clone()),
@@ -150,33 +148,33 @@ impl S3Server {
         ]
     }
 
-    /// All keys, forgotten ones left out.
+    /// Returns all keys except for forgotten ones.
     pub fn keys(&self) -> Vec<String> {
         self.with(|bucket| {
             bucket.objects.keys().filter(|key| bucket.find(key).is_some()).cloned().collect()
         })
     }
 
-    /// The bytes of an object.
+    /// Returns the bytes of an object.
     pub fn get(&self, key: &str) -> Option<Bytes> {
         self.with(|bucket| bucket.find(key).map(Object::bytes))
     }
 
-    /// Writes an object, whatever is there.
+    /// Writes an object unconditionally.
     pub fn put(&self, key: &str, bytes: impl Into<Bytes>) {
         let object = Object::new(bytes.into());
         self.with(|bucket| bucket.insert(key.to_owned(), object));
     }
 
-    /// Removes an object; says whether there was one.
+    /// Removes an object; returns true if it existed.
     pub fn remove(&self, key: &str) -> bool {
         self.with(|bucket| bucket.objects.remove(key).is_some())
     }
 
-    /// Changes an object's bytes but not its ETag or time, as a disk may.
+    /// Changes the bytes of an object but not its ETag or time, as a disk failure does.
     ///
     /// # Panics
-    /// When there is no such object.
+    /// If the object does not exist.
     pub fn damage(&self, key: &str, change: impl FnOnce(&mut Vec<u8>)) {
         self.with(|bucket| {
             let object = bucket.find(key).expect("the object to damage exists");
@@ -190,7 +188,7 @@ impl S3Server {
     /// Flips one bit in the middle of an object.
     ///
     /// # Panics
-    /// When there is no such object, or nothing in it.
+    /// If the object does not exist or is empty.
     pub fn corrupt(&self, key: &str) {
         self.damage(key, |bytes| {
             let middle = bytes.len() / 2;
@@ -198,39 +196,38 @@ impl S3Server {
         });
     }
 
-    /// Lists an object further on, but does not find it, until it is written
-    /// again.
+    /// Keeps an object in listings but answers that it does not exist, until it is written again.
     pub fn forget(&self, key: &str) {
         self.with(|bucket| bucket.forgotten.insert(key.to_owned()));
     }
 
-    /// Whether listings show for ever what was there at this moment.
+    /// If `frozen`, listings show the current state for ever.
     pub fn freeze_listings(&self, frozen: bool) {
         self.with(|bucket| bucket.stale = frozen.then(|| bucket.objects.clone()));
     }
 
-    /// Refuses with 403 from now on.
+    /// Refuses these requests with 403 from now on.
     pub fn deny(&self, denied: Denied) {
         self.shared.lock().denied = denied;
     }
 
-    /// Does that with conditions from now on.
+    /// Sets the treatment of conditional writes.
     pub fn set_conditions(&self, conditions: Conditions) {
         self.shared.lock().conditions = conditions;
     }
 
-    /// Refuses with 507 what would make more than so many bytes of all that is
-    /// stored; parts of unfinished uploads count.
+    /// Refuses with 507 a write that would exceed this many stored bytes, including the parts of
+    /// unfinished uploads.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.shared.lock().capacity_bytes = bytes;
     }
 
-    /// Keys of uploads in parts that are neither complete nor aborted.
+    /// Returns the keys of multipart uploads that are neither completed nor aborted.
     pub fn unfinished_uploads(&self) -> Vec<String> {
         self.with(|bucket| bucket.uploads.values().map(|upload| upload.key.clone()).collect())
     }
 
-    /// Everything in the bucket, to compare it or to come back to it.
+    /// Returns all objects of the bucket, for comparison or a later [`Self::load`].
     pub fn dump(&self) -> BTreeMap<String, Bytes> {
         self.with(|bucket| {
             let found = bucket.objects.iter().filter(|(key, _)| bucket.find(key).is_some());
@@ -238,7 +235,7 @@ impl S3Server {
         })
     }
 
-    /// Makes the bucket hold just this; unfinished uploads and lies end.
+    /// Replaces the content of the bucket. Unfinished uploads and misbehaviour end.
     pub fn load(&self, objects: BTreeMap<String, Bytes>) {
         let objects = objects.into_iter().map(|(key, bytes)| (key, Object::new(bytes))).collect();
         self.with(|bucket| *bucket = Bucket { objects, ..Bucket::default() });

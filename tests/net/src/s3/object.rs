@@ -1,4 +1,4 @@
-//! One object: its bytes, its ETag, when it was written.
+//! One object: its bytes, its ETag and its time.
 
 use std::{ops::Range, time::SystemTime};
 
@@ -8,29 +8,29 @@ use s3s::{
     dto::ETag,
 };
 
-/// Pieces in which an object is sent.
+/// Length of the pieces in which an object is sent.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// An object. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Object {
-    /// Its bytes, in the parts in which they came, so that completing an upload
-    /// copies nothing.
+    /// The bytes, in the parts in which they were uploaded, so that completing an upload copies
+    /// nothing.
     parts: Vec<Bytes>,
-    /// Its ETag, without quotes. Stays what it was when the bytes are damaged.
+    /// The ETag, without quotes. It does not change when the bytes are damaged.
     tag: String,
-    /// When it was written.
+    /// The time of the write.
     pub(super) modified: SystemTime,
 }
 
 impl Object {
-    /// An object that came in one piece; its ETag is the MD5 of it.
+    /// Creates an object from one piece. Its ETag is the MD5 of the bytes.
     pub(super) fn new(bytes: Bytes) -> Self {
         let tag = md5_hex(&bytes);
         Self { parts: vec![bytes], tag, modified: SystemTime::now() }
     }
 
-    /// An object that came in parts; its ETag is the MD5 of theirs.
+    /// Creates an object from parts. Its ETag is the MD5 of their MD5s.
     pub(super) fn from_parts(parts: &[Self]) -> Self {
         let digests: Vec<u8> =
             parts.iter().filter_map(|part| hex::decode(&part.tag).ok()).flatten().collect();
@@ -41,22 +41,22 @@ impl Object {
         }
     }
 
-    /// The same object with other bytes, as if its disk had failed.
+    /// Returns the same object with other bytes, as if its disk had failed.
     pub(super) fn damaged(&self, bytes: Bytes) -> Self {
         Self { parts: vec![bytes], tag: self.tag.clone(), modified: self.modified }
     }
 
-    /// Its length.
+    /// Returns the length in bytes.
     pub(super) fn len(&self) -> u64 {
         self.parts.iter().map(|part| part.len() as u64).sum()
     }
 
-    /// Its ETag.
+    /// Returns the ETag.
     pub(super) fn tag(&self) -> ETag {
         ETag::Strong(self.tag.clone())
     }
 
-    /// All its bytes.
+    /// Returns all bytes.
     pub(super) fn bytes(&self) -> Bytes {
         if let [only] = self.parts.as_slice() {
             return only.clone();
@@ -68,7 +68,7 @@ impl Object {
         all.freeze()
     }
 
-    /// The bytes of a range that lies within it, in pieces.
+    /// Returns the bytes of a range within the object, in pieces.
     pub(super) fn pieces(&self, range: Range<u64>) -> Vec<Bytes> {
         let (mut at, mut pieces) = (0, Vec::new());
         for part in &self.parts {
@@ -84,12 +84,12 @@ impl Object {
     }
 }
 
-/// MD5 in hex.
+/// Returns the MD5 in hex.
 fn md5_hex(bytes: &[u8]) -> String {
     hex::encode(md5(bytes))
 }
 
-/// MD5, which S3's ETags and `Content-MD5` are made of.
+/// Returns the MD5, which ETags and `Content-MD5` of S3 use.
 pub(super) fn md5(bytes: &[u8]) -> Vec<u8> {
     let mut hasher = Md5::new();
     hasher.update(bytes);

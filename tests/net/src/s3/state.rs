@@ -1,8 +1,7 @@
-//! What the server holds, and every change to it, each in one step.
+//! The state of the server. Each change is atomic.
 //!
-//! All of it lies behind one mutex (see [`Shared`]), and a condition is
-//! checked under the same lock under which the write happens: of any number of
-//! racing creators one wins.
+//! One mutex protects the whole state (see [`Shared`]). A condition is checked under the same
+//! lock as the write, so exactly one of several racing creators wins.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,28 +17,28 @@ use s3s::{
 
 use super::{Conditions, Denied, object::Object};
 
-/// The state, shared by server and test.
+/// The state, shared by the server and the test.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shared(Arc<Mutex<State>>);
 
 impl Shared {
-    /// The state, held by nobody else.
+    /// Locks the state.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("nobody panics while holding the state")
+        self.0.lock().expect("no thread panics while it holds the lock")
     }
 }
 
-/// Everything the server holds.
+/// The whole state of the server.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) buckets: BTreeMap<String, Bucket>,
-    /// What is refused with 403.
+    /// The requests that are refused with 403.
     pub(super) denied: Denied,
-    /// Bytes in all objects and parts, above which writes get 507.
+    /// Most bytes in all objects and parts; a write beyond it gets 507.
     pub(super) capacity_bytes: Option<u64>,
-    /// What becomes of conditions.
+    /// The treatment of conditional writes.
     pub(super) conditions: Conditions,
-    /// Least length of a part that is not the last.
+    /// Minimum length of a part, except for the last part.
     pub(super) part_bytes_min: u64,
     uploads_begun: u64,
 }
@@ -48,22 +47,22 @@ pub(super) struct State {
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
     pub(super) objects: BTreeMap<String, Object>,
-    /// What is listed instead of `objects`, in the stale mode.
+    /// If set, listings show these objects instead of `objects`.
     pub(super) stale: Option<BTreeMap<String, Object>>,
     /// Keys that are listed but not found.
     pub(super) forgotten: BTreeSet<String>,
-    /// Uploads in parts that are not complete, by id.
+    /// Unfinished multipart uploads, by id.
     pub(super) uploads: BTreeMap<String, Upload>,
 }
 
-/// An upload in parts.
+/// A multipart upload.
 #[derive(Debug)]
 pub(super) struct Upload {
     pub(super) key: String,
     pub(super) parts: BTreeMap<i32, Object>,
 }
 
-/// On what a write depends.
+/// The condition of a write.
 #[derive(Debug, Default)]
 pub(super) struct Condition {
     pub(super) matches: Option<ETagCondition>,
@@ -75,7 +74,7 @@ impl Condition {
         self.matches.is_some() || self.matches_not.is_some()
     }
 
-    /// Whether it holds for what is there.
+    /// Checks the condition against the existing object.
     fn check(&self, there: Option<&Object>) -> S3Result<()> {
         let is = |condition: &ETagCondition, object: &Object| match condition {
             ETagCondition::Any => true,
@@ -94,13 +93,13 @@ impl Condition {
     }
 }
 
-/// 412.
+/// Returns the error for a condition that does not hold (412).
 pub(super) fn failed() -> S3Error {
     s3_error!(PreconditionFailed, "At least one of the pre-conditions you specified did not hold")
 }
 
 impl State {
-    /// The bucket, for reading.
+    /// Returns a bucket for reading.
     pub(super) fn read(&self, bucket: &str) -> S3Result<&Bucket> {
         if self.denied == Denied::Everything {
             return Err(s3_error!(AccessDenied, "Access Denied"));
@@ -108,7 +107,7 @@ impl State {
         self.buckets.get(bucket).ok_or_else(|| s3_error!(NoSuchBucket))
     }
 
-    /// The bucket, for writing `more` bytes.
+    /// Returns a bucket for writing `more` bytes.
     pub(super) fn write(&mut self, bucket: &str, more: u64) -> S3Result<&mut Bucket> {
         if self.denied != Denied::Nothing {
             return Err(s3_error!(AccessDenied, "Access Denied"));
@@ -122,7 +121,7 @@ impl State {
         self.buckets.get_mut(bucket).ok_or_else(|| s3_error!(NoSuchBucket))
     }
 
-    /// Bytes of everything held.
+    /// Returns the bytes of all objects and parts.
     fn bytes(&self) -> u64 {
         let in_parts = |upload: &Upload| upload.parts.values().map(Object::len).sum::<u64>();
         self.buckets
@@ -169,7 +168,7 @@ impl State {
         Ok(())
     }
 
-    /// Begins an upload in parts and returns its id.
+    /// Starts a multipart upload and returns its id.
     pub(super) fn begin(&mut self, bucket: &str, key: String) -> S3Result<String> {
         let id = format!("upload-{}", self.uploads_begun + 1);
         let upload = Upload { key, parts: BTreeMap::new() };
@@ -178,7 +177,7 @@ impl State {
         Ok(id)
     }
 
-    /// Keeps a part, in place of an earlier one of its number.
+    /// Stores a part, and replaces an earlier one with the same number.
     pub(super) fn put_part(
         &mut self,
         bucket: &str,
@@ -194,8 +193,7 @@ impl State {
         Ok(())
     }
 
-    /// Makes an object of parts if the condition holds. An upload of which the
-    /// condition fails stays, as on S3.
+    /// Completes a multipart upload if the condition holds. Otherwise the upload stays, as on S3.
     pub(super) fn complete(
         &mut self,
         bucket: &str,
@@ -216,18 +214,18 @@ impl State {
 }
 
 impl Bucket {
-    /// The object, unless it is forgotten.
+    /// Returns the object, unless it is forgotten.
     pub(super) fn find(&self, key: &str) -> Option<&Object> {
         self.objects.get(key).filter(|_| !self.forgotten.contains(key))
     }
 
-    /// Writes an object, whatever is there.
+    /// Writes an object unconditionally.
     pub(super) fn insert(&mut self, key: String, object: Object) {
         self.forgotten.remove(&key);
         self.objects.insert(key, object);
     }
 
-    /// The upload to `key` with this `id`.
+    /// Returns the upload to `key` with this `id`.
     pub(super) fn upload(&mut self, (key, id): (&str, &str)) -> S3Result<&mut Upload> {
         self.uploads
             .get_mut(id)
@@ -236,7 +234,7 @@ impl Bucket {
     }
 }
 
-/// The parts that an upload is to be made of, checked as S3 does.
+/// Returns the parts that a client selected, checked as S3 does.
 fn chosen(
     parts: &BTreeMap<i32, Object>,
     wanted: &[CompletedPart],

@@ -6,7 +6,7 @@ use opendal::{HttpTransporter, OperationContext, Operator, services};
 use opendal_http_transport_reqwest::ReqwestTransport;
 use snap_nettest::S3Server;
 
-/// A client with no settings of the machine.
+/// Returns a client that ignores the settings of the machine.
 pub(crate) fn plain() -> reqwest::Client {
     static PROVIDER: Once = Once::new();
     PROVIDER.call_once(|| {
@@ -15,12 +15,12 @@ pub(crate) fn plain() -> reqwest::Client {
     reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(60)).build().unwrap()
 }
 
-/// A client of the server's bucket that reaches it at `endpoint`.
+/// Returns a client of the server's bucket that uses `endpoint`.
 pub(crate) fn s3(server: &S3Server, endpoint: &str) -> Operator {
     s3_as(server, endpoint, (server.access_key(), server.secret_key()))
 }
 
-/// The same, with other keys.
+/// As [`s3`], with other keys.
 pub(crate) fn s3_as(server: &S3Server, endpoint: &str, keys: (&str, &str)) -> Operator {
     let service = services::S3::default()
         .bucket(server.bucket())

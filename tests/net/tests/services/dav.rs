@@ -35,7 +35,7 @@ async fn files_are_written_read_listed_and_removed() {
 #[tokio::test]
 async fn only_who_knows_the_password_is_let_in() {
     let user = Some(("ada".to_owned(), "lovelace".to_owned()));
-    let server = DavServer::start(DavOptions { user });
+    let server = DavServer::start(DavOptions { user, ..DavOptions::default() });
     client(&server, Some("lovelace")).write("file", "x").await.unwrap();
     assert_eq!(client(&server, Some("lovelace")).read("file").await.unwrap().to_vec(), b"x");
     for password in [None, Some("byron")] {

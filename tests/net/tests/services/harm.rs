@@ -1,8 +1,12 @@
-//! Each fault does what it says, where its rule says so.
+//! Each fault does what it documents, for the requests that its rule selects.
 
 use std::{
     io::{ErrorKind, Read, Write},
     net::TcpStream,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     time::{Duration, Instant},
 };
 
@@ -13,7 +17,7 @@ use crate::client::{plain, s3};
 
 const CONTENT_BYTES: usize = 10_000;
 
-/// How long something may take to be seen on the other side.
+/// Time limit for an effect to become visible on the other side.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A file behind a proxy.
@@ -38,13 +42,13 @@ impl Setup {
         self.client.get(&self.url).send().await
     }
 
-    /// What the server has of a file.
+    /// Returns the content of a file on the server.
     fn file(&self, name: &str) -> std::io::Result<Vec<u8>> {
         fs_err::read(self.server.folder().join(name))
     }
 }
 
-/// What comes over a connection after a request is sent there.
+/// Sends a request. Returns the bytes of the reply, and the error that ended it.
 fn raw(proxy: &Proxy, path: &str) -> (Vec<u8>, Option<ErrorKind>) {
     let mut stream = TcpStream::connect(proxy.endpoint().replace("http://", "")).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -59,8 +63,8 @@ async fn half_of_a_request_arrives_when_it_is_cut() {
     setup.proxy.add(Rule::new(Fault::CutRequest).times(1));
     let put = |bytes: Vec<u8>| setup.client.put(&setup.url).body(bytes).send();
     put(vec![1; CONTENT_BYTES]).await.unwrap_err();
-    // A server of files, which empties the one that was there; it may do so only
-    // after the client has seen the end.
+    // The file server truncates the existing file, but possibly only after the client has seen
+    // the end.
     let (start, mut left) = (Instant::now(), setup.file("file").unwrap());
     while left.len() == CONTENT_BYTES && start.elapsed() < PATIENCE {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -69,6 +73,22 @@ async fn half_of_a_request_arrives_when_it_is_cut() {
     assert!(left.len() < CONTENT_BYTES, "{}", left.len());
     put(vec![2; CONTENT_BYTES]).await.unwrap();
     assert_eq!(setup.file("file").unwrap(), [2; CONTENT_BYTES]);
+}
+
+#[tokio::test]
+async fn a_stale_reply_is_the_last_one_before_and_counts_where_it_differs() {
+    let setup = Setup::new().await;
+    let is_on = Arc::new(AtomicBool::new(false));
+    setup.proxy.add(Rule::new(Fault::Stale).kind(Kind::Get).during(Arc::clone(&is_on)));
+    let put = |byte| setup.client.put(&setup.url).body(vec![byte; CONTENT_BYTES]).send();
+    let first = async || setup.get().await.unwrap().bytes().await.unwrap()[0];
+    assert_eq!(first().await, 0);
+    is_on.store(true, SeqCst);
+    assert_eq!((first().await, setup.proxy.counts().stale), (0, 0), "nothing is out of date");
+    put(1).await.unwrap();
+    assert_eq!((first().await, setup.proxy.counts().stale), (0, 1));
+    is_on.store(false, SeqCst);
+    assert_eq!((first().await, setup.proxy.counts().stale), (1, 1));
 }
 
 #[tokio::test]
@@ -122,7 +142,7 @@ async fn refusals_are_those_of_s3_and_are_not_forwarded() {
     setup.proxy.add(Rule::new(Fault::error(403, "RequestTimeTooSkewed")).times(1));
     let text = setup.get().await.unwrap().text().await.unwrap();
     assert!(text.contains("<Code>RequestTimeTooSkewed</Code>"), "{text}");
-    // One connection served them all.
+    // One connection served all requests.
     let counts = setup.proxy.counts();
     assert_eq!((counts.faults, counts.connections), (5, 0));
 }

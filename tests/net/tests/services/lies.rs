@@ -1,4 +1,4 @@
-//! What a server does wrong when it is told to, and what a test sees behind it.
+//! Faulty behaviour of the S3 server, and what a test sees of its state.
 
 use opendal::{ErrorKind, Operator};
 use snap_nettest::{Denied, Proxy, S3Options, S3Server};

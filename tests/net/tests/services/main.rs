@@ -1,4 +1,4 @@
-//! The services themselves, by clients that others wrote.
+//! Tests of the services, with independent clients.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! What passes the proxy unharmed: counted, delayed, slowed.
+//! Requests that pass the proxy without a fault: counted, delayed, slowed.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What S3 promises.
+//! The guarantees of S3.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ fn start() -> (S3Server, Operator) {
     (server, client)
 }
 
-/// Seeded bytes, no two parts of them alike.
+/// Returns pseudo-random bytes, so that no two parts are equal.
 fn bytes(len: usize) -> Vec<u8> {
     (0..len as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
-/// Runs `RACERS` tasks that begin together; returns what they made of it.
+/// Runs `RACERS` tasks that start together, and returns their results.
 async fn race<F, T>(racer: impl Fn(usize) -> F) -> Vec<opendal::Result<T>>
 where
     F: Future<Output = opendal::Result<T>> + Send + 'static,
@@ -40,7 +40,7 @@ where
     join_all(racing).await.into_iter().map(Result::unwrap).collect()
 }
 
-/// The one that won; all others lost by the condition.
+/// Returns the winner, after checking that all others failed by the condition.
 fn only_winner<T>(outcomes: &[opendal::Result<T>]) -> usize {
     let lost = |outcome: &opendal::Result<T>| {
         outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConditionNotMatch)
@@ -180,7 +180,7 @@ async fn an_object_in_parts_is_whole() {
     assert_eq!(server.get("pack").unwrap(), content);
     assert_eq!(server.unfinished_uploads(), Vec::<String>::new());
     assert!(client.stat("pack").await.unwrap().etag().unwrap().ends_with("-3\""));
-    // A range across two parts.
+    // A range that spans two parts.
     let range = (5 << 20) - 10..(5 << 20) + 10;
     let read = client.read_with("pack").range(range.clone()).await.unwrap();
     assert_eq!(read.to_vec(), &content[range.start as usize..range.end as usize]);

@@ -1,4 +1,4 @@
-//! Differences between two files, folders or links that stand for each other.
+//! Differences between two corresponding files, folders or links.
 
 use std::{
     collections::BTreeMap,
@@ -18,11 +18,11 @@ use rustix::{
 
 use super::Options;
 
-/// How much more a copy of a sparse file may occupy: file systems differ in
-/// their blocks, and a hole of less than this is not worth keeping.
+/// Maximum extra space of a copy of a sparse file. File systems have different block sizes, and
+/// smaller holes are not worth keeping.
 const SPARSE_SLACK_BYTES: u64 = 128 << 10;
 
-/// Lists what differs between `a`, as it should be, and `b`.
+/// Lists the differences between the expected entry `a` and the entry `b`.
 pub(super) fn differences(
     (a, stat_a): (&Path, &Metadata),
     (b, stat_b): (&Path, &Metadata),
@@ -44,7 +44,7 @@ pub(super) fn differences(
     if options.sparse && kind_a == "file" {
         found.extend(lost_holes(stat_a, stat_b));
     }
-    // The mode of a symlink means nothing and cannot be set.
+    // The mode of a symlink has no meaning and cannot be set.
     if kind_a != "symlink" {
         let mask = match (options.modes, kind_a) {
             (true, _) => 0o7777,
@@ -69,7 +69,7 @@ pub(super) fn differences(
     found
 }
 
-/// Whether `path` is a folder with nothing but folders below.
+/// Returns true if `path` is a folder that contains only folders.
 pub(super) fn holds_no_file(path: &Path) -> bool {
     walkdir::WalkDir::new(path)
         .into_iter()
@@ -90,7 +90,7 @@ fn kind(stat: &Metadata) -> &'static str {
     }
 }
 
-/// Target as bytes: two paths that mean the same are not equal here.
+/// Returns the target as bytes; two different paths to the same file are not equal here.
 fn target(link: &Path) -> io::Result<OsString> {
     fs_err::read_link(link).map(PathBuf::into_os_string)
 }
@@ -157,7 +157,7 @@ fn first_difference(a: &Path, b: &Path) -> io::Result<Option<u64>> {
 }
 
 fn attributes(path: &Path) -> io::Result<BTreeMap<CString, Vec<u8>>> {
-    /// No list and no value can be longer on Linux.
+    /// Linux has no longer list and no longer value.
     const LONGEST_BYTES: usize = 64 << 10;
     let mut list = Vec::with_capacity(LONGEST_BYTES);
     match llistxattr(path, spare_capacity(&mut list)) {

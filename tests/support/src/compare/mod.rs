@@ -1,13 +1,11 @@
 //! Lists every difference between two folders.
 //!
-//! Both are walked in the same order, side by side, so two trees of a million
-//! files take no more memory than two small ones. Links are never followed and
-//! nothing but regular files is opened.
+//! Both folders are walked in the same order, side by side, so two trees of a million files take no
+//! more memory than two small ones. Links are never followed, and only regular files are opened.
 //!
-//! Looked at: kind, content, the 12 mode bits, owner, modification time in
-//! nanoseconds, symlink targets, extended attributes (ACLs among them), which
-//! names are one file, device numbers, and whether a sparse file still is one.
-//! Not looked at: access, change and birth times, inode flags.
+//! Compared: kind, content, the 12 mode bits, owner, modification time in nanoseconds, symlink
+//! targets, extended attributes (including ACLs), hard links, device numbers, and whether a sparse
+//! file is still sparse. Not compared: access, change and birth times, inode flags.
 
 mod entry;
 
@@ -23,28 +21,27 @@ use std::{
 
 use walkdir::{DirEntry, WalkDir};
 
-/// What [`compare`] looks at; the default is everything, skipping nothing.
+/// What [`compare`] compares; the default is everything, skipping nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Compare modification times, of files and of folders.
     pub times: bool,
     /// Compare user and group ids.
     pub owner: bool,
-    /// Compare the 12 mode bits. Without it only "may be executed by its
-    /// owner" of files is compared, which is what git keeps.
+    /// Compare the 12 mode bits. Without it, only the owner's execute bit of files is compared, as
+    /// in git.
     pub modes: bool,
     /// Compare extended attributes.
     pub attributes: bool,
-    /// Compare which names are one file.
+    /// Compare hard links.
     pub hard_links: bool,
-    /// Compare whether files of the first folder that are sparse are so in the
-    /// second one.
+    /// Compare whether sparse files of the first folder are sparse in the second one.
     pub sparse: bool,
     /// Compare mode, owner, times and attributes of the two folders themselves.
     pub root: bool,
-    /// Notice a folder without files that one side lacks.
+    /// Report a folder without files that one side lacks.
     pub empty_folders: bool,
-    /// Names that are passed over wherever they stand, such as `.snap`.
+    /// Names that are skipped at any depth, such as `.snap`.
     pub skip: Vec<OsString>,
 }
 
@@ -65,7 +62,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Only kinds, contents, symlink targets and executable bits.
+    /// Compares only kinds, contents, symlink targets and execute bits.
     pub fn content_only() -> Self {
         Self {
             times: false,
@@ -81,10 +78,10 @@ impl Options {
     }
 }
 
-/// Lists the differences between the folders `a`, as it should be, and `b`, one
-/// a line with its path; none when they are equal.
+/// Lists the differences between the expected folder `a` and the folder `b`, one line for each with
+/// its path. The list is empty if they are equal.
 ///
-/// What cannot be read is a difference, too.
+/// An unreadable entry is a difference too.
 pub fn compare(a: &Path, b: &Path, options: &Options) -> Vec<String> {
     let mut comparison = Comparison { options, differences: Vec::new() };
     let (mut left, mut right) = (Side::new(a, options), Side::new(b, options));
@@ -109,11 +106,11 @@ pub fn compare(a: &Path, b: &Path, options: &Options) -> Vec<String> {
 
 type Walk = Box<dyn Iterator<Item = walkdir::Result<DirEntry>>>;
 
-/// One of the two folders, as far as it has been walked.
+/// One of the two folders, with the state of its walk.
 struct Side {
     root: PathBuf,
     entries: Peekable<Walk>,
-    /// First name of each file that has several.
+    /// The first name of each file with several names.
     first_names: HashMap<(u64, u64), PathBuf>,
 }
 
@@ -145,8 +142,8 @@ impl Side {
         self.entries.next()?.ok().map(DirEntry::into_path)
     }
 
-    /// First name of the file that `path` is a name of; `path` itself for the
-    /// first one met and for everything that has only one.
+    /// Returns the first name of the file at `path`. That is `path` itself if the file has one
+    /// name, or if this is the first of its names.
     fn first_name(&mut self, path: &Path, stat: &Metadata) -> PathBuf {
         let name = self.name(path).to_owned();
         if stat.is_dir() || stat.nlink() < 2 {

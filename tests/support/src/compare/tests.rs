@@ -1,4 +1,4 @@
-//! Each difference is made by hand, and must be found.
+//! Tests that make each kind of difference by hand and check that it is found.
 
 use std::{
     io::Write as _,
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::trees;
 
-/// Two equal folders, times included, for a test to spoil the second of.
+/// Two equal folders, including times; a test changes the second one.
 struct Pair {
     a: TempDir,
     b: TempDir,

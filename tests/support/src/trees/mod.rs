@@ -1,8 +1,7 @@
-//! Recipes that write seeded trees to a folder.
+//! Recipes that write seeded trees into a folder.
 //!
-//! A recipe creates its folder when it is missing, expects it to be empty and
-//! leaves times to the file system, except for [`odd`], where times are part
-//! of the oddity. [`crate::compare`] says whether two trees are equal.
+//! A recipe creates its folder if it is missing, and expects it to be empty. It does not set times,
+//! except for [`odd`], which tests unusual times. [`crate::compare`] compares two trees.
 
 mod odd;
 
@@ -29,7 +28,7 @@ const TINY_FILES_A_FOLDER: usize = 1_000;
 /// Writes `count` text files of `bytes_each` bytes, in folders of 100 files.
 ///
 /// # Errors
-/// Whatever the file system answers, with the path.
+/// Any error of the file system, with the path.
 pub fn text_files(dir: &Path, count: usize, bytes_each: usize) -> io::Result<()> {
     for number in 0..count {
         let path = text_file_path(dir, number);
@@ -43,13 +42,13 @@ pub fn text_files(dir: &Path, count: usize, bytes_each: usize) -> io::Result<()>
     Ok(())
 }
 
-/// Gives new content to every `every`-th file that [`text_files`] wrote.
+/// Changes the content of every `every`-th file that [`text_files`] wrote.
 ///
-/// The same files get the same content for the same `version`, and content that
-/// no other version has; sizes stay.
+/// The same `version` always gives the same files the same content, which differs from all other
+/// versions. Sizes do not change.
 ///
 /// # Errors
-/// Whatever the file system answers, with the path.
+/// Any error of the file system, with the path.
 pub fn change_text_files(dir: &Path, count: usize, every: usize, version: u64) -> io::Result<()> {
     for number in (0..count).step_by(every) {
         let path = text_file_path(dir, number);
@@ -60,7 +59,7 @@ pub fn change_text_files(dir: &Path, count: usize, every: usize, version: u64) -
     Ok(())
 }
 
-/// Path of file `number` of [`text_files`] in `dir`.
+/// Returns the path of file `number` of [`text_files`] in `dir`.
 pub fn text_file_path(dir: &Path, number: usize) -> PathBuf {
     dir.join(format!("folder-{:04}", number / TEXT_FILES_A_FOLDER))
         .join(format!("file-{number:06}.txt"))
@@ -69,7 +68,7 @@ pub fn text_file_path(dir: &Path, number: usize) -> PathBuf {
 /// Writes `count` files of a few dozen bytes, in folders of 1,000 files.
 ///
 /// # Errors
-/// Whatever the file system answers, with the path.
+/// Any error of the file system, with the path.
 pub fn million(dir: &Path, count: usize) -> io::Result<()> {
     let mut content = String::new();
     let mut folder = dir.to_owned();
@@ -87,14 +86,13 @@ pub fn million(dir: &Path, count: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes one large file of mixed character: stretches of text, of program
-/// text and of random bytes, 1 to 8 MiB each, and a quarter of them repeated
-/// from further up.
+/// Writes one large file of mixed content: blocks of text, of program text and of random bytes, 1
+/// to 8 MiB each. A quarter of them repeat an earlier block.
 ///
 /// # Errors
-/// Whatever the file system answers, with the path.
+/// Any error of the file system, with the path.
 pub fn large_file(path: &Path, len: u64) -> io::Result<()> {
-    /// Stretches that can be repeated are kept in memory, so not many of them.
+    /// Number of earlier blocks that are kept in memory for repetition.
     const KEPT: usize = 6;
     let mut rng = Rng::new(0x1a46e);
     let mut kept: Vec<Vec<u8>> = Vec::new();

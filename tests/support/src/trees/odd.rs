@@ -1,9 +1,8 @@
-//! One tree with everything in it that backup tools have stumbled over.
+//! A tree with everything that backup tools have failed on.
 //!
-//! Besides names, kinds, links, modes and times it holds a file of mode 000,
-//! which only root can read: a commit by anyone else must report it. What the
-//! machine or the user cannot make is left out and named in
-//! [`Odd::left_out`], so that a test can say so.
+//! Besides unusual names, kinds, links, modes and times it contains a file of mode 000. Only root
+//! can read that file, so a commit by any other user must report it. Entries that the machine or
+//! the user cannot create are listed in [`Odd::left_out`], so that a test can report them.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -20,18 +19,18 @@ use rustix::fs::{
 
 use crate::bytes::Corpus;
 
-/// What [`odd`] made, in as far as it depends on machine and user.
+/// The result of [`odd`], as far as it depends on machine and user.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Odd {
-    /// What could not be made, with the reason.
+    /// The entries that could not be created, with the reason.
     pub left_out: Vec<String>,
 }
 
 /// Writes the odd tree into `dir`: about 3,200 entries and 10 MiB on disk.
 ///
 /// # Errors
-/// Whatever the file system answers to something that every Unix can do.
+/// Any error of the file system for operations that every Unix supports.
 pub fn odd(dir: &Path) -> io::Result<Odd> {
     let mut made = Odd::default();
     fs::create_dir_all(dir)?;
@@ -44,7 +43,7 @@ pub fn odd(dir: &Path) -> io::Result<Odd> {
     large(&dir.join("large"))?;
     modes(&dir.join("modes"))?;
     attributes(&dir.join("attributes"), &mut made)?;
-    // Last: writing into a folder moves its time.
+    // The last step, because writing into a folder changes its time.
     times(&dir.join("times"), &mut made)?;
     Ok(made)
 }
@@ -52,7 +51,7 @@ pub fn odd(dir: &Path) -> io::Result<Odd> {
 fn names(dir: &Path) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     let longest = vec![b'n'; 255];
-    // 127 two-byte letters and one of one byte: the limit is bytes, not letters.
+    // 127 two-byte letters and one single-byte letter: the limit counts bytes, not letters.
     let longest_letters = format!("{}x", "ä".repeat(127));
     let names: [&[u8]; 24] = [
         b"latin1-\xe9",
@@ -75,7 +74,7 @@ fn names(dir: &Path) -> io::Result<()> {
         b"*?[a-z]{x,y}$HOME`id`",
         b"semi;colon:at@percent%",
         "Üñïçødé 😀 文件".as_bytes(),
-        // The same letter, composed and decomposed: two files.
+        // The same letters in composed and in decomposed form: two files.
         "caf\u{e9}".as_bytes(),
         "cafe\u{301}".as_bytes(),
         &longest,
@@ -85,7 +84,7 @@ fn names(dir: &Path) -> io::Result<()> {
         fs::write(dir.join(OsStr::from_bytes(name)), name)?;
     }
     for name in ["README", "readme", "a", "a.txt", "a-b", "a/b"] {
-        // Folders and files whose order differs by how names are compared.
+        // Folders and files whose order depends on how names are compared.
         let path = dir.join("order").join(name.replace("a/b", "a.d/b"));
         fs::create_dir_all(path.parent().unwrap_or(dir))?;
         fs::write(path, name)?;
@@ -125,9 +124,9 @@ fn hard_links(dir: &Path) -> io::Result<()> {
     fs::hard_link(dir.join("one/first"), dir.join("two/deep/third"))?;
     fs::write(dir.join("two/pair"), "two names")?;
     fs::hard_link(dir.join("two/pair"), dir.join("a-pair"))?;
-    // Equal content, but not a link.
+    // Equal content, but not a hard link.
     fs::write(dir.join("one/twin"), "two names")?;
-    // A symlink can have two names as well.
+    // A symlink can have two names too.
     fs_err::os::unix::fs::symlink("first", dir.join("one/link"))?;
     fs::hard_link(dir.join("one/link"), dir.join("two/link"))
 }
@@ -137,7 +136,7 @@ fn special(dir: &Path, made: &mut Odd) -> io::Result<()> {
     let mode = Mode::from_raw_mode(0o640);
     mknodat(CWD, dir.join("fifo"), FileType::Fifo, mode, 0)?;
     mknodat(CWD, dir.join("socket"), FileType::Socket, mode, 0)?;
-    // The null device's numbers, and larger ones that no driver owns.
+    // The numbers of the null device, and larger ones without a driver.
     let devices = [
         ("character-device", FileType::CharacterDevice, makedev(1, 3)),
         ("block-device", FileType::BlockDevice, makedev(250, 65_537)),
@@ -166,7 +165,7 @@ fn sparse(dir: &Path) -> io::Result<()> {
     write("hole-at-end", 4 * MIB, &[(0, 5_000)])?;
     write("only-a-hole", 8 * MIB, &[])?;
     write("odd-length-hole", 3 * MIB + 17, &[(0, 1)])?;
-    // Zeros that are stored are not a hole; a restore may make them one.
+    // Stored zeros are not a hole, but a restore may make them one.
     fs::write(dir.join("zeros"), Corpus::Zeros.make(300_000))
 }
 

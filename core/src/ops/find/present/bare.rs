@@ -1,30 +1,31 @@
-//! Trees that are known to hold no match.
+//! Remembers trees without a match.
 
 use std::collections::HashMap;
 
 use crate::{
     base::id::TreeId,
-    ops::find::pattern::Ways,
+    ops::find::pattern::PartSet,
     store::{Marks, Store, StoreError},
 };
 
-/// So many sets of parts have marks of their own: most patterns need one to
-/// four. Trees under further ones are read again.
+/// The number of part sets that have a bitmap of their own. Most patterns need one to
+/// four. Trees under further sets are not remembered and are read again.
 const SETS: usize = 16;
 
-/// Trees that were asked for last: the index need not be asked again.
+/// The number of recent answers that are cached, so that the index need not be searched
+/// again.
 const RECENT: usize = 1 << 14;
 
-/// Trees that are known to hold no match, for a set of parts of the pattern.
+/// The trees that are known to contain no match, for each set of parts of the pattern.
 #[derive(Debug, Default)]
-pub(super) struct Bare {
-    marks: HashMap<Ways, Marks>,
-    recent: Vec<Option<(Ways, TreeId)>>,
+pub(super) struct NoMatchCache {
+    marks: HashMap<PartSet, Marks>,
+    recent: Vec<Option<(PartSet, TreeId)>>,
 }
 
-impl Bare {
-    /// Whether this tree is one.
-    pub(super) fn has(&mut self, ways: Ways, tree: &TreeId) -> Result<bool, StoreError> {
+impl NoMatchCache {
+    /// Returns true if the tree is known to contain no match.
+    pub(super) fn has(&mut self, ways: PartSet, tree: &TreeId) -> Result<bool, StoreError> {
         if self.recent.get(slot(tree)).is_some_and(|slot| *slot == Some((ways, *tree))) {
             return Ok(true);
         }
@@ -36,11 +37,11 @@ impl Bare {
         Ok(known)
     }
 
-    /// This tree is one.
+    /// Records that the tree contains no match.
     pub(super) fn add(
         &mut self,
         store: &Store,
-        ways: Ways,
+        ways: PartSet,
         tree: &TreeId,
     ) -> Result<(), StoreError> {
         if self.recent.is_empty() {

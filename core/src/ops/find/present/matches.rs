@@ -1,44 +1,46 @@
-//! Versions that were found, and when each was there.
+//! The versions that were found, and the commits that contain them.
 //!
-//! Commits are numbered as they come. A version that is there costs nothing
-//! until it goes: only then is written down from which number to which it was.
+//! Commits are numbered in the order of the search. A version costs nothing while it
+//! stays: only when it disappears, the range of commit numbers that contain it is
+//! recorded.
 
 use crate::{
-    format::tree::{Entry, Kind},
-    ops::find::{Found, Place, Range, Stamp, Version, is_same},
+    format::tree::{Entry, EntryKind},
+    ops::find::{CommitStamp, FoundPath, LinePosition, PathVersion, Range, is_same},
 };
 
-/// A line of commits: number and stamp of its newest one, and of its oldest.
+/// A line of commits: number and stamp of its newest and of its oldest commit.
 #[derive(Clone, Copy, Debug)]
-struct Line {
-    start: (u64, Stamp),
-    end: (u64, Stamp),
+struct HistoryLine {
+    start: (u64, CommitStamp),
+    end: (u64, CommitStamp),
 }
 
-/// Commits one after the other, of one or several lines, that have a version.
+/// Consecutive commit numbers that contain a version. They may span several lines.
 #[derive(Clone, Copy, Debug)]
-struct Run {
-    start: (u64, Stamp),
-    end: (u64, Stamp),
+struct VersionRun {
+    start: (u64, CommitStamp),
+    end: (u64, CommitStamp),
 }
 
 #[derive(Debug)]
 struct One {
-    version: Version,
-    runs: Vec<Run>,
+    version: PathVersion,
+    runs: Vec<VersionRun>,
 }
 
-/// A path with its versions.
+/// A path and its versions.
 #[derive(Debug, Default)]
 struct PathFound {
     versions: Vec<One>,
-    /// The version that is there, and since when.
-    live: Option<(usize, (u64, Stamp))>,
-    /// Number of the commit in which it was met last.
+    /// The version in the present commit, and the commit in which it appeared first.
+    live: Option<(usize, (u64, CommitStamp))>,
+    /// The number of the last commit that contains the path.
     seen: u64,
 }
 
-/// About how many bytes a path, a version and a run take, beside names and targets.
+/// The approximate size in bytes of a path, a version and a run, without names and link
+/// targets.
 const PATH_BYTES: usize = 256;
 const VERSION_BYTES: usize = 192;
 const RUN_BYTES: usize = 112;
@@ -46,7 +48,7 @@ const RUN_BYTES: usize = 112;
 impl One {
     fn bytes(&self) -> usize {
         let target = match &self.version.kind {
-            Kind::Symlink { target } => target.len(),
+            EntryKind::Symlink { target } => target.len(),
             _ => 0,
         };
         VERSION_BYTES + target + self.runs.len() * RUN_BYTES
@@ -63,35 +65,35 @@ impl PathFound {
 #[derive(Debug, Default)]
 pub(super) struct Matches {
     paths: Vec<PathFound>,
-    /// Numbers of paths that were removed.
+    /// Indices of removed paths, which can be reused.
     free: Vec<usize>,
-    /// About how many bytes all this takes.
+    /// The approximate size of all entries in bytes.
     bytes: usize,
-    lines: Vec<Line>,
-    /// The present commit.
-    now: Option<(u64, Stamp)>,
-    /// The one before.
-    before: Option<(u64, Stamp)>,
+    lines: Vec<HistoryLine>,
+    /// Number and stamp of the present commit.
+    now: Option<(u64, CommitStamp)>,
+    /// Number and stamp of the commit before.
+    before: Option<(u64, CommitStamp)>,
 }
 
 impl Matches {
-    /// Number of the present commit, from 1.
+    /// Returns the number of the present commit, counted from 1.
     pub(super) fn now(&self) -> u64 {
         self.now.map_or(0, |(number, _)| number)
     }
 
-    /// Goes on to the next commit.
-    pub(super) fn go_to(&mut self, stamp: Stamp, place: Place) {
+    /// Moves to the next commit.
+    pub(super) fn go_to(&mut self, stamp: CommitStamp, place: LinePosition) {
         self.before = self.now;
         let now = (self.now() + 1, stamp);
         self.now = Some(now);
         match self.lines.last_mut() {
-            Some(line) if place == Place::Further => line.end = now,
-            _ => self.lines.push(Line { start: now, end: now }),
+            Some(line) if place == LinePosition::Further => line.end = now,
+            _ => self.lines.push(HistoryLine { start: now, end: now }),
         }
     }
 
-    /// A path that was not found before.
+    /// Adds a new path and returns its index.
     pub(super) fn add(&mut self) -> usize {
         self.bytes += PATH_BYTES;
         self.free.pop().unwrap_or_else(|| {
@@ -100,30 +102,30 @@ impl Matches {
         })
     }
 
-    /// Forgets a path; its number is given to another one.
+    /// Removes a path. Its index can be reused.
     pub(super) fn remove(&mut self, found: usize) {
         self.bytes -= self.bytes_of(found);
         self.paths[found] = PathFound::default();
         self.free.push(found);
     }
 
-    /// About how many bytes all paths take.
+    /// Returns the approximate size of all paths in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// About how many bytes one path takes.
+    /// Returns the approximate size of one path in bytes.
     pub(super) fn bytes_of(&self, found: usize) -> usize {
         self.paths[found].bytes()
     }
 
-    /// It is there as it was.
+    /// Records that the path is in the present commit, unchanged.
     pub(super) fn see(&mut self, found: usize) {
         self.paths[found].seen = self.now();
     }
 
-    /// It is there as `entry` says. Returns whether it is met for the first
-    /// time in this commit.
+    /// Records that the path is in the present commit with this entry. Returns true if
+    /// this is the first call for the path in this commit.
     pub(super) fn meet(&mut self, found: usize, entry: &Entry) -> bool {
         let Some(now) = self.now else { return false };
         if std::mem::replace(&mut self.paths[found].seen, now.0) == now.0 {
@@ -140,7 +142,7 @@ impl Matches {
         let at = known.unwrap_or_else(|| {
             let (kind, metadata) = (entry.kind.clone(), &entry.metadata);
             let (mode, mtime) = (metadata.mode, metadata.mtime);
-            let version = Version { kind, mode, mtime, ranges: Vec::new() };
+            let version = PathVersion { kind, mode, mtime, ranges: Vec::new() };
             let one = One { version, runs: Vec::new() };
             self.bytes += one.bytes();
             path.versions.push(one);
@@ -150,45 +152,45 @@ impl Matches {
         true
     }
 
-    /// It went with the present commit, if it was not met there.
+    /// Ends the current version if the path is not in the present commit.
     pub(super) fn close_unless_seen(&mut self, found: usize) {
         if self.paths[found].seen != self.now() {
             self.close(found);
         }
     }
 
-    /// The version that is there goes with the present commit.
+    /// Ends the current version: the commit before is the last one that contains it.
     pub(super) fn close(&mut self, found: usize) {
         let path = &mut self.paths[found];
         if let (Some((at, start)), Some(end)) = (path.live.take(), self.before)
             && start.0 <= end.0
         {
-            path.versions[at].runs.push(Run { start, end });
+            path.versions[at].runs.push(VersionRun { start, end });
             self.bytes += RUN_BYTES;
         }
     }
 
-    /// There is no further commit.
+    /// Ends all current versions after the last commit.
     pub(super) fn finish(&mut self) {
         self.before = self.now;
         (0..self.paths.len()).for_each(|found| self.close(found));
     }
 
-    /// What was found at a path.
-    pub(super) fn found(&self, found: usize, path: &[u8]) -> Found {
+    /// Returns the versions of a path, newest first.
+    pub(super) fn found(&self, found: usize, path: &[u8]) -> FoundPath {
         let versions = self.paths[found].versions.iter().map(|one| {
             let mut ranges: Vec<Range> = one.runs.iter().flat_map(|run| self.ranges(run)).collect();
             ranges.sort_by_key(|range| std::cmp::Reverse((range.last.time, range.first.time)));
-            Version { ranges, ..one.version.clone() }
+            PathVersion { ranges, ..one.version.clone() }
         });
-        let mut versions: Vec<Version> = versions.collect();
-        let newest = |version: &Version| version.ranges.first().map(|range| range.last.time);
+        let mut versions: Vec<PathVersion> = versions.collect();
+        let newest = |version: &PathVersion| version.ranges.first().map(|range| range.last.time);
         versions.sort_by_key(|version| std::cmp::Reverse(newest(version)));
-        Found { path: path.to_vec(), versions }
+        FoundPath { path: path.to_vec(), versions }
     }
 
-    /// The parts of a run, one for each line.
-    fn ranges<'s>(&'s self, run: &'s Run) -> impl Iterator<Item = Range> + 's {
+    /// Splits a run at the ends of lines: returns one range for each line.
+    fn ranges<'s>(&'s self, run: &'s VersionRun) -> impl Iterator<Item = Range> + 's {
         let from = self.lines.partition_point(|line| line.end.0 < run.start.0);
         let lines = self.lines[from..].iter().take_while(|line| line.start.0 <= run.end.0);
         lines.map(|line| {

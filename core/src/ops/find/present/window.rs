@@ -1,22 +1,22 @@
-//! Which paths are looked at in one go through the history.
+//! The range of paths that is searched in one pass through the history.
 //!
-//! Paths are compared by their keys: the names, with a NUL between them. So a
-//! folder's path comes first, then all that is in it, then the next name, and
-//! the keys of what is in a folder begin with its own key and a NUL.
+//! Paths are compared by keys: their names joined by NUL bytes. In this order a folder
+//! comes first, then everything in it, then its next sibling. The keys of everything in a
+//! folder start with the folder's key and a NUL.
 
 use crate::base::name::EntryName;
 
-/// Paths from one key to another.
+/// A half-open range of keys.
 #[derive(Debug, Default)]
-pub(super) struct Window {
-    /// The first key that is in it.
+pub(super) struct KeyWindow {
+    /// The first key in the window.
     from: Vec<u8>,
-    /// The first key that is not.
+    /// The first key behind the window; `None` if the window has no end.
     end: Option<Vec<u8>>,
 }
 
-impl Window {
-    /// Goes on to the paths behind this window. Returns whether there are any.
+impl KeyWindow {
+    /// Moves to the range behind this window. Returns false if there is none.
     pub(super) fn next(&mut self) -> bool {
         match self.end.take() {
             Some(end) => self.from = end,
@@ -25,7 +25,7 @@ impl Window {
         true
     }
 
-    /// Ends it earlier.
+    /// Shortens the window to end before `key`.
     pub(super) fn end_before(&mut self, key: Vec<u8>) {
         self.end = Some(key);
     }
@@ -34,7 +34,7 @@ impl Window {
         self.from.is_empty() && self.end.is_none()
     }
 
-    /// Whether a key comes before it.
+    /// Returns true if the key comes before the window.
     pub(super) fn is_before(&self, key: &[u8]) -> bool {
         *key < *self.from
     }
@@ -43,20 +43,20 @@ impl Window {
         self.end.as_ref().is_some_and(|end| **end <= *key)
     }
 
-    /// Whether something in the folder may be in it. `key` ends in a NUL, but
-    /// for the top.
+    /// Returns true if the window may contain anything in the folder. `key` is the
+    /// folder's key with a trailing NUL, or empty for the root.
     pub(super) fn has_inside(&self, key: &[u8]) -> bool {
         !self.is_behind(key) && (!self.is_before(key) || self.from.starts_with(key))
     }
 
-    /// Whether all that is in the folder is in it.
+    /// Returns true if the window contains everything in the folder.
     pub(super) fn has_all_inside(&self, key: &[u8]) -> bool {
         let ends_inside = self.end.as_ref().is_some_and(|end| end.starts_with(key));
         self.is_all() || !self.is_before(key) && !self.is_behind(key) && !ends_inside
     }
 
-    /// Whether the path of a name in a folder is in it, and whether something
-    /// below that path may be.
+    /// Returns whether the window contains the path of a name in a folder, and whether it
+    /// may contain anything below that path.
     pub(super) fn has(&self, folder: &[u8], name: &EntryName) -> (bool, bool) {
         if self.is_all() {
             return (true, true);
@@ -67,8 +67,8 @@ impl Window {
         (has_path, self.has_inside(&key))
     }
 
-    /// Whether something in a leaf of a folder may be in it. `first` is the
-    /// first name of the leaf, `end` that of the next.
+    /// Returns true if the window may contain an entry in a leaf of a folder. `first` is
+    /// the leaf's first name and `end` is the first name of the next leaf.
     pub(super) fn has_leaf(
         &self,
         folder: &[u8],
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn a_window_knows_what_may_be_in_it() {
         let name = |name: &str| EntryName::new(name.as_bytes()).unwrap();
-        let mut window = Window::default();
+        let mut window = KeyWindow::default();
         assert!(window.has_inside(b"") && window.has_all_inside(b"a\0"));
         window.end_before(b"b\0m".to_vec());
         assert_eq!(window.has(b"", &name("a")), (true, true));

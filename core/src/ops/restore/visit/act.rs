@@ -1,135 +1,147 @@
-//! What one entry that is no folder needs: nothing, a repair, a link, a write.
+//! Handles one entry that is not a folder: keeps it, repairs it, links it or writes it.
 
 use std::sync::Arc;
 
 use rustix::fs::{FileType, Stat};
 
 use crate::{
-    format::tree::{Entry, Kind},
+    format::tree::{Entry, EntryKind},
     local::write::Placement,
     ops::restore::{
-        Change, Existing, Extras, Loss, Mode, RestoreError,
-        compare::{Verdict, repair},
+        ContentLoss, Existing, Extras, Mode, RestoreAction, RestoreError,
+        compare::{ComparedState, repair},
         job::identity,
-        links::{Leader, LinkTask, write_other},
+        links::{FirstLink, LinkTask, write_other},
         remove::stayed,
-        tally::Count,
-        visit::{Intent, Visit},
+        tally::Counter,
+        visit::{FolderVisit, VisitMode},
         window::{FileTask, locate},
     },
 };
 
-impl Visit<'_, '_> {
-    /// Does, or tells, what one entry that is no folder needs.
+impl FolderVisit<'_, '_> {
+    /// Handles one entry that is not a folder, or only reports what would be done.
     pub(super) fn act(
         &mut self,
         entry: Entry,
         stat: Option<Stat>,
-        verdict: Verdict,
+        verdict: ComparedState,
     ) -> Result<(), RestoreError> {
-        let is_planned = self.intent != Intent::Write && verdict == Verdict::Differs;
+        let is_planned = self.intent != VisitMode::Write && verdict == ComparedState::Differs;
         if is_planned && self.job.options.existing == Existing::Overwrite && is_folder(&stat) {
             self.plan_clearing(&entry)?;
         }
-        if self.intent == Intent::Plan {
+        if self.intent == VisitMode::Plan {
             return Ok(());
         }
-        if matches!(verdict, Verdict::Absent | Verdict::Differs) {
+        let file = entry.metadata.link.map(|link| (link, entry.metadata.attributes_hash()));
+        // On disk, this name shares an inode with a name that the snapshot gives other
+        // attributes. It becomes a file of its own.
+        let shares_wrong_inode =
+            file.is_some_and(|file| self.leaders.is_of_other_file(stat.as_ref(), file));
+        let verdict = match self.job.options.existing {
+            Existing::Overwrite if shares_wrong_inode => ComparedState::Differs,
+            _ => verdict,
+        };
+        if matches!(verdict, ComparedState::Absent | ComparedState::Differs) {
             self.check_writable(self.levels.len() - 1)?;
         }
-        let is_again = entry.metadata.link.and_then(|link| self.leaders.get(&link));
-        if let Some(leader) = is_again.filter(|leader| leader.kind == entry.kind) {
-            let leader = Arc::clone(leader);
+        if let Some(leader) = file.and_then(|file| self.leaders.of(file, &entry.kind)) {
             return self.act_link(entry, stat, verdict, leader);
         }
-        if let Some(link) = entry.metadata.link {
-            let right = matches!(verdict, Verdict::Same | Verdict::Attributes);
+        if let Some((link, attributes)) = file {
+            let right = !matches!(verdict, ComparedState::Absent | ComparedState::Differs);
             let there = stat.as_ref().filter(|_| right).map(identity);
             let folder = Arc::clone(&self.level().folder);
             let (kind, name) = (entry.kind.clone(), entry.name.clone());
-            self.leaders.insert(link, Arc::new(Leader { kind, folder, name, there }));
+            self.leaders.insert(link, FirstLink { kind, attributes, folder, name, there });
         }
-        self.tell(&entry, stat.as_ref(), verdict);
+        self.report(&entry, stat.as_ref(), verdict);
         match (self.intent, verdict) {
-            (Intent::Compare | Intent::Plan, _) => {
+            (VisitMode::Compare | VisitMode::Plan, _) => {
                 self.count(&entry, verdict);
-                if matches!(verdict, Verdict::Absent | Verdict::Differs) {
+                if matches!(verdict, ComparedState::Absent | ComparedState::Differs) {
                     self.check_content(&entry);
                 }
             }
-            (Intent::Write, Verdict::Same | Verdict::Attributes) => {
+            (
+                VisitMode::Write,
+                ComparedState::Same | ComparedState::Attributes | ComparedState::KeepsAttributes,
+            ) => {
                 self.count(&entry, verdict);
-                if let (Verdict::Attributes, Some(stat)) = (verdict, stat) {
+                if let (ComparedState::Attributes, Some(stat)) = (verdict, stat) {
                     self.repair(&entry, &stat)?;
                 }
             }
-            (Intent::Write, Verdict::Absent | Verdict::Differs) => {
-                if verdict == Verdict::Absent || self.clear_way(&entry, stat)? {
-                    self.write(entry, verdict == Verdict::Differs)?;
-                } else if let Some(link) = entry.metadata.link {
-                    // Nothing is wrong with the file: its next name is the first.
-                    self.leaders.remove(&link);
+            (VisitMode::Write, ComparedState::Absent | ComparedState::Differs) => {
+                if verdict == ComparedState::Absent || self.clear_way(&entry, stat)? {
+                    self.write(entry, verdict == ComparedState::Differs)?;
+                } else if let Some(file) = file {
+                    // The file itself is fine, so its next name becomes the leader.
+                    self.leaders.remove(file);
                 }
             }
         }
         Ok(())
     }
 
-    /// In a dry run, reports a content that the store lacks. Damage shows only
-    /// when a content is read.
+    /// In a dry run, reports a content that the store lacks. Damage is found only when a
+    /// content is read.
     fn check_content(&self, entry: &Entry) {
         let is_dry = self.job.options.mode == Mode::DryRun;
-        let Kind::File { size, id } = &entry.kind else { return };
+        let EntryKind::File { size, id } = &entry.kind else { return };
         if is_dry && let Err(error) = locate(self.job, *size, *id) {
             self.job.tally.damaged(self.level().folder.join(&entry.name), id.object(), error);
         }
     }
 
-    /// Plans to remove a folder that stands where `entry` belongs, and counts
-    /// what cannot be removed as a conflict.
+    /// Plans to remove a folder that is in the place of `entry`. Reports a conflict if it
+    /// cannot be removed.
     fn plan_clearing(&mut self, entry: &Entry) -> Result<(), RestoreError> {
         let level = self.levels.last().expect("a folder was entered");
         let (Some(cursor), Some(around)) = (&mut self.cursor, &level.around) else {
             return Ok(());
         };
-        let goes = match self.job.options.extras {
+        let is_removable = match self.job.options.extras {
             Extras::Delete if level.is_mounted => false,
             Extras::Delete => self.planner.in_the_way(cursor, around, &entry.name)?,
             Extras::Keep => self.planner.is_free(cursor, around, &entry.name)?,
         };
-        if !goes {
+        if !is_removable {
             self.job.tally.blocked(level.folder.join(&entry.name));
         }
         Ok(())
     }
 
-    /// Does, or tells, what a further name of a file needs.
+    /// Handles a further name of a file with several names, or only reports what would be
+    /// done.
     fn act_link(
         &mut self,
         entry: Entry,
         stat: Option<Stat>,
-        verdict: Verdict,
-        leader: Arc<Leader>,
+        verdict: ComparedState,
+        leader: Arc<FirstLink>,
     ) -> Result<(), RestoreError> {
-        let is_one = stat.as_ref().map(identity).is_some_and(|id| leader.there == Some(id));
+        let is_one = leader.is_same_inode(stat.as_ref());
         let verdict = match verdict {
-            Verdict::Absent | Verdict::Differs => verdict,
-            _ if is_one => Verdict::Same,
-            _ => Verdict::Attributes,
+            ComparedState::Absent | ComparedState::Differs => verdict,
+            _ if is_one => ComparedState::Same,
+            _ if self.job.options.existing == Existing::Stop => ComparedState::KeepsAttributes,
+            _ => ComparedState::Attributes,
         };
-        self.tell(&entry, stat.as_ref(), verdict);
-        if verdict == Verdict::Same {
+        self.report(&entry, stat.as_ref(), verdict);
+        if matches!(verdict, ComparedState::Same | ComparedState::KeepsAttributes) {
             self.count(&entry, verdict);
             return Ok(());
         }
-        if self.intent == Intent::Compare {
-            self.job.tally.add(Count::Links, 1);
+        if self.intent == VisitMode::Compare {
+            self.job.tally.add(Counter::Links, 1);
             return Ok(());
         }
         let Some(link) = entry.metadata.link else { return Ok(()) };
-        if verdict == Verdict::Absent || self.clear_way(&entry, stat)? {
+        if verdict == ComparedState::Absent || self.clear_way(&entry, stat)? {
             let folder = Arc::clone(&self.level().folder);
-            let replaces = verdict != Verdict::Absent;
+            let replaces = verdict != ComparedState::Absent;
             let Entry { name, metadata, .. } = entry;
             let task = LinkTask { leader, link, folder, name, metadata, replaces };
             self.window.links.push(task);
@@ -137,50 +149,60 @@ impl Visit<'_, '_> {
         Ok(())
     }
 
-    /// Tells the caller of a change, or counts a conflict.
-    fn tell(&mut self, entry: &Entry, stat: Option<&Stat>, verdict: Verdict) {
+    /// Reports a change to the caller, or counts a conflict.
+    fn report(&mut self, entry: &Entry, stat: Option<&Stat>, verdict: ComparedState) {
         let folder = Arc::clone(&self.level().folder);
         let change = match verdict {
-            Verdict::Same => return,
-            Verdict::Absent => Change::Create,
-            Verdict::Attributes => Change::Repair,
-            Verdict::Differs => Change::Replace,
+            ComparedState::Same => return,
+            ComparedState::Absent => RestoreAction::Create,
+            ComparedState::Attributes => RestoreAction::Repair,
+            ComparedState::KeepsAttributes => RestoreAction::Keep,
+            ComparedState::Differs => RestoreAction::Replace,
         };
-        let stops = self.intent == Intent::Compare && self.job.options.existing == Existing::Stop;
-        if change == Change::Replace && stops {
+        let stops =
+            self.intent == VisitMode::Compare && self.job.options.existing == Existing::Stop;
+        if change == RestoreAction::Replace && stops {
             self.job.tally.differs(folder.join(&entry.name));
             return;
         }
         let is_dry = self.job.options.mode == Mode::DryRun;
-        match stat.filter(|_| is_dry && change == Change::Replace) {
+        match stat.filter(|_| is_dry && change == RestoreAction::Replace) {
             Some(stat) => self.planner.replaces(&folder, &entry.name, stat),
-            None => self.job.changed(&folder, &entry.name, change, Loss::Nothing),
+            None => self.job.changed(&folder, &entry.name, change, ContentLoss::Nothing),
         }
     }
 
-    /// Counts what is right, and in a dry run what would be written.
-    fn count(&self, entry: &Entry, verdict: Verdict) {
+    /// Counts an entry that is right or, in a dry run, would be written.
+    fn count(&self, entry: &Entry, verdict: ComparedState) {
         let tally = &self.job.tally;
         let size = match entry.kind {
-            Kind::File { size, .. } => Some(size),
+            EntryKind::File { size, .. } => Some(size),
             _ => None,
         };
         match (verdict, size) {
-            (Verdict::Same | Verdict::Attributes, Some(_)) => tally.add(Count::FilesKept, 1),
-            (Verdict::Same | Verdict::Attributes, None) => tally.add(Count::OthersKept, 1),
+            (
+                ComparedState::Same | ComparedState::Attributes | ComparedState::KeepsAttributes,
+                Some(_),
+            ) => tally.add(Counter::FilesKept, 1),
+            (
+                ComparedState::Same | ComparedState::Attributes | ComparedState::KeepsAttributes,
+                None,
+            ) => tally.add(Counter::OthersKept, 1),
             (_, Some(size)) => {
-                tally.add(Count::FilesWritten, 1);
-                tally.add(Count::BytesWritten, size);
+                tally.add(Counter::FilesWritten, 1);
+                tally.add(Counter::BytesWritten, size);
             }
-            (_, None) if matches!(entry.kind, Kind::Symlink { .. }) => {
-                tally.add(Count::Symlinks, 1)
+            (_, None) if matches!(entry.kind, EntryKind::Symlink { .. }) => {
+                tally.add(Counter::Symlinks, 1)
             }
-            (_, None) => tally.add(Count::Others, 1),
+            (_, None) => tally.add(Counter::Others, 1),
         }
-        if verdict == Verdict::Attributes {
-            tally.add(Count::Repaired, 1);
+        match verdict {
+            ComparedState::Attributes => tally.add(Counter::Repaired, 1),
+            ComparedState::KeepsAttributes => tally.add(Counter::FilesKeptAttributes, 1),
+            _ => {}
         }
-        let units = if self.intent == Intent::Compare { 1 } else { size.unwrap_or(0) };
+        let units = if self.intent == VisitMode::Compare { 1 } else { size.unwrap_or(0) };
         self.job.observer.advance(units, 1);
     }
 
@@ -192,9 +214,9 @@ impl Visit<'_, '_> {
         Ok(())
     }
 
-    /// Removes a folder that stands where `entry` belongs, when it is empty;
-    /// what was in it has gone as planned. Says whether there is none any more;
-    /// others are replaced in one step and need not go.
+    /// Removes an empty folder that is in the place of `entry`. Its contents were removed
+    /// as planned. Returns true if no folder is in the way any more. Other kinds of
+    /// entries need no removal, since they are replaced in one step.
     fn clear_way(&mut self, entry: &Entry, stat: Option<Stat>) -> Result<bool, RestoreError> {
         let level = self.levels.last().expect("a folder was entered");
         let Some(cursor) = self.cursor.as_mut().filter(|_| is_folder(&stat)) else {
@@ -217,7 +239,7 @@ impl Visit<'_, '_> {
     fn write(&mut self, entry: Entry, replaces: bool) -> Result<(), RestoreError> {
         let level = self.levels.last().expect("a folder was entered");
         let (at, inherited) = (Arc::clone(&level.folder), level.inherited);
-        if let Kind::File { size, id } = entry.kind {
+        if let EntryKind::File { size, id } = entry.kind {
             let placement = if replaces { Placement::Replace } else { Placement::New };
             let Entry { name, metadata, .. } = entry;
             self.window.bytes += size;

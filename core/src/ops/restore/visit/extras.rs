@@ -1,4 +1,4 @@
-//! What a visit plans beside the entries of the tree: names that the tree lacks.
+//! Plans removals during a visit: entries of the target that the tree lacks.
 
 use std::sync::Arc;
 
@@ -12,22 +12,24 @@ use crate::{
     local::{contain::FolderPath, mount::Mount, write::is_temporary},
     ops::restore::{
         Extras, Mode, RestoreError,
-        plan::Around,
-        visit::{Intent, Level, State, Visit},
+        plan::PlannedFolder,
+        visit::{FolderState, FolderVisit, VisitLevel, VisitMode},
     },
 };
 
-impl Visit<'_, '_> {
-    /// Lets the guard enter a folder.
+impl FolderVisit<'_, '_> {
+    /// Makes the guard enter a folder.
     pub(super) fn guard_enter(
         &mut self,
         at: &Arc<FolderPath>,
         tree: Option<TreeId>,
-        state: &State,
+        state: &FolderState,
     ) -> Result<(), RestoreError> {
         let Some(guard) = &mut self.planner.guard else { return Ok(()) };
         let there = match (state, &mut self.cursor) {
-            (State::There { listing, .. }, Some(cursor)) => Some((cursor.folder(at)?, listing)),
+            (FolderState::There { listing, .. }, Some(cursor)) => {
+                Some((cursor.folder(at)?, listing))
+            }
             _ => None,
         };
         match at.parent() {
@@ -37,27 +39,27 @@ impl Visit<'_, '_> {
         Ok(())
     }
 
-    /// Finds out on which mount a folder lies.
-    pub(super) fn find_mount(&mut self, level: &mut Level) -> Result<(), RestoreError> {
+    /// Determines the mount on which a folder lies.
+    pub(super) fn find_mount(&mut self, level: &mut VisitLevel) -> Result<(), RestoreError> {
         let Some(cursor) = &mut self.cursor else { return Ok(()) };
         let at = &level.folder;
         let mount = Mount::of_folder(cursor.folder(at)?);
         let mount = mount.map_err(|e| self.job.error("look at", at, None, e))?;
         level.is_mounted = self.levels.last().is_some_and(|above| {
-            let leaves = |around: &Around| around.mount.is_left_by(&mount);
+            let leaves = |around: &PlannedFolder| around.mount.is_left_by(&mount);
             above.is_mounted || above.around.as_ref().is_some_and(leaves)
         });
-        level.around = Some(Around { folder: Arc::clone(at), wanted: level.wanted, mount });
+        level.around = Some(PlannedFolder { folder: Arc::clone(at), wanted: level.wanted, mount });
         Ok(())
     }
 
-    /// Plans to remove names in the present folder that the tree lacks, up to
-    /// `end`.
+    /// Plans to remove the entries of the present folder that the tree lacks and whose
+    /// names come before `end`.
     pub(super) fn extras_before(&mut self, end: Option<&EntryName>) -> Result<(), RestoreError> {
         let is_top = self.levels.len() == 1;
-        let deletes = self.intent != Intent::Write && self.job.options.extras == Extras::Delete;
+        let deletes = self.intent != VisitMode::Write && self.job.options.extras == Extras::Delete;
         let Some(level) = self.levels.last_mut() else { return Ok(()) };
-        let State::There { listing, next } = &mut level.state else { return Ok(()) };
+        let FolderState::There { listing, next } = &mut level.state else { return Ok(()) };
         while let Some((name, _)) = listing.get(*next) {
             if end.is_some_and(|end| name >= end.as_bytes()) {
                 return Ok(());
@@ -77,15 +79,15 @@ impl Visit<'_, '_> {
         Ok(())
     }
 
-    /// In a dry run, fails where the folder at level `index` is there and cannot
-    /// be written into, as the real run does.
+    /// In a dry run, fails if the existing folder at level `index` is not writable, as
+    /// the real run would.
     pub(super) fn check_writable(&mut self, index: usize) -> Result<(), RestoreError> {
         let is_dry = self.job.options.mode == Mode::DryRun;
         let (Some(level), Some(cursor)) = (self.levels.get_mut(index), &mut self.cursor) else {
             return Ok(());
         };
-        let is_there = matches!(level.state, State::There { .. })
-            || (index == 0 && matches!(level.state, State::Made));
+        let is_there = matches!(level.state, FolderState::There { .. })
+            || (index == 0 && matches!(level.state, FolderState::Made));
         if !is_dry || !is_there || level.is_writable {
             return Ok(());
         }

@@ -1,25 +1,107 @@
-//! Folders of the target: made where they are missing, opened up where their
-//! owner lacks rights.
+//! Handles folders of the target: creates missing ones, and makes those accessible whose
+//! owner lacks permissions.
 
-use std::sync::Arc;
+use std::{io, path::PathBuf, sync::Arc};
 
-use rustix::fs::FileType;
+use rustix::{
+    fs::{FileType, fstat},
+    io::Errno,
+};
 
 use crate::{
     base::{io::PathError, name::EntryName},
+    format::tree::Metadata,
     local::{
-        attributes::{Attributes, Expected, Extra, Target, apply},
-        contain::{Cursor, FolderPath},
+        attributes::{AttributeTarget, Attributes, ExpectedFile, Extra, FileCapability, apply},
+        contain::{FolderCache, FolderPath, OpenFolder},
+        unfinished::{UNFINISHED_MODE, mark, mark_entry},
         write::Inherited,
     },
-    ops::restore::{job::Job, visit::Level},
+    ops::restore::{
+        ContentLoss, Mode, RestoreAction, RestoreError,
+        compare::{AttributePolicy, folder_agrees},
+        job::RestoreJob,
+        tally::Counter,
+        visit::{FolderState, FolderVisit, VisitLevel},
+    },
 };
 
-/// Makes a folder. Nobody else may enter it until it is finished.
+impl FolderVisit<'_, '_> {
+    /// Determines whether an existing folder was created by an earlier restore that did
+    /// not finish it.
+    pub(super) fn find_unfinished(&mut self, level: &mut VisitLevel) -> Result<(), RestoreError> {
+        let Some(cursor) = &mut self.cursor else { return Ok(()) };
+        let folder = cursor.folder(&level.folder)?;
+        let failed = |e: Errno| self.job.error("look at", &level.folder, None, e.into());
+        let stat = fstat(folder).map_err(failed)?;
+        if self.job.is_unfinished(&level.folder, folder, &stat) {
+            level.own = AttributePolicy::Replace;
+            // An empty folder may lack the mark if the restore was killed before it set
+            // the mark.
+            if level.folder.depth() > 0 && self.job.options.mode == Mode::Write && !mark(folder) {
+                self.job.note_made(level.folder.to_path());
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports in a dry run whether a folder gets the attributes of the snapshot or keeps
+    /// its own.
+    pub(super) fn report_folder(
+        &mut self,
+        level: &VisitLevel,
+        metadata: &Metadata,
+    ) -> Result<(), RestoreError> {
+        let (job, at) = (self.job, &level.folder);
+        let is_there = matches!(level.state, FolderState::There { .. }) || at.depth() == 0;
+        let Some(cursor) = self.cursor.as_mut().filter(|_| is_there) else { return Ok(()) };
+        let folder = cursor.folder(at)?;
+        if job.is_store(folder) || job.is_noted_store(at) {
+            return Ok(());
+        }
+        let failed = |e| job.error("look at", at, None, e);
+        let change = folder_change(job, folder, at, metadata).map_err(failed)?;
+        let path = if at.depth() == 0 { PathBuf::from(".") } else { at.to_path() };
+        if let Some((change, on_change)) = change.zip(job.options.on_change) {
+            on_change(&path, change, ContentLoss::Nothing);
+        }
+        Ok(())
+    }
+}
+
+/// Decides what happens to the attributes of an existing folder, and counts it. Returns
+/// `None` if they are right, or if the folder is unfinished.
+///
+/// Unless overwriting is allowed, the root of the target is never reported: it belongs to
+/// the user, and only its contents are restored.
+pub(in crate::ops::restore) fn folder_change(
+    job: &RestoreJob<'_>,
+    folder: &OpenFolder,
+    at: &FolderPath,
+    metadata: &Metadata,
+) -> io::Result<Option<RestoreAction>> {
+    let is_new = job.is_unfinished(at, folder, &fstat(folder)?);
+    if is_new || folder_agrees(job, folder, metadata)? {
+        return Ok(None);
+    }
+    match AttributePolicy::of(job) {
+        AttributePolicy::Replace => {
+            job.tally.add(Counter::Repaired, 1);
+            Ok(Some(RestoreAction::Repair))
+        }
+        AttributePolicy::Keep if at.depth() == 0 => Ok(None),
+        AttributePolicy::Keep => {
+            job.tally.add(Counter::FoldersKeptAttributes, 1);
+            Ok(Some(RestoreAction::Keep))
+        }
+    }
+}
+
+/// Creates a folder and marks it as unfinished, so that no other user may enter it.
 pub(super) fn make(
-    job: &Job<'_>,
-    cursor: &mut Cursor<'_>,
-    parent: &Level,
+    job: &RestoreJob<'_>,
+    cursor: &mut FolderCache<'_>,
+    parent: &VisitLevel,
     name: &EntryName,
     in_the_way: bool,
 ) -> Result<Option<Inherited>, PathError> {
@@ -28,18 +110,22 @@ pub(super) fn make(
     if in_the_way {
         folder.remove(name).map_err(|e| failed("remove", e))?;
     }
-    folder.make_folder(name, 0o700).map_err(|e| failed("create folder", e))?;
+    folder.make_folder(name, UNFINISHED_MODE).map_err(|e| failed("create folder", e))?;
+    if !mark_entry(folder, name) {
+        job.note_made(parent.folder.join(name));
+    }
     if parent.inherited.is_some() {
         return Ok(parent.inherited);
     }
-    // The folder above was there before and says nothing about new files.
+    // The parent folder existed before, so the attributes that new files inherit are not
+    // known yet.
     let made = folder.folder(name).and_then(|folder| Inherited::probe(&folder));
     made.map_err(|e| failed("open folder", e))
 }
 
-/// Gives the owner all rights on a folder that is there and lacks them, until
-/// it gets its own mode at the end. Says whether it did.
-pub(super) fn make_accessible(cursor: &mut Cursor<'_>, at: &Arc<FolderPath>) -> bool {
+/// Gives the owner all permissions on an existing folder that lacks them, until it gets
+/// its final mode. Returns true on success.
+pub(super) fn make_accessible(cursor: &mut FolderCache<'_>, at: &Arc<FolderPath>) -> bool {
     let Some((parent, name)) = at.parent() else { return false };
     let Ok(parent) = cursor.folder(parent) else { return false };
     let Ok(Some(stat)) = parent.stat(name) else { return false };
@@ -47,9 +133,16 @@ pub(super) fn make_accessible(cursor: &mut Cursor<'_>, at: &Arc<FolderPath>) -> 
         return false;
     }
     let mode = u16::try_from(stat.st_mode & 0o7777 | 0o700).ok();
-    let attributes = Attributes { owner: None, mode, mtime: None, xattrs: &[], extra: Extra::Keep };
+    let attributes = Attributes {
+        owner: None,
+        mode,
+        mtime: None,
+        xattrs: &[],
+        capability: FileCapability::Apply,
+        extra: Extra::Keep,
+    };
     let mut done = true;
-    let expected = Expected { kind: FileType::Directory, inode: Some(stat.st_ino) };
-    apply(Target::Entry(parent, name, expected), &attributes, &mut |_, _| done = false);
+    let expected = ExpectedFile { kind: FileType::Directory, inode: Some(stat.st_ino) };
+    apply(AttributeTarget::Entry(parent, name, expected), &attributes, &mut |_, _| done = false);
     done
 }

@@ -1,0 +1,595 @@
+//! The state that a commit builds on: the branch, its last commit, and whether the
+//! project's files contain everything in its history.
+
+use std::fmt;
+
+use crate::{
+    base::{
+        id::{CommitId, TreeId},
+        kind::ErrorKind,
+        observe::{Note, Observer},
+    },
+    format::{
+        commit::Commit,
+        selection::{Selection, UnreadPaths},
+        tree::Metadata,
+    },
+    ops::{
+        commit::{
+            AttemptInput, BehindPolicy, CommitError, CommitOptions, CommitRun, CommittedRoot,
+            NamedPath, OtherPaths, OtherSources, error::shown_sources,
+        },
+        diff::{self, DiffError},
+    },
+    repo::{
+        Repo, base,
+        open::FIRST_BRANCH,
+        path::is_within,
+        ref_name::RefName,
+        refs::{ExpectedRef, Head, RefError, RefLogMessage},
+    },
+    store::StoreError,
+};
+
+/// The largest number of commits and of paths that an error lists.
+const NAMED: usize = 10;
+
+/// The state that a commit builds on.
+pub(super) struct CommitBase {
+    head: Head,
+    target: CommitTarget,
+    /// The commit that the branch points at. The new commit moves the branch from there.
+    tip: Option<CommitId>,
+    /// The parent of the new commit: the tip, or the base for a new branch.
+    parent: Option<(CommitId, Commit)>,
+    /// The commits that the project's files come from, if they matter and are known.
+    base: Option<Vec<CommitId>>,
+    /// True if the project's files will contain everything in the new commit.
+    contains_all: bool,
+    /// The commit at which the branch was recreated because its file was lost.
+    made_again: Option<CommitId>,
+}
+
+/// The ref that moves to the new commit.
+enum CommitTarget {
+    Branch(RefName),
+    DetachedHead,
+}
+
+impl CommitBase {
+    /// Reads the branch and its last commit. Recreates a branch whose file was lost,
+    /// except in a dry run.
+    pub(super) fn read(
+        repo: &Repo,
+        is_stream: bool,
+        options: &CommitOptions,
+    ) -> Result<Self, CommitError> {
+        let head = match repo.is_absent() {
+            true => Head::Branch(RefName::branch(FIRST_BRANCH).map_err(RefError::Name)?),
+            false => repo.refs().head()?,
+        };
+        let target = match (&options.branch, &head) {
+            (Some(branch), _) | (None, Head::Branch(branch)) => {
+                CommitTarget::Branch(branch.clone())
+            }
+            (None, Head::Detached(_)) => CommitTarget::DetachedHead,
+        };
+        let tip = match (&target, &head) {
+            (CommitTarget::Branch(branch), _) => repo.refs().read(branch)?,
+            (CommitTarget::DetachedHead, Head::Detached(id)) => Some(*id),
+            (CommitTarget::DetachedHead, Head::Branch(_)) => None,
+        };
+        let mut made_again = None;
+        let tip = match &target {
+            CommitTarget::Branch(branch) if tip.is_none() && !repo.is_absent() => {
+                made_again = repo.lost_ref(branch)?;
+                match (made_again, options.run) {
+                    (Some(lost), CommitRun::Real) => {
+                        let change = RefLogMessage {
+                            time: options.now(),
+                            who: "snap",
+                            reason: "made again",
+                        };
+                        let made =
+                            repo.refs().swap(branch, ExpectedRef::Lost(lost), Some(lost), &change);
+                        match made {
+                            // Another process recreated the branch and may have moved it
+                            // since.
+                            Err(RefError::Exists { at, .. }) => Some(at),
+                            made => made?.commit,
+                        }
+                    }
+                    _ => made_again,
+                }
+            }
+            _ => tip,
+        };
+        if let (Some(branch), None) = (&options.branch, tip) {
+            branch.check_new().map_err(RefError::Name)?;
+        }
+        let contains_all = options.unseen != BehindPolicy::Ignore;
+        let base = if contains_all { repo.base()? } else { None };
+        let parent = match tip {
+            Some(tip) => match repo.store().commit(&tip) {
+                Ok(commit) => Some((tip, commit)),
+                Err(source) => return Err(parent_error(&target, source)),
+            },
+            // A stream on a new branch has no parent.
+            None if is_stream || !contains_all => None,
+            // A new branch starts at the commit that the files come from.
+            None => {
+                let starts = match &base {
+                    Some(base) => repo.starts(base)?,
+                    None => current(repo, &head)?.into_iter().collect(),
+                };
+                let commit = |id| repo.store().commit(&id).ok().map(|commit| (id, commit));
+                starts.into_iter().find_map(commit)
+            }
+        };
+        Ok(Self { head, target, tip, parent, base, contains_all, made_again })
+    }
+
+    /// Refuses a commit that would silently revert the changes of others, or replace one
+    /// source by another.
+    pub(super) fn check(
+        &mut self,
+        repo: &Repo,
+        input: &AttemptInput<'_>,
+        options: &CommitOptions,
+        observer: &dyn Observer,
+    ) -> Result<(), CommitError> {
+        if let (Some(at), CommitTarget::Branch(branch)) = (&self.made_again, &self.target) {
+            observer.note(Note::BranchRecreated { branch: branch.short(), at });
+        }
+        if let (true, None, Some((parent, _))) = (self.contains_all, &self.base, &self.parent) {
+            observer.note(Note::BaseUnknown { tip: parent });
+        }
+        let (Some(tip), Some((_, commit))) = (self.tip, &self.parent) else { return Ok(()) };
+        if let CommitTarget::Branch(branch) = &self.target {
+            check_sources(repo, (branch, commit), options, observer)?;
+        }
+        let Some(base) = self.base.as_ref().filter(|_| self.contains_all) else { return Ok(()) };
+        let unseen = repo.unseen(base, tip)?;
+        if unseen.is_empty() {
+            return Ok(());
+        }
+        if options.unseen == BehindPolicy::Accept || input.is_stream() {
+            // The commit keeps the changes of others, but the files here lack them.
+            self.contains_all = input.is_whole();
+            return Ok(());
+        }
+        let from = base.first().and_then(|id| repo.store().commit(id).ok());
+        let trees = (from.as_ref().map(|commit| commit.tree), commit.tree);
+        if let (AttemptInput::Paths(paths), OtherPaths::Keep(_)) = (input, &options.unnamed)
+            && leave_alone(repo, &unseen, paths, observer)?
+        {
+            self.contains_all = false;
+            return Ok(());
+        }
+        let is_root_as_before =
+            from.as_ref().is_some_and(|from| same_root(from.root.as_ref(), commit.root.as_ref()));
+        if is_root_as_before && has_files_of(commit, repo, input, options, observer) {
+            // Files that this commit excludes are not compared. A branch that deleted them must
+            // not count as contained, or the next commit without that exclusion restores them.
+            self.contains_all = options.ignore == Default::default();
+            return Ok(());
+        }
+        let branch = match &self.target {
+            CommitTarget::Branch(branch) => Some(branch.clone()),
+            CommitTarget::DetachedHead => None,
+        };
+        let mut behind = BehindBranch::new(repo, branch, unseen, trees, observer);
+        if observer.cancelled() {
+            return Err(CommitError::Interrupted);
+        }
+        let is_lost = |id: &&CommitId| repo.store().commit(id).is_err();
+        behind.lost_base = base.iter().find(is_lost).copied();
+        Err(CommitError::Behind(Box::new(behind)))
+    }
+
+    /// Returns true if the project's files come from the same commits as in an earlier attempt.
+    pub(super) fn has_base_of(&self, earlier: &Self) -> bool {
+        self.base == earlier.base
+    }
+
+    /// Returns the tree to compare with.
+    pub(super) fn tree(&self) -> Option<TreeId> {
+        self.parent.as_ref().map(|(_, commit)| commit.tree)
+    }
+
+    /// Returns the root folder's attributes in the parent commit.
+    pub(super) fn root_metadata(&self) -> Option<&Metadata> {
+        self.parent.as_ref()?.1.root.as_ref()
+    }
+
+    /// Returns the total size in bytes of the files in the parent commit.
+    pub(super) fn total_bytes(&self) -> Option<u64> {
+        self.parent.as_ref().map(|(_, commit)| commit.totals.bytes).filter(|bytes| *bytes > 0)
+    }
+
+    /// Returns the commit that the branch points at.
+    pub(super) fn tip(&self) -> Option<CommitId> {
+        self.tip
+    }
+
+    /// Returns the parent of the new commit.
+    pub(super) fn parent(&self) -> Option<&(CommitId, Commit)> {
+        self.parent.as_ref()
+    }
+
+    /// Returns the branch that moves.
+    pub(super) fn branch(&self) -> Option<&RefName> {
+        match &self.target {
+            CommitTarget::Branch(branch) => Some(branch),
+            CommitTarget::DetachedHead => None,
+        }
+    }
+
+    /// Returns true if the branch's last commit has this root already.
+    pub(super) fn is_same(&self, root: &CommittedRoot) -> bool {
+        let Some((_, commit)) = self.parent.as_ref().filter(|_| self.tip.is_some()) else {
+            return false;
+        };
+        let (before, now) = (&commit.selection, &root.selection);
+        commit.tree == root.tree
+            && same_root(commit.root.as_ref(), root.metadata.as_ref())
+            // Exclude rules and unreadable paths must be recorded, since a restore must
+            // not delete what they cover.
+            && now.rules.iter().all(|rules| before.rules.contains(rules))
+            && now.unread.iter().all(|path| before.unread.covers(path))
+            && (before.unread.has_more() || !now.unread.has_more())
+    }
+
+    /// Returns the record of what this commit left out: rules, unreadable paths and
+    /// sources.
+    pub(super) fn selection(
+        &self,
+        unread: UnreadPaths,
+        (input, options): (&AttemptInput<'_>, &CommitOptions),
+    ) -> Selection {
+        let mut selection = Selection::default();
+        let before = self.parent.as_ref().map(|(_, commit)| &commit.selection);
+        let named: Option<Vec<Vec<u8>>> = match (input, &options.unnamed) {
+            (AttemptInput::Partial(_, scope), _) => {
+                Some(scope.iter().map(|names| joined(names)).collect())
+            }
+            (AttemptInput::Paths(paths), OtherPaths::Keep(_)) => {
+                Some(paths.iter().map(|path| joined(&path.inside)).collect())
+            }
+            (AttemptInput::Entry(entry), OtherPaths::Keep(_)) => {
+                Some(vec![entry.name.as_bytes().to_vec()])
+            }
+            _ => None,
+        };
+        if let (Some(named), Some(before)) = (named, before) {
+            selection.rules.clone_from(&before.rules);
+            let is_named = |path: &[u8]| named.iter().any(|named| is_within(path, named));
+            if !before.unread.has_more() {
+                let kept = before.unread.iter().filter(|path| !is_named(path));
+                kept.for_each(|path| selection.unread.insert(path));
+            } else {
+                selection.unread = before.unread.clone();
+            }
+        }
+        selection.unread.extend(&unread);
+        selection.add_rules(&options.ignore);
+        selection.sources = options.sources.iter().cloned().collect();
+        selection
+    }
+
+    /// Moves the branch to the commit, which is durable.
+    pub(super) fn advance(
+        &self,
+        repo: &Repo,
+        (id, commit): (CommitId, &Commit),
+        (is_stream, options): (bool, &CommitOptions),
+    ) -> Result<(), RefError> {
+        let kind = match repo.project() {
+            Some(_) if is_stream => base::STREAM,
+            Some(_) if !self.contains_all => base::UPDATE,
+            _ => base::COMMIT,
+        };
+        let first_line = commit.message.lines().next().unwrap_or_default();
+        let reason = match first_line {
+            "" => kind.to_owned(),
+            first_line => format!("{kind}: {first_line}"),
+        };
+        let change = RefLogMessage { time: options.now(), who: &commit.author, reason: &reason };
+        let branch = match &self.target {
+            CommitTarget::Branch(branch) => branch,
+            CommitTarget::DetachedHead => {
+                return repo.refs().set_head(&self.head, &Head::Detached(id), &change);
+            }
+        };
+        repo.refs().update(branch, self.tip, Some(id), &change)?;
+        // The first commit of the repository went to another branch than `HEAD` names, so
+        // move `HEAD` to that branch.
+        match &self.head {
+            Head::Branch(head) if head != branch && repo.refs().read(head)?.is_none() => {
+                let moved =
+                    repo.refs().set_head(&self.head, &Head::Branch(branch.clone()), &change);
+                match moved {
+                    Err(RefError::HeadMoved) => Ok(()),
+                    other => other,
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Records that the project's files are those of a commit. A failure is only
+    /// reported: the log of the branch contains the commit, too.
+    pub(super) fn follow(&self, repo: &Repo, id: CommitId, observer: &dyn Observer) {
+        let is_known = self.base.as_ref().is_some_and(|base| base.first() == Some(&id));
+        if self.contains_all
+            && !is_known
+            && let Err(error) = repo.set_base(&[id])
+        {
+            observer.note(Note::TidyFailed { error: &error });
+        }
+    }
+}
+
+/// Refuses a commit that has none of the last commit's sources, or reports the sources
+/// that it lacks.
+fn check_sources(
+    repo: &Repo,
+    (branch, commit): (&RefName, &Commit),
+    options: &CommitOptions,
+    observer: &dyn Observer,
+) -> Result<(), CommitError> {
+    let (before, now) = (&commit.selection.sources, &options.sources);
+    let gone: Vec<_> = before.iter().filter(|source| !now.contains(*source)).cloned().collect();
+    let differs = match (before.is_empty(), now.is_empty()) {
+        (true, true) => false,
+        // In a bare store, an older version may have created the commit without recording
+        // its sources.
+        (true, false) => repo.project().is_some(),
+        (false, _) => gone.len() == before.len(),
+    };
+    if differs && options.other_sources == OtherSources::Refuse {
+        let (before, now) = (before.clone(), now.iter().cloned().collect());
+        return Err(CommitError::OtherSources { branch: branch.clone(), before, now });
+    }
+    if differs || !gone.is_empty() {
+        observer
+            .note(Note::SourcesDiffer { branch: branch.short(), sources: &shown_sources(&gone) });
+    }
+    Ok(())
+}
+
+/// Returns true if the project's files equal those of `tip`, so that a commit reverts nothing but
+/// the attributes of the root folder. Only the times of folders may differ. An error counts as a
+/// difference.
+fn has_files_of(
+    tip: &Commit,
+    repo: &Repo,
+    input: &AttemptInput<'_>,
+    options: &CommitOptions,
+    observer: &dyn Observer,
+) -> bool {
+    let (path, scope) = match input {
+        AttemptInput::Folder(path) => (path, &[][..]),
+        AttemptInput::Partial(path, scope) => (path, &scope[..]),
+        _ => return false,
+    };
+    let folder = diff::ComparedFolder {
+        path: path.clone(),
+        ignore: options.ignore.clone(),
+        scope: scope.to_vec(),
+        reproducible: tip.root.as_ref().is_some_and(|root| root.owner.is_none()),
+    };
+    let wanted = diff::DiffOptions {
+        limit: match scope {
+            [] => diff::Limit::default(),
+            _ => diff::Limit::to_scope(scope.iter().map(|path| joined(path)).collect()),
+        },
+        detail: diff::Detail::All,
+        renames: diff::RenameDetection::Ignore,
+        ..Default::default()
+    };
+    let only_mtime = diff::Differences { mtime: true, ..diff::Differences::default() };
+    let mut stop_at_change = |change: diff::Change| {
+        let is_folder = change.item().what.is_folder();
+        match is_folder && change.differences() == only_mtime {
+            true => Ok(()),
+            false => Err(DiffError::Interrupted),
+        }
+    };
+    let sides = (Some(tip.tree), &diff::New::Folder(folder));
+    diff::run(repo.store(), sides, &wanted, observer, &mut stop_at_change)
+        .is_ok_and(|compared| compared.skipped == 0)
+}
+
+/// The largest number of commits that are compared with their parents.
+const COMPARED: usize = 256;
+
+/// Returns true if none of these commits changed anything at, below or above one of the
+/// paths. A commit that cannot be read counts as a change.
+fn leave_alone(
+    repo: &Repo,
+    commits: &[(CommitId, Commit)],
+    paths: &[NamedPath],
+    observer: &dyn Observer,
+) -> Result<bool, CommitError> {
+    if commits.len() > COMPARED {
+        return Ok(false);
+    }
+    let paths: Vec<Vec<u8>> = paths.iter().map(|path| joined(&path.inside)).collect();
+    let options = diff::DiffOptions {
+        limit: diff::Limit::to_paths_and_above(paths.clone()),
+        renames: diff::RenameDetection::Ignore,
+        ..Default::default()
+    };
+    for (_, commit) in commits {
+        let mut each = |change: diff::Change| {
+            let is_folder = matches!(change.item().what, diff::ComparedKind::Folder { .. });
+            let is_below = paths.iter().any(|named| is_within(&change.path, named));
+            // The attributes of a folder above a path are kept, so a change of them does
+            // not matter.
+            match is_below || !is_folder {
+                true => Err(DiffError::Interrupted),
+                false => Ok(()),
+            }
+        };
+        let compared = changes_of(repo, commit, &options, observer, &mut each);
+        if observer.cancelled() {
+            return Err(CommitError::Interrupted);
+        }
+        if compared.is_err() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Passes the changes of a commit relative to its first parent to `each`.
+fn changes_of(
+    repo: &Repo,
+    commit: &Commit,
+    options: &diff::DiffOptions,
+    observer: &dyn Observer,
+    each: &mut dyn FnMut(diff::Change) -> Result<(), DiffError>,
+) -> Result<(), DiffError> {
+    let parent = commit.parents.first().map(|id| repo.store().commit(id)).transpose();
+    let Ok(parent) = parent else { return Err(DiffError::Interrupted) };
+    let sides = (parent.map(|parent| parent.tree), &diff::New::Tree(Some(commit.tree)));
+    diff::run(repo.store(), sides, options, observer, &mut |change| each(change)).map(drop)
+}
+
+/// Returns the error for a parent commit that cannot be read.
+fn parent_error(target: &CommitTarget, source: StoreError) -> CommitError {
+    let is_lost = matches!(source.kind(), ErrorKind::Damaged | ErrorKind::NotFound);
+    let branch = match target {
+        CommitTarget::Branch(branch) => Some(branch.clone()),
+        CommitTarget::DetachedHead => None,
+    };
+    match is_lost {
+        true => CommitError::Parent { branch, source: Box::new(source) },
+        false => source.into(),
+    }
+}
+
+/// Returns the commit that `HEAD` points at.
+fn current(repo: &Repo, head: &Head) -> Result<Option<CommitId>, RefError> {
+    match head {
+        Head::Branch(branch) => repo.refs().read(branch),
+        Head::Detached(id) => Ok(Some(*id)),
+    }
+}
+
+fn joined(names: &[crate::base::name::EntryName]) -> Vec<u8> {
+    names.iter().map(|name| name.as_bytes()).collect::<Vec<_>>().join(&b'/')
+}
+
+/// Compares the root folder's attributes without the mtime. The mtime changes when a
+/// temporary file appears in the folder or when a store is created in it.
+fn same_root(before: Option<&Metadata>, now: Option<&Metadata>) -> bool {
+    let without_time = |metadata: Option<&Metadata>| {
+        metadata.map(|metadata| Metadata { mtime: None, ..metadata.clone() })
+    };
+    without_time(before) == without_time(now)
+}
+
+/// The commits of a branch that the project's files do not contain, and the paths that
+/// differ between the files' base and the branch.
+#[derive(Clone, Debug)]
+pub struct BehindBranch {
+    /// The branch; `None` for a detached `HEAD`.
+    pub branch: Option<RefName>,
+    /// The newest of these commits.
+    pub commits: Vec<(CommitId, Commit)>,
+    /// The number of further commits.
+    pub more_commits: usize,
+    /// The first of the changed paths.
+    pub paths: Vec<Vec<u8>>,
+    /// True if further paths changed.
+    pub has_more_paths: bool,
+    /// A commit that the files come from and that the store has lost. Its history is unknown, so
+    /// the files may contain the commits after all.
+    pub lost_base: Option<CommitId>,
+}
+
+impl BehindBranch {
+    fn new(
+        repo: &Repo,
+        branch: Option<RefName>,
+        mut commits: Vec<(CommitId, Commit)>,
+        (from, to): (Option<TreeId>, TreeId),
+        observer: &dyn Observer,
+    ) -> Self {
+        let more_commits = commits.len().saturating_sub(NAMED);
+        commits.truncate(NAMED);
+        let mut paths = Vec::new();
+        let options =
+            diff::DiffOptions { renames: diff::RenameDetection::Ignore, ..Default::default() };
+        let mut each = |change: diff::Change| {
+            if paths.len() == NAMED {
+                return Err(DiffError::Interrupted);
+            }
+            paths.push(change.path);
+            Ok(())
+        };
+        // A tree that is not stored here hides changed paths. The commit is refused all
+        // the same.
+        let compared = match more_commits {
+            0 => commits.iter().try_for_each(|(_, commit)| {
+                changes_of(repo, commit, &options, observer, &mut each)
+            }),
+            _ => {
+                let sides = (from, &diff::New::Tree(Some(to)));
+                diff::run(repo.store(), sides, &options, observer, &mut each).map(drop)
+            }
+        };
+        paths.sort_unstable();
+        paths.dedup();
+        Self {
+            branch,
+            commits,
+            more_commits,
+            paths,
+            has_more_paths: compared.is_err(),
+            lost_base: None,
+        }
+    }
+}
+
+impl fmt::Display for BehindBranch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&branch_or_head(self.branch.as_ref()))?;
+        let count = self.commits.len() + self.more_commits;
+        let noun = if count == 1 { "commit" } else { "commits" };
+        write!(f, " is ahead of the files here by {count} {noun}: ")?;
+        for (at, (id, commit)) in self.commits.iter().enumerate() {
+            let comma = if at == 0 { "" } else { ", " };
+            write!(f, "{comma}{id:.12} by {}", plain(commit.author.as_bytes()))?;
+            let message = commit.message.lines().next().unwrap_or_default();
+            if !message.is_empty() {
+                write!(f, " ({})", plain(message.as_bytes()))?;
+            }
+        }
+        if self.more_commits > 0 {
+            write!(f, " and {} more", self.more_commits)?;
+        }
+        if !self.paths.is_empty() {
+            let paths: Vec<_> = self.paths.iter().map(|path| plain(path)).collect();
+            let more = if self.has_more_paths { " and more" } else { "" };
+            write!(f, "; they changed {}{more}", paths.join(", "))?;
+        }
+        match self.lost_base {
+            Some(id) => write!(f, "; commit {id:.12}, which the files come from, is lost here"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Returns the name of a branch for messages, or `HEAD` if it is detached.
+pub(super) fn branch_or_head(branch: Option<&RefName>) -> String {
+    branch.map_or_else(|| "HEAD".to_owned(), |branch| format!("branch `{}`", branch.short()))
+}
+
+/// Replaces control characters, so that the text takes one line.
+fn plain(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}

@@ -1,0 +1,131 @@
+//! Finds out which contents are part of restorable commits.
+//!
+//! An object in the index need not belong to any commit, so trees are walked. The newest
+//! commit comes first, no tree is visited twice, and the walk stops when everything was
+//! found. Trees that cannot be read are skipped.
+
+use std::collections::HashSet;
+
+use crate::{
+    base::{
+        id::{BlobId, CommitId, TreeId},
+        observe::Observer,
+    },
+    format::{pack::ObjectKind, tree::EntryKind},
+    ops::content,
+    repo::history::{History, Parents},
+    store::{ContentLayout, Marks, Prefetch, Store, StoreError, TreeCursor, TreeWalk, WalkStep},
+};
+
+/// The contents and link targets to look for.
+#[derive(Debug, Default)]
+pub struct Candidates {
+    /// Contents of files.
+    pub contents: HashSet<BlobId>,
+    /// Targets of symbolic links.
+    pub links: HashSet<Box<[u8]>>,
+}
+
+impl Candidates {
+    fn is_empty(&self) -> bool {
+        self.contents.is_empty() && self.links.is_empty()
+    }
+}
+
+/// Removes from `wanted` the contents and link targets that commits contain and that can be read
+/// locally. The commits are `tips` and their ancestors. Contents are read and hashed, so damage
+/// that was unknown before is noticed.
+///
+/// # Errors
+/// [`StoreError`] when the index cannot be read.
+pub fn find_recoverable(
+    store: &Store,
+    tips: &[CommitId],
+    wanted: &mut Candidates,
+    observer: &dyn Observer,
+) -> Result<(), StoreError> {
+    // Only local objects count, so nothing is fetched.
+    let _pause = store.pause_fetching();
+    let missing = unreadable(store, &wanted.contents, observer)?;
+    wanted.contents.retain(|id| !missing.contains(id));
+    let marks = Marks::new(store);
+    let readable = tips.iter().filter(|tip| store.commit(tip).is_ok());
+    let readable: Vec<CommitId> = readable.copied().collect();
+    let history = History::new(store, &readable, Parents::All);
+    for commit in history.into_iter().flatten().map_while(Result::ok) {
+        if wanted.is_empty() || observer.cancelled() {
+            break;
+        }
+        walk(store, commit.1.tree, &marks, wanted)?;
+    }
+    // Unreadable contents stay wanted.
+    wanted.contents.extend(missing);
+    Ok(())
+}
+
+fn walk(
+    store: &Store,
+    root: TreeId,
+    marks: &Marks,
+    wanted: &mut Candidates,
+) -> Result<(), StoreError> {
+    let mut walk = TreeWalk::new(TreeCursor::new(root, Prefetch::Nothing), ());
+    while !wanted.is_empty() {
+        let node = match walk.next() {
+            None => break,
+            Some(WalkStep::Node(node)) => node,
+            Some(_) => continue,
+        };
+        let id = node.id().object();
+        let is_here =
+            store.locate(&id)?.is_some_and(|place| store.is_here(&place).unwrap_or(false));
+        if !is_here || !marks.mark(&id)? {
+            continue;
+        }
+        for entry in walk.read(store, node).unwrap_or_default() {
+            match entry.kind {
+                // A folder that is nested too deep cannot be restored.
+                EntryKind::Folder { id } => drop(walk.enter(id, ())),
+                EntryKind::File { id, .. } => drop(wanted.contents.remove(&id)),
+                EntryKind::Symlink { target } => drop(wanted.links.remove(&target)),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the contents that cannot be read locally. They are read in the order in which
+/// they lie in packs. In a partial clone, a content may be absent from its pack.
+fn unreadable(
+    store: &Store,
+    contents: &HashSet<BlobId>,
+    observer: &dyn Observer,
+) -> Result<HashSet<BlobId>, StoreError> {
+    let mut placed = Vec::with_capacity(contents.len());
+    for id in contents {
+        placed.push((store.locate_unshadowed(&id.object())?, *id));
+    }
+    placed.sort_unstable();
+    let mut missing = HashSet::new();
+    for (place, id) in placed {
+        // After an interrupt, unchecked contents count as missing: the caller then keeps
+        // its files.
+        if place.is_none() || observer.cancelled() || !is_readable(store, &id, observer) {
+            missing.insert(id);
+        }
+    }
+    Ok(missing)
+}
+
+/// Reads and hashes a content. Its chunk list is not trusted: the hash over all chunks counts.
+fn is_readable(store: &Store, id: &BlobId, observer: &dyn Observer) -> bool {
+    let chunks = match store.content(id) {
+        Ok(ContentLayout::Whole(_)) => return store.object(&id.object(), ObjectKind::Blob).is_ok(),
+        Ok(ContentLayout::Chunks(chunks)) => chunks,
+        Err(_) => return false,
+    };
+    let size = chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum();
+    let mut continue_reading = |_: &_| if observer.cancelled() { Err(()) } else { Ok(()) };
+    content::stream(store, id, size, &mut continue_reading).is_ok()
+}

@@ -1,0 +1,865 @@
+//! The staging area of a store: received packs that are not part of the store yet.
+//!
+//! Each pack is checked on its own and waits in `tmp/staged/`. Once everything that a
+//! group of packs refers to is present, they become part of the store together
+//! ([`StagingArea::publish`]).
+//!
+//! A server and a push into a folder stage packs in the same way, also concurrently. Only
+//! the journal is durable; a client that finds a pack gone uploads it again. A staged
+//! file that is not used for a day is removed. A partial file of a killed process is
+//! removed after a minute.
+//!
+//! | file         | content |
+//! |--------------|------|
+//! | 64 digits    | a pack under its name |
+//! | `publishing` | the journal: names of packs, some of which may be part of the store already |
+//! | others       | partial uploads of a server ([`StagingArea::dir`]) |
+//!
+//! The staging folder itself is locked during a publication.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    fs::{File, Metadata},
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard},
+    time::{Duration, SystemTime},
+};
+
+use crate::{
+    base::{
+        id::{CommitId, PackId},
+        io::PathError,
+        kind::ErrorKind,
+        limits,
+        mutex::lock,
+        observe::{Observer, Silent},
+    },
+    disk::{
+        Disk,
+        regular::{open_regular, read_at_most},
+        scratch::unique_name,
+    },
+    format::{outline, pack::ObjectKind, wire::FormatError},
+    ops::accept::{self, AcceptError, VerifiedPacks},
+    repo::{Repo, ref_name::RefKind, refs::RefError},
+    store::{Store, StoreError, sweep},
+};
+
+/// The staging folder within `tmp/` of a store.
+const FOLDER: &str = "staged";
+
+/// The journal within the staging folder: packs that are being published together.
+const JOURNAL: &str = "publishing";
+
+/// The name prefix of packs that are still being received.
+const RECEIVING_PREFIX: &str = "pack";
+
+/// The name suffix of a part of a group of outlines.
+pub const PART: &str = ".part";
+
+/// The name suffix of a group of outlines.
+pub const GROUP: &str = ".group";
+
+/// The time after which an unused staged file is removed.
+const AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// The result of receiving a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// The file was added.
+    Added,
+    /// The file was present already.
+    AlreadyPresent,
+}
+
+/// The reason why a received file was refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StagedError {
+    /// The bytes do not hash to the name.
+    #[error("the hash of the upload differs from its name")]
+    Hash,
+    /// A received pack is damaged, or has a newer format.
+    #[error(transparent)]
+    InvalidPack(AcceptError),
+    /// A file of outlines cannot be decoded.
+    #[error(transparent)]
+    Outlines(#[from] FormatError),
+    /// A file that the group or publication names was not uploaded.
+    #[error("{name} was not uploaded")]
+    NotSent {
+        /// Name of the missing file.
+        name: String,
+    },
+    /// A ref should be set to a commit that is not in the store.
+    #[error("commit {id} is not in the store")]
+    NoCommit {
+        /// The missing commit.
+        id: CommitId,
+    },
+    /// The packs cannot be added to the store.
+    #[error(transparent)]
+    Accept(#[from] AcceptError),
+    /// A ref of the store cannot be read.
+    #[error(transparent)]
+    Ref(#[from] RefError),
+    /// The store cannot be read or written.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The disk failed.
+    #[error(transparent)]
+    Io(#[from] PathError),
+}
+
+impl StagedError {
+    /// Returns true if the sender is at fault. Retrying with the same data will then fail
+    /// again.
+    pub fn is_client_error(&self) -> bool {
+        match self {
+            Self::Hash | Self::InvalidPack(_) | Self::Outlines(_) => true,
+            Self::NotSent { .. } | Self::NoCommit { .. } => true,
+            Self::Accept(error) => {
+                matches!(error, AcceptError::Incomplete(_) | AcceptError::Damaged(_))
+            }
+            Self::Ref(_) | Self::Store(_) | Self::Io(_) => false,
+        }
+    }
+
+    /// Classifies the error for the caller.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Hash | Self::Outlines(_) => ErrorKind::Damaged,
+            Self::NotSent { .. } | Self::NoCommit { .. } => ErrorKind::NotFound,
+            Self::InvalidPack(error) | Self::Accept(error) => error.kind(),
+            Self::Ref(error) => error.kind(),
+            Self::Store(error) => error.kind(),
+            Self::Io(error) => error.kind(),
+        }
+    }
+}
+
+/// The meaning of an uploaded index file.
+#[derive(Debug)]
+pub enum IndexUpload {
+    /// A part of a group. It was kept for the group.
+    Part(Received),
+    /// These packs must become part of the store.
+    Packs(BTreeSet<PackId>),
+}
+
+/// The staging area of a store.
+#[derive(Debug)]
+pub struct StagingArea {
+    dir: PathBuf,
+    disk: Disk,
+    publishing: Mutex<()>,
+    /// Packs that this process has checked, with the state of their files at that time.
+    /// Packs left by an earlier process are checked again, since a power cut may have
+    /// damaged them.
+    checked: Mutex<HashMap<PackId, FileMark>>,
+    /// Packs that this process has published with everything that they refer to.
+    complete: Mutex<HashSet<PackId>>,
+}
+
+/// File metadata that change when the file is written or replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileMark {
+    device: u64,
+    inode: u64,
+    bytes: u64,
+    modified_secs: i64,
+    modified_nanos: i64,
+}
+
+impl FileMark {
+    fn of(file: &Metadata) -> Self {
+        Self {
+            device: file.dev(),
+            inode: file.ino(),
+            bytes: file.len(),
+            modified_secs: file.mtime(),
+            modified_nanos: file.mtime_nsec(),
+        }
+    }
+}
+
+/// Excludes other threads and processes from publishing packs.
+#[derive(Debug)]
+pub struct Publishing<'s> {
+    _here: MutexGuard<'s, ()>,
+    _everywhere: File,
+}
+
+impl StagingArea {
+    /// Returns the staging area of a store. Changes nothing on disk.
+    pub fn new(store: &Store) -> Self {
+        let (dir, disk) = (store.dir().join("tmp").join(FOLDER), store.disk().clone());
+        let (checked, complete) = (Mutex::default(), Mutex::default());
+        Self { dir, disk, publishing: Mutex::new(()), checked, complete }
+    }
+
+    fn checked(&self) -> MutexGuard<'_, HashMap<PackId, FileMark>> {
+        lock(&self.checked)
+    }
+
+    /// Returns the packs that this process has published with everything that they refer
+    /// to.
+    pub fn complete(&self) -> MutexGuard<'_, HashSet<PackId>> {
+        lock(&self.complete)
+    }
+
+    /// Locks publishing for all other threads and processes.
+    ///
+    /// # Errors
+    /// [`PathError`] when the lock cannot be opened.
+    pub fn publishing(&self) -> Result<Publishing<'_>, PathError> {
+        let here = lock(&self.publishing);
+        self.disk.create_folders(&self.dir)?;
+        let folder = fs_err::File::open(&self.dir).map_err(PathError::when("open", &self.dir))?;
+        let everywhere = folder.into_parts().0;
+        everywhere.lock().map_err(PathError::when("lock", &self.dir))?;
+        Ok(Publishing { _here: here, _everywhere: everywhere })
+    }
+
+    /// Returns the names and lengths of the staged packs.
+    ///
+    /// # Errors
+    /// [`StagedError::Io`] when a pack cannot be read.
+    pub fn list(&self) -> Result<Vec<(String, u64)>, StagedError> {
+        let Ok(entries) = fs_err::read_dir(&self.dir) else { return Ok(Vec::new()) };
+        let mut listed = Vec::new();
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let Ok(id) = name.parse() else { continue };
+            if self.pack(&id)?.is_some()
+                && let Ok(meta) = entry.metadata()
+            {
+                listed.push((name, meta.len()));
+            }
+        }
+        Ok(listed)
+    }
+
+    /// Returns the total size of staged packs and of parts of groups. Partial uploads are
+    /// not counted.
+    pub fn bytes(&self) -> u64 {
+        let entries = fs_err::read_dir(&self.dir).into_iter().flatten().flatten();
+        let waits = entries.filter(|entry| {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            name.parse::<PackId>().is_ok() || name.ends_with(PART)
+        });
+        waits.filter_map(|entry| entry.metadata().ok()).map(|meta| meta.len()).sum()
+    }
+
+    /// Returns the path of a staged pack that matches its name. Removes a damaged pack;
+    /// keeps a pack that cannot be read at present.
+    ///
+    /// # Errors
+    /// [`StagedError::Io`].
+    pub fn pack(&self, id: &PackId) -> Result<Option<PathBuf>, StagedError> {
+        let path = self.dir.join(id.to_string());
+        let mark = match fs_err::metadata(&path) {
+            Ok(meta) if meta.is_file() => FileMark::of(&meta),
+            Ok(_) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(PathError::when("stat", &path)(error).into()),
+        };
+        if self.checked().get(id) == Some(&mark) {
+            return Ok(Some(path));
+        }
+        // The pack was left by another process, or has changed since it was checked.
+        let hash = hash_of(&path).map_err(StagedError::from);
+        match hash.and_then(|hash| self.check((*id, hash), (&path, mark), &Silent)) {
+            Ok(()) => Ok(Some(path)),
+            Err(error) if error.is_client_error() => {
+                let _ = self.disk.remove(&path);
+                Ok(None)
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes the next use of these packs check them again.
+    pub fn check_again(&self, ids: &BTreeSet<PackId>) {
+        self.checked().retain(|id, _| !ids.contains(id));
+    }
+
+    /// Restarts the time after which these packs are removed.
+    pub fn touch(&self, ids: &BTreeSet<PackId>) {
+        for id in ids {
+            let file = fs_err::File::options().append(true).open(self.dir.join(id.to_string()));
+            let Ok(file) = file else { continue };
+            let mut checked = self.checked();
+            let mark = || file.metadata().map(|meta| FileMark::of(&meta)).ok();
+            let is_checked = checked.contains_key(id) && checked.get(id) == mark().as_ref();
+            if file.file().set_modified(SystemTime::now()).is_ok()
+                && let Some(mark) = mark().filter(|_| is_checked)
+            {
+                checked.insert(*id, mark);
+            }
+        }
+    }
+
+    /// Checks that a file with this hash is the pack `id`, and that its contents are
+    /// sound.
+    fn check(
+        &self,
+        (id, hash): (PackId, blake3::Hash),
+        (path, mark): (&Path, FileMark),
+        observer: &dyn Observer,
+    ) -> Result<(), StagedError> {
+        if *hash.as_bytes() != *id.as_bytes() {
+            return Err(StagedError::Hash);
+        }
+        accept::check(path, id, observer).map_err(|error| match error.kind() {
+            ErrorKind::Damaged | ErrorKind::Unsupported => StagedError::InvalidPack(error),
+            _ => error.into(),
+        })?;
+        self.checked().insert(id, mark);
+        Ok(())
+    }
+
+    /// Records durably that these packs are being published together. After a crash, the
+    /// next process that writes to this store completes the publication, so that no
+    /// client takes part of an upload for the whole.
+    pub fn journal_begin(&self, ids: &BTreeSet<PackId>) -> Result<(), StagedError> {
+        for id in ids {
+            self.disk.sync_file(&self.dir.join(id.to_string()))?;
+        }
+        self.disk.sync_folder(&self.dir)?;
+        self.note(&self.journaled()?.union(ids).copied().collect())
+    }
+
+    fn note(&self, ids: &BTreeSet<PackId>) -> Result<(), StagedError> {
+        let text: String = ids.iter().map(|id| format!("{id}\n")).collect();
+        let temporary = self.dir.join(unique_name(JOURNAL));
+        Ok(self.disk.write_whole(&temporary, &self.dir.join(JOURNAL), text.as_bytes())?)
+    }
+
+    /// Returns packs whose publication has started and may be incomplete.
+    ///
+    /// # Errors
+    /// [`StagedError::Io`] when the journal cannot be read.
+    pub fn journaled(&self) -> Result<BTreeSet<PackId>, StagedError> {
+        let path = self.dir.join(JOURNAL);
+        match read_at_most(&path, limits::TRUSTED_PACKS_BYTES) {
+            Ok(text) => {
+                let text = String::from_utf8_lossy(&text);
+                Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+            Err(error) => Err(PathError::when("read", &path)(error).into()),
+        }
+    }
+
+    /// Removes packs from the journal after all or none of them were published. If that
+    /// fails, the next process only checks them once more.
+    pub fn journal_end(&self, ids: &BTreeSet<PackId>) {
+        let Ok(begun) = self.journaled() else { return };
+        let rest: BTreeSet<PackId> = begun.difference(ids).copied().collect();
+        let _ = match rest.is_empty() {
+            true => self.disk.remove(&self.dir.join(JOURNAL)).map_err(drop),
+            false => self.note(&rest).map_err(drop),
+        };
+    }
+
+    /// Returns the staging folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Returns the disk interface that writes to the folder.
+    pub fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    /// Removes a pack from the staging area.
+    pub fn forget(&self, id: &PackId) {
+        self.checked().remove(id);
+        let _ = self.disk.remove(&self.dir.join(id.to_string()));
+    }
+
+    /// Receives a pack: hashes it as it arrives, then checks every frame and every object
+    /// in it. It is not part of the store before it is [published](Self::publish).
+    ///
+    /// # Errors
+    /// [`StagedError::Hash`] and [`StagedError::InvalidPack`] when the bytes do not match the
+    /// name, the errors of `pieces`, and [`StagedError::Io`]. Nothing is kept then.
+    pub fn receive<B: AsRef<[u8]>, E: From<StagedError>>(
+        &self,
+        id: PackId,
+        pieces: impl Iterator<Item = Result<B, E>>,
+        observer: &dyn Observer,
+    ) -> Result<Received, E> {
+        if self.pack(&id)?.is_some() {
+            return Ok(Received::AlreadyPresent);
+        }
+        let io = StagedError::from;
+        self.disk.create_folders(&self.dir).map_err(io)?;
+        self.sweep();
+        let path = self.dir.join(unique_name(RECEIVING_PREFIX));
+        // The file is removed on drop unless it is kept. The lock distinguishes it from a
+        // file that a killed process left.
+        let mut file = self.disk.create(&path).map_err(io)?;
+        let _ = file.file().try_lock();
+        let mut hasher = blake3::Hasher::new();
+        for piece in pieces {
+            let piece = piece?;
+            hasher.update(piece.as_ref());
+            file.write(piece.as_ref()).map_err(io)?;
+        }
+        self.keep(id, hasher.finalize(), &path, observer)?;
+        file.keep();
+        Ok(Received::Added)
+    }
+
+    /// Stages a complete file with this hash, if it is the pack `id` and its contents are
+    /// sound.
+    ///
+    /// # Errors
+    /// [`StagedError::Hash`] and [`StagedError::InvalidPack`] when it is not. The file then
+    /// stays where it is.
+    pub fn keep(
+        &self,
+        id: PackId,
+        hash: blake3::Hash,
+        path: &Path,
+        observer: &dyn Observer,
+    ) -> Result<(), StagedError> {
+        let file = fs_err::metadata(path).map_err(PathError::when("stat", path))?;
+        self.check((id, hash), (path, FileMark::of(&file)), observer)?;
+        Ok(self.disk.replace(path, &self.dir.join(id.to_string()))?)
+    }
+
+    /// Keeps a part of a group until the group arrives.
+    fn keep_part(&self, name: &str, bytes: &[u8]) -> Result<Received, StagedError> {
+        self.disk.create_folders(&self.dir)?;
+        self.sweep();
+        let temporary = self.dir.join(unique_name("part"));
+        self.disk.write_whole(&temporary, &self.dir.join(name), bytes)?;
+        Ok(Received::Added)
+    }
+
+    /// Reads a part of a group and verifies its hash, since a power cut may have damaged
+    /// it.
+    fn part(&self, name: &str) -> Result<Vec<u8>, StagedError> {
+        let missing = || StagedError::NotSent { name: name.to_owned() };
+        let path = self.dir.join(name);
+        let bytes = read_at_most(&path, limits::REMOTE_INDEX_BYTES);
+        let bytes = bytes.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => missing(),
+            _ => PathError::when("read", &path)(error).into(),
+        })?;
+        if blake3::hash(&bytes).to_hex().as_str() != name.trim_end_matches(PART) {
+            let _ = self.disk.remove(&path);
+            return Err(missing());
+        }
+        Ok(bytes)
+    }
+
+    /// Returns the meaning of an index file that was uploaded as `name`. A part of a
+    /// group is only stored.
+    ///
+    /// # Errors
+    /// [`StagedError::Hash`], [`StagedError::Outlines`], [`StagedError::NotSent`] for a
+    /// missing part of a group, [`StagedError::Io`].
+    pub fn read_index_file(&self, name: &str, bytes: &[u8]) -> Result<IndexUpload, StagedError> {
+        let hash = name.trim_end_matches(PART).trim_end_matches(GROUP);
+        if blake3::hash(bytes).to_hex().as_str() != hash {
+            return Err(StagedError::Hash);
+        }
+        let ids = |bytes: &[u8]| -> Result<BTreeSet<PackId>, StagedError> {
+            Ok(outline::decode(bytes)?.iter().map(|outline| outline.id).collect())
+        };
+        if name.ends_with(PART) {
+            ids(bytes)?;
+            return Ok(IndexUpload::Part(self.keep_part(name, bytes)?));
+        }
+        if !name.ends_with(GROUP) {
+            return Ok(IndexUpload::Packs(ids(bytes)?));
+        }
+        let parts: BTreeSet<_> = outline::decode_group(bytes)?.into_iter().collect();
+        let mut all = BTreeSet::new();
+        for part in parts {
+            all.append(&mut ids(&self.part(&format!("{part}{PART}"))?)?);
+        }
+        Ok(IndexUpload::Packs(all))
+    }
+
+    /// Removes staged files that are too old, and partial files of killed processes.
+    /// Failures are ignored: the next sweep tries again.
+    pub fn sweep(&self) {
+        let Ok(entries) = fs_err::read_dir(&self.dir) else { return };
+        let Ok(begun) = self.journaled() else { return };
+        let begun: HashSet<String> = begun.iter().map(PackId::to_string).collect();
+        let is_wanted = |name: &str| name == JOURNAL || begun.contains(name);
+        for entry in entries.flatten() {
+            if entry.file_name().to_str().is_some_and(is_wanted) {
+                continue;
+            }
+            let is_coming =
+                entry.file_name().as_encoded_bytes().starts_with(RECEIVING_PREFIX.as_bytes());
+            if is_coming && sweep::is_abandoned(&entry.path()) {
+                let _ = self.disk.remove(&entry.path());
+                continue;
+            }
+            let age = entry.metadata().and_then(|meta| meta.modified()).ok();
+            let age = age.and_then(|time| time.elapsed().ok());
+            if age.is_some_and(|age| age > AGE) {
+                let _ = self.disk.remove(&entry.path());
+            }
+        }
+    }
+}
+
+fn not_sent(id: &PackId) -> StagedError {
+    StagedError::NotSent { name: format!("pack {id}") }
+}
+
+/// Returns the packs of `ids` that are not part of the store. Damaged and partial packs
+/// do not count as part of it.
+fn lacking(store: &Store, ids: &BTreeSet<PackId>) -> BTreeSet<PackId> {
+    let packs = store.packs().into_iter();
+    let present: BTreeSet<PackId> =
+        packs.filter(|id| !store.is_damaged(id) && !store.is_partial(id)).collect();
+    ids.difference(&present).copied().collect()
+}
+
+/// Returns the commits that branches and tags of a store point at. Damaged refs are
+/// skipped, since tips only shorten a walk.
+///
+/// # Errors
+/// [`RefError::Io`].
+pub fn tips(repo: &Repo) -> Result<Vec<CommitId>, RefError> {
+    let mut tips = Vec::new();
+    for kind in [RefKind::Branch, RefKind::Tag] {
+        let names = match repo.refs().names(kind) {
+            Err(RefError::Damaged { .. }) => continue,
+            names => names?,
+        };
+        for name in names {
+            match repo.refs().read(&name) {
+                Err(RefError::Damaged { .. }) => {}
+                tip => tips.extend(tip?),
+            }
+        }
+    }
+    Ok(tips)
+}
+
+/// A store to which staged packs are published.
+pub trait PublishTarget {
+    /// The error of a failed publication.
+    type Error: From<StagedError>;
+
+    fn store(&self) -> &Store;
+
+    /// Reads which packs other processes have added.
+    ///
+    /// # Errors
+    /// The errors of the target.
+    fn refresh(&self) -> Result<(), Self::Error>;
+
+    /// Returns the packs of `ids` that are not part of the store.
+    fn lacking(&self, ids: &BTreeSet<PackId>) -> BTreeSet<PackId>;
+
+    /// Returns the path of a received pack.
+    ///
+    /// # Errors
+    /// The errors of the target.
+    fn sent(&self, id: &PackId) -> Result<Option<PathBuf>, Self::Error>;
+
+    /// Returns the commits that refs point at.
+    ///
+    /// # Errors
+    /// The errors of the target.
+    fn tips(&self) -> Result<Vec<CommitId>, Self::Error>;
+
+    /// Repairs damage that made a check fail. Returns true if the packs should be checked
+    /// again.
+    fn repair_damage(&self) -> bool;
+
+    /// Adds packs that are sound and complete to the store. The caller holds the
+    /// [lock](Publishing).
+    ///
+    /// # Errors
+    /// The errors of the target.
+    fn adopt(
+        &self,
+        new: &BTreeSet<PackId>,
+        prepared: VerifiedPacks<'_>,
+        observer: &dyn Observer,
+    ) -> Result<(), Self::Error>;
+}
+
+/// The store that contains the staging area, as its own target.
+struct Own<'a> {
+    staged: &'a StagingArea,
+    repo: &'a Repo,
+}
+
+impl PublishTarget for Own<'_> {
+    type Error = StagedError;
+
+    fn store(&self) -> &Store {
+        self.repo.store()
+    }
+
+    fn refresh(&self) -> Result<(), StagedError> {
+        Ok(self.store().refresh()?)
+    }
+
+    fn lacking(&self, ids: &BTreeSet<PackId>) -> BTreeSet<PackId> {
+        lacking(self.store(), ids)
+    }
+
+    fn sent(&self, id: &PackId) -> Result<Option<PathBuf>, StagedError> {
+        self.staged.pack(id)
+    }
+
+    fn tips(&self) -> Result<Vec<CommitId>, StagedError> {
+        Ok(tips(self.repo)?)
+    }
+
+    fn repair_damage(&self) -> bool {
+        false
+    }
+
+    fn adopt(
+        &self,
+        new: &BTreeSet<PackId>,
+        prepared: VerifiedPacks<'_>,
+        observer: &dyn Observer,
+    ) -> Result<(), StagedError> {
+        self.staged.adopt(new, prepared, observer)
+    }
+}
+
+impl StagingArea {
+    /// Publishes staged packs, if they are sound and everything that they refer to is
+    /// present. Reads at most `most` bytes of cut contents for the check. Returns the
+    /// packs that were new to the store.
+    ///
+    /// # Errors
+    /// [`StagedError::NotSent`], [`StagedError::Accept`]. The store is then unchanged,
+    /// unless the disk failed.
+    pub fn publish(
+        &self,
+        repo: &Repo,
+        ids: &BTreeSet<PackId>,
+        most: u64,
+        observer: &dyn Observer,
+    ) -> Result<BTreeSet<PackId>, StagedError> {
+        self.publish_to(&Own { staged: self, repo }, (ids, most), observer, &mut None)
+    }
+
+    /// As [`StagingArea::publish`], for any target. On return, `lock` holds the publishing lock,
+    /// even after an error, unless there was nothing to do or the check itself could not finish. A
+    /// caller that already has the lock passes it in.
+    ///
+    /// # Errors
+    /// As [`StagingArea::publish`], and the errors of the target.
+    pub fn publish_to<'s, T: PublishTarget>(
+        &'s self,
+        target: &T,
+        (ids, most): (&BTreeSet<PackId>, u64),
+        observer: &dyn Observer,
+        lock: &mut Option<Publishing<'s>>,
+    ) -> Result<BTreeSet<PackId>, T::Error> {
+        let store = target.store();
+        let is_locked = lock.is_some();
+        loop {
+            target.refresh()?;
+            let new = self.sent_of(target, ids)?;
+            let new_ids: BTreeSet<PackId> = new.iter().map(|(id, _)| *id).collect();
+            if new.is_empty() {
+                return Ok(new_ids);
+            }
+            self.touch(&new_ids);
+            let tips = target.tips()?;
+            let prepared = accept::prepare(store, &new, (&tips, most), observer);
+            if prepared.as_ref().is_err_and(AcceptError::may_be_damage) {
+                // The packs may have been damaged since they were checked.
+                self.check_again(&new_ids);
+                if target.repair_damage() {
+                    continue;
+                }
+            }
+            if lock.is_none() {
+                *lock = Some(self.publishing().map_err(StagedError::from)?);
+            }
+            store.refresh().map_err(StagedError::from)?;
+            // Another process may have published some of the packs meanwhile.
+            let lacking = target.lacking(&new_ids);
+            if prepared.is_err() && !lacking.is_empty() && lacking.len() < new_ids.len() {
+                // The check may have failed because another process published packs and
+                // removed their staged files. Try again without those.
+                if !is_locked {
+                    *lock = None;
+                }
+                continue;
+            }
+            if !lacking.is_empty() {
+                let prepared = prepared.map_err(StagedError::from)?;
+                for id in &lacking {
+                    // If the file has changed since the check, `pack` verifies it again.
+                    self.pack(id)?.ok_or_else(|| not_sent(id))?;
+                }
+                target.adopt(&lacking, prepared, observer)?;
+            }
+            return Ok(lacking);
+        }
+    }
+
+    /// Returns the packs of `ids` that were received and are not part of the target yet.
+    fn sent_of<T: PublishTarget>(
+        &self,
+        target: &T,
+        ids: &BTreeSet<PackId>,
+    ) -> Result<Vec<(PackId, PathBuf)>, T::Error> {
+        let mut sent = Vec::new();
+        for id in target.lacking(ids) {
+            if let Some(path) = target.sent(&id)? {
+                sent.push((id, path));
+                continue;
+            }
+            // Another push may have published the pack meanwhile.
+            target.store().refresh().map_err(StagedError::from)?;
+            if !target.lacking(&BTreeSet::from([id])).is_empty() {
+                return Err(not_sent(&id).into());
+            }
+        }
+        Ok(sent)
+    }
+
+    fn adopt(
+        &self,
+        new: &BTreeSet<PackId>,
+        prepared: VerifiedPacks<'_>,
+        observer: &dyn Observer,
+    ) -> Result<(), StagedError> {
+        let is_at_once = new.len() == 1;
+        if !is_at_once {
+            self.journal_begin(new)?;
+        }
+        if let Err(error) = prepared.adopt(observer) {
+            // If the store may have changed, keep the journal: the next writer completes
+            // the publication.
+            if !is_at_once && error.changed_nothing() {
+                self.journal_end(new);
+            }
+            return Err(error.into());
+        }
+        self.complete().extend(new);
+        new.iter().for_each(|id| self.forget(id));
+        if !is_at_once {
+            self.journal_end(new);
+        }
+        Ok(())
+    }
+
+    /// Completes a publication that a killed process started. Some of its packs may be
+    /// part of the store already.
+    ///
+    /// # Errors
+    /// As [`StagingArea::publish`]. If packs are missing or damaged, the journal entry is
+    /// removed and not tried again.
+    pub fn resume_publication(&self, repo: &Repo) -> Result<(), StagedError> {
+        // Most stores have no journal. Check it first, since a read-only store cannot be
+        // locked.
+        if self.journaled()?.is_empty() {
+            return Ok(());
+        }
+        let mut lock = Some(self.publishing()?);
+        // The process that wrote the journal may have finished meanwhile.
+        let begun = self.journaled()?;
+        if begun.is_empty() {
+            return Ok(());
+        }
+        let own = Own { staged: self, repo };
+        // The limit on bytes was enforced when the publication started.
+        let done = self.publish_to(&own, (&begun, u64::MAX), &Silent, &mut lock);
+        match done {
+            Ok(_) => begun.iter().for_each(|id| self.forget(id)),
+            Err(error) if error.is_client_error() => {
+                self.journal_end(&begun);
+                return Err(error);
+            }
+            Err(error) => return Err(error),
+        }
+        self.journal_end(&begun);
+        Ok(())
+    }
+
+    /// Checks that the store has a commit and everything that it refers to. This is known
+    /// if the commit came in a published pack or is reachable from refs. Otherwise the
+    /// whole commit is walked, since it may be left over from an interrupted transfer. In a
+    /// partial clone, everything must be in whole packs, which is all that others can read.
+    ///
+    /// # Errors
+    /// [`StagedError::NoCommit`], [`StagedError::Accept`].
+    pub fn check_whole(&self, repo: &Repo, id: &CommitId) -> Result<(), StagedError> {
+        let store = repo.store();
+        store.refresh()?;
+        let missing = || StagedError::NoCommit { id: *id };
+        let place = store.locate(&id.object())?.ok_or_else(missing)?;
+        if place.kind != ObjectKind::Commit {
+            return Err(missing());
+        }
+        // Clients read whole packs only. In a partial clone, neither a ref nor a published pack
+        // proves that everything is here.
+        let is_partial = store.has_partial();
+        let pack = store.pack_id(place.pack);
+        if !is_partial && pack.is_some_and(|pack| self.complete().contains(&pack)) {
+            return Ok(());
+        }
+        store.commit(id).map_err(|error| match error {
+            StoreError::Missing { .. } | StoreError::WrongKind { .. } => missing(),
+            // The bytes hash to the id but are not a commit.
+            StoreError::Object { .. } => missing(),
+            error => error.into(),
+        })?;
+        match is_partial {
+            true => accept::check_commit_in_whole_packs(store, id, &Silent)?,
+            false => accept::check_commit(store, id, &tips(repo)?, &Silent)?,
+        }
+        Ok(())
+    }
+}
+
+/// Returns true if a pack of the store that a client uploads again matches its name. A
+/// client uploads only packs that it believes missing, so the pack is read. A damaged
+/// pack is shadowed, and the uploaded pack replaces it.
+///
+/// # Errors
+/// [`StoreError`] when the pack cannot be read.
+pub fn is_sound(store: &Store, id: &PackId) -> Result<bool, StoreError> {
+    let path = store.pack_path(id);
+    let actual = match hash_of(&path) {
+        Ok(hash) => PackId::from_bytes(*hash.as_bytes()),
+        Err(error) if error.is_not_found() => {
+            store.refresh()?;
+            return Ok(store.packs().contains(id));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if actual != *id {
+        store.shadow_damage(&StoreError::PackHash { pack: *id, actual })?;
+    }
+    Ok(actual == *id)
+}
+
+/// Returns the hash of a file's bytes.
+///
+/// # Errors
+/// [`PathError`] when it cannot be read.
+pub fn hash_of(path: &Path) -> Result<blake3::Hash, PathError> {
+    let mut hasher = blake3::Hasher::new();
+    let file = open_regular(path).map_err(PathError::when("open", path))?;
+    hasher.update_reader(file).map_err(PathError::when("read", path))?;
+    Ok(hasher.finalize())
+}

@@ -1,0 +1,205 @@
+//! Rolling checks: each pack is read again after some time. The pack whose last check is
+//! oldest comes first, and a run ends when its time budget is spent.
+//!
+//! The file `cache/checked` has a line `PACK SECS WHERE` for each pack that was read and found
+//! sound. Its fields are the pack's id in hex, the time of the check in seconds since 1970, and the
+//! identity of the checked copy. For a local store the identity is the device, inode and ctime of
+//! the pack's file, so a copy of the store or a replaced pack counts as unchecked. For a partial
+//! pack, the check covers the frames that are stored locally. The file is a cache: a pack without a
+//! line is due.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use crate::{
+    base::{id::PackId, limits, time::Time},
+    disk::{regular::read_at_most, scratch::unique_name},
+    ops::verify::{Data, VerifyOutcome},
+    store::{Store, StoreError},
+};
+
+/// Name of the file with the times of checks.
+const CHECKED: &str = "checked";
+
+/// Selects the packs that a rolling check reads.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rolling {
+    /// A pack is due if its last check is at least this old.
+    pub max_age: Duration,
+    /// No further pack is started after this time. The first due pack is always read, so
+    /// that each run makes progress.
+    pub budget: Option<Duration>,
+}
+
+/// The last check of a pack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Check {
+    /// Time of the check in seconds since 1970.
+    secs: i64,
+    /// Identity of the copy that was read.
+    identity: String,
+}
+
+type Checks = BTreeMap<PackId, Check>;
+
+/// Returns the identity of a pack, or `None` if it cannot be determined.
+type PackIdentifier<'s> = dyn Fn(&PackId) -> Option<String> + Sync + 's;
+
+/// Decides how much of each pack is read, and records which packs were checked
+/// completely.
+pub(super) struct Schedule<'s> {
+    data: Data,
+    /// The file with the times of checks.
+    path: PathBuf,
+    identify: Box<PackIdentifier<'s>>,
+    now_secs: i64,
+    /// Earlier checks that still match the present packs.
+    before: Checks,
+    deadline: Option<Instant>,
+    has_begun: AtomicBool,
+    right: Mutex<Checks>,
+    due: AtomicU64,
+    left: AtomicU64,
+}
+
+impl<'s> Schedule<'s> {
+    /// Creates the schedule of a run that starts now, from the check times that `store`
+    /// keeps.
+    pub(super) fn new(
+        store: &Store,
+        data: Data,
+        identify: impl Fn(&PackId) -> Option<String> + Sync + 's,
+    ) -> Self {
+        let path = store.dir().join("cache").join(CHECKED);
+        let now_secs = Time::now().secs;
+        let (mut before, budget) = match data {
+            Data::Due(rolling) => (read(&path), rolling.budget),
+            _ => (Checks::new(), None),
+        };
+        before.retain(|id, check| {
+            // A check time in the future is not trusted.
+            check.secs <= now_secs && identify(id).as_ref() == Some(&check.identity)
+        });
+        Self {
+            data,
+            path,
+            identify: Box::new(identify),
+            now_secs,
+            before,
+            // A budget that overflows the clock means no deadline.
+            deadline: budget.and_then(|budget| Instant::now().checked_add(budget)),
+            has_begun: AtomicBool::new(false),
+            right: Mutex::default(),
+            due: AtomicU64::new(0),
+            left: AtomicU64::new(0),
+        }
+    }
+
+    /// Sorts packs by their last check, oldest first. Packs that were never checked come
+    /// first.
+    pub(super) fn sort(&self, packs: &mut [PackId]) {
+        if matches!(self.data, Data::Due(_)) {
+            packs.sort_by_key(|id| self.before.get(id).map(|check| check.secs));
+        }
+    }
+
+    /// Returns true if the last check of a pack is too old.
+    pub(super) fn is_due(&self, id: &PackId) -> bool {
+        let Data::Due(rolling) = self.data else { return false };
+        let age_secs = self.before.get(id).map(|check| self.now_secs.abs_diff(check.secs));
+        age_secs.is_none_or(|age| age >= rolling.max_age.as_secs())
+    }
+
+    /// Returns how much of a pack to read now. Must be called for one pack after the
+    /// other, in order. A pack that is known to be damaged is read in each run,
+    /// regardless of the budget. A run that skipped it would report no problem.
+    pub(super) fn begin(&self, id: &PackId, was_damaged: bool) -> Data {
+        match self.data {
+            Data::Due(_) if was_damaged => {
+                self.due.fetch_add(1, Ordering::Relaxed);
+                return Data::All;
+            }
+            Data::Due(_) if !self.is_due(id) => return Data::None,
+            Data::Due(_) => {}
+            _ if was_damaged => return Data::All,
+            data => return data,
+        }
+        self.due.fetch_add(1, Ordering::Relaxed);
+        let is_late = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        if self.has_begun.swap(true, Ordering::Relaxed) && is_late {
+            self.left.fetch_add(1, Ordering::Relaxed);
+            return Data::None;
+        }
+        Data::All
+    }
+
+    /// Returns the identity of a pack. Call this before the pack is read, so that a pack
+    /// replaced meanwhile is not recorded as checked.
+    pub(super) fn identity(&self, id: &PackId) -> Option<String> {
+        (self.identify)(id)
+    }
+
+    /// Records that a pack with this identity was read completely and is sound.
+    pub(super) fn add_sound(&self, id: PackId, identity: Option<String>) {
+        if let Some(identity) = identity {
+            self.sound().insert(id, Check { secs: self.now_secs, identity });
+        }
+    }
+
+    fn sound(&self) -> MutexGuard<'_, Checks> {
+        self.right.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Saves the checks of all packs that `store` still has, and adds the counts to
+    /// `outcome`.
+    pub(super) fn finish(&self, store: &Store, outcome: &mut VerifyOutcome) {
+        outcome.due_packs = self.due.load(Ordering::Relaxed);
+        outcome.left_packs = self.left.load(Ordering::Relaxed);
+        let right = self.sound();
+        if right.is_empty() {
+            return;
+        }
+        // Another run may have written the file meanwhile, so merge with its present
+        // contents.
+        let mut checks = read(&self.path);
+        let present: BTreeSet<PackId> = store.packs().into_iter().collect();
+        checks.retain(|id, _| present.contains(id));
+        checks.extend(right.iter().map(|(id, check)| (*id, check.clone())));
+        outcome.unsaved_times = write(&self.path, &checks, store).err();
+    }
+}
+
+/// Returns the identity of a local pack: device, inode and ctime of its file.
+pub(super) fn identity_here(store: &Store, id: &PackId) -> Option<String> {
+    let meta = fs_err::metadata(store.pack_path(id)).ok()?;
+    let changed = (meta.ctime(), meta.ctime_nsec());
+    Some(format!("{}:{}:{}.{:09}", meta.dev(), meta.ino(), changed.0, changed.1))
+}
+
+/// Reads the checks. Malformed lines are ignored.
+fn read(path: &Path) -> Checks {
+    let bytes = read_at_most(path, limits::CHECK_LOG_BYTES).unwrap_or_default();
+    let check = |line: &str| {
+        let mut words = line.split(' ');
+        let (id, secs, identity) = (words.next()?, words.next()?, words.next()?);
+        Some((id.parse().ok()?, Check { secs: secs.parse().ok()?, identity: identity.to_owned() }))
+    };
+    String::from_utf8_lossy(&bytes).lines().filter_map(check).collect()
+}
+
+fn write(path: &Path, checks: &Checks, store: &Store) -> Result<(), StoreError> {
+    let disk = store.disk();
+    disk.create_folders(path.parent().unwrap_or(Path::new(".")))?;
+    let line = |(id, check): (&PackId, &Check)| format!("{id} {} {}\n", check.secs, check.identity);
+    let text: String = checks.iter().map(line).collect();
+    let temporary = store.scratch_dir()?.join(unique_name(CHECKED));
+    Ok(disk.write_whole(&temporary, path, text.as_bytes())?)
+}

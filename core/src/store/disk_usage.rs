@@ -1,0 +1,77 @@
+//! The disk space that one object accounts for.
+
+use crate::{
+    base::{id::ObjectId, limits},
+    format::pack::ObjectKind,
+    store::{Store, StoreError},
+};
+
+/// Fractions of a byte in which shares are counted, so that the shares of a frame add
+/// up to its stored length.
+const PARTS: u128 = 1 << 16;
+
+/// An object's share of its frame: the stored length of the frame × the object's length
+/// / the raw length of the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskUsage {
+    pub kind: ObjectKind,
+    /// The object's own length in bytes.
+    pub raw_bytes: u32,
+    /// Its share of the stored length, in units of 1/65,536 byte (`PARTS`).
+    stored_parts: u64,
+}
+
+/// The sum of the shares of several objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskUsageSum {
+    /// Number of objects.
+    pub objects: u64,
+    /// Sum of their lengths in bytes, uncompressed.
+    pub raw_bytes: u64,
+    stored_parts: u128,
+}
+
+impl DiskUsageSum {
+    /// Adds one object.
+    pub fn add(&mut self, share: &DiskUsage) {
+        self.objects += 1;
+        self.raw_bytes += u64::from(share.raw_bytes);
+        self.stored_parts += u128::from(share.stored_parts);
+    }
+
+    /// Adds the sums of `other`.
+    pub fn add_all(&mut self, other: &Self) {
+        self.objects += other.objects;
+        self.raw_bytes += other.raw_bytes;
+        self.stored_parts += other.stored_parts;
+    }
+
+    /// Returns the sum of their stored lengths in bytes, rounded.
+    pub fn stored_bytes(&self) -> u64 {
+        ((self.stored_parts + PARTS / 2) / PARTS) as u64
+    }
+}
+
+impl Store {
+    /// Returns the disk space that an object accounts for.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it is missing, or its pack cannot be read.
+    pub fn share(&self, id: &ObjectId, wanted: ObjectKind) -> Result<DiskUsage, StoreError> {
+        for _ in 0..limits::MERGE_RETRIES {
+            let Some(place) = self.locate(id)? else { break };
+            let pack = match self.pack(place.pack) {
+                Err(StoreError::Gone { .. }) => {
+                    self.refresh()?;
+                    continue;
+                }
+                pack => pack?,
+            };
+            let frame = pack.frame(place.frame)?;
+            let parts = u128::from(frame.stored_bytes) * u128::from(place.bytes) * PARTS;
+            let stored_parts = (parts / u128::from(frame.raw_bytes.max(1))) as u64;
+            return Ok(DiskUsage { kind: place.kind, raw_bytes: place.bytes, stored_parts });
+        }
+        Err(StoreError::Missing { id: *id, wanted })
+    }
+}

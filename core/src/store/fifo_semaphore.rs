@@ -1,0 +1,116 @@
+//! A fair semaphore: limits how many threads do long work at a time, and serves waiting
+//! threads in order of arrival.
+
+use std::{
+    collections::VecDeque,
+    sync::{Condvar, Mutex, PoisonError},
+    time::Duration,
+};
+
+use crate::base::{mutex::lock, observe::Observer};
+
+/// Interval at which a waiting thread checks whether the user asked to stop.
+const STEP: Duration = Duration::from_millis(100);
+
+/// The semaphore.
+#[derive(Debug)]
+pub(super) struct FifoSemaphore {
+    line: Mutex<WaitQueue>,
+    moved: Condvar,
+}
+
+#[derive(Debug)]
+struct WaitQueue {
+    taken: usize,
+    /// Number of the next thread that arrives.
+    next: u64,
+    waiting: VecDeque<u64>,
+}
+
+/// A permit. Dropping it releases it.
+#[derive(Debug)]
+pub(super) struct FifoPermit<'t>(&'t FifoSemaphore);
+
+impl FifoSemaphore {
+    pub(super) const fn new() -> Self {
+        let line = WaitQueue { taken: 0, next: 0, waiting: VecDeque::new() };
+        Self { line: Mutex::new(line), moved: Condvar::new() }
+    }
+
+    /// Waits until it is this thread's turn and fewer than `most` permits are taken.
+    /// Returns `None` when the user asks to stop.
+    pub(super) fn take(&self, most: usize, observer: &dyn Observer) -> Option<FifoPermit<'_>> {
+        let mut line = lock(&self.line);
+        let number = line.next;
+        line.next += 1;
+        line.waiting.push_back(number);
+        loop {
+            let is_next = line.waiting.front() == Some(&number);
+            let is_stopped = observer.cancelled();
+            if is_stopped || is_next && line.taken < most {
+                line.waiting.retain(|other| *other != number);
+                line.taken += usize::from(!is_stopped);
+                // The thread that is first in line now may get a permit, too.
+                self.moved.notify_all();
+                return (!is_stopped).then(|| FifoPermit(self));
+            }
+            let waited = self.moved.wait_timeout(line, STEP);
+            line = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Returns true if a thread is waiting.
+    pub(super) fn is_wanted(&self) -> bool {
+        !lock(&self.line).waiting.is_empty()
+    }
+}
+
+impl Drop for FifoPermit<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.line).taken -= 1;
+        self.0.moved.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+    };
+
+    use super::*;
+    use crate::base::observe::Silent;
+
+    struct CancelFlag(AtomicBool);
+
+    impl Observer for CancelFlag {
+        fn cancelled(&self) -> bool {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    #[test]
+    fn turns_are_taken_in_order_and_whoever_leaves_is_not_waited_for() {
+        let turns = FifoSemaphore::new();
+        let left = CancelFlag(AtomicBool::new(false));
+        let first = turns.take(1, &Silent).unwrap();
+        assert!(!turns.is_wanted());
+        thread::scope(|scope| {
+            let second = scope.spawn(|| turns.take(1, &left).is_some());
+            while !turns.is_wanted() {
+                thread::yield_now();
+            }
+            let third = scope.spawn(|| turns.take(1, &Silent).is_some());
+            while lock(&turns.line).waiting.len() < 2 {
+                thread::yield_now();
+            }
+            left.0.store(true, Ordering::Relaxed);
+            assert!(!second.join().unwrap(), "a cancelled thread gets no permit");
+            assert!(turns.is_wanted(), "the third thread still waits");
+            drop(first);
+            assert!(third.join().unwrap());
+        });
+        assert_eq!(lock(&turns.line).taken, 0);
+    }
+}

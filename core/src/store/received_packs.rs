@@ -1,0 +1,472 @@
+//! Received packs, kept apart until all of them are verified.
+//!
+//! Packs are received into a folder of their own under `tmp/`, where every object in
+//! them is checked against its id. The operation that receives them checks what they
+//! contain. Only then are they adopted. A pack moves into `objects/` unchanged; if the
+//! store already has some of its objects, the other objects are copied into a new pack
+//! instead. A reception that is refused, interrupted or killed leaves the store
+//! unchanged. A later writer sweeps a leftover folder.
+
+use std::{
+    collections::HashSet,
+    fs::File,
+    path::{Path, PathBuf},
+};
+
+use rayon::prelude::*;
+
+use crate::{
+    base::{
+        id::{ObjectId, PackId},
+        io::PathError,
+        limits,
+        observe::Observer,
+    },
+    disk::{Disk, NewFile, scratch::unique_name},
+    format::{
+        pack::{Frame, ObjectKind, PackedObject},
+        wire::FormatError,
+    },
+    store::{
+        ObjectLocation, ObjectWriter, Store, StoreError,
+        bundle::BundleError,
+        catalog::Catalog,
+        copy::{FrameMode, copy_pack},
+        objects::actual_id,
+        pack_reader::{Completeness, PackFile},
+        pack_writer::{FinishedPack, WRITEBACK_BYTES, publish},
+        sweep,
+        writer::WriteStats,
+    },
+};
+
+/// Raw bytes for each thread in one batch of a pack's check; other packs can be checked
+/// between two batches. Expanding 32 MiB takes about a tenth of a second, so little
+/// time is lost while threads wait for the last frame of a batch.
+const BATCH_BYTES_PER_THREAD: u64 = 32 << 20;
+
+/// Received packs that are not yet part of a store.
+#[derive(Debug)]
+pub struct ReceivedPacks<'s> {
+    target: &'s Store,
+    own: Store,
+    dir: PathBuf,
+    packs: Vec<PackId>,
+    objects: u64,
+    raw_bytes: u64,
+    /// Packs that the open store had listed before, and that were gone when this began.
+    gone: HashSet<PackId>,
+    /// The lock that shows other processes that the folder has an owner.
+    _lock: File,
+}
+
+/// Returns the packs that an open store has listed before and that are gone now.
+fn gone(store: &Store) -> HashSet<PackId> {
+    let catalog = store.catalog();
+    let ids = catalog.packs.iter().map(|slot| slot.id);
+    ids.filter(|id| !catalog.numbers.contains_key(id)).collect()
+}
+
+impl Drop for ReceivedPacks<'_> {
+    fn drop(&mut self) {
+        let _ = fs_err::remove_dir_all(&self.dir);
+    }
+}
+
+impl<'s> ReceivedPacks<'s> {
+    /// Creates a folder for packs that are to be added to `target`.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] when the store cannot be written.
+    pub fn new(target: &'s Store, observer: &dyn Observer) -> Result<Self, StoreError> {
+        let tmp = &target.layout().tmp;
+        target.disk().create_folders(tmp)?;
+        sweep::run(tmp);
+        let dir = tmp.join(unique_name(sweep::INCOMING_PREFIX));
+        // The folders need not survive a crash. The files do, so they go through
+        // `target`'s disk.
+        Store::create(&dir, &Disk::scratch())?;
+        let path = dir.join(sweep::LOCK_FILE);
+        let lock = Disk::scratch().lock_file(&path)?;
+        lock.lock().map_err(PathError::when("lock", &path))?;
+        let own = Store::open(&dir, target.disk().clone(), observer)?;
+        let (packs, gone) = (Vec::new(), gone(target));
+        Ok(Self { target, own, dir, packs, objects: 0, raw_bytes: 0, gone, _lock: lock })
+    }
+
+    /// Receives a pack. `read` passes its bytes, piece by piece, to the function that
+    /// it is given.
+    ///
+    /// # Errors
+    /// The errors of `read`, and [`BundleError::Io`] when the pack cannot be written.
+    pub fn receive(
+        &mut self,
+        read: impl FnOnce(&mut Receive<'_>) -> Result<(), BundleError>,
+    ) -> Result<PackId, BundleError> {
+        let disk = self.target.disk();
+        let mut file = disk.create(&self.dir.join("tmp").join(unique_name("pack")))?;
+        let mut hasher = blake3::Hasher::new();
+        let (mut end, mut written_back) = (0, 0);
+        read(&mut |bytes| {
+            hasher.update(bytes);
+            file.write(bytes)?;
+            end += bytes.len() as u64;
+            if end - written_back >= WRITEBACK_BYTES {
+                file.start_writeback(written_back, end - written_back);
+                written_back = end;
+            }
+            Ok(())
+        })?;
+        let id = PackId::from_bytes(*hasher.finalize().as_bytes());
+        self.place(&file, id)?;
+        Ok(id)
+    }
+
+    /// Receives a pack that is on this disk and stays there: it is hard-linked or
+    /// copied. The caller must know that its bytes hash to its name.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] when the pack cannot be linked or copied.
+    pub fn link(&mut self, from: &Path, id: PackId) -> Result<(), StoreError> {
+        let to = self.own.pack_path(&id);
+        match fs_err::hard_link(from, &to) {
+            Ok(()) => Ok(()),
+            // `to` may be a link to `from`, and copying a file onto itself would empty
+            // it.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                Err(PathError::when("link", from)(error).into())
+            }
+            Err(_) => {
+                fs_err::copy(from, &to).map_err(PathError::when("copy", from))?;
+                Ok(())
+            }
+        }
+    }
+
+    fn place(&self, file: &NewFile, id: PackId) -> Result<(), StoreError> {
+        let path = self.own.pack_path(&id);
+        self.target.disk().replace(file.path(), &path)?;
+        file.keep();
+        Ok(())
+    }
+
+    /// Checks every object of a received pack and adds the pack to [`ReceivedPacks::own`].
+    ///
+    /// Checked: the footer, every frame, every object against its id except chunk lists
+    /// ([`ReceivedPacks::check_lists`]), and that no object was received before.
+    ///
+    /// # Errors
+    /// [`BundleError::Duplicate`], and [`BundleError::Store`] with what is wrong.
+    pub fn check(&mut self, id: PackId, observer: &dyn Observer) -> Result<(), BundleError> {
+        let pack = PackFile::open(&self.own.pack_path(&id), id)?;
+        let objects = pack.objects()?;
+        self.check_new(&objects)?;
+        pack.check(&objects, observer)?;
+        self.index_pack(&pack, objects);
+        Ok(())
+    }
+
+    /// Adds a linked pack whose frames and objects were verified before, as by
+    /// [`Store::complete`]. Checked: that no object was received before.
+    ///
+    /// # Errors
+    /// As [`ReceivedPacks::check`].
+    pub fn add_verified(&mut self, id: PackId) -> Result<(), BundleError> {
+        let pack = PackFile::open(&self.own.pack_path(&id), id)?;
+        let objects = pack.objects()?;
+        self.check_new(&objects)?;
+        self.index_pack(&pack, objects);
+        Ok(())
+    }
+
+    fn check_new(&self, objects: &[PackedObject]) -> Result<(), BundleError> {
+        for object in objects {
+            if self.own.locate(&object.id)?.is_some() {
+                return Err(BundleError::Duplicate { id: object.id });
+            }
+        }
+        let mut sorted: Vec<&ObjectId> = objects.iter().map(|object| &object.id).collect();
+        sorted.sort_unstable();
+        match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(BundleError::Duplicate { id: *pair[0] }),
+            None => Ok(()),
+        }
+    }
+
+    fn index_pack(&mut self, pack: &PackFile, objects: Vec<PackedObject>) {
+        self.objects += objects.len() as u64;
+        self.raw_bytes += objects.iter().map(|object| u64::from(object.bytes)).sum::<u64>();
+        let (id, file_bytes) = (pack.id(), pack.file_bytes());
+        let sealed = FinishedPack { id, frames: pack.frames().to_vec(), objects, file_bytes };
+        self.own.add_sealed(&sealed, Completeness::Whole);
+        self.own.merge_segments();
+        self.packs.push(id);
+    }
+
+    /// Links a pack that was checked before and adds it. Its objects are assumed to
+    /// match their ids, except chunk lists.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the pack cannot be read or linked.
+    pub fn link_verified(&mut self, path: &Path, id: PackId) -> Result<(), StoreError> {
+        self.link(path, id)?;
+        let pack = PackFile::open(&self.own.pack_path(&id), id)?;
+        let objects = pack.objects()?;
+        self.index_pack(&pack, objects);
+        Ok(())
+    }
+
+    /// Returns the packs that were received and added.
+    pub fn packs(&self) -> &[PackId] {
+        &self.packs
+    }
+
+    /// Returns the number of received objects and the sum of their raw bytes.
+    pub fn totals(&self) -> (u64, u64) {
+        (self.objects, self.raw_bytes)
+    }
+
+    /// Returns the store that holds the received packs.
+    pub fn own(&self) -> &Store {
+        &self.own
+    }
+
+    /// Returns the store that the packs are meant for.
+    pub fn target(&self) -> &'s Store {
+        self.target
+    }
+
+    /// Returns true if packs of the target have gone since this began. An object that
+    /// was found in the target may then be gone, too; otherwise it is still there.
+    ///
+    /// # Errors
+    /// [`StoreError`] when `objects/` cannot be listed.
+    pub fn target_lost_packs(&self) -> Result<bool, StoreError> {
+        self.target.refresh()?;
+        Ok(!gone(self.target).is_subset(&self.gone))
+    }
+
+    /// Looks up an object among the received packs, then in the target.
+    ///
+    /// # Errors
+    /// [`StoreError`] when an index cannot be read.
+    pub fn locate(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
+        match self.own.locate(id)? {
+            None => self.target.locate(id),
+            place => Ok(place),
+        }
+    }
+
+    /// Returns true if a [located](Self::locate) object can be read without fetching
+    /// it.
+    ///
+    /// # Errors
+    /// [`StoreError`] when its pack cannot be read.
+    pub fn is_here(&self, id: &ObjectId) -> Result<bool, StoreError> {
+        match (self.own.locate(id)?, self.target.locate(id)?) {
+            (None, Some(place)) => self.target.is_here(&place),
+            _ => Ok(true),
+        }
+    }
+
+    /// Returns true if the caller should visit the objects that an object of the target refers to.
+    /// If an object lies elsewhere, everything that it refers to is complete there, so it is not
+    /// fetched for that.
+    ///
+    /// # Errors
+    /// [`StoreError`] when its pack cannot be read.
+    pub fn should_descend(&self, place: &ObjectLocation) -> Result<bool, StoreError> {
+        Ok(place.kind != ObjectKind::Blob && self.target.is_here(place)?)
+    }
+
+    /// Reads an object from the received packs, else from the target.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the object is in neither, or damaged.
+    pub fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
+        match self.own.locate(id)? {
+            Some(_) => self.own.object(id, kind),
+            None => self.target.object(id, kind),
+        }
+    }
+
+    /// Adds the received packs to the target, durably. The caller must have verified
+    /// that they are complete. A pack of which the target has some objects is copied
+    /// without those.
+    ///
+    /// # Errors
+    /// [`StoreError`]; the target may then have some of the objects, but nothing refers
+    /// to them.
+    pub fn adopt(self, level: i32) -> Result<WriteStats, StoreError> {
+        let _all_at_once = self.target.adoption_lock.read();
+        let ordered = self.ordered()?;
+        // The index of the received packs is not used any more.
+        self.own.change_catalog(|_| (Catalog::default(), ()));
+        let mut moved = WriteStats::default();
+        let mut mixed = Vec::new();
+        for id in &ordered {
+            let pack = PackFile::open(&self.own.pack_path(id), *id)?;
+            let objects = pack.objects()?;
+            let mut known = 0;
+            for object in &objects {
+                known += usize::from(self.target.is_stored(&object.id)?);
+            }
+            // Moving the pack makes a partial copy whole, and replaces a damaged one.
+            if known == 0 || self.target.is_partial(id) || self.target.is_damaged(id) {
+                self.move_pack(&pack, objects, &mut moved)?;
+            } else if known < objects.len() {
+                mixed.push(pack);
+            }
+        }
+        if mixed.is_empty() {
+            self.target.make_names_durable()?;
+            return Ok(moved);
+        }
+        let writer = ObjectWriter::new(self.target, level, 1)?;
+        for pack in &mixed {
+            copy_pack(&writer, pack, FrameMode::Refill, &mut |object| writer.claim(object))?;
+        }
+        // This also makes the moved packs durable.
+        let added = writer.finish()?;
+        Ok(WriteStats {
+            objects: added.objects + moved.objects,
+            raw_bytes: added.raw_bytes + moved.raw_bytes,
+            stored_bytes: added.stored_bytes + moved.stored_bytes,
+            packs: added.packs + moved.packs,
+        })
+    }
+
+    /// Adds the received packs to the target, durably and unchanged: other stores know
+    /// them by their names. The caller must have verified that they are complete.
+    ///
+    /// # Errors
+    /// As [`ReceivedPacks::adopt`].
+    pub fn adopt_packs(self) -> Result<WriteStats, StoreError> {
+        let _all_at_once = self.target.adoption_lock.read();
+        let ordered = self.ordered()?;
+        self.own.change_catalog(|_| (Catalog::default(), ()));
+        let mut moved = WriteStats::default();
+        // Another process may have added some of them meanwhile.
+        let present = self.target.packs();
+        let is_here = |id: &PackId| {
+            let is_there = present.binary_search(id).is_ok();
+            is_there && !self.target.is_partial(id) && !self.target.is_damaged(id)
+        };
+        // Syncing all packs first keeps the time between the first rename and the last
+        // one short.
+        if self.packs.len() > 1 {
+            for id in &self.packs {
+                self.target.disk().sync_file(&self.own.pack_path(id))?;
+            }
+        }
+        for id in ordered.iter().filter(|id| !is_here(id)) {
+            let pack = PackFile::open(&self.own.pack_path(id), *id)?;
+            let objects = pack.objects()?;
+            self.move_pack(&pack, objects, &mut moved)?;
+        }
+        self.target.make_names_durable()?;
+        Ok(moved)
+    }
+
+    fn move_pack(
+        &self,
+        pack: &PackFile,
+        objects: Vec<PackedObject>,
+        moved: &mut WriteStats,
+    ) -> Result<(), StoreError> {
+        let (id, file_bytes) = (pack.id(), pack.file_bytes());
+        let from = self.own.pack_path(&id);
+        self.target.disk().sync_file(&from)?;
+        publish(self.target.disk(), &from, &self.target.layout().path(Completeness::Whole, &id))?;
+        moved.objects += objects.len() as u64;
+        moved.raw_bytes += objects.iter().map(|object| u64::from(object.bytes)).sum::<u64>();
+        moved.stored_bytes += file_bytes;
+        moved.packs += 1;
+        let sealed = FinishedPack { id, frames: pack.frames().to_vec(), objects, file_bytes };
+        self.target.add_sealed(&sealed, Completeness::Whole);
+        Ok(())
+    }
+}
+
+/// Takes the next bytes of a pack.
+pub type Receive<'a> = dyn FnMut(&[u8]) -> Result<(), BundleError> + 'a;
+
+impl PackFile {
+    /// Checks every frame, and every object against its id, except chunk lists. Ends
+    /// early without an error when the user asks to stop.
+    ///
+    /// # Errors
+    /// [`StoreError`] with what is wrong. A pack of more than
+    /// [`limits::PACK_RAW_BYTES`] raw bytes is refused before anything is expanded.
+    pub fn check(
+        &self,
+        objects: &[PackedObject],
+        observer: &dyn Observer,
+    ) -> Result<(), StoreError> {
+        let claimed = self.frames().iter().map(|frame| u64::from(frame.raw_bytes)).sum();
+        let (what, limit) = ("expanded bytes", limits::PACK_RAW_BYTES);
+        if claimed > limit {
+            let source = FormatError::Limit { what, claimed, limit };
+            return Err(StoreError::Format { pack: self.id(), source });
+        }
+        let mut rest = objects;
+        let frames: Vec<(&Frame, &[PackedObject])> = self
+            .frames()
+            .iter()
+            .map(|frame| {
+                let (own, others) = rest.split_at(frame.objects as usize);
+                rest = others;
+                (frame, own)
+            })
+            .collect();
+        // rayon's threads take jobs in the order in which they are queued, and each
+        // batch is a job of its own. So the frames of other packs are checked between
+        // two batches, and a short pack that expands to many bytes does not delay them.
+        let batch_bytes = rayon::current_num_threads() as u64 * BATCH_BYTES_PER_THREAD;
+        let mut rest = frames.as_slice();
+        while !rest.is_empty() && !observer.cancelled() {
+            let mut bytes = 0;
+            let before = rest.iter().take_while(|(frame, _)| {
+                let begins_within = bytes < batch_bytes;
+                bytes += u64::from(frame.raw_bytes);
+                begins_within
+            });
+            let batch;
+            (batch, rest) = rest.split_at(before.count());
+            batch.par_iter().try_for_each(|(frame, objects)| match observer.cancelled() {
+                true => Ok(()),
+                false => self.check_frame(frame, objects),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Checks a frame and its objects against their ids, except chunk lists.
+    ///
+    /// # Errors
+    /// [`StoreError`] with what is wrong.
+    pub fn check_frame(&self, frame: &Frame, objects: &[PackedObject]) -> Result<(), StoreError> {
+        self.check_stored(frame, objects, &self.stored(frame)?)
+    }
+
+    /// Does the same as [`PackFile::check_frame`] for stored bytes that were read
+    /// before.
+    pub(super) fn check_stored(
+        &self,
+        frame: &Frame,
+        objects: &[PackedObject],
+        stored: &[u8],
+    ) -> Result<(), StoreError> {
+        let raw = self.expanded(frame, stored)?;
+        let mut offset = 0;
+        for object in objects {
+            let bytes = &raw[offset..offset + object.bytes as usize];
+            offset += object.bytes as usize;
+            let actual = actual_id(object.kind, bytes);
+            if let Some(actual) = actual.filter(|actual| *actual != object.id) {
+                return Err(StoreError::Damaged { pack: self.id(), wanted: object.id, actual });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,328 @@
+//! Verification of received chunk lists: the chunks must have the stated lengths, and
+//! together hash to the id of the list.
+//!
+//! A list is not named by its own bytes, so every chunk that it names is read and
+//! hashed. A list of a few hundred bytes can name 16 TiB of the same chunk. The work is
+//! bounded in three ways. Its amount is [known](ReceivedPacks::listed_bytes) before anything
+//! is read. At most one part of a list is in memory at a time. A semaphore with fair
+//! queuing limits the threads of the process that do this work.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread::{self, Builder},
+};
+
+use crate::{
+    base::{
+        id::{BlobId, ObjectId, PackId},
+        limits,
+        mutex::lock,
+        observe::Observer,
+    },
+    format::{
+        chunk_list::{BlobRef, ChunkList, ChunkListEntries},
+        pack::{Frame, ObjectKind, PackedObject},
+        wire::FormatError,
+    },
+    store::{
+        ChunkVisit, PackFile, ReadObject, ReceivedPacks, StoreError,
+        content::walk_list,
+        fifo_semaphore::{FifoPermit, FifoSemaphore},
+    },
+};
+
+/// The semaphore for verifying lists, shared by all uploads that this process receives.
+static TURNS: FifoSemaphore = FifoSemaphore::new();
+
+/// Bytes that a thread reads before it gives its turn to a waiting thread.
+const TURN_BYTES: u64 = 256 << 20;
+
+/// Lists of a frame that one thread takes at a time.
+const LISTS: usize = 16;
+
+/// Why the walk through a list ended early.
+enum ListWorkerStop {
+    Store(StoreError),
+    Cancelled,
+}
+
+impl From<StoreError> for ListWorkerStop {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// Some lists of a frame, each with its range in the frame's raw bytes.
+struct Lists<'p> {
+    frame: &'p Frame,
+    lists: Vec<(ObjectId, std::ops::Range<usize>)>,
+}
+
+/// A worker that reads chunks while it has a turn.
+struct ListWorker<'o> {
+    observer: &'o dyn Observer,
+    /// True if any worker has found an error.
+    failed: &'o AtomicBool,
+    turn: Option<FifoPermit<'static>>,
+    bytes: u64,
+}
+
+impl<'o> ListWorker<'o> {
+    fn new(observer: &'o dyn Observer, failed: &'o AtomicBool) -> Self {
+        Self { observer, failed, turn: None, bytes: 0 }
+    }
+
+    /// Counts `bytes` more bytes as read. Waits for a turn if the worker has none. A worker
+    /// that has read [`TURN_BYTES`] in its turn gives it up while others wait.
+    fn advance(&mut self, bytes: u64) -> Result<(), ListWorkerStop> {
+        if self.failed.load(Ordering::Relaxed) || self.observer.cancelled() {
+            return Err(ListWorkerStop::Cancelled);
+        }
+        self.bytes += bytes;
+        if self.turn.is_none() || self.bytes >= TURN_BYTES && TURNS.is_wanted() {
+            // The old turn is returned first, so that no worker ever holds two.
+            self.turn = None;
+            self.bytes = 0;
+            self.turn = TURNS.take(rayon::current_num_threads(), self.observer);
+        }
+        if self.turn.is_some() { Ok(()) } else { Err(ListWorkerStop::Cancelled) }
+    }
+}
+
+/// Returns the work of checking a list, in bytes.
+fn work(list: &ChunkList) -> u64 {
+    let chunks = match &list.pieces {
+        ChunkListEntries::Chunks(chunks) => chunks.len() as u64,
+        // An entry of a part is at least 33 bytes long.
+        ChunkListEntries::Parts(parts) => parts.iter().map(|part| u64::from(part.bytes) / 33).sum(),
+    };
+    list.total_bytes.max(chunks.saturating_mul(limits::CHUNK_WORK_BYTES))
+}
+
+fn lists_of<'p>(pack: &'p PackFile, objects: &[PackedObject]) -> Vec<Lists<'p>> {
+    let (mut rest, mut all) = (objects, Vec::new());
+    for frame in pack.frames() {
+        let (own, others) = rest.split_at(frame.objects as usize);
+        rest = others;
+        let (mut at, mut lists) = (0, Vec::new());
+        for object in own {
+            let range = at..at + object.bytes as usize;
+            at = range.end;
+            if object.kind == ObjectKind::ChunkList {
+                lists.push((object.id, range));
+            }
+        }
+        all.extend(lists.chunks(LISTS).map(|some| Lists { frame, lists: some.to_vec() }));
+    }
+    all
+}
+
+fn decode(
+    (id, range): &(ObjectId, std::ops::Range<usize>),
+    raw: &[u8],
+) -> Result<ChunkList, StoreError> {
+    let (id, kind) = (*id, ObjectKind::ChunkList);
+    let bytes = raw.get(range.clone()).unwrap_or_default();
+    ChunkList::decode(bytes).map_err(|source| StoreError::Object { id, kind, source })
+}
+
+/// Passes everything that the chunk lists of a pack name to `visit`: chunks, and parts of long
+/// lists before they are read.
+pub(super) fn visit_named(
+    pack: &PackFile,
+    read: &ReadObject<'_>,
+    visit: &mut dyn FnMut(&BlobRef) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    for some in lists_of(pack, &pack.objects()?) {
+        let raw = pack.raw(some.frame)?;
+        for list in &some.lists {
+            walk_list(list.0, decode(list, &raw)?, read, &mut |met| match met {
+                ChunkVisit::Chunks(chunks) => chunks.iter().try_for_each(&mut *visit),
+                ChunkVisit::Part(part) => visit(part),
+            })?;
+        }
+    }
+    Ok(())
+}
+
+impl ReceivedPacks<'_> {
+    /// Returns the work of [checking](Self::check_lists) all received lists, in bytes:
+    /// the lengths that they state, or a minimum for each chunk. A list that cannot be
+    /// decoded counts 0.
+    ///
+    /// # Errors
+    /// [`StoreError`] when a pack cannot be read.
+    pub fn listed_bytes(&self, observer: &dyn Observer) -> Result<u64, StoreError> {
+        let mut bytes = 0u64;
+        for id in self.packs() {
+            let pack = self.own().open_pack(id)?;
+            for some in lists_of(&pack, &pack.objects()?) {
+                if observer.cancelled() {
+                    return Ok(bytes);
+                }
+                let raw = pack.raw(some.frame)?;
+                let works = some.lists.iter().filter_map(|list| decode(list, &raw).ok());
+                bytes = works.map(|list| work(&list)).fold(bytes, u64::saturating_add);
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Hashes the content behind every received chunk list, because a list is not named
+    /// by its own bytes. Ends early without an error when the user asks to stop.
+    ///
+    /// # Errors
+    /// [`StoreError`] when chunks are missing, or do not add up to the content.
+    pub fn check_lists(&self, observer: &dyn Observer) -> Result<(), StoreError> {
+        let checker = ListChecker { read: &|id, kind| self.object(id, kind), observer };
+        self.packs().iter().try_for_each(|id| checker.check_pack(&self.own().open_pack(id)?))
+    }
+
+    /// Sorts the packs into the order in which they become part of the store: chunks before the
+    /// lists that name them. A commit to that store relies on any list that it finds. It may run
+    /// while only some packs have been added, and the others are never added if this process is
+    /// killed. Packs that refer to each other come in any order.
+    ///
+    /// # Errors
+    /// [`StoreError`] when a list cannot be read.
+    pub(super) fn ordered(&self) -> Result<Vec<PackId>, StoreError> {
+        let packs = self.packs();
+        if packs.len() < 2 {
+            return Ok(packs.to_vec());
+        }
+        let mut after: BTreeMap<PackId, BTreeSet<PackId>> = BTreeMap::new();
+        for id in packs {
+            after.insert(*id, self.named_by_lists(id)?);
+        }
+        // Depth-first search in post-order: a pack is pushed a second time, as ready,
+        // below the packs that it needs. `seen` makes cycles end.
+        let mut ordered = Vec::with_capacity(packs.len());
+        let mut seen = BTreeSet::new();
+        let mut waiting: Vec<(PackId, bool)> = packs.iter().rev().map(|id| (*id, false)).collect();
+        while let Some((id, is_ready)) = waiting.pop() {
+            if is_ready {
+                ordered.push(id);
+            } else if seen.insert(id) {
+                waiting.push((id, true));
+                waiting.extend(after.remove(&id).into_iter().flatten().map(|id| (id, false)));
+            }
+        }
+        Ok(ordered)
+    }
+
+    /// Returns the received packs that hold chunks named by the lists in a pack.
+    fn named_by_lists(&self, id: &PackId) -> Result<BTreeSet<PackId>, StoreError> {
+        let mut named = BTreeSet::new();
+        let pack = self.own().open_pack(id)?;
+        visit_named(&pack, &|id, kind| self.object(id, kind), &mut |piece| {
+            let place = self.own().locate(&piece.id.object())?;
+            named.extend(place.and_then(|place| self.own().pack_id(place.pack)));
+            Ok(())
+        })?;
+        named.remove(id);
+        Ok(named)
+    }
+}
+
+/// Reads an object of a given kind, on several threads.
+type SharedReadObject<'a> =
+    dyn Fn(&ObjectId, ObjectKind) -> Result<Vec<u8>, StoreError> + Sync + 'a;
+
+/// Hashes the contents behind the chunk lists of packs.
+pub(super) struct ListChecker<'a> {
+    /// Reads and verifies an object of the packs, or of the store that they are for.
+    pub(super) read: &'a SharedReadObject<'a>,
+    pub(super) observer: &'a dyn Observer,
+}
+
+impl ListChecker<'_> {
+    /// Checks all lists of a pack. Ends early without an error when the user asks to stop.
+    ///
+    /// # Errors
+    /// [`StoreError`] when chunks are missing, or do not add up to the content.
+    pub(super) fn check_pack(&self, pack: &PackFile) -> Result<(), StoreError> {
+        let all = lists_of(pack, &pack.objects()?);
+        // Use separate threads: rayon's shared pool is for short jobs.
+        let threads = rayon::current_num_threads().min(all.len());
+        let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let failure = Mutex::new(None);
+        let work = || {
+            let mut reading = ListWorker::new(self.observer, &failed);
+            while let Some(some) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                match self.check_some(pack, some, &mut reading) {
+                    Ok(()) => {}
+                    Err(ListWorkerStop::Cancelled) => return,
+                    Err(ListWorkerStop::Store(error)) => {
+                        failed.store(true, Ordering::Relaxed);
+                        lock(&failure).get_or_insert(error);
+                    }
+                }
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 1..threads {
+                // If a thread cannot be started, this thread does its work.
+                let _ = Builder::new().spawn_scoped(scope, work);
+            }
+            work();
+        });
+        lock(&failure).take().map_or(Ok(()), Err)
+    }
+
+    fn check_some(
+        &self,
+        pack: &PackFile,
+        some: &Lists<'_>,
+        reading: &mut ListWorker<'_>,
+    ) -> Result<(), ListWorkerStop> {
+        reading.advance(0)?;
+        let raw = pack.raw(some.frame)?;
+        for list in &some.lists {
+            self.check_list(pack.id(), list.0, decode(list, &raw)?, reading)?;
+        }
+        Ok(())
+    }
+
+    fn check_list(
+        &self,
+        pack: PackId,
+        id: ObjectId,
+        list: ChunkList,
+        reading: &mut ListWorker<'_>,
+    ) -> Result<(), ListWorkerStop> {
+        let mut hasher = blake3::Hasher::new();
+        // Keep the last chunk: a hole in a file is the same chunk again and again.
+        let mut last: Option<(BlobId, Vec<u8>)> = None;
+        let mut hash = |chunk: &BlobRef| {
+            let bytes = match last.take().filter(|(id, _)| *id == chunk.id) {
+                Some((_, bytes)) => bytes,
+                None => (self.read)(&chunk.id.object(), ObjectKind::Blob)?,
+            };
+            // The limit on work was computed from the lengths that the list states, so
+            // they must be right.
+            if bytes.len() as u64 != u64::from(chunk.bytes) {
+                let source = FormatError::Invalid { what: "chunk length", at: 0 };
+                let kind = ObjectKind::ChunkList;
+                return Err(StoreError::Object { id, kind, source }.into());
+            }
+            hasher.update(&bytes);
+            reading.observer.advance(bytes.len() as u64, 0);
+            reading.advance(bytes.len() as u64)?;
+            last = Some((chunk.id, bytes));
+            Ok::<_, ListWorkerStop>(())
+        };
+        walk_list(id, list, self.read, &mut |met| match met {
+            ChunkVisit::Chunks(chunks) => chunks.iter().try_for_each(&mut hash),
+            ChunkVisit::Part(_) => Ok(()),
+        })?;
+        let actual = BlobId::from_bytes(*hasher.finalize().as_bytes()).object();
+        match actual == id {
+            true => Ok(()),
+            false => Err(StoreError::Damaged { pack, wanted: id, actual }.into()),
+        }
+    }
+}

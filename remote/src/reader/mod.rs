@@ -1,0 +1,168 @@
+//! Reads a remote store without a local copy.
+//!
+//! The index gives the structure, which is kept in the mirror after it was read. Contents
+//! are fetched when they are needed. Refs move, so they are not cached: each run fetches
+//! those that its revisions need.
+//!
+//! With an empty mirror, reading a file takes six requests: settings, ref, listing of the
+//! index, index, structure, content. With index and structure in the mirror it takes two:
+//! the ref and the content.
+
+mod refs;
+mod snapshot_file;
+
+use std::{collections::HashMap, sync::Arc};
+
+use snap_core::{
+    base::id::{BlobId, PackId},
+    disk::scratch::Scratch,
+    format::pack::{Frame, ObjectClass},
+    repo::{Config, Refs, Repo},
+    store::Store,
+};
+
+use crate::{
+    ranges::{FetchRange, RangeReader, RangeReaderOptions},
+    remote_packs::{BlockingContext, ContentRetention, RemotePacks},
+    service::client::Client,
+    store::{OBJECTS, RemoteError, RemoteStore, StoreLookup},
+};
+
+/// The refs to fetch.
+#[derive(Clone, Copy, Debug)]
+pub enum RefSelection<'a> {
+    /// The refs that these revisions (`REV` or `REV:PATH`) start from.
+    Revisions(&'a [&'a [u8]]),
+    /// All refs.
+    All,
+}
+
+/// A remote store that is open for reading.
+#[derive(Debug)]
+pub struct RemoteReader {
+    repo: Repo,
+    packs: RemotePacks,
+    client: Client,
+    location: String,
+    /// Holds the files of the fetched refs; deleted on drop.
+    _refs: Scratch,
+}
+
+impl RemoteReader {
+    /// Opens `remote`, and fetches the refs that `which` selects and the new files of the
+    /// index. Blocks; must not be called on a thread of the runtime.
+    ///
+    /// A revision that names nothing is **not** an error here, only when it is resolved.
+    ///
+    /// # Errors
+    /// [`RemoteError::NoStore`], and others of [`RemoteError`].
+    pub fn open(
+        mut remote: RemoteStore,
+        which: RefSelection<'_>,
+        waiting: &BlockingContext,
+    ) -> Result<Self, RemoteError> {
+        let scratch = Scratch::create(&remote.mirror().store().dir().join("tmp"))?;
+        waiting.runtime.block_on(waiting.unless_stopped(refs::fetch_refs(
+            &mut remote,
+            which,
+            scratch.path(),
+        )))?;
+        Ok(Self::of_parts(remote, scratch, waiting))
+    }
+
+    fn of_parts(remote: RemoteStore, scratch: Scratch, waiting: &BlockingContext) -> Self {
+        let (client, location, mirror) = remote.into_parts();
+        let packs = RemotePacks::of(client.clone(), location.clone(), waiting.clone());
+        let packs = packs.with_content_retention(ContentRetention::Forget);
+        let store = mirror.into_store();
+        let refs = Refs::new(scratch.path(), store.disk().clone());
+        let store = store.with_remote_frames(Arc::new(packs.clone()));
+        let repo = Repo::of_parts(store, Config::default(), refs);
+        Self { repo, packs, client, location, _refs: scratch }
+    }
+
+    /// Opens `remote` for its objects, without refs. Damaged or lost files of its index are
+    /// skipped. Blocks; must not be called on a thread of the runtime.
+    ///
+    /// # Errors
+    /// [`RemoteError::NoStore`], [`RemoteError::Emptied`], and others of [`RemoteError`] if
+    /// a request fails.
+    pub fn open_objects(
+        mut remote: RemoteStore,
+        waiting: &BlockingContext,
+    ) -> Result<Self, RemoteError> {
+        let scratch = Scratch::create(&remote.mirror().store().dir().join("tmp"))?;
+        let asking = async {
+            if remote.find_store().await? == StoreLookup::Missing {
+                return Err(RemoteError::NoStore { location: remote.location().to_owned() });
+            }
+            // The mirror may describe a store on a disk that is not mounted now. A store
+            // that lost its settings still has packs.
+            if let Err(error) = remote.must_exist().await
+                && remote.client().list_some(OBJECTS, 1).await?.is_empty()
+            {
+                return Err(error);
+            }
+            remote.refresh_around_damage(false).await
+        };
+        waiting.runtime.block_on(waiting.unless_stopped(asking))?;
+        Ok(Self::of_parts(remote, scratch, waiting))
+    }
+
+    /// Returns the store, readable like a local one. It has the refs that were fetched. The
+    /// caller must not write to it.
+    pub fn repo(&self) -> &Repo {
+        &self.repo
+    }
+
+    /// Returns the location of the store.
+    pub fn location(&self) -> &str {
+        &self.location
+    }
+
+    /// Returns the client of the store.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Opens the content of a file for random access. The chunk list is read now, the
+    /// content is not.
+    ///
+    /// Each part that is read (a chunk, or all of a content that was not cut) is checked
+    /// against its id. **Not** checked: that the chunks together hash to `id`.
+    ///
+    /// # Errors
+    /// [`RemoteError::Store`] if the content does not exist, or its chunk list is damaged.
+    pub fn open_file(
+        &self,
+        id: &BlobId,
+        options: RangeReaderOptions,
+    ) -> Result<RangeReader, RemoteError> {
+        let fetch: Arc<dyn FetchRange> = Arc::new(self.client.clone());
+        let link = Arc::clone(self.packs.link());
+        let way = (fetch, Arc::clone(&link));
+        let blocks = snapshot_file::SnapshotFile::find(self.repo.store(), id, &self.location, way)?;
+        Ok(RangeReader::new(Arc::new(blocks), link, options))
+    }
+}
+
+impl Drop for RemoteReader {
+    /// Stores the structure that was fetched but not read in the mirror.
+    fn drop(&mut self) {
+        keep_structure(self.repo.store(), &self.packs);
+    }
+}
+
+fn keep_structure(store: &Store, packs: &RemotePacks) {
+    let mut frames: HashMap<PackId, Vec<Frame>> = HashMap::new();
+    for (pack, range, bytes) in packs.leftovers() {
+        let of_pack = frames
+            .entry(pack)
+            .or_insert_with(|| store.open_pack(&pack).map_or(Vec::new(), |p| p.frames().to_vec()));
+        let at = of_pack.binary_search_by_key(&(range.start, range.end), Frame::position);
+        if at.is_ok_and(|at| of_pack[at].class == ObjectClass::Metadata) {
+            // If this fails, the frame is fetched again next time.
+            let _ = store.fill(&pack, range.start, &bytes);
+        }
+    }
+}

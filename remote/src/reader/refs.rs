@@ -1,0 +1,177 @@
+//! Fetches the refs that are needed, and writes them as files into a scratch folder.
+
+use std::path::Path;
+
+use snap_core::{
+    base::{
+        id::{CommitId, IdPrefix},
+        io::PathError,
+    },
+    format::ref_text::RefText,
+    repo::{
+        ref_name::{RefKind, RefName},
+        spec::{bases, names},
+    },
+};
+
+use super::RefSelection;
+use crate::store::{
+    INDEX, RemoteError, RemoteStore, StoreLookup,
+    default_branch::{first_branch, likely_branch},
+};
+
+/// Commits that the index should contain. `None` stands for a commit that only the index
+/// can resolve, such as the prefix of an id.
+type BaseCommits = Vec<Option<CommitId>>;
+
+/// What the remote says about a revision.
+enum RefLookup {
+    /// The revision starts from this commit, which the index should contain.
+    Ref(CommitId),
+    /// The revision is an id (given here), or may be the prefix of one (`None`).
+    Id(Option<CommitId>),
+    /// The revision names nothing.
+    Nothing,
+}
+
+/// Fetches refs, and the part of the index that is needed to read them.
+pub(super) async fn fetch_refs(
+    remote: &mut RemoteStore,
+    which: RefSelection<'_>,
+    folder: &Path,
+) -> Result<(), RemoteError> {
+    write(folder, "HEAD", &format!("ref: {}\n", first_branch()))?;
+    if remote.mirror().was_seen() {
+        // The mirror has most of the index, so it is listed only if a commit is unknown.
+        let bases = fetch_named_refs(remote, which, folder).await?;
+        return refresh_for(remote, &bases).await;
+    }
+    let there = &*remote;
+    let (found, bases, listed) =
+        futures::try_join!(there.find_store(), fetch_named_refs(there, which, folder), async {
+            // The listing is ignored if the store does not exist.
+            Ok(there.client().list(INDEX).await)
+        })?;
+    match found {
+        StoreLookup::Missing => {
+            Err(RemoteError::NoStore { location: remote.location().to_owned() })
+        }
+        StoreLookup::Store => {
+            remote.take_in_listed(listed?).await?;
+            // The listing may be older than the commits that the refs point at.
+            let named: BaseCommits = bases.into_iter().filter(Option::is_some).collect();
+            refresh_for(remote, &named).await
+        }
+    }
+}
+
+/// Reads the new files of the index unless the mirror has all these commits.
+async fn refresh_for(remote: &mut RemoteStore, bases: &BaseCommits) -> Result<(), RemoteError> {
+    for base in bases {
+        let is_known = match base {
+            Some(id) => remote.mirror().has(&id.object())?,
+            None => false,
+        };
+        if !is_known {
+            return remote.refresh().await;
+        }
+    }
+    Ok(())
+}
+
+/// Fetches refs and returns the commits that they point at.
+async fn fetch_named_refs(
+    remote: &RemoteStore,
+    which: RefSelection<'_>,
+    folder: &Path,
+) -> Result<BaseCommits, RemoteError> {
+    let RefSelection::Revisions(specs) = which else { return fetch_all_refs(remote, folder).await };
+    let mut bases = BaseCommits::new();
+    for spec in specs {
+        match fetch_ref(remote, spec, folder).await? {
+            RefLookup::Ref(id) => bases.push(Some(id)),
+            RefLookup::Id(id) => bases.push(id),
+            // All refs, so that the error can suggest similar names.
+            RefLookup::Nothing => bases.extend(fetch_all_refs(remote, folder).await?),
+        }
+    }
+    Ok(bases)
+}
+
+async fn fetch_all_refs(remote: &RemoteStore, folder: &Path) -> Result<BaseCommits, RemoteError> {
+    let (branch, refs) = futures::try_join!(remote.default_branch(), remote.all_refs())?;
+    write(folder, "HEAD", &format!("ref: {branch}\n"))?;
+    let mut bases = BaseCommits::new();
+    for (name, id) in refs {
+        write_ref(folder, &name, id)?;
+        bases.push(Some(id));
+    }
+    Ok(bases)
+}
+
+/// Fetches the ref of one revision. It tries names in the order in which the revision will
+/// be resolved.
+async fn fetch_ref(
+    remote: &RemoteStore,
+    spec: &[u8],
+    folder: &Path,
+) -> Result<RefLookup, RemoteError> {
+    let mut learnt = RefLookup::Nothing;
+    for base in bases(spec) {
+        if matches!(base, "HEAD" | "latest") {
+            return fetch_head(remote, folder).await;
+        }
+        if let Ok(id) = base.parse::<CommitId>() {
+            return Ok(RefLookup::Id(Some(id)));
+        }
+        // Remote stores have only branches and tags, and the protocol of a snap server has
+        // only these.
+        let is_shared = |name: &RefName| matches!(name.kind(), RefKind::Branch | RefKind::Tag);
+        for name in names(base).into_iter().filter(is_shared) {
+            if let Some(standing) = remote.read_ref(&name).await? {
+                write_ref(folder, &name, standing.commit)?;
+                return Ok(RefLookup::Ref(standing.commit));
+            }
+        }
+        if IdPrefix::parse(base).is_some() {
+            learnt = RefLookup::Id(None);
+        }
+    }
+    Ok(learnt)
+}
+
+async fn fetch_head(remote: &RemoteStore, folder: &Path) -> Result<RefLookup, RemoteError> {
+    // The default branch is most likely this one; then both answers take one round trip.
+    let likely = first_branch();
+    let (branch, standing) = futures::try_join!(remote.default_branch(), remote.read_ref(&likely))?;
+    let standing = if branch == likely { standing } else { remote.read_ref(&branch).await? };
+    let (branch, standing) = match standing {
+        Some(standing) => (branch, Some(standing)),
+        // The same choice of a branch as in a clone.
+        None => match likely_branch(&remote.readable_refs().await?.0) {
+            Some(likely) => (likely.clone(), remote.read_ref(&likely).await?),
+            None => (branch, None),
+        },
+    };
+    write(folder, "HEAD", &format!("ref: {branch}\n"))?;
+    // Resolving the revision reports a branch without commits.
+    let Some(standing) = standing else { return Ok(RefLookup::Id(None)) };
+    write_ref(folder, &branch, standing.commit)?;
+    Ok(RefLookup::Ref(standing.commit))
+}
+
+fn write_ref(folder: &Path, name: &RefName, id: CommitId) -> Result<(), RemoteError> {
+    let file = name.file(folder);
+    if let Some(above) = file.parent() {
+        fs_err::create_dir_all(above).map_err(PathError::when("create", above))?;
+    }
+    let text = RefText::new(Some(id)).encode();
+    fs_err::write(&file, text).map_err(PathError::when("write", &file))?;
+    Ok(())
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> Result<(), RemoteError> {
+    let path = folder.join(name);
+    fs_err::write(&path, text).map_err(PathError::when("write", &path))?;
+    Ok(())
+}

@@ -1,0 +1,315 @@
+//! Random access to a file of a remote snapshot, whose parts are in frames of packs.
+//!
+//! The unit of a request is a frame, or one part of a frame that is not compressed. A unit
+//! is fetched once for all concurrent readers, and then cached.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    ops::Range,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use bytes::{Bytes, BytesMut};
+use futures::{
+    FutureExt,
+    future::{BoxFuture, Shared},
+};
+use snap_core::{
+    base::id::{BlobId, ObjectId},
+    format::pack::{self, Codec, Frame, ObjectKind},
+    store::{ContentLayout, ObjectLocation, PackFile, Store, StoreError, actual_id},
+};
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::{
+    ranges::{
+        FetchRange, JobOptions, LinkEstimate, NeededRange, RandomAccess, RangePlanner, ReadError,
+    },
+    store::{OBJECTS, place_of},
+};
+
+/// Limit for the expanded units in flight, in KiB. Together with the caches of units and of
+/// blocks it bounds the memory of a process.
+const ROOM_KIB: u32 = 96 << 10;
+
+/// Capacity of the cache of units.
+const KEPT_BYTES: u64 = 24 << 20;
+
+/// A file of a snapshot.
+#[derive(Debug)]
+pub(super) struct SnapshotFile {
+    shared: Arc<FileUnits>,
+    bytes: u64,
+    /// The parts in the order of the content.
+    parts: Vec<FilePart>,
+}
+
+/// A chunk, or the whole of a content that was not cut into chunks.
+#[derive(Clone, Copy, Debug)]
+struct FilePart {
+    /// Offset in the content.
+    start: u64,
+    bytes: u32,
+    unit: usize,
+    /// Offset in the expanded unit.
+    offset: u32,
+}
+
+/// The bytes that one request fetches.
+#[derive(Debug)]
+struct FetchUnit {
+    key: Arc<str>,
+    range: Range<u64>,
+    pack: Arc<PackFile>,
+    /// The frame to expand; `None` for a part of a frame that is not compressed.
+    frame: Option<Frame>,
+    /// The objects of the file in this unit: offset, length and id.
+    objects: Vec<(u32, u32, ObjectId)>,
+}
+
+type SharedFetch = Shared<BoxFuture<'static, Result<Bytes, ReadError>>>;
+
+#[derive(Debug)]
+struct FileUnits {
+    units: Vec<FetchUnit>,
+    fetch: Arc<dyn FetchRange>,
+    link: Arc<LinkEstimate>,
+    /// For error messages.
+    location: String,
+    /// One permit is one KiB of [`ROOM_KIB`].
+    room: Arc<Semaphore>,
+    kept: Mutex<UnitCache>,
+}
+
+/// Units that are in flight or cached.
+#[derive(Debug, Default)]
+struct UnitCache {
+    loading: HashMap<usize, SharedFetch>,
+    /// Numbers of units, oldest first: the order of eviction.
+    order: VecDeque<usize>,
+    bytes: u64,
+}
+
+impl SnapshotFile {
+    /// Locates the parts of a content.
+    pub(super) fn find(
+        store: &Store,
+        id: &BlobId,
+        location: &str,
+        (fetch, link): (Arc<dyn FetchRange>, Arc<LinkEstimate>),
+    ) -> Result<Self, StoreError> {
+        let mut places = Vec::new();
+        match store.content(id)? {
+            ContentLayout::Whole(place) => places.push((id.object(), place)),
+            ContentLayout::Chunks(chunks) => {
+                for chunk in chunks {
+                    let (id, wanted) = (chunk.id.object(), ObjectKind::Blob);
+                    let place = store.locate(&id)?.ok_or(StoreError::Missing { id, wanted })?;
+                    if place.kind != wanted || place.bytes != chunk.bytes {
+                        return Err(StoreError::WrongKind { id, wanted, found: place.kind });
+                    }
+                    places.push((id, place));
+                }
+            }
+        }
+        let mut units: Vec<FetchUnit> = Vec::new();
+        let mut numbers = HashMap::new();
+        let (mut parts, mut start) = (Vec::with_capacity(places.len()), 0);
+        for (id, place) in places {
+            let (unit, offset) = FetchUnit::of(store, &place)?;
+            let number = *numbers.entry((place.pack, unit.range.start)).or_insert_with(|| {
+                units.push(unit);
+                units.len() - 1
+            });
+            units[number].objects.push((offset, place.bytes, id));
+            parts.push(FilePart { start, bytes: place.bytes, unit: number, offset });
+            start += u64::from(place.bytes);
+        }
+        let room = Arc::new(Semaphore::new(ROOM_KIB as usize));
+        let (location, kept) = (location.to_owned(), Mutex::default());
+        let shared = FileUnits { units, fetch, link, location, room, kept };
+        Ok(Self { shared: Arc::new(shared), bytes: start, parts })
+    }
+
+    /// Returns the parts that overlap a range.
+    fn parts_of(&self, range: &Range<u64>) -> &[FilePart] {
+        let end = |part: &FilePart| part.start + u64::from(part.bytes);
+        let from = self.parts.partition_point(|part| end(part) <= range.start);
+        let to = self.parts.partition_point(|part| part.start < range.end);
+        self.parts.get(from..to.max(from)).unwrap_or_default()
+    }
+}
+
+impl RandomAccess for SnapshotFile {
+    fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_range(&self, range: Range<u64>) -> BoxFuture<'_, Result<Bytes, ReadError>> {
+        let parts = self.parts_of(&range);
+        let mut numbers: Vec<usize> = parts.iter().map(|part| part.unit).collect();
+        numbers.dedup();
+        let loading = self.shared.load(&numbers);
+        async move {
+            let mut bytes = BytesMut::with_capacity((range.end - range.start) as usize);
+            for part in parts {
+                let loading = loading.get(&part.unit).cloned().ok_or(ReadError::Stopped)?;
+                let unit = loading.await?;
+                let part_end = part.start + u64::from(part.bytes);
+                let from = range.start.max(part.start) - part.start + u64::from(part.offset);
+                let to = range.end.min(part_end) - part.start + u64::from(part.offset);
+                bytes.extend_from_slice(&unit[from as usize..to as usize]);
+            }
+            Ok(bytes.freeze())
+        }
+        .boxed()
+    }
+}
+
+impl FileUnits {
+    fn lock(&self) -> MutexGuard<'_, UnitCache> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the units, and starts to fetch those that are neither cached nor in flight.
+    fn load(self: &Arc<Self>, numbers: &[usize]) -> HashMap<usize, SharedFetch> {
+        let mut kept = self.lock();
+        let (mut all, mut new) = (HashMap::new(), Vec::new());
+        for number in numbers {
+            let failed = |loading: &SharedFetch| matches!(loading.peek(), Some(Err(_)));
+            let known = kept.loading.get(number).filter(|loading| !failed(loading)).cloned();
+            let loading = known.unwrap_or_else(|| {
+                let (answer, answered) = oneshot::channel();
+                let answered = answered.map(|result| result.unwrap_or(Err(ReadError::Stopped)));
+                new.push((*number, answer));
+                let loading: SharedFetch = answered.boxed().shared();
+                kept.keep(*number, loading.clone(), self.units[*number].memory());
+                loading
+            });
+            all.insert(*number, loading);
+        }
+        kept.trim(self);
+        drop(kept);
+        if !new.is_empty() {
+            tokio::spawn(Arc::clone(self).fetch(new));
+        }
+        all
+    }
+
+    async fn fetch(self: Arc<Self>, new: Vec<(usize, FetchSender)>) {
+        let memory: u64 = new.iter().map(|(number, _)| self.units[*number].memory()).sum();
+        let permits = u32::try_from(memory >> 10).unwrap_or(ROOM_KIB).clamp(1, ROOM_KIB);
+        let Ok(_turn) = Arc::clone(&self.room).acquire_many_owned(permits).await else { return };
+        let wanted = new.iter().map(|(number, _)| {
+            let unit = &self.units[*number];
+            NeededRange { key: Arc::clone(&unit.key), range: unit.range.clone() }
+        });
+        let options = JobOptions { budget_bytes: u64::MAX, ..JobOptions::default() };
+        let planner = RangePlanner::new(Arc::clone(&self.fetch), Arc::clone(&self.link), options);
+        let mut job = planner.start(wanted.collect());
+        let mut new: Vec<_> = new.into_iter().map(Some).collect();
+        while let Some(piece) = job.next().await {
+            let Some((number, answer)) = new[piece.position].take() else { continue };
+            let done = match Arc::clone(&self).expand(number, piece.bytes).await {
+                Err(ReadError::Content(_)) => {
+                    // Retried once: a bit may have been flipped in transit.
+                    let unit = &self.units[number];
+                    let again = self.fetch.fetch(&unit.key, unit.range.clone()).await;
+                    Arc::clone(&self).expand(number, again.map_err(ReadError::from)).await
+                }
+                done => done,
+            };
+            // All readers may have gone.
+            let _ = answer.send(done);
+        }
+    }
+
+    /// Expands and checks a fetched unit, on a thread that may block.
+    async fn expand(
+        self: Arc<Self>,
+        number: usize,
+        bytes: Result<Bytes, ReadError>,
+    ) -> Result<Bytes, ReadError> {
+        let expand = move || self.units[number].expand(bytes?, &self.location);
+        tokio::task::spawn_blocking(expand).await.unwrap_or(Err(ReadError::Stopped))
+    }
+}
+
+type FetchSender = oneshot::Sender<Result<Bytes, ReadError>>;
+
+impl UnitCache {
+    fn keep(&mut self, number: usize, loading: SharedFetch, bytes: u64) {
+        if self.loading.insert(number, loading).is_none() {
+            self.order.push_back(number);
+            self.bytes += bytes;
+        }
+    }
+
+    /// Evicts the oldest units. A reader that awaits a unit has its own handle to it.
+    fn trim(&mut self, units: &FileUnits) {
+        for _ in 0..self.order.len() {
+            if self.bytes <= KEPT_BYTES {
+                return;
+            }
+            let Some(number) = self.order.pop_front() else { return };
+            let is_here = self.loading.get(&number).is_some_and(|loading| loading.peek().is_some());
+            if is_here {
+                self.loading.remove(&number);
+                self.bytes -= units.units[number].memory();
+            } else {
+                // Still in flight: evicting it would let another reader fetch it a second
+                // time.
+                self.order.push_back(number);
+            }
+        }
+    }
+}
+
+impl FetchUnit {
+    /// Returns the unit that contains an object, and the offset of the object in it.
+    fn of(store: &Store, place: &ObjectLocation) -> Result<(Self, u32), StoreError> {
+        let pack = store.pack(place.pack)?;
+        let frame = *pack.frame(place.frame)?;
+        let key = format!("{OBJECTS}{}", pack.id()).into();
+        let unit = |range, frame| Self { key, range, pack, frame, objects: Vec::new() };
+        if frame.codec == Codec::Zstd {
+            return Ok((unit(frame.range(), Some(frame)), place.offset));
+        }
+        let start = frame.offset + u64::from(place.offset);
+        Ok((unit(start..start + u64::from(place.bytes), None), 0))
+    }
+
+    /// Returns the bytes that the unit takes in memory while it is expanded.
+    fn memory(&self) -> u64 {
+        let stored = self.range.end - self.range.start;
+        stored.max(self.frame.map_or(0, |frame| u64::from(frame.raw_bytes)))
+    }
+
+    /// Expands the unit and checks every object in it that belongs to the file.
+    fn expand(&self, bytes: Bytes, location: &str) -> Result<Bytes, ReadError> {
+        let wrong = |error: StoreError| ReadError::Content(Arc::new(error));
+        let pack = self.pack.id();
+        let raw = match &self.frame {
+            None => bytes,
+            Some(frame) if pack::checksum(&bytes) != frame.checksum => {
+                return Err(wrong(StoreError::Garbled {
+                    pack,
+                    offset_bytes: frame.offset,
+                    place: Some(place_of(&self.key, location)),
+                }));
+            }
+            Some(frame) => self.pack.expand(frame, bytes.into()).map_err(wrong)?.into(),
+        };
+        for (offset, length, wanted) in &self.objects {
+            let (from, to) = (*offset as usize, *offset as usize + *length as usize);
+            let object = raw.get(from..to).unwrap_or_default();
+            match actual_id(ObjectKind::Blob, object) {
+                Some(actual) if actual != *wanted => {
+                    return Err(wrong(StoreError::Damaged { pack, wanted: *wanted, actual }));
+                }
+                _ => {}
+            }
+        }
+        Ok(raw)
+    }
+}

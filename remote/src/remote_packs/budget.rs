@@ -1,0 +1,141 @@
+//! A memory budget that several [`RemotePacks`](super::RemotePacks) share.
+//!
+//! When one of them needs room, the least recently used one is evicted first.
+
+use std::{
+    cmp::Reverse,
+    fmt,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use super::PacksInner;
+
+/// A limit for the bytes in flight, fetched and cached, over all [`RemotePacks`] that
+/// [share it](super::RemotePacks::with_shared_budget).
+///
+/// A range that a thread waits for is fetched even if the budget is full. It is counted in the
+/// budget, and other bytes are evicted for it.
+///
+/// [`RemotePacks`]: super::RemotePacks
+pub struct PrefetchBudget {
+    most_bytes: u64,
+    held_bytes: Arc<AtomicU64>,
+    /// Lock order: this lock before the lock of any member, never after it.
+    members: Mutex<Vec<Weak<PacksInner>>>,
+}
+
+impl fmt::Debug for PrefetchBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { most_bytes, held_bytes, .. } = self;
+        let mut shown = f.debug_struct("Budget");
+        shown.field("most_bytes", most_bytes).field("held_bytes", held_bytes);
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// The bytes that one member holds. They count towards the total of the budget.
+#[derive(Debug)]
+pub(super) struct HeldBytes {
+    pub(super) bytes: u64,
+    all: Arc<AtomicU64>,
+}
+
+impl HeldBytes {
+    pub(super) fn add(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.all.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn remove(&mut self, bytes: u64) {
+        self.bytes -= bytes;
+        self.all.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.remove(self.bytes);
+    }
+}
+
+/// The exclusive right to make and take room in the budget.
+pub(super) struct BudgetGuard<'b> {
+    budget: &'b PrefetchBudget,
+    members: MutexGuard<'b, Vec<Weak<PacksInner>>>,
+}
+
+impl PrefetchBudget {
+    /// Creates a budget of `most_bytes` bytes.
+    pub fn new(most_bytes: u64) -> Arc<Self> {
+        let (held_bytes, members) = (Arc::default(), Mutex::default());
+        Arc::new(Self { most_bytes, held_bytes, members })
+    }
+
+    /// Returns the bytes that all members hold or have requested.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Returns a counter of zero bytes for a new member.
+    pub(super) fn count(&self) -> HeldBytes {
+        HeldBytes { bytes: 0, all: Arc::clone(&self.held_bytes) }
+    }
+
+    pub(super) fn join(&self, member: &Arc<PacksInner>) {
+        let mut members = self.members();
+        members.retain(|member| member.strong_count() > 0);
+        members.push(Arc::downgrade(member));
+    }
+
+    fn members(&self) -> MutexGuard<'_, Vec<Weak<PacksInner>>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the exclusive right to take room. The caller must hold no lock of a
+    /// member.
+    pub(super) fn lock(&self) -> BudgetGuard<'_> {
+        BudgetGuard { budget: self, members: self.members() }
+    }
+
+    /// Evicts bytes if the budget is exceeded. The caller must hold no lock of a member.
+    pub(super) fn return_unused(&self) {
+        if self.held_bytes() > self.most_bytes {
+            self.lock().make_room(0);
+        }
+    }
+}
+
+impl BudgetGuard<'_> {
+    /// Returns the bytes that are free in the budget.
+    pub(super) fn room(&self) -> u64 {
+        self.budget.most_bytes.saturating_sub(self.budget.held_bytes())
+    }
+
+    /// Evicts until `bytes` bytes are free, or until no member has anything left to evict.
+    pub(super) fn make_room(&self, bytes: u64) {
+        let wanted = bytes.min(self.budget.most_bytes);
+        let missing = || {
+            let there = self.budget.held_bytes().saturating_add(wanted);
+            there.saturating_sub(self.budget.most_bytes)
+        };
+        if missing() == 0 {
+            return;
+        }
+        let mut members: Vec<(Instant, Arc<PacksInner>)> = Vec::new();
+        for member in self.members.iter().filter_map(Weak::upgrade) {
+            let used = member.lock().used();
+            members.push((used, member));
+        }
+        // Sorted by most recent use, so that `pop` returns the least recently used member.
+        members.sort_unstable_by_key(|(used, _)| Reverse(*used));
+        while let Some((_, member)) = members.pop()
+            && missing() > 0
+        {
+            member.lock().make_room(missing());
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Packs of a remote store that is opened on first use.
+
+use std::{
+    fmt,
+    ops::Range,
+    sync::{Mutex, PoisonError},
+};
+
+use snap_core::{
+    base::id::PackId,
+    format::outline::PackOutline,
+    store::{RemoteFrameError, RemoteFrames},
+};
+
+use super::{BlockingContext, RemotePacks};
+use crate::store::{RemoteError, RemoteStore};
+
+/// Opens the remote store.
+type OpenRemote = dyn Fn() -> Result<RemoteStore, RemoteError> + Send + Sync;
+
+/// The packs of a remote store that is opened when the first range is needed. If opening
+/// fails, the next call tries again.
+pub struct LazyRemotePacks {
+    connect: Box<OpenRemote>,
+    waiting: BlockingContext,
+    packs: Mutex<Option<RemotePacks>>,
+}
+
+impl fmt::Debug for LazyRemotePacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LazyDistant").field("packs", &self.packs).finish_non_exhaustive()
+    }
+}
+
+impl LazyRemotePacks {
+    /// Creates packs of the store that `connect` opens.
+    pub fn new(
+        connect: impl Fn() -> Result<RemoteStore, RemoteError> + Send + Sync + 'static,
+        waiting: BlockingContext,
+    ) -> Self {
+        Self { connect: Box::new(connect), waiting, packs: Mutex::default() }
+    }
+
+    fn packs(&self) -> Result<RemotePacks, RemoteError> {
+        let mut packs = self.packs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(packs) = &*packs {
+            return Ok(packs.clone());
+        }
+        let remote = (self.connect)()?;
+        Ok(packs.insert(RemotePacks::new(&remote, self.waiting.clone())).clone())
+    }
+}
+
+impl RemoteFrames for LazyRemotePacks {
+    fn read(&self, pack: PackId, range: Range<u64>) -> Result<Vec<u8>, RemoteFrameError> {
+        self.packs()?.read(pack, range)
+    }
+
+    fn discard(&self, pack: PackId, range: Range<u64>) {
+        let packs = self.packs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(packs) = &*packs {
+            packs.discard(pack, range);
+        }
+    }
+
+    fn other_copies(&self, pack: PackId, offset: u64) -> Vec<PackOutline> {
+        self.packs().map_or_else(|_| Vec::new(), |packs| packs.other_copies(pack, offset))
+    }
+
+    fn location(&self, pack: PackId) -> Option<String> {
+        // Opening the store only for this would be wrong: no pack was read from it yet.
+        let packs = self.packs.lock().unwrap_or_else(PoisonError::into_inner);
+        packs.as_ref()?.location(pack)
+    }
+
+    fn prefetch(&self, ranges: &[(PackId, Range<u64>)]) {
+        // An error is reported by the `read` that follows.
+        if let Ok(packs) = self.packs() {
+            packs.prefetch(ranges);
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! Reads frames of packs in a remote store, with prefetch. A local store uses it as its
+//! [`RemoteFrames`] source, from several threads.
+//!
+//! Announced ranges are planned, merged and requested at once, up to a limit of bytes in
+//! flight or fetched. The next batch starts as ranges are read. A range that was not
+//! announced is requested when a thread reads it. A range that was read stays in a small
+//! cache for other readers.
+//!
+//! Reads block, so they must not run on a thread of the async runtime.
+
+mod budget;
+mod lazy;
+mod prefetch;
+
+use std::{
+    fmt,
+    ops::Range,
+    path::PathBuf,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use snap_core::{
+    base::id::PackId,
+    disk::Disk,
+    format::outline::PackOutline,
+    store::{RemoteFrameError, RemoteFrames, Store, StoreError},
+};
+use tokio::runtime::Handle;
+
+pub use budget::PrefetchBudget;
+pub use lazy::LazyRemotePacks;
+
+use self::prefetch::{PackRange, PrefetchState, ReadStep};
+use crate::{
+    ranges::{FetchRange, JobOptions, LinkEstimate, NeededRange, RangePlanner, ReadError},
+    service::client::Client,
+    store::{OBJECTS, RemoteError, RemoteStore, place_of},
+};
+
+/// Limit for the bytes of ranges that are in flight or fetched but not read.
+const HELD_BYTES: u64 = 48 << 20;
+
+/// Longest request if it completes the list of announced ranges. Long, so that the start of
+/// a clone needs few requests.
+const REQUEST_BYTES: u64 = 16 << 20;
+
+/// Longest request if more ranges are queued. Shorter, because several share the link and
+/// each response is in memory twice while it is split into ranges.
+const REQUEST_OF_MANY_BYTES: u64 = 8 << 20;
+
+/// A range of at least this length does not stay in the cache if the store keeps the
+/// contents itself: returning a shared range would cost a copy.
+const LONG_BYTES: u64 = 2 << 20;
+
+/// Interval at which a waiting thread polls the stop flag.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Returns true if the user asked to stop.
+pub type StopCheck = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// How a thread waits for the network: the runtime of the requests and a stop flag.
+#[derive(Clone)]
+pub struct BlockingContext {
+    /// The runtime that runs the requests. It must have threads of its own.
+    pub runtime: Handle,
+    /// Returns true if waiting must end.
+    pub stop: StopCheck,
+}
+
+impl BlockingContext {
+    /// Creates a `BlockingContext` that never stops.
+    pub fn without_stop(runtime: &Handle) -> Self {
+        Self { runtime: runtime.clone(), stop: Arc::new(|| false) }
+    }
+}
+
+impl BlockingContext {
+    /// Awaits `work`; returns [`RemoteError::Interrupted`] once the user asks to stop.
+    pub(crate) async fn unless_stopped<T>(
+        &self,
+        work: impl Future<Output = Result<T, RemoteError>>,
+    ) -> Result<T, RemoteError> {
+        tokio::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                () = tokio::time::sleep(LOOK_EVERY) => {
+                    if (self.stop)() {
+                        return Err(RemoteError::Interrupted);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for BlockingContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting").finish_non_exhaustive()
+    }
+}
+
+/// What to do with file contents after they were read. Structure is always kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ContentRetention {
+    /// Store them locally.
+    #[default]
+    Keep,
+    /// Drop them; the next read fetches them again.
+    Forget,
+}
+
+/// The packs of a remote store. Reads block the calling thread. Clones share the cache.
+#[derive(Clone, Debug)]
+pub struct RemotePacks {
+    shared: Arc<PacksInner>,
+    contents: ContentRetention,
+    /// Folder of the mirror. Its index lists the packs beside a frame.
+    mirror: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+struct PacksInner {
+    client: Client,
+    location: String,
+    link: Arc<LinkEstimate>,
+    waiting: BlockingContext,
+    held: Mutex<PrefetchState>,
+    changed: Condvar,
+    budget: Arc<PrefetchBudget>,
+}
+
+impl RemotePacks {
+    /// Creates a reader of the packs of `remote`, with a budget of its own.
+    pub fn new(remote: &RemoteStore, waiting: BlockingContext) -> Self {
+        // No shared budget: `HELD_BYTES` is the only limit.
+        Self::with_shared_budget(remote, waiting, &PrefetchBudget::new(u64::MAX))
+    }
+
+    /// As [`Self::new`], with a budget that is shared with other `RemotePacks`.
+    pub fn with_shared_budget(
+        remote: &RemoteStore,
+        waiting: BlockingContext,
+        budget: &Arc<PrefetchBudget>,
+    ) -> Self {
+        let (client, location) = (remote.client().clone(), remote.location().to_owned());
+        let mirror = Some(remote.mirror().dir().to_owned());
+        Self { mirror, ..Self::within(client, location, waiting, budget) }
+    }
+
+    /// Creates a reader of the packs at `location` through `client`.
+    pub(crate) fn of(client: Client, location: String, waiting: BlockingContext) -> Self {
+        // No shared budget: `HELD_BYTES` is the only limit.
+        Self::within(client, location, waiting, &PrefetchBudget::new(u64::MAX))
+    }
+
+    fn within(
+        client: Client,
+        location: String,
+        waiting: BlockingContext,
+        budget: &Arc<PrefetchBudget>,
+    ) -> Self {
+        let shared = Arc::new(PacksInner {
+            client,
+            location,
+            link: Arc::default(),
+            waiting,
+            held: Mutex::new(PrefetchState::new(HELD_BYTES, budget)),
+            changed: Condvar::new(),
+            budget: Arc::clone(budget),
+        });
+        budget.join(&shared);
+        Self { shared, contents: ContentRetention::Keep, mirror: None }
+    }
+
+    /// Sets what to do with contents after they were read.
+    #[must_use]
+    pub fn with_content_retention(self, contents: ContentRetention) -> Self {
+        Self { contents, ..self }
+    }
+
+    /// Returns the measured latency and rate of the connection.
+    pub fn link(&self) -> &Arc<LinkEstimate> {
+        &self.shared.link
+    }
+
+    /// Returns true if an announced range has not been requested yet.
+    pub(crate) fn has_queued(&self) -> bool {
+        self.shared.lock().has_queued()
+    }
+
+    /// Removes and returns the ranges that were fetched but never read.
+    pub(crate) fn leftovers(&self) -> Vec<(PackId, Range<u64>, Arc<Vec<u8>>)> {
+        self.shared.lock().take_unread()
+    }
+}
+
+impl RemoteFrames for RemotePacks {
+    fn read(&self, pack: PackId, range: Range<u64>) -> Result<Vec<u8>, RemoteFrameError> {
+        let key = PackRange { pack, start: range.start, end: range.end.max(range.start) };
+        let bytes = self.shared.read(key)?;
+        if self.keeps_contents() && key.bytes() >= LONG_BYTES {
+            self.shared.lock().evict(key);
+        }
+        Ok(Arc::try_unwrap(bytes).unwrap_or_else(|shared| shared.to_vec()))
+    }
+
+    fn discard(&self, pack: PackId, range: Range<u64>) {
+        self.shared.lock().discard(PackRange { pack, start: range.start, end: range.end });
+    }
+
+    fn prefetch(&self, ranges: &[(PackId, Range<u64>)]) {
+        let mut held = self.shared.lock();
+        for (pack, range) in ranges {
+            held.announce(PackRange { pack: *pack, start: range.start, end: range.end });
+        }
+        drop(held);
+        self.shared.start_what_fits();
+    }
+
+    fn other_copies(&self, pack: PackId, offset: u64) -> Vec<PackOutline> {
+        let find = |dir: &PathBuf| -> Result<Vec<PackOutline>, StoreError> {
+            let mirror = Store::open_read_only(dir, Disk::scratch())?;
+            let packs = mirror.other_copies_of_frame(&pack, offset)?.map(|(_, packs)| packs);
+            packs.unwrap_or_default().iter().map(|id| mirror.outline(id)).collect()
+        };
+        // If the mirror cannot be read, the caller reports the damage.
+        self.mirror.as_ref().and_then(|dir| find(dir).ok()).unwrap_or_default()
+    }
+
+    fn location(&self, pack: PackId) -> Option<String> {
+        Some(place_of(&format!("{OBJECTS}{pack}"), &self.shared.location))
+    }
+
+    fn keeps_contents(&self) -> bool {
+        self.contents == ContentRetention::Keep
+    }
+}
+
+impl PacksInner {
+    fn lock(&self) -> MutexGuard<'_, PrefetchState> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read(self: &Arc<Self>, key: PackRange) -> Result<Arc<Vec<u8>>, RemoteFrameError> {
+        let mut held = self.lock();
+        let mut waits = false;
+        loop {
+            if (self.waiting.stop)() {
+                if waits {
+                    held.end_wait(key);
+                }
+                return Err(RemoteError::Interrupted.into());
+            }
+            match held.next_step(key, waits) {
+                ReadStep::Fetched(bytes) => {
+                    drop(held);
+                    self.start_what_fits();
+                    return Ok(bytes);
+                }
+                ReadStep::Failed(error) => return Err(self.read_error(key, error).into()),
+                ReadStep::Request => {
+                    drop(held);
+                    self.budget.return_unused();
+                    self.start(vec![key], REQUEST_BYTES);
+                    held = self.lock();
+                    waits = true;
+                    continue;
+                }
+                ReadStep::InFlight => waits = true,
+            }
+            let woken = self.changed.wait_timeout(held, LOOK_EVERY);
+            held = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn read_error(&self, key: PackRange, source: ReadError) -> RemoteError {
+        let location = self.location.clone();
+        RemoteError::Range { key: key.object(), range: key.start..key.end, location, source }
+    }
+
+    fn start_what_fits(self: &Arc<Self>) {
+        let wanted_bytes = self.lock().wanted_bytes();
+        if wanted_bytes == 0 {
+            return;
+        }
+        let turn = self.budget.lock();
+        turn.make_room(wanted_bytes);
+        let mut held = self.lock();
+        let batch = held.next_batch(turn.room());
+        let request_bytes = match held.has_queued() {
+            true => REQUEST_OF_MANY_BYTES,
+            false => REQUEST_BYTES,
+        };
+        drop(held);
+        drop(turn);
+        if !batch.is_empty() {
+            self.start(batch, request_bytes);
+        }
+    }
+
+    /// Sends the requests for a batch of ranges that are already marked as in flight. The
+    /// caller must not hold the lock: a runtime that has shut down drops the task at once,
+    /// and dropping [`JobArrivals`] takes the lock.
+    fn start(self: &Arc<Self>, batch: Vec<PackRange>, request_bytes: u64) {
+        let wanted = batch.iter().map(|key| NeededRange {
+            key: format!("{OBJECTS}{}", key.pack).into(),
+            range: key.start..key.end,
+        });
+        // The batch was already chosen to fit the limits.
+        let options = JobOptions { budget_bytes: u64::MAX, request_bytes, ..JobOptions::default() };
+        let fetch: Arc<dyn FetchRange> = Arc::new(self.client.clone());
+        let planner = RangePlanner::new(fetch, Arc::clone(&self.link), options);
+        let _inside = self.waiting.runtime.enter();
+        let mut job = planner.start(wanted.collect());
+        let mut arrivals = JobArrivals { shared: Arc::downgrade(self), left: batch };
+        self.waiting.runtime.spawn(async move {
+            while let Some(piece) = job.next().await
+                && arrivals.arrive(piece.position, piece.bytes)
+            {}
+        });
+    }
+
+    fn arrive(self: &Arc<Self>, key: PackRange, result: Result<Arc<Vec<u8>>, ReadError>) {
+        if result.is_ok() {
+            self.client.traffic().needed(key.bytes());
+        }
+        self.lock().arrive(key, result);
+        self.changed.notify_all();
+        self.start_what_fits();
+    }
+}
+
+/// The ranges of one job that have not arrived yet.
+struct JobArrivals {
+    shared: Weak<PacksInner>,
+    /// By position in the job. An entry that has arrived is [`PackRange::NONE`].
+    left: Vec<PackRange>,
+}
+
+impl JobArrivals {
+    /// Stores a result. Returns false if the packs were dropped, so that the job can end.
+    fn arrive(&mut self, position: usize, bytes: Result<bytes::Bytes, ReadError>) -> bool {
+        let key = std::mem::replace(&mut self.left[position], PackRange::NONE);
+        let Some(shared) = self.shared.upgrade() else { return false };
+        // Copied, because a slice would keep the whole response in memory.
+        shared.arrive(key, bytes.map(|bytes| Arc::new(bytes.to_vec())));
+        true
+    }
+}
+
+impl Drop for JobArrivals {
+    /// Fails the ranges that are left, so that no thread waits for ever if the runtime
+    /// ends.
+    fn drop(&mut self) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        for key in self.left.drain(..).filter(|key| *key != PackRange::NONE) {
+            shared.lock().arrive(key, Err(ReadError::Stopped));
+            shared.changed.notify_all();
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Adaptive concurrency limit: halved when the service reports too many requests, and raised by
+//! one after each [`STEP`] successful requests.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// Successful requests before the limit is raised by one.
+const STEP: u32 = 8;
+
+/// A semaphore whose limit follows the answers of the service.
+#[derive(Debug)]
+pub(super) struct AdaptiveSemaphore {
+    state: Mutex<SemaphoreState>,
+    free: Notify,
+    most: usize,
+}
+
+#[derive(Debug)]
+struct SemaphoreState {
+    in_flight: usize,
+    limit: usize,
+    /// Successful requests since the limit last changed.
+    successes: u32,
+}
+
+/// A permit for one request, released on drop.
+#[derive(Debug)]
+pub(super) struct RequestPermit<'g>(&'g AdaptiveSemaphore);
+
+impl AdaptiveSemaphore {
+    /// Creates a semaphore with a limit of at most `most`.
+    pub(super) fn new(most: usize) -> Self {
+        let most = most.max(1);
+        Self {
+            state: Mutex::new(SemaphoreState { in_flight: 0, limit: most, successes: 0 }),
+            free: Notify::new(),
+            most,
+        }
+    }
+
+    /// Waits for a permit.
+    pub(super) async fn acquire(&self) -> RequestPermit<'_> {
+        loop {
+            // Created before the check, so that a permit released in between is not missed.
+            let free = self.free.notified();
+            {
+                let mut state = self.lock();
+                if state.in_flight < state.limit {
+                    state.in_flight += 1;
+                    return RequestPermit(self);
+                }
+            }
+            free.await;
+        }
+    }
+
+    /// Returns the current limit.
+    #[cfg(test)]
+    fn limit(&self) -> usize {
+        self.lock().limit
+    }
+
+    fn lock(&self) -> MutexGuard<'_, SemaphoreState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RequestPermit<'_> {
+    /// Reports that the request succeeded.
+    pub(super) fn succeeded(&self) {
+        let mut state = self.0.lock();
+        state.successes += 1;
+        if state.successes >= STEP && state.limit < self.0.most {
+            (state.limit, state.successes) = (state.limit + 1, 0);
+            self.0.free.notify_one();
+        }
+    }
+
+    /// Reports that the service refused the request as too many.
+    pub(super) fn throttled(&self) {
+        let mut state = self.0.lock();
+        // Concurrent requests that are refused together lower the limit only once.
+        if state.successes > 0 || state.limit == self.0.most {
+            (state.limit, state.successes) = ((state.limit / 2).max(1), 0);
+        }
+    }
+}
+
+impl Drop for RequestPermit<'_> {
+    fn drop(&mut self) {
+        self.0.lock().in_flight -= 1;
+        self.0.free.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_limit_falls_by_half_and_grows_by_one() {
+        let gauge = AdaptiveSemaphore::new(8);
+        let first = gauge.acquire().await;
+        first.throttled();
+        assert_eq!(gauge.limit(), 4);
+        first.throttled();
+        assert_eq!(gauge.limit(), 4, "concurrent refusals count once");
+        (0..STEP).for_each(|_| first.succeeded());
+        assert_eq!(gauge.limit(), 5);
+        for limit in [2, 2] {
+            first.succeeded();
+            first.throttled();
+            assert!(gauge.limit() >= limit - 1);
+        }
+        (0..100 * STEP).for_each(|_| first.succeeded());
+        assert_eq!(gauge.limit(), 8);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_than_the_limit_are_under_way() {
+        let gauge = std::sync::Arc::new(AdaptiveSemaphore::new(3));
+        let most = std::sync::Arc::new(Mutex::new((0, 0)));
+        let tasks: Vec<_> = (0..20)
+            .map(|_| {
+                let (gauge, most) = (gauge.clone(), most.clone());
+                tokio::spawn(async move {
+                    let _turn = gauge.acquire().await;
+                    {
+                        let mut most = most.lock().unwrap();
+                        most.0 += 1;
+                        most.1 = most.1.max(most.0);
+                    }
+                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                    most.lock().unwrap().0 -= 1;
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert_eq!(*most.lock().unwrap(), (0, 3));
+    }
+}

@@ -1,0 +1,134 @@
+//! Rate limits for uploads and downloads.
+//!
+//! Bodies wait piece by piece as they are sent, so no request exceeds the limit for long, and a
+//! retry is charged again. A body finds the limits of its client in a task-local: the client runs
+//! each attempt under its [`BandwidthLimits`].
+
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::time::{Instant, sleep_until};
+
+/// Longest and shortest piece under a limit, in bytes.
+const PIECE_BYTES: (u64, u64) = (64 << 10, 1 << 10);
+
+/// A second's worth of bytes is split into at least this many pieces. Then each of several
+/// concurrent requests makes progress every few seconds, as services expect.
+const PIECES_A_SECOND: u64 = 4;
+
+tokio::task_local! {
+    static PACE: Arc<BandwidthLimits>;
+}
+
+/// A rate limit in bytes a second that many requests share, or no limit.
+#[derive(Debug)]
+pub(super) struct RateLimit {
+    rate: Option<u64>,
+    /// The time at which all bytes reserved so far will have been sent.
+    reserved_until: Mutex<Option<Instant>>,
+}
+
+impl RateLimit {
+    /// Creates a limit of `rate` bytes a second; `None` means no limit.
+    pub(super) fn new(rate: Option<u64>) -> Self {
+        Self { rate: rate.map(|rate| rate.max(1)), reserved_until: Mutex::new(None) }
+    }
+
+    /// Returns the limit.
+    pub(super) fn rate(&self) -> Option<u64> {
+        self.rate
+    }
+
+    /// Returns the length of a piece, or `None` without a limit.
+    pub(super) fn piece(&self) -> Option<u64> {
+        let (longest, shortest) = PIECE_BYTES;
+        self.rate.map(|rate| (rate / PIECES_A_SECOND).clamp(shortest, longest))
+    }
+
+    /// Reserves `bytes` and returns the time at which they may be sent: after all bytes reserved
+    /// before.
+    pub(super) fn reserve(&self, bytes: u64) -> Instant {
+        let now = Instant::now();
+        let Some(rate) = self.rate.filter(|_| bytes > 0) else { return now };
+        let mut paid = self.reserved_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = paid.map_or(now, |paid| paid.max(now));
+        *paid = Some(start + Duration::from_secs_f64(bytes as f64 / rate as f64));
+        start
+    }
+
+    /// Reserves `bytes`, and waits until they may be sent.
+    pub(super) async fn take(&self, bytes: u64) {
+        if self.rate.is_some() {
+            sleep_until(self.reserve(bytes)).await;
+        }
+    }
+}
+
+/// The rate limits of a client.
+#[derive(Debug)]
+pub(super) struct BandwidthLimits {
+    pub(super) up: RateLimit,
+    pub(super) down: RateLimit,
+}
+
+impl BandwidthLimits {
+    /// Creates a limit for each direction; `None` means no limit.
+    pub(super) fn new((up, down): (Option<u64>, Option<u64>)) -> Self {
+        Self { up: RateLimit::new(up), down: RateLimit::new(down) }
+    }
+
+    /// Returns the lower of the two limits.
+    pub(super) fn rate(&self) -> Option<u64> {
+        self.up.rate().into_iter().chain(self.down.rate()).min()
+    }
+
+    /// Returns the limits of the client whose attempt the current task runs, if it has limits.
+    pub(super) fn now() -> Option<Arc<Self>> {
+        PACE.try_with(Arc::clone).ok()
+    }
+
+    /// Runs an attempt under these limits.
+    pub(super) async fn during<T>(pace: Option<Arc<Self>>, attempt: impl Future<Output = T>) -> T {
+        match pace.filter(|pace| pace.rate().is_some()) {
+            Some(pace) => PACE.scope(pace, attempt).await,
+            None => attempt.await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_take_their_time_for_all_together() {
+        let throttle = RateLimit::new(Some(1000));
+        let began = Instant::now();
+        for _ in 0..4 {
+            throttle.take(500).await;
+        }
+        assert_eq!(began.elapsed().as_millis(), 1500);
+        RateLimit::new(None).take(u64::MAX).await;
+        assert!(began.elapsed() < Duration::from_secs(2));
+    }
+
+    #[tokio::test]
+    async fn an_attempt_knows_the_limits_of_its_client_only() {
+        let piece = || BandwidthLimits::now().and_then(|pace| pace.up.piece());
+        let of = |up| Some(Arc::new(BandwidthLimits::new((up, None))));
+        assert_eq!(
+            BandwidthLimits::during(of(Some(1 << 30)), async { piece() }).await,
+            Some(64 << 10)
+        );
+        assert_eq!(
+            BandwidthLimits::during(of(Some(40_000)), async { piece() }).await,
+            Some(10_000)
+        );
+        assert_eq!(BandwidthLimits::during(of(Some(1)), async { piece() }).await, Some(1 << 10));
+        assert_eq!(BandwidthLimits::during(of(None), async { piece() }).await, None);
+        assert_eq!(piece(), None);
+    }
+}

@@ -1,0 +1,706 @@
+//! SFTP through an `ssh` child process and its pipes, as sftp(1) does it.
+//!
+//! If this process is killed, its pipes close and `ssh` exits by itself. No process and no socket
+//! is left behind.
+//!
+//! An SFTP server truncates a file before the first byte arrives. So an object is written under
+//! `tmp/`, synced, and renamed (see `aside.rs`). A folder cannot be synced over SFTP. Instead the
+//! file is synced once more after the rename, which makes the file systems of Linux write the new
+//! name.
+
+mod connection;
+mod frames;
+mod ssh;
+
+use std::{io, ops::Range, path::Path, sync::Arc, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use futures::{
+    StreamExt, TryStreamExt,
+    future::{self, BoxFuture},
+    stream,
+};
+use openssh_sftp_client::{Error, error::SftpErrorKind, file::File, metadata::MetaData};
+use snap_core::base::{limits, time::Time};
+use tokio::time::{sleep, timeout};
+
+use super::{
+    ConditionalWrites, FailureReason, ListedObject, ObjectVersion, Service, ServiceError,
+    StoredObject, WriteCondition, check_hash,
+    keys::REFS,
+    rate_limit::BandwidthLimits,
+    temporary_key::{self, ASIDE},
+    too_long,
+    traffic::{RequestKind, Traffic},
+    unreadable_file,
+    upload::read_part,
+};
+use connection::{Lease, SftpConnections, SftpFailure};
+pub use ssh::{KnownHosts, SshHost};
+
+/// Concurrent requests. They share few connections.
+const AT_ONCE: usize = 64;
+
+/// Concurrent listings of folders.
+const FOLDERS_AT_ONCE: usize = 16;
+
+/// Seconds without a write after which an object under `tmp/` counts as left by a killed push. A
+/// push that is slower than that loses at most one attempt.
+const STALE_SECS: i64 = 15 * 60;
+
+/// Bytes of an object that are read before its length is known.
+const FIRST_BYTES: u64 = 16 << 10;
+
+/// Timeout for removing a temporary object after a failed write. A later push removes it then.
+const CLEARING: Duration = Duration::from_secs(5);
+
+/// Most memory that is reserved for an object in advance, whatever length the server reports.
+const RESERVED_BYTES: u64 = 64 << 20;
+
+/// A service that stores objects as files on a host.
+#[derive(Debug)]
+pub struct SftpService {
+    connections: SftpConnections,
+    /// Folder of the location, with `/` at both ends.
+    root: String,
+    traffic: Arc<Traffic>,
+    /// Most objects in a listing.
+    most_listed: usize,
+}
+
+/// The body of a write.
+#[derive(Clone)]
+enum WriteBody {
+    Bytes(Bytes),
+    /// A file, and the number of its first bytes to write.
+    File(Arc<Path>, u64),
+}
+
+/// An error that may still lack the message of the connection.
+enum SftpError {
+    Service(ServiceError),
+    Failed(Error),
+}
+
+impl From<Error> for SftpError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<ServiceError> for SftpError {
+    fn from(error: ServiceError) -> Self {
+        Self::Service(error)
+    }
+}
+
+impl SftpService {
+    /// Creates a service for the absolute path `root` of `host`.
+    pub fn new(host: SshHost, root: &str, traffic: Arc<Traffic>) -> Self {
+        let root = format!("{}/", root.trim_end_matches('/'));
+        let connections = SftpConnections::new(host);
+        Self { connections, root, traffic, most_listed: limits::LISTED_OBJECTS }
+    }
+
+    /// Sets the most objects in a listing.
+    #[must_use]
+    pub fn listing_at_most(self, most: usize) -> Self {
+        Self { most_listed: most, ..self }
+    }
+
+    fn path(&self, key: &str) -> String {
+        format!("{}{key}", self.root)
+    }
+
+    async fn lease(
+        &self,
+        (operation, key): (&'static str, &str),
+        bytes: u64,
+    ) -> Result<Lease, ServiceError> {
+        let leased = self.connections.lease(bytes).await;
+        leased.map_err(|failure| service_error((operation, key), failure))
+    }
+
+    /// Adds the message of the connection to an error.
+    async fn with_ssh_message(
+        &self,
+        (operation, key): (&'static str, &str),
+        lease: &Lease,
+        problem: SftpError,
+    ) -> ServiceError {
+        match problem {
+            SftpError::Service(error) => error,
+            SftpError::Failed(error) => {
+                service_error((operation, key), lease.request_error(error).await)
+            }
+        }
+    }
+
+    /// Reads a range of an open file, or less at the end of the file.
+    async fn read_range(
+        &self,
+        lease: &Lease,
+        file: &File,
+        range: Range<u64>,
+    ) -> Result<BytesMut, Error> {
+        let pace = BandwidthLimits::now();
+        let step = pace.as_ref().and_then(|pace| pace.down.piece()).unwrap_or(u64::MAX);
+        let step = step.min(lease.piece());
+        let length = range.end - range.start;
+        let mut room = BytesMut::with_capacity(length.min(RESERVED_BYTES) as usize);
+        let pieces = (range.start..range.end).step_by(step as usize).map(|at| {
+            let length = step.min(range.end - at) as usize;
+            // All pieces share one allocation, so that `unsplit` joins them without a copy.
+            let rest = room.split_off(length.min(room.capacity()));
+            (at, length, std::mem::replace(&mut room, rest))
+        });
+        let pieces = stream::iter(pieces).map(|(at, length, buffer)| {
+            let (file, pace) = (file.clone(), pace.clone());
+            async move {
+                let bytes = lease.read_piece(file, (at, length), buffer).await?;
+                self.traffic.received(bytes.len() as u64);
+                if let Some(pace) = pace {
+                    pace.down.take(bytes.len() as u64).await;
+                }
+                Ok::<_, Error>((bytes, length))
+            }
+        });
+        let mut pieces = pieces.buffered(lease.pieces_at_once());
+        let mut found = BytesMut::new();
+        while let Some((bytes, length)) = pieces.try_next().await? {
+            let is_short = bytes.len() < length;
+            found.unsplit(bytes);
+            if is_short {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    async fn read_now(&self, key: &str, range: Range<u64>) -> Result<Bytes, ServiceError> {
+        self.traffic.request(RequestKind::Get);
+        let lease = self.lease(("read", key), range.end - range.start).await?;
+        let read = async {
+            let file = lease.sftp().open(self.path(key)).await?;
+            self.read_range(&lease, &file, range.clone()).await
+        };
+        let bytes = match read.await {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                return Err(self.with_ssh_message(("read", key), &lease, error.into()).await);
+            }
+        };
+        let missing = (range.end - range.start) - bytes.len() as u64;
+        match missing {
+            0 => Ok(bytes.freeze()),
+            _ => {
+                let message = format!("it ends {missing} B early");
+                Err(ServiceError::new("read", key, FailureReason::Short, message))
+            }
+        }
+    }
+
+    /// Reads a small object, or returns `Err` with the length of a larger one. The length is that
+    /// of the open file, because a ref may be replaced in the meantime.
+    async fn read_small(
+        &self,
+        lease: &Lease,
+        key: &str,
+        most: u64,
+    ) -> Result<Result<BytesMut, u64>, SftpError> {
+        let file = lease.sftp().open(self.path(key)).await?;
+        let mut looked_at = file.clone();
+        let first = FIRST_BYTES.min(most.saturating_add(1));
+        let first = self.read_range(lease, &file, 0..first);
+        let (metadata, first) = future::join(looked_at.metadata(), first).await;
+        let metadata = metadata?;
+        if is_folder(&metadata) {
+            let what = if key.starts_with(REFS) {
+                FailureReason::NotFound
+            } else {
+                FailureReason::NotAFile
+            };
+            return Err(ServiceError::new("read", key, what, String::new()).into());
+        }
+        let mut bytes = first?;
+        let length = metadata.len().unwrap_or(bytes.len() as u64);
+        if length > most {
+            return Err(too_long(key, most).into());
+        }
+        if length <= bytes.len() as u64 {
+            bytes.truncate(length as usize);
+            return Ok(Ok(bytes));
+        }
+        if !SftpConnections::is_small(length) {
+            return Ok(Err(length));
+        }
+        let at = bytes.len() as u64;
+        bytes.unsplit(self.read_range(lease, &file, at..length).await?);
+        if (bytes.len() as u64) < length {
+            let message = format!("it ends {} B early", length - bytes.len() as u64);
+            return Err(ServiceError::new("read", key, FailureReason::Short, message).into());
+        }
+        Ok(Ok(bytes))
+    }
+
+    /// Creates a folder of the location and its parents.
+    async fn make_folders(&self, lease: &Lease, folder: &str) -> Result<(), SftpError> {
+        let mut fs = lease.sftp().fs();
+        let mut missing = vec![folder];
+        while let Some(folder) = missing.last().copied() {
+            match fs.create_dir(folder).await {
+                Ok(()) => drop(missing.pop()),
+                Err(error) if is_missing(&error) => match folder.rsplit_once('/') {
+                    Some((above, _)) if !above.is_empty() => missing.push(above),
+                    _ => return Err(error.into()),
+                },
+                // Usually it exists already, because another client created it as well.
+                Err(error) => match fs.metadata(folder).await {
+                    Ok(metadata) if is_folder(&metadata) => drop(missing.pop()),
+                    Ok(_) => {
+                        let why = format!("`{folder}` on the server is not a folder");
+                        return Err(
+                            ServiceError::new("write", "", FailureReason::Refused, why).into()
+                        );
+                    }
+                    Err(_) => return Err(error.into()),
+                },
+            }
+        }
+        Ok(())
+    }
+
+    async fn make_folder_of(&self, lease: &Lease, key: &str) -> Result<(), SftpError> {
+        let path = self.path(key);
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        self.make_folders(lease, folder).await
+    }
+
+    /// Opens a file for writing and truncates it.
+    async fn create(&self, lease: &Lease, key: &str) -> Result<File, SftpError> {
+        let path = self.path(key);
+        match lease.sftp().create(&path).await {
+            Err(error) if is_missing(&error) => {
+                self.make_folder_of(lease, key).await?;
+                Ok(lease.sftp().create(&path).await?)
+            }
+            created => Ok(created?),
+        }
+    }
+
+    /// Writes a body to an open file. Returns the hash of the bytes of a file.
+    async fn send(
+        &self,
+        lease: &Lease,
+        (file, key): (&File, &str),
+        body: &WriteBody,
+    ) -> Result<blake3::Hash, SftpError> {
+        let pace = &BandwidthLimits::now();
+        let step = pace.as_ref().and_then(|pace| pace.up.piece()).unwrap_or(u64::MAX);
+        let step = step.min(lease.piece());
+        let length = body.length();
+        let mut hasher = blake3::Hasher::new();
+        let hashed = &mut hasher;
+        let pieces = stream::iter((0..length).step_by(step as usize)).then(|at| {
+            let (body, key) = (body.clone(), key.to_owned());
+            async move {
+                let read = body.read(at..length.min(at + step)).await;
+                Ok::<_, SftpError>((at, read.map_err(|error| unreadable_file(&key, &error))?))
+            }
+        });
+        let is_hashed = matches!(body, WriteBody::File(..));
+        let pieces = pieces.inspect_ok(move |(_, bytes)| {
+            if is_hashed {
+                hashed.update(bytes);
+            }
+        });
+        let writes = pieces.map_ok(|(at, bytes)| {
+            let file = file.clone();
+            async move {
+                if let Some(pace) = pace {
+                    pace.up.take(bytes.len() as u64).await;
+                }
+                self.traffic.sent(bytes.len() as u64);
+                Ok(lease.write_piece(file, at, bytes).await?)
+            }
+        });
+        writes.try_buffer_unordered(lease.pieces_at_once()).try_collect::<()>().await?;
+        Ok(hasher.finalize())
+    }
+
+    /// Writes a body under a key and syncs it. Returns the hash of the bytes of a file.
+    async fn put(
+        &self,
+        lease: &Lease,
+        key: &str,
+        body: &WriteBody,
+    ) -> Result<blake3::Hash, SftpError> {
+        let mut file = self.create(lease, key).await?;
+        let hash = self.send(lease, (&file, key), body).await?;
+        // A claim is worthless after a power cut, so it need not be synced.
+        if !temporary_key::is_claim(key) {
+            self.sync(lease, &mut file).await?;
+        }
+        file.close().await?;
+        Ok(hash)
+    }
+
+    async fn sync(&self, lease: &Lease, file: &mut File) -> Result<(), Error> {
+        use SftpErrorKind::{BadMessage, OpUnsupported};
+        if !lease.sftp().support_fsync() {
+            return Ok(());
+        }
+        match file.sync_all().await {
+            // File systems that cannot sync report one of these errors.
+            Err(Error::SftpError(OpUnsupported | BadMessage, _)) => Ok(()),
+            synced => synced,
+        }
+    }
+
+    /// Renames a temporary object to its key. If a server without `posix-rename` refuses to
+    /// replace an object, the old object stays. Removing it first could lose a ref if the
+    /// connection breaks in between.
+    async fn rename(&self, lease: &Lease, aside: &str, key: &str) -> Result<(), SftpError> {
+        self.traffic.request(RequestKind::Post);
+        let (from, to) = (self.path(aside), self.path(key));
+        let mut fs = lease.sftp().fs();
+        let renamed = match fs.rename(&from, &to).await {
+            Err(error) if is_missing(&error) => {
+                self.make_folder_of(lease, key).await?;
+                fs.rename(&from, &to).await
+            }
+            renamed => renamed,
+        };
+        match renamed {
+            Err(error) if is_missing(&error) => {
+                let why = "the temporary file was removed during the upload".to_owned();
+                return Err(ServiceError::new("write", key, FailureReason::Temporary, why).into());
+            }
+            Err(error @ Error::SftpError(..)) => {
+                let is_folder = fs.metadata(&to).await.is_ok_and(|there| is_folder(&there));
+                if !is_folder {
+                    return Err(error.into());
+                }
+                let why = "the server has a folder with this name".to_owned();
+                return Err(ServiceError::new("write", key, FailureReason::Refused, why).into());
+            }
+            renamed => renamed?,
+        }
+        if !lease.sftp().support_fsync() {
+            return Ok(());
+        }
+        match lease.sftp().options().write(true).open(&to).await {
+            Ok(mut file) => Ok(self.sync(lease, &mut file).await?),
+            // The object exists, but this user may not write to it, or another client has removed
+            // it.
+            Err(Error::SftpError(..)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn write_now(&self, key: &str, body: WriteBody) -> Result<(), ServiceError> {
+        self.traffic.request(RequestKind::Put);
+        let length = body.length();
+        let lease = self.lease(("write", key), length).await?;
+        let Some(aside) = temporary_key::of(key) else {
+            let written = self.put(&lease, key, &body).await;
+            return match written {
+                Ok(_) => Ok(()),
+                Err(problem) => Err(self.with_ssh_message(("write", key), &lease, problem).await),
+            };
+        };
+        let write = async {
+            let hash = self.put(&lease, &aside, &body).await?;
+            if let WriteBody::File(..) = body {
+                check_hash(key, hash)?;
+            }
+            self.rename(&lease, &aside, key).await
+        };
+        let Err(problem) = write.await else { return Ok(()) };
+        let error = self.with_ssh_message(("write", key), &lease, problem).await;
+        let error = ServiceError { key: key.to_owned(), ..error };
+        let _removed = timeout(CLEARING, self.clear(&aside)).await;
+        // Not every server replaces on rename. An object named by its hash need not be replaced.
+        let is_there = temporary_key::is_content_addressed(key)
+            && error.reason != FailureReason::Damaged
+            && self.length(key).await.is_ok_and(|found| found == Some(length));
+        if is_there { Ok(()) } else { Err(error) }
+    }
+
+    /// Removes a temporary object after a failed write. All connections may have broken at once,
+    /// and the first request on each finds that out.
+    async fn clear(&self, aside: &str) {
+        while let Err(error) = self.remove(aside).await
+            && error.reason == FailureReason::Temporary
+        {
+            sleep(CLEARING / 20).await;
+        }
+    }
+
+    /// Lists at most `most` entries of a folder, or none if it does not exist.
+    async fn list_folder(
+        &self,
+        lease: &Lease,
+        prefix: &str,
+        most: usize,
+    ) -> Result<Vec<(String, MetaData)>, Error> {
+        let mut fs = lease.sftp().fs();
+        let folder = match fs.open_dir(self.path(prefix)).await {
+            Err(error) if is_missing(&error) => return Ok(Vec::new()),
+            opened => opened?,
+        };
+        let mut entries = Box::pin(folder.read_dir());
+        let mut found = Vec::new();
+        while found.len() < most {
+            let Some(entry) = entries.try_next().await? else { break };
+            // A name that is not UTF-8 or not a plain name cannot be an object of a store.
+            let name = entry.filename().to_str().filter(|name| !name.contains('/'));
+            let Some(name) = name.filter(|name| !["", ".", ".."].contains(name)) else { continue };
+            found.push((format!("{prefix}{name}"), entry.metadata()));
+        }
+        Ok(found)
+    }
+
+    /// Lists all objects below a prefix, or returns `None` if there are more than the limit.
+    async fn list_now(
+        &self,
+        lease: &Lease,
+        prefix: &str,
+    ) -> Result<Option<Vec<ListedObject>>, Error> {
+        let (mut listed, mut seen) = (Vec::new(), 0);
+        let mut waiting = vec![prefix.to_owned()];
+        while !waiting.is_empty() {
+            let most = self.most_listed + 1;
+            let look = async |folder: String| self.list_folder(lease, &folder, most).await;
+            let looks = stream::iter(std::mem::take(&mut waiting)).map(look);
+            let mut looks = looks.buffer_unordered(FOLDERS_AT_ONCE);
+            while let Some(found) = looks.try_next().await? {
+                // Folders count as well: a listing of folders alone may be endless.
+                seen += found.len();
+                if seen > self.most_listed {
+                    return Ok(None);
+                }
+                for (key, metadata) in found {
+                    if is_folder(&metadata) {
+                        waiting.push(format!("{key}/"));
+                    } else if is_file(&metadata) {
+                        listed.push(ListedObject { key, bytes: metadata.len().unwrap_or(0) });
+                    }
+                }
+            }
+        }
+        Ok(Some(listed))
+    }
+
+    /// Removes temporary objects of killed pushes.
+    async fn sweep(&self, lease: &Lease) -> Result<(), Error> {
+        let stale = Time::now().secs - STALE_SECS;
+        let is_stale = |metadata: &MetaData| {
+            let modified = metadata.modified().map(|at| i64::from(at.into_raw()));
+            is_file(metadata) && modified.is_some_and(|at| at < stale)
+        };
+        for (key, metadata) in self.list_folder(lease, ASIDE, self.most_listed).await? {
+            if temporary_key::is_temporary(&key) && is_stale(&metadata) {
+                self.traffic.request(RequestKind::Delete);
+                match lease.sftp().fs().remove_file(self.path(&key)).await {
+                    // The file belongs to another user, or another client removed it first.
+                    Ok(()) | Err(Error::SftpError(..)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl WriteBody {
+    fn length(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::File(_, length) => *length,
+        }
+    }
+
+    async fn read(&self, range: Range<u64>) -> io::Result<Bytes> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes.slice(range.start as usize..range.end as usize)),
+            Self::File(path, _) => read_part(path, range).await.map(Bytes::from),
+        }
+    }
+}
+
+impl Service for SftpService {
+    fn read<'a>(
+        &'a self,
+        key: &'a str,
+        range: Range<u64>,
+    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
+        Box::pin(async move {
+            let bytes = self.read_now(key, range).await?;
+            Ok(StoredObject { bytes, version: None })
+        })
+    }
+
+    fn read_whole<'a>(
+        &'a self,
+        key: &'a str,
+        most: u64,
+    ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
+        Box::pin(async move {
+            self.traffic.request(RequestKind::Get);
+            let lease = self.lease(("read", key), 0).await?;
+            let bytes = match self.read_small(&lease, key, most).await {
+                Ok(Ok(bytes)) => bytes.freeze(),
+                Ok(Err(length)) => self.read_now(key, 0..length).await?,
+                Err(problem) => {
+                    return Err(self.with_ssh_message(("read", key), &lease, problem).await);
+                }
+            };
+            Ok(StoredObject { bytes, version: None })
+        })
+    }
+
+    fn write<'a>(
+        &'a self,
+        key: &'a str,
+        bytes: Bytes,
+        when: WriteCondition,
+    ) -> BoxFuture<'a, Result<Option<ObjectVersion>, ServiceError>> {
+        Box::pin(async move {
+            if when != WriteCondition::Always {
+                let message = "conditional writes".to_owned();
+                return Err(ServiceError::new("write", key, FailureReason::Unsupported, message));
+            }
+            self.write_now(key, WriteBody::Bytes(bytes)).await.map(|()| None)
+        })
+    }
+
+    fn write_file<'a>(
+        &'a self,
+        key: &'a str,
+        path: &'a Path,
+        length: u64,
+    ) -> BoxFuture<'a, Result<(), ServiceError>> {
+        Box::pin(self.write_now(key, WriteBody::File(path.into(), length)))
+    }
+
+    fn list<'a>(
+        &'a self,
+        prefix: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<ListedObject>, ServiceError>> {
+        Box::pin(async move {
+            self.traffic.request(RequestKind::List);
+            let lease = self.lease(("list", prefix), 0).await?;
+            match self.list_now(&lease, prefix).await {
+                Ok(Some(listed)) => Ok(listed),
+                Ok(None) => {
+                    let message = format!("more than {} objects", self.most_listed);
+                    Err(ServiceError::new("list", prefix, FailureReason::TooLong, message))
+                }
+                Err(error) => {
+                    Err(self.with_ssh_message(("list", prefix), &lease, error.into()).await)
+                }
+            }
+        })
+    }
+
+    fn list_some<'a>(
+        &'a self,
+        prefix: &'a str,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<String>, ServiceError>> {
+        Box::pin(async move {
+            self.traffic.request(RequestKind::List);
+            let lease = self.lease(("list", prefix), 0).await?;
+            let shown = |(key, metadata): (String, MetaData)| {
+                if is_folder(&metadata) { format!("{key}/") } else { key }
+            };
+            match self.list_folder(&lease, prefix, most).await {
+                Ok(found) => Ok(found.into_iter().map(shown).collect()),
+                Err(error) => {
+                    Err(self.with_ssh_message(("list", prefix), &lease, error.into()).await)
+                }
+            }
+        })
+    }
+
+    fn length<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<u64>, ServiceError>> {
+        Box::pin(async move {
+            self.traffic.request(RequestKind::Head);
+            let lease = self.lease(("stat", key), 0).await?;
+            match lease.sftp().fs().metadata(self.path(key)).await {
+                Ok(metadata) if is_file(&metadata) => Ok(Some(metadata.len().unwrap_or(0))),
+                Ok(_) => Ok(None),
+                Err(error) if is_missing(&error) => Ok(None),
+                Err(error) => Err(self.with_ssh_message(("stat", key), &lease, error.into()).await),
+            }
+        })
+    }
+
+    fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), ServiceError>> {
+        Box::pin(async move {
+            self.traffic.request(RequestKind::Delete);
+            let lease = self.lease(("remove", key), 0).await?;
+            match lease.sftp().fs().remove_file(self.path(key)).await {
+                Err(error) if !is_missing(&error) => {
+                    Err(self.with_ssh_message(("remove", key), &lease, error.into()).await)
+                }
+                _ => Ok(()),
+            }
+        })
+    }
+
+    fn begin_push(&self) -> BoxFuture<'_, Result<(), ServiceError>> {
+        Box::pin(async move {
+            self.traffic.request(RequestKind::List);
+            let lease = self.lease(("open the store", ""), 0).await?;
+            match self.sweep(&lease).await {
+                // A folder that cannot be listed may still be writable.
+                Ok(()) | Err(Error::SftpError(..)) => Ok(()),
+                Err(error) => {
+                    Err(self.with_ssh_message(("open the store", ""), &lease, error.into()).await)
+                }
+            }
+        })
+    }
+
+    fn conditions(&self) -> ConditionalWrites {
+        ConditionalWrites::NONE
+    }
+
+    fn must_prove_conditions(&self) -> bool {
+        true
+    }
+
+    fn max_concurrency(&self) -> usize {
+        AT_ONCE
+    }
+
+    fn has_folders(&self) -> bool {
+        true
+    }
+
+    fn applies_rate_limits(&self) -> bool {
+        true
+    }
+}
+
+fn service_error(
+    (operation, key): (&'static str, &str),
+    (what, message): SftpFailure,
+) -> ServiceError {
+    ServiceError::new(operation, key, what, message)
+}
+
+fn is_missing(error: &Error) -> bool {
+    matches!(error, Error::SftpError(SftpErrorKind::NoSuchFile, _))
+}
+
+fn is_folder(metadata: &MetaData) -> bool {
+    metadata.file_type().is_some_and(|kind| kind.is_dir())
+}
+
+/// Returns true if it is a file, or if the server does not say.
+fn is_file(metadata: &MetaData) -> bool {
+    metadata.file_type().is_none_or(|kind| kind.is_file())
+}

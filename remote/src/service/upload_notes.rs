@@ -1,0 +1,175 @@
+//! Notes of multipart uploads, so that the next push can abort those of a killed process.
+//!
+//! S3 keeps, and bills, the parts of an upload that is neither completed nor aborted. A listing
+//! of uploads does not say which client began them, and aborting the upload of another client
+//! would fail its push. So uploads are not listed. Each process notes the uploads that it begins,
+//! with the upload id, before the first part is sent.
+//!
+//! A note is locked while its process runs the upload, and removed when the upload is completed
+//! or aborted. A note without a lock belongs to a process that was killed. Only the upload that
+//! it names is aborted.
+//!
+//! A note is a file in the folder `uploads` of the remote's cache: the key, a space, the upload
+//! id. It is locked before it gets its name. Notes are best effort: if one cannot be written, or
+//! the cache is lost, the lifecycle rules of the bucket remove the upload.
+
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+    time::Duration,
+};
+
+use snap_core::{
+    base::io::PathError,
+    disk::{Disk, NewFile, regular, scratch::unique_name},
+};
+
+/// Folder of the notes, in the cache of a remote.
+const FOLDER: &str = "uploads";
+
+/// Uploads that are aborted at a time. A process runs at most two.
+const MOST: usize = 16;
+
+/// Longest note that is read.
+const NOTE_BYTES: u64 = 8 << 10;
+
+/// Older notes are removed even if the upload could not be aborted.
+const OLDEST: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// The notes of one remote.
+#[derive(Clone, Debug, Default)]
+pub(super) struct UploadNotes {
+    /// Cache of the remote; `None` disables notes.
+    cache: Option<PathBuf>,
+}
+
+/// The note of an upload of this process.
+#[derive(Debug, Default)]
+pub struct UploadNote {
+    notes: UploadNotes,
+    key: String,
+    /// The locked file and its path, once the upload has an id.
+    file: OnceLock<Option<(NewFile, PathBuf)>>,
+}
+
+/// An upload of a process that no longer runs.
+pub(super) struct AbandonedUpload {
+    pub(super) key: String,
+    pub(super) id: String,
+    path: PathBuf,
+    /// Keeps other processes from aborting it as well.
+    _lock: File,
+}
+
+impl UploadNotes {
+    /// Uses the cache of a remote for notes.
+    pub(super) fn of(cache: &Path) -> Self {
+        Self { cache: Some(cache.to_owned()) }
+    }
+
+    /// Creates a note for an upload to `key` that will begin.
+    pub(super) fn note(&self, key: &str) -> UploadNote {
+        UploadNote { notes: self.clone(), key: key.to_owned(), file: OnceLock::new() }
+    }
+
+    /// Returns uploads of processes that no longer run, at most [`MOST`].
+    pub(super) fn abandoned(&self) -> Vec<AbandonedUpload> {
+        let Some(cache) = &self.cache else { return Vec::new() };
+        let Ok(entries) = fs_err::read_dir(cache.join(FOLDER)) else { return Vec::new() };
+        let paths = entries.flatten().map(|entry| entry.path());
+        paths.filter_map(AbandonedUpload::at).take(MOST).collect()
+    }
+}
+
+impl UploadNote {
+    /// Writes the note with the upload id. Only the first call has an effect.
+    pub(super) fn record_id(&self, id: &str) {
+        self.file.get_or_init(|| self.write(id).ok().flatten());
+    }
+
+    fn write(&self, id: &str) -> Result<Option<(NewFile, PathBuf)>, PathError> {
+        let Some(cache) = self.notes.cache.as_ref().filter(|_| is_plain(id)) else {
+            return Ok(None);
+        };
+        let (disk, folder) = (Disk::cache(cache), cache.join(FOLDER));
+        disk.create_folders(&folder)?;
+        let name = unique_name("upload");
+        let (temporary, path) = (cache.join("tmp").join(&name), folder.join(&name));
+        let mut file = disk.create(&temporary)?;
+        // Without a lock, other processes would take the upload for a leftover.
+        if file.file().try_lock().is_err() {
+            return Ok(None);
+        }
+        file.write(format!("{} {id}", self.key).as_bytes())?;
+        disk.replace(&temporary, &path)?;
+        file.keep();
+        Ok(Some((file, path)))
+    }
+
+    /// Removes the note: the upload was completed or aborted.
+    pub(super) fn remove(&self) {
+        if let Some(Some((_, path))) = self.file.get() {
+            let _ = fs_err::remove_file(path);
+        }
+    }
+}
+
+impl AbandonedUpload {
+    fn at(path: PathBuf) -> Option<Self> {
+        let lock = regular::open_unfollowed(&path).ok()?;
+        lock.try_lock().ok()?;
+        let bytes = regular::read_at_most(&path, NOTE_BYTES).ok()?;
+        let text = String::from_utf8(bytes).ok()?;
+        let (key, id) = text.split_once(' ').filter(|(_, id)| is_plain(id))?;
+        Some(Self { key: key.to_owned(), id: id.to_owned(), path, _lock: lock })
+    }
+
+    /// Returns true if the note is too old to be kept.
+    pub(super) fn is_old(&self) -> bool {
+        let modified = fs_err::metadata(&self.path).and_then(|meta| meta.modified()).ok();
+        modified.and_then(|time| time.elapsed().ok()).is_some_and(|age| age > OLDEST)
+    }
+
+    /// Removes the note.
+    pub(super) fn remove(self) {
+        let _ = fs_err::remove_file(&self.path);
+    }
+}
+
+/// Returns true if an upload id can be written to a note and embedded in XML without escaping.
+fn is_plain(id: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_graphic() && !matches!(c, '<' | '>' | '&');
+    !id.is_empty() && id.len() <= 4096 && id.chars().all(is_plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_left_by_a_process_that_is_gone_alone() {
+        let cache = tempfile::tempdir().unwrap();
+        fs_err::create_dir(cache.path().join("tmp")).unwrap();
+        let notes = UploadNotes::of(cache.path());
+        let [running, done, killed, odd] = ["running", "done", "killed", "odd"].map(|id| {
+            let note = notes.note("objects/x");
+            note.record_id(if id == "odd" { "a <b>" } else { id });
+            note.record_id("another");
+            note
+        });
+        assert!(notes.abandoned().is_empty(), "all uploads are in progress");
+        done.remove();
+        drop((done, killed, odd));
+        let left = notes.abandoned();
+        assert!(notes.abandoned().is_empty(), "the first call has locked them");
+        let named: Vec<_> = left.iter().map(|left| (&*left.key, &*left.id)).collect();
+        assert_eq!(named, [("objects/x", "killed")]);
+        assert!(!left[0].is_old());
+        left.into_iter().for_each(AbandonedUpload::remove);
+        assert!(notes.abandoned().is_empty());
+        drop(running);
+        assert_eq!(notes.abandoned().len(), 1);
+        assert_eq!(fs_err::read_dir(cache.path().join("tmp")).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,170 @@
+//! Conflicts between names of refs of which one is a folder of the other: `x` and `x/y`.
+//!
+//! Both cannot exist, since a local store, a folder and a server keep refs as files. A deleted
+//! ref does not conflict by itself, but its tombstone may. A local store and a server keep no
+//! tombstones. A folder removes a tombstone under its lock. In a bucket a tombstone stays, and
+//! blocks nothing. On a WebDAV or SFTP server, and in a gateway that keeps a bucket on a disk, it
+//! is a file that blocks the name. It cannot be removed safely, because a ref that another client
+//! creates at the same moment would be removed with it. Then the push reports the conflict.
+//!
+//! A bucket does not refuse such names itself. So a push that creates a ref lists the existing
+//! refs before and after. Of two concurrent pushes at least one sees the other, and undoes its
+//! own ref. If both are killed before, both refs stay. Then readers skip the ref that lies below
+//! the other, and `verify` reports it, until one of the two is deleted.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use snap_core::{base::id::CommitId, repo::ref_name::RefName};
+
+use super::{REFS, RemoteError, RemoteStore};
+use crate::service::{FailureDetail, FailureReason, ServiceError, ref_name_conflict};
+
+/// An object that blocks the name of a ref.
+#[derive(Clone, Debug)]
+pub(crate) struct BlockingRef {
+    other: RefName,
+    /// The commit of that ref; `None` for a deleted one.
+    commit: Option<CommitId>,
+}
+
+/// Returns the names of refs that a ref would be a part of: `a` and `a/b` for `a/b/c`.
+fn outer_names(name: &RefName) -> impl Iterator<Item = RefName> + '_ {
+    let ends = name.short().match_indices('/').map(|(at, _)| at);
+    ends.filter_map(|at| RefName::new(name.kind(), &name.short()[..at]).ok())
+}
+
+impl RemoteStore {
+    /// Returns what blocks the names of refs that are to be created. For each name, an existing
+    /// ref is preferred to a deleted one.
+    pub(crate) async fn blocking_refs(
+        &self,
+        names: &[&RefName],
+    ) -> Result<HashMap<RefName, BlockingRef>, RemoteError> {
+        let listed = self.client().list(REFS).await?;
+        let there: Vec<RefName> =
+            listed.iter().filter_map(|object| RefName::parse_full(&object.key)).collect();
+        let mut found = HashMap::new();
+        for name in names {
+            for other in there.iter().filter(|other| name.is_beside(other)) {
+                let commit = self.slot(other).await?.commit;
+                let way = BlockingRef { other: other.clone(), commit };
+                if commit.is_some() {
+                    found.insert((*name).clone(), way);
+                    break;
+                }
+                found.insert((*name).clone(), way);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Returns the error for a name that an existing ref blocks.
+    pub(crate) fn stands_beside(&self, name: &RefName, way: &BlockingRef) -> Option<RemoteError> {
+        way.commit.map(|_| self.at_location(ref_name_conflict(name, &way.other)))
+    }
+
+    /// Returns the error for a name that another ref blocks, existing or deleted. A WebDAV server
+    /// would replace a folder and everything in it by a file of the same name, so the write is
+    /// not tried there.
+    pub(crate) fn cannot_be_made(&self, name: &RefName, way: &BlockingRef) -> Option<RemoteError> {
+        let error = self.stands_beside(name, way);
+        error.or_else(|| self.client().has_folders().then(|| self.deleted_beside(name, way)))
+    }
+
+    /// Returns the error for a name that the tombstone of a deleted ref blocks.
+    fn deleted_beside(&self, name: &RefName, way: &BlockingRef) -> RemoteError {
+        let refused = ref_name_conflict(name, &way.other);
+        let message = format!("{}, which was deleted there", refused.message);
+        let detail = Some(FailureDetail::NameReserved);
+        self.at_location(ServiceError { message, detail, ..refused })
+    }
+
+    /// Replaces the error of creating a ref, if its name is blocked.
+    pub(crate) async fn explain_conflict(&self, name: &RefName, error: RemoteError) -> RemoteError {
+        let is_refusal = |error: &ServiceError| {
+            use FailureReason::{Denied, NotFound, Other, Refused, Unsupported};
+            matches!(error.reason, Refused | Other | Unsupported | Denied | NotFound)
+        };
+        match &error {
+            RemoteError::Service(error) if is_refusal(error) => {}
+            _ => return error,
+        }
+        let Ok(mut found) = self.blocking_refs(&[name]).await else { return error };
+        let Some(way) = found.remove(name) else { return error };
+        self.stands_beside(name, &way).unwrap_or_else(|| self.deleted_beside(name, &way))
+    }
+
+    /// Returns an error for each of the refs that lies below another one.
+    pub(crate) fn blocked_refs(&self, refs: &[(RefName, CommitId)]) -> Vec<(RefName, RemoteError)> {
+        let names: HashSet<&RefName> = refs.iter().map(|(name, _)| name).collect();
+        let to_error = |name: &RefName| {
+            let other = outer_names(name).find(|outer| names.contains(outer))?;
+            let (blocked, location) = (Box::new(name.clone()), self.location().to_owned());
+            let other = Box::new(other);
+            Some((name.clone(), RemoteError::RefBlocked { name: blocked, other, location }))
+        };
+        refs.iter().filter_map(|(name, _)| to_error(name)).collect()
+    }
+
+    /// Returns an error for each key among the refs that no ref can have, and for each object
+    /// that is not a ref and is beside another key. Other readers ignore such an object.
+    ///
+    /// # Errors
+    /// [`RemoteError::Service`] if the refs cannot be listed or read.
+    pub(crate) async fn misnamed_refs(&self) -> Result<Vec<RemoteError>, RemoteError> {
+        let (mut problems, mut names) = (Vec::new(), HashSet::new());
+        let damaged = |key: String, why: String| RemoteError::Damaged {
+            key,
+            location: self.location().to_owned(),
+            why,
+        };
+        for object in self.client().list(REFS).await? {
+            match RefName::parse_full(&object.key) {
+                Some(name) => drop(names.insert(name)),
+                None => {
+                    let why = "no branch or tag can have this name".to_owned();
+                    problems.push(damaged(object.key.escape_debug().to_string(), why));
+                }
+            }
+        }
+        let mut beside = BTreeSet::new();
+        for name in &names {
+            let outer: Vec<_> = outer_names(name).filter(|outer| names.contains(outer)).collect();
+            if !outer.is_empty() {
+                beside.insert(name.clone());
+                beside.extend(outer);
+            }
+        }
+        for name in &beside {
+            if let Some(why) = self.why_no_ref(name).await? {
+                problems.push(damaged(name.to_string(), why));
+            }
+        }
+        Ok(problems)
+    }
+
+    fn at_location(&self, error: ServiceError) -> RemoteError {
+        ServiceError { location: self.location().to_owned(), ..error }.into()
+    }
+
+    /// Returns true if an unreadable key cannot be a ref: it is a folder of other refs, or one of
+    /// its parent folders is a ref.
+    pub(super) async fn is_no_ref(&self, name: &RefName) -> bool {
+        // A file server may list a file as the content of a folder with its name.
+        let is_file =
+            async || matches!(self.client().length(&name.to_string()).await, Ok(Some(1..)));
+        if self.client().has_folders() && is_file().await {
+            return false;
+        }
+        match self.client().list(&format!("{name}/")).await {
+            Ok(below) if !below.is_empty() => return true,
+            _ => {}
+        }
+        for above in outer_names(name) {
+            if matches!(self.client().length(&above.to_string()).await, Ok(Some(_))) {
+                return true;
+            }
+        }
+        false
+    }
+}

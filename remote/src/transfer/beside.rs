@@ -1,0 +1,156 @@
+//! Reads objects from another pack if the frame that contains them is damaged, or if their pack is
+//! lost.
+//!
+//! `snap repair REMOTE` uploads such objects again in a new pack, and deletes nothing. A client
+//! that reads the index afterwards finds them in both packs, and learns only by fetching which
+//! one is damaged or lost.
+
+use std::collections::HashSet;
+
+use snap_core::{
+    base::id::PackId,
+    format::{
+        pack::Frame,
+        shadow::{Reason, ShadowedPart},
+    },
+    store::{BundleError, Store, StoreError},
+};
+
+use crate::{
+    ranges::ReadError,
+    service::FailureReason,
+    store::{OBJECTS, RemoteError, RemoteStore},
+};
+
+/// Most damaged frames and lost packs that one command works around.
+const FRAMES: usize = 100;
+
+/// Runs `work`, which fetches into `store`. If a fetched frame is damaged and other packs contain
+/// all of its objects, shadows it here and in the mirror, and runs `work` again. If a pack is
+/// lost, does the same for each of its frames.
+///
+/// # Errors
+/// The errors of `work`.
+pub(super) fn around_damage<T>(
+    store: &Store,
+    remote: &RemoteStore,
+    mut work: impl FnMut() -> Result<T, RemoteError>,
+) -> Result<T, RemoteError> {
+    for _ in 0..FRAMES {
+        match work() {
+            Err(error) => {
+                let is_new = match (damaged_frame(&error), lost_pack(&error)) {
+                    (Some((pack, offset)), _) => shadow_frame(store, remote, &pack, offset),
+                    (None, Some(pack)) => shadow_lost_pack(store, remote, &pack),
+                    (None, None) => Ok(false),
+                };
+                if !is_new.unwrap_or(false) {
+                    return Err(error);
+                }
+            }
+            done => return done,
+        }
+    }
+    work()
+}
+
+/// Returns true if [`around_damage`] may be able to work around an error.
+pub(super) fn is_avoidable(error: &RemoteError) -> bool {
+    damaged_frame(error).is_some() || lost_pack(error).is_some()
+}
+
+/// Returns the pack that an error reports as lost: the index lists it, but it does not exist.
+fn lost_pack(error: &RemoteError) -> Option<PackId> {
+    let RemoteError::Range { key, source: ReadError::Service(error), .. } = error else {
+        return None;
+    };
+    let name = key.strip_prefix(OBJECTS).filter(|_| error.reason == FailureReason::NotFound)?;
+    name.parse().ok()
+}
+
+/// Returns the pack and the offset of the damaged frame that an error reports.
+fn damaged_frame(error: &RemoteError) -> Option<(PackId, u64)> {
+    let error = match error {
+        RemoteError::Pack { source, .. } => match &**source {
+            BundleError::Store(error) => error,
+            _ => return None,
+        },
+        RemoteError::Store(error) => error,
+        _ => return None,
+    };
+    match error {
+        StoreError::Garbled { pack, offset_bytes, .. } => Some((*pack, *offset_bytes)),
+        _ => None,
+    }
+}
+
+/// Shadows the objects of a frame if other packs have all of them. If `store` has a stub of this
+/// pack, adds stubs of those packs as well. Returns true if anything is new.
+fn shadow_frame(
+    store: &Store,
+    remote: &RemoteStore,
+    pack: &PackId,
+    offset: u64,
+) -> Result<bool, StoreError> {
+    let mirror = remote.mirror().store();
+    let Some((ids, packs)) = mirror.other_copies_of_frame(pack, offset)? else { return Ok(false) };
+    let shadow = |store: &Store| {
+        let extent = ShadowedPart::Objects(ids.clone());
+        store.change_shadows(&|table| table.add(*pack, Reason::Damaged, extent.clone()))
+    };
+    let mut is_new = shadow(mirror)?;
+    if store.is_partial(pack) {
+        let outlines: Result<Vec<_>, _> = packs.iter().map(|id| mirror.outline(id)).collect();
+        store.add_stubs(&outlines?)?;
+        is_new |= shadow(store)?;
+    }
+    Ok(is_new)
+}
+
+/// Shadows those frames of a lost pack whose objects are all in other packs, as [`shadow_frame`]
+/// does. If every frame is shadowed, the stub of the pack is removed: the pack will never be
+/// complete. Returns true if anything is new.
+fn shadow_lost_pack(
+    store: &Store,
+    remote: &RemoteStore,
+    pack: &PackId,
+) -> Result<bool, StoreError> {
+    let frames = remote.mirror().store().open_pack(pack)?.frames().to_vec();
+    let (mut is_new, mut is_covered) = (false, true);
+    for frame in frames.iter().filter(|frame| !frame.range().is_empty()) {
+        is_new |= shadow_frame(store, remote, pack, frame.offset)?;
+        is_covered &= remote.mirror().store().other_copies_of_frame(pack, frame.offset)?.is_some();
+    }
+    if is_covered {
+        store.remove_stub(pack)?;
+    }
+    Ok(is_new)
+}
+
+/// Returns the absent frames of a partial pack, except for frames whose objects are all shadowed
+/// and available in other packs.
+///
+/// # Errors
+/// [`StoreError`] if the pack cannot be read.
+pub(super) fn frames_to_fetch(store: &Store, pack: &PackId) -> Result<Vec<Frame>, StoreError> {
+    let mut absent = store.absent_frames(pack)?;
+    if absent.is_empty() || !store.is_shadowed(pack) {
+        return Ok(absent);
+    }
+    let (file, shadowed) = (store.open_pack(pack)?, store.shadow_table());
+    let objects = file.objects()?;
+    let mut left_out = HashSet::new();
+    for (frame, own) in file.by_frame(&objects) {
+        let mut is_left_out = true;
+        for object in own {
+            is_left_out = is_left_out
+                && shadowed.covers(pack, &object.id)
+                && store.locate_in_other_pack(&object.id, pack)?.is_some();
+        }
+        if is_left_out {
+            left_out.insert(frame.position());
+        }
+    }
+    absent.retain(|frame| !left_out.contains(&frame.position()));
+    Ok(absent)
+}

@@ -1,0 +1,199 @@
+//! Fetches ranges of packs in any order and writes them into the stubs of a store. All transfers
+//! from a remote store use it.
+
+use std::{collections::HashMap, ops::Range, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use snap_core::{
+    base::{id::PackId, kind::ErrorKind, observe::Observer},
+    format::pack::Frame,
+    store::{RemoteFrameError, Store, StoreError},
+};
+use tokio::runtime::Handle;
+
+use crate::{
+    ranges::{
+        FetchRange, JobOptions, LinkEstimate, NeededRange, RangeJob, RangePlanner, RangeResult,
+        ReadError,
+    },
+    service::client::Client,
+    store::{OBJECTS, RemoteError, RemoteStore},
+};
+
+/// Adjacent frames are written together up to this length.
+const PIECE_BYTES: u64 = 8 << 20;
+
+/// Interval at which the stop flag of the user is polled.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The remote store that packs are fetched from.
+#[derive(Clone, Debug)]
+pub(super) struct PackFetcher {
+    pub(super) client: Client,
+    pub(super) location: String,
+    link: Arc<LinkEstimate>,
+}
+
+/// Adjacent frames of a pack.
+#[derive(Debug)]
+struct FrameRun {
+    pack: PackId,
+    frames: Vec<Frame>,
+}
+
+impl FrameRun {
+    fn range(&self) -> Range<u64> {
+        let first = self.frames.first().map_or(0, |frame| frame.range().start);
+        first..self.frames.last().map_or(first, |frame| frame.range().end)
+    }
+}
+
+/// Called for each pack once all of its requested frames have arrived.
+pub(super) type OnPackComplete<'a> = dyn FnMut(PackId) -> Result<(), RemoteError> + 'a;
+
+impl PackFetcher {
+    pub(super) fn of(remote: &RemoteStore) -> Self {
+        let (client, location) = (remote.client().clone(), remote.location().to_owned());
+        Self { client, location, link: Arc::default() }
+    }
+
+    /// Fetches frames of packs of which `store` has stubs. Each frame is checked against its
+    /// checksum, and fetched once more if it does not match. Returns the number of bytes
+    /// received.
+    pub(super) fn fetch_frames(
+        &self,
+        store: &Store,
+        wanted: Vec<(PackId, Vec<Frame>)>,
+        each: &mut OnPackComplete<'_>,
+        (runtime, observer): (&Handle, &dyn Observer),
+    ) -> Result<u64, RemoteError> {
+        let (mut left, mut rows) = (HashMap::new(), Vec::new());
+        for (id, frames) in wanted {
+            let before = rows.len();
+            add_runs(id, frames, &mut rows);
+            match rows.len() - before {
+                0 => each(id)?,
+                count => drop(left.insert(id, count)),
+            }
+        }
+        let planned = rows
+            .iter()
+            .map(|row| NeededRange { key: key(row.pack).into(), range: row.range() })
+            .collect();
+        let fetch: Arc<dyn FetchRange> = Arc::new(self.client.clone());
+        let planner = RangePlanner::new(fetch, Arc::clone(&self.link), JobOptions::default());
+        let mut job = {
+            let _inside = runtime.enter();
+            planner.start(planned)
+        };
+        let mut received = 0;
+        while let Some(RangeResult { position, bytes }) = next(&mut job, (runtime, observer))? {
+            let row = &rows[position];
+            let filled = match self.fill(store, row, bytes) {
+                Err(error) if error.kind() == ErrorKind::Damaged => {
+                    let again_key = key(row.pack);
+                    let again = self.client.fetch(&again_key, row.range());
+                    let again = runtime.block_on(again).map_err(ReadError::from);
+                    self.fill(store, row, again)
+                }
+                filled => filled,
+            };
+            let length = filled?;
+            self.client.traffic().needed(length);
+            received += length;
+            observer.advance(length, 0);
+            if let Some(count) = left.get_mut(&row.pack) {
+                *count -= 1;
+                if *count == 0 {
+                    each(row.pack)?;
+                }
+            }
+        }
+        Ok(received)
+    }
+
+    /// Writes the bytes of a row of frames into its pack, if they are undamaged. Returns their
+    /// number.
+    fn fill(
+        &self,
+        store: &Store,
+        row: &FrameRun,
+        bytes: Result<Bytes, ReadError>,
+    ) -> Result<u64, RemoteError> {
+        let bytes = bytes.map_err(|source| self.unreadable(row, source))?;
+        let filled = store.fill_frames(&row.pack, &row.frames, &bytes);
+        filled.map_err(|error| self.damaged(error))?;
+        Ok(bytes.len() as u64)
+    }
+
+    fn unreadable(&self, row: &FrameRun, source: ReadError) -> RemoteError {
+        let location = self.location.clone();
+        RemoteError::Range { key: key(row.pack), range: row.range(), location, source }
+    }
+
+    /// Converts an error, and adds the key of the damaged pack if it names one.
+    pub(super) fn damaged(&self, error: StoreError) -> RemoteError {
+        let error = match error {
+            StoreError::Distant { pack, source: RemoteFrameError { kind, source } } => {
+                match source.downcast::<RemoteError>() {
+                    Ok(converted) => return *converted,
+                    Err(source) => {
+                        StoreError::Distant { pack, source: RemoteFrameError { kind, source } }
+                    }
+                }
+            }
+            error => error,
+        };
+        let garbled = match &error {
+            StoreError::Garbled { pack, .. } | StoreError::Absent { pack, .. } => Some(*pack),
+            _ => None,
+        };
+        match garbled.or(error.damaged_pack()) {
+            Some(id) => RemoteError::Pack {
+                key: key(id),
+                location: self.location.clone(),
+                source: Box::new(error.into()),
+            },
+            None => error.into(),
+        }
+    }
+}
+
+pub(super) fn key(pack: PackId) -> String {
+    format!("{OBJECTS}{pack}")
+}
+
+/// Waits for the next piece, unless the user asks to stop.
+fn next(
+    job: &mut RangeJob,
+    (runtime, observer): (&Handle, &dyn Observer),
+) -> Result<Option<RangeResult>, RemoteError> {
+    runtime.block_on(async {
+        loop {
+            if observer.cancelled() {
+                return Err(RemoteError::Interrupted);
+            }
+            tokio::select! {
+                biased;
+                piece = job.next() => return Ok(piece),
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+        }
+    })
+}
+
+fn add_runs(pack: PackId, mut frames: Vec<Frame>, rows: &mut Vec<FrameRun>) {
+    frames.sort_unstable_by_key(|frame| frame.offset);
+    let mut open: Option<FrameRun> = None;
+    for frame in frames {
+        if let Some(row) = &mut open {
+            let Range { start, end } = row.range();
+            if frame.offset == end && frame.range().end - start <= PIECE_BYTES {
+                row.frames.push(frame);
+                continue;
+            }
+        }
+        rows.extend(open.replace(FrameRun { pack, frames: vec![frame] }));
+    }
+    rows.extend(open);
+}

@@ -1,0 +1,82 @@
+//! Selects the remote packs, and their frames, that contain missing objects.
+
+use snap_core::{
+    base::id::{ObjectId, PackId},
+    format::pack::Frame,
+    store::{Store, StoreError},
+};
+
+/// A pack with missing objects.
+#[derive(Debug)]
+pub(super) struct WantedPack {
+    pub(super) id: PackId,
+    pub(super) fetch: PackPart,
+}
+
+/// The part of a pack to fetch.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum PackPart {
+    /// The whole pack, which is added to the store unchanged.
+    Whole,
+    /// These frames. Their objects are copied into new packs.
+    Frames(Vec<Frame>),
+}
+
+/// Decides which objects are wanted from which pack. If several remote packs contain an object,
+/// it is fetched from the one that their index names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FetchPlanner<'a> {
+    pub(super) local: &'a Store,
+    pub(super) mirror: &'a Store,
+}
+
+impl FetchPlanner<'_> {
+    /// Returns true if an object is missing locally, or shadowed and so not to be relied on.
+    pub(super) fn is_missing(&self, id: &ObjectId) -> Result<bool, StoreError> {
+        Ok(self.local.locate_unshadowed(id)?.is_none())
+    }
+
+    pub(super) fn is_wanted(&self, id: &ObjectId, pack: &PackId) -> Result<bool, StoreError> {
+        Ok(self.is_missing(id)? && self.is_from(id, pack)?)
+    }
+
+    fn is_from(&self, id: &ObjectId, pack: &PackId) -> Result<bool, StoreError> {
+        let place = self.mirror.locate(id)?;
+        Ok(place.and_then(|place| self.mirror.pack_id(place.pack)) == Some(*pack))
+    }
+
+    /// Returns the remote packs with wanted objects.
+    pub(super) fn packs(&self) -> Result<Vec<WantedPack>, StoreError> {
+        let mut wanted = Vec::new();
+        for id in self.mirror.packs() {
+            wanted.extend(self.pack(id)?.map(|fetch| WantedPack { id, fetch }));
+        }
+        Ok(wanted)
+    }
+
+    fn pack(&self, id: PackId) -> Result<Option<PackPart>, StoreError> {
+        let pack = self.mirror.open_pack(&id)?;
+        let objects = pack.objects()?;
+        let (mut frames, mut bytes, mut comes_twice) = (Vec::new(), 0, false);
+        for (frame, own) in pack.by_frame(&objects) {
+            let mut is_wanted = false;
+            for object in own {
+                match self.is_from(&object.id, &id)? {
+                    true => is_wanted = is_wanted || self.is_missing(&object.id)?,
+                    false => comes_twice = true,
+                }
+            }
+            if is_wanted {
+                bytes += u64::from(frame.stored_bytes);
+                frames.push(*frame);
+            }
+        }
+        // Fetching only the frames pays if they are at most half of the pack.
+        let saves = bytes <= pack.file_bytes() / 2;
+        Ok(match frames.is_empty() {
+            true => None,
+            false if saves || comes_twice => Some(PackPart::Frames(frames)),
+            false => Some(PackPart::Whole),
+        })
+    }
+}

@@ -1,0 +1,163 @@
+//! Partial transfers: all packs become local stubs, and only the wanted part is fetched. The rest
+//! is fetched on demand.
+
+use std::{collections::HashMap, ops::Range};
+
+use snap_core::{
+    base::{
+        id::{CommitId, PackId},
+        observe::{Observer, Phase},
+    },
+    format::pack::Frame,
+    ops::{
+        missing_objects::{self, FetchRequest, HistoryDepth},
+        reach::ReachError,
+    },
+    store::{Store, StoreError},
+};
+use tokio::runtime::Handle;
+
+use super::{fetch_frames::PackFetcher, fetch_planner::FetchPlanner};
+use crate::{
+    service::PartialClone,
+    store::{RemoteError, RemoteStore},
+};
+
+/// Outlines in memory at a time.
+const STUBS_AT_ONCE: usize = 16;
+
+/// The part of a ref to fetch. The default is everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartialScope {
+    /// Number of commits of each line of history, including the last; `None` means all.
+    pub depth: Option<u32>,
+    /// Paths from the root of the snapshots, each with everything below it. Empty means
+    /// everything.
+    pub paths: Vec<Vec<u8>>,
+}
+
+impl PartialScope {
+    /// Returns true if nothing is left out.
+    pub fn is_everything(&self) -> bool {
+        self.depth.is_none() && self.paths.is_empty()
+    }
+
+    /// Returns this part of the last commit only.
+    pub(super) fn of_last(&self, commit: CommitId) -> (FetchRequest, HistoryDepth) {
+        let (wanted, _) = self.of(commit);
+        (wanted, HistoryDepth::Commits(1))
+    }
+
+    /// Returns this part of the history of a commit.
+    pub(super) fn of(&self, commit: CommitId) -> (FetchRequest, HistoryDepth) {
+        let depth = self
+            .depth
+            .map_or(HistoryDepth::All, |depth| HistoryDepth::Commits(u64::from(depth).max(1)));
+        (FetchRequest { commit, paths: self.paths.clone() }, depth)
+    }
+}
+
+/// Byte ranges of packs.
+pub(super) type PackRanges = Vec<(PackId, Range<u64>)>;
+
+/// Adds stubs of the packs that contain anything missing locally, and fetches the wanted part.
+/// Returns the number of bytes received.
+pub(super) fn fetch_part(
+    store: &Store,
+    remote: &RemoteStore,
+    wanted: &(FetchRequest, HistoryDepth),
+    (runtime, observer): (&Handle, &dyn Observer),
+) -> Result<u64, RemoteError> {
+    add_stubs(store, remote)?;
+    let ranges = missing_ranges(store, remote, wanted, observer)?;
+    fetch_ranges(store, remote, &ranges, (runtime, observer))
+}
+
+pub(super) fn add_stubs(store: &Store, remote: &RemoteStore) -> Result<(), StoreError> {
+    let mirror = remote.mirror().store();
+    let wanted = FetchPlanner { local: store, mirror }.packs()?;
+    for some in wanted.chunks(STUBS_AT_ONCE) {
+        let outlines: Result<Vec<_>, _> =
+            some.iter().map(|pack| mirror.outline(&pack.id)).collect();
+        store.add_stubs(&outlines?)?;
+    }
+    Ok(())
+}
+
+/// Returns the ranges that are wanted and missing. Fetches the structure on the way.
+pub(super) fn missing_ranges(
+    store: &Store,
+    remote: &RemoteStore,
+    (wanted, depth): &(FetchRequest, HistoryDepth),
+    observer: &dyn Observer,
+) -> Result<PackRanges, RemoteError> {
+    let found = missing_objects::find(store, std::slice::from_ref(wanted), *depth, observer);
+    found.map_err(|error| reach_error(remote, error))
+}
+
+/// Converts an error of a walk through remote objects.
+pub(super) fn reach_error(remote: &RemoteStore, error: ReachError) -> RemoteError {
+    match error {
+        ReachError::Interrupted => RemoteError::Interrupted,
+        ReachError::Store(error @ StoreError::Missing { .. }) => RemoteError::Incomplete {
+            location: remote.location().to_owned(),
+            source: Box::new(ReachError::Store(error)),
+        },
+        ReachError::Store(error) => PackFetcher::of(remote).damaged(error),
+        error => error.into(),
+    }
+}
+
+/// Explains an incomplete remote store that is a partial clone.
+pub(super) fn explain_partial_clone(
+    remote: &RemoteStore,
+    error: RemoteError,
+    runtime: &Handle,
+) -> RemoteError {
+    let RemoteError::Incomplete { location, source } = error else { return error };
+    match runtime.block_on(remote.client().partial_clone()) {
+        Ok(Some(PartialClone { origin, .. })) => {
+            RemoteError::PartialClone { location, origin, source }
+        }
+        _ => RemoteError::Incomplete { location, source },
+    }
+}
+
+pub(super) fn fetch_ranges(
+    store: &Store,
+    remote: &RemoteStore,
+    ranges: &[(PackId, Range<u64>)],
+    (runtime, observer): (&Handle, &dyn Observer),
+) -> Result<u64, RemoteError> {
+    let total = ranges.iter().map(|(_, range)| range.end - range.start).sum();
+    observer.phase(Phase::Receive, Some(total));
+    let frames = frames_of(store, ranges)?;
+    PackFetcher::of(remote).fetch_frames(store, frames, &mut |_| Ok(()), (runtime, observer))
+}
+
+/// Returns the frames at these ranges, by pack.
+fn frames_of(
+    store: &Store,
+    ranges: &[(PackId, Range<u64>)],
+) -> Result<Vec<(PackId, Vec<Frame>)>, StoreError> {
+    let mut packs: Vec<(PackId, Vec<(u64, u64)>)> = Vec::new();
+    let mut numbers = HashMap::new();
+    for (id, range) in ranges {
+        let number = *numbers.entry(*id).or_insert_with(|| {
+            packs.push((*id, Vec::new()));
+            packs.len() - 1
+        });
+        packs[number].1.push((range.start, range.end));
+    }
+    let mut all = Vec::with_capacity(packs.len());
+    for (id, positions) in packs {
+        let pack = store.open_pack(&id)?;
+        let frames = pack.frames();
+        let frame = |position| {
+            let at = frames.binary_search_by_key(&position, Frame::position).ok()?;
+            frames.get(at).copied()
+        };
+        all.push((id, positions.into_iter().filter_map(frame).collect()));
+    }
+    Ok(all)
+}

@@ -1,0 +1,153 @@
+//! Uploads of packs.
+
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+
+use snap_core::{
+    base::{
+        id::PackId,
+        io::PathError,
+        observe::{Observer, Phase},
+    },
+    ops::{select::SelectedPacks, staging_area},
+    store::StoreError,
+};
+use tokio::{runtime::Handle, task::JoinSet};
+
+use super::first_requests::UnpublishedPacks;
+use crate::{
+    service::{FailureReason, ServiceError, UploadProgress},
+    store::{OBJECTS, RemoteError, RemoteStore},
+};
+
+/// Interval at which the stop flag of the user is polled.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A pack to upload.
+pub(super) struct PackUpload {
+    pub(super) id: PackId,
+    pub(super) path: PathBuf,
+    pub(super) bytes: u64,
+}
+
+impl PackUpload {
+    pub(super) fn key(&self) -> String {
+        format!("{OBJECTS}{}", self.id)
+    }
+
+    /// Returns true if the pack was uploaded before, as far as that is known.
+    pub(super) fn is_in(&self, arrived: &HashMap<String, u64>) -> bool {
+        arrived.get(&self.id.to_string()) == Some(&self.bytes)
+    }
+}
+
+/// Returns the packs of a selection.
+pub(super) fn packs(selection: &SelectedPacks<'_>) -> Result<Vec<PackUpload>, PathError> {
+    packs_at(selection.paths())
+}
+
+/// Returns the packs at these paths.
+pub(super) fn packs_at(
+    paths: impl IntoIterator<Item = (PackId, PathBuf)>,
+) -> Result<Vec<PackUpload>, PathError> {
+    let pack = |(id, path): (PackId, PathBuf)| {
+        let meta = fs_err::metadata(&path).map_err(PathError::when("stat", &path))?;
+        Ok(PackUpload { id, path, bytes: meta.len() })
+    };
+    paths.into_iter().map(pack).collect()
+}
+
+/// Converts the error of an upload. If the service refused the bytes of the pack, the local pack is
+/// read to distinguish local damage from damage in transit.
+async fn upload_error(pack: PackUpload, error: ServiceError) -> RemoteError {
+    if !matches!(error.reason, FailureReason::Damaged | FailureReason::Refused) {
+        return error.into();
+    }
+    let id = pack.id;
+    let read = move || staging_area::hash_of(&pack.path);
+    match tokio::task::spawn_blocking(read).await {
+        Ok(Ok(hash)) if hash.as_bytes() != id.as_bytes() => {
+            let actual = PackId::from_bytes(*hash.as_bytes());
+            StoreError::PackHash { pack: id, actual }.into()
+        }
+        _ => error.into(),
+    }
+}
+
+/// Running uploads. Dropping it cancels them.
+pub(super) struct PackUploads {
+    tasks: JoinSet<Result<u64, RemoteError>>,
+    progress: Arc<UploadProgress>,
+    total: u64,
+    /// Packs that had been uploaded before.
+    pub(super) resumed: u64,
+}
+
+impl PackUploads {
+    /// Starts to upload the packs that have not arrived. The client limits the concurrency.
+    pub(super) fn begin(
+        remote: &RemoteStore,
+        packs: Vec<PackUpload>,
+        arrived: &HashMap<String, u64>,
+        runtime: &Handle,
+    ) -> Self {
+        let progress = match UnpublishedPacks::of(remote.mirror()) {
+            UnpublishedPacks::Maybe => UploadProgress::resuming(),
+            UnpublishedPacks::None => UploadProgress::default(),
+        };
+        let progress = Arc::new(progress);
+        let mut sending = Self { tasks: JoinSet::new(), progress, total: 0, resumed: 0 };
+        remote.mirror().remember_sending();
+        for pack in packs {
+            if pack.is_in(arrived) {
+                sending.resumed += 1;
+                continue;
+            }
+            sending.total += pack.bytes;
+            let (client, progress) = (remote.client().clone(), Arc::clone(&sending.progress));
+            let send = async move {
+                let file = (&*pack.path, pack.bytes);
+                match client.write_file(&pack.key(), file, &progress).await {
+                    Ok(()) => Ok(pack.bytes),
+                    Err(error) => Err(upload_error(pack, error).await),
+                }
+            };
+            sending.tasks.spawn_on(send, runtime);
+        }
+        sending
+    }
+
+    /// Waits for all uploads. Returns the number of packs and of bytes sent. After an error it
+    /// stops the other uploads at their next part and waits for them.
+    pub(super) async fn finish(
+        mut self,
+        observer: &dyn Observer,
+    ) -> Result<(u64, u64), RemoteError> {
+        observer.phase(Phase::Send, Some(self.total));
+        let (mut packs, mut bytes, mut reported) = (0, 0, 0);
+        let mut failed = None;
+        loop {
+            let done = tokio::time::timeout(LOOK, self.tasks.join_next()).await;
+            let now = self.progress.bytes();
+            observer.advance(now - reported, 0);
+            reported = now;
+            match done {
+                Ok(None) => break,
+                Ok(Some(done)) => match done.expect("an upload does not panic") {
+                    Ok(sent) => (packs, bytes) = (packs + 1, bytes + sent),
+                    // The other uploads stop because of the first error.
+                    Err(RemoteError::Service(error))
+                        if error.reason == FailureReason::Stopped && failed.is_some() => {}
+                    Err(error) => failed = failed.or(Some(error)),
+                },
+                Err(_) if observer.cancelled() && failed.is_none() => {
+                    failed = Some(RemoteError::Interrupted);
+                }
+                Err(_) => {}
+            }
+            if failed.is_some() {
+                self.progress.stop();
+            }
+        }
+        failed.map_or(Ok((packs, bytes.saturating_sub(self.progress.skipped_bytes()))), Err)
+    }
+}

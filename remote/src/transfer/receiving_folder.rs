@@ -1,0 +1,112 @@
+//! Packs that a pull is receiving: stubs in their own folder. An interrupted pull leaves them for
+//! the next one.
+
+use std::{
+    collections::HashSet,
+    fs::{File, TryLockError},
+    path::{Path, PathBuf},
+};
+
+use snap_core::{
+    base::{id::PackId, io::PathError, observe::Silent},
+    disk::{
+        Disk,
+        scratch::unique_name,
+        symlink_guard::{check_no_link_entries, check_no_links_between},
+    },
+    store::{Store, StoreError},
+};
+
+/// Name of the folder in the cache of a store.
+const FOLDER: &str = "receiving";
+
+/// Lock file of the folder.
+const LOCK: &str = "lock";
+
+/// The folder, locked, and the store in it.
+#[derive(Debug)]
+pub(super) struct ReceivingFolder {
+    store: Store,
+    dir: PathBuf,
+    /// True if another process uses the usual folder. Then this one is temporary and removed on
+    /// drop.
+    is_spare: bool,
+    _lock: File,
+}
+
+impl ReceivingFolder {
+    /// Opens the folder of `target` for the packs `wanted`. Removes other packs that were left
+    /// there.
+    pub(super) fn open(target: &Store, wanted: &[PackId]) -> Result<Self, StoreError> {
+        let cache = target.dir().join("cache");
+        let usual = cache.join(FOLDER);
+        check_no_links_between(target.dir(), &usual)?;
+        let (dir, lock, is_spare) = match lock(&usual)? {
+            Some(lock) => (usual, lock, false),
+            None => {
+                let spare = cache.join(unique_name(FOLDER));
+                let path = spare.join(LOCK);
+                let locked = PathError::when("lock", &path);
+                let taken = || std::io::Error::from(std::io::ErrorKind::WouldBlock);
+                let lock = lock(&spare)?.ok_or_else(|| locked(taken()))?;
+                (spare, lock, true)
+            }
+        };
+        let disk = Disk::cache(&dir);
+        let wanted: HashSet<&PackId> = wanted.iter().collect();
+        for folder in ["objects", "partial"] {
+            let Ok(list) = fs_err::read_dir(dir.join(folder)) else { continue };
+            for path in list.flatten().map(|entry| entry.path()) {
+                let id = path.file_name().and_then(|name| name.to_str()?.parse::<PackId>().ok());
+                if id.is_none_or(|id| !wanted.contains(&id)) {
+                    disk.remove(&path)?;
+                }
+            }
+        }
+        Store::create(&dir, &disk)?;
+        let store = Store::open(&dir, disk, &Silent)?;
+        Ok(Self { store, dir, is_spare, _lock: lock })
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Removes a damaged pack.
+    pub(super) fn forget(&self, pack: &PackId) {
+        let _ = self.store.disk().remove(&self.store.pack_path(pack));
+    }
+
+    /// Removes the folder: all packs were moved to the store.
+    pub(super) fn finish(self) {
+        remove(&self.dir);
+    }
+}
+
+impl Drop for ReceivingFolder {
+    fn drop(&mut self) {
+        if self.is_spare {
+            remove(&self.dir);
+        }
+    }
+}
+
+/// Removing the folder removes its lock as well.
+fn remove(dir: &Path) {
+    let _ = fs_err::remove_dir_all(dir);
+}
+
+/// Creates a folder and locks it; returns `None` if another process holds the lock. Fails if the
+/// folder or an entry of it is a link.
+fn lock(dir: &Path) -> Result<Option<File>, StoreError> {
+    let disk = Disk::cache(dir);
+    disk.create_folders(dir)?;
+    check_no_link_entries(dir)?;
+    let path = dir.join(LOCK);
+    let file = disk.lock_file(&path)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(PathError::when("lock", &path)(error).into()),
+    }
+}

@@ -1,0 +1,231 @@
+//! Rate limits for each token, or for each address of clients without one. Requests above
+//! the limit are refused; bytes above the limit are delayed.
+
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use snap_core::base::mutex::lock;
+
+use super::{login_backoff::network, principal::Principal};
+use crate::{problem::HttpProblem, settings::ServerLimits};
+
+/// How many clients are tracked.
+const KNOWN: usize = 4096;
+
+/// Delayed bytes are passed on in pieces, this many per second.
+const PIECES_PER_SEC: u64 = 4;
+
+/// The rate limits, and what each client has used of them.
+#[derive(Debug)]
+pub struct RateLimits {
+    requests_per_sec: u32,
+    uploads: usize,
+    bytes_per_sec: u64,
+    known: Mutex<HashMap<ClientId, Arc<ClientUsage>>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum ClientId {
+    Token(String),
+    Address(IpAddr),
+}
+
+/// The recent requests and uploads of one client.
+#[derive(Debug)]
+struct ClientUsage {
+    requests: Mutex<TokenBucket>,
+    uploads: AtomicUsize,
+    /// When the next byte may be received.
+    next_byte: Mutex<Instant>,
+}
+
+/// A token bucket: the requests that may be made at once. It is refilled over time, up to
+/// the requests of one second.
+#[derive(Debug)]
+struct TokenBucket {
+    left: f64,
+    at: Instant,
+}
+
+/// An upload in progress, counted until it is dropped.
+#[derive(Debug)]
+pub(super) struct RateLimitedUpload {
+    state: Arc<ClientUsage>,
+    bytes_per_sec: u64,
+}
+
+impl Drop for RateLimitedUpload {
+    fn drop(&mut self) {
+        self.state.uploads.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl RateLimits {
+    /// Creates the rate limits in `limits`; 0 means no limit.
+    pub(super) fn new(limits: &ServerLimits) -> Self {
+        Self {
+            requests_per_sec: limits.requests_per_sec,
+            uploads: limits.uploads,
+            bytes_per_sec: limits.upload_bytes_per_sec,
+            known: Mutex::default(),
+        }
+    }
+
+    fn state(&self, who: &Principal, address: IpAddr) -> Arc<ClientUsage> {
+        let key = match who.name() {
+            Some(name) => ClientId::Token(name.to_owned()),
+            None => ClientId::Address(network(address)),
+        };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= KNOWN && !known.contains_key(&key) {
+            // Evict the client that is idle for the longest. A client with an upload in
+            // progress is kept, since its state is in use.
+            let idle = known.iter().filter(|(_, state)| Arc::strong_count(state) == 1);
+            let last = |state: &ClientUsage| lock(&state.requests).at;
+            let oldest = idle.min_by_key(|(_, state)| last(state)).map(|(key, _)| key.clone());
+            oldest.map(|key| known.remove(&key));
+        }
+        let burst = f64::from(self.requests_per_sec);
+        let new = || {
+            let (now, uploads) = (Instant::now(), AtomicUsize::new(0));
+            let requests = Mutex::new(TokenBucket { left: burst, at: now });
+            Arc::new(ClientUsage { requests, uploads, next_byte: Mutex::new(now) })
+        };
+        Arc::clone(known.entry(key).or_insert_with(new))
+    }
+
+    /// Counts a request.
+    ///
+    /// # Errors
+    /// [`Code::SlowDown`](crate::problem::Code::SlowDown) when the client made too many.
+    pub(super) fn request(&self, who: &Principal, address: IpAddr) -> Result<(), HttpProblem> {
+        if self.requests_per_sec == 0 {
+            return Ok(());
+        }
+        let rate = f64::from(self.requests_per_sec);
+        let state = self.state(who, address);
+        match lock(&state.requests).take(rate, Instant::now()) {
+            true => Ok(()),
+            false => {
+                Err(HttpProblem::slow_down(1, format!("the limit is {rate} requests per second")))
+            }
+        }
+    }
+
+    /// Counts an upload that begins; `None` if uploads are not limited.
+    ///
+    /// # Errors
+    /// [`Code::SlowDown`](crate::problem::Code::SlowDown) when the client has too many
+    /// uploads in progress.
+    pub(super) fn upload(
+        &self,
+        who: &Principal,
+        address: IpAddr,
+    ) -> Result<Option<RateLimitedUpload>, HttpProblem> {
+        if self.uploads == 0 && self.bytes_per_sec == 0 {
+            return Ok(None);
+        }
+        let state = self.state(who, address);
+        let others = state.uploads.fetch_add(1, Ordering::Relaxed);
+        let upload = RateLimitedUpload { state, bytes_per_sec: self.bytes_per_sec };
+        if self.uploads > 0 && others >= self.uploads {
+            return Err(HttpProblem::slow_down(
+                1,
+                format!("the limit is {} concurrent uploads", self.uploads),
+            ));
+        }
+        Ok(Some(upload))
+    }
+}
+
+impl RateLimitedUpload {
+    /// Delays a body so that it does not exceed the rate limit.
+    pub(super) fn paced(&self, body: Body) -> Body {
+        if self.bytes_per_sec == 0 {
+            return body;
+        }
+        let (state, rate) = (Arc::clone(&self.state), self.bytes_per_sec);
+        let most = usize::try_from(rate / PIECES_PER_SEC).unwrap_or(usize::MAX).max(1);
+        let begin = (body.into_data_stream(), Bytes::new(), state);
+        Body::from_stream(stream::unfold(begin, move |(mut body, mut rest, state)| async move {
+            while rest.is_empty() {
+                match body.next().await? {
+                    Ok(bytes) => rest = bytes,
+                    Err(error) => return Some((Err(error), (body, Bytes::new(), state))),
+                }
+            }
+            let piece = rest.split_to(rest.len().min(most));
+            let wait = state.reserve(piece.len(), rate);
+            tokio::time::sleep(wait).await;
+            Some((Ok(piece), (body, rest, state)))
+        }))
+    }
+}
+
+impl ClientUsage {
+    /// Returns how long the next `bytes` must wait, after all that came before.
+    fn reserve(&self, bytes: usize, rate: u64) -> Duration {
+        let now = Instant::now();
+        let mut next = lock(&self.next_byte);
+        let begins = (*next).max(now);
+        *next = begins + Duration::from_secs_f64(bytes as f64 / rate as f64);
+        begins - now
+    }
+}
+
+impl TokenBucket {
+    /// Takes one request out of the bucket; returns false if none is left.
+    fn take(&mut self, rate: f64, now: Instant) -> bool {
+        let grown = now.saturating_duration_since(self.at).as_secs_f64() * rate;
+        (self.left, self.at) = ((self.left + grown).min(rate), now);
+        let may = self.left >= 1.0;
+        if may {
+            self.left -= 1.0;
+        }
+        may
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_grow_back() {
+        let now = Instant::now();
+        let mut bucket = TokenBucket { left: 2.0, at: now };
+        assert!(bucket.take(2.0, now) && bucket.take(2.0, now) && !bucket.take(2.0, now));
+        let later = now + Duration::from_millis(600);
+        assert!(bucket.take(2.0, later) && !bucket.take(2.0, later));
+        let much_later = now + Duration::from_secs(100);
+        assert!(bucket.take(2.0, much_later) && bucket.take(2.0, much_later));
+        assert!(!bucket.take(2.0, much_later), "the bucket holds the requests of one second");
+    }
+
+    #[test]
+    fn uploads_end_and_those_who_are_known_are_few() {
+        let limits = ServerLimits { uploads: 1, requests_per_sec: 1, ..ServerLimits::default() };
+        let pace = RateLimits::new(&limits);
+        let address = "192.0.2.1".parse().unwrap();
+        let who = Principal::unrestricted();
+        let one = pace.upload(&who, address).unwrap();
+        assert!(pace.upload(&who, address).is_err());
+        assert!(pace.upload(&who, "192.0.2.2".parse().unwrap()).is_ok());
+        drop(one);
+        assert!(pace.upload(&who, address).is_ok());
+        for number in 0..KNOWN as u32 + 10 {
+            pace.request(&who, IpAddr::V4(number.into())).unwrap();
+        }
+        assert_eq!(pace.known.lock().unwrap().len(), KNOWN);
+    }
+}

@@ -1,0 +1,214 @@
+//! A fair semaphore: each client has a quota, and the wait for permits is limited.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+
+use super::client_key::ClientKey;
+use crate::problem::{Code, HttpProblem};
+
+/// Longest wait for permits. After it, the request is refused and the client should retry.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// After how many seconds the client should retry.
+const AGAIN_SECS: u64 = 2;
+
+/// A semaphore reserves free permits for the request at the head of its queue. A
+/// [large](FairSemaphore::is_large) request stays at the head for at most this long and then queues
+/// again, so small requests are delayed by at most this. A steady stream of small requests
+/// can starve a large one until [`PATIENCE`].
+const HOLD: Duration = Duration::from_millis(200);
+
+/// A request is large if it exceeds this fraction of one client's quota.
+const LARGE_FRACTION: usize = 8;
+
+/// A semaphore with a quota for each client.
+#[derive(Debug)]
+pub(crate) struct FairSemaphore {
+    /// Permits of all clients together.
+    all: Semaphore,
+    /// Permits that one client may hold.
+    per_client: usize,
+    /// The quotas of the clients that hold permits or wait for some.
+    shares: Mutex<BTreeMap<ClientKey, ClientQuota>>,
+}
+
+#[derive(Debug)]
+struct ClientQuota {
+    /// How many requests of the client hold permits or wait for some.
+    users: usize,
+    free: Arc<Semaphore>,
+}
+
+/// A request that holds permits or waits for some. When the last one of a client ends, the
+/// client is forgotten.
+#[derive(Debug)]
+struct QuotaUser {
+    fair: &'static FairSemaphore,
+    client: ClientKey,
+    free: Arc<Semaphore>,
+}
+
+/// Permits, which are released on drop.
+#[derive(Debug)]
+pub(crate) struct FairPermit {
+    own: OwnedSemaphorePermit,
+    all: SemaphorePermit<'static>,
+    _user: QuotaUser,
+}
+
+impl FairPermit {
+    /// Releases `amount` permits now, or all if it has fewer.
+    pub(super) fn give_back(&mut self, amount: usize) {
+        let amount = amount.min(self.own.num_permits());
+        drop(self.own.split(amount));
+        drop(self.all.split(amount));
+    }
+}
+
+impl FairSemaphore {
+    pub(super) const fn new(all: usize, each: usize) -> Self {
+        Self {
+            all: Semaphore::const_new(all),
+            per_client: each,
+            shares: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    /// Returns how many permits one client may hold.
+    pub(super) fn each(&self) -> usize {
+        self.per_client
+    }
+
+    /// Acquires permits for [the client of this task](ClientKey::current).
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`] when they do not become free in time.
+    pub(crate) async fn take(&'static self, amount: u32) -> Result<FairPermit, HttpProblem> {
+        let user = self.user(ClientKey::current());
+        let free = Arc::clone(&user.free);
+        // The client's own quota comes first. A request that waits for that is not yet in
+        // the queue of `all`, where it would hold up other clients.
+        let permits = async {
+            if !self.is_large(amount) {
+                let own = free.acquire_many_owned(amount).await.ok()?;
+                return Some((own, self.all.acquire_many(amount).await.ok()?));
+            }
+            let own =
+                requeue_after_hold(|| Arc::clone(&free).acquire_many_owned(amount)).await.ok()?;
+            Some((own, requeue_after_hold(|| self.all.acquire_many(amount)).await.ok()?))
+        };
+        match tokio::time::timeout(PATIENCE, permits).await {
+            Ok(Some((own, all))) => Ok(FairPermit { own, all, _user: user }),
+            _ => Err(HttpProblem {
+                retry_after_secs: Some(AGAIN_SECS),
+                ..HttpProblem::new(Code::Unavailable, "the server is busy")
+            }),
+        }
+    }
+
+    fn is_large(&self, amount: u32) -> bool {
+        amount as usize > (self.per_client / LARGE_FRACTION).max(1)
+    }
+
+    fn user(&'static self, client: ClientKey) -> QuotaUser {
+        let mut shares = self.shares();
+        let new = || ClientQuota { users: 0, free: Arc::new(Semaphore::new(self.per_client)) };
+        let share = shares.entry(client).or_insert_with(new);
+        share.users += 1;
+        QuotaUser { fair: self, client, free: Arc::clone(&share.free) }
+    }
+
+    fn shares(&self) -> MutexGuard<'_, BTreeMap<ClientKey, ClientQuota>> {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits in a queue for [`HOLD`] at a time, and then queues again at its end.
+async fn requeue_after_hold<T, F: Future<Output = T>>(queue: impl Fn() -> F) -> T {
+    loop {
+        if let Ok(got) = tokio::time::timeout(HOLD, queue()).await {
+            return got;
+        }
+    }
+}
+
+impl Drop for QuotaUser {
+    fn drop(&mut self) {
+        let mut shares = self.fair.shares();
+        if let Some(share) = shares.get_mut(&self.client) {
+            share.users -= 1;
+            if share.users == 0 {
+                shares.remove(&self.client);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static FAIR: FairSemaphore = FairSemaphore::new(6, 2);
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_much_keeps_those_who_want_little_for_a_moment_only() {
+        static FAIR: FairSemaphore = FairSemaphore::new(6, 4);
+        let take = |name: &'static str, amount| ClientKey::new(name).scope(FAIR.take(amount));
+        let (most, some) = (take("a", 4).await.unwrap(), take("b", 1).await.unwrap());
+        let begun = tokio::time::Instant::now();
+        let large: Vec<_> =
+            ["c", "d"].map(|name| tokio::spawn(async move { take(name, 3).await })).into();
+        tokio::task::yield_now().await;
+        // One permit is free, and reserved for the large requests.
+        let small = take("e", 1).await.unwrap();
+        assert!(begun.elapsed() <= HOLD, "{:?}", begun.elapsed());
+        drop(small);
+        // A client with many small requests does not wait longer for any of them.
+        for _ in 0..10 {
+            let begun = tokio::time::Instant::now();
+            drop(take("e", 1).await.unwrap());
+            assert!(begun.elapsed() <= HOLD, "{:?}", begun.elapsed());
+        }
+        // The large requests succeed once there are enough permits.
+        drop((most, some));
+        for taken in large {
+            assert!(taken.await.unwrap().is_ok());
+        }
+        assert!(begun.elapsed() < PATIENCE);
+        assert!(FAIR.shares().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_a_share_waits_a_while_and_keeps_nobody() {
+        let take = |name: &'static str, amount| ClientKey::new(name).scope(FAIR.take(amount));
+        let first = take("greedy", 1).await.unwrap();
+        let second = take("greedy", 1).await.unwrap();
+        let wait = || tokio::spawn(async move { take("greedy", 1).await.map(drop) });
+        let waiting: Vec<_> = (0..20).map(|_| wait()).collect();
+        // Other clients get their permits without waiting.
+        let begun = tokio::time::Instant::now();
+        let (_one, _other) = (take("one", 2).await.unwrap(), take("other", 2).await.unwrap());
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        drop(first);
+        let answers: Vec<_> = futures::future::join_all(waiting).await;
+        let refused: Vec<HttpProblem> =
+            answers.into_iter().filter_map(|taken| taken.unwrap().err()).collect();
+        // The requests that had the permits have released them.
+        assert!(refused.is_empty(), "{refused:?}");
+        let third = take("greedy", 1).await.unwrap();
+        let problem = take("greedy", 1).await.unwrap_err();
+        assert_eq!((problem.code, problem.retry_after_secs), (Code::Unavailable, Some(2)));
+        assert_eq!(begun.elapsed(), PATIENCE);
+        // All six permits are in use.
+        assert!(take("late", 1).await.is_err());
+        drop((second, third));
+        assert!(take("late", 1).await.is_ok());
+        drop((_one, _other));
+        assert!(FAIR.shares().is_empty(), "clients without permits are forgotten");
+    }
+}

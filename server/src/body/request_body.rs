@@ -1,0 +1,173 @@
+//! Request bodies, with limits on their length and on the time without progress.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, header};
+use http_body_util::BodyExt;
+use tokio::time::Instant;
+
+use super::memory::{MemoryReservation, WholeBody};
+use crate::problem::{Code, HttpProblem};
+
+/// A body makes no progress if fewer bytes than this come within the timeout, unless it
+/// ends. One byte now and then does not keep a body alive.
+const LEAST_BYTES: u64 = 16 << 10;
+
+/// How long, and up to how many bytes, the body of a refused request is read and thrown
+/// away, so that its sender reads the response.
+const DRAIN: Duration = Duration::from_secs(5);
+const DRAIN_BYTES: u64 = 32 << 20;
+
+/// A refused body is read no further when nothing comes for this long.
+const DRAIN_PAUSE: Duration = Duration::from_secs(1);
+
+/// Limits on a request body.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyLimits {
+    /// Longest body that is accepted.
+    pub most_bytes: u64,
+    /// Timeout without progress.
+    pub stall: Duration,
+    /// True if a refused body is read on for a while. False if the request has an `Expect`
+    /// header: then its sender waits before it sends the body.
+    pub drain_on_refusal: bool,
+}
+
+/// A request body that is being received.
+pub(super) struct IncomingBody {
+    body: Body,
+    left: u64,
+    stall: Duration,
+    /// When the body times out, and how many bytes must come before that.
+    until: Instant,
+    awaited: u64,
+}
+
+impl IncomingBody {
+    pub(super) fn new(body: Body, accept: BodyLimits) -> Self {
+        let (left, stall, awaited) = (accept.most_bytes, accept.stall, LEAST_BYTES);
+        Self { body, left, stall, until: Instant::now() + stall, awaited }
+    }
+
+    /// Returns the next piece.
+    pub(super) async fn next(&mut self) -> Option<Result<Bytes, HttpProblem>> {
+        let invalid = |why| Some(Err(HttpProblem::new(Code::Invalid, why)));
+        loop {
+            let bytes = match tokio::time::timeout_at(self.until, self.body.frame()).await {
+                Err(_) => return invalid("the request body stalled"),
+                Ok(None) => return None,
+                Ok(Some(Err(_))) => return invalid("the request body was cut off"),
+                Ok(Some(Ok(frame))) => frame.into_data(),
+            };
+            let Ok(bytes) = bytes else { continue };
+            let length = bytes.len() as u64;
+            if length > self.left {
+                return Some(Err(HttpProblem::new(Code::TooLarge, "the request body is too long")));
+            }
+            self.left -= length;
+            self.awaited = self.awaited.saturating_sub(length);
+            if self.awaited == 0 {
+                self.restart_timeout();
+            }
+            return Some(Ok(bytes));
+        }
+    }
+
+    /// Reads on for a while, as long as something comes. A sender that pauses may be
+    /// waiting for the response.
+    pub(super) async fn drain(mut self) {
+        self.left = DRAIN_BYTES;
+        self.restart_timeout();
+        let read = async {
+            while let Ok(Some(Ok(_))) = tokio::time::timeout(DRAIN_PAUSE, self.next()).await {}
+        };
+        let _ = tokio::time::timeout(DRAIN, read).await;
+    }
+
+    /// Restarts the timeout: enough has come, or the server itself was slow to take it.
+    pub(super) fn restart_timeout(&mut self) {
+        (self.until, self.awaited) = (Instant::now() + self.stall, LEAST_BYTES);
+    }
+}
+
+pub(super) fn is_too_long(piece: &Result<Bytes, HttpProblem>) -> bool {
+    piece.as_ref().is_err_and(|problem| problem.code == Code::TooLarge)
+}
+
+/// Reads the body of a refused request for a while, unless the request has an `Expect`
+/// header: then its sender waits before it sends the body.
+pub async fn drain(headers: &HeaderMap, body: Body) {
+    if headers.contains_key(header::EXPECT) {
+        return;
+    }
+    let accept = BodyLimits { most_bytes: DRAIN_BYTES, stall: DRAIN, drain_on_refusal: true };
+    IncomingBody::new(body, accept).drain().await;
+}
+
+/// Receives a whole body. Occupies no thread while it waits.
+///
+/// # Errors
+/// As [`receive`](super::receive); [`Code::Unavailable`] when too much [`MemoryReservation`] is in
+/// use.
+pub async fn read_whole(body: Body, accept: BodyLimits) -> Result<WholeBody, HttpProblem> {
+    let (mut coming, mut all) = (IncomingBody::new(body, accept), BytesMut::new());
+    let mut memory = MemoryReservation::default();
+    while let Some(piece) = coming.next().await {
+        let taken = match piece {
+            Ok(piece) => memory.grow(all.len() + piece.len()).await.map(|()| piece),
+            Err(problem) => Err(problem),
+        };
+        match taken {
+            Ok(piece) => all.extend_from_slice(&piece),
+            Err(problem) => {
+                if matches!(problem.code, Code::TooLarge | Code::Unavailable) {
+                    coming.drain().await;
+                }
+                return Err(problem);
+            }
+        }
+    }
+    Ok(WholeBody::new(all.freeze(), memory))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    fn slow(pieces: usize, bytes: usize, every: Duration) -> Body {
+        let pieces = futures::stream::unfold(0, move |number| async move {
+            tokio::time::sleep(every).await;
+            (number < pieces).then(|| (Ok::<_, io::Error>(vec![7; bytes]), number + 1))
+        });
+        Body::from_stream(pieces)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_pauses_is_told_at_once_why_a_body_is_refused() {
+        for (every, longest) in [(Duration::from_secs(60), 1), (DRAIN_PAUSE / 2, 5)] {
+            let (began, headers) = (Instant::now(), HeaderMap::new());
+            drain(&headers, slow(1000, 1000, every)).await;
+            assert_eq!(began.elapsed().as_secs(), longest, "{every:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_byte_now_and_then_is_no_body() {
+        let accept = BodyLimits {
+            most_bytes: 1 << 20,
+            stall: Duration::from_secs(60),
+            drain_on_refusal: true,
+        };
+        let every = Duration::from_secs(50);
+        let error = read_whole(slow(10, 1, every), accept).await.unwrap_err();
+        assert!(error.detail.contains("stalled"), "{error}");
+        let least = LEAST_BYTES as usize;
+        assert_eq!(read_whole(slow(10, least, every), accept).await.unwrap().len(), 10 * least);
+        // The end of a body may come before that.
+        assert_eq!(read_whole(slow(1, 3, every / 3), accept).await.unwrap()[..], [7; 3]);
+    }
+}

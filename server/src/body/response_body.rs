@@ -1,0 +1,270 @@
+//! Response bodies: written by a thread, or held whole in memory.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    ops::Range,
+    os::unix::fs::FileExt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use http_body_util::Full;
+use tokio::{
+    runtime::Handle,
+    sync::mpsc::{self, error::TrySendError},
+};
+use tracing::Instrument;
+
+use super::{
+    PIECES, WAITING_PERMITS,
+    client_key::ClientKey,
+    memory::{MemoryReservation, SHORT_BYTES, kept},
+};
+use crate::problem::{Code, HttpProblem};
+
+/// Longest piece of a response, in bytes.
+pub(super) const PIECE_BYTES: usize = 256 << 10;
+
+/// Returns a body that a thread writes. If `work` fails, the connection is aborted, so that
+/// the client does not take a part for the whole. The same happens if the client takes no
+/// piece for `stall`.
+///
+/// # Errors
+/// [`Code::Unavailable`](crate::problem::Code::Unavailable) when too many bodies are being
+/// written.
+pub async fn stream_from_thread(
+    stall: Duration,
+    work: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
+) -> Result<Body, HttpProblem> {
+    // The permit is released when the thread and the body are both done.
+    let turn = Arc::new(WAITING_PERMITS.take(1).await?);
+    let (to, pieces) = mpsc::channel(PIECES);
+    let (runtime, ended) = (Handle::current(), Arc::new(OnceLock::new()));
+    let (outcome, of_thread) = (Arc::clone(&ended), Arc::clone(&turn));
+    let (span, client) = (tracing::Span::current(), ClientKey::current());
+    let of_work = span.clone();
+    let write = move || {
+        let _turn = of_thread;
+        let mut out = PieceWriter { to, piece: BytesMut::new(), runtime, stall };
+        let work = || work(&mut out).and_then(|()| out.flush());
+        match of_work.in_scope(|| client.sync_scope(work)) {
+            Ok(()) => drop(ended.set(Ok(()))),
+            Err(error) => {
+                of_work.in_scope(|| tracing::debug!(%error, "a response was cut off"));
+                let _ = ended.set(Err(error.kind()));
+            }
+        }
+    };
+    let written = tokio::task::spawn_blocking(write);
+    let report = async {
+        if let Err(error) = written.await {
+            tracing::error!(%error, "the thread of a response panicked");
+        }
+    };
+    tokio::spawn(report.instrument(span));
+    let next = move |left: Option<(mpsc::Receiver<Bytes>, _)>| {
+        let outcome = Arc::clone(&outcome);
+        async move {
+            let (mut pieces, turn) = left?;
+            match pieces.recv().await {
+                Some(piece) => Some((Ok(piece), Some((pieces, turn)))),
+                None => match outcome.get() {
+                    Some(Ok(())) => None,
+                    // The metrics count damage, so the kind of this error must reach them.
+                    Some(Err(io::ErrorKind::InvalidData)) => {
+                        Some((Err(io::Error::from(io::ErrorKind::InvalidData)), None))
+                    }
+                    // The thread failed, timed out, or panicked.
+                    _ => Some((Err(io::Error::from(io::ErrorKind::BrokenPipe)), None)),
+                },
+            }
+        }
+    };
+    Ok(Body::from_stream(futures::stream::unfold(Some((pieces, turn)), next).fuse()))
+}
+
+/// Like [`stream_from_thread`], but waits for the first piece, or for the end of a short body. A failure
+/// before that becomes a refusal instead of a body that is cut off.
+///
+/// # Errors
+/// Errors of [`stream_from_thread`]; [`Code::Damaged`] when `work` failed with
+/// [`InvalidData`](io::ErrorKind::InvalidData), [`Code::Unavailable`] when it failed
+/// otherwise.
+pub async fn stream_after_first_piece(
+    stall: Duration,
+    work: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
+) -> Result<Body, HttpProblem> {
+    let failed = Arc::new(OnceLock::new());
+    let failure = Arc::clone(&failed);
+    let body = stream_from_thread(stall, move |out| {
+        let done = work(out);
+        if let Err(error) = &done {
+            let _ = failure.set(match error.kind() {
+                io::ErrorKind::InvalidData => Code::Damaged,
+                _ => Code::Unavailable,
+            });
+        }
+        done
+    });
+    let mut rest = body.await?.into_data_stream();
+    let first = match rest.next().await {
+        None => return Ok(Body::empty()),
+        Some(Ok(first)) => first,
+        Some(Err(_)) => {
+            let code = failed.get().copied().unwrap_or(Code::Unavailable);
+            return Err(HttpProblem::new(code, ""));
+        }
+    };
+    let first = futures::stream::once(async { Ok(first) });
+    Ok(Body::from_stream(first.chain(rest)))
+}
+
+/// Returns an empty body of unknown length, for the response to a `HEAD` request. It takes
+/// the place of a body that [`stream_from_thread`] would write.
+pub fn unsized_body() -> Body {
+    Body::from_stream(futures::stream::empty::<io::Result<Bytes>>())
+}
+
+/// Returns a body that is held whole, and counts it against `memory`, which may hold some
+/// already. Short bytes are copied, so that they do not keep a longer buffer alive.
+///
+/// # Errors
+/// Errors of [`MemoryReservation::hold`].
+pub async fn whole_body(bytes: Bytes, mut memory: MemoryReservation) -> Result<Body, HttpProblem> {
+    let is_copied = bytes.len() <= PIECE_BYTES;
+    let bytes = if is_copied { Bytes::copy_from_slice(&bytes) } else { bytes };
+    if bytes.len() <= SHORT_BYTES {
+        return Ok(Body::from(bytes));
+    }
+    memory.hold(bytes.len()).await?;
+    Ok(kept(Full::new(bytes), memory))
+}
+
+/// Writes a range of a file to `out`.
+///
+/// # Errors
+/// Errors of `out`; when the file cannot be read, or ends before the range does.
+pub fn copy_range(file: &File, range: Range<u64>, out: &mut dyn Write) -> io::Result<()> {
+    let mut piece = vec![0; PIECE_BYTES.min((range.end - range.start) as usize)];
+    let mut at = range.start;
+    while at < range.end {
+        let some = piece.len().min((range.end - at) as usize);
+        file.read_exact_at(&mut piece[..some], at)?;
+        out.write_all(&piece[..some])?;
+        at += some as u64;
+    }
+    Ok(())
+}
+
+/// Collects what a thread writes into pieces, and passes them to the body.
+struct PieceWriter {
+    to: mpsc::Sender<Bytes>,
+    piece: BytesMut,
+    runtime: Handle,
+    /// A client that takes no piece for this long counts as gone.
+    stall: Duration,
+}
+
+impl PieceWriter {
+    /// Passes on the current piece. Blocks while too many pieces wait (back-pressure).
+    fn send_piece(&mut self) -> io::Result<()> {
+        let piece = self.piece.split().freeze();
+        match self.to.try_send(piece) {
+            Ok(()) => Ok(()),
+            // The body was dropped, because the client has disconnected.
+            Err(TrySendError::Closed(_)) => Err(io::ErrorKind::BrokenPipe.into()),
+            Err(TrySendError::Full(piece)) => {
+                let sent = self.runtime.block_on(self.to.send_timeout(piece, self.stall));
+                sent.map_err(|_| io::ErrorKind::BrokenPipe.into())
+            }
+        }
+    }
+}
+
+impl Write for PieceWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let some = bytes.len().min(PIECE_BYTES - self.piece.len());
+        self.piece.extend_from_slice(&bytes[..some]);
+        if self.piece.len() == PIECE_BYTES {
+            self.send_piece()?;
+        }
+        Ok(some)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.piece.is_empty() { Ok(()) } else { self.send_piece() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    const STALL: Duration = Duration::from_secs(60);
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_part_is_not_taken_for_the_whole() {
+        let good =
+            stream_from_thread(STALL, |out| out.write_all(&[7; 3 * PIECE_BYTES])).await.unwrap();
+        assert_eq!(good.collect().await.unwrap().to_bytes().len(), 3 * PIECE_BYTES);
+        let failed = stream_from_thread(STALL, |out| {
+            out.write_all(&[7; PIECE_BYTES])?;
+            Err(io::ErrorKind::InvalidData.into())
+        });
+        assert!(failed.await.unwrap().collect().await.is_err());
+        let panicked =
+            stream_from_thread(STALL, |_| panic!("the body cannot be completed")).await.unwrap();
+        assert!(panicked.collect().await.is_err());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_fails_at_its_beginning_is_refused() {
+        let work = |bytes: usize, kind: Option<io::ErrorKind>| {
+            stream_after_first_piece(STALL, move |out| {
+                out.write_all(&vec![7; bytes])?;
+                kind.map_or(Ok(()), |kind| Err(kind.into()))
+            })
+        };
+        let damaged = work(309, Some(io::ErrorKind::InvalidData)).await;
+        assert_eq!(damaged.unwrap_err().code, Code::Damaged);
+        let other = work(0, Some(io::ErrorKind::Other)).await;
+        assert_eq!(other.unwrap_err().code, Code::Unavailable);
+        for bytes in [0, 309, 3 * PIECE_BYTES + 1] {
+            let good = work(bytes, None).await.unwrap();
+            assert_eq!(good.collect().await.unwrap().to_bytes().len(), bytes);
+        }
+        let late = work(3 * PIECE_BYTES, Some(io::ErrorKind::InvalidData)).await.unwrap();
+        assert!(late.collect().await.is_err());
+    }
+
+    #[tokio::test]
+    async fn what_is_held_has_its_length_and_no_more_than_that() {
+        for bytes in [3, PIECE_BYTES, PIECE_BYTES + 1] {
+            let frame = Bytes::from(vec![7; 2 * PIECE_BYTES]);
+            let body =
+                whole_body(frame.slice(..bytes), MemoryReservation::default()).await.unwrap();
+            assert_eq!(axum::body::HttpBody::size_hint(&body).exact(), Some(bytes as u64));
+            assert_eq!(frame.is_unique(), bytes <= PIECE_BYTES);
+            assert_eq!(body.collect().await.unwrap().to_bytes().len(), bytes);
+        }
+    }
+
+    #[tokio::test]
+    async fn who_takes_nothing_is_given_up_after_the_time_for_that() {
+        let (told, tell) = tokio::sync::oneshot::channel();
+        let body = stream_from_thread(Duration::from_millis(10), |out| {
+            let all = out.write_all(&vec![7; 2 * PIECES * PIECE_BYTES]);
+            let _ = told.send(all.map_err(|error| error.kind()));
+            Ok(())
+        });
+        let body = body.await.unwrap();
+        assert_eq!(tell.await.unwrap(), Err(io::ErrorKind::BrokenPipe));
+        drop(body);
+    }
+}

@@ -1,0 +1,212 @@
+//! Timeouts of long responses. Over HTTP/2, a client may take nothing of one response while
+//! its connection is active otherwise. Then nothing polls the body of that response any
+//! more, so a background task watches it. If the client takes nothing for too long, the
+//! task drops the body with all that it holds, and closes the connection, where a piece of
+//! the body still waits.
+
+use std::{
+    io, mem,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use axum::body::{Body, BodyDataStream};
+use bytes::Bytes;
+use futures::Stream;
+use tokio::{task::AbortHandle, time::Instant};
+use tracing::Instrument;
+
+use super::{
+    connection_table::{ConnectionState, ResponseGuard},
+    response_body::PIECE_BYTES,
+};
+
+/// Responses up to this length are not watched.
+pub(crate) const UNWATCHED_BYTES: u64 = 64 << 10;
+
+/// A piece longer than [`PIECE_BYTES`] is passed on in copies of this length, so that a
+/// connection never holds more than that.
+const COPY_BYTES: usize = 64 << 10;
+
+/// The rest of a response.
+#[derive(Debug)]
+struct RemainingBody {
+    /// `None` once the response was given up.
+    body: Option<BodyDataStream>,
+    /// The rest of a long piece.
+    rest: Bytes,
+    /// Since when the connection has had a piece; `None` while the next one is awaited.
+    handed: Option<Instant>,
+}
+
+/// A response that a task watches.
+struct WatchedBody {
+    left: Arc<Mutex<RemainingBody>>,
+    looks: AbortHandle,
+    _sending: Option<ResponseGuard>,
+}
+
+/// Watches a body. If nothing of it is taken for `stall`, drops it and closes its
+/// connection.
+pub(crate) fn with_stall_timeout(
+    body: Body,
+    line: Option<Arc<ConnectionState>>,
+    stall: Duration,
+) -> Body {
+    let body = Some(body.into_data_stream());
+    let left = Arc::new(Mutex::new(RemainingBody { body, rest: Bytes::new(), handed: None }));
+    let look = watch_for_stall(Arc::downgrade(&left), line.clone(), stall);
+    let looks = tokio::spawn(look.instrument(tracing::Span::current())).abort_handle();
+    Body::from_stream(WatchedBody {
+        left,
+        looks,
+        _sending: line.map(ConnectionState::begin_response),
+    })
+}
+
+/// Waits until a piece was not taken for `stall`; then drops the body and closes its
+/// connection. Ends with the body, which it does not keep alive.
+async fn watch_for_stall(
+    left: Weak<Mutex<RemainingBody>>,
+    line: Option<Arc<ConnectionState>>,
+    stall: Duration,
+) {
+    loop {
+        let now = Instant::now();
+        let Some(left) = left.upgrade() else { return };
+        let until = lock(&left).handed.unwrap_or(now) + stall;
+        if until <= now {
+            tracing::debug!("the client does not receive a response, its connection is closed");
+            let gone = {
+                let mut left = lock(&left);
+                (left.body.take(), mem::take(&mut left.rest))
+            };
+            drop(gone);
+            if let Some(line) = line {
+                line.end();
+            }
+            return;
+        }
+        drop(left);
+        tokio::time::sleep_until(until).await;
+    }
+}
+
+fn lock(left: &Mutex<RemainingBody>) -> MutexGuard<'_, RemainingBody> {
+    left.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl RemainingBody {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        // The connection wants more, so it has taken the previous piece.
+        self.handed = None;
+        let Some(body) = &mut self.body else {
+            return Poll::Ready(Some(Err(io::ErrorKind::TimedOut.into())));
+        };
+        if self.rest.is_empty() {
+            match ready!(Pin::new(body).poll_next(context)) {
+                Some(Ok(piece)) if piece.len() > PIECE_BYTES => self.rest = piece,
+                Some(Ok(piece)) => {
+                    self.handed = Some(Instant::now());
+                    return Poll::Ready(Some(Ok(piece)));
+                }
+                Some(Err(error)) => return Poll::Ready(Some(Err(io::Error::other(error)))),
+                None => return Poll::Ready(None),
+            }
+        }
+        let some = self.rest.len().min(COPY_BYTES);
+        let piece = Bytes::copy_from_slice(&self.rest[..some]);
+        self.rest = self.rest.slice(some..);
+        if self.rest.is_empty() {
+            // Also drop the buffer that it is a part of.
+            self.rest = Bytes::new();
+        }
+        self.handed = Some(Instant::now());
+        Poll::Ready(Some(Ok(piece)))
+    }
+}
+
+impl Stream for WatchedBody {
+    type Item = io::Result<Bytes>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        lock(&self.left).poll(context)
+    }
+}
+
+impl Drop for WatchedBody {
+    fn drop(&mut self) {
+        self.looks.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::SocketAddr, task::Waker};
+
+    use futures::StreamExt;
+
+    use super::*;
+    use crate::body::connection_table::ConnectionTable;
+
+    const STALL: Duration = Duration::from_secs(60);
+
+    /// A body, and a reference that shows when it was dropped.
+    fn body(pieces: usize, bytes: usize) -> (Body, Weak<()>) {
+        let (held, every) = (Arc::new(()), STALL * 2);
+        let gone = Arc::downgrade(&held);
+        let pieces = futures::stream::unfold((0, held), move |(number, held)| async move {
+            tokio::time::sleep(every).await;
+            (number < pieces).then(|| (Ok::<_, io::Error>(vec![7; bytes]), (number + 1, held)))
+        });
+        (Body::from_stream(pieces), gone)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_takes_goes_and_its_connection_with_it() {
+        let address: SocketAddr = "192.0.2.1:1".parse().unwrap();
+        for proxies in [vec![], vec![address.ip()]] {
+            let is_shared = !proxies.is_empty();
+            let lines = Arc::new(ConnectionTable::new(proxies));
+            let open = lines.open(address);
+            let (body, gone) = body(3, 1 << 20);
+            let mut answer = with_stall_timeout(body, lines.of(address), STALL).into_data_stream();
+            // The body is slow here, not the client.
+            assert_eq!(answer.next().await.unwrap().unwrap().len(), COPY_BYTES);
+            assert!(open.is_sending(Waker::noop()));
+            tokio::time::sleep(STALL - Duration::from_secs(1)).await;
+            assert!(gone.upgrade().is_some() && !open.is_ended(Waker::noop()));
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            assert!(gone.upgrade().is_none(), "the stalled body is dropped");
+            assert_eq!(open.is_ended(Waker::noop()), !is_shared);
+            assert!(
+                answer.next().await.unwrap().is_err(),
+                "a truncated response ends with an error"
+            );
+            drop(answer);
+            assert!(!open.is_sending(Waker::noop()));
+            drop(open);
+            assert!(lines.of(address).is_none());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_taken_slowly_comes_whole() {
+        for bytes in [1, PIECE_BYTES, PIECE_BYTES + 1, 1 << 20] {
+            let (body, gone) = body(2, bytes);
+            let mut answer = with_stall_timeout(body, None, STALL).into_data_stream();
+            let mut all = 0;
+            while let Some(piece) = answer.next().await {
+                let piece = piece.unwrap();
+                assert!(piece.len() <= PIECE_BYTES);
+                all += piece.len();
+                tokio::time::sleep(STALL - Duration::from_secs(1)).await;
+            }
+            assert_eq!(all, 2 * bytes);
+            drop(answer);
+            assert!(gone.upgrade().is_none());
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Statistics about the growth of a store. They are computed for the commits that
+//! branches and tags point at, on a thread of their own, and cached. If refs move all
+//! the time, they are computed again at intervals.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    time::{Duration, Instant},
+};
+
+use snap_core::{
+    base::{id::CommitId, observe::Silent},
+    ops::stats::{self, AddedData, CommitStats, LargeFile, StatsOptions, StatsOutcome},
+    repo::past::PastError,
+};
+
+use super::{
+    chart::{self, Point},
+    deadline::Deadline,
+};
+use crate::{causes::causes, repository::Repository};
+
+/// The number of commits whose size is kept for each repository.
+const COMMITS: usize = 10_000;
+
+/// The number of newest commits that the page lists.
+const NEWEST: usize = 20;
+
+/// The number of largest files that the page lists.
+const FILES: usize = 10;
+
+/// The time limit for computing the statistics of a repository.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// The interval before a failed computation is repeated, unless [`REST_FACTOR`] asks for a
+/// longer one.
+const RETRY_AFTER: Duration = Duration::from_secs(300);
+
+/// After a computation that took some time, the next one for the same repository starts this many
+/// times later, so that repositories whose refs move all the time leave room for others.
+const REST_FACTOR: u32 = 10;
+
+/// The number of repositories whose statistics are computed at the same time. While that many are
+/// in progress, no other computation starts.
+const AT_ONCE: usize = 2;
+
+/// The number of repositories whose statistics are cached.
+const KEPT: usize = 64;
+
+/// The statistics of a repository that pages show.
+#[derive(Debug)]
+pub(super) struct GrowthStats {
+    /// The number of commits.
+    pub(super) commit_count: u64,
+    /// The sum of the sizes of all files in all commits, in bytes.
+    pub(super) snapshot_bytes: u64,
+    /// What all commits added, in sum.
+    pub(super) added: AddedData,
+    /// The number of packs.
+    pub(super) packs: u64,
+    /// The newest commits, newest first.
+    pub(super) newest: Vec<CommitStats>,
+    /// The largest files, largest first.
+    pub(super) files: Vec<LargeFile>,
+    /// The cumulated sums for the chart, over the commits in `stored`.
+    pub(super) points: Vec<Point>,
+    /// The bytes that each of the newest commits added to the store.
+    stored: HashMap<CommitId, u64>,
+}
+
+impl GrowthStats {
+    fn new(mut outcome: StatsOutcome) -> Self {
+        let points = chart::points(&outcome);
+        let stored = outcome.commits.iter().map(|commit| (commit.id, stored_bytes(&commit.added)));
+        let stored = stored.collect();
+        outcome.commits.truncate(NEWEST);
+        outcome.commits.shrink_to_fit();
+        let StatsOutcome { commit_count, snapshot_bytes, added, .. } = outcome;
+        Self {
+            commit_count,
+            snapshot_bytes,
+            added,
+            packs: outcome.store.packs,
+            newest: outcome.commits,
+            files: outcome.files,
+            points,
+            stored,
+        }
+    }
+
+    /// Returns the bytes that a commit added to the store, after deduplication and
+    /// compression.
+    pub(super) fn stored(&self, id: &CommitId) -> Option<u64> {
+        self.stored.get(id).copied()
+    }
+
+    /// Returns the number of commits for which that is known.
+    pub(super) fn known(&self) -> u64 {
+        self.stored.len() as u64
+    }
+}
+
+/// Returns the compressed size of what a commit added.
+pub(super) fn stored_bytes(added: &AddedData) -> u64 {
+    added.data.stored_bytes() + added.meta.stored_bytes()
+}
+
+/// Why there are no statistics. The log has the details.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StatsFailure {
+    /// Some object cannot be read.
+    Unreadable,
+    /// The computation took longer than [`LONGEST`].
+    TooLarge,
+}
+
+/// The outcome of a computation.
+type Counted = Result<Arc<GrowthStats>, StatsFailure>;
+
+/// The state of one repository.
+#[derive(Debug, Default)]
+struct CachedStats {
+    last: Option<LastComputation>,
+    is_counting: bool,
+    grown: Option<Counted>,
+}
+
+/// The last computation that ended.
+#[derive(Debug)]
+struct LastComputation {
+    /// The commits that refs pointed at.
+    tips: Vec<CommitId>,
+    ended: Instant,
+    took: Duration,
+}
+
+impl CachedStats {
+    /// Returns true if the statistics must be computed again.
+    fn is_old(&self, tips: &[CommitId]) -> bool {
+        let Some(last) = &self.last else { return true };
+        match self.grown {
+            Some(Err(_)) => last.ended.elapsed() > RETRY_AFTER.max(last.took * REST_FACTOR),
+            _ => last.tips != tips && last.ended.elapsed() >= last.took * REST_FACTOR,
+        }
+    }
+}
+
+/// The cache of the statistics, by the name of the repository.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StatsCache {
+    known: Arc<Mutex<HashMap<String, CachedStats>>>,
+}
+
+/// A running computation. Dropping it records the outcome, even after a panic.
+struct Counting {
+    growth: StatsCache,
+    name: String,
+    tips: Vec<CommitId>,
+    began: Instant,
+    counted: Counted,
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        let mut all = self.growth.known();
+        let known = all.entry(std::mem::take(&mut self.name)).or_default();
+        known.is_counting = false;
+        known.grown = Some(self.counted.clone());
+        let tips = std::mem::take(&mut self.tips);
+        known.last =
+            Some(LastComputation { tips, ended: Instant::now(), took: self.began.elapsed() });
+    }
+}
+
+impl StatsCache {
+    fn known(&self) -> MutexGuard<'_, HashMap<String, CachedStats>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the statistics of a repository whose refs point at `tips`. Starts a
+    /// computation if it is due, and waits for it up to `patience`. If it takes longer,
+    /// returns the previous statistics, or `None` if there are none. With
+    /// `patience: None` no computation is started.
+    pub(super) fn of(
+        &self,
+        repository: &Arc<Repository>,
+        tips: Vec<CommitId>,
+        patience: Option<Duration>,
+    ) -> Option<Counted> {
+        if let Some(patience) = patience
+            && let Some(mut counting) = self.begins(repository.name(), &tips)
+        {
+            let (done, wait) = mpsc::channel();
+            let counted = Arc::clone(repository);
+            let work = move || {
+                match count(&counted, &tips) {
+                    Ok(outcome) => counting.counted = Ok(Arc::new(GrowthStats::new(outcome))),
+                    Err(error) => {
+                        if matches!(error, PastError::Interrupted) {
+                            counting.counted = Err(StatsFailure::TooLarge);
+                        }
+                        let (name, error) = (counted.name(), causes(&error));
+                        tracing::warn!(name, %error, "cannot compute the statistics of a repository");
+                    }
+                }
+                drop(counting);
+                // The request that waited may have timed out.
+                let _ = done.send(());
+            };
+            // If no thread can be started, the computation counts as failed.
+            let _ = std::thread::Builder::new().spawn(work);
+            // A timeout: the computation goes on in the background.
+            let _ = wait.recv_timeout(patience);
+        }
+        self.known().get(repository.name()).and_then(|known| known.grown.clone())
+    }
+
+    /// Starts a computation if it is due, none runs for this repository, and fewer than
+    /// [`AT_ONCE`] run in all.
+    fn begins(&self, name: &str, tips: &[CommitId]) -> Option<Counting> {
+        let mut all = self.known();
+        let at_once = all.values().filter(|known| known.is_counting).count();
+        if all.len() >= KEPT && !all.contains_key(name) {
+            all.retain(|_, known| known.is_counting);
+        }
+        let known = all.entry(name.to_owned()).or_default();
+        if known.is_counting || at_once >= AT_ONCE || !known.is_old(tips) {
+            return None;
+        }
+        known.is_counting = true;
+        // Forget an earlier failure, so that pages show a computation in progress.
+        known.grown.take_if(|grown| grown.is_err());
+        let (name, tips) = (name.to_owned(), tips.to_vec());
+        let began = Instant::now();
+        let counted = Err(StatsFailure::Unreadable);
+        Some(Counting { growth: self.clone(), name, tips, began, counted })
+    }
+}
+
+fn count(repository: &Repository, tips: &[CommitId]) -> Result<StatsOutcome, PastError> {
+    let options = StatsOptions { commits: COMMITS, files: FILES };
+    stats::run(repository.repo().store(), tips, &options, &Deadline::after(LONGEST, &Silent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_that_breaks_off_is_known_to_have_failed() {
+        let growth = StatsCache::default();
+        let counting = growth.begins("a", &[]).unwrap();
+        assert!(growth.begins("a", &[]).is_none(), "a running computation is not started again");
+        let broken = std::thread::spawn(move || {
+            let _counting = counting;
+            panic!("the computation fails");
+        });
+        assert!(broken.join().is_err());
+        let failed = || matches!(growth.known()["a"].grown, Some(Err(StatsFailure::Unreadable)));
+        assert!(failed() && !growth.known()["a"].is_counting);
+        assert!(growth.begins("a", &[]).is_none(), "a failed computation is not retried at once");
+        let moved = [CommitId::of(b"another")];
+        assert!(growth.begins("a", &moved).is_none(), "not even if the refs have moved");
+        growth.ended("a", RETRY_AFTER + Duration::from_secs(1), Duration::ZERO);
+        let _counting = growth.begins("a", &moved).unwrap();
+        assert!(!failed(), "a retry replaces the failure");
+    }
+
+    impl StatsCache {
+        /// Pretends that the last computation ended `ago` and took this long.
+        fn ended(&self, name: &str, ago: Duration, took: Duration) {
+            let ended = Instant::now().checked_sub(ago).unwrap();
+            let mut all = self.known();
+            let last = all.get_mut(name).unwrap().last.as_mut().unwrap();
+            (last.ended, last.took) = (ended, took);
+        }
+    }
+
+    #[test]
+    fn where_refs_move_all_the_time_it_is_counted_now_and_then() {
+        let growth = StatsCache::default();
+        let mut first = growth.begins("a", &[]).unwrap();
+        let outcome = StatsOutcome::default();
+        first.counted = Ok(Arc::new(GrowthStats::new(outcome)));
+        drop(first);
+        let moved = [CommitId::of(b"another")];
+        let took = Duration::from_secs(6);
+        growth.ended("a", took * (REST_FACTOR - 1), took);
+        assert!(growth.begins("a", &moved).is_none(), "it rests");
+        growth.ended("a", took * REST_FACTOR, took);
+        assert!(growth.begins("a", &[]).is_none(), "nothing has changed");
+        assert!(growth.begins("a", &moved).is_some());
+    }
+
+    #[test]
+    fn one_that_takes_too_long_rests_as_long_as_others() {
+        let growth = StatsCache::default();
+        let mut first = growth.begins("a", &[]).unwrap();
+        first.counted = Err(StatsFailure::TooLarge);
+        drop(first);
+        growth.ended("a", RETRY_AFTER * 2, LONGEST);
+        assert!(
+            growth.begins("a", &[]).is_none(),
+            "a slow repository waits longer than the retry interval"
+        );
+        growth.ended("a", LONGEST * REST_FACTOR + Duration::from_secs(1), LONGEST);
+        assert!(growth.begins("a", &[]).is_some());
+    }
+
+    #[test]
+    fn not_too_many_are_counted_at_a_time() {
+        let growth = StatsCache::default();
+        let first = growth.begins("a", &[]).unwrap();
+        let _second = growth.begins("b", &[]).unwrap();
+        assert!(growth.begins("c", &[]).is_none());
+        drop(first);
+        assert!(growth.begins("c", &[]).is_some());
+    }
+}

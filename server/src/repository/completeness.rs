@@ -1,0 +1,65 @@
+//! Completeness: finishes publications that a killed server began, and checks that a
+//! commit has everything that it refers to before a ref may point at it.
+
+use snap_core::{
+    base::id::CommitId,
+    ops::{accept::AcceptError, staging_area::StagedError},
+};
+
+use super::{Repository, uploads::Uploads};
+use crate::{
+    causes::causes,
+    problem::{Code, HttpProblem},
+};
+
+impl Repository {
+    /// Finishes a publication that was interrupted when a server was killed, after
+    /// which only some of its packs are published.
+    pub(super) fn finish_interrupted_publish(&self) {
+        if self.upstream.is_some() {
+            return;
+        }
+        if let Err(error) = self.staged.resume_publication(&self.repo) {
+            tracing::error!(error = %causes(&error), "cannot publish staged packs");
+        }
+    }
+
+    /// Checks that the store has a commit and everything that it refers to.
+    pub(super) fn check_whole(&self, id: &CommitId) -> Result<(), HttpProblem> {
+        self.staged.check_whole(&self.repo, id).map_err(|error| match error {
+            StagedError::Accept(AcceptError::Incomplete(source))
+                if self.repo.store().has_partial() =>
+            {
+                let why = format!(
+                    "the repository is a partial clone and lacks objects of commit {id}: {source}; \
+                     push to its origin, or run `snap fetch` in it first"
+                );
+                HttpProblem::new(Code::Rejected, why)
+            }
+            error => error.into(),
+        })
+    }
+
+    /// Returns the bytes that the quota counts: refs with their logs, published packs,
+    /// staged packs, and the unfinished uploads for which `counts` returns true, with their
+    /// declared lengths.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`].
+    pub fn bytes(&self, counts: &dyn Fn(&blake3::Hash) -> bool) -> Result<u64, HttpProblem> {
+        self.refresh()?;
+        let store = self.repo.store();
+        let packs = store.packs().into_iter().filter(|id| self.has(id));
+        let lengths = packs.filter_map(|id| fs_err::metadata(store.pack_path(&id)).ok());
+        let there = lengths.map(|meta| meta.len()).sum::<u64>()
+            + self.staged.bytes()
+            + self.repo.refs().bytes()?;
+        Ok(there.saturating_add(Uploads::unfinished(&self.staged, counts)))
+    }
+
+    /// Removes idle unfinished uploads for which `may` returns true. Returns true if any was
+    /// removed.
+    pub fn forget_idle(&self, may: &dyn Fn(&blake3::Hash) -> bool) -> bool {
+        self.uploads.forget_idle(&self.staged, may)
+    }
+}

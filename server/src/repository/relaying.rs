@@ -1,0 +1,116 @@
+//! Relaying: keeps a repository in step with its upstream, and passes uploads on to it.
+//! Does nothing for a repository without an upstream.
+
+use std::{path::PathBuf, sync::Arc};
+
+use snap_core::base::{id::PackId, observe::Silent};
+
+use super::{Received, Repository};
+use crate::{
+    problem::{Code, HttpProblem},
+    upstream::repository::{Freshness, UpstreamRepository},
+};
+
+impl Repository {
+    /// Updates the local state from the upstream. If the upstream does not answer, the
+    /// state stays as it is.
+    pub fn catch_up(&self, freshness: Freshness) {
+        if let Some(behind) = &self.upstream {
+            behind.catch_up(freshness);
+        }
+    }
+
+    /// Updates from the upstream before refs or the index are read. If the upstream's
+    /// state was never seen, returns an error, because an empty answer would be wrong.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`].
+    pub(super) fn catch_up_now(&self) -> Result<(), HttpProblem> {
+        self.catch_up(Freshness::Now);
+        self.check_seen()
+    }
+
+    /// Checks that the upstream's state was seen, now or earlier.
+    pub(super) fn check_seen(&self) -> Result<(), HttpProblem> {
+        self.upstream.as_ref().map_or(Ok(()), |behind| behind.check_followed())
+    }
+
+    /// Reports an upload as already stored, once the upstream has it as well.
+    pub(super) fn known(&self) -> Result<Received, HttpProblem> {
+        if let Some(behind) = &self.upstream {
+            behind.publish()?;
+        }
+        Ok(Received::AlreadyPresent)
+    }
+
+    /// Reads refs or other cached state. Reads again if the first attempt found the
+    /// cached copy damaged and the copy was repaired.
+    ///
+    /// # Errors
+    /// The errors of `read`.
+    pub(super) fn read_kept<T>(
+        &self,
+        read: impl Fn() -> Result<T, HttpProblem>,
+    ) -> Result<T, HttpProblem> {
+        let done = read();
+        let Some(behind) = &self.upstream else { return done };
+        if behind.mend() {
+            return read();
+        }
+        match done {
+            Err(problem) if problem.code == Code::Damaged => {
+                behind.catch_up(Freshness::Now);
+                read()
+            }
+            done => done,
+        }
+    }
+
+    /// Returns the problem to report to the client. Damage in a cache becomes
+    /// [`Code::Unavailable`], because the cache is repaired and a retry succeeds.
+    pub fn hide_cache_damage(&self, problem: HttpProblem) -> HttpProblem {
+        let is_cache = |behind: &Arc<UpstreamRepository>| behind.mend() || !self.is_there();
+        // Objects of lost packs are reported as not found.
+        let may_be_cache = matches!(problem.code, Code::Damaged | Code::NotFound);
+        match may_be_cache && self.upstream.as_ref().is_some_and(is_cache) {
+            true => HttpProblem {
+                retry_after_secs: Some(1),
+                ..HttpProblem::new(
+                    Code::Unavailable,
+                    "the cache of this server was damaged and is being repaired",
+                )
+            },
+            false => problem,
+        }
+    }
+
+    /// Sends a checked pack to the upstream, if there is one.
+    pub(super) fn forward_pack(&self, id: &PackId) -> Result<(), HttpProblem> {
+        let Some(behind) = &self.upstream else { return Ok(()) };
+        self.staged.pack(id)?.map_or(Ok(()), |path| behind.send(id, &path))
+    }
+
+    /// Runs `work`, which adds packs to the store, then announces them to the upstream.
+    pub(super) fn announce<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, HttpProblem>,
+    ) -> Result<T, HttpProblem> {
+        match &self.upstream {
+            Some(behind) => behind.publish_added(work),
+            None => work(),
+        }
+    }
+
+    /// Returns a staged pack, from this store or from the upstream. A client may have sent it
+    /// to the upstream through another relay.
+    pub(super) fn sent(&self, id: &PackId) -> Result<Option<PathBuf>, HttpProblem> {
+        let found = self.staged.pack(id)?;
+        if found.is_some() {
+            return Ok(found);
+        }
+        let Some(behind) = &self.upstream else { return Ok(None) };
+        let Some(pieces) = behind.unpublished_pack(id)? else { return Ok(None) };
+        self.staged.receive(*id, pieces, &Silent)?;
+        Ok(self.staged.pack(id)?)
+    }
+}

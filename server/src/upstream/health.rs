@@ -1,0 +1,200 @@
+//! Tracks whether the upstream answers. After a failure it is not asked again for a moment,
+//! so that requests do not wait for it in vain.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use snap_core::base::kind::ErrorKind;
+use snap_remote::{
+    service::{FailureDetail, FailureReason},
+    store::RemoteError,
+};
+
+use crate::problem::{Code, HttpProblem};
+
+use crate::causes::causes;
+
+/// How long the upstream is not asked after a failure.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Tracks whether the upstream answers.
+#[derive(Debug, Default)]
+pub struct UpstreamHealth {
+    state: Mutex<HealthState>,
+}
+
+#[derive(Debug, Default)]
+struct HealthState {
+    /// When it last answered.
+    reached: Option<Instant>,
+    /// When it last failed, if that was after its last answer.
+    failed: Option<Instant>,
+}
+
+/// The upstream does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpstreamOutage {
+    /// How long ago it last answered, if it ever did since this server started.
+    pub age_secs: Option<u64>,
+}
+
+impl UpstreamHealth {
+    fn state(&self) -> MutexGuard<'_, HealthState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records an answer.
+    pub fn record_success(&self) {
+        let mut state = self.state();
+        state.reached = Some(Instant::now());
+        if state.failed.take().is_some() {
+            tracing::warn!("the upstream answers again");
+        }
+    }
+
+    /// Records a request that failed, and returns the problem for the client.
+    pub fn failed(&self, error: RemoteError) -> HttpProblem {
+        self.record_failure(&error);
+        problem(error)
+    }
+
+    /// Records a request that failed, for callers that report the error in another way.
+    pub fn record_failure(&self, error: &RemoteError) {
+        match error {
+            // A failure on this server says nothing about the upstream.
+            RemoteError::Store(_) | RemoteError::Ref(_) | RemoteError::Io(_) => {}
+            error if error.kind() == ErrorKind::Unavailable && !is_full(error) => {
+                self.gone(&error.to_string());
+            }
+            // Any other error is an answer.
+            _ => self.record_success(),
+        }
+    }
+
+    /// Records a request that timed out, and returns the problem for the client.
+    pub fn timed_out(&self) -> HttpProblem {
+        self.gone("no answer in time");
+        unavailable()
+    }
+
+    /// Records that nothing came of a request that was made at `since`. If other requests
+    /// were answered meanwhile, the upstream is not away.
+    pub fn record_stall(&self, since: Instant) {
+        if self.state().reached.is_none_or(|reached| reached < since) {
+            self.gone("no data arrived in time");
+        }
+    }
+
+    fn gone(&self, why: &str) {
+        if self.state().failed.replace(Instant::now()).is_none() {
+            tracing::warn!(why, "the upstream does not answer, cached data is served");
+        }
+    }
+
+    /// Returns true if a request failed just now, so that the next one need not try.
+    pub fn is_backing_off(&self) -> bool {
+        self.state().failed.is_some_and(|failed| failed.elapsed() < PAUSE)
+    }
+
+    /// Returns [`UpstreamOutage`] if the last known request to the upstream failed.
+    pub fn outage(&self) -> Option<UpstreamOutage> {
+        let state = self.state();
+        state.failed?;
+        Some(UpstreamOutage { age_secs: state.reached.map(|reached| reached.elapsed().as_secs()) })
+    }
+}
+
+/// Creates the problem that says that the upstream is away.
+pub fn unavailable() -> HttpProblem {
+    HttpProblem::new(Code::Unavailable, "the upstream does not answer")
+}
+
+fn is_full(error: &RemoteError) -> bool {
+    matches!(error, RemoteError::Service(error) if error.reason == FailureReason::Full)
+}
+
+/// Creates the problem that passes on a refusal of the upstream.
+fn refusal(error: &RemoteError) -> HttpProblem {
+    let rejected = "the upstream rejected the request";
+    let RemoteError::Service(error) = error else {
+        return HttpProblem::new(Code::Rejected, rejected);
+    };
+    let code = match error.detail {
+        Some(FailureDetail::NameConflict) => Code::NameConflict,
+        Some(FailureDetail::NameReserved) => Code::NameReserved,
+        _ => Code::Rejected,
+    };
+    HttpProblem::new(code, format!("{rejected}: {}", error.message))
+}
+
+/// Converts an error of the upstream, or of the local store, for the client. Logs the
+/// details.
+pub fn problem(error: RemoteError) -> HttpProblem {
+    let problem = match error {
+        RemoteError::Store(error) => return (*error).into(),
+        RemoteError::Ref(error) => return (*error).into(),
+        RemoteError::Io(error) => return error.into(),
+        ref error => match error.kind() {
+            _ if is_full(error) => HttpProblem::new(Code::Full, "the upstream has no space left"),
+            ErrorKind::Invalid => refusal(error),
+            // The repository is known here, so upstream should have the object.
+            ErrorKind::NotFound => unavailable(),
+            ErrorKind::Damaged => HttpProblem::new(Code::Damaged, "the store upstream is damaged"),
+            ErrorKind::Denied => {
+                HttpProblem::new(Code::Unavailable, "the upstream denied access to this server")
+            }
+            _ => unavailable(),
+        },
+    };
+    tracing::warn!(error = %causes(&error), "upstream");
+    problem
+}
+
+#[cfg(test)]
+mod tests {
+    use snap_core::base::io::PathError;
+    use snap_remote::service::ServiceError;
+
+    use super::*;
+
+    #[test]
+    fn a_disk_that_is_full_here_is_not_an_upstream_that_is_away() {
+        let contact = UpstreamHealth::default();
+        let full = |kind: std::io::ErrorKind| PathError {
+            action: "write",
+            path: "x".into(),
+            source: kind.into(),
+        };
+        let told = contact.failed(full(std::io::ErrorKind::StorageFull).into());
+        assert_eq!((told.code, contact.outage()), (Code::Full, None));
+        let busy = ServiceError::new("read", "x", FailureReason::Unreachable, String::new());
+        let told = contact.failed(busy.into());
+        assert_eq!(told.code, Code::Unavailable);
+        assert!(contact.is_backing_off());
+    }
+
+    #[test]
+    fn one_that_has_answered_others_meanwhile_is_not_away() {
+        let (contact, since) = (UpstreamHealth::default(), Instant::now());
+        contact.record_success();
+        contact.record_stall(since);
+        assert_eq!(contact.outage(), None);
+        contact.record_stall(Instant::now() + Duration::from_millis(1));
+        assert!(contact.outage().is_some());
+    }
+
+    #[test]
+    fn it_is_away_until_it_answers() {
+        let contact = UpstreamHealth::default();
+        assert_eq!(contact.outage(), None);
+        contact.timed_out();
+        assert_eq!(contact.outage(), Some(UpstreamOutage { age_secs: None }));
+        assert!(contact.is_backing_off());
+        contact.record_success();
+        assert_eq!((contact.outage(), contact.is_backing_off()), (None, false));
+        contact.timed_out();
+        assert_eq!(contact.outage(), Some(UpstreamOutage { age_secs: Some(0) }));
+    }
+}

@@ -1,0 +1,782 @@
+//! One store of an upstream, and the local store that caches it.
+//!
+//! A client that reads refs sees them as they were upstream after its request came. While
+//! the upstream is away, it sees the last known state. What a client sends is passed on
+//! upstream step by step: a pack once it is verified; its index once everything it refers
+//! to was found; a ref by compare-and-swap upstream, and only then in the cache. So the steps of a
+//! push may go through different servers.
+//!
+//! A pack that is cached but not yet published upstream has a marker in `cache/pending/`, or
+//! was added just now. The next request that publishes packs publishes it, too.
+
+mod frames;
+mod mend;
+mod packs;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use snap_core::{
+    base::{
+        id::{CommitId, PackId},
+        io::PathError,
+        mutex::lock,
+        observe::Silent,
+        time::Time,
+    },
+    disk::{Disk, scratch::unique_name},
+    ops::accept,
+    repo::{
+        Config, Repo, config,
+        ref_name::{RefKind, RefName},
+        refs::{self, Damage, Head, RefError, RefLogMessage},
+    },
+    store::Store,
+};
+use snap_remote::{
+    remote_packs::{BlockingContext, RemotePacks},
+    service::keys::CONFIG,
+    store::{RemoteError, RemoteStore},
+};
+
+use self::frames::{DamagedPacks, ProgressWatch, UpstreamFrames};
+use super::{
+    Upstream, UpstreamLayout,
+    cache::{CachedStore, PENDING},
+    health::{UpstreamOutage, unavailable},
+    single_flight::{QueryGuard, SingleFlight},
+    staleness::Staleness,
+};
+use crate::{
+    causes::causes,
+    problem::{Code, HttpProblem},
+};
+
+/// Most outlines of packs that are in memory at once.
+const OUTLINES: usize = 64;
+
+/// File in `cache/` of the local store: the fingerprint of its refs when they last matched
+/// those upstream. If they have another fingerprint now, some of them were lost.
+const FOLLOWED: &str = "followed";
+
+/// Folders beside the local store, with what is known of the store upstream.
+const MIRRORS: [&str; 2] = ["mirror", "asking"];
+
+/// How many commits are remembered as complete upstream.
+const VERIFIED: usize = 64;
+
+/// How old the known state may be for requests that do not read refs.
+const AGE: Duration = Duration::from_secs(1);
+
+/// The refs of the store upstream.
+#[derive(Debug, PartialEq, Eq)]
+struct UpstreamRefs {
+    refs: Vec<(RefName, CommitId)>,
+    /// Refs that are damaged upstream.
+    damaged: Vec<RefName>,
+    /// The branch that a clone begins with; `None` when `HEAD` is damaged upstream.
+    head: Option<RefName>,
+}
+
+/// A store of an upstream.
+#[derive(Debug)]
+pub struct UpstreamRepository {
+    upstream: Arc<Upstream>,
+    repo: Arc<Repo>,
+    /// Used to read refs, which does not need the lock on `push_state`.
+    ref_reader: RemoteStore,
+    push_state: Mutex<PushState>,
+    /// Counts the refs that this server moves, twice each: before and after. An answer
+    /// from before is out of date.
+    moves: AtomicU64,
+    ref_queries: SingleFlight,
+    fresh: Staleness,
+    /// The fingerprint of the cached refs when they last matched those upstream, if they ever did.
+    synced_fingerprint: Mutex<Option<String>>,
+    /// True if refs could not be copied because the disk of this server is full.
+    is_full: AtomicBool,
+    /// Queries for the list of packs.
+    pack_queries: SingleFlight,
+    /// Packs that were sent upstream, published or not.
+    sent: Mutex<HashSet<PackId>>,
+    /// A lock for each pack that is being fetched.
+    fetching: Mutex<HashMap<PackId, Arc<Mutex<()>>>>,
+    /// Packs that must not be published: they are gone upstream, or the push that brought
+    /// them failed.
+    unpublishable: Mutex<HashSet<PackId>>,
+    /// How many threads are adding packs to the local store.
+    adopting: Arc<AtomicUsize>,
+    /// Packs whose cached copy is damaged.
+    damaged: Arc<DamagedPacks>,
+    /// How many packs upstream has, at least. The cache has each of them, as a stub or whole.
+    upstream_pack_count: AtomicUsize,
+}
+
+/// What changes. The lock on it is held while refs are moved.
+#[derive(Debug)]
+struct PushState {
+    remote: RemoteStore,
+    known: Option<UpstreamRefs>,
+    /// Commits verified as complete since upstream lost packs, the newest first. `None`: no
+    /// loss was seen.
+    verified_since_loss: Option<Vec<CommitId>>,
+    /// True if packs that are gone upstream are still cached, because others were being added.
+    keeps_lost: bool,
+}
+
+/// What happened to the cached packs that are gone upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PackSync {
+    /// They were removed.
+    LostRemoved,
+    /// They stay until the packs that are being added have their markers.
+    LostKept,
+}
+
+/// How recent the known state must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// Read from upstream after the request came.
+    Now,
+    /// At most a second old.
+    Lately,
+}
+
+impl UpstreamRepository {
+    /// Opens the repository called `name`: the local store, or else a new one with the
+    /// settings that it has upstream.
+    ///
+    /// # Errors
+    /// [`Code::NoRepository`] when there is none; [`Code::Unavailable`].
+    pub fn open(upstream: &Arc<Upstream>, name: &str) -> Result<Self, HttpProblem> {
+        let make_room = || upstream.cache.make_room(0);
+        Self::open_here(upstream, name).or_else(|problem| match problem.is_own_disk_full {
+            true if make_room() => Self::open_here(upstream, name),
+            _ => Err(problem),
+        })
+    }
+
+    fn open_here(upstream: &Arc<Upstream>, name: &str) -> Result<Self, HttpProblem> {
+        upstream.cache.restore()?;
+        upstream.form()?;
+        let folder = upstream.cache.of(name);
+        let store = folder.join("store");
+        let is_kept = ["objects", "refs"].iter().all(|part| store.join(part).is_dir())
+            && [config::FILE, "HEAD"].iter().all(|part| store.join(part).is_file());
+        if !is_kept {
+            return Self::open_anew(upstream, name);
+        }
+        let kept = Self::open_kept(upstream, name);
+        let kept = kept.and_then(|kept| kept.check_settings(name).map(|()| kept));
+        kept.or_else(|problem| match problem.code {
+            // Nothing is removed for lack of room, nor while upstream cannot replace it.
+            Code::Full | Code::NoRepository => Err(problem),
+            _ if upstream.config(name).is_err() => Err(problem),
+            _ => {
+                tracing::warn!(%problem, name, "the cache is unusable and is rebuilt");
+                Self::open_anew(upstream, name)
+            }
+        })
+    }
+
+    /// Checks that the cached settings equal those upstream, if upstream answers. Clients cut
+    /// files by these settings, and a damaged settings file may still be valid.
+    fn check_settings(&self, name: &str) -> Result<(), HttpProblem> {
+        let Ok(Some(found)) = self.upstream.config(name) else { return Ok(()) };
+        let text = String::from_utf8_lossy(&found.bytes);
+        let ours = self.repo.config();
+        match Config::parse(&text, Path::new(CONFIG)) {
+            // The version is that of the refs, which each store writes itself.
+            Ok(theirs) => match (Config { version: ours.version, ..theirs }) == *ours {
+                true => Ok(()),
+                false => Err(HttpProblem::new(
+                    Code::Damaged,
+                    "the cached settings differ from those upstream",
+                )),
+            },
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Makes the local store anew. First removes the rest of an older local store: a part of the
+    /// cache may have been deleted.
+    fn open_anew(upstream: &Arc<Upstream>, name: &str) -> Result<Self, HttpProblem> {
+        let found = upstream.config(name)?;
+        let none = || {
+            HttpProblem::new(
+                Code::NoRepository,
+                format!("repository `{name}` does not exist upstream"),
+            )
+        };
+        let text = String::from_utf8(found.ok_or_else(none)?.bytes.to_vec());
+        let config = Config::parse(&text.unwrap_or_default(), Path::new(CONFIG));
+        let config = config.map_err(|why| HttpProblem::new(Code::Damaged, why.to_string()))?;
+        let folder = upstream.cache.of(name);
+        match fs_err::remove_dir_all(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(PathError::when("remove", &folder)(error).into());
+            }
+            _ => {}
+        }
+        Repo::init(&folder.join("store"), &Disk::default(), &config)?;
+        Self::open_kept(upstream, name)
+    }
+
+    /// Opens the local store that exists.
+    fn open_kept(upstream: &Arc<Upstream>, name: &str) -> Result<Self, HttpProblem> {
+        let store = upstream.cache.of(name).join("store");
+        let [remote, asking] = MIRRORS.map(|mirror| upstream.remote(name, mirror));
+        let (remote, asking) = (remote?, asking?);
+        let watch = Arc::new(ProgressWatch::new(remote.client().clone(), upstream.patience));
+        let waiting = BlockingContext { runtime: upstream.runtime.clone(), stop: watch.stop() };
+        let packs = RemotePacks::with_shared_budget(&remote, waiting, &upstream.memory);
+        let (cache, contact) = (Arc::clone(&upstream.cache), Arc::clone(&upstream.contact));
+        let damaged = Arc::new(DamagedPacks::new(store.join("cache").join(PENDING)));
+        let packs = UpstreamFrames { packs, watch, cache, contact, damaged: Arc::clone(&damaged) };
+        let adopting = Arc::default();
+        let opening = upstream.cache.opening(&store);
+        let repo = Repo::open(&store, Disk::default(), &Silent)?.with_distant(Arc::new(packs));
+        let repo = Arc::new(repo);
+        opening
+            .opened(CachedStore { repo: Arc::downgrade(&repo), adopting: Arc::clone(&adopting) });
+        let behind = Self {
+            upstream: Arc::clone(upstream),
+            repo,
+            ref_reader: asking,
+            push_state: Mutex::new(PushState {
+                remote,
+                known: None,
+                verified_since_loss: None,
+                keeps_lost: false,
+            }),
+            moves: AtomicU64::new(0),
+            ref_queries: SingleFlight::default(),
+            fresh: Staleness::default(),
+            synced_fingerprint: Mutex::default(),
+            is_full: AtomicBool::new(false),
+            pack_queries: SingleFlight::default(),
+            sent: Mutex::default(),
+            fetching: Mutex::default(),
+            unpublishable: Mutex::default(),
+            adopting,
+            damaged,
+            upstream_pack_count: AtomicUsize::new(0),
+        };
+        let written = fs_err::read_to_string(behind.followed_path()).ok();
+        let followed =
+            written.filter(|written| behind.fingerprint().is_ok_and(|is| is == *written));
+        *lock(&behind.synced_fingerprint) = followed;
+        if behind.loss_path().exists() {
+            lock(&behind.push_state).verified_since_loss = Some(Vec::new());
+        }
+        // Packs that upstream has may have been evicted from the cache: add their stubs.
+        behind
+            .sync_packs(&HashSet::new(), &lock(&behind.push_state).remote)
+            .map_err(|error| behind.to_problem(error))?;
+        behind.mend();
+        Ok(behind)
+    }
+
+    /// Returns the folders beside the local store that must stay in place.
+    pub fn mirrors(&self) -> impl Iterator<Item = PathBuf> {
+        let beside = |mirror| self.repo.dir().with_file_name(mirror);
+        MIRRORS.into_iter().map(beside)
+    }
+
+    /// Returns true if nothing else holds it, such as a thread that still asks the
+    /// upstream.
+    pub fn is_idle(this: &Arc<Self>) -> bool {
+        Arc::strong_count(this) == 1
+    }
+
+    /// Returns the local store.
+    pub fn repo(&self) -> &Arc<Repo> {
+        &self.repo
+    }
+
+    fn store(&self) -> &Store {
+        self.repo.store()
+    }
+
+    /// Converts an error for the client. If the cache is at fault, discards it.
+    fn to_problem(&self, error: RemoteError) -> HttpProblem {
+        if mend::is_of_cache(&error) {
+            self.discard();
+        }
+        self.upstream.contact.failed(error)
+    }
+
+    /// Waits for a request that belongs to a change, without the timeout that readers have.
+    fn wait<T, E: Into<RemoteError>>(
+        &self,
+        request: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, HttpProblem> {
+        let done = self.upstream.runtime.block_on(request);
+        let done = done.map_err(|error| self.to_problem(error.into()))?;
+        self.upstream.contact.record_success();
+        Ok(done)
+    }
+
+    /// Copies the state from upstream. If that fails, the cache stays as it is, and is [reported as
+    /// old](Self::outage).
+    pub fn catch_up(self: &Arc<Self>, freshness: Freshness) {
+        self.mend();
+        if freshness == Freshness::Lately && self.ref_queries.is_younger(AGE) {
+            return self.fresh.record(true);
+        }
+        let fly = |behind: &Self| behind.compare_with_room().is_ok();
+        let is_fresh = !self.upstream.contact.is_backing_off()
+            && self.ref_queries.join(self.upstream.patience, |landing| self.send_off(landing, fly));
+        self.fresh.record(is_fresh);
+    }
+
+    /// Asks the upstream in a new thread. A caller that times out must not end the query
+    /// that others wait for, and all threads that serve requests may be waiting.
+    fn send_off(self: &Arc<Self>, landing: QueryGuard, question: fn(&Self) -> bool) {
+        let (behind, span) = (Arc::clone(self), tracing::Span::current());
+        let fly = move || span.in_scope(|| landing.finish(question(&behind)));
+        if let Err(error) = thread::Builder::new().name("upstream".into()).spawn(fly) {
+            tracing::error!(%error, "cannot start a thread to query the upstream");
+        }
+    }
+
+    /// Returns since when the cached state may differ from that upstream; `None` if it is
+    /// current.
+    pub fn outage(&self) -> Option<UpstreamOutage> {
+        self.fresh.outage()
+    }
+
+    /// Checks that the cached refs matched those upstream at some time. Otherwise nothing can
+    /// be said about them, not even that there are none.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`].
+    pub fn check_followed(&self) -> Result<(), HttpProblem> {
+        let Some(followed) = lock(&self.synced_fingerprint).clone() else {
+            return Err(match self.is_full.load(Ordering::SeqCst) {
+                true => HttpProblem::new(Code::Unavailable, "the disk of this server is full"),
+                false => unavailable(),
+            });
+        };
+        // If upstream answers, the cached refs were compared just now.
+        match self.fresh.outage().is_none() || self.fingerprint()? == followed {
+            true => Ok(()),
+            false => Err(unavailable()),
+        }
+    }
+
+    /// Returns a hash of all cached refs and of their commits.
+    fn fingerprint(&self) -> Result<String, RefError> {
+        let refs = self.repo.refs();
+        let mut hash = blake3::Hasher::new();
+        hash.update(format!("{:?}\n", refs.head()?).as_bytes());
+        for kind in [RefKind::Branch, RefKind::Tag] {
+            let (readable, damaged) = refs.list_readable(kind)?;
+            for (name, at) in readable {
+                hash.update(format!("{name} {at}\n").as_bytes());
+            }
+            for (name, error) in damaged {
+                let damage = refs.damage(&name)?.ok_or(error)?;
+                hash.update(format!("{name} {}\n", damage.tag()).as_bytes());
+            }
+        }
+        Ok(hash.finalize().to_hex().to_string())
+    }
+
+    fn followed_path(&self) -> PathBuf {
+        self.repo.dir().join("cache").join(FOLLOWED)
+    }
+
+    /// Returns true if everything that was copied from upstream is still in the cache. Files of a
+    /// cache may be deleted one by one.
+    fn is_intact(&self, moving: &PushState) -> Result<bool, HttpProblem> {
+        self.store().refresh()?;
+        let here: HashSet<PackId> = self.store().packs().into_iter().collect();
+        let has_packs = self.there(moving).is_subset(&here);
+        let followed = lock(&self.synced_fingerprint).clone();
+        let is_mirror_intact = moving.remote.mirror().is_intact();
+        Ok(has_packs && is_mirror_intact && self.fingerprint().ok() == followed)
+    }
+
+    /// Gives up the local store: the next request makes it anew.
+    pub fn discard(&self) {
+        tracing::warn!(store = %self.repo.dir().display(), "the cache is incomplete and is rebuilt");
+        // Without its settings file the store is never opened again.
+        let _ = fs_err::remove_file(self.repo.dir().join(config::FILE));
+    }
+
+    /// Reads the refs upstream.
+    fn read_refs(&self) -> Result<UpstreamRefs, HttpProblem> {
+        let asked = async {
+            let head = async {
+                match self.ref_reader.default_branch().await {
+                    Err(RemoteError::Damaged { .. }) => Ok(None),
+                    head => head.map(Some),
+                }
+            };
+            futures::try_join!(self.ref_reader.readable_refs(), head)
+        };
+        let ((refs, damaged), head) = self.upstream.ask(asked)?;
+        let is_blocked = |error: &RemoteError| matches!(error, RemoteError::RefBlocked { .. });
+        let (blocked, damaged): (Vec<_>, Vec<_>) =
+            damaged.into_iter().partition(|(_, error)| is_blocked(error));
+        // The cache keeps refs as files, so it cannot have such a ref, not even a damaged one.
+        blocked.iter().for_each(|(_, error)| tracing::warn!("{error}; it is not served"));
+        let mut damaged: Vec<RefName> = damaged.into_iter().map(|(name, _)| name).collect();
+        damaged.sort_unstable();
+        Ok(UpstreamRefs { refs, damaged, head })
+    }
+
+    /// Returns the damage of a ref upstream, if it is damaged.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`].
+    pub fn damage(&self, name: &RefName) -> Result<Option<Damage>, HttpProblem> {
+        Ok(self.upstream.ask(self.ref_reader.any_slot(name))?.damage())
+    }
+
+    /// Copies the state from upstream. If the disk of the cache is full, makes room and tries once
+    /// more.
+    fn compare_with_room(&self) -> Result<(), HttpProblem> {
+        let flown = self.compare().or_else(|problem| match problem.is_own_disk_full {
+            true if self.upstream.cache.make_room(0) => self.compare(),
+            _ => Err(problem),
+        });
+        let is_full = flown.as_ref().is_err_and(|problem| problem.is_own_disk_full);
+        self.is_full.store(is_full, Ordering::SeqCst);
+        flown
+    }
+
+    /// Reads the refs upstream, and updates the cached ones.
+    fn compare(&self) -> Result<(), HttpProblem> {
+        let moves = self.moves.load(Ordering::SeqCst);
+        let mut found = self.read_refs()?;
+        let mut moving = lock(&self.push_state);
+        if self.moves.load(Ordering::SeqCst) != moves {
+            // Read them again under the lock, without which no ref is moved.
+            found = self.read_refs()?;
+        }
+        let is_known = moving.known.as_ref() == Some(&found);
+        if is_known && self.is_intact(&moving)? {
+            return Ok(());
+        }
+        if !moving.remote.mirror().is_intact() {
+            self.discard();
+            return Err(unavailable());
+        }
+        // A store that looks empty may be storage that cannot be seen: check before packs are
+        // removed from the cache.
+        if found.refs.is_empty() && !self.store().packs().is_empty() {
+            self.wait(self.ref_reader.must_exist())?;
+        }
+        self.refresh(&mut moving)?;
+        let learnt = match is_known {
+            // The refs are known, so the cache is incomplete, and nothing is new upstream.
+            true => self.sync_packs(&HashSet::new(), &moving.remote).map(drop),
+            false => Ok(()),
+        };
+        let followed = learnt.and_then(|()| self.sync_refs(&found));
+        if is_known && followed.is_err() {
+            self.discard();
+        }
+        let is_all = followed.map_err(|error| self.to_problem(error))?;
+        moving.known = is_all.then_some(found);
+        Ok(self.remember_followed()?)
+    }
+
+    /// Records that the cached refs match those upstream.
+    fn remember_followed(&self) -> Result<(), RefError> {
+        let fingerprint = self.fingerprint()?;
+        let mut followed = lock(&self.synced_fingerprint);
+        if followed.as_ref() == Some(&fingerprint) {
+            return Ok(());
+        }
+        // If it cannot be written, the next server serves no refs before it has compared
+        // them.
+        let path = self.followed_path();
+        let temporary = self.repo.dir().join("tmp").join(unique_name(FOLLOWED));
+        let _ = self.repo.disk().write_whole(&temporary, &path, fingerprint.as_bytes());
+        *followed = Some(fingerprint);
+        Ok(())
+    }
+
+    /// Reads the list of packs upstream.
+    fn refresh(&self, moving: &mut PushState) -> Result<(), HttpProblem> {
+        let before = self.there(moving);
+        self.wait(moving.remote.refresh())?;
+        if self.upstream_is_unchecked() && !before.is_subset(&self.there(moving)) {
+            moving.verified_since_loss = Some(Vec::new());
+            // If it cannot be written, a restarted server takes upstream for complete.
+            let _ = fs_err::write(self.loss_path(), "");
+        }
+        let learnt =
+            self.sync_packs(&before, &moving.remote).map_err(|error| self.to_problem(error))?;
+        moving.keeps_lost = learnt == PackSync::LostKept;
+        Ok(())
+    }
+
+    /// Adds stubs for all packs that are upstream, and removes packs that are not. `before`
+    /// are the packs that were upstream until now.
+    fn sync_packs(
+        &self,
+        before: &HashSet<PackId>,
+        remote: &RemoteStore,
+    ) -> Result<PackSync, RemoteError> {
+        let there = remote.mirror().store();
+        let here: HashSet<PackId> = self.store().packs().into_iter().collect();
+        let theirs: HashSet<PackId> = there.packs().into_iter().collect();
+        let new: Vec<&PackId> = theirs.difference(&here).collect();
+        for some in new.chunks(OUTLINES) {
+            let outlines =
+                some.iter().map(|id| there.outline(id)).collect::<Result<Vec<_>, _>>()?;
+            self.store().add_stubs(&outlines)?;
+        }
+        self.upstream_pack_count.store(theirs.len(), Ordering::SeqCst);
+        lock(&self.unpublishable).extend(before.difference(&theirs));
+        // A pack that was just added has no marker yet, and looks like one that is gone
+        // upstream.
+        let is_quiet = self.adopting.load(Ordering::SeqCst) == 0;
+        let is_gone = |id: &&PackId| is_quiet && !self.mark(id).exists();
+        let gone: Vec<&PackId> = here.difference(&theirs).filter(is_gone).collect();
+        for id in &gone {
+            self.repo.disk().remove(&self.store().pack_path(id))?;
+        }
+        if !gone.is_empty() {
+            self.store().refresh()?;
+        }
+        Ok(if is_quiet { PackSync::LostRemoved } else { PackSync::LostKept })
+    }
+
+    /// Moves the cached refs to their commits upstream. Returns whether that was possible for
+    /// all of them.
+    fn sync_refs(&self, known: &UpstreamRefs) -> Result<bool, RemoteError> {
+        let UpstreamRefs { refs, damaged, head } = known;
+        let mut is_all = true;
+        let change = RefLogMessage { time: Time::now(), who: "upstream", reason: "follow" };
+        let ours = self.repo.refs();
+        for (name, commit) in refs {
+            if matches!(ours.read(name), Err(RefError::Damaged { .. })) {
+                ours.repair(name, *commit, &change)?;
+            }
+        }
+        for kind in [RefKind::Branch, RefKind::Tag] {
+            let (readable, unreadable) = ours.list_readable(kind)?;
+            for (name, at) in readable {
+                let is_there = refs.iter().map(|(other, _)| other).chain(damaged);
+                if is_there.into_iter().all(|other| *other != name) {
+                    ours.update(&name, Some(at), None, &change)?;
+                }
+            }
+            for (name, error) in unreadable {
+                if damaged.contains(&name) {
+                    continue;
+                }
+                let damage = ours.damage(&name)?.ok_or(error)?;
+                ours.swap(&name, refs::ExpectedRef::Damaged(damage), None, &change)?;
+            }
+        }
+        for name in damaged {
+            if ours.damage(name)? != Some(Damage::elsewhere()) {
+                tracing::warn!(%name, "a ref is damaged upstream");
+                match ours.put_damaged(name) {
+                    Err(RefError::Beside { .. }) => is_all = false,
+                    put => put?,
+                }
+            }
+        }
+        for (name, commit) in refs {
+            if self.store().locate(&commit.object())?.is_none() {
+                tracing::error!(%name, %commit, "a ref upstream points at a commit that upstream lacks");
+                is_all = false;
+                continue;
+            }
+            ours.update(name, ours.read(name)?, Some(*commit), &change)?;
+        }
+        match head {
+            Some(head) => ours.set_head(&ours.head()?, &Head::Branch(head.clone()), &change)?,
+            None => tracing::warn!("HEAD is damaged upstream"),
+        }
+        Ok(is_all)
+    }
+
+    /// Moves a ref from the expected commit, upstream and then in the cache. `None`
+    /// deletes it, or expects that it does not exist.
+    ///
+    /// # Errors
+    /// [`Code::Conflict`] when the ref is at another commit, [`Code::Rejected`] when there
+    /// is no such commit, [`Code::Unavailable`]. An error before the compare-and-swap
+    /// upstream has moved nothing.
+    pub fn swap(
+        &self,
+        name: &RefName,
+        (expected, new): (refs::ExpectedRef<'_>, Option<CommitId>),
+        who: &str,
+    ) -> Result<(), HttpProblem> {
+        if self.upstream.contact.is_backing_off() {
+            return Err(unavailable());
+        }
+        self.send_pending()?;
+        let mut moving = lock(&self.push_state);
+        if new.is_some() && self.upstream_is_unchecked() {
+            // Upstream may have been emptied, or restored to an older state.
+            self.refresh(&mut moving)?;
+        }
+        self.publish_with(&moving)?;
+        if let Some(new) = new {
+            self.check_whole(&mut moving, &new)?;
+        }
+        let remote = &moving.remote;
+        let slot = self.wait(remote.any_slot(name))?;
+        let is_met = match expected {
+            refs::ExpectedRef::Damaged(damage) => slot.damage() == Some(damage),
+            refs::ExpectedRef::At(commit) => !slot.is_damaged() && slot.commit == commit,
+            refs::ExpectedRef::Text(_) | refs::ExpectedRef::Lost(_) => false,
+        };
+        if !is_met {
+            return Err(match slot.is_damaged() {
+                true => HttpProblem::new(Code::Conflict, format!("{name} is damaged")),
+                false => conflict_at(name, slot.commit),
+            });
+        }
+        let mut is_first = false;
+        if new.is_some() && slot.commit.is_none() {
+            // A bucket has no folders and would store both `a` and `a/b`; a clone cannot.
+            let UpstreamRefs { refs, damaged, head } = self.read_refs()?;
+            let mut others = refs.iter().map(|(other, _)| other).chain(&damaged);
+            let has_branches = others.clone().any(|other| other.kind() == RefKind::Branch);
+            is_first = name.kind() == RefKind::Branch
+                && !has_branches
+                && head.is_some_and(|head| head != *name);
+            if let Some(other) = others.find(|other| name.is_beside(other)) {
+                return Err(HttpProblem::name_clash(name, other.short()));
+            }
+        }
+        self.moves.fetch_add(1, Ordering::SeqCst);
+        let swapped = self.upstream.runtime.block_on(remote.swap(name, &slot, new));
+        self.moves.fetch_add(1, Ordering::SeqCst);
+        moving.known = None;
+        match swapped {
+            Ok(()) => {}
+            Err(RemoteError::Raced { theirs, .. }) => return Err(conflict_at(name, theirs)),
+            Err(error) => return Err(self.to_problem(error)),
+        }
+        // The ref has moved upstream, so the client is told that from here on, whatever fails.
+        if is_first {
+            // Clones begin with the first branch. A snap server sets that itself.
+            if let Err(problem) = self.wait(moving.remote.begin_head(name)) {
+                tracing::warn!(%problem, %name, "the first branch is not the default branch upstream");
+            }
+        }
+        match self.follow_swap((name, new), who) {
+            Ok(()) => {}
+            // The local store is made anew from upstream.
+            Err(RefError::Damaged { .. }) => self.discard(),
+            // The next request that reads refs copies them from upstream.
+            Err(error) => {
+                tracing::warn!(error = %causes(&error), %name, "a ref moved upstream, but not in the cache");
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that a commit is upstream, with everything that it refers to.
+    ///
+    /// # Errors
+    /// [`Code::Rejected`] when there is no such commit, [`Code::Unavailable`] when packs
+    /// that it needs are gone.
+    fn check_whole(&self, moving: &mut PushState, new: &CommitId) -> Result<(), HttpProblem> {
+        // Not in the local store, which may have packs that were not sent upstream yet.
+        let is_there = |moving: &PushState| moving.remote.mirror().has(&new.object());
+        if !is_there(moving)? {
+            self.refresh(moving)?;
+        }
+        if !is_there(moving)? || self.store().locate(&new.object())?.is_none() {
+            self.wait(self.ref_reader.must_exist())?;
+            return Err(HttpProblem::new(Code::Rejected, format!("commit {new} does not exist")));
+        }
+        self.store().commit(new)?;
+        // The whole commit is read only after upstream has lost packs.
+        if let Some(verified) = &mut moving.verified_since_loss {
+            if moving.keeps_lost {
+                let why = "upstream has lost packs while others are being added";
+                return Err(HttpProblem::new(Code::Unavailable, why));
+            }
+            accept::check_commit(self.store(), new, verified, &Silent).map_err(|error| {
+                let why = format!("commit {new} is incomplete upstream: {}", causes(&error));
+                HttpProblem::new(Code::Unavailable, why)
+            })?;
+            // Keep the newest. An evicted commit is trusted again through a kept
+            // descendant.
+            verified.truncate(VERIFIED - 1);
+            verified.insert(0, *new);
+        }
+        Ok(())
+    }
+
+    /// Returns true if upstream stores any ref without checking it, as a bucket does. A
+    /// snap server checks commits itself. It also merges packs, so a missing pack there is
+    /// not a loss.
+    fn upstream_is_unchecked(&self) -> bool {
+        !self.ref_reader.client().maintains_index()
+    }
+
+    /// Returns the path of a marker: upstream has lost packs since the cache was made.
+    fn loss_path(&self) -> PathBuf {
+        self.repo.dir().join("cache").join("upstream-lost-packs")
+    }
+
+    /// Moves a cached ref after it was moved upstream.
+    fn follow_swap(
+        &self,
+        (name, new): (&RefName, Option<CommitId>),
+        who: &str,
+    ) -> Result<(), RefError> {
+        let change = RefLogMessage { time: Time::now(), who, reason: "push" };
+        let refs = self.repo.refs();
+        match refs.damage(name)? {
+            Some(damage) if damage == Damage::elsewhere() => {
+                refs.swap(name, refs::ExpectedRef::Damaged(damage), new, &change)?;
+            }
+            _ => refs.update(name, refs.read(name)?, new, &change)?,
+        }
+        let has_followed = lock(&self.synced_fingerprint).is_some();
+        if has_followed { self.remember_followed() } else { Ok(()) }
+    }
+}
+
+impl Drop for UpstreamRepository {
+    fn drop(&mut self) {
+        self.upstream.cache.closed(self.repo.dir(), &self.repo);
+    }
+}
+
+/// Creates the refusal that says which commit a ref is at.
+fn conflict_at(name: &RefName, at: Option<CommitId>) -> HttpProblem {
+    let why = match at {
+        Some(at) => format!("{name} is at {at}"),
+        None => format!("{name} does not exist"),
+    };
+    HttpProblem::new(Code::Conflict, why)
+}
+
+impl Upstream {
+    /// Returns true if upstream can have a repository of that name.
+    ///
+    /// # Errors
+    /// As [`Upstream::form`].
+    pub fn may_have(&self, name: &str) -> Result<bool, HttpProblem> {
+        let is_only = name == snap_remote::service::snap_server::ONLY;
+        Ok(self.form()? == UpstreamLayout::Folder || is_only)
+    }
+}

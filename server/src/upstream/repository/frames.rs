@@ -1,0 +1,279 @@
+//! Frames of packs upstream, for the local store.
+//!
+//! Fetched frames take room in the cache. A read waits as long as anything is received at
+//! all. If nothing is received for too long, it fails, and then only a few reads may wait
+//! until something is received again.
+
+use std::{
+    collections::BTreeSet,
+    ops::Range,
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use snap_core::{
+    base::{id::PackId, kind::ErrorKind},
+    format::outline::PackOutline,
+    store::{RemoteFrameError, RemoteFrames},
+};
+use snap_remote::{
+    remote_packs::{RemotePacks, StopCheck},
+    service::client::Client,
+    store::RemoteError,
+};
+
+use crate::upstream::{
+    cache::CacheFolder,
+    health::{UpstreamHealth, unavailable},
+};
+
+/// For this long after a failed read, no read waits.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How many reads may wait after a failed one, until something is received.
+const PROBES: usize = 16;
+
+/// The source of the frames that stubs lack.
+#[derive(Debug)]
+pub(super) struct UpstreamFrames {
+    pub(super) packs: RemotePacks,
+    pub(super) watch: Arc<ProgressWatch>,
+    pub(super) cache: Arc<CacheFolder>,
+    pub(super) contact: Arc<UpstreamHealth>,
+    pub(super) damaged: Arc<DamagedPacks>,
+}
+
+/// Packs whose copy in the cache was found damaged.
+#[derive(Debug)]
+pub(super) struct DamagedPacks {
+    /// Folder with a marker for each pack that may not be upstream yet.
+    pub(super) pending: PathBuf,
+    packs: Mutex<BTreeSet<PackId>>,
+}
+
+impl DamagedPacks {
+    pub(super) fn new(pending: PathBuf) -> Self {
+        Self { pending, packs: Mutex::default() }
+    }
+
+    fn packs(&self) -> MutexGuard<'_, BTreeSet<PackId>> {
+        self.packs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records a damaged pack. Returns true if upstream has the pack.
+    pub(super) fn note(&self, pack: PackId) -> bool {
+        self.packs().insert(pack);
+        !self.pending.join(pack.to_string()).exists()
+    }
+
+    /// Returns the packs that were recorded since the last call.
+    pub(super) fn take(&self) -> BTreeSet<PackId> {
+        std::mem::take(&mut *self.packs())
+    }
+}
+
+impl RemoteFrames for UpstreamFrames {
+    fn read(&self, pack: PackId, range: Range<u64>) -> Result<Vec<u8>, RemoteFrameError> {
+        let turn = self.watch.begin(self.contact.is_backing_off()).ok_or_else(gone)?;
+        self.cache.frames().count(false);
+        match self.packs.read(pack, range) {
+            Ok(bytes) => {
+                drop(turn);
+                self.cache.grew(bytes.len() as u64);
+                Ok(bytes)
+            }
+            Err(error) if error.kind == ErrorKind::Interrupted => {
+                self.contact.record_stall(turn.began);
+                turn.give_up();
+                Err(gone())
+            }
+            Err(error) => {
+                if let Some(error) = error.source.downcast_ref::<RemoteError>() {
+                    self.contact.record_failure(error);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn discard(&self, pack: PackId, range: Range<u64>) {
+        self.packs.discard(pack, range);
+    }
+
+    fn prefetch(&self, ranges: &[(PackId, Range<u64>)]) {
+        self.packs.prefetch(ranges);
+    }
+
+    fn record_hit(&self) {
+        self.cache.frames().count(true);
+    }
+
+    fn record_damage(&self, pack: PackId) -> bool {
+        self.damaged.note(pack)
+    }
+
+    fn other_copies(&self, pack: PackId, offset: u64) -> Vec<PackOutline> {
+        self.packs.other_copies(pack, offset)
+    }
+
+    fn location(&self, pack: PackId) -> Option<String> {
+        self.packs.location(pack)
+    }
+
+    fn keeps_contents(&self) -> bool {
+        self.packs.keeps_contents()
+    }
+}
+
+fn gone() -> RemoteFrameError {
+    RemoteFrameError { kind: ErrorKind::Unavailable, source: Box::new(unavailable()) }
+}
+
+/// Notices whether anything is received while reads wait.
+#[derive(Debug)]
+pub(super) struct ProgressWatch {
+    /// Its counter grows with what is received.
+    client: Client,
+    patience: Duration,
+    state: Mutex<ProgressState>,
+}
+
+#[derive(Debug)]
+struct ProgressState {
+    /// How many reads wait.
+    waiting: usize,
+    /// Last value of the client's counter.
+    progress: u64,
+    /// When the counter was last seen to have grown.
+    last_progress: Option<Instant>,
+    /// Since when reads wait and nothing was received.
+    stalled_since: Instant,
+    /// When a read last failed, if nothing was received since.
+    gave_up_at: Option<Instant>,
+}
+
+impl ProgressWatch {
+    /// Watches what `client` receives. A read fails if nothing at all is received for
+    /// `patience`.
+    pub(super) fn new(client: Client, patience: Duration) -> Self {
+        let progress = client.traffic().progress();
+        let since = Instant::now();
+        let state = ProgressState {
+            waiting: 0,
+            progress,
+            last_progress: None,
+            stalled_since: since,
+            gave_up_at: None,
+        };
+        Self { client, patience, state: Mutex::new(state) }
+    }
+
+    /// Returns a function that returns true once waiting reads must give up.
+    pub(super) fn stop(self: &Arc<Self>) -> StopCheck {
+        let watch = Arc::clone(self);
+        Arc::new(move || watch.look().stalled_since.elapsed() >= watch.patience)
+    }
+
+    /// Locks the state, and updates it with what was received.
+    fn look(&self) -> MutexGuard<'_, ProgressState> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.observe(self.client.traffic().progress());
+        state
+    }
+
+    /// Counts a read that is about to wait; `None` if it would wait in vain. If something
+    /// was received just now, it may wait even though other requests failed.
+    fn begin(&self, is_given_up: bool) -> Option<ReadGuard<'_>> {
+        let mut state = self.look();
+        let moves = state.last_progress.is_some_and(|moved| moved.elapsed() < self.patience);
+        (state.admits() && (moves || !is_given_up)).then(|| {
+            state.waiting += 1;
+            ReadGuard { watch: self, began: Instant::now() }
+        })
+    }
+}
+
+impl ProgressState {
+    /// Updates the state with a value of the client's counter.
+    fn observe(&mut self, progress: u64) {
+        if self.progress != progress {
+            let now = Instant::now();
+            (self.progress, self.last_progress, self.stalled_since) = (progress, Some(now), now);
+            self.gave_up_at = None;
+        }
+        if self.waiting == 0 {
+            self.stalled_since = Instant::now();
+        }
+    }
+
+    /// Returns true if another read may wait.
+    fn admits(&self) -> bool {
+        self.gave_up_at.is_none_or(|at| at.elapsed() >= PAUSE && self.waiting < PROBES)
+    }
+}
+
+/// A read that waits, counted until it is dropped.
+struct ReadGuard<'w> {
+    watch: &'w ProgressWatch,
+    began: Instant,
+}
+
+impl ReadGuard<'_> {
+    /// Records that the read failed, because nothing was received in time.
+    fn give_up(self) {
+        self.watch.look().gave_up_at = Some(Instant::now());
+    }
+}
+
+impl Drop for ReadGuard<'_> {
+    fn drop(&mut self) {
+        self.watch.look().waiting -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> ProgressState {
+        ProgressState {
+            waiting: 0,
+            progress: 0,
+            last_progress: None,
+            stalled_since: Instant::now(),
+            gave_up_at: None,
+        }
+    }
+
+    #[test]
+    fn of_one_that_hangs_few_wait_until_something_comes() {
+        let mut state = state();
+        state.waiting = 10 * PROBES;
+        assert!(state.admits(), "no read has failed yet");
+        state.gave_up_at = Some(Instant::now());
+        (state.waiting, state.progress) = (0, 7);
+        state.observe(7);
+        assert!(!state.admits(), "a read has just failed");
+        state.gave_up_at = Instant::now().checked_sub(PAUSE);
+        assert!(state.admits());
+        state.waiting = PROBES;
+        assert!(!state.admits());
+        state.observe(8);
+        assert!(state.admits(), "data has arrived");
+    }
+
+    #[test]
+    fn who_waits_alone_waits_from_when_they_came() {
+        let mut state = state();
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
+        state.stalled_since = long_ago;
+        state.observe(0);
+        assert!(state.stalled_since > long_ago);
+        (state.stalled_since, state.waiting) = (long_ago, 1);
+        state.observe(0);
+        assert_eq!(state.stalled_since, long_ago);
+        state.observe(1);
+        assert!(state.stalled_since > long_ago);
+    }
+}

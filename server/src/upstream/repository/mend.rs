@@ -1,0 +1,85 @@
+//! Repair of a damaged cache. The damaged copy is removed, and its content is read from
+//! upstream.
+//!
+//! A frame that does not match its checksum is read from upstream at once, and its pack is
+//! recorded. Before the next request, a stub replaces that pack. If something else in the
+//! cache is damaged, everything that is cached of the repository is discarded, and the next
+//! request makes it anew.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::atomic::Ordering,
+};
+
+use snap_core::{
+    base::{id::PackId, kind::ErrorKind},
+    store::StoreError,
+};
+use snap_remote::store::RemoteError;
+
+use super::{UpstreamRepository, lock};
+use crate::causes::causes;
+
+/// Returns true if an error means that files of the cache are damaged, not those upstream.
+pub(super) fn is_of_cache(error: &RemoteError) -> bool {
+    let kind = match error {
+        RemoteError::Store(error) if error.is_elsewhere() => return false,
+        RemoteError::Store(error) => error.kind(),
+        RemoteError::Ref(error) => error.kind(),
+        _ => return false,
+    };
+    matches!(kind, ErrorKind::Damaged | ErrorKind::Unsupported)
+}
+
+impl UpstreamRepository {
+    /// Records that the cached copy of a pack is damaged.
+    pub(super) fn note_damage(&self, id: &PackId) {
+        self.damaged.note(*id);
+    }
+
+    /// Replaces the copies of damaged packs with stubs. Returns whether any was replaced.
+    /// Failures are ignored: the next request tries again.
+    pub fn mend(&self) -> bool {
+        let mut damaged = self.damaged.take();
+        let unreadable = self.store().unreadable_packs();
+        damaged.extend(unreadable.iter().filter_map(|error| error.damaged_pack()));
+        let is_lost = self.store().pack_count() < self.upstream_pack_count.load(Ordering::SeqCst);
+        (is_lost || !damaged.is_empty())
+            && self.drop_copies(&damaged, is_lost).unwrap_or_else(|error| {
+                tracing::warn!(error = %causes(&error), "a damaged copy cannot be replaced");
+                if is_of_cache(&error) {
+                    self.discard();
+                }
+                // Otherwise the disk may be full, and nothing is discarded for lack of
+                // room.
+                damaged.iter().for_each(|id| self.note_damage(id));
+                false
+            })
+    }
+
+    fn drop_copies(&self, damaged: &BTreeSet<PackId>, is_lost: bool) -> Result<bool, RemoteError> {
+        let moving = lock(&self.push_state);
+        if is_lost {
+            tracing::warn!("packs are missing from the cache and are fetched again");
+            self.sync_packs(&HashSet::new(), &moving.remote)?;
+        }
+        let there = moving.remote.mirror().store();
+        let mut is_any_dropped = is_lost;
+        for id in damaged {
+            let is_dropped = match there.outline(id) {
+                Ok(outline) => self.store().renew_stub(&outline, &|| true)?,
+                // The pack is not published, so no client counts on it. Its client sends it
+                // again.
+                Err(StoreError::Gone { .. }) => self.remove_pending(id)?,
+                Err(error) => return Err(error.into()),
+            };
+            is_any_dropped |= is_dropped;
+            match is_dropped {
+                true => tracing::warn!(%id, "a cached pack was damaged and is fetched again"),
+                // Another thread is changing it now.
+                false => self.note_damage(id),
+            }
+        }
+        Ok(is_any_dropped)
+    }
+}

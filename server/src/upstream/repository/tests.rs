@@ -1,0 +1,31 @@
+//! Tests of several requests that add the same packs.
+
+use std::sync::Arc;
+
+use snap_core::{base::id::BlobId, repo::Config, store::ObjectWriter};
+use tokio::runtime::Runtime;
+
+use super::{UpstreamRepository, lock};
+use crate::upstream::tests::in_folder;
+
+#[test]
+fn of_a_pack_that_somebody_else_has_brought_upstream_is_told() {
+    let (folder, runtime) = (tempfile::tempdir().unwrap(), Runtime::new().unwrap());
+    let upstream = Arc::new(in_folder(folder.path(), runtime.handle()));
+    upstream.create("a", &Config::default().to_text()).unwrap();
+    let behind = UpstreamRepository::open(&upstream, "a").unwrap();
+    let bring = |bytes: &[u8]| {
+        let writer = ObjectWriter::new(behind.store(), 1, 1).unwrap();
+        writer.add_blob(0, BlobId::of(bytes), bytes).unwrap();
+        writer.finish().unwrap();
+    };
+    bring(b"brought");
+    let id = behind.store().packs()[0];
+    behind.remember_pending(&[id]).unwrap();
+    // Another request that tried to add it has failed.
+    behind.forget_pending(&[id]);
+    behind.publish().unwrap();
+    behind.refresh_packs().unwrap();
+    assert!(behind.there(&lock(&behind.push_state)).contains(&id));
+    assert!(behind.store().packs().contains(&id));
+}

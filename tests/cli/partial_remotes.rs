@@ -1,0 +1,132 @@
+//! Clones with `--depth` and `--path` as remotes: by their path, and behind a server.
+
+use crate::{
+    env::{TestEnv, noise},
+    remote::{env, folder, says},
+    serve::Serving,
+};
+
+/// The options and the names of two partial clones.
+const PARTIAL: [(&str, [&str; 2]); 2] =
+    [("shallow", ["--depth", "1"]), ("part", ["--path", "sub"])];
+
+/// Makes a project with three commits, a shallow clone and a clone of one path.
+fn cloned() -> TestEnv {
+    let env = env();
+    env.write("work/large.bin", noise(1, 3 << 20));
+    env.snap_in("work", ["commit", "-qm", "two"]).succeeds();
+    env.write("work/large.bin", noise(2, 3 << 20));
+    env.write("work/sub/more.txt", "second\n");
+    env.snap_in("work", ["commit", "-qm", "three"]).succeeds();
+    for (name, [option, value]) in PARTIAL {
+        env.snap(["clone", "-q", option, value, "work", name]).succeeds();
+        let partial = env.path(name).join(".snap/partial");
+        assert!(fs_err::read_dir(partial).unwrap().next().is_some(), "{name} is whole");
+    }
+    env
+}
+
+fn tip(env: &TestEnv, dir: &str) -> String {
+    env.read(&format!("{dir}/.snap/refs/heads/main"))
+}
+
+#[test]
+fn what_a_partial_clone_left_at_its_origin_is_no_damage_of_a_remote() {
+    let env = cloned();
+    let origin = folder(&env, "work");
+    for (name, _) in PARTIAL {
+        let at = env.path(name).display().to_string();
+        env.snap_in(name, ["verify"]).succeeds();
+        let told =
+            format!("This is a partial clone. Not checked, because only its origin, {origin}");
+        for options in [&["verify", &at][..], &["verify", &at, "--data"]] {
+            let ran = env.snap(options);
+            says(&ran, 0, &[&told, "No errors found"]);
+            assert!(!ran.to_string().contains("damaged"), "{name}: {ran}");
+        }
+        let summary = env.snap(["verify", &at, "--json"]).succeeds().json().pop().unwrap();
+        assert!(summary["absent_objects"].as_u64().unwrap() > 0, "{summary}");
+        assert!(summary["partial_packs"].as_u64().unwrap() > 0, "{summary}");
+        says(&env.snap(["repair", &at, "-n"]), 0, &["Nothing to repair"]);
+        says(&env.snap(["repair", &at]), 0, &["Nothing to repair"]);
+        env.snap_in(name, ["verify"]).succeeds();
+    }
+    // What whole packs have lost is damage nevertheless.
+    let objects = env.path("shallow/.snap/objects");
+    for pack in fs_err::read_dir(objects).unwrap() {
+        fs_err::remove_file(pack.unwrap().path()).unwrap();
+    }
+    let ran = env.snap(["verify", &env.path("shallow").display().to_string()]);
+    says(&ran, 4, &["This is a partial clone", "problem"]);
+    assert!(ran.stdout.contains("is not in the store"), "{ran}");
+}
+
+#[test]
+fn a_clone_of_a_partial_clone_is_refused_and_names_the_origin() {
+    let env = cloned();
+    let hint = format!("hint: clone from its origin, `snap clone {}`", folder(&env, "work"));
+    for (name, _) in PARTIAL {
+        let ran = env.snap(["clone", name, "again"]);
+        says(&ran, 1, &["is a partial clone and lacks a part of what was requested", &hint]);
+        assert!(!env.path("again").exists(), "{name}");
+        env.snap(["init", "-q", "empty"]).succeeds();
+        let ran = env.snap_in("empty", ["pull", &format!("../{name}"), "main"]);
+        says(&ran, 1, &["is a partial clone and lacks a part of what was requested", &hint]);
+        fs_err::remove_dir_all(env.path("empty")).unwrap();
+        env.snap_in(name, ["fetch"]).succeeds();
+        let whole = format!("whole-{name}");
+        env.snap(["clone", "-q", name, &whole]).succeeds();
+        env.snap_in(&whole, ["verify", "--data"]).succeeds();
+        assert_eq!(env.read(&format!("{whole}/sub/more.txt")), "second\n");
+    }
+}
+
+#[test]
+fn a_push_into_a_partial_clone_sends_what_it_lacks_or_is_refused() {
+    let env = cloned();
+    env.snap(["clone", "-q", "--depth", "1", "work", "poor"]).succeeds();
+    env.snap_in("poor", ["remote", "remove", "origin"]).succeeds();
+    env.snap(["clone", "-q", "work", "rich"]).succeeds();
+    for from in ["poor", "rich"] {
+        env.write(&format!("{from}/new.txt"), from);
+        env.snap_in(from, ["commit", "-qm", "four"]).succeeds();
+    }
+    for (name, _) in PARTIAL {
+        let (before, to) = (tip(&env, name), format!("../{name}"));
+        let ran = env.snap_in("poor", ["push", &to, "main"]);
+        assert_ne!(ran.code, Some(0), "{name}: {ran}");
+        assert_eq!(tip(&env, name), before, "{name}: {ran}");
+        env.snap_in("rich", ["push", &to, "main"]).succeeds();
+        let whole = format!("whole-{name}");
+        env.snap(["clone", "-q", name, &whole]).succeeds();
+        env.snap_in(&whole, ["verify", "--data"]).succeeds();
+        assert_eq!(env.read(&format!("{whole}/new.txt")), "rich");
+        env.snap_in(name, ["verify", "--data"]).succeeds();
+    }
+}
+
+#[test]
+fn a_server_of_a_partial_clone_acknowledges_nothing_that_cannot_be_cloned() {
+    let env = cloned();
+    env.snap(["clone", "-q", "work", "rich"]).succeeds();
+    env.write("rich/new.txt", "new");
+    env.snap_in("rich", ["commit", "-qm", "four"]).succeeds();
+    let serving = Serving::start(&env, "shallow");
+    let url = format!("http://{}/default", serving.address());
+    let before = tip(&env, "shallow");
+    let ran = env.snap_in("rich", ["push", &url, "main"]);
+    says(&ran, 2, &["is a partial clone and lacks objects", "`snap fetch` in it"]);
+    assert_eq!(tip(&env, "shallow"), before);
+    serving.stop();
+    env.snap_in("shallow", ["fetch"]).succeeds();
+    for name in ["shallow", "part"] {
+        // The index of a clone by path does not list its tip, so the client sends everything.
+        let serving = Serving::start(&env, name);
+        let url = format!("http://{}/default", serving.address());
+        env.snap_in("rich", ["push", &url, "main"]).succeeds();
+        let whole = format!("whole-{name}");
+        env.snap(["clone", "-q", &url, &whole]).succeeds();
+        env.snap_in(&whole, ["verify", "--data"]).succeeds();
+        assert_eq!(env.read(&format!("{whole}/new.txt")), "new");
+    }
+}
