@@ -7,7 +7,7 @@ use crate::{Result, bucket::Server};
 pub(crate) const HELP: &str = "\
 Compare snap with other tools on the same data in one run
 
-Usage: cargo run --release -p snap-benches --bin compare -- [OPTIONS]
+Usage: cargo run --release --manifest-path benches/Cargo.toml --bin compare -- [OPTIONS]
 
 Options:
   --only WORK      Do only this work; may be repeated (see --list)

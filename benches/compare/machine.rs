@@ -21,7 +21,7 @@ pub(crate) fn snap(args: &Args) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     Call::new(cargo)
         .args(["build", "--quiet", "--release", "--package", "snap-cli", "--bin", "snap"])
-        .dir(Path::new(env!("CARGO_MANIFEST_DIR")))
+        .dir(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
         .run()?;
     let path = std::env::current_exe()?.with_file_name("snap");
     if !path.is_file() {

@@ -4,12 +4,12 @@
 
 mod ceilings;
 mod clone;
+mod columns;
 mod contract;
 mod damage;
 mod damaged_index;
 mod distant;
 mod outside;
-mod parquet;
 mod patience;
 mod pauses;
 mod place;

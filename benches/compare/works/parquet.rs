@@ -1,5 +1,5 @@
 //! Scans all columns of a Parquet file of 800 KiB in a remote snapshot, with a latency of 100 ms
-//! for each request. The `parquet` crate reads it as in the example of `snap-remote`. Opening the
+//! for each request. The `parquet` crate reads it as in `examples/parquet.rs`. Opening the
 //! file is counted separately.
 
 use std::{sync::Arc, time::Duration, time::Instant};
@@ -26,7 +26,7 @@ use crate::{
     table::{Row, Target, Unit},
 };
 
-#[path = "../../../remote/examples/parquet.rs"]
+#[path = "../../examples/parquet.rs"]
 #[expect(dead_code, reason = "an example has a main function of its own")]
 mod example;
 

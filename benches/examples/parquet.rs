@@ -2,7 +2,7 @@
 //! crate, and says what that took:
 //!
 //! ```text
-//! cargo run -p snap-remote --example parquet -- s3://bucket/prefix main:data/table.parquet
+//! cargo run --manifest-path benches/Cargo.toml --example parquet -- s3://bucket/prefix main:data/table.parquet
 //! ```
 
 use std::{
