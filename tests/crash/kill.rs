@@ -9,16 +9,13 @@ use std::{
 
 use rustix::process::{Signal, kill_process};
 use snap_explore::{
-    steps::{self, Stop, await_halt, pid, spread, stop_at, was_killed},
+    steps::{self, Stop, await_halt, merge_packs, pid, spread, stop_at, was_killed},
     versions,
 };
 
 use crate::place::{
     age_left_over, copy, folder, left_over, log, names, printed_id, restores, snap, stderr, well,
 };
-
-/// Number of commits that make merging packs necessary.
-const UNMERGED: u64 = 8;
 
 /// Most kills in each of the two tests.
 const KILLS: usize = 60;
@@ -41,6 +38,14 @@ impl Scene {
         let work = store.parent().unwrap().join(line);
         let store = store.to_owned();
         Self { store, line, work, number: 0, acknowledged: BTreeSet::new() }
+    }
+
+    /// Copies the store, with the number of the copy in its name.
+    fn copied(&self, number: u64) -> Self {
+        let store = self.store.with_file_name(format!("store{number}"));
+        copy(&self.store, &store);
+        let (work, acknowledged) = (self.work.clone(), self.acknowledged.clone());
+        Self { store, work, acknowledged, ..*self }
     }
 
     /// Returns a commit of the next version.
@@ -137,22 +142,19 @@ fn merging_packs_killed_at_any_moment_loses_nothing() {
     let before = place.path().join("before");
     well(snap(&before).arg("init"));
     let mut scene = Scene::new(&before, "main");
-    (0..UNMERGED).for_each(|_| scene.commit());
-    let copied = |number: u64| {
-        let store = place.path().join(format!("store{number}"));
-        copy(&before, &store);
-        Scene { store, work: scene.work.clone(), acknowledged: scene.acknowledged.clone(), ..scene }
+    let steps = loop {
+        scene.commit();
+        let mut counted = scene.copied(0);
+        let steps = steps::count(&mut counted.next());
+        fs_err::remove_dir_all(&counted.store).unwrap();
+        if merge_packs(&steps) {
+            break steps;
+        }
     };
-    let mut counted = copied(0);
-    let steps = steps::count(&mut counted.next());
-    assert!(
-        names(&counted.store.join("objects")).len() < UNMERGED as usize,
-        "no packs are merged: {steps:#?}"
-    );
-    // Merging comes after the id is printed, which follows the last sync of the branch.
+    // The id is printed after the branch is synced, and packs are merged after that.
     let moved = steps.iter().rposition(|step| step.contains("refs/heads/main")).unwrap() + 1;
     for step in spread(steps.len() - moved, KILLS).map(|step| step + moved as u64) {
-        let mut scene = copied(step);
+        let mut scene = scene.copied(step);
         let mut side = Scene::new(&scene.store, "side");
         let company = side.halt(EARLY);
         scene.kill(step);

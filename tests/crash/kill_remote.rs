@@ -255,13 +255,13 @@ fn an_upload_in_parts_that_was_killed_is_aborted_by_the_next_push_and_no_other_i
 
     // One part of each upload is in progress until the end of the test.
     scene.proxy.take_counts();
-    let hold = || Rule::new(Fault::Hold).kind(Kind::UploadPart).skip(1).times(1);
-    scene.proxy.add(hold());
+    let second_part = || Rule::new(Fault::Hold).kind(Kind::UploadPart).path("partNumber=2&");
+    scene.proxy.add(second_part().times(1));
     let mut killed = scene.push().spawn().unwrap();
     await_uploads(&scene, 1);
     let [left] = &scene.server.unfinished_uploads()[..] else { panic!("one upload") };
     scene.proxy.clear_rules();
-    scene.proxy.add(hold());
+    scene.proxy.add(second_part().times(1));
     let running = push_other.spawn().unwrap();
     await_uploads(&scene, 2);
     killed.kill().unwrap();

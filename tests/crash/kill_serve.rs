@@ -146,6 +146,7 @@ fn a_server_before_a_bucket_killed_at_any_moment_leaves_a_whole_bucket() {
         push.args(["push", &serving.url("one")]);
         push
     };
+    let started = steps.count();
     let mut before = String::new();
     let (mut first, mut last, mut requests) = (0, 0, 0);
     for number in 1..=2 {
@@ -159,7 +160,7 @@ fn a_server_before_a_bucket_killed_at_any_moment_leaves_a_whole_bucket() {
     for (number, moment) in moments(last - first, requests).into_iter().enumerate() {
         let mut server = reaching(&back.endpoint());
         if let Moment::Step(step) = moment {
-            stop_at(&mut server, step, Stop::Kill);
+            stop_at(&mut server, started as u64 + step, Stop::Kill);
         }
         serving.restart(server, &rest);
         let after = commit(&store, &work, number as u64 + 3);

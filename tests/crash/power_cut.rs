@@ -21,7 +21,7 @@ use rustix::{
     ioctl::{Opcode, Setter, ioctl, opcode},
 };
 use snap_explore::{
-    steps::{self, Stop, await_halt, spread, stop_at},
+    steps::{self, Stop, await_halt, merge_packs, spread, stop_at},
     versions,
 };
 use snap_testkit::{
@@ -44,9 +44,6 @@ const CUTS_AFTER_IDS: u64 = 16;
 
 /// Number of power cuts in steps of a commit and of merging packs.
 const CUTS_ANYWHERE: usize = 24;
-
-/// Number of commits that make merging packs necessary.
-const UNMERGED: u64 = 8;
 
 /// A new store is created after this number of cuts, so that creating one is tested too.
 const STORE_EVERY: u64 = 8;
@@ -141,9 +138,8 @@ impl Scene {
         steps::count(&mut self.commit_to(&store))
     }
 
-    /// Cuts the power when `child` has halted at its step, and starts the machine again.
+    /// Cuts the power, kills the process, whose stderr is returned, and starts the machine again.
     fn cut(&mut self, child: Child) -> String {
-        await_halt(&child);
         self.disk.cut();
         let said = kill(child);
         self.disk.start_again();
@@ -195,12 +191,7 @@ fn what_was_acknowledged_survives_a_power_cut() {
             if cuts % STORE_EVERY == 0 {
                 scene.begin_another_store();
             }
-            let mut commit = scene.commit();
-            // The id is printed after the last step that changes the branch.
-            let steps = scene.steps();
-            let moved = steps.iter().rposition(|step| step.contains("refs/heads")).unwrap();
-            stop_at(&mut commit, moved as u64 + 2, Stop::Halt);
-            let mut child = commit.spawn().unwrap();
+            let mut child = scene.commit().spawn().unwrap();
             let id = await_id(&mut child);
             let said = scene.cut(child);
             assert!(id.is_some(), "ended without an id: {said}");
@@ -215,16 +206,20 @@ fn a_power_cut_at_any_moment_leaves_a_store_that_restores_all_it_lists() {
     let test = "a_power_cut_at_any_moment_leaves_a_store_that_restores_all_it_lists";
     with_disk(test, |mut scene| {
         scene.begin_another_store();
-        // Enough packs to make merging necessary.
-        for _ in 0..UNMERGED {
-            let id = printed_id(well(&mut scene.commit()).as_bytes());
-            scene.acknowledged.extend(id);
-        }
+        let mut commit = scene.commit();
+        // Until the next commit merges packs.
+        let steps = loop {
+            scene.acknowledged.extend(printed_id(well(&mut commit).as_bytes()));
+            commit = scene.commit();
+            let steps = scene.steps();
+            if merge_packs(&steps) {
+                break steps;
+            }
+        };
         let whole = scene.disk.point.join("whole");
         copy(&scene.store(), &whole);
         let acknowledged = scene.acknowledged.clone();
-        let mut commit = scene.commit();
-        for step in spread(scene.steps().len(), CUTS_ANYWHERE) {
+        for step in spread(steps.len(), CUTS_ANYWHERE) {
             fs_err::remove_dir_all(scene.store()).unwrap();
             copy(&whole, &scene.store());
             rustix::fs::syncfs(fs_err::File::open(&scene.disk.point).unwrap().file()).unwrap();

@@ -28,8 +28,8 @@ impl Serving {
     /// # Panics
     /// If it does not start.
     pub fn start(command: Command, rest: &[&str]) -> Self {
-        let (child, address) = serve(command, rest);
-        Self { proxy: Proxy::start(&format!("http://{address}")), child: Some(child) }
+        let (child, url) = serve(command, rest);
+        Self { proxy: Proxy::start(&url.unwrap()), child: Some(child) }
     }
 
     /// Returns the proxy.
@@ -57,25 +57,28 @@ impl Serving {
         self.child.as_mut().is_none_or(|child| child.try_wait().unwrap().is_some())
     }
 
-    /// Starts a server again, at the same address for clients.
-    ///
-    /// # Panics
-    /// If it does not start.
+    /// Starts a server again, at the same address for clients. It may stop at a step before it
+    /// serves.
     pub fn restart(&mut self, command: Command, rest: &[&str]) {
         self.kill();
-        let (child, address) = serve(command, rest);
+        let (child, url) = serve(command, rest);
         self.child = Some(child);
-        self.proxy.set_target(Some(&format!("http://{address}")));
+        self.proxy.set_target(url.as_deref());
     }
 }
 
-/// Starts a server at a free port; returns its address as well.
-pub(crate) fn serve(mut command: Command, rest: &[&str]) -> (Child, String) {
+/// Starts a server at a free port. Returns its URL, unless it ends before it serves.
+///
+/// # Panics
+/// If the program cannot be run.
+pub fn serve(mut command: Command, rest: &[&str]) -> (Child, Option<String>) {
     command.args(["--json", "serve", "--listen", "127.0.0.1:0"]).args(rest);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    if line.is_empty() {
+        return (child, None);
+    }
     let record: serde_json::Value = serde_json::from_str(&line).unwrap();
-    let url = record["url"].as_str().unwrap();
-    (child, url.trim_start_matches("http://").to_owned())
+    (child, Some(record["url"].as_str().unwrap().to_owned()))
 }

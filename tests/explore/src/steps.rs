@@ -26,6 +26,11 @@ pub fn count(command: &mut Command) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
+/// Returns true if these steps of a commit replace packs by one merged pack.
+pub fn merge_packs(steps: &[String]) -> bool {
+    steps.iter().any(|step| step.starts_with("Remove") && step.contains("/objects/"))
+}
+
 /// What happens to a process at a step, before it takes the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {

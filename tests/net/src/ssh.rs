@@ -15,6 +15,9 @@ use tempfile::TempDir;
 const PROGRAMS: [&str; 3] = ["sshd", "ssh", "ssh-keygen"];
 const PLACES: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
+/// Ports that are tried.
+const PORTS: usize = 10;
+
 /// An `sshd` on its own port that accepts the user who runs the test. Stopped on drop.
 #[derive(Debug)]
 pub struct SshServer {
@@ -45,25 +48,29 @@ impl SshServer {
                 "ssh-keygen makes a key"
             );
         }
-        let port = free_port();
-        configure(folder.path(), port, &ssh);
         // As root, `sshd` needs a folder that its package creates only on machines with an init
         // system.
         let _not_root = fs_err::create_dir("/run/sshd");
-        let mut command = Command::new(sshd);
-        command.args(["-D", "-e", "-f"]).arg(folder.path().join("sshd_config"));
-        let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
-        let mut child = child.expect("sshd was found");
-        let mut lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
+        // Another process may take a port between the moment that it is found free and the start.
         let mut said = String::new();
-        loop {
-            let line = lines.next().and_then(Result::ok);
-            let line = line.unwrap_or_else(|| panic!("sshd does not start:{said}"));
-            if line.contains("listening on") {
-                break;
+        let started = (0..PORTS).find_map(|_| {
+            let port = free_port();
+            configure(folder.path(), port, &ssh);
+            let mut command = Command::new(&sshd);
+            command.args(["-D", "-e", "-f"]).arg(folder.path().join("sshd_config"));
+            let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
+            let mut child = child.expect("sshd was found");
+            let mut lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
+            for line in lines.by_ref().map_while(Result::ok) {
+                if line.contains("listening on") {
+                    return Some((child, lines, port));
+                }
+                said = format!("{said}\n{line}");
             }
-            said = format!("{said}\n{line}");
-        }
+            let _status = child.wait();
+            None
+        });
+        let (child, lines, port) = started.unwrap_or_else(|| panic!("sshd does not start:{said}"));
         // Drains the log; otherwise `sshd` blocks when the pipe is full.
         std::thread::spawn(move || lines.for_each(drop));
         Some(Self { child, folder, port })
@@ -163,7 +170,7 @@ fn configure(folder: &Path, port: u16, ssh: &Path) {
             Ipv4Addr::LOCALHOST
         ),
     );
-    fs_err::create_dir(folder.join("bin")).expect("a folder can be made");
+    fs_err::create_dir_all(folder.join("bin")).expect("a folder can be made");
     write(
         "bin/ssh",
         format!(

@@ -69,7 +69,7 @@ pub fn explore(plan: &Plan, kind: Kind, struck: &mut Struck) -> Vec<String> {
     let nothing = || vec!["no push was acknowledged: the runs show nothing".to_owned()];
     let found = found.unwrap_or_else(nothing);
     let (seed, name) = (plan.seed, kind.name());
-    let again = || format!("again: tests/soak/run --only network:{name} --seed {seed}");
+    let again = || format!("again: tests/soak/run 2 {seed} network:{name}");
     match found.is_empty() {
         true => found,
         false => [again()].into_iter().chain(found).collect(),

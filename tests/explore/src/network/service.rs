@@ -129,6 +129,14 @@ pub struct Struck {
 }
 
 impl Struck {
+    /// Adds the faults of other runs.
+    pub fn join(&mut self, other: &Self) {
+        for (own, more) in [(&mut self.full, other.full), (&mut self.stale, other.stale)] {
+            own.0 += more.0;
+            own.1 += more.1;
+        }
+    }
+
     /// Adds the faults of a run.
     pub(crate) fn add(&mut self, service: &Service, journal: &Journal) {
         let proxies = service.front.iter().chain(&service.back);
@@ -156,7 +164,7 @@ enum Trouble {
 /// A `snap serve` process. Clients reach it through a proxy, so it may move to another port.
 struct Served {
     child: Child,
-    address: String,
+    url: String,
 }
 
 impl Drop for Served {
@@ -252,7 +260,7 @@ impl Service {
         };
         for number in 0..servers {
             let served = service.serve(number);
-            let proxy = Proxy::start(&format!("http://{}", served.address));
+            let proxy = Proxy::start(&served.url);
             service.served.push(Mutex::new(Some(served)));
             match (kind, number) {
                 (Kind::Relay, 0) => service.back = Some(proxy),
@@ -337,7 +345,7 @@ impl Service {
     /// Starts the server with this number.
     fn serve(&self, number: usize) -> Served {
         let mut command = self.bare(&format!("disk/server{number}"));
-        let (child, address) = match (self.kind, number) {
+        let (child, url) = match (self.kind, number) {
             (Kind::Relay, 1) => {
                 serve(command, &["--upstream", &self.back.as_ref().unwrap().endpoint()])
             }
@@ -350,7 +358,7 @@ impl Service {
                 serve(command, &["s3://bucket/all"])
             }
         };
-        Served { child, address }
+        Served { child, url: url.unwrap() }
     }
 
     /// Returns the proxy in front of the server with this number.
@@ -460,7 +468,7 @@ impl Service {
             let _none = fs_err::remove_dir_all(self.path(&format!("disk/server{number}/.cache")));
         }
         let next = self.serve(number);
-        self.proxy(number).set_target(Some(&format!("http://{}", next.address)));
+        self.proxy(number).set_target(Some(&next.url));
         *served = Some(next);
     }
 

@@ -148,7 +148,7 @@ fn try_one(
     let kind = fault.kind;
     let (ops, fault) = shrink::minimal(&ops[..=last], fault, run);
     let report = format!(
-        "{kind}\nagain: tests/soak/run --only sequences --seed {seed}\n{}\n{}",
+        "{kind}\nagain: tests/soak/run 1 {seed} sequences\n{}\n{}",
         operation::script(&ops),
         fault.detail
     );
