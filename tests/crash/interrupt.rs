@@ -142,7 +142,7 @@ fn an_unpack_that_waits_for_its_input_can_be_interrupted() {
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(&whole[..sent]).unwrap();
         // It has read everything, so it waits for more.
-        while ioctl_fionread(&stdin).unwrap() > 0 {
+        while ioctl_fionread(&stdin).unwrap() > 0 && child.try_wait().unwrap().is_none() {
             thread::sleep(Duration::from_millis(1));
         }
         kill_process(pid(&child), Signal::INT).unwrap();
