@@ -1,5 +1,6 @@
 //! Tokens of a server with an upstream: its settings name the token file.
 
+use snap_testkit::skip::needs_root;
 use std::{
     os::unix::fs::{MetadataExt, chown},
     time::{Duration, Instant},
@@ -81,8 +82,7 @@ fn a_relay_has_tokens_of_its_own() {
 
 #[test]
 fn a_folder_of_another_group_takes_the_file() {
-    if !rustix::process::getuid().is_root() {
-        // Only root can make such a folder.
+    if !needs_root() {
         return;
     }
     let env = TestEnv::new();

@@ -1,6 +1,7 @@
 //! Stores that another user made or can write to: links, pipes and owners in them do not harm the
 //! user's own files.
 
+use snap_testkit::skip::needs_root;
 use std::{
     io::Write,
     os::unix::fs::{MetadataExt, symlink},
@@ -255,7 +256,7 @@ fn the_cache_of_another_user_is_not_used() {
     let refused = env.snap(["ls", &url]);
     assert_eq!(refused.code, Some(1), "{}", refused.stderr);
     assert_eq!(names(&packs), before);
-    if !rustix::process::geteuid().is_root() {
+    if !needs_root() {
         return;
     }
     let owner = format!("{NOBODY}:{NOBODY}");
@@ -267,7 +268,7 @@ fn the_cache_of_another_user_is_not_used() {
 
 #[test]
 fn what_root_adds_to_a_store_belongs_to_its_owner() {
-    if !rustix::process::geteuid().is_root() {
+    if !needs_root() {
         return;
     }
     const NOBODY: u32 = 65534;

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use jsonwebtoken::{Algorithm, EncodingKey, crypto};
+use jsonwebtoken::Algorithm;
 use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
 use snap_server::{
@@ -15,7 +15,7 @@ use snap_server::{
 };
 
 use crate::{
-    issuer::{ABOUT, Issuer, Mode, Signer, base64, claims, message},
+    issuer::{ABOUT, Issuer, Mode, Signer, base64, claims, message, sign_with_secret},
     login::{cookie, hidden, send},
     place::{Place, Serving, refused},
     tokens::{status, token},
@@ -178,10 +178,8 @@ fn wrong_signatures(issuer: &Issuer, signer: &Signer) -> Vec<(&'static str, Stri
     let none = |alg: &str| message(&header(json!({"alg": alg})), &claims);
     // Public values must not be accepted as HMAC secrets.
     let secret = |algorithm: Algorithm, secret: &[u8]| {
-        let key = EncodingKey::from_secret(secret);
         let message = message(&header(json!({"alg": algorithm})), &claims);
-        let signature = crypto::sign(message.as_bytes(), &key, algorithm).unwrap();
-        format!("{message}.{signature}")
+        sign_with_secret(algorithm, secret, &message)
     };
     let other = Signer::new(Algorithm::ES256, "k1");
     let brought = header(json!({"jwk": other.jwk, "jku": "http://127.0.0.1:1/keys"}));

@@ -11,6 +11,7 @@
 mod claims;
 mod keys;
 mod published;
+mod signature;
 mod source;
 
 use jsonwebtoken::{
@@ -72,6 +73,7 @@ pub(super) fn expires(token: &str) -> Option<i64> {
 
 impl Issuer {
     pub(super) fn new(chosen: Oidc) -> Self {
+        signature::install();
         let keys = KeyCache::new(&chosen.issuer);
         Self { chosen, keys }
     }
