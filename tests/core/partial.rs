@@ -54,7 +54,6 @@ fn whatever_is_here_the_rest_comes_once_and_packs_become_whole() {
     let (empty, elsewhere) = stubs(&from, id);
     let all = frames(empty.repo().store());
     assert!(all.len() > 8, "{} frames", all.len());
-    let config = ProptestConfig { cases: 12, failure_persistence: None, ..Default::default() };
     let here = proptest::collection::vec(any::<bool>(), all.len());
     let run = |here: Vec<bool>| {
         let scratch = Scratch::new();
@@ -82,7 +81,7 @@ fn whatever_is_here_the_rest_comes_once_and_packs_become_whole() {
         assert_restores(&scratch.repo(), id, &from.source(), &scratch.path("again"));
         Ok(())
     };
-    TestRunner::new(config).run(&here, run).unwrap();
+    TestRunner::new(snap_testkit::property::cases(12)).run(&here, run).unwrap();
 }
 
 #[test]

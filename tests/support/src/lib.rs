@@ -7,6 +7,7 @@
 pub mod bytes;
 pub mod compare;
 pub mod mounts;
+pub mod property;
 pub mod rng;
 pub mod schema;
 pub mod skip;
