@@ -38,9 +38,13 @@ const LEVELS: usize = 24;
 /// Memory limit of a process.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// Limits on the part of a response that is read: bytes and time.
+/// When a client disconnects: after this part of a response, or after this time. Some responses
+/// would never begin.
 const READ_BYTES: usize = 4 << 20;
 const READ_FOR: Duration = Duration::from_secs(2);
+
+/// A guard against hanging.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 fn entry(name: &str, kind: EntryKind) -> Entry {
     let metadata = Metadata { mode: 0o755, ..Metadata::default() };
@@ -143,19 +147,29 @@ fn begin(serving: &Serving, path: &str) -> Vec<u8> {
     came
 }
 
+/// Sends a request, and returns the status of the response.
+fn status(serving: &Serving, path: &str) -> String {
+    let mut stream = TcpStream::connect(serving.address()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    line[9..12].to_owned()
+}
+
 /// Waits until the server has stopped working for a disconnected client. Meanwhile the server must
 /// answer other clients.
 fn await_rest(serving: &Serving, path: &str) {
     let start = Instant::now();
     loop {
-        assert!(begin(serving, "/health").starts_with(b"HTTP/1.1 200"));
+        assert_eq!(status(serving, "/health"), "200");
         let before = ticks(serving.process());
         thread::sleep(Duration::from_millis(100));
         if ticks(serving.process()) - before < 3 {
             return;
         }
         assert!(
-            start.elapsed() < Duration::from_secs(60),
+            start.elapsed() < PATIENCE,
             "{path}: the server still works for a client that disconnected"
         );
     }
@@ -250,7 +264,7 @@ fn long_answers_that_nobody_takes_are_made_for_a_few_at_a_time() {
         let mut refused = 0;
         for mut client in &clients {
             let mut status = [0; 12];
-            client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            client.set_read_timeout(Some(PATIENCE)).unwrap();
             client.read_exact(&mut status).unwrap();
             refused += usize::from(status.ends_with(b"503"));
         }
@@ -259,7 +273,7 @@ fn long_answers_that_nobody_takes_are_made_for_a_few_at_a_time() {
         assert!(peak < MOST_FOR_SLOW_BYTES, "{} MiB after {path}", peak >> 20);
         drop(clients);
         await_rest(&serving, &path);
-        assert!(begin(&serving, &path).starts_with(b"HTTP/1.1 200"), "{path}");
+        assert_eq!(status(&serving, &path), "200", "{path}");
     }
 }
 
@@ -267,19 +281,15 @@ fn long_answers_that_nobody_takes_are_made_for_a_few_at_a_time() {
 fn a_local_search_takes_little_memory_for_a_tree_that_expands_without_end() {
     let env = TestEnv::new();
     two_commits(&env, "");
-    for (pattern, lines) in [("*", 1_000_000), ("f", 300_000)] {
+    for (pattern, lines) in [("*", 200_000), ("f", 50_000)] {
         let mut command: Command = env.command("here");
         let command = command.args(["find", pattern, "wide"]).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
-        let start = Instant::now();
         let mut line = Vec::new();
         for at in 0..lines {
             line.clear();
             assert_ne!(out.read_until(b'\n', &mut line).unwrap(), 0, "ended at line {at}");
-            if start.elapsed() > Duration::from_secs(30) {
-                break;
-            }
         }
         let peak = peak_bytes(child.id());
         child.kill().unwrap();

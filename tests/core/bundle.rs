@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use proptest::{prelude::*, test_runner::TestRunner};
+use proptest::test_runner::TestRunner;
 use snap_core::{
     base::{
         id::{BlobId, CommitId, ObjectId, PackId},
