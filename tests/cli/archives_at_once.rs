@@ -8,19 +8,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use snap_testkit::bytes::Corpus;
+use snap_testkit::{alone::peak_bytes_of, bytes::Corpus, wait::PATIENCE};
 
 use crate::{
     env::TestEnv,
-    expanding::peak_bytes,
     serve::{Serving, commit},
 };
 
 /// Memory limit of the server.
 const MOST_BYTES: u64 = 256 << 20;
-
-/// How long a client retries while the server is busy: a guard against hanging.
-const PATIENCE: Duration = Duration::from_secs(600);
 
 fn noise(length: usize, seed: u64) -> Vec<u8> {
     Corpus::Random.make_seeded(length, seed)
@@ -74,6 +70,6 @@ fn many_archives_at_once_all_come_and_take_little_memory() {
             });
         }
     });
-    let peak = peak_bytes(serving.process());
+    let peak = peak_bytes_of(serving.process());
     assert!(peak < MOST_BYTES, "{} MiB", peak >> 20);
 }

@@ -1,7 +1,8 @@
 //! Tests of the base of a project's files, which a commit builds on.
 
-use snap_testkit::skip::needs_root;
 use std::{collections::BTreeSet, path::PathBuf};
+
+use snap_testkit::skip::needs_root;
 
 use crate::env::TestEnv;
 

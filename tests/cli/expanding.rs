@@ -25,6 +25,7 @@ use snap_core::{
     repo::{Repo, ref_name::RefName, refs::RefLogMessage},
     store::ObjectWriter,
 };
+use snap_testkit::{alone::peak_bytes_of, wait::PATIENCE};
 
 use crate::{
     env::TestEnv,
@@ -42,9 +43,6 @@ const MOST_BYTES: u64 = 256 << 20;
 /// would never begin.
 const READ_BYTES: usize = 4 << 20;
 const READ_FOR: Duration = Duration::from_secs(2);
-
-/// A guard against hanging.
-const PATIENCE: Duration = Duration::from_secs(300);
 
 fn entry(name: &str, kind: EntryKind) -> Entry {
     let metadata = Metadata { mode: 0o755, ..Metadata::default() };
@@ -115,13 +113,6 @@ fn two_commits(env: &TestEnv, ending: &str) -> [CommitId; 2] {
     let name = RefName::parse_full("refs/heads/wide").unwrap();
     repo.refs().update(&name, None, Some(ids[1]), &change).unwrap();
     ids
-}
-
-/// Returns the peak memory of a process in bytes (`VmHWM`).
-pub(crate) fn peak_bytes(process: u32) -> u64 {
-    let status = fs_err::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
 }
 
 /// Returns the processor time of a process, in hundredths of a second.
@@ -224,7 +215,7 @@ fn no_route_takes_much_memory_for_a_tree_that_expands_without_end() {
         let wanted = if path.ends_with(".zip") { "400" } else { "200 404" };
         let is_answer = status.as_deref().is_none_or(|status| wanted.contains(status));
         assert!(is_answer, "{path}: {}", String::from_utf8_lossy(&came));
-        let peak = peak_bytes(serving.process());
+        let peak = peak_bytes_of(serving.process());
         assert!(peak < MOST_BYTES, "{} MiB after {path}", peak >> 20);
         // Pages start a measurement of the store's growth in the background. All clients share it,
         // and its time is limited, so it need not stop here.
@@ -269,7 +260,7 @@ fn long_answers_that_nobody_takes_are_made_for_a_few_at_a_time() {
             refused += usize::from(status.ends_with(b"503"));
         }
         assert!(refused < SLOW_CLIENTS, "{path}: no client got a response");
-        let peak = peak_bytes(serving.process());
+        let peak = peak_bytes_of(serving.process());
         assert!(peak < MOST_FOR_SLOW_BYTES, "{} MiB after {path}", peak >> 20);
         drop(clients);
         await_rest(&serving, &path);
@@ -291,7 +282,7 @@ fn a_local_search_takes_little_memory_for_a_tree_that_expands_without_end() {
             line.clear();
             assert_ne!(out.read_until(b'\n', &mut line).unwrap(), 0, "ended at line {at}");
         }
-        let peak = peak_bytes(child.id());
+        let peak = peak_bytes_of(child.id());
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(peak < MOST_BYTES, "{} MiB for {pattern}", peak >> 20);

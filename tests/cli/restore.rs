@@ -1,6 +1,5 @@
 //! `snap restore`.
 
-use snap_testkit::skip::needs_root;
 use std::os::unix::{
     fs::{MetadataExt, chown},
     process::CommandExt,
@@ -14,6 +13,7 @@ use snap_core::{
         stat_cache::{KnownFile, NameHash, StatCache},
     },
 };
+use snap_testkit::skip::needs_root;
 
 use crate::env::TestEnv;
 

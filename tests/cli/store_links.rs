@@ -1,7 +1,6 @@
 //! Stores that another user made or can write to: links, pipes and owners in them do not harm the
 //! user's own files.
 
-use snap_testkit::skip::needs_root;
 use std::{
     io::Write,
     os::unix::fs::{MetadataExt, symlink},
@@ -10,6 +9,8 @@ use std::{
     thread::sleep,
     time::{Duration, SystemTime},
 };
+
+use snap_testkit::skip::needs_root;
 
 use crate::env::{TestEnv, noise};
 

@@ -4,7 +4,6 @@
 use std::{
     os::unix::fs::{FileExt, MetadataExt},
     sync::Arc,
-    time::{Duration, Instant},
 };
 
 use proptest::{prelude::*, test_runner::TestRunner};
@@ -23,7 +22,7 @@ use snap_core::{
     repo::Repo,
     store::{ChunkListCheck, RemoteFrames, Store, StoreError},
 };
-use snap_testkit::rng::Rng;
+use snap_testkit::{rng::Rng, wait::until};
 
 use crate::{
     bundle::{packed, taken},
@@ -520,15 +519,10 @@ impl snap_core::disk::FaultInjector for Refusing {
 /// Waits until another thread waits for a lock on the file.
 fn until_waited_for(file: &fs_err::File) {
     let inode = format!(":{} ", file.metadata().unwrap().ino());
-    let start = Instant::now();
-    loop {
+    until("a thread waits for the lock", || {
         let locks = fs_err::read_to_string("/proc/locks").unwrap();
-        if locks.lines().any(|line| line.contains("-> ") && line.contains(&inode)) {
-            return;
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "nothing waits for the lock");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        locks.lines().any(|line| line.contains("-> ") && line.contains(&inode))
+    });
 }
 
 #[test]

@@ -3,7 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
-use snap_testkit::skip::needs_root;
 use std::{
     os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     path::Path,
@@ -18,6 +17,7 @@ use snap_core::{
     format::tree::{EntryKind, Owner, Xattr},
     ops::restore::{self, Ownership, RestoreError, RestoreOptions, RestoreSource},
 };
+use snap_testkit::skip::needs_root;
 use snap_testkit::{bytes::Corpus, trees};
 
 use crate::restore_fixture::{

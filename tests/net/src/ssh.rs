@@ -45,28 +45,36 @@ impl SshServer {
                 "ssh-keygen makes a key"
             );
         }
-        let port = free_port();
-        configure(folder.path(), port, &ssh);
         // As root, `sshd` needs a folder that its package creates only on machines with an init
         // system.
         let _not_root = fs_err::create_dir("/run/sshd");
-        let mut command = Command::new(sshd);
-        command.args(["-D", "-e", "-f"]).arg(folder.path().join("sshd_config"));
-        let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
-        let mut child = child.expect("sshd was found");
-        let mut lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
         let mut said = String::new();
-        loop {
-            let line = lines.next().and_then(Result::ok);
-            let line = line.unwrap_or_else(|| panic!("sshd does not start:{said}"));
-            if line.contains("listening on") {
-                break;
+        // Another process may take a port between its choice and its use.
+        for _ in 0..10 {
+            let port = free_port();
+            configure(folder.path(), port, &ssh);
+            let mut command = Command::new(&sshd);
+            command.args(["-D", "-e", "-f"]).arg(folder.path().join("sshd_config"));
+            let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
+            let mut child = child.expect("sshd was found");
+            let mut lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
+            while let Some(Ok(line)) = lines.next() {
+                if line.contains("listening on") {
+                    // Drains the log; otherwise `sshd` blocks when the pipe is full.
+                    std::thread::spawn(move || lines.for_each(drop));
+                    return Some(Self { child, folder, port });
+                }
+                said = format!("{said}\n{line}");
             }
-            said = format!("{said}\n{line}");
+            let _ended = child.wait();
         }
-        // Drains the log; otherwise `sshd` blocks when the pipe is full.
-        std::thread::spawn(move || lines.for_each(drop));
-        Some(Self { child, folder, port })
+        panic!("sshd does not start:{said}");
+    }
+
+    /// Returns how often a client has started `ssh` with [`Self::path`].
+    pub fn started(&self) -> usize {
+        let log = fs_err::read_to_string(self.folder.path().join("started"));
+        log.unwrap_or_default().lines().count()
     }
 
     /// `HOST:PORT`.
@@ -163,11 +171,11 @@ fn configure(folder: &Path, port: u16, ssh: &Path) {
             Ipv4Addr::LOCALHOST
         ),
     );
-    fs_err::create_dir(folder.join("bin")).expect("a folder can be made");
+    fs_err::create_dir_all(folder.join("bin")).expect("a folder can be made");
     write(
         "bin/ssh",
         format!(
-            "#!/bin/sh\nexec {} -F none -o UserKnownHostsFile={at}/known_hosts \"$@\"\n",
+            "#!/bin/sh\necho >>{at}/started\nexec {} -F none -o UserKnownHostsFile={at}/known_hosts \"$@\"\n",
             ssh.display()
         ),
     );
