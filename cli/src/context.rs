@@ -96,6 +96,8 @@ impl Context {
     /// SIGTERM.
     pub(crate) fn new(global: &Global) -> Result<Self, CliError> {
         let env = Env::read();
+        #[cfg(debug_assertions)]
+        crate::step_counter::install(&env.steps);
         let settings = Settings::load(&env, global)?;
         let now = env.time.as_deref().map(|text| {
             let bad = || CliError::BadTime { name: "SNAP_TIME", text: text.to_owned() };

@@ -108,6 +108,33 @@ pub(crate) struct Env {
     pub(crate) has_less: bool,
     /// True if `TERM` is that of a terminal without control sequences.
     pub(crate) is_dumb: bool,
+    /// The switches of tests
+    #[cfg(debug_assertions)]
+    pub(crate) steps: StepEnv,
+}
+
+/// Variables with which a test counts the steps of this process or ends it at one of them. The
+/// released binary does not read them.
+#[cfg(debug_assertions)]
+#[derive(Debug, Default)]
+pub(crate) struct StepEnv {
+    /// `SNAP_TEST_STEP_LOG`: a file that gets one line for each step
+    pub(crate) log: Option<PathBuf>,
+    /// `SNAP_TEST_STOP_AT`: the number of a step, from 1
+    pub(crate) stop_at: Option<u64>,
+    /// `SNAP_TEST_STOP_BY`: the signal at that step: `KILL` (also if unset), `INT` or `STOP`
+    pub(crate) stop_by: Option<String>,
+}
+
+#[cfg(debug_assertions)]
+impl StepEnv {
+    fn read() -> Self {
+        Self {
+            log: var("SNAP_TEST_STEP_LOG").map(PathBuf::from),
+            stop_at: text("SNAP_TEST_STOP_AT").and_then(|number| number.parse().ok()),
+            stop_by: text("SNAP_TEST_STOP_BY"),
+        }
+    }
 }
 
 /// Variables about remotes. Some are secret, so `Debug` shows none of them.
@@ -178,6 +205,8 @@ impl Env {
             progress_millis: test_switch("SNAP_TEST_PROGRESS_MILLIS"),
             has_less: var("LESS").is_some(),
             is_dumb: text("TERM").is_none_or(|term| term == "dumb"),
+            #[cfg(debug_assertions)]
+            steps: StepEnv::read(),
         }
     }
 }

@@ -11,6 +11,8 @@ mod reference;
 mod remote;
 mod report;
 mod snapshot;
+#[cfg(debug_assertions)]
+mod step_counter;
 mod stream;
 mod ui;
 

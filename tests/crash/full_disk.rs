@@ -3,17 +3,14 @@
 
 use std::path::{Path, PathBuf};
 
+use snap_explore::{serving::Serving, versions};
 use snap_testkit::{
     bytes::Corpus,
     compare::{Options, compare},
     mounts::{self, in_own_mounts, mount_memory},
 };
 
-use crate::{
-    place::{drafts, fails, folder, left_over, log, names, restores, snap, stderr, well},
-    serving::Serving,
-    versions,
-};
+use crate::place::{drafts, fails, folder, left_over, log, names, restores, snap, stderr, well};
 
 /// Size of the small disk in KiB.
 const DISK: u64 = 3 << 10;
@@ -201,7 +198,7 @@ fn a_push_to_a_server_whose_disk_is_full_says_so_and_works_when_there_is_room() 
             mount_memory(&disk, 2 * DISK);
             let served = disk.join("store");
             well(snap(&served).arg("init"));
-            let serving = Serving::start(snap(&store), None, &[served.to_str().unwrap()]);
+            let serving = Serving::start(snap(&store), &[served.to_str().unwrap()]);
             let filler = Filler::new(&disk, spare);
             let mut push = snap(&store);
             push.args(["push", &serving.url("")]);

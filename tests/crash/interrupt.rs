@@ -1,50 +1,63 @@
-//! Ctrl-C at random moments: the exit code is 130, nothing is left over, and the next run completes
+//! Ctrl-C at counted steps: the exit code is 130, nothing is left over, and the next run completes
 //! the work.
 
 use std::{
-    io::Write,
+    io::Write as _,
     path::Path,
     process::{Child, Command, Output, Stdio},
+    sync::mpsc,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    io::ioctl_fionread,
+    process::{Signal, kill_process},
+};
+use snap_explore::steps::{self, Stop, pid, spread, stop_at};
 use snap_testkit::{
     bytes::Corpus,
     compare::{Options, compare},
-    rng::Rng,
     trees,
 };
 
 use crate::place::{drafts, folder, left_over, log, snap, stderr, well};
 
-/// Number of interrupted runs in each test.
-const ROUNDS: usize = 15;
+/// Most interrupted runs of each command.
+const ROUNDS: usize = 12;
 
-/// Longest time that a process may take to end after Ctrl-C, generous for busy machines.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A process that takes longer than this to end after Ctrl-C hangs.
+const HANGS: Duration = Duration::from_secs(60);
 
-/// Makes a tree that is large enough for an interruption.
+/// Makes a tree with many small files and a large one.
 fn tree(folder: &Path) {
-    trees::text_files(folder, 700, 4096).unwrap();
-    let content = Corpus::Random.make_seeded(16 << 20, 3);
+    trees::text_files(folder, 60, 4096).unwrap();
+    let content = Corpus::Random.make_seeded(8 << 20, 3);
     fs_err::write(folder.join("film"), content).unwrap();
 }
 
-fn interrupt(child: Child) -> Output {
-    let id = i32::try_from(child.id()).unwrap();
-    // A process that has already ended cannot be interrupted, which is not an error.
-    let _ = kill_process(Pid::from_raw(id).unwrap(), Signal::INT);
-    let start = Instant::now();
-    let output = child.wait_with_output().unwrap();
-    assert!(start.elapsed() < PATIENCE, "did not end within {:?}", start.elapsed());
-    output
+/// Waits until a process has ended; fails if it hangs.
+#[track_caller]
+fn ended(child: Child) -> Output {
+    let id = pid(&child);
+    let (send, receive) = mpsc::channel();
+    thread::spawn(move || send.send(child.wait_with_output().unwrap()));
+    receive.recv_timeout(HANGS).unwrap_or_else(|_| {
+        let _ended = kill_process(id, Signal::KILL);
+        panic!("a process hangs after Ctrl-C");
+    })
 }
 
-/// Returns true if the process was interrupted; its exit code must show that.
+/// Runs a command and interrupts it at a step. Returns true if it did not complete its work; its
+/// exit code must show that.
+#[track_caller]
+fn is_interrupted_at(step: u64, command: &mut Command) -> bool {
+    was_interrupted(&ended(stop_at(command, step, Stop::Interrupt).spawn().unwrap()))
+}
+
+#[track_caller]
 fn was_interrupted(output: &Output) -> bool {
-    use std::os::unix::process::ExitStatusExt;
+    use std::os::unix::process::ExitStatusExt as _;
     match (output.status.code(), output.status.signal()) {
         (Some(0), _) => false,
         (Some(130), _) => {
@@ -57,12 +70,6 @@ fn was_interrupted(output: &Output) -> bool {
     }
 }
 
-fn how_long(command: &mut Command) -> Duration {
-    let start = Instant::now();
-    well(command);
-    start.elapsed()
-}
-
 #[test]
 fn an_interrupted_commit_leaves_nothing_and_the_next_one_works() {
     let place = folder();
@@ -73,26 +80,22 @@ fn an_interrupted_commit_leaves_nothing_and_the_next_one_works() {
         command.args(["commit", "-m", "all"]).arg(&source);
         command
     };
-    let store = |number: usize| {
+    let store = |number: u64| {
         let store = place.path().join(format!("store{number}"));
         well(snap(&store).arg("init"));
         store
     };
-    let longest = how_long(&mut commit(&store(ROUNDS)));
-    let mut rng = Rng::new(2029);
-    let mut interrupted = 0;
-    for number in 0..ROUNDS {
-        let store = store(number);
-        let child = commit(&store).spawn().unwrap();
-        thread::sleep(longest.mul_f64(rng.unit()));
-        interrupted += usize::from(was_interrupted(&interrupt(child)));
-        assert_eq!(left_over(&store), [""; 0]);
+    let count = steps::count(&mut commit(&store(0))).len();
+    for step in spread(count, ROUNDS) {
+        let store = store(step);
+        let was_interrupted = is_interrupted_at(step, &mut commit(&store));
+        assert!(was_interrupted || step > 1, "Ctrl-C before the first step has no effect");
+        assert_eq!(left_over(&store), [""; 0], "interrupted at {step}");
         well(&mut commit(&store));
         assert_eq!(log(&store, "main").len(), 1);
         well(snap(&store).args(["verify", "--data"]));
         fs_err::remove_dir_all(&store).unwrap();
     }
-    assert!(interrupted > ROUNDS / 5, "only {interrupted} commits were interrupted");
 }
 
 #[test]
@@ -107,24 +110,20 @@ fn an_interrupted_restore_leaves_whole_files_and_the_next_one_completes_them() {
         command.args(["restore", "latest"]).arg(target);
         command
     };
-    let longest = how_long(&mut restore(&place.path().join("first")));
+    let count = steps::count(&mut restore(&place.path().join("first"))).len();
     // Attributes of the target are not compared, because they stay unchanged if it existed before.
     let options = Options { root: false, ..Options::default() };
-    let mut rng = Rng::new(2030);
-    let mut interrupted = 0;
-    for number in 0..ROUNDS {
-        let target = place.path().join(format!("target{number}"));
-        let child = restore(&target).spawn().unwrap();
-        thread::sleep(longest.mul_f64(rng.unit()));
-        interrupted += usize::from(was_interrupted(&interrupt(child)));
+    for step in spread(count, ROUNDS) {
+        let target = place.path().join(format!("target{step}"));
+        let was_interrupted = is_interrupted_at(step, &mut restore(&target));
+        assert!(was_interrupted || step > 1, "Ctrl-C before the first step has no effect");
         if target.exists() {
             assert_eq!(drafts(&target), Vec::<std::path::PathBuf>::new(), "left over");
         }
         well(&mut restore(&target));
-        assert_eq!(compare(&source, &target, &options), [""; 0]);
+        assert_eq!(compare(&source, &target, &options), [""; 0], "interrupted at {step}");
         fs_err::remove_dir_all(&target).unwrap();
     }
-    assert!(interrupted > ROUNDS / 5, "only {interrupted} restores were interrupted");
 }
 
 #[test]
@@ -142,8 +141,12 @@ fn an_unpack_that_waits_for_its_input_can_be_interrupted() {
         let mut child = snap(&store).args(["unpack", "-"]).stdin(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(&whole[..sent]).unwrap();
-        thread::sleep(Duration::from_millis(300));
-        assert!(was_interrupted(&interrupt(child)));
+        // It has read everything, so it waits for more.
+        while ioctl_fionread(&stdin).unwrap() > 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        kill_process(pid(&child), Signal::INT).unwrap();
+        assert!(was_interrupted(&ended(child)));
         drop(stdin);
         assert_eq!(left_over(&store), [""; 0], "left over in tmp/");
     }
@@ -159,25 +162,20 @@ fn an_interrupted_export_leaves_no_file() {
     well(snap(&store).args(["commit", "-m", "all"]).arg(&source));
     let out = place.path().join("out");
     fs_err::create_dir(&out).unwrap();
-    let mut rng = Rng::new(2030);
-    let mut interrupted = 0;
     for name in ["x.tar", "x.tar.zst", "x.zip"] {
         let export = || {
             let mut command = snap(&store);
             command.args(["export", "latest", "-o"]).arg(out.join(name));
             command
         };
-        let longest = how_long(&mut export());
+        let count = steps::count(&mut export()).len();
         fs_err::remove_file(out.join(name)).unwrap();
-        for _ in 0..ROUNDS {
-            let child = export().spawn().unwrap();
-            thread::sleep(longest.mul_f64(rng.unit()));
-            let was_stopped = was_interrupted(&interrupt(child));
-            interrupted += usize::from(was_stopped);
+        for step in spread(count, ROUNDS) {
+            let was_stopped = is_interrupted_at(step, &mut export());
+            assert!(was_stopped || step > 1, "Ctrl-C before the first step has no effect");
             let left = fs_err::read_dir(&out).unwrap().count();
-            assert_eq!(left, usize::from(!was_stopped), "{name}");
+            assert_eq!(left, usize::from(!was_stopped), "{name}, interrupted at {step}");
             let _ = fs_err::remove_file(out.join(name));
         }
     }
-    assert!(interrupted > ROUNDS / 5, "only {interrupted} exports were interrupted");
 }

@@ -1,176 +1,168 @@
-//! SIGKILL at random moments of commits and of merging packs, while another process commits to
-//! another branch of the same store.
+//! SIGKILL at each step of commits and of merging packs, while another process commits to another
+//! branch of the same store.
 
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
-    process::Child,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::{Duration, Instant},
+    process::{Child, Command},
 };
 
-use snap_testkit::rng::Rng;
-
-use crate::{
-    place::{
-        age_left_over, await_id, folder, kill, left_over, log, names, printed_id, restores, snap,
-        stderr, well,
-    },
+use rustix::process::{Signal, kill_process};
+use snap_explore::{
+    steps::{self, Stop, await_halt, merge_packs, pid, spread, stop_at, was_killed},
     versions,
 };
 
-/// Number of killed commits in each of the two tests.
-const KILLS: u64 = 150;
+use crate::place::{
+    age_left_over, copy, folder, left_over, log, names, printed_id, restores, snap, stderr, well,
+};
 
-/// Number of commits before the first kill, to measure their duration.
-const WARM_UP: u64 = 10;
+/// Most kills in each of the two tests.
+const KILLS: usize = 60;
 
-/// After every 50 kills, all listed commits are restored, not only the newest one.
-const THOROUGH_EVERY: u64 = 50;
+/// After every 20 kills, all listed commits are restored, not only the newest one.
+const THOROUGH_EVERY: u64 = 20;
 
 /// A store, a line of versions committed to it, and the acknowledged commits.
-struct Scene<'s> {
-    store: &'s Path,
+struct Scene {
+    store: PathBuf,
+    line: &'static str,
     work: PathBuf,
     number: u64,
     acknowledged: BTreeSet<String>,
 }
 
-impl<'s> Scene<'s> {
-    fn new(store: &'s Path, work: PathBuf) -> Self {
-        Self { store, work, number: 0, acknowledged: BTreeSet::new() }
+impl Scene {
+    /// A branch of a store, and the folder that is committed to it.
+    fn new(store: &Path, line: &'static str) -> Self {
+        let work = store.parent().unwrap().join(line);
+        let store = store.to_owned();
+        Self { store, line, work, number: 0, acknowledged: BTreeSet::new() }
     }
 
-    /// Starts a commit of the next version.
-    fn start(&mut self) -> Child {
+    /// Copies the store, with the number of the copy in its name.
+    fn copied(&self, number: u64) -> Self {
+        let store = self.store.with_file_name(format!("store{number}"));
+        copy(&self.store, &store);
+        let (work, acknowledged) = (self.work.clone(), self.acknowledged.clone());
+        Self { store, work, acknowledged, ..*self }
+    }
+
+    /// Returns a commit of the next version.
+    fn next(&mut self) -> Command {
         self.number += 1;
-        let message = format!("main {}", self.number);
+        let message = format!("{} {}", self.line, self.number);
         versions::write(&self.work, &message);
-        let mut command = snap(self.store);
-        command.args(["commit", "-b", "main", "-m", &message]).arg(&self.work).spawn().unwrap()
+        let mut command = snap(&self.store);
+        command.args(["commit", "-b", self.line, "-m", &message]).arg(&self.work);
+        command
     }
 
-    /// Commits without a kill. Returns the time until the id, and the time from then to the end.
-    fn commit(&mut self) -> (Duration, Duration) {
-        let start = Instant::now();
-        let mut child = self.start();
-        let id = await_id(&mut child);
-        let until_id = start.elapsed();
+    fn commit(&mut self) {
+        let stdout = well(&mut self.next());
+        self.acknowledged.insert(printed_id(stdout.as_bytes()).unwrap());
+    }
+
+    /// Starts a commit that halts at a step.
+    fn halt(&mut self, step: u64) -> Child {
+        let child = stop_at(&mut self.next(), step, Stop::Halt).spawn().unwrap();
+        assert!(await_halt(&child), "a commit has more than {step} steps");
+        child
+    }
+
+    /// Lets a halted commit end; it must succeed.
+    fn go_on(&mut self, child: Child) {
+        kill_process(pid(&child), Signal::CONT).unwrap();
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", stderr(&output));
+        self.acknowledged.extend(printed_id(&output.stdout));
+    }
+
+    /// Kills a commit of the next version at a step. Returns true if it was killed, and true if it
+    /// had printed its id.
+    fn kill(&mut self, step: u64) -> (bool, bool) {
+        let output = stop_at(&mut self.next(), step, Stop::Kill).output().unwrap();
+        let id = printed_id(&output.stdout);
+        let is_acknowledged = id.is_some();
         self.acknowledged.extend(id);
-        (until_id, start.elapsed() - until_id)
+        (was_killed(output.status), is_acknowledged)
     }
 
     /// Checks the invariants after a kill.
-    fn check(&self, kills: u64) {
-        let listed = log(self.store, "main");
+    fn check(&self, is_thorough: bool) {
+        let listed = log(&self.store, self.line);
         let ids: BTreeSet<String> = listed.iter().map(|commit| commit.id.clone()).collect();
         let lost: Vec<_> = self.acknowledged.difference(&ids).collect();
         assert!(lost.is_empty(), "acknowledged, but not listed: {lost:?}");
-        let looked_at = if kills.is_multiple_of(THOROUGH_EVERY) { listed.len() } else { 1 };
-        listed.iter().take(looked_at).for_each(|commit| restores(self.store, commit));
+        let looked_at = if is_thorough { listed.len() } else { 1 };
+        listed.iter().take(looked_at).for_each(|commit| restores(&self.store, commit));
     }
 
     /// Checks the invariants at the end: no commit is lost, all restore, and nothing is left over.
-    fn finish(&mut self, beside: &BTreeSet<String>) {
-        age_left_over(self.store);
+    fn finish(&mut self, is_thorough: bool) {
+        age_left_over(&self.store);
         self.commit();
-        assert_eq!(left_over(self.store), [""; 0], "left over in tmp/");
+        assert_eq!(left_over(&self.store), [""; 0], "left over in tmp/");
         let packs = names(&self.store.join("objects")).len();
         assert!(packs <= 60, "{packs} packs");
-        self.check(0);
-        let listed = log(self.store, "side");
-        listed.iter().for_each(|commit| restores(self.store, commit));
-        let ids = listed.into_iter().map(|commit| commit.id).collect();
-        let lost: Vec<_> = beside.difference(&ids).collect();
-        assert!(lost.is_empty(), "acknowledged, but not listed: {lost:?}");
-        well(snap(self.store).args(["verify", "--data"]));
+        self.check(is_thorough);
+        well(snap(&self.store).args(["verify", "--data"]));
     }
 }
 
-/// Commits to the branch `side` until `stop` is set; returns the acknowledged commits. None of
-/// these commits may fail, even if the other process is killed.
-fn commit_beside(store: &Path, work: &Path, stop: &AtomicBool) -> BTreeSet<String> {
-    let mut acknowledged = BTreeSet::new();
-    for number in 1.. {
-        let message = format!("side {number}");
-        versions::write(work, &message);
-        let mut command = snap(store);
-        let stdout = well(command.args(["commit", "-b", "side", "-m", &message]).arg(work));
-        acknowledged.insert(printed_id(stdout.as_bytes()).unwrap());
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-        // Slow enough that the killed process makes progress.
-        thread::sleep(Duration::from_millis(150));
-    }
-    acknowledged
-}
-
-/// Runs `rounds` of kills while another process commits, then checks the end.
-fn with_company(rounds: impl FnOnce(&mut Scene<'_>)) {
-    let place = folder();
-    let store = place.path().join("store");
-    well(snap(&store).arg("init"));
-    let mut scene = Scene::new(&store, place.path().join("main"));
-    scene.commit();
-    let stop = AtomicBool::new(false);
-    let beside = thread::scope(|scope| {
-        let side = place.path().join("side");
-        let (store, stop) = (&store, &stop);
-        let company = scope.spawn(move || commit_beside(store, &side, stop));
-        // The other process must stop even if this thread panics.
-        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| rounds(&mut scene)));
-        stop.store(true, Ordering::Relaxed);
-        let beside = company.join();
-        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        beside.unwrap()
-    });
-    scene.finish(&beside);
-}
+/// The step of a commit before it has any lock: it creates its first file.
+const EARLY: u64 = 1;
 
 #[test]
 fn a_commit_killed_at_any_moment_loses_nothing_that_was_acknowledged() {
-    with_company(|scene| {
-        let times = (0..WARM_UP).map(|_| scene.commit());
-        let longest = times.map(|(until_id, rest)| until_id + rest).max().unwrap();
-        let mut rng = Rng::new(2026);
-        let mut acknowledged = 0;
-        for kills in 1..=KILLS {
-            let child = scene.start();
-            thread::sleep(longest.mul_f64(rng.unit()));
-            let mut child = child;
-            child.kill().unwrap();
-            let output = child.wait_with_output().unwrap();
-            if let Some(id) = printed_id(&output.stdout) {
-                acknowledged += 1;
-                scene.acknowledged.insert(id);
-            }
-            scene.check(kills);
-        }
-        // Otherwise the kills were not spread over the whole commit.
-        assert!((1..KILLS).contains(&acknowledged), "{acknowledged} of {KILLS} commits succeeded");
-    });
+    let place = folder();
+    let store = place.path().join("store");
+    well(snap(&store).arg("init"));
+    let (mut main, mut side) = (Scene::new(&store, "main"), Scene::new(&store, "side"));
+    main.commit();
+    side.commit();
+    let count = steps::count(&mut main.next()).len();
+    let mut kills = 0;
+    for step in spread(count, KILLS) {
+        // The other process has begun before the kill, and goes on after it.
+        let company = side.halt(EARLY);
+        main.kill(step);
+        side.go_on(company);
+        kills += 1;
+        main.check(kills % THOROUGH_EVERY == 0);
+        side.check(kills % THOROUGH_EVERY == 0);
+    }
+    side.finish(true);
+    main.finish(true);
 }
 
 #[test]
 fn merging_packs_killed_at_any_moment_loses_nothing() {
-    with_company(|scene| {
-        // These kills come after the commit: packs are merged after the id is printed. If a merge
-        // is killed, the next commit merges again.
-        let times = (0..WARM_UP).map(|_| scene.commit());
-        let longest = times.map(|(_, rest)| rest).max().unwrap();
-        let mut rng = Rng::new(2027);
-        for kills in 1..=KILLS {
-            let mut child = scene.start();
-            let id = await_id(&mut child);
-            thread::sleep(longest.mul_f64(rng.unit()));
-            let said = kill(child);
-            assert!(id.is_some(), "ended without an id: {said}");
-            scene.acknowledged.extend(id);
-            scene.check(kills);
+    let place = folder();
+    let before = place.path().join("before");
+    well(snap(&before).arg("init"));
+    let mut scene = Scene::new(&before, "main");
+    let steps = loop {
+        scene.commit();
+        let mut counted = scene.copied(0);
+        let steps = steps::count(&mut counted.next());
+        fs_err::remove_dir_all(&counted.store).unwrap();
+        if merge_packs(&steps) {
+            break steps;
         }
-    });
+    };
+    // The id is printed after the branch is synced, and packs are merged after that.
+    let moved = steps.iter().rposition(|step| step.contains("refs/heads/main")).unwrap() + 1;
+    for step in spread(steps.len() - moved, KILLS).map(|step| step + moved as u64) {
+        let mut scene = scene.copied(step);
+        let mut side = Scene::new(&scene.store, "side");
+        let company = side.halt(EARLY);
+        scene.kill(step);
+        scene.check(false);
+        side.go_on(company);
+        // The next commit merges again.
+        scene.finish(false);
+        side.check(true);
+        fs_err::remove_dir_all(&scene.store).unwrap();
+    }
 }

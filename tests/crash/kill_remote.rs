@@ -1,8 +1,6 @@
-//! SIGKILL at random moments of `push`, `pull` and `clone`, over S3. The remote always opens and
-//! has everything that its refs reach. The local store has everything that it lists. The next run
-//! completes the transfer without sending anything again.
-//!
-//! `SNAP_TEST_KILLS` sets the number of kills for each command; see docs/safety.md.
+//! SIGKILL at counted steps and requests of `push`, `pull` and `clone`, over S3. The remote always
+//! opens and has everything that its refs reach. The local store has everything that it lists. The
+//! next run completes the transfer without sending anything again.
 
 use std::{
     collections::BTreeSet,
@@ -12,29 +10,53 @@ use std::{
     time::{Duration, Instant},
 };
 
-use snap_nettest::{Kind, Proxy, S3Options, S3Server};
-use snap_testkit::{bytes::Corpus, rng::Rng};
-
-use crate::{
-    place::{Listed, bare, folder, log, names, printed_id, restores, snap, stderr, well},
+use snap_explore::{
+    steps::{self, Stop, spread, stop_at, was_killed},
     versions,
 };
+use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
+use snap_testkit::bytes::Corpus;
 
-/// Default number of kills for each command.
-const KILLS: u64 = 50;
+use crate::place::{
+    Listed, bare, copy, folder, log, names, printed_id, restores, snap, stderr, well,
+};
 
-/// Every seventh push goes to an empty location.
-const FRESH_EVERY: u64 = 7;
+/// Most kills of each command before a step, before a request is served, and after one is served.
+const KILLS: usize = 10;
 
 /// After every 10 kills, everything that was cloned is restored too.
-const THOROUGH_EVERY: u64 = 10;
+const THOROUGH_EVERY: usize = 10;
 
-/// Latency of each request, so that kills also hit the moments between requests.
-const LATENCY: Duration = Duration::from_millis(2);
+/// A process that waits longer than this for an event hangs.
+const HANGS: Duration = Duration::from_secs(120);
 
-pub(crate) fn kills() -> u64 {
-    let said = std::env::var("SNAP_TEST_KILLS").ok();
-    said.map_or(KILLS, |text| text.parse().expect("SNAP_TEST_KILLS is a number"))
+/// The moment at which a client is killed. Steps and requests count from 1.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Moment {
+    /// Before this step of the client.
+    Step(u64),
+    /// Before this request is served.
+    Request(u64),
+    /// After this request was served, before the client gets the reply.
+    Reply(u64),
+}
+
+/// Returns moments that are spread evenly over a run with so many steps and requests.
+pub(crate) fn moments(steps: usize, requests: u64) -> Vec<Moment> {
+    let requests = || spread(requests as usize, KILLS);
+    let steps = spread(steps, KILLS).map(Moment::Step);
+    steps.chain(requests().map(Moment::Request)).chain(requests().map(Moment::Reply)).collect()
+}
+
+/// Adds a rule that stops the request of a moment, if it is one.
+pub(crate) fn stop_request(proxy: &Proxy, moment: Moment) {
+    let (fault, number) = match moment {
+        Moment::Step(_) => return,
+        Moment::Request(number) => (Fault::Stall, number),
+        Moment::Reply(number) => (Fault::StallReply, number),
+    };
+    proxy.take_counts();
+    proxy.add(Rule::new(fault).skip(number - 1).times(1));
 }
 
 /// A store, the versions committed to it, and a bucket behind a proxy.
@@ -50,7 +72,6 @@ impl Scene {
     fn new() -> Self {
         let (place, server) = (folder(), S3Server::start(S3Options::default()));
         let proxy = Proxy::start(&server.endpoint());
-        proxy.set_latency(LATENCY);
         let scene = Self { place, server, proxy, url: "s3://bucket/first".to_owned(), number: 0 };
         well(snap(&scene.store()).arg("init"));
         scene
@@ -131,74 +152,82 @@ impl Scene {
     }
 }
 
-/// Runs a command, which must succeed, and returns its duration.
-fn time(mut command: Command) -> Duration {
-    let start = Instant::now();
-    well(&mut command);
-    start.elapsed()
-}
+impl Scene {
+    /// Runs a command to its end; returns the moments at which it can be killed.
+    #[track_caller]
+    fn moments(&self, mut command: Command) -> Vec<Moment> {
+        self.proxy.take_counts();
+        let steps = steps::count(&mut command).len();
+        moments(steps, self.proxy.take_counts().total)
+    }
 
-/// Kills a process at a random moment up to `longest`; returns true if it had already succeeded.
-fn kill_within(mut child: Child, longest: Duration, rng: &mut Rng) -> bool {
-    thread::sleep(longest.mul_f64(rng.unit()));
-    child.kill().unwrap();
-    child.wait().unwrap().success()
-}
+    /// Kills a command at a moment; returns true if it succeeded before.
+    #[track_caller]
+    fn kill(&self, mut command: Command, moment: Moment) -> bool {
+        if let Moment::Step(step) = moment {
+            let output = stop_at(&mut command, step, Stop::Kill).output().unwrap();
+            return !was_killed(output.status);
+        }
+        stop_request(&self.proxy, moment);
+        let mut child = command.spawn().unwrap();
+        let done = self.end_at_stall(&mut child);
+        self.proxy.clear_rules();
+        done
+    }
 
-/// Checks that enough kills hit a running process, so that they were spread over its whole
-/// duration.
-fn were_spread(cut_short: u64, kills: u64) {
-    assert!(cut_short * 4 > kills, "only {cut_short} of {kills} were cut short");
+    /// Kills a process as soon as one of its requests is stopped; returns true if it succeeded
+    /// before.
+    #[track_caller]
+    fn end_at_stall(&self, child: &mut Child) -> bool {
+        loop {
+            if self.proxy.counts().stalled > 0 {
+                child.kill().unwrap();
+            }
+            if let Some(status) = child.try_wait().unwrap() {
+                return !was_killed(status);
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 #[test]
 fn a_push_killed_at_any_moment_leaves_a_whole_remote_and_is_gone_on_with() {
     let mut scene = Scene::new();
     scene.commit();
-    let fresh = time(scene.push());
+    let fresh = scene.moments(scene.push()).into_iter().map(|moment| (true, moment));
     scene.commit();
-    let usual = time(scene.push());
-    let mut rng = Rng::new(2030);
-    let (mut cut_short, mut before, kills) = (0, None, kills());
-    for number in 0..kills {
-        let is_fresh = number % FRESH_EVERY == 0;
+    let usual = scene.moments(scene.push()).into_iter().map(|moment| (false, moment));
+    let mut before = Some(log(&scene.store(), "main")[0].id.clone());
+    for (number, (is_fresh, moment)) in usual.chain(fresh).enumerate() {
         if is_fresh {
             scene.url = format!("s3://bucket/place{number}");
             before = None;
         }
         let after = Some(scene.commit());
-        let longest = if is_fresh { fresh } else { usual };
-        let done = kill_within(scene.push().spawn().unwrap(), longest, &mut rng);
-        cut_short += u64::from(!done);
+        let done = scene.kill(scene.push(), moment);
 
         let stands = scene.stands(number % THOROUGH_EVERY == 0);
-        assert!(stands == after || (stands == before && !done), "{stands:?} at {number}");
+        assert!(stands == after || (stands == before && !done), "{stands:?} at {moment:?}");
         let arrived = scene.arrived();
         scene.written();
         well(&mut scene.push());
         let again: Vec<String> = scene.written().intersection(&arrived).cloned().collect();
-        assert_eq!(again, [""; 0], "sent again at {number}");
+        assert_eq!(again, [""; 0], "sent again at {moment:?}");
         before = after;
     }
     assert_eq!(scene.stands(true), before);
-    were_spread(cut_short, kills);
 }
 
 /// Length of a file whose pack is sent as a multipart upload.
 const LARGE_BYTES: usize = 56 << 20;
 
-/// Waits until the server has `count` unfinished uploads, and a part of each is in progress.
+/// Waits until the proxy holds a part of each of `count` uploads.
 fn await_uploads(scene: &Scene, count: usize) {
     let start = Instant::now();
-    let id = |path: &str| path.split_once("uploadId=").map(|(_, id)| id.to_owned());
-    let begun = || {
-        let seen = scene.proxy.requests();
-        let parts = seen.iter().filter(|seen| seen.kind == Kind::UploadPart);
-        parts.filter_map(|seen| id(&seen.path)).collect::<BTreeSet<_>>().len()
-    };
-    while begun() < count {
-        assert!(start.elapsed() < Duration::from_secs(120), "{} uploads", begun());
-        thread::sleep(Duration::from_millis(20));
+    while scene.proxy.counts().stalled < count as u64 {
+        assert!(start.elapsed() < HANGS, "no part is uploaded");
+        thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(scene.server.unfinished_uploads().len(), count);
 }
@@ -224,12 +253,15 @@ fn an_upload_in_parts_that_was_killed_is_aborted_by_the_next_push_and_no_other_i
     push_other.env("XDG_CACHE_HOME", scene.path("other-cache"));
     push_other.args(["push", &scene.url, "theirs"]);
 
-    // Slow, so that parts are in progress when the test checks them.
+    // One part of each upload is in progress until the end of the test.
     scene.proxy.take_counts();
-    scene.proxy.set_rate(Some(2 << 20));
+    let second_part = || Rule::new(Fault::Hold).kind(Kind::UploadPart).path("partNumber=2&");
+    scene.proxy.add(second_part().times(1));
     let mut killed = scene.push().spawn().unwrap();
     await_uploads(&scene, 1);
     let [left] = &scene.server.unfinished_uploads()[..] else { panic!("one upload") };
+    scene.proxy.clear_rules();
+    scene.proxy.add(second_part().times(1));
     let running = push_other.spawn().unwrap();
     await_uploads(&scene, 2);
     killed.kill().unwrap();
@@ -248,7 +280,7 @@ fn an_upload_in_parts_that_was_killed_is_aborted_by_the_next_push_and_no_other_i
     };
     assert_ne!(left, kept);
 
-    scene.proxy.set_rate(None);
+    scene.proxy.release();
     let output = running.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     well(&mut scene.push());
@@ -271,42 +303,39 @@ fn a_push_into_a_store_killed_at_any_moment_leaves_it_whole_and_is_gone_on_with(
         command.arg("push").arg(&there);
         command
     };
-    let mut rng = Rng::new(2033);
-    let (mut longest, mut cut_short, kills) = (Duration::ZERO, 0, kills());
-    for number in 0..kills {
+    scene.commit();
+    let count = steps::count(&mut push(&scene)).len();
+    for (number, step) in spread(count, 2 * KILLS).enumerate() {
         // Some pushes send one pack, others several.
         for _ in 0..=number % 3 {
             scene.commit();
         }
-        if number > 0 {
-            let (old, before) = (log(&there, "main"), packs(&there));
-            let done = kill_within(push(&scene).spawn().unwrap(), longest, &mut rng);
-            cut_short += u64::from(!done);
-            let listed = log(&there, "main");
-            assert!(listed.ends_with(&old), "{number}: {listed:?}, before: {old:?}");
-            assert!(!done || listed.len() > old.len(), "{number}: the command reported success");
-            assert!(packs(&there).is_superset(&before), "{number}");
-            well(snap(&there).args(["verify", "--data"]));
-            // Leftover packs in the store do not disturb a commit there.
-            let (message, copy) = (format!("main {}", scene.number), scene.path("copy"));
-            well(Command::new("cp").arg("-a").arg(&there).arg(&copy));
-            let mut commit = snap(&copy);
-            commit.args(["commit", "-m", &message, "-b", "own"]).arg(scene.path("work"));
-            let id = printed_id(well(&mut commit).as_bytes()).unwrap();
-            restores(&copy, &Listed { id, message });
-            fs_err::remove_dir_all(&copy).unwrap();
-        }
-        longest = longest.max(time(push(&scene)));
+        let (old, before) = (log(&there, "main"), packs(&there));
+        let done = scene.kill(push(&scene), Moment::Step(step));
+        let listed = log(&there, "main");
+        assert!(listed.ends_with(&old), "{step}: {listed:?}, before: {old:?}");
+        assert!(!done || listed.len() > old.len(), "{step}: the command reported success");
+        assert!(packs(&there).is_superset(&before), "{step}");
+        well(snap(&there).args(["verify", "--data"]));
+        // Leftover packs in the store do not disturb a commit there.
+        let (message, other) = (format!("main {}", scene.number), scene.path("copy"));
+        copy(&there, &other);
+        let mut commit = snap(&other);
+        commit.args(["commit", "-m", &message, "-b", "own"]).arg(scene.path("work"));
+        let id = printed_id(well(&mut commit).as_bytes()).unwrap();
+        restores(&other, &Listed { id, message });
+        fs_err::remove_dir_all(&other).unwrap();
+
+        well(&mut push(&scene));
         let listed = log(&there, "main");
         assert_eq!(listed[0].message, format!("main {}", scene.number));
         restores(&there, &listed[0]);
         // Partly received packs may remain; they are removed a minute later.
         let mut left = names(&there.join("tmp/staged"));
         left.retain(|name| !name.starts_with("pack-"));
-        assert_eq!(left, [""; 0], "{number}");
+        assert_eq!(left, [""; 0], "{step}");
     }
     well(snap(&there).args(["verify", "--data"]));
-    were_spread(cut_short, kills);
 }
 
 #[test]
@@ -322,30 +351,27 @@ fn a_pull_killed_at_any_moment_leaves_a_whole_store_and_is_gone_on_with() {
         command.arg("pull");
         command
     };
-    let mut rng = Rng::new(2031);
-    let (mut longest, mut cut_short, kills) = (Duration::ZERO, 0, kills());
-    for number in 0..kills {
+    scene.commit();
+    well(&mut scene.push());
+    for (number, moment) in scene.moments(pull(&scene)).into_iter().enumerate() {
         let old = log(&here, "main");
         // Some pulls fetch one commit, others several.
         for _ in 0..=number % 3 {
             scene.commit();
         }
         well(&mut scene.push());
-        if number > 0 {
-            let done = kill_within(pull(&scene).spawn().unwrap(), longest, &mut rng);
-            cut_short += u64::from(!done);
-            let listed = log(&here, "main");
-            assert!(listed.ends_with(&old), "{number}: {listed:?}, before: {old:?}");
-            assert!(!done || listed.len() > old.len(), "{number}: the command reported success");
-            well(snap(&here).args(["verify", "--data"]));
-        }
-        longest = longest.max(time(pull(&scene)));
+        let done = scene.kill(pull(&scene), moment);
+        let listed = log(&here, "main");
+        assert!(listed.ends_with(&old), "{moment:?}: {listed:?}, before: {old:?}");
+        assert!(!done || listed.len() > old.len(), "{moment:?}: the command reported success");
+        well(snap(&here).args(["verify", "--data"]));
+
+        well(&mut pull(&scene));
         let listed = log(&here, "main");
         assert_eq!(listed[0].message, format!("main {}", scene.number));
         restores(&here, &listed[0]);
     }
     well(snap(&here).args(["verify", "--data"]));
-    were_spread(cut_short, kills);
 }
 
 #[test]
@@ -355,30 +381,27 @@ fn a_clone_killed_at_any_moment_has_what_it_lists_and_can_be_completed() {
         scene.commit();
         well(&mut scene.push());
     }
-    let longest = time(scene.clone(&scene.path("first")));
+    let moments = scene.moments(scene.clone(&scene.path("first")));
     let wanted = log(&scene.store(), "main");
-    let mut rng = Rng::new(2032);
-    let (mut cut_short, mut completed, kills) = (0, 0, kills());
-    for number in 0..kills {
+    let mut completed = 0;
+    for moment in moments {
         let into = scene.path("again");
-        let done = kill_within(scene.clone(&into).spawn().unwrap(), longest, &mut rng);
-        cut_short += u64::from(!done);
+        let done = scene.kill(scene.clone(&into), moment);
         let store = into.join(".snap");
         // Until the branch exists here, the store lists nothing.
         if store.join("refs/heads/main").exists() {
-            assert_eq!(log(&store, "main"), wanted, "{number}");
+            assert_eq!(log(&store, "main"), wanted, "{moment:?}");
             well(scene.reach(snap(&store)).arg("fetch"));
             well(snap(&store).args(["verify", "--data"]));
             restores(&store, &wanted[0]);
             completed += u64::from(!done);
         } else {
-            assert!(!done, "{number}: the command reported success");
+            assert!(!done, "{moment:?}: the command reported success");
         }
         if into.exists() {
             fs_err::remove_dir_all(&into).unwrap();
         }
     }
     assert!(completed > 0, "no clone was killed before it fetched the rest");
-    were_spread(cut_short, kills);
     assert_eq!(names(&scene.path("")).iter().filter(|name| name.starts_with("again")).count(), 0);
 }

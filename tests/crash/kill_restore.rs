@@ -1,27 +1,23 @@
-//! SIGKILL at random moments of a restore: each visible file is complete, and another run completes
-//! the restore.
+//! SIGKILL at each step of a restore: each visible file is complete, and another run completes the
+//! restore.
 
-use std::{
-    path::Path,
-    thread,
-    time::{Duration, Instant, SystemTime},
-};
+use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Mode, Timespec, Timestamps, mkfifoat, utimensat};
+use snap_explore::steps::{self, Stop, spread, stop_at, was_killed};
 use snap_testkit::{
     bytes::Corpus,
     compare::{Options, compare},
-    rng::Rng,
     trees,
 };
 
 use crate::place::{drafts, folder, snap, well};
 
-/// Number of target folders.
-const TARGETS: usize = 12;
+/// Most kills of a restore of many kinds of files.
+const KILLS: usize = 40;
 
-/// Number of kills for each target, before a restore may finish.
-const KILLS_EACH: usize = 4;
+/// Most kills of a restore of entries of one kind.
+const KILLS_OF_KIND: usize = 30;
 
 /// Checks that every file below `target` with its final name is equal to that of `source`.
 fn is_whole(source: &Path, target: &Path) {
@@ -37,7 +33,7 @@ fn is_whole(source: &Path, target: &Path) {
 fn a_restore_killed_at_any_moment_shows_whole_files_only_and_can_be_run_again() {
     let place = folder();
     let (store, source) = (place.path().join("store"), place.path().join("source"));
-    trees::text_files(&source, 600, 4096).unwrap();
+    trees::text_files(&source, 60, 4096).unwrap();
     for (name, seed) in [("film", 1), ("disk", 2)] {
         let content = Corpus::Random.make_seeded(6 << 20, seed);
         fs_err::write(source.join(name), content).unwrap();
@@ -50,30 +46,23 @@ fn a_restore_killed_at_any_moment_shows_whole_files_only_and_can_be_run_again() 
         command.args(["restore", "latest"]).arg(target);
         command
     };
-    let start = Instant::now();
-    well(&mut restore(&place.path().join("first")));
-    let longest = start.elapsed();
-
+    let count = steps::count(&mut restore(&place.path().join("first"))).len();
     let options = Options::default();
-    let mut rng = Rng::new(2028);
-    let mut cut_short = 0;
-    for number in 0..TARGETS {
-        let target = place.path().join(format!("target{number}"));
-        for _ in 0..KILLS_EACH {
-            let mut child = restore(&target).spawn().unwrap();
-            thread::sleep(longest.mul_f64(rng.unit()));
-            child.kill().unwrap();
-            cut_short += usize::from(!child.wait().unwrap().success());
+    for step in spread(count, KILLS) {
+        let target = place.path().join(format!("target{step}"));
+        // The second run begins with what the first one left.
+        for step in [step, step.div_ceil(2)] {
+            let output = stop_at(&mut restore(&target), step, Stop::Kill).output().unwrap();
+            was_killed(output.status);
             if target.exists() {
                 is_whole(&source, &target);
             }
         }
         well(&mut restore(&target));
-        assert_eq!(compare(&source, &target, &options), [""; 0]);
+        assert_eq!(compare(&source, &target, &options), [""; 0], "killed at {step}");
         assert_eq!(drafts(&target), Vec::<std::path::PathBuf>::new(), "left over");
         fs_err::remove_dir_all(&target).unwrap();
     }
-    assert!(cut_short > TARGETS, "only {cut_short} restores were cut short");
 }
 
 #[test]
@@ -91,54 +80,43 @@ fn a_restore_killed_while_it_makes_pipes_finishes_them_when_run_again() {
     kill_while_made(&|path| mkfifoat(CWD, path, Mode::from_raw_mode(0o644)).unwrap());
 }
 
-/// Restores many entries, which `make` creates in the source. Kills each restore while it sets
-/// attributes, and runs it again.
+/// Restores some entries, which `make` creates in the source. Kills the restore at each step: while
+/// it creates them, and while it sets their attributes. Then runs it again.
 fn kill_while_made(make: &dyn Fn(&Path)) {
-    /// Enough that making them takes tens of milliseconds.
-    const ENTRIES: usize = 1500;
+    const ENTRIES: usize = 12;
     let place = folder();
     let (store, source) = (place.path().join("store"), place.path().join("source"));
     fs_err::create_dir(&source).unwrap();
-    let names: Vec<String> = (0..ENTRIES).map(|number| format!("entry-{number:04}")).collect();
-    let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     let time = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
     let times = Timestamps { last_access: time, last_modification: time };
-    for name in &names {
-        let path = source.join(name);
+    for number in 0..ENTRIES {
+        let path = source.join(format!("entry-{number:04}"));
         make(&path);
         utimensat(CWD, &path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
     }
     well(snap(&store).arg("init"));
     well(snap(&store).args(["commit", "-m", "all"]).arg(&source));
 
-    let mut rng = Rng::new(2029);
-    let mut cut_short = 0;
-    for number in 0..30 {
+    // In a folder that was there before, attributes that differ count as the user's own.
+    let target = |number: u64| {
         let target = place.path().join(format!("target{number}"));
-        // In a folder that was there before, attributes that differ count as the user's own.
         fs_err::create_dir(&target).unwrap();
-        let restore = || {
-            let mut command = snap(&store);
-            command.args(["restore", "latest"]).arg(&target);
-            command
-        };
-        let mut child = restore().spawn().unwrap();
-        // The first entry is finished first; the others follow.
-        let is_begun = || {
-            let first = fs_err::symlink_metadata(target.join(&names[0]));
-            first.is_ok_and(|found| found.modified().is_ok_and(|time| time == old))
-        };
-        let start = Instant::now();
-        while !is_begun() && start.elapsed() < Duration::from_secs(60) {
-            thread::sleep(Duration::from_micros(100));
-        }
-        thread::sleep(Duration::from_micros(rng.below(8_000)));
-        child.kill().unwrap();
-        cut_short += usize::from(!child.wait().unwrap().success());
-        well(&mut restore());
-        let options = Options { root: false, ..Options::default() };
-        assert_eq!(compare(&source, &target, &options), [""; 0]);
+        target
+    };
+    let restore = |target: &Path| {
+        let mut command = snap(&store);
+        command.args(["restore", "latest"]).arg(target);
+        command
+    };
+    let count = steps::count(&mut restore(&target(0))).len();
+    assert!(count >= 2 * ENTRIES, "only {count} steps");
+    let options = Options { root: false, ..Options::default() };
+    for step in spread(count, KILLS_OF_KIND) {
+        let target = target(step);
+        let output = stop_at(&mut restore(&target), step, Stop::Kill).output().unwrap();
+        assert!(was_killed(output.status), "not killed at {step}");
+        well(&mut restore(&target));
+        assert_eq!(compare(&source, &target, &options), [""; 0], "killed at {step}");
         fs_err::remove_dir_all(&target).unwrap();
     }
-    assert!(cut_short > 5, "only {cut_short} restores were cut short");
 }

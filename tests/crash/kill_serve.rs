@@ -1,60 +1,58 @@
-//! SIGKILL of the server at random moments of pushes: its stores are complete, acknowledged pushes
-//! are stored, and pushes succeed after a restart.
-//!
-//! `SNAP_TEST_KILLS` sets the number of kills; see docs/safety.md.
+//! SIGKILL of the server at counted steps and requests of pushes: its stores are complete,
+//! acknowledged pushes are stored, and pushes succeed after a restart.
 
 use std::{
-    path::Path,
-    process::Command,
+    path::{Path, PathBuf},
+    process::{Child, Command},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
+use snap_explore::{
+    serving::Serving,
+    steps::{Stop, spread, stop_at},
+    versions,
+};
 use snap_nettest::{Proxy, S3Options, S3Server};
 use snap_testkit::rng::Rng;
 
 use crate::{
-    kill_remote::kills,
-    place::{bare, folder, log, printed_id, restores, snap, stderr, well},
-    serving::Serving,
-    versions,
+    kill_remote::{Moment, moments, stop_request},
+    place::{SNAP, bare, folder, log, printed_id, restores, snap, stderr, well},
 };
 
+/// Most kills of a server of a folder.
+const KILLS: usize = 24;
+
 /// After every 10 kills, everything that the server lists is restored.
-const THOROUGH_EVERY: u64 = 10;
-
-/// An estimate of the duration of a push. On a machine with other load it adapts to the results, so
-/// that some kills hit a running push.
-struct Span(Duration);
-
-impl Span {
-    fn new() -> Self {
-        Self(Duration::ZERO)
-    }
-
-    /// Measures a push that is not killed.
-    fn measure(&mut self, push: &mut Command) {
-        let start = Instant::now();
-        well(push);
-        self.0 = start.elapsed();
-    }
-
-    /// Waits for a random part of the duration.
-    fn wait(&self, rng: &mut Rng) {
-        thread::sleep(self.0.mul_f64(rng.unit()));
-    }
-
-    /// Adjusts the estimate: shorter if the push had ended before the kill, longer otherwise.
-    fn learn(&mut self, had_ended: bool) {
-        self.0 = self.0.mul_f64(if had_ended { 0.85 } else { 1.15 });
-    }
-}
+const THOROUGH_EVERY: usize = 10;
 
 fn commit(store: &Path, work: &Path, number: u64) -> String {
     let message = format!("main {number}");
     versions::write(work, &message);
     let stdout = well(snap(store).args(["commit", "-m", &message]).arg(work));
     printed_id(stdout.as_bytes()).unwrap()
+}
+
+/// The file in which a server logs its steps.
+struct StepLog(PathBuf);
+
+impl StepLog {
+    fn of(&self, command: &mut Command) {
+        command.env("SNAP_TEST_STEP_LOG", &self.0);
+    }
+
+    /// Returns the number of steps so far.
+    fn count(&self) -> usize {
+        fs_err::read_to_string(&self.0).unwrap_or_default().lines().count()
+    }
+}
+
+/// Waits until the client or the server has ended.
+fn await_end(serving: &mut Serving, client: &mut Child) {
+    while !serving.has_ended() && client.try_wait().unwrap().is_none() {
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]
@@ -65,38 +63,43 @@ fn a_server_killed_at_any_moment_of_a_push_has_what_it_acknowledged() {
     for store in [&store, &served] {
         well(snap(store).arg("init"));
     }
-    let serve =
-        |address: Option<&str>| Serving::start(snap(&store), address, &[served.to_str().unwrap()]);
-    let mut serving = serve(None);
+    let rest = [served.to_str().unwrap()];
+    let (mut counted, steps) = (bare(), StepLog(path("steps")));
+    steps.of(&mut counted);
+    let mut serving = Serving::start(counted, &rest);
     let push = |serving: &Serving| {
         let mut push = snap(&store);
         push.args(["push", &serving.url("")]);
         push
     };
-    let (mut span, mut rng) = (Span::new(), Rng::new(2033));
-    let (mut waited, mut before, kills) = (0, None, kills());
-    for number in 0..kills {
-        // A push without a kill measures the duration.
-        if number % THOROUGH_EVERY == 0 {
-            before = Some(commit(&store, &work, 2 * number));
-            span.measure(&mut push(&serving));
-        }
-        let after = Some(commit(&store, &work, 2 * number + 1));
-        let child = push(&serving).spawn().unwrap();
-        span.wait(&mut rng);
-        let address = serving.kill();
+    let mut before = None;
+    let mut counts = Vec::new();
+    for number in 1..=2 {
+        before = Some(commit(&store, &work, number));
+        let begin = steps.count();
+        well(&mut push(&serving));
+        counts.push((begin, steps.count()));
+    }
+    let started = counts[0].0;
+    let count = counts[1].1 - counts[1].0;
+    for (number, step) in spread(count, KILLS).enumerate() {
+        let mut server = bare();
+        stop_at(&mut server, started as u64 + step, Stop::Kill);
+        serving.restart(server, &rest);
+        let after = Some(commit(&store, &work, number as u64 + 3));
+        let mut child = push(&serving).spawn().unwrap();
+        await_end(&mut serving, &mut child);
+        serving.kill();
         // No repair runs before the check.
         let stands = log(&served, "main").first().map(|listed| listed.id.clone());
-        assert!(stands == before || stands == after, "{stands:?} at {number}");
+        assert!(stands == before || stands == after, "{stands:?} at {step}");
         well(snap(&served).args(["verify", "--data"]));
 
-        serving = serve(Some(&address));
+        serving.restart(bare(), &rest);
         let output = child.wait_with_output().unwrap();
-        span.learn(stands == after);
-        waited += u64::from(stands != after);
         let stands = log(&served, "main")[0].id.clone();
         if output.status.success() {
-            assert_eq!(Some(&stands), after.as_ref(), "acknowledged and lost at {number}");
+            assert_eq!(Some(&stands), after.as_ref(), "acknowledged and lost at {step}");
         }
         // An interrupted push can be repeated immediately.
         well(&mut push(&serving));
@@ -107,67 +110,84 @@ fn a_server_killed_at_any_moment_of_a_push_has_what_it_acknowledged() {
         before = after;
     }
     well(snap(&served).args(["verify", "--data"]));
-    // Otherwise the kills were not spread over the whole push.
-    assert!(waited * 4 > kills, "only {waited} of {kills} kills hit a running push");
 }
 
 #[test]
 fn a_server_before_a_bucket_killed_at_any_moment_leaves_a_whole_bucket() {
     let (place, bucket) = (folder(), S3Server::start(S3Options::default()));
+    // Between the server and the bucket.
+    let back = Proxy::start(&bucket.endpoint());
     let path = |name: &str| place.path().join(name);
     let (store, work) = (path("store"), path("work"));
     well(snap(&store).arg("init"));
-    let reaching = |mut command: Command| {
-        command.envs(bucket.environment(&bucket.endpoint()));
+    let reaching = |endpoint: &str| {
+        let mut command = bare();
+        command.envs(bucket.environment(endpoint));
         command.env("XDG_CACHE_HOME", path("cache"));
         command
     };
-    let serve =
-        |address: Option<&str>| Serving::start(reaching(bare()), address, &["s3://bucket/all"]);
+    let rest = ["s3://bucket/all"];
     // Returns the tip in the bucket. Clones it, which reads and hashes everything that it reaches.
     let stands = || {
         let folder = folder();
         let clone = folder.path().join("clone");
-        let mut command = reaching(bare());
+        let mut command = reaching(&bucket.endpoint());
         command.args(["clone", "--no-restore", "s3://bucket/all/one"]).arg(&clone);
         well(&mut command);
         let listed = log(&clone.join(".snap"), "main");
         restores(&clone.join(".snap"), &listed[0]);
         listed[0].id.clone()
     };
-    let mut serving = serve(None);
+    let (mut counted, steps) = (reaching(&back.endpoint()), StepLog(path("steps")));
+    steps.of(&mut counted);
+    let mut serving = Serving::start(counted, &rest);
     let push = |serving: &Serving| {
         let mut push = snap(&store);
         push.args(["push", &serving.url("one")]);
         push
     };
-    let (mut span, mut rng) = (Span::new(), Rng::new(2034));
-    let (mut waited, kills) = (0, kills().div_ceil(2));
-    for number in 0..kills {
-        if number % THOROUGH_EVERY == 0 {
-            commit(&store, &work, 2 * number);
-            span.measure(&mut push(&serving));
+    let started = steps.count();
+    let mut before = String::new();
+    let (mut first, mut last, mut requests) = (0, 0, 0);
+    for number in 1..=2 {
+        before = commit(&store, &work, number);
+        first = steps.count();
+        back.take_counts();
+        well(&mut push(&serving));
+        last = steps.count();
+        requests = back.take_counts().total;
+    }
+    for (number, moment) in moments(last - first, requests).into_iter().enumerate() {
+        let mut server = reaching(&back.endpoint());
+        if let Moment::Step(step) = moment {
+            stop_at(&mut server, started as u64 + step, Stop::Kill);
         }
-        let before = stands();
-        let after = commit(&store, &work, 2 * number + 1);
-        let child = push(&serving).spawn().unwrap();
-        span.wait(&mut rng);
-        let address = serving.kill();
+        serving.restart(server, &rest);
+        let after = commit(&store, &work, number as u64 + 3);
+        stop_request(&back, moment);
+        let mut child = push(&serving).spawn().unwrap();
+        while back.counts().stalled == 0
+            && !serving.has_ended()
+            && child.try_wait().unwrap().is_none()
+        {
+            thread::sleep(Duration::from_millis(1));
+        }
+        serving.kill();
+        back.clear_rules();
         let now = stands();
-        assert!(now == before || now == after, "{now} at {number}");
-        span.learn(now == after);
-        waited += u64::from(now != after);
+        assert!(now == before || now == after, "{now} at {moment:?}");
         // The cache may be lost at any time.
         if number % 3 == 0 {
-            fs_err::remove_dir_all(path("cache")).unwrap();
+            let _none = fs_err::remove_dir_all(path("cache"));
         }
-        serving = serve(Some(&address));
+        serving.restart(reaching(&back.endpoint()), &rest);
         let output = child.wait_with_output().unwrap();
-        assert!(!output.status.success() || stands() == after, "acknowledged and lost at {number}");
+        let is_lost = output.status.success() && stands() != after;
+        assert!(!is_lost, "acknowledged and lost at {moment:?}");
         well(&mut push(&serving));
         assert_eq!(stands(), after, "{}", stderr(&output));
+        before = after;
     }
-    assert!(waited * 4 > kills, "only {waited} of {kills} kills hit a running push");
 }
 
 #[test]
@@ -184,26 +204,36 @@ fn what_came_of_a_pack_before_the_server_was_killed_is_not_sent_again() {
     fs_err::create_dir(&work).unwrap();
     fs_err::write(work.join("large"), bytes).unwrap();
     well(snap(&store).args(["commit", "-m", "large"]).arg(&work));
-    let serve =
-        |address: Option<&str>| Serving::start(snap(&store), address, &[served.to_str().unwrap()]);
-    let serving = serve(None);
-    let proxy = Proxy::start(&serving.url(""));
-    proxy.set_rate(Some(8 << 20));
-    let child = snap(&store).args(["push", &proxy.endpoint()]).spawn().unwrap();
-    let (start, half) = (Instant::now(), BYTES as u64 / 2);
-    while proxy.counts().sent_bytes < half {
-        assert!(start.elapsed() < Duration::from_secs(120), "nothing comes");
-        thread::sleep(Duration::from_millis(5));
-    }
-    let address = serving.kill();
-    let parts = fs_err::read_dir(served.join("tmp/staged")).unwrap().count();
-    assert_eq!(parts, 1, "the received part is kept");
+    // A push into a copy counts the steps: nearly all of them write a part of the pack.
+    let (other, steps) = (path("other"), StepLog(path("steps")));
+    well(snap(&other).arg("init"));
+    let mut counted = bare();
+    steps.of(&mut counted);
+    let counting = Serving::start(counted, &[other.to_str().unwrap()]);
+    well(snap(&store).args(["push", &counting.url("")]));
+    drop(counting);
+
+    let mut server = bare();
+    stop_at(&mut server, steps.count() as u64 / 2, Stop::Kill);
+    let rest = [served.to_str().unwrap()];
+    let mut serving = Serving::start(server, &rest);
+    let mut child = snap(&store).args(["push", &serving.url("")]).spawn().unwrap();
+    await_end(&mut serving, &mut child);
+    serving.kill();
+    let staged: Vec<u64> = fs_err::read_dir(served.join("tmp/staged"))
+        .unwrap()
+        .map(|entry| entry.unwrap().metadata().unwrap().len())
+        .collect();
+    let [came] = staged[..] else { panic!("the received part is kept: {staged:?}") };
+    assert!(came > 0, "the received part is kept");
     well(snap(&served).args(["verify", "--data"]));
-    let _serving = serve(Some(&address));
+    // Requests that the dead server does not get have no body here.
+    serving.proxy().take_counts();
+    serving.restart(SNAP.bare(), &rest);
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
-    let sent = proxy.counts().sent_bytes;
-    assert!(sent < BYTES as u64 + half / 2, "{sent} B");
+    let sent = serving.proxy().counts().sent_bytes;
+    assert!(sent < BYTES as u64 - came + (1 << 20), "{came} B had come, {sent} B were sent again");
     well(snap(&served).args(["verify", "--data"]));
     assert_eq!(log(&served, "main")[0].id, log(&store, "main")[0].id);
 }

@@ -1,26 +1,19 @@
-//! SIGKILL at random moments of unpacking a bundle: the store shows all of it or nothing, and
-//! another run completes it.
+//! SIGKILL at each step of unpacking a bundle: the store shows all of it or nothing, and another
+//! run completes it.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use snap_explore::steps::{self, Stop, spread, stop_at, was_killed};
+use snap_testkit::{bytes::Corpus, trees};
 
-use snap_testkit::{bytes::Corpus, rng::Rng, trees};
+use crate::place::{age_left_over, copy, folder, left_over, snap, well};
 
-use crate::place::{age_left_over, folder, left_over, snap, well};
-
-/// Number of stores that a bundle is unpacked into.
-const STORES: usize = 10;
-
-/// Number of kills for each store, before an unpack may finish.
-const KILLS_EACH: usize = 4;
+/// Most kills.
+const KILLS: usize = 24;
 
 #[test]
 fn an_unpack_killed_at_any_moment_can_be_run_again() {
     let place = folder();
     let (from, source) = (place.path().join("from"), place.path().join("source"));
-    trees::text_files(&source, 600, 4096).unwrap();
+    trees::text_files(&source, 60, 4096).unwrap();
     fs_err::write(source.join("film"), Corpus::Random.make_seeded(6 << 20, 1)).unwrap();
     let own = place.path().join("own");
     trees::text_files(&own, 3, 100).unwrap();
@@ -28,34 +21,32 @@ fn an_unpack_killed_at_any_moment_can_be_run_again() {
     well(snap(&from).args(["commit", "-m", "all"]).arg(&source));
     let bundle = place.path().join("all.snap");
     well(snap(&from).args(["pack", "latest", "-o"]).arg(&bundle));
+    let before = place.path().join("before");
+    well(snap(&before).arg("init"));
+    well(snap(&before).args(["commit", "-m", "own"]).arg(&own));
 
-    let mut rng = Rng::new(2029);
-    let (mut longest, mut cut_short) = (None::<Duration>, 0);
-    for number in 0..STORES {
+    let unpacking = |number: u64| {
         let store = place.path().join(format!("store{number}"));
-        well(snap(&store).arg("init"));
-        well(snap(&store).args(["commit", "-m", "own"]).arg(&own));
-        let unpack = || {
-            let mut command = snap(&store);
-            command.arg("unpack").arg(&bundle);
-            command
-        };
-        for _ in 0..KILLS_EACH {
-            let Some(longest) = longest else { break };
-            let mut child = unpack().spawn().unwrap();
-            thread::sleep(longest.mul_f64(rng.unit()));
-            child.kill().unwrap();
-            cut_short += usize::from(!child.wait().unwrap().success());
+        copy(&before, &store);
+        let mut command = snap(&store);
+        command.arg("unpack").arg(&bundle);
+        (store, command)
+    };
+    let count = steps::count(&mut unpacking(0).1).len();
+    for step in spread(count, KILLS) {
+        let (store, mut unpack) = unpacking(step);
+        // The second run begins with what the first one left.
+        for step in [step, step.div_ceil(2)] {
+            let output = stop_at(&mut unpack, step, Stop::Kill).output().unwrap();
+            was_killed(output.status);
             well(snap(&store).args(["verify", "--data"]));
         }
-        let start = Instant::now();
-        let id = well(&mut unpack());
-        longest.get_or_insert(start.elapsed());
+        let id = well(snap(&store).arg("unpack").arg(&bundle));
         well(snap(&store).args(["branch", "unpacked", id.trim()]));
         well(snap(&store).args(["verify", "--data"]));
         age_left_over(&store);
         well(snap(&store).args(["commit", "--allow-empty"]).arg(&own));
         assert_eq!(left_over(&store), [""; 0], "left over in tmp/");
+        fs_err::remove_dir_all(&store).unwrap();
     }
-    assert!(cut_short > STORES, "only {cut_short} were cut short");
 }

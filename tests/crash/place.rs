@@ -1,150 +1,39 @@
-//! The folder of a test, and helpers to run the binary in it.
+//! The binary under test.
 
-use std::{
-    collections::BTreeMap,
-    io::{BufRead, BufReader, Read},
-    path::{Path, PathBuf},
-    process::{Child, ChildStdout, Command, Output, Stdio},
-    time::{Duration, SystemTime},
+use std::{path::Path, process::Command};
+
+use snap_explore::program::Program;
+pub(crate) use snap_explore::program::{
+    Listed, age_left_over, await_id, drafts, fails, folder, kill, left_over, names, printed_id,
+    stderr, well,
 };
 
-use crate::versions;
+/// The binary that Cargo built for these tests.
+pub(crate) const SNAP: Program<'_> = Program(env!("CARGO_BIN_EXE_snap"));
 
-/// Longer than the age at which temporary files are removed.
-const AGES: Duration = Duration::from_secs(7 * 3600);
-
-/// Makes a folder, in memory if possible: kills depend on moments, not on disks.
-pub(crate) fn folder() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
-    match tempfile::tempdir_in(memory) {
-        Ok(folder) => folder,
-        Err(_) => tempfile::tempdir().unwrap(),
-    }
-}
-
-/// Returns the binary as a command for the store `store`, with piped output.
+/// See [`Program::snap`].
 pub(crate) fn snap(store: &Path) -> Command {
-    let mut command = bare();
-    command.arg("--store").arg(store);
-    command
+    SNAP.snap(store)
 }
 
-/// Returns the binary as a command without a store, with piped output.
+/// See [`Program::bare`].
 pub(crate) fn bare() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_snap"));
-    let vars = [("SNAP_AUTHOR", "ann"), ("SNAP_HOST", "box"), ("TZ", "UTC"), ("TERM", "dumb")];
-    command.env_clear().envs(vars);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
+    SNAP.bare()
 }
 
-/// Runs a command that must succeed, and returns its stdout.
-#[track_caller]
-pub(crate) fn well(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {}\n{}", output.status, stderr(&output));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// Runs a command that must fail with `code`, and returns its stderr.
-#[track_caller]
-pub(crate) fn fails(command: &mut Command, code: i32) -> String {
-    let output = command.output().unwrap();
-    assert_eq!(output.status.code(), Some(code), "{command:?}: {}", stderr(&output));
-    stderr(&output)
-}
-
-/// Returns stderr as text.
-pub(crate) fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// Returns the id that a commit printed, if it printed one.
-pub(crate) fn printed_id(stdout: &[u8]) -> Option<String> {
-    let line = std::str::from_utf8(stdout).unwrap().strip_suffix('\n')?;
-    assert!(line.len() == 64 && line.bytes().all(|b| b.is_ascii_hexdigit()), "{line}");
-    Some(line.to_owned())
-}
-
-/// Waits until a commit prints its id; returns `None` if it ends without one.
-pub(crate) fn await_id(child: &mut Child) -> Option<String> {
-    let mut line = Vec::new();
-    let mut out: BufReader<ChildStdout> = BufReader::new(child.stdout.take().unwrap());
-    out.read_until(b'\n', &mut line).unwrap();
-    printed_id(&line)
-}
-
-/// Kills a process, and returns its stderr.
-pub(crate) fn kill(mut child: Child) -> String {
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let mut text = Vec::new();
-    child.stderr.take().unwrap().read_to_end(&mut text).unwrap();
-    String::from_utf8_lossy(&text).into_owned()
-}
-
-/// A listed commit.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Listed {
-    pub(crate) id: String,
-    pub(crate) message: String,
-}
-
-/// Lists the commits of a branch, newest first.
+/// See [`Program::log`].
 #[track_caller]
 pub(crate) fn log(store: &Path, branch: &str) -> Vec<Listed> {
-    let text = well(snap(store).args(["--json", "log", branch]));
-    text.lines()
-        .map(|line| {
-            let commit: BTreeMap<String, serde_json::Value> = serde_json::from_str(line).unwrap();
-            let text = |key: &str| commit[key].as_str().unwrap().to_owned();
-            Listed { id: text("id"), message: text("message") }
-        })
-        .collect()
+    SNAP.log(store, branch)
 }
 
-/// Restores a commit of a version from [`versions`], and checks it.
+/// See [`Program::restores`].
 #[track_caller]
 pub(crate) fn restores(store: &Path, commit: &Listed) {
-    let target = folder();
-    well(snap(store).args(["restore", &commit.id]).arg(target.path()));
-    versions::check(target.path(), &commit.message);
+    SNAP.restores(store, commit);
 }
 
-/// Lists the files in the store's folder for temporary files.
-pub(crate) fn left_over(store: &Path) -> Vec<String> {
-    names(&store.join("tmp"))
-}
-
-/// Lists the names in a folder.
-pub(crate) fn names(folder: &Path) -> Vec<String> {
-    let names = fs_err::read_dir(folder).unwrap();
-    names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
-}
-
-/// Makes temporary files look old, as if their processes had ended long ago.
-pub(crate) fn age_left_over(store: &Path) {
-    let long_ago = SystemTime::now() - AGES;
-    for name in left_over(store) {
-        let path = store.join("tmp").join(name);
-        let file = fs_err::File::open(path).unwrap();
-        file.file().set_modified(long_ago).unwrap();
-    }
-}
-
-/// Lists files below a folder that a restore has not yet renamed to their final names.
-pub(crate) fn drafts(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs_err::read_dir(folder).unwrap() {
-            let entry = entry.unwrap();
-            if entry.file_type().unwrap().is_dir() {
-                folders.push(entry.path());
-            } else if entry.file_name().as_encoded_bytes().starts_with(b".snap-tmp-") {
-                found.push(entry.path());
-            }
-        }
-    }
-    found
+/// Copies a folder with everything in it.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    well(Command::new("cp").arg("-a").arg(from).arg(to));
 }

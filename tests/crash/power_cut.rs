@@ -1,5 +1,5 @@
-//! Power cuts: the file system is shut down without flushing its journal, right after an id was
-//! printed or at any other moment, and mounted again.
+//! Power cuts: the file system is shut down without flushing its journal while a commit is halted at
+//! a counted step, right after its id was printed or anywhere else, and mounted again.
 //!
 //! This loses the page cache and everything that is not committed to the journal. It does not model
 //! torn sectors, or disks that report a flush too early.
@@ -13,21 +13,23 @@ use std::{
     collections::BTreeSet,
     ffi::OsStr,
     path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
+    process::{Child, Command},
 };
 
-use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
+use rustix::{
+    io::ioctl_fionread,
+    ioctl::{Opcode, Setter, ioctl, opcode},
+};
+use snap_explore::{
+    steps::{self, Stop, await_halt, merge_packs, spread, stop_at},
+    versions,
+};
 use snap_testkit::{
     mounts::{in_own_mounts, tool, tool_says},
-    rng::Rng,
     skip::skip,
 };
 
-use crate::{
-    place::{await_id, folder, kill, log, printed_id, restores, snap, stderr, well},
-    versions,
-};
+use crate::place::{await_id, copy, folder, kill, log, printed_id, restores, snap, well};
 
 /// `EXT4_IOC_SHUTDOWN`.
 const SHUTDOWN: Opcode = opcode::read::<u32>(b'X', 125);
@@ -38,13 +40,13 @@ const WITHOUT_JOURNAL: u32 = 2;
 const IMAGE_BYTES: u64 = 96 << 20;
 
 /// Number of power cuts right after an id was printed.
-const CUTS_AFTER_IDS: u64 = 24;
+const CUTS_AFTER_IDS: u64 = 16;
 
-/// Number of power cuts at any moment of a commit or of merging packs.
-const CUTS_ANYWHERE: u64 = 30;
+/// Number of power cuts in steps of a commit and of merging packs.
+const CUTS_ANYWHERE: usize = 24;
 
 /// A new store is created after this number of cuts, so that creating one is tested too.
-const STORE_EVERY: u64 = 10;
+const STORE_EVERY: u64 = 8;
 
 /// An ext4 file system in an image file.
 struct Disk {
@@ -114,13 +116,34 @@ impl Scene {
         well(snap(&self.store()).arg("init"));
     }
 
-    fn commit(&mut self) -> std::process::Command {
+    fn commit(&mut self) -> Command {
         self.number += 1;
         let message = format!("main {}", self.number);
         versions::write(&self.work, &message);
-        let mut command = snap(&self.store());
-        command.args(["commit", "-m", &message]).arg(&self.work);
+        self.commit_to(&self.store())
+    }
+
+    /// Returns a commit of the present version.
+    fn commit_to(&self, store: &Path) -> Command {
+        let mut command = snap(store);
+        command.args(["commit", "-m", &format!("main {}", self.number)]).arg(&self.work);
         command
+    }
+
+    /// Returns the steps of a commit of the present version, which is made in a copy of the store.
+    fn steps(&self) -> Vec<String> {
+        let folder = folder();
+        let store = folder.path().join("copy");
+        copy(&self.store(), &store);
+        steps::count(&mut self.commit_to(&store))
+    }
+
+    /// Cuts the power, kills the process, whose stderr is returned, and starts the machine again.
+    fn cut(&mut self, child: Child) -> String {
+        self.disk.cut();
+        let said = kill(child);
+        self.disk.start_again();
+        said
     }
 
     fn check(&self) {
@@ -170,11 +193,9 @@ fn what_was_acknowledged_survives_a_power_cut() {
             }
             let mut child = scene.commit().spawn().unwrap();
             let id = await_id(&mut child);
-            scene.disk.cut();
-            let said = kill(child);
+            let said = scene.cut(child);
             assert!(id.is_some(), "ended without an id: {said}");
             scene.acknowledged.extend(id);
-            scene.disk.start_again();
             scene.check();
         }
     });
@@ -184,29 +205,33 @@ fn what_was_acknowledged_survives_a_power_cut() {
 fn a_power_cut_at_any_moment_leaves_a_store_that_restores_all_it_lists() {
     let test = "a_power_cut_at_any_moment_leaves_a_store_that_restores_all_it_lists";
     with_disk(test, |mut scene| {
-        let mut rng = Rng::new(2031);
-        let mut longest = Duration::ZERO;
-        for cuts in 0..CUTS_ANYWHERE {
-            if cuts % STORE_EVERY == 0 {
-                scene.begin_another_store();
-                // Enough packs to make merging necessary several times.
-                for _ in 0..7 {
-                    let start = Instant::now();
-                    let id = printed_id(well(&mut scene.commit()).as_bytes());
-                    scene.acknowledged.extend(id);
-                    longest = longest.max(start.elapsed());
-                }
+        scene.begin_another_store();
+        let mut commit = scene.commit();
+        // Until the next commit merges packs.
+        let steps = loop {
+            scene.acknowledged.extend(printed_id(well(&mut commit).as_bytes()));
+            commit = scene.commit();
+            let steps = scene.steps();
+            if merge_packs(&steps) {
+                break steps;
             }
-            let mut command = scene.commit();
-            let mut child = command.spawn().unwrap();
-            thread::sleep(longest.mul_f64(1.5 * rng.unit()));
-            scene.disk.cut();
-            child.kill().unwrap();
-            let output = child.wait_with_output().unwrap();
-            let id = printed_id(&output.stdout);
-            assert!(!stderr(&output).contains("panicked"), "{}", stderr(&output));
+        };
+        let whole = scene.disk.point.join("whole");
+        copy(&scene.store(), &whole);
+        let acknowledged = scene.acknowledged.clone();
+        for step in spread(steps.len(), CUTS_ANYWHERE) {
+            fs_err::remove_dir_all(scene.store()).unwrap();
+            copy(&whole, &scene.store());
+            rustix::fs::syncfs(fs_err::File::open(&scene.disk.point).unwrap().file()).unwrap();
+            scene.acknowledged = acknowledged.clone();
+            let mut child = stop_at(&mut commit, step, Stop::Halt).spawn().unwrap();
+            assert!(await_halt(&child), "a commit has {step} steps");
+            // What it has printed before it halted; the pipe is not closed yet.
+            let printed = ioctl_fionread(child.stdout.as_ref().unwrap()).unwrap() > 0;
+            let id = if printed { await_id(&mut child) } else { None };
             scene.acknowledged.extend(id);
-            scene.disk.start_again();
+            let said = scene.cut(child);
+            assert!(!said.contains("panicked"), "{said}");
             scene.check();
         }
     });

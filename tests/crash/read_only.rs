@@ -2,12 +2,10 @@
 
 use std::{ffi::OsStr, path::Path};
 
+use snap_explore::versions;
 use snap_testkit::mounts::{in_own_mounts, tool};
 
-use crate::{
-    place::{fails, folder, left_over, log, names, restores, snap, stderr, well},
-    versions,
-};
+use crate::place::{fails, folder, left_over, log, names, restores, snap, stderr, well};
 
 #[test]
 fn a_read_only_store_is_read_and_a_commit_says_why_not() {

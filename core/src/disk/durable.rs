@@ -25,7 +25,7 @@ use crate::{
     base::io::PathError,
     disk::{
         access::{CreateMode, StoreOwner},
-        fault_injector::{DiskStep, FaultDecision, FaultInjector, NoFaults},
+        fault_injector::{DiskStep, FaultDecision, FaultInjector, ProcessInjector},
         output::folder_of,
         regular::OPEN_FLAGS,
         symlink_guard,
@@ -66,7 +66,7 @@ enum Durability {
 
 impl Default for Disk {
     fn default() -> Self {
-        let (fault_injector, durability) = (Arc::new(NoFaults), Durability::Full);
+        let (fault_injector, durability) = (Arc::new(ProcessInjector), Durability::Full);
         let ownership = NewFileOwner::User;
         Self { fault_injector, durability, access: CreateMode::Umask, store: None, ownership }
     }

@@ -18,4 +18,7 @@ pub mod table;
 
 pub use access::CreateMode;
 pub use durable::{Disk, NewFile, Renamed};
+#[cfg(debug_assertions)]
+pub use fault_injector::install_fault_injector;
+pub(crate) use fault_injector::take_step;
 pub use fault_injector::{DiskStep, FaultDecision, FaultInjector};

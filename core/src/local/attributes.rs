@@ -29,6 +29,7 @@ use rustix::{
 
 use crate::{
     base::{limits, name::EntryName, time::Time},
+    disk::{DiskStep, take_step},
     format::{
         acl,
         tree::{
@@ -299,7 +300,20 @@ pub fn apply(target: AttributeTarget<'_>, attributes: &Attributes<'_>, refused: 
     }
 }
 
+impl AttributeTarget<'_> {
+    /// Asks the injector of the process before an attribute is set.
+    fn take_step(&self) -> io::Result<()> {
+        match self {
+            Self::Fd(_) => take_step(DiskStep::SetAttribute, ""),
+            Self::Entry(_, name, _) | Self::Symlink(_, name) => {
+                take_step(DiskStep::SetAttribute, name.as_os_str())
+            }
+        }
+    }
+}
+
 fn set_owner(target: AttributeTarget<'_>, uid: u32, gid: u32) -> io::Result<()> {
+    target.take_step()?;
     let pinned = match target {
         AttributeTarget::Fd(_) => None,
         AttributeTarget::Entry(folder, name, expected) => Some(pin(folder, name, expected)?),
@@ -338,6 +352,7 @@ fn pin(folder: &OpenFolder, name: &EntryName, expected: ExpectedFile) -> io::Res
 }
 
 fn set_mtime(target: AttributeTarget<'_>, mtime: Time) -> io::Result<()> {
+    target.take_step()?;
     let times = Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         last_modification: Timespec { tv_sec: mtime.secs, tv_nsec: i64::from(mtime.nanos) as _ },
@@ -403,6 +418,7 @@ pub fn read_entry_xattrs(folder: &OpenFolder, name: &EntryName) -> io::Result<Ve
 }
 
 fn set_mode(target: AttributeTarget<'_>, mode: u16) -> io::Result<()> {
+    target.take_step()?;
     let mode = Mode::from_raw_mode(u32::from(mode));
     match target {
         AttributeTarget::Fd(fd) => fchmod(fd, mode)?,
@@ -450,7 +466,8 @@ fn apply_xattrs(
             let is_wanted = attributes.wanted_xattrs().any(|xattr| xattr.name == extra.name);
             if !is_wanted
                 && is_removable(&extra.name)
-                && let Err(error) = handle.remove_xattr(&extra.name)
+                && let Err(error) =
+                    target.take_step().and_then(|()| handle.remove_xattr(&extra.name))
             {
                 refused(WHAT, error);
             }
@@ -458,7 +475,7 @@ fn apply_xattrs(
     }
     let mut lost_list = false;
     for xattr in attributes.wanted_xattrs().filter(|xattr| !present.contains(xattr)) {
-        if let Err(error) = handle.set_xattr(xattr) {
+        if let Err(error) = target.take_step().and_then(|()| handle.set_xattr(xattr)) {
             let what = if xattr.name.starts_with(b"system.posix_acl_") { "ACL" } else { WHAT };
             refused(what, error);
             lost_list |= *xattr.name == *acl::ACCESS;

@@ -39,7 +39,7 @@ use rustix::{
 
 use crate::{
     base::{io::PathError, name::EntryName},
-    disk::Renamed,
+    disk::{DiskStep, Renamed, take_step},
     format::tree::Device,
     local::unfinished::{UNFINISHED_MODE, mark},
 };
@@ -306,6 +306,7 @@ impl OpenFolder {
     /// # Errors
     /// Returns the error of the system call.
     pub fn make_folder(&self, name: &EntryName, mode: u16) -> io::Result<()> {
+        take_step(DiskStep::Create, name.as_os_str())?;
         Ok(mkdirat(&self.fd, name.as_os_str(), mode_of(mode))?)
     }
 
@@ -314,6 +315,7 @@ impl OpenFolder {
     /// # Errors
     /// Returns the error of the system call.
     pub fn make_symlink(&self, name: &EntryName, target: &[u8]) -> io::Result<()> {
+        take_step(DiskStep::Create, name.as_os_str())?;
         Ok(symlinkat(target, &self.fd, name.as_os_str())?)
     }
 
@@ -328,6 +330,7 @@ impl OpenFolder {
         mode: u16,
         device: Option<Device>,
     ) -> io::Result<()> {
+        take_step(DiskStep::Create, name.as_os_str())?;
         let device = device.map_or(0, |device| makedev(device.major, device.minor));
         Ok(mknodat(&self.fd, name.as_os_str(), kind, mode_of(mode), device)?)
     }
@@ -337,6 +340,7 @@ impl OpenFolder {
     /// # Errors
     /// Returns the error of the system call.
     pub fn create_file(&self, name: &EntryName, mode: u16) -> io::Result<OwnedFd> {
+        take_step(DiskStep::Create, name.as_os_str())?;
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(openat(&self.fd, name.as_os_str(), flags, mode_of(mode))?)
@@ -412,6 +416,7 @@ impl OpenFolder {
     /// # Errors
     /// Returns the error of the system call; `EEXIST` if `new` is taken.
     pub fn link(&self, name: &EntryName, into: &OpenFolder, new: &EntryName) -> io::Result<()> {
+        take_step(DiskStep::Create, new.as_os_str())?;
         Ok(linkat(&self.fd, name.as_os_str(), &into.fd, new.as_os_str(), AtFlags::empty())?)
     }
 
@@ -420,6 +425,7 @@ impl OpenFolder {
     /// # Errors
     /// Returns the error of the system call.
     pub fn remove(&self, name: &EntryName) -> io::Result<()> {
+        take_step(DiskStep::Remove, name.as_os_str())?;
         gone_is_fine(unlinkat(&self.fd, name.as_os_str(), AtFlags::empty()))
     }
 
@@ -428,6 +434,7 @@ impl OpenFolder {
     /// # Errors
     /// Returns the error of the system call.
     pub fn remove_folder(&self, name: &EntryName) -> io::Result<()> {
+        take_step(DiskStep::Remove, name.as_os_str())?;
         gone_is_fine(unlinkat(&self.fd, name.as_os_str(), AtFlags::REMOVEDIR))
     }
 
@@ -436,6 +443,7 @@ impl OpenFolder {
     /// # Errors
     /// Returns the error of the system call.
     pub fn rename_new(&self, from: &EntryName, to: &EntryName) -> io::Result<Renamed> {
+        take_step(DiskStep::Rename, to.as_os_str())?;
         let (from, to) = (from.as_os_str(), to.as_os_str());
         let done = match renameat_with(&self.fd, from, &self.fd, to, RenameFlags::NOREPLACE) {
             // The file system does not support the flag. A hard link does not replace a file
@@ -467,6 +475,7 @@ impl OpenFolder {
     /// # Errors
     /// Returns the error of the system call; `EISDIR` if the new name is a folder.
     pub fn replace(&self, from: &EntryName, to: &EntryName) -> io::Result<()> {
+        take_step(DiskStep::Rename, to.as_os_str())?;
         Ok(renameat(&self.fd, from.as_os_str(), &self.fd, to.as_os_str())?)
     }
 }

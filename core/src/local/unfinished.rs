@@ -21,6 +21,7 @@ use rustix::{
 
 use crate::{
     base::name::EntryName,
+    disk::{DiskStep, take_step},
     local::{attributes::entry_path, contain::OpenFolder},
 };
 
@@ -47,7 +48,8 @@ impl UnfinishedRestore {
 
 /// Marks a new folder by its name. Returns false if the file system does not support it.
 pub fn mark_entry(folder: &OpenFolder, name: &EntryName) -> bool {
-    lsetxattr(entry_path(folder, name), UNFINISHED_XATTR, b"", XattrFlags::empty()).is_ok()
+    take_step(DiskStep::SetAttribute, name.as_os_str()).is_ok()
+        && lsetxattr(entry_path(folder, name), UNFINISHED_XATTR, b"", XattrFlags::empty()).is_ok()
 }
 
 /// Marks an open folder. Returns false if the file system does not support it.
@@ -71,6 +73,9 @@ pub fn has_unfinished_mode(stat: &Stat) -> bool {
 
 /// Removes the mark of a folder whose attributes have been set.
 pub fn unmark(folder: &OpenFolder) {
+    if take_step(DiskStep::SetAttribute, "").is_err() {
+        return;
+    }
     // Most folders do not have the attribute.
     let _ = removexattr(own_path(folder), UNFINISHED_XATTR);
 }

@@ -31,7 +31,7 @@ use rustix::{
 
 use crate::{
     base::{name::EntryName, time::Time},
-    disk::Renamed,
+    disk::{DiskStep, Renamed, take_step},
     format::{table::checksum, tree::Xattr},
     local::{
         attributes::{
@@ -220,6 +220,7 @@ impl<'f> Draft<'f> {
     /// # Errors
     /// Returns the error of the system call.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        take_step(DiskStep::Write { bytes: bytes.len() }, self.temporary.as_os_str())?;
         if self.sparse {
             self.write_sparse(bytes)?
         } else {

@@ -15,6 +15,9 @@ use tempfile::TempDir;
 const PROGRAMS: [&str; 3] = ["sshd", "ssh", "ssh-keygen"];
 const PLACES: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
+/// Ports that are tried.
+const PORTS: usize = 10;
+
 /// An `sshd` on its own port that accepts the user who runs the test. Stopped on drop.
 #[derive(Debug)]
 pub struct SshServer {
@@ -48,9 +51,9 @@ impl SshServer {
         // As root, `sshd` needs a folder that its package creates only on machines with an init
         // system.
         let _not_root = fs_err::create_dir("/run/sshd");
+        // Another process may take a port between the moment that it is found free and the start.
         let mut said = String::new();
-        // Another process may take a port between its choice and its use.
-        for _ in 0..10 {
+        let started = (0..PORTS).find_map(|_| {
             let port = free_port();
             configure(folder.path(), port, &ssh);
             let mut command = Command::new(&sshd);
@@ -58,17 +61,19 @@ impl SshServer {
             let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
             let mut child = child.expect("sshd was found");
             let mut lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
-            while let Some(Ok(line)) = lines.next() {
+            for line in lines.by_ref().map_while(Result::ok) {
                 if line.contains("listening on") {
-                    // Drains the log; otherwise `sshd` blocks when the pipe is full.
-                    std::thread::spawn(move || lines.for_each(drop));
-                    return Some(Self { child, folder, port });
+                    return Some((child, lines, port));
                 }
                 said = format!("{said}\n{line}");
             }
-            let _ended = child.wait();
-        }
-        panic!("sshd does not start:{said}");
+            let _status = child.wait();
+            None
+        });
+        let (child, lines, port) = started.unwrap_or_else(|| panic!("sshd does not start:{said}"));
+        // Drains the log; otherwise `sshd` blocks when the pipe is full.
+        std::thread::spawn(move || lines.for_each(drop));
+        Some(Self { child, folder, port })
     }
 
     /// Returns how often a client has started `ssh` with [`Self::path`].

@@ -19,6 +19,11 @@ pub enum Fault {
     Delay(Duration),
     /// The request is neither forwarded nor answered; the connection stays open.
     Stall,
+    /// The request is not forwarded before [`Proxy::release`](super::Proxy::release).
+    Hold,
+    /// The request is forwarded and served completely, and never answered; the connection stays
+    /// open.
+    StallReply,
     /// The request is forwarded. The reply stops after its head and half of its body, and the
     /// connection stays open.
     StallBody,

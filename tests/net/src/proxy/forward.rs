@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    fmt,
     future::{Future, pending, poll_fn},
     pin::{Pin, pin},
     sync::{
@@ -28,8 +29,18 @@ use super::{
 /// The services behind the proxy, used in turn, and connections to them.
 pub(super) struct Upstream {
     client: Client<HttpConnector, AnyBody>,
-    authorities: Vec<uri::Authority>,
+    authorities: Mutex<Vec<uri::Authority>>,
     sent: AtomicUsize,
+}
+
+/// Parses the targets of a proxy.
+fn authorities(targets: &[&str]) -> Vec<uri::Authority> {
+    let authority = |target: &&str| {
+        let target = target.parse().ok();
+        let authority = target.and_then(|target: Uri| target.authority().cloned());
+        authority.expect("a target is `http://HOST:PORT`")
+    };
+    targets.iter().map(authority).collect()
 }
 
 impl Upstream {
@@ -37,27 +48,45 @@ impl Upstream {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         let client = Client::builder(TokioExecutor::new()).build(connector);
-        let authority = |target: &&str| {
-            let target = target.parse().ok();
-            let authority = target.and_then(|target: Uri| target.authority().cloned());
-            authority.expect("a target is `http://HOST:PORT`")
-        };
-        let authorities = targets.iter().map(authority).collect();
+        let authorities = Mutex::new(authorities(targets));
         Self { client, authorities, sent: AtomicUsize::new(0) }
+    }
+
+    /// Replaces the targets.
+    pub(super) fn set_targets(&self, targets: &[&str]) {
+        *self.authorities.lock().expect("no panic under the lock") = authorities(targets);
+    }
+
+    /// Returns the next target; `None` if there is none at present.
+    fn next(&self) -> Option<uri::Authority> {
+        let authorities = self.authorities.lock().expect("no panic under the lock");
+        let turn = self.sent.fetch_add(1, Ordering::Relaxed).checked_rem(authorities.len())?;
+        authorities.get(turn).cloned()
     }
 
     /// Forwards a request to the next target.
     async fn send(&self, mut request: Request<AnyBody>) -> Result<Response<Incoming>, BodyError> {
         let mut parts = uri::Parts::default();
         parts.scheme = Some(uri::Scheme::HTTP);
-        let turn = self.sent.fetch_add(1, Ordering::Relaxed) % self.authorities.len();
-        parts.authority = Some(self.authorities[turn].clone());
+        parts.authority = Some(self.next().ok_or(NoTarget)?);
         parts.path_and_query = request.uri().path_and_query().cloned();
         *request.uri_mut() = Uri::from_parts(parts)?;
         leave_hop(request.headers_mut());
         Ok(self.client.request(request).await?)
     }
 }
+
+/// The proxy has no target at present.
+#[derive(Debug)]
+struct NoTarget;
+
+impl fmt::Display for NoTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("there is no service")
+    }
+}
+
+impl std::error::Error for NoTarget {}
 
 /// How a connection ends.
 #[derive(Clone, Copy, Debug)]
@@ -141,8 +170,29 @@ impl Connection {
 
     async fn reply(&self, request: Request<AnyBody>, fault: Option<Fault>) -> Reply {
         match fault {
-            None | Some(Fault::Delay(_) | Fault::Stale) => self.forward(request).await,
-            Some(Fault::Stall) => pending().await,
+            None | Some(Fault::Delay(_) | Fault::Stale) => {
+                match self.inner.upstream.send(request).await {
+                    // As if the client were connected to the service, and the service had ended.
+                    Err(error) if !is_unreachable(&error) => self.cut_now(End::Reset).await,
+                    sent => passed_on(sent),
+                }
+            }
+            Some(Fault::Stall) => {
+                self.inner.tally(|tally| tally.counts.stalled += 1);
+                pending().await
+            }
+            Some(Fault::Hold) => {
+                let mut released = pin!(self.inner.released.notified());
+                released.as_mut().enable();
+                self.inner.tally(|tally| tally.counts.stalled += 1);
+                released.await;
+                self.forward(request).await
+            }
+            Some(Fault::StallReply) => {
+                let _served = self.forward_whole(request).await;
+                self.inner.tally(|tally| tally.counts.stalled += 1);
+                pending().await
+            }
             Some(Fault::Reset) => self.cut_now(End::Reset).await,
             Some(Fault::Refuse { status, code, retry_after_secs }) => {
                 // Reads the whole body, so that the connection can be reused.
@@ -234,17 +284,7 @@ impl Connection {
 
     /// Forwards a request and streams the reply.
     async fn forward(&self, request: Request<AnyBody>) -> Reply {
-        match self.inner.upstream.send(request).await {
-            Ok(mut reply) => {
-                leave_hop(reply.headers_mut());
-                reply.map(incoming)
-            }
-            Err(error) => {
-                let mut reply = Response::new(whole(format!("no reply: {error}").into()));
-                *reply.status_mut() = StatusCode::BAD_GATEWAY;
-                reply
-            }
-        }
+        passed_on(self.inner.upstream.send(request).await)
     }
 
     /// Forwards a request and waits for the whole reply.
@@ -298,6 +338,27 @@ impl Connection {
             _ => whole(flipped(bytes)),
         };
         Response::from_parts(head, body)
+    }
+}
+
+/// Returns true if no connection to the service could be made.
+fn is_unreachable(error: &BodyError) -> bool {
+    let error = error.downcast_ref::<hyper_util::client::legacy::Error>();
+    error.is_some_and(hyper_util::client::legacy::Error::is_connect)
+}
+
+/// Returns the reply of the service, or one that says that there is none.
+fn passed_on(sent: Result<Response<Incoming>, BodyError>) -> Reply {
+    match sent {
+        Ok(mut reply) => {
+            leave_hop(reply.headers_mut());
+            reply.map(incoming)
+        }
+        Err(error) => {
+            let mut reply = Response::new(whole(format!("no reply: {error}").into()));
+            *reply.status_mut() = StatusCode::BAD_GATEWAY;
+            reply
+        }
     }
 }
 

@@ -22,6 +22,7 @@ use std::{
 
 use bytes::Bytes;
 use http::Response;
+use tokio::sync::Notify;
 
 use self::{
     body::{AnyBody, Line, Way},
@@ -48,6 +49,7 @@ pub(crate) struct Inner {
     up: Line,
     down: Line,
     tally: Mutex<Tally>,
+    released: Notify,
 }
 
 impl fmt::Debug for Inner {
@@ -96,6 +98,7 @@ impl Proxy {
             up: Line::new(),
             down: Line::new(),
             tally: Mutex::default(),
+            released: Notify::new(),
         });
         let shared = Arc::clone(&inner);
         let serving = Serving::start(move |stream| {
@@ -108,6 +111,15 @@ impl Proxy {
     /// `http://127.0.0.1:PORT`, to be used in place of the target.
     pub fn endpoint(&self) -> String {
         self.serving.endpoint()
+    }
+
+    /// Forwards later requests to another service, which took the place of the first; `None` means
+    /// that there is none, and requests are reset.
+    ///
+    /// # Panics
+    /// As [`Proxy::start`].
+    pub fn set_target(&self, target: Option<&str>) {
+        self.inner.upstream.set_targets(target.as_slice());
     }
 
     /// Adds this latency to each later request.
@@ -133,6 +145,11 @@ impl Proxy {
             tally.rules.clear();
             tally.replies.clear();
         });
+    }
+
+    /// Forwards the requests that [`Fault::Hold`] holds.
+    pub fn release(&self) {
+        self.inner.released.notify_waiters();
     }
 
     /// Returns the counters so far.

@@ -76,6 +76,9 @@ pub struct Counts {
     pub connections: u64,
     /// Requests with a fault other than [`Fault::Delay`](super::Fault).
     pub faults: u64,
+    /// Requests that [`Fault::Hold`](super::Fault), [`Fault::Stall`](super::Fault) or
+    /// [`Fault::StallReply`](super::Fault) has held.
+    pub stalled: u64,
     /// Replies that [`Fault::Stale`](super::Fault) replaced by an older one.
     pub stale: u64,
     /// Most concurrent requests: received, but not yet answered completely.

@@ -230,3 +230,45 @@ async fn a_rule_strikes_where_it_says() {
     assert!((15..45).contains(&struck), "{struck}");
     assert_eq!(statuses(rule().chance(0.3, 42), 100).await, drawn);
 }
+
+/// Waits until the proxy has stopped `count` requests.
+async fn await_stalled(proxy: &Proxy, count: u64) {
+    while proxy.counts().stalled < count {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_held_request_is_served_after_its_release() {
+    let setup = Setup::new().await;
+    setup.proxy.add(Rule::new(Fault::Hold).times(1));
+    let (client, other) = (setup.client.clone(), format!("{}/other", setup.proxy.endpoint()));
+    let held = tokio::spawn(client.put(&other).body("held").send());
+    await_stalled(&setup.proxy, 1).await;
+    assert!(setup.file("other").is_err());
+    setup.proxy.release();
+    assert!(held.await.unwrap().unwrap().status().is_success());
+    assert_eq!(setup.file("other").unwrap(), b"held");
+}
+
+#[tokio::test]
+async fn a_request_with_a_stalled_reply_was_served() {
+    let setup = Setup::new().await;
+    setup.proxy.add(Rule::new(Fault::StallReply).times(1));
+    let (client, other) = (setup.client.clone(), format!("{}/other", setup.proxy.endpoint()));
+    let stalled = tokio::spawn(client.put(&other).body("served").send());
+    await_stalled(&setup.proxy, 1).await;
+    assert_eq!(setup.file("other").unwrap(), b"served");
+    assert!(!stalled.is_finished());
+}
+
+#[tokio::test]
+async fn requests_are_reset_while_there_is_no_target_and_then_go_to_the_next_one() {
+    let setup = Setup::new().await;
+    let next = DavServer::start(DavOptions::default());
+    fs_err::write(next.folder().join("file"), "next").unwrap();
+    setup.proxy.set_target(None);
+    assert!(setup.get().await.is_err());
+    setup.proxy.set_target(Some(&next.endpoint()));
+    assert_eq!(setup.get().await.unwrap().bytes().await.unwrap(), "next");
+}

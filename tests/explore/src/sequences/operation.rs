@@ -7,9 +7,10 @@
 
 use std::fmt;
 
-use snap_core::base::time::Time;
+use crate::sequences::files::Filling;
 
-use crate::files::Filling;
+/// The beginning of 2026, at which the clock of a sequence starts.
+pub(crate) const YEAR_2026_SECS: i64 = 1_767_225_600;
 
 /// A working folder with its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,7 +81,7 @@ pub(crate) enum Op {
     Push(Place),
     /// Pulls the commits of the remote.
     Pull(Place),
-    /// Starts a commit and kills it after this number of microseconds.
+    /// Starts a commit and kills it at this step.
     Kill(Place, u64),
 }
 
@@ -207,10 +208,10 @@ pub(crate) struct RestoreArgs {
 }
 
 impl CommitArgs {
-    /// Returns the time of the clock, in seconds since 1970.
+    /// Returns the time of the clock, in seconds since 1970, up to a day.
     pub(crate) fn clock_secs(&self) -> i64 {
         match self.year {
-            None => Time::now().secs,
+            None => YEAR_2026_SECS,
             Some(2001) => 978_307_200,
             Some(2099) => 4_070_908_800,
             Some(year) => panic!("no sequence is about {year}"),
@@ -366,8 +367,8 @@ impl fmt::Display for Op {
             }
             Self::Push(place) => write!(f, "(cd {} && snap push)", place.folder()),
             Self::Pull(place) => write!(f, "(cd {} && snap pull)", place.folder()),
-            Self::Kill(place, after) => {
-                write!(f, "(cd {} && timeout -s KILL {after}us snap commit)", place.folder())
+            Self::Kill(place, step) => {
+                write!(f, "(cd {} && SNAP_TEST_STOP_AT={step} snap commit)", place.folder())
             }
         }
     }

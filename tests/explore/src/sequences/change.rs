@@ -5,7 +5,7 @@ use std::path::Path;
 
 use fs_err as fs;
 
-use crate::{
+use crate::sequences::{
     check::{note_damage, packs},
     execute::Execution,
     files::{self, is_within},

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fs_err as fs;
 
-use crate::{
+use crate::sequences::{
     files::{Tree, differences, is_within, observe},
     model::{Damage, Fault, Id, Model, prefixes, without_folders_above},
     operation::Place,

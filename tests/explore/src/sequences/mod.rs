@@ -7,15 +7,9 @@
 //! no right to change (`check`, `restore`). Exit codes must be correct. A failing sequence is
 //! minimised (`shrink`) and printed as a script with its seed.
 //!
-//! | variable               | meaning                                        |
-//! |------------------------|------------------------------------------------|
-//! | `SNAP_MODEL_SEED`      | seed of the first sequence; default 1          |
-//! | `SNAP_MODEL_SEQUENCES` | number of sequences; default 400               |
-//! | `SNAP_MODEL_SECONDS`   | time limit for all sequences                   |
-//! | `SNAP_MODEL_BINARY`    | another program to test, such as an older one  |
-//! | `SNAP_MODEL_FAULTS`    | number of different faults to find; default 1  |
-
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
+//! The clock of the program is the number of commands so far (`SNAP_TIME`), and kills come at
+//! counted steps. Only the times of files are real: whether they count as settled without a wait
+//! depends on the machine.
 
 mod change;
 mod check;
@@ -34,52 +28,53 @@ mod world;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    env,
     path::PathBuf,
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use snap_testkit::{mounts, rng::mix};
 
 use features::{Features, say};
 
-/// Number of parallel sequences for each core: most of the time they wait until the times of files
-/// have settled.
-const THREADS_PER_CORE: usize = 3;
+/// Number of sequences at the same time: most of the time they wait until the times of files have
+/// settled.
+const AT_ONCE: usize = 6;
 
-/// Parameters of a run, from the environment.
-struct Plan {
-    seed: u64,
-    sequences: u64,
-    until: Option<Instant>,
-    faults: usize,
-    program: PathBuf,
-    may_mount: bool,
+/// Parameters of a run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The program to test.
+    pub program: PathBuf,
+    /// Seed of the first sequence.
+    pub seed: u64,
+    /// Number of sequences.
+    pub sequences: u64,
+    /// No sequence starts after this time.
+    pub until: Option<Instant>,
+    /// Number of different faults after which the run ends.
+    pub faults: usize,
+    /// Threads of each commit and restore; `None` for the default.
+    pub jobs: Option<u32>,
 }
 
 impl Plan {
-    fn read() -> Self {
-        let number = |name| env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-        let seconds = number("SNAP_MODEL_SECONDS");
-        let own = env!("CARGO_BIN_EXE_snap");
-        Self {
-            seed: number("SNAP_MODEL_SEED").unwrap_or(1),
-            sequences: number("SNAP_MODEL_SEQUENCES").unwrap_or(400),
-            until: seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
-            faults: number("SNAP_MODEL_FAULTS").unwrap_or(1) as usize,
-            program: env::var_os("SNAP_MODEL_BINARY").map_or(own.into(), PathBuf::from),
-            may_mount: mounts::are_own(),
-        }
-    }
-
     fn is_over(&self) -> bool {
         self.until.is_some_and(|until| Instant::now() >= until)
     }
+}
+
+/// The result of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Number of sequences.
+    pub sequences: u64,
+    /// A report for each fault.
+    pub faults: Vec<String>,
 }
 
 /// The identity of a fault: its kind, and the kinds of operations in the minimal sequence.
@@ -91,29 +86,18 @@ type Found = BTreeMap<Signature, String>;
 /// Number of faults of one kind that are minimised.
 const PER_KIND: usize = 8;
 
-#[test]
-fn what_was_acknowledged_restores_and_nothing_else_changes() {
-    let test = "what_was_acknowledged_restores_and_nothing_else_changes";
-    mounts::in_own_mounts_if_possible(test, || {
-        let plan = Plan::read();
-        let features = Features::detect(&plan.program);
-        let began = Instant::now();
-        let (done, found) = search(&plan, &features);
-        let secs = began.elapsed().as_secs_f64();
-        say(&format!("model: {done} sequences from seed {} in {secs:.0} s", plan.seed));
-        let reports: Vec<_> = found.into_values().collect();
-        assert!(reports.is_empty(), "{}", reports.join("\n"));
-    });
+/// Runs sequences until enough faults are found or the limits are reached.
+pub fn explore(plan: &Plan) -> Outcome {
+    let (sequences, found) = search(plan, &Features::detect(&plan.program));
+    Outcome { sequences, faults: found.into_values().collect() }
 }
 
-/// Runs sequences until enough faults are found or the limits are reached.
 fn search(plan: &Plan, features: &Features) -> (u64, Found) {
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
     let found = Mutex::new(Found::new());
-    let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     thread::scope(|scope| {
-        for _ in 0..cores * THREADS_PER_CORE {
+        for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) && !plan.is_over() {
                     let number = next.fetch_add(1, Ordering::Relaxed);
@@ -150,9 +134,13 @@ fn try_one(
     is_wanted: impl Fn(&'static str) -> bool,
 ) -> Option<(Signature, String)> {
     let ops = generate::sequence(mix(12, seed), features);
-    let run = |ops: &[operation::Op]| {
-        execute::run(&plan.program, plan.may_mount, features.has("restore --yes"), ops)
+    let options = execute::Options {
+        program: &plan.program,
+        jobs: plan.jobs,
+        may_mount: mounts::are_own(),
+        asks: features.has("restore --yes"),
     };
+    let run = |ops: &[operation::Op]| execute::run(options, ops);
     let (last, fault) = run(&ops).err()?;
     if !is_wanted(fault.kind) {
         return None;
@@ -160,7 +148,7 @@ fn try_one(
     let kind = fault.kind;
     let (ops, fault) = shrink::minimal(&ops[..=last], fault, run);
     let report = format!(
-        "{kind}\nseed: SNAP_MODEL_SEED={seed} SNAP_MODEL_SEQUENCES=1\n{}\n{}",
+        "{kind}\nagain: tests/soak/run 1 {seed} sequences\n{}\n{}",
         operation::script(&ops),
         fault.detail
     );

@@ -1,7 +1,6 @@
 //! A remote of some kind, behind faulty proxies.
 
 use std::{
-    io::{BufRead as _, BufReader},
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{
@@ -21,7 +20,10 @@ use snap_testkit::{
     rng::{Rng, mix},
 };
 
-use crate::client::Journal;
+use crate::{
+    network::{Pace, Plan, client::Journal},
+    serving::serve,
+};
 
 /// Share of the requests to which each rule applies.
 const CHANCE: f64 = 0.02;
@@ -44,7 +46,7 @@ const DISK_NAME: &str = "disk";
 
 /// The kinds of remotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// A bucket that honours conditional writes.
     Bucket,
     /// A bucket that ignores conditions.
@@ -68,7 +70,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 10] = [
+    /// All of them.
+    pub const ALL: [Self; 10] = [
         Self::Bucket,
         Self::LaxBucket,
         Self::Server,
@@ -81,7 +84,8 @@ impl Kind {
         Self::Store,
     ];
 
-    pub(crate) fn name(self) -> &'static str {
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Bucket => "bucket",
             Self::LaxBucket => "lax-bucket",
@@ -97,10 +101,8 @@ impl Kind {
     }
 
     /// Returns true if the programs that it needs are installed.
-    pub(crate) fn is_possible(self) -> bool {
-        let is_possible = self != Self::Sftp || SshServer::is_installed();
-        assert!(is_possible || std::env::var_os("CI").is_none(), "sshd is missing");
-        is_possible
+    pub fn is_possible(self) -> bool {
+        self != Self::Sftp || SshServer::is_installed()
     }
 
     /// Returns true if refs move by a compare-and-swap of the service, not under claims. Claims
@@ -119,14 +121,22 @@ impl Kind {
 /// How often the faults occurred that are not drawn for each request. Each is a pair: runs in
 /// which the fault was possible, and its occurrences.
 #[derive(Debug, Default)]
-pub(crate) struct Struck {
+pub struct Struck {
     /// Commands of clients that failed because the disk was full.
-    pub(crate) full: (u64, u64),
+    pub full: (u64, u64),
     /// Stale reads.
-    pub(crate) stale: (u64, u64),
+    pub stale: (u64, u64),
 }
 
 impl Struck {
+    /// Adds the faults of other runs.
+    pub fn join(&mut self, other: &Self) {
+        for (own, more) in [(&mut self.full, other.full), (&mut self.stale, other.stale)] {
+            own.0 += more.0;
+            own.1 += more.1;
+        }
+    }
+
     /// Adds the faults of a run.
     pub(crate) fn add(&mut self, service: &Service, journal: &Journal) {
         let proxies = service.front.iter().chain(&service.back);
@@ -151,10 +161,10 @@ enum Trouble {
     Cut,
 }
 
-/// A `snap serve` process. It is restarted at the same address.
+/// A `snap serve` process. Clients reach it through a proxy, so it may move to another port.
 struct Served {
     child: Child,
-    address: String,
+    url: String,
 }
 
 impl Drop for Served {
@@ -166,8 +176,8 @@ impl Drop for Served {
 
 /// A running remote with its proxies.
 pub(crate) struct Service {
-    pub(crate) kind: Kind,
-    seed: u64,
+    kind: Kind,
+    plan: Plan,
     dir: tempfile::TempDir,
     bucket: Option<S3Server>,
     dav: Option<DavServer>,
@@ -191,12 +201,13 @@ impl Drop for Service {
 }
 
 impl Service {
-    pub(crate) fn start(kind: Kind, seed: u64) -> Self {
+    pub(crate) fn start(kind: Kind, plan: &Plan) -> Self {
+        let seed = mix(plan.seed, kind as u64);
         let memory = std::path::Path::new("/dev/shm");
         let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
         let mut service = Self {
             kind,
-            seed,
+            plan: Plan { seed, ..plan.clone() },
             dir: dir.unwrap(),
             bucket: None,
             dav: None,
@@ -248,8 +259,8 @@ impl Service {
             _ => 0,
         };
         for number in 0..servers {
-            let served = service.serve(number, None);
-            let proxy = Proxy::start(&format!("http://{}", served.address));
+            let served = service.serve(number);
+            let proxy = Proxy::start(&served.url);
             service.served.push(Mutex::new(Some(served)));
             match (kind, number) {
                 (Kind::Relay, 0) => service.back = Some(proxy),
@@ -257,9 +268,14 @@ impl Service {
             }
         }
         for (number, proxy) in service.front.iter().chain(&service.back).enumerate() {
-            harm(proxy, (kind, &service.is_stale), mix(seed, number as u64));
+            service.harm(proxy, mix(seed, number as u64));
         }
         service
+    }
+
+    /// Returns the pace of the run.
+    pub(crate) fn pace(&self) -> Pace {
+        self.plan.pace
     }
 
     fn disk(&self) -> PathBuf {
@@ -285,9 +301,12 @@ impl Service {
     fn bare(&self, home: &str) -> Command {
         let home = self.path(home);
         fs_err::create_dir_all(&home).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_snap"));
+        let mut command = Command::new(&self.plan.program);
         let vars = [("SNAP_AUTHOR", "ann"), ("SNAP_HOST", "box"), ("TZ", "UTC"), ("TERM", "dumb")];
         command.env_clear().envs(vars).env("HOME", &home).current_dir(&home);
+        if self.plan.pace == Pace::Counted {
+            command.env("SNAP_JOBS", "1");
+        }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
@@ -324,37 +343,39 @@ impl Service {
     }
 
     /// Starts the server with this number.
-    fn serve(&self, number: usize, address: Option<&str>) -> Served {
+    fn serve(&self, number: usize) -> Served {
         let mut command = self.bare(&format!("disk/server{number}"));
-        command.args(["--json", "serve", "--listen", address.unwrap_or("127.0.0.1:0")]);
-        match (self.kind, number) {
+        let (child, url) = match (self.kind, number) {
             (Kind::Relay, 1) => {
-                let back = self.back.as_ref().unwrap().endpoint();
-                command.args(["--upstream", &back]);
+                serve(command, &["--upstream", &self.back.as_ref().unwrap().endpoint()])
             }
             (Kind::Server | Kind::Relay, _) => {
-                command.arg(self.folder("disk/served"));
+                serve(command, &[self.folder("disk/served").to_str().unwrap()])
             }
             _ => {
                 let (bucket, back) = (self.bucket.as_ref().unwrap(), self.back.as_ref().unwrap());
-                command.envs(bucket.environment(&back.endpoint())).arg("s3://bucket/all");
+                command.envs(bucket.environment(&back.endpoint()));
+                serve(command, &["s3://bucket/all"])
             }
+        };
+        Served { child, url: url.unwrap() }
+    }
+
+    /// Returns the proxy in front of the server with this number.
+    fn proxy(&self, number: usize) -> &Proxy {
+        match (self.kind, number) {
+            (Kind::Relay, 0) => self.back.as_ref().unwrap(),
+            (Kind::Relay, _) => &self.front[0],
+            _ => &self.front[number],
         }
-        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let record: serde_json::Value = serde_json::from_str(&line).unwrap();
-        let url = record["url"].as_str().unwrap();
-        Served { child, address: url.trim_start_matches("http://").to_owned() }
     }
 
     fn can_be_full(&self) -> bool {
         self.bucket.is_some() || mounts::are_own()
     }
 
-    /// Causes random temporary faults until `is_over`.
-    pub(crate) fn disturb_until(&self, is_over: impl Fn() -> bool) {
-        let mut rng = Rng::new(mix(self.seed, 77));
+    /// Returns the temporary faults that this service can have.
+    fn troubles(&self) -> Vec<Trouble> {
         let mut troubles = Vec::new();
         if !self.served.is_empty() {
             troubles.push(Trouble::Restart);
@@ -365,9 +386,33 @@ impl Service {
         if self.kind.reads_may_be_stale() {
             troubles.push(Trouble::Stale);
         }
-        if self.ssh.is_some() {
+        if self.ssh.is_some() && self.plan.pace == Pace::Timed {
             troubles.push(Trouble::Cut);
         }
+        troubles
+    }
+
+    /// Does `work`, sometimes with a temporary fault.
+    pub(crate) fn disturb(&self, rng: &mut Rng, work: impl FnOnce()) {
+        let troubles = self.troubles();
+        if troubles.is_empty() || rng.below(3) > 0 {
+            return work();
+        }
+        match troubles[rng.index(troubles.len())] {
+            Trouble::Restart => self.restart(rng),
+            Trouble::Full => self.fill(rng.below(SPARE)),
+            Trouble::Stale => self.is_stale.store(true, SeqCst),
+            Trouble::Cut => {}
+        }
+        work();
+        self.is_stale.store(false, SeqCst);
+        self.empty();
+    }
+
+    /// Causes random temporary faults until `is_over`.
+    pub(crate) fn disturb_until(&self, is_over: impl Fn() -> bool) {
+        let mut rng = Rng::new(mix(self.plan.seed, 77));
+        let troubles = self.troubles();
         let wait = |longest: Duration| {
             let began = Instant::now();
             while began.elapsed() < longest && !is_over() {
@@ -416,12 +461,15 @@ impl Service {
     fn restart(&self, rng: &mut Rng) {
         let number = rng.index(self.served.len());
         let mut served = self.served[number].lock().unwrap();
-        let address = served.take().map(|served| served.address.clone()).unwrap();
+        self.proxy(number).set_target(None);
+        drop(served.take());
         if rng.below(2) == 0 {
             // A server may lose its cache at any time.
             let _none = fs_err::remove_dir_all(self.path(&format!("disk/server{number}/.cache")));
         }
-        *served = Some(self.serve(number, Some(&address)));
+        let next = self.serve(number);
+        self.proxy(number).set_target(Some(&next.url));
+        *served = Some(next);
     }
 
     fn filler(&self) -> PathBuf {
@@ -458,41 +506,45 @@ impl Service {
             proxy.clear_rules();
         }
     }
-}
 
-/// Adds random faults to a proxy, drawn from the seed.
-fn harm(proxy: &Proxy, (kind, is_stale): (Kind, &Arc<AtomicBool>), seed: u64) {
-    if kind.reads_may_be_stale() {
-        let is_changing = |path: &str| path.contains("/refs") || path.contains("/index");
-        let rule = Rule::new(Fault::Stale).during(Arc::clone(is_stale));
-        let rule = rule.test(move |seen| {
-            seen.kind == Request::List || seen.kind == Request::Get && is_changing(&seen.path)
-        });
-        proxy.add(rule.chance(STALE_CHANCE, mix(seed, 1000)));
-    }
-    let mut faults = vec![
-        Fault::Delay(Duration::from_millis(300)),
-        Fault::Reset,
-        Fault::LoseReply,
-        Fault::status(503),
-        Fault::retry_after(429, 1),
-        Fault::RefuseAfter(500),
-        Fault::RefuseAfter(503),
-        Fault::Truncate,
-        Fault::FlipReply,
-        Fault::CutRequest,
-        Fault::Duplicate,
-        Fault::IgnoreRange,
-        Fault::status(403),
-        Fault::Redirect,
-        Fault::Pretend,
-    ];
-    if kind.swaps() {
-        faults.extend([Fault::Late(Duration::from_millis(700)), Fault::status(404)]);
-    }
-    let mut rng = Rng::new(seed);
-    for number in 0..5 {
-        let fault = faults.swap_remove(rng.index(faults.len()));
-        proxy.add(Rule::new(fault).chance(CHANCE, mix(seed, number)));
+    /// Adds random faults to a proxy, drawn from the seed.
+    fn harm(&self, proxy: &Proxy, seed: u64) {
+        if self.kind.reads_may_be_stale() {
+            let is_changing = |path: &str| path.contains("/refs") || path.contains("/index");
+            let rule = Rule::new(Fault::Stale).during(Arc::clone(&self.is_stale));
+            let rule = rule.test(move |seen| {
+                seen.kind == Request::List || seen.kind == Request::Get && is_changing(&seen.path)
+            });
+            proxy.add(rule.chance(STALE_CHANCE, mix(seed, 1000)));
+        }
+        let mut faults = vec![
+            Fault::Reset,
+            Fault::LoseReply,
+            Fault::status(503),
+            Fault::RefuseAfter(500),
+            Fault::RefuseAfter(503),
+            Fault::Truncate,
+            Fault::FlipReply,
+            Fault::CutRequest,
+            Fault::Duplicate,
+            Fault::IgnoreRange,
+            Fault::status(403),
+            Fault::Redirect,
+            Fault::Pretend,
+        ];
+        if self.kind.swaps() {
+            faults.push(Fault::status(404));
+        }
+        if self.plan.pace == Pace::Timed {
+            faults.extend([Fault::Delay(Duration::from_millis(300)), Fault::retry_after(429, 1)]);
+            if self.kind.swaps() {
+                faults.push(Fault::Late(Duration::from_millis(700)));
+            }
+        }
+        let mut rng = Rng::new(seed);
+        for number in 0..5 {
+            let fault = faults.swap_remove(rng.index(faults.len()));
+            proxy.add(Rule::new(fault).chance(CHANCE, mix(seed, number)));
+        }
     }
 }

@@ -24,7 +24,7 @@ const LARGE_EVERY: u64 = 12;
 const LARGE_BYTES: usize = 1_500_000;
 
 /// Returns the files of a version, by path.
-pub(crate) fn files(message: &str) -> BTreeMap<String, Vec<u8>> {
+pub fn files(message: &str) -> BTreeMap<String, Vec<u8>> {
     let (line, number) = message.split_once(' ').expect("LINE NUMBER");
     let number: u64 = number.parse().expect("a number");
     let line = line.bytes().fold(0, |seed, byte| mix(seed, u64::from(byte)));
@@ -41,7 +41,7 @@ pub(crate) fn files(message: &str) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// Updates `folder` to a version; writes only the files that differ.
-pub(crate) fn write(folder: &Path, message: &str) {
+pub fn write(folder: &Path, message: &str) {
     for (path, content) in files(message) {
         let path = folder.join(path);
         if fs_err::read(&path).is_ok_and(|there| there == content) {
@@ -54,7 +54,7 @@ pub(crate) fn write(folder: &Path, message: &str) {
 
 /// Checks that `folder` contains that version and nothing else.
 #[track_caller]
-pub(crate) fn check(folder: &Path, message: &str) {
+pub fn check(folder: &Path, message: &str) {
     let mut expected = files(message);
     let mut folders = vec![folder.to_owned()];
     while let Some(inside) = folders.pop() {

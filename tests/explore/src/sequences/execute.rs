@@ -3,12 +3,15 @@
 use std::{collections::BTreeSet, path::Path, rc::Rc, thread, time::Duration};
 
 use crate::{
-    check::{Before, Fresh, adopt_tips, check_store},
-    files::{self, Filling, Tree},
-    model::{Commit, Damage, Fault, Id, Model, Rules, grafted, nameable, selected},
-    operation::{CommitArgs, MountKind, Op, Place},
-    stored::Reader,
-    world::{Ran, World},
+    sequences::{
+        check::{Before, Fresh, adopt_tips, check_store},
+        files::{self, Filling, Tree},
+        model::{Commit, Damage, Fault, Id, Model, Rules, grafted, nameable, selected},
+        operation::{CommitArgs, MountKind, Op, Place},
+        stored::Reader,
+        world::{Ran, World},
+    },
+    steps::{Stop, stop_at},
 };
 use fs_err as fs;
 
@@ -32,15 +35,21 @@ pub(crate) struct Execution {
     pub(crate) asks: bool,
 }
 
+/// What all sequences of a run have in common.
+#[derive(Clone, Copy)]
+pub(crate) struct Options<'p> {
+    pub(crate) program: &'p Path,
+    /// Threads of each commit and restore.
+    pub(crate) jobs: Option<u32>,
+    /// See [`Execution`].
+    pub(crate) may_mount: bool,
+    pub(crate) asks: bool,
+}
+
 /// Runs a sequence. An error has the number of the failing step.
-pub(crate) fn run(
-    program: &Path,
-    may_mount: bool,
-    asks: bool,
-    ops: &[Op],
-) -> Result<(), (usize, Fault)> {
-    let world = World::new(program).unwrap();
-    let model = Model::default();
+pub(crate) fn run(options: Options<'_>, ops: &[Op]) -> Result<(), (usize, Fault)> {
+    let world = World::new(options.program, options.jobs).unwrap();
+    let (model, Options { may_mount, asks, .. }) = (Model::default(), options);
     let mut execution = Execution { world, model, mounted: Vec::new(), may_mount, asks };
     for (number, op) in ops.iter().enumerate() {
         execution.step(op).map_err(|fault| (number, fault))?;
@@ -53,8 +62,8 @@ pub(crate) fn run(
 enum End {
     /// It exits normally.
     Exit,
-    /// It is killed after this duration.
-    Kill(Duration),
+    /// It is killed at this step.
+    Kill(u64),
 }
 
 impl Execution {
@@ -82,10 +91,7 @@ impl Execution {
                 Ok(())
             }
             Op::Commit(place, args) => self.commit(*place, args, End::Exit),
-            Op::Kill(place, micros) => {
-                let end = End::Kill(Duration::from_micros(*micros));
-                self.commit(*place, &CommitArgs::default(), end)
-            }
+            Op::Kill(place, step) => self.commit(*place, &CommitArgs::default(), End::Kill(*step)),
             Op::Burst(place, number) => (0..6).try_for_each(|at| {
                 let name = if *place == Place::Partial { "d/n" } else { "n" };
                 let filling = Filling { number: number + at, large: false };
@@ -172,15 +178,10 @@ impl Execution {
         if let Some(year) = args.year {
             command.env("SNAP_TIME", format!("{year}-01-01T00:00:00Z"));
         }
-        let ran: Ran = match end {
-            End::Exit => command.output().unwrap().into(),
-            End::Kill(after) => {
-                let mut child = command.spawn().unwrap();
-                thread::sleep(after);
-                let _ = child.kill();
-                child.wait_with_output().unwrap().into()
-            }
-        };
+        if let End::Kill(step) = end {
+            stop_at(&mut command, step, Stop::Kill);
+        }
+        let ran: Ran = command.output().unwrap().into();
         before.check_unchanged(&self.world, None)?;
         if args.dry_run {
             return self.check_tip(place, branch, tip_before.as_ref(), "a dry run moves a branch");

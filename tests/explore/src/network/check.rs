@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use crate::{
+use crate::network::{
     CLIENTS,
     client::{Journal, run},
     service::Service,
@@ -82,7 +82,7 @@ impl Allowed {
 
 /// Returns the allowed states of each ref that only one client moves: the state after its last
 /// acknowledged push, or a state that a later push tried to reach.
-fn standing(events: &[crate::client::Event]) -> BTreeMap<String, Allowed> {
+fn standing(events: &[crate::network::client::Event]) -> BTreeMap<String, Allowed> {
     let mut found: BTreeMap<String, Allowed> = BTreeMap::new();
     for event in events.iter().filter(|event| event.name != "heads/main") {
         let nothing = || Allowed { places: BTreeSet::from([None]) };

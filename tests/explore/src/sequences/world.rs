@@ -1,6 +1,7 @@
 //! The folders of one sequence, and the program that runs in them.
 
 use std::{
+    cell::Cell,
     io,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
@@ -8,13 +9,16 @@ use std::{
 
 use fs_err as fs;
 
-use crate::operation::Place;
+use crate::sequences::operation::Place;
 
 /// The folders of one sequence, removed on drop.
 pub(crate) struct World {
     dir: tempfile::TempDir,
     program: PathBuf,
+    jobs: Option<u32>,
     mounted: Vec<PathBuf>,
+    /// Number of commands so far, which is the clock.
+    commands: Cell<u32>,
 }
 
 /// The result of a run of the program.
@@ -53,11 +57,17 @@ impl Ran {
 
 impl World {
     /// Creates the folders, in memory if possible.
-    pub(crate) fn new(program: &Path) -> io::Result<Self> {
+    pub(crate) fn new(program: &Path, jobs: Option<u32>) -> io::Result<Self> {
         let memory = Path::new("/dev/shm");
         let dir =
             if memory.is_dir() { tempfile::tempdir_in(memory)? } else { tempfile::tempdir()? };
-        let world = Self { dir, program: program.to_owned(), mounted: Vec::new() };
+        let world = Self {
+            dir,
+            program: program.to_owned(),
+            jobs,
+            mounted: Vec::new(),
+            commands: Cell::default(),
+        };
         for folder in ["home", "outside", "project"] {
             fs::create_dir(world.dir.path().join(folder))?;
         }
@@ -97,12 +107,17 @@ impl World {
         format!("file://{}", self.folder(Place::Hub).display())
     }
 
-    /// Returns the program as a command in a folder, with a cleared environment.
+    /// Returns the program as a command in a folder, with a cleared environment and its own clock.
     pub(crate) fn command(&self, folder: &Path) -> Command {
         let mut command = Command::new(&self.program);
         let home = self.dir.path().join("home");
         let vars = [("SNAP_AUTHOR", "ann"), ("SNAP_HOST", "box"), ("TZ", "UTC"), ("TERM", "dumb")];
         command.env_clear().envs(vars).env("HOME", home).current_dir(folder);
+        let secs = self.commands.get();
+        self.commands.set(secs + 1);
+        let (hours, minutes, secs) = (secs / 3600, secs / 60 % 60, secs % 60);
+        command.env("SNAP_TIME", format!("2026-01-01T{hours:02}:{minutes:02}:{secs:02}Z"));
+        command.envs(self.jobs.map(|jobs| ("SNAP_JOBS", jobs.to_string())));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

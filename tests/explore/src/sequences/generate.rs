@@ -5,7 +5,7 @@
 
 use snap_testkit::rng::Rng;
 
-use crate::{
+use crate::sequences::{
     features::Features,
     files::Filling,
     operation::{CommitArgs, DamageKind, FileOp, MountKind, Op, OwnFile, Place, RestoreArgs},
@@ -26,6 +26,9 @@ const CONTENTS: u64 = 16;
 
 /// Minimum and maximum number of steps in a sequence.
 const STEPS: (usize, usize) = (12, 40);
+
+/// Steps at which a commit may be killed; about as many as one with a merge of packs has.
+const STEPS_OF_COMMIT: u64 = 60;
 
 /// The main subject of a sequence, so that rare operations of one subject occur together.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -246,7 +249,7 @@ impl Generator<'_> {
             0 => ops.push(Op::Burst(place, self.rng.below(CONTENTS))),
             1 => ops.push(Op::Undo(place, self.chance(3))),
             2 => ops.push(Op::Status(place)),
-            3 => ops.push(Op::Kill(place, 500 + self.rng.below(15_000))),
+            3 => ops.push(Op::Kill(place, 1 + self.rng.below(STEPS_OF_COMMIT))),
             4 => ops.push(Op::Verify(place, true)),
             _ => {
                 // Moves or links a committed file and changes it without a visible change of its

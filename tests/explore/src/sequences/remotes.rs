@@ -1,6 +1,6 @@
 //! Clones, pushes and pulls.
 
-use crate::{
+use crate::sequences::{
     check::{Before, adopt_tips, check_store, note_damage},
     execute::Execution,
     files::{Kind, Tree, differences, is_within, observe},

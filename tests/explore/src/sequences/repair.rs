@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{
+use crate::sequences::{
     check::{Before, check_store},
     execute::Execution,
     model::{Damage, Fault, Id},

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use fs_err as fs;
 use snap_core::base::id::BlobId;
 
-use crate::{
+use crate::sequences::{
     check::{Before, check_store},
     execute::Execution,
     files::{Kind, Tree, is_within, observe},

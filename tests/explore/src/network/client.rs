@@ -14,7 +14,10 @@ use std::{
 
 use snap_testkit::rng::Rng;
 
-use crate::service::Service;
+use crate::{
+    network::{Pace, service::Service},
+    steps::{Stop, stop_at},
+};
 
 /// Time limit of a command, whatever the network does.
 pub(crate) const LONGEST: Duration = Duration::from_secs(240);
@@ -72,9 +75,24 @@ pub(crate) struct Ran {
     pub(crate) stderr: String,
 }
 
-/// Runs a command to its end, or kills it after `kill`. A command that panics or exceeds the time
-/// limit is a fault.
-pub(crate) fn run(command: &mut Command, kill: Option<Duration>, journal: &Journal) -> Ran {
+/// The moment at which a command is killed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kill {
+    /// At this step.
+    At(u64),
+    /// After this time.
+    After(Duration),
+}
+
+/// Most steps of a command before it is killed.
+const STEPS: u64 = 40;
+
+/// Runs a command to its end, or kills it. A command that panics or exceeds the time limit is a
+/// fault.
+pub(crate) fn run(command: &mut Command, kill: Option<Kill>, journal: &Journal) -> Ran {
+    if let Some(Kill::At(step)) = kill {
+        stop_at(command, step, Stop::Kill);
+    }
     let mut child = command.spawn().unwrap();
     let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
     let read = |from: &mut dyn std::io::Read| {
@@ -93,7 +111,7 @@ pub(crate) fn run(command: &mut Command, kill: Option<Duration>, journal: &Journ
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        if kill.is_some_and(|kill| began.elapsed() > kill) {
+        if matches!(kill, Some(Kill::After(time)) if began.elapsed() > time) {
             child.kill().unwrap();
         }
         if began.elapsed() > LONGEST {
@@ -174,7 +192,10 @@ impl<'s> Client<'s> {
 
     /// As [`Self::snap`], but kills one command in eight at a random moment.
     fn snap_or_kill(&mut self, folder: &Path, args: &[&str]) -> Ran {
-        let kill = (self.rng.below(8) == 0).then(|| Duration::from_millis(self.rng.below(600)));
+        let kill = (self.rng.below(8) == 0).then(|| match self.service.pace() {
+            Pace::Counted => Kill::At(1 + self.rng.below(STEPS)),
+            Pace::Timed => Kill::After(Duration::from_millis(self.rng.below(600))),
+        });
         let mut command = self.service.command(&self.home());
         run(command.current_dir(folder).args(args), kill, self.journal)
     }

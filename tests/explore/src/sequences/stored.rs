@@ -22,7 +22,7 @@ use snap_core::{
     repo::{Repo, ref_name::RefKind},
 };
 
-use crate::{
+use crate::sequences::{
     files::{Kind, Node, Tree, stored_attribute},
     model::Id,
 };

@@ -1,9 +1,8 @@
 //! Minimises a failing sequence by delta debugging over its operations.
 
-use crate::{model::Fault, operation::Op};
+use crate::sequences::{model::Fault, operation::Op};
 
-/// Runs of a candidate before it counts as not failing: kills and settled times differ from run to
-/// run.
+/// Runs of a candidate before it counts as not failing: settled times differ from run to run.
 const TRIES: usize = 2;
 
 /// Removes operations while the sequence still fails with the same kind of fault (Zeller's ddmin

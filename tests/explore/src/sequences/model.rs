@@ -8,7 +8,7 @@ use std::{
 
 use snap_core::base::id::BlobId;
 
-use crate::{
+use crate::sequences::{
     files::{Kind, Node, Tree, is_within},
     operation::Place,
 };
