@@ -1,6 +1,10 @@
 //! Test fixtures: a store with commits, and a server for it.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
@@ -20,6 +24,10 @@ use snap_server::{
     run::{Listening, ShutdownHandle},
     settings::ServerSettings,
 };
+use tokio::task::JoinHandle;
+
+/// How long tests wait for what must come. It guards against hanging and is no assertion.
+pub(crate) const HANG_GUARD: Duration = Duration::from_secs(300);
 
 /// A store, and a folder to commit.
 pub(crate) struct Place {
@@ -85,16 +93,20 @@ pub(crate) fn named(outlines: &[PackOutline]) -> (String, Vec<u8>) {
     (blake3::hash(&bytes).to_hex().to_string(), bytes)
 }
 
-/// A running server that stops when this is dropped.
+/// A running server. It is told to stop when this is dropped; [`stop`](Self::stop) also
+/// waits until it has ended.
 pub(crate) struct Serving {
     pub(crate) base: String,
     pub(crate) client: Client,
-    stop: ShutdownHandle,
+    shutdown: ShutdownHandle,
+    answering: Option<JoinHandle<io::Result<()>>>,
+    /// A file that the server locks until it has ended.
+    lock: Option<PathBuf>,
 }
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.stop.stop();
+        self.shutdown.stop();
     }
 }
 
@@ -127,11 +139,35 @@ impl Serving {
     pub(crate) fn of_server(server: Server) -> Self {
         let listening = Listening::new(server).unwrap();
         let base = format!("http://{}/v1/repos/default", listening.address().unwrap());
-        let stop = listening.stop();
-        tokio::spawn(listening.answer());
+        let shutdown = listening.stop();
+        let answering = Some(tokio::spawn(listening.answer()));
         // reqwest needs a TLS provider even for plain HTTP.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        Self { base, client: Client::new(), stop }
+        Self { base, client: Client::new(), shutdown, answering, lock: None }
+    }
+
+    /// Names a file that the server locks until nothing of it runs any more.
+    pub(crate) fn with_lock(self, lock: PathBuf) -> Self {
+        let mut serving = self;
+        serving.lock = Some(lock);
+        serving
+    }
+
+    /// Stops the server, and waits until it has ended and has unlocked its cache.
+    pub(crate) async fn stop(mut self) {
+        self.shutdown.stop();
+        let answering = self.answering.take().unwrap();
+        let answered = tokio::time::timeout(HANG_GUARD, answering).await;
+        answered.expect("the server does not stop").unwrap().unwrap();
+        let Some(lock) = self.lock.take() else { return };
+        let unlocked = tokio::task::spawn_blocking(move || {
+            let lock = fs_err::File::open(lock).unwrap().into_file();
+            lock.lock().unwrap();
+            // A process that another test starts may have inherited the file.
+            lock.unlock().unwrap();
+        });
+        let unlocked = tokio::time::timeout(HANG_GUARD, unlocked).await;
+        unlocked.expect("the server keeps its cache locked").unwrap();
     }
 
     /// Returns the base URL of the server.

@@ -263,7 +263,7 @@ async fn packs_that_came_to_count_together_do_so_after_all() {
         let sent = serving.put(&format!("packs/{id}"), here.pack_bytes(id)).send().await.unwrap();
         assert_eq!(sent.status(), 201);
     }
-    drop(serving);
+    serving.stop().await;
     // The server was killed after it had published one of the two packs.
     let journal = there.staged().join("publishing");
     fs_err::write(&journal, format!("{}\n{}\n", packs[0], packs[1])).unwrap();
@@ -297,7 +297,7 @@ async fn what_another_server_left_is_looked_at_again() {
     };
     let serving = Serving::of(&there);
     assert_eq!([put(&serving).await, put(&serving).await], [201, 200]);
-    drop(serving);
+    serving.stop().await;
     assert_eq!(put(&Serving::of(&there)).await, 200, "the staged pack is unchanged");
     // After a power cut the file has its name, but not all of its bytes.
     let staged = there.staged().join(id.to_string());

@@ -71,7 +71,7 @@ async fn who_takes_nothing_of_answers_over_http2_is_sent_away() {
         assert_eq!(whole.status(), 200, "{path}");
         assert!(whole.bytes().await.unwrap().len() > 64 << 10, "{path}");
     }
-    drop(patient);
+    patient.stop().await;
     let serving = start(&place, limits);
     for path in paths {
         let mut stream = connect(&serving);

@@ -321,7 +321,7 @@ async fn another_server_of_the_store_goes_on_with_it() {
     let ((_here, pack), there) = (pack(8, 300_000), Place::new());
     let (first, all) = (Serving::of(&there), pack.bytes.len());
     pack.part(&first, 0, 1000).send().await.unwrap();
-    drop(first);
+    first.stop().await;
     let (second, third) = (Serving::of(&there), Serving::of(&there));
     pack.waits_at(&second, 1000).await;
     let stuck = tokio::spawn(pack.stuck(&second, 1000, 2000).send());

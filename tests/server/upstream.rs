@@ -20,7 +20,6 @@ use tokio::runtime::Handle;
 use crate::{
     place::{Place, Serving, json, refused},
     upstream_away::pause,
-    upstream_full::unlocked,
 };
 
 /// A bucket behind a proxy, and a folder for caches.
@@ -84,9 +83,10 @@ pub(crate) fn before(
     upstream_secs: u64,
 ) -> Serving {
     let cache = CacheFolder::open(&cache, &origin.key(), cache_bytes).unwrap();
+    let lock = cache.root().join("lock");
     let limits = ServerLimits { upstream_secs, ..ServerLimits::default() };
     let upstream = Upstream::new(origin, cache, &limits, Handle::current()).unwrap();
-    Serving::of_hub(Hub::behind(upstream), ServerSettings::default())
+    Serving::of_hub(Hub::behind(upstream), ServerSettings::default()).with_lock(lock)
 }
 
 /// Starts a relay for a server.
@@ -224,8 +224,7 @@ async fn what_is_here_is_served_while_the_bucket_is_away_and_nothing_is_taken() 
 
     bucket.go_away();
     // A new server starts with the cache of the first.
-    drop(one);
-    unlocked(&bucket.folder.path().join("one")).await;
+    one.stop().await;
     let keys = bucket.server.dump();
     let one = bucket.replica("one");
     assert_eq!(stands(&one, "main").await, Some(first));
@@ -300,8 +299,7 @@ async fn a_commit_that_is_there_in_part_gets_no_other_ref() {
     of_first.iter().for_each(|key| assert!(bucket.server.remove(key)));
     refused(set(&one, "other", None, second), 503, "unavailable").await;
     // A server that restarts with the same cache knows of the loss, too.
-    drop(one);
-    unlocked(&bucket.folder.path().join("one")).await;
+    one.stop().await;
     let one = bucket.replica("one");
     refused(set(&one, "other", None, second), 503, "unavailable").await;
     assert!(!bucket.server.keys().iter().any(|key| key.ends_with("heads/other")));

@@ -69,8 +69,7 @@ async fn fills_the_disk() {
     for id in packs.iter().chain(&packs) {
         assert_eq!(pack(&serving, id).await, there.pack_bytes(id));
     }
-    drop(serving);
-    unlocked(&disk).await;
+    serving.stop().await;
     fill_up(&disk);
     let serving = relay(server.origin(), &disk);
     assert_eq!(stands(&serving, "main").await, Some(head));
@@ -103,23 +102,6 @@ async fn fills_the_disk() {
     assert_eq!(statuses.last(), Some(&StatusCode::CREATED), "{statuses:?}");
     let moved = set(&serving, "other", None, head).send().await.unwrap();
     assert_eq!(moved.status(), StatusCode::CREATED);
-}
-
-/// Waits until a stopped server has unlocked its cache. A server that starts earlier takes a new
-/// cache folder.
-pub(crate) async fn unlocked(disk: &Path) {
-    let lock = fs_err::read_dir(disk).unwrap().find_map(|entry| {
-        let lock = entry.unwrap().path().join("lock");
-        lock.is_file().then_some(lock)
-    });
-    let lock = fs_err::File::open(lock.unwrap()).unwrap().into_file();
-    for _ in 0..300 {
-        if lock.try_lock().is_ok() {
-            return;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
-    panic!("the server keeps its cache locked");
 }
 
 /// Fills the rest of the disk.

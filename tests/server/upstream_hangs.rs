@@ -12,7 +12,6 @@ use crate::{
     place::{Place, Serving, json, refused},
     upstream::{Bucket, IMPATIENT_SECS, create, kept_bytes, pack, push, relay_within, stands},
     upstream_away::{Relayed, pause},
-    upstream_full::unlocked,
     upstream_steps::{bundle_of, noise},
 };
 
@@ -37,8 +36,7 @@ async fn of_a_store_that_was_never_seen_it_is_not_said_that_it_is_empty() {
         }
         let page = now.client.get(format!("{}/r/default", now.origin())).send().await.unwrap();
         assert_eq!(page.status(), StatusCode::SERVICE_UNAVAILABLE);
-        drop(now);
-        unlocked(cache.path()).await;
+        now.stop().await;
     }
     proxy.clear_rules();
     let again = relay_within(&proxy.endpoint(), cache.path(), IMPATIENT_SECS);
