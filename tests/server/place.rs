@@ -19,6 +19,7 @@ use snap_core::{
     repo::{Config, Repo},
 };
 use snap_server::{
+    clock::Clock,
     hub::Hub,
     routes::Server,
     run::{Listening, ShutdownHandle},
@@ -28,6 +29,25 @@ use tokio::task::JoinHandle;
 
 /// How long tests wait for what must come. It guards against hanging and is no assertion.
 pub(crate) const HANG_GUARD: Duration = Duration::from_secs(300);
+
+/// Waits for what must end. Fails with `hangs` if it does not within [`HANG_GUARD`].
+pub(crate) async fn within_guard<T>(work: impl Future<Output = T>, hangs: &str) -> T {
+    tokio::time::timeout(HANG_GUARD, work).await.unwrap_or_else(|_| panic!("{hangs}"))
+}
+
+/// Waits until `check` returns a value: for what leaves no other trace than that. Fails
+/// with `hangs` if that never happens.
+pub(crate) async fn eventually<T>(hangs: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
+    let checks = async {
+        loop {
+            if let Some(found) = check().await {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within_guard(checks, hangs).await
+}
 
 /// A store, and a folder to commit.
 pub(crate) struct Place {
@@ -98,6 +118,8 @@ pub(crate) fn named(outlines: &[PackOutline]) -> (String, Vec<u8>) {
 pub(crate) struct Serving {
     pub(crate) base: String,
     pub(crate) client: Client,
+    /// The clock of the server. Most servers have the real one.
+    pub(crate) clock: Clock,
     shutdown: ShutdownHandle,
     answering: Option<JoinHandle<io::Result<()>>>,
     /// A file that the server locks until it has ended.
@@ -120,6 +142,16 @@ impl Serving {
         Self::at(&place.store(), settings)
     }
 
+    /// Serves a store with a clock that stands still until the test moves it.
+    pub(crate) fn timed(place: &Place, settings: ServerSettings) -> Self {
+        Self::timed_at(&place.store(), settings)
+    }
+
+    /// Like [`timed`](Self::timed), for a store or a folder of stores.
+    pub(crate) fn timed_at(path: &Path, settings: ServerSettings) -> Self {
+        Self::of_hub(Hub::open_with_clock(path, Clock::manual()).unwrap(), settings)
+    }
+
     /// Serves a folder of stores.
     pub(crate) fn over(folder: &Path) -> Self {
         Self::at(folder, ServerSettings::default())
@@ -137,13 +169,14 @@ impl Serving {
 
     /// Starts a server on a free port.
     pub(crate) fn of_server(server: Server) -> Self {
+        let clock = server.clock().clone();
         let listening = Listening::new(server).unwrap();
         let base = format!("http://{}/v1/repos/default", listening.address().unwrap());
         let shutdown = listening.stop();
         let answering = Some(tokio::spawn(listening.answer()));
         // reqwest needs a TLS provider even for plain HTTP.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        Self { base, client: Client::new(), shutdown, answering, lock: None }
+        Self { base, client: Client::new(), clock, shutdown, answering, lock: None }
     }
 
     /// Names a file that the server locks until nothing of it runs any more.
@@ -153,12 +186,33 @@ impl Serving {
         serving
     }
 
+    /// Tells the server to stop.
+    pub(crate) fn begin_stop(&self) {
+        self.shutdown.stop();
+    }
+
+    /// Returns true if the server has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.answering.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits until a sleep of the server has that long left.
+    pub(crate) async fn until_sleeping(&self, left: Duration) {
+        let sleeping = self.clock.until_sleeping(|all| all.contains(&left));
+        within_guard(sleeping, "the server does not wait").await;
+    }
+
+    /// Waits until the server sleeps for that long, and then moves its clock on by as much.
+    pub(crate) async fn pass(&self, left: Duration) {
+        self.until_sleeping(left).await;
+        self.clock.advance(left);
+    }
+
     /// Stops the server, and waits until it has ended and has unlocked its cache.
     pub(crate) async fn stop(mut self) {
         self.shutdown.stop();
         let answering = self.answering.take().unwrap();
-        let answered = tokio::time::timeout(HANG_GUARD, answering).await;
-        answered.expect("the server does not stop").unwrap().unwrap();
+        within_guard(answering, "the server does not stop").await.unwrap().unwrap();
         let Some(lock) = self.lock.take() else { return };
         let unlocked = tokio::task::spawn_blocking(move || {
             let lock = fs_err::File::open(lock).unwrap().into_file();
@@ -166,8 +220,7 @@ impl Serving {
             // A process that another test starts may have inherited the file.
             lock.unlock().unwrap();
         });
-        let unlocked = tokio::time::timeout(HANG_GUARD, unlocked).await;
-        unlocked.expect("the server keeps its cache locked").unwrap();
+        within_guard(unlocked, "the server keeps its cache locked").await.unwrap();
     }
 
     /// Returns the base URL of the server.

@@ -71,11 +71,7 @@ struct ListWorker<'o> {
 }
 
 impl<'o> ListWorker<'o> {
-    fn new(
-        observer: &'o dyn Observer,
-        failed: &'o AtomicBool,
-        turns: &'o FifoSemaphore,
-    ) -> Self {
+    fn new(observer: &'o dyn Observer, failed: &'o AtomicBool, turns: &'o FifoSemaphore) -> Self {
         Self { observer, failed, turns, turn: None, bytes: 0 }
     }
 

@@ -1,7 +1,7 @@
 //! Uploads of packs and bundles in several requests. The headers are those of the IETF
 //! draft «Resumable Uploads for HTTP».
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::{
     body::Body,
@@ -58,11 +58,12 @@ pub(super) async fn upload_status(
     Path((repo, id)): Path<(String, String)>,
 ) -> Result<Response, HttpProblem> {
     let hash = hash(&id)?;
-    let began = Instant::now();
+    let began = server.clock().now();
     loop {
         let upload = server.with(repo.clone(), move |repository| repository.upload(&hash)).await?;
         match upload {
-            UploadState::Part { is_moving: true, .. } if began.elapsed() < PATIENCE => {}
+            UploadState::Part { is_moving: true, .. }
+                if server.clock().elapsed(began) < PATIENCE => {}
             UploadState::Part { offset, length, .. } => {
                 let far = upload_headers((offset, length), false);
                 return Ok((StatusCode::NO_CONTENT, far).into_response());
@@ -71,7 +72,7 @@ pub(super) async fn upload_status(
                 return Ok((StatusCode::OK, upload_headers((length, length), true)).into_response());
             }
         }
-        tokio::time::sleep(STEP).await;
+        server.clock().sleep(STEP).await;
     }
 }
 
