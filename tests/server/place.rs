@@ -1,6 +1,7 @@
 //! Test fixtures: a store with commits, and a server for it.
 
 use std::{
+    cell::Cell,
     io,
     path::{Path, PathBuf},
     time::Duration,
@@ -113,12 +114,12 @@ pub(crate) fn named(outlines: &[PackOutline]) -> (String, Vec<u8>) {
     (blake3::hash(&bytes).to_hex().to_string(), bytes)
 }
 
-/// A running server. It is told to stop when this is dropped; [`stop`](Self::stop) also
-/// waits until it has ended.
+/// A running server, with a clock that stands still until the test moves it: nothing times
+/// out or expires by itself. The server is told to stop when this is dropped;
+/// [`stop`](Self::stop) also waits until it has ended.
 pub(crate) struct Serving {
     pub(crate) base: String,
     pub(crate) client: Client,
-    /// The clock of the server. Most servers have the real one.
     pub(crate) clock: Clock,
     shutdown: ShutdownHandle,
     answering: Option<JoinHandle<io::Result<()>>>,
@@ -142,16 +143,6 @@ impl Serving {
         Self::at(&place.store(), settings)
     }
 
-    /// Serves a store with a clock that stands still until the test moves it.
-    pub(crate) fn timed(place: &Place, settings: ServerSettings) -> Self {
-        Self::timed_at(&place.store(), settings)
-    }
-
-    /// Like [`timed`](Self::timed), for a store or a folder of stores.
-    pub(crate) fn timed_at(path: &Path, settings: ServerSettings) -> Self {
-        Self::of_hub(Hub::open_with_clock(path, Clock::manual()).unwrap(), settings)
-    }
-
     /// Serves a folder of stores.
     pub(crate) fn over(folder: &Path) -> Self {
         Self::at(folder, ServerSettings::default())
@@ -159,7 +150,7 @@ impl Serving {
 
     /// Serves a store, or a folder of stores.
     pub(crate) fn at(path: &Path, settings: ServerSettings) -> Self {
-        Self::of_hub(Hub::open(path).unwrap(), settings)
+        Self::of_hub(Hub::open_with_clock(path, Clock::manual()).unwrap(), settings)
     }
 
     pub(crate) fn of_hub(hub: Hub, settings: ServerSettings) -> Self {
@@ -196,10 +187,39 @@ impl Serving {
         self.answering.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
+    /// Waits until the times that are left to the sleeps of the server satisfy `are`.
+    pub(crate) async fn until_sleeps(&self, are: impl Fn(&[Duration]) -> bool) {
+        within_guard(self.clock.until_sleeping(are), "the server does not wait").await;
+    }
+
     /// Waits until a sleep of the server has that long left.
     pub(crate) async fn until_sleeping(&self, left: Duration) {
-        let sleeping = self.clock.until_sleeping(|all| all.contains(&left));
-        within_guard(sleeping, "the server does not wait").await;
+        self.until_sleeps(|all| all.contains(&left)).await;
+    }
+
+    /// Waits for `work`. Meanwhile, whenever a sleep of the server has at most `longest`
+    /// left, the clock moves on by that.
+    pub(crate) async fn passing<T>(&self, longest: Duration, work: impl Future<Output = T>) -> T {
+        let time = async {
+            loop {
+                let next = Cell::new(longest);
+                let fits = |left: &&Duration| !left.is_zero() && **left <= longest;
+                let are = |left: &[Duration]| {
+                    let first = left.iter().filter(fits).min();
+                    first.inspect(|first| next.set(**first)).is_some()
+                };
+                self.clock.until_sleeping(are).await;
+                self.clock.advance(next.get());
+            }
+        };
+        let either = async {
+            tokio::select! {
+                biased;
+                done = work => done,
+                never = time => never,
+            }
+        };
+        within_guard(either, "the server does not do what time makes it do").await
     }
 
     /// Waits until the server sleeps for that long, and then moves its clock on by as much.

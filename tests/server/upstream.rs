@@ -11,6 +11,7 @@ use snap_core::{
 use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::service::open::RemoteCredentials;
 use snap_server::{
+    clock::Clock,
     hub::Hub,
     settings::{ServerLimits, ServerSettings},
     upstream::{Upstream, UpstreamAddress, cache::CacheFolder},
@@ -82,7 +83,7 @@ pub(crate) fn before(
     cache_bytes: u64,
     upstream_secs: u64,
 ) -> Serving {
-    let cache = CacheFolder::open(&cache, &origin.key(), cache_bytes).unwrap();
+    let cache = CacheFolder::open_with_clock(&cache, &origin.key(), cache_bytes, Clock::manual()).unwrap();
     let lock = cache.root().join("lock");
     let limits = ServerLimits { upstream_secs, ..ServerLimits::default() };
     let upstream = Upstream::new(origin, cache, &limits, Handle::current()).unwrap();

@@ -15,6 +15,7 @@ use reqwest::StatusCode;
 use snap_core::base::id::PackId;
 use snap_remote::{remote_packs::PrefetchBudget, service::open::RemoteCredentials};
 use snap_server::{
+    clock::Clock,
     hub::Hub,
     routes::Server,
     settings::{ServerLimits, ServerSettings},
@@ -71,7 +72,13 @@ impl Many {
             options: BTreeMap::new(),
             secrets: RemoteCredentials::default(),
         };
-        let cache = CacheFolder::open(self.cache.path(), &origin.key(), cache_bytes).unwrap();
+        let cache = CacheFolder::open_with_clock(
+            self.cache.path(),
+            &origin.key(),
+            cache_bytes,
+            Clock::manual(),
+        );
+        let cache = cache.unwrap();
         let limits = ServerLimits { upstream_secs: 10, ..limits };
         let upstream = Upstream::new(origin, cache, &limits, Handle::current()).unwrap();
         let memory = Arc::clone(upstream.memory());
