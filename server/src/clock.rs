@@ -33,7 +33,7 @@ struct ManualTime {
     start: Instant,
     /// The time since `start`.
     passed: watch::Sender<Duration>,
-    /// When the pending sleeps end, as times since `start`.
+    /// When the pending sleeps and the waits of blocked threads end, as times since `start`.
     pending: watch::Sender<Vec<Duration>>,
 }
 
@@ -89,10 +89,8 @@ impl Clock {
             let ended = Box::pin(tokio::time::sleep_until(end.into()));
             return ClockSleep { ended, _listed: None };
         };
-        let ends = end.saturating_duration_since(time.start);
-        let listed = PendingSleep { time: Arc::clone(time), ends };
-        time.pending.send_modify(|pending| pending.push(ends));
-        let mut passed = time.passed.subscribe();
+        let listed = PendingSleep::new(time, end);
+        let (ends, mut passed) = (listed.ends, time.passed.subscribe());
         let ended = async move {
             // The clock lives as long as the listed sleep.
             let _ = passed.wait_for(|passed| *passed >= ends).await;
@@ -140,6 +138,7 @@ impl Clock {
         guard: MutexGuard<'g, T>,
         end: Instant,
     ) -> MutexGuard<'g, T> {
+        let _listed = self.manual.as_ref().map(|time| PendingSleep::new(time, end));
         let left = match &self.manual {
             None => end.saturating_duration_since(self.now()),
             Some(_) => LOOK_EVERY,
@@ -155,8 +154,8 @@ impl Clock {
         }
     }
 
-    /// Waits until the time that is left to each pending sleep of a manual clock satisfies
-    /// `are`. Sleeps that are due have zero left. Never ends for the real clock.
+    /// Waits until the time that is left to each pending sleep of a manual clock, and to each
+    /// thread that [waits](Self::wait_until) by it, satisfies `are`. Sleeps that are due have zero left. Never ends for the real clock.
     pub async fn until_sleeping(&self, are: impl Fn(&[Duration]) -> bool) {
         let Some(time) = &self.manual else { return std::future::pending().await };
         let mut pending = time.pending.subscribe();
@@ -180,6 +179,14 @@ impl Future for ClockSleep {
 impl fmt::Debug for ClockSleep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClockSleep").finish_non_exhaustive()
+    }
+}
+
+impl PendingSleep {
+    fn new(time: &Arc<ManualTime>, end: Instant) -> Self {
+        let ends = end.saturating_duration_since(time.start);
+        time.pending.send_modify(|pending| pending.push(ends));
+        Self { time: Arc::clone(time), ends }
     }
 }
 

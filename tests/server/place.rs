@@ -228,6 +228,12 @@ impl Serving {
         self.clock.advance(left);
     }
 
+    /// Moves the clock of a relay on until it asks its upstream again: a second after a
+    /// failure, and a little more after an answer that it remembers.
+    pub(crate) fn asks_again(&self) {
+        self.clock.advance(Duration::from_millis(1001));
+    }
+
     /// Stops the server, and waits until it has ended and has unlocked its cache.
     pub(crate) async fn stop(mut self) {
         self.shutdown.stop();

@@ -1,6 +1,6 @@
 //! Tests of malicious uploads. The server refuses them and keeps nothing of them.
 
-use std::process::Command;
+use std::{process::Command, time::Duration};
 
 use snap_core::{
     base::{
@@ -346,11 +346,13 @@ async fn who_is_refused_comes_to_read_why() {
     let serving = Serving::start(&there, ServerSettings { limits, ..ServerSettings::default() });
     // More than the buffers between client and server hold.
     let (body, name) = (vec![7; 12 << 20], "5f".repeat(32));
-    for _ in 0..5 {
+    for number in 0..5 {
         let put = |secret: &str| {
             serving.put(&format!("packs/{name}"), body.clone()).bearer_auth(secret.to_owned())
         };
-        refused(put("snap_wrong"), 401, "unauthorized").await;
+        // Each wrong token is answered later than the one before.
+        let delay = serving.pass(Duration::from_millis(100 << number));
+        tokio::join!(refused(put("snap_wrong"), 401, "unauthorized"), delay);
         refused(put(&secret), 403, "forbidden").await;
         refused(put(&all), 413, "too-large").await;
         let url = format!("{}/uploads/{name}", serving.base);

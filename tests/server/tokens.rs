@@ -58,7 +58,8 @@ async fn without_a_token_there_is_only_what_the_server_is() {
         let response = get(path).send().await.unwrap();
         assert_eq!(response.status(), 401, "{path}");
         assert_eq!(response.headers()["www-authenticate"], "Bearer realm=\"snap\"");
-        refused(get(path).bearer_auth("snap_wrong"), 401, "unauthorized").await;
+        let wrong = refused(get(path).bearer_auth("snap_wrong"), 401, "unauthorized");
+        serving.passing(Duration::from_secs(1), wrong).await;
     }
     let listed = json(get("/v1/repos").bearer_auth(&secret), StatusCode::OK).await;
     assert_eq!(listed["repositories"][0]["name"], "default");
@@ -253,7 +254,8 @@ async fn a_cookie_is_good_for_reading_only() {
         assert_ne!(answer.status(), 429, "{path}");
     }
     let home = serving.client.get(serving.origin()).header("cookie", "snap_token=snap_old");
-    let home = home.header("accept", "text/html").send().await.unwrap();
+    let home = home.header("accept", "text/html").send();
+    let home = serving.passing(Duration::from_millis(WRONG_TOKEN_MS[0]), home).await.unwrap();
     let set = home.headers().get_all("set-cookie").into_iter();
     let mut set = set.map(|value| value.to_str().unwrap());
     assert!(set.any(|text| text.starts_with("snap_token=;") && text.contains("Max-Age=0")));
@@ -395,7 +397,8 @@ async fn a_file_of_tokens_that_cannot_be_read_in_time_keeps_nobody_waiting() {
         fs_err::write(&path, text).unwrap();
     });
     let reads = (0..8).map(|_| status(serving.get("refs").bearer_auth(&secret)));
-    let are_waiting = |left: &[Duration]| left.iter().filter(|left| **left == LOOK_PATIENCE).count() == 8;
+    let are_waiting =
+        |left: &[Duration]| left.iter().filter(|left| **left == LOOK_PATIENCE).count() == 8;
     let (read, ()) = tokio::join!(futures::future::join_all(reads), async {
         serving.until_sleeps(are_waiting).await;
         serving.clock.advance(LOOK_PATIENCE);

@@ -9,7 +9,6 @@ use snap_testkit::mounts::{in_own_mounts, mount_memory};
 use crate::{
     place::{Place, Serving, random},
     upstream::{pack, relay, set, stands},
-    upstream_away::pause,
 };
 
 const MIB: usize = 1 << 20;
@@ -97,7 +96,7 @@ async fn fills_the_disk() {
     while statuses.last() != Some(&StatusCode::CREATED) && statuses.len() < 5 {
         let sent = serving.put(&format!("packs/{id}"), own.pack_bytes(&id)).send().await.unwrap();
         statuses.push(sent.status());
-        pause().await;
+        serving.asks_again();
     }
     assert_eq!(statuses.last(), Some(&StatusCode::CREATED), "{statuses:?}");
     let moved = set(&serving, "other", None, head).send().await.unwrap();

@@ -268,7 +268,20 @@ fn count(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::two_commits::two_commits, *};
+
+    #[test]
+    fn what_nobody_waits_for_is_not_computed() {
+        let (_folder, repository, [_, named]) = two_commits();
+        let (growth, repository) = (StatsCache::new(Clock::manual()), Arc::new(repository));
+        assert!(growth.of(&repository, vec![named.id], None).is_none());
+        assert!(growth.known().is_empty());
+        // A manual clock stands still, so this waits for as long as it takes.
+        let counted = growth.of(&repository, vec![named.id], Some(Duration::from_secs(1)));
+        assert_eq!(counted.unwrap().unwrap().commit_count, 2);
+        let known = growth.of(&repository, vec![named.id], None);
+        assert_eq!(known.unwrap().unwrap().commit_count, 2);
+    }
 
     #[test]
     fn a_count_that_breaks_off_is_known_to_have_failed() {

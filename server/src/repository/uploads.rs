@@ -28,6 +28,8 @@ use snap_core::{
     ops::{bundle::unpack, staging_area::StagingArea},
 };
 
+use tokio::sync::watch;
+
 use super::{Received, Repository};
 use crate::{
     body::BodyPieces,
@@ -99,6 +101,8 @@ pub enum UploadOutcome<T> {
 #[derive(Debug)]
 pub(super) struct Uploads {
     writing: Mutex<HashMap<blake3::Hash, Arc<OpenPart>>>,
+    /// Notified when a request ends that wrote to a part.
+    writer_ended: watch::Sender<()>,
     clock: Clock,
 }
 
@@ -249,12 +253,13 @@ impl Drop for UploadGuard<'_> {
         // long.
         let _ = lock(&self.part.file).file().unlock();
         writing.remove(&self.hash);
+        self.uploads.writer_ended.send_replace(());
     }
 }
 
 impl Uploads {
     pub(super) fn new(clock: Clock) -> Self {
-        Self { writing: Mutex::default(), clock }
+        Self { writing: Mutex::default(), writer_ended: watch::Sender::default(), clock }
     }
 
     /// Returns the state of an unfinished upload, if there is a part of it.
@@ -418,6 +423,11 @@ impl Repository {
         let meta = path.and_then(|path| fs_err::metadata(path).ok());
         let whole = meta.map(|meta| UploadState::Whole(meta.len()));
         whole.ok_or_else(|| HttpProblem::not_found(format_args!("upload of {hash}")))
+    }
+
+    /// Returns a receiver that changes when a request ends that wrote to an upload.
+    pub fn upload_writers(&self) -> watch::Receiver<()> {
+        self.uploads.writer_ended.subscribe()
     }
 
     /// Continues the upload of a pack. When the pack is complete, accepts it as

@@ -205,7 +205,6 @@ mod tests {
         response::{IntoResponse, Response},
         routing::get,
     };
-    use http::StatusCode;
     use serde_json::{Value, json};
     use tokio::sync::watch;
 
@@ -215,7 +214,7 @@ mod tests {
     #[derive(Clone, Copy, PartialEq, Eq)]
     enum Answer {
         NoKeys,
-        Failure,
+        HangUp,
         Never,
     }
 
@@ -236,8 +235,7 @@ mod tests {
         issuer.asked.send_modify(|asked| *asked += 1);
         match issuer.answer {
             Answer::NoKeys => Json(json!({"keys": []})).into_response(),
-            Answer::Failure => StatusCode::SERVICE_UNAVAILABLE.into_response(),
-            Answer::Never => std::future::pending().await,
+            Answer::HangUp | Answer::Never => std::future::pending().await,
         }
     }
 
@@ -246,6 +244,14 @@ mod tests {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let base = format!("http://{}", listener.local_addr().unwrap());
             let issuer = Self { base, answer, asked: watch::Sender::default() };
+            if answer == Answer::HangUp {
+                tokio::spawn(async move {
+                    while let Ok(connection) = listener.accept().await {
+                        drop(connection);
+                    }
+                });
+                return issuer;
+            }
             let router = Router::new()
                 .route("/.well-known/openid-configuration", get(about))
                 .route("/keys", get(keys))
@@ -308,7 +314,7 @@ mod tests {
 
     #[tokio::test]
     async fn old_keys_count_while_the_issuer_is_away_but_not_for_ever() {
-        let (issuer, clock) = (CountingIssuer::start(Answer::Failure).await, Clock::manual());
+        let (issuer, clock) = (CountingIssuer::start(Answer::HangUp).await, Clock::manual());
         let keys = KeyCache::new(&issuer.base, clock.clone());
         assert!(keys.current().await.is_err());
         let old = with(&keys);

@@ -142,6 +142,10 @@ impl Connection {
     async fn reply(&self, request: Request<AnyBody>, fault: Option<Fault>) -> Reply {
         match fault {
             None | Some(Fault::Delay(_) | Fault::Stale) => self.forward(request).await,
+            Some(Fault::Hold(gate)) => {
+                gate.pass().await;
+                self.forward(request).await
+            }
             Some(Fault::Stall) => pending().await,
             Some(Fault::Reset) => self.cut_now(End::Reset).await,
             Some(Fault::Refuse { status, code, retry_after_secs }) => {

@@ -28,7 +28,7 @@ use self::{
     forward::{Connection, Upstream},
 };
 pub use self::{
-    fault::{Fault, Rule},
+    fault::{Fault, Gate, Rule},
     kind::Kind,
     seen::{Counts, Seen},
 };
