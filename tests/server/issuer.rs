@@ -71,12 +71,7 @@ impl Drop for Issuer {
 impl Issuer {
     /// Starts an issuer with these keys on a free port.
     pub(crate) fn start(keys: &[&Signer]) -> Self {
-        Self::at("127.0.0.1:0", keys)
-    }
-
-    /// Starts an issuer at an address.
-    pub(crate) fn at(address: &str, keys: &[&Signer]) -> Self {
-        let listener = std::net::TcpListener::bind(address).unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         let mode = Mutex::new(Mode::Well);
@@ -114,7 +109,15 @@ impl Issuer {
 
     /// Returns valid claims with some changed. A claim that is `null` is left out.
     pub(crate) fn claims(&self, changed: Value) -> Value {
-        claims(self.base(), changed)
+        let now = snap_core::base::time::Time::now().secs;
+        let mut claims = json!({
+            "iss": self.base(), "aud": "snap", "sub": "ci", "iat": now, "nbf": now - 5,
+            "exp": now + 600, "repository": "team/project",
+        });
+        let all = claims.as_object_mut().unwrap();
+        all.extend(changed.as_object().unwrap().clone());
+        all.retain(|_, value| !value.is_null());
+        claims
     }
 }
 
@@ -142,20 +145,6 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         _ => return http::StatusCode::NOT_FOUND.into_response(),
     };
     axum::Json(text).into_response()
-}
-
-/// Returns valid claims of an issuer with some changed. A claim that is `null` is left
-/// out.
-pub(crate) fn claims(issuer: &str, changed: Value) -> Value {
-    let now = snap_core::base::time::Time::now().secs;
-    let mut claims = json!({
-        "iss": issuer, "aud": "snap", "sub": "ci", "iat": now, "nbf": now - 5, "exp": now + 600,
-        "repository": "team/project",
-    });
-    let all = claims.as_object_mut().unwrap();
-    all.extend(changed.as_object().unwrap().clone());
-    all.retain(|_, value| !value.is_null());
-    claims
 }
 
 /// A private key.
