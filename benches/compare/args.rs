@@ -15,6 +15,8 @@ Options:
   --runs N         Timed runs of each tool, of which the median counts [default: 5]
   --on DIR         Work in DIR; may be repeated [default: the target folder, and /dev/shm]
   --snap PATH      The snap to measure [default: built now, in release mode]
+  --against OLD    Compare snap with an older binary of itself only: first commit, unchanged,
+                   restore, push to and pull from a server
   --source DIR     The real source tree [default: gathered from the cargo registry]
   --peers NAMES    Only these peers, separated by commas; `none` for none at all.
                    A peer that a target names stays
@@ -33,6 +35,7 @@ pub(crate) struct Args {
     pub(crate) runs: usize,
     pub(crate) on: Vec<PathBuf>,
     pub(crate) snap: Option<PathBuf>,
+    pub(crate) against: Option<PathBuf>,
     pub(crate) source: Option<PathBuf>,
     pub(crate) peers: Option<Vec<String>>,
     pub(crate) s3: Server,
@@ -54,6 +57,7 @@ impl Args {
                 "--runs" => args.runs = number(&text(value()?))?,
                 "--on" => args.on.push(value()?.into()),
                 "--snap" => args.snap = Some(std::path::absolute(value()?)?),
+                "--against" => args.against = Some(std::path::absolute(value()?)?),
                 "--source" => args.source = Some(value()?.into()),
                 "--peers" => args.peers = Some(names(&text(value()?))),
                 "--s3" => args.s3 = server(&text(value()?))?,

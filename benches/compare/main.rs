@@ -62,6 +62,12 @@ fn run() -> Result<ExitCode> {
     for (number, parent) in machine::parents(&args)?.iter().enumerate() {
         let place = Place::new(parent)?;
         let bench = Bench { args: &args, place: &place, snap: &snap, note: &note };
+        if let Some(old) = &args.against {
+            talk(&format!("{}: {} against {} …", place.name, snap.display(), old.display()));
+            rows.extend(works::against::run(&bench, old)?);
+            place.clear()?;
+            continue;
+        }
         for work in works.iter().filter(|work| number == 0 || !work.once) {
             talk(&format!("{}: {} …", place.name, work.about));
             match (work.run)(&bench) {

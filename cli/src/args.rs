@@ -226,6 +226,7 @@ pub(crate) enum Command {
     Clone(commands::clone::CloneArgs),
     Fetch(commands::fetch::FetchArgs),
     Remote(commands::remote::RemoteArgs),
+    #[cfg(feature = "serve")]
     Serve(commands::serve::ServeArgs),
     Pack(commands::pack::PackArgs),
     Unpack(commands::unpack::UnpackArgs),

@@ -154,6 +154,7 @@ impl Context {
     }
 
     /// Returns the variables that start with `SNAP_` and are valid UTF-8.
+    #[cfg(feature = "serve")]
     pub(crate) fn variables(&self) -> Vec<(String, String)> {
         let of_text = |(name, value): &(String, std::ffi::OsString)| {
             Some((name.clone(), value.to_str()?.to_owned()))

@@ -102,6 +102,8 @@ pub(crate) struct Env {
     pub(crate) pager: Option<String>,
     /// `PAGER`
     pub(crate) usual_pager: Option<String>,
+    /// Delay of progress bars in milliseconds, for tests: `SNAP_TEST_PROGRESS_MILLIS`
+    pub(crate) progress_millis: Option<u64>,
     /// True if `LESS` is set.
     pub(crate) has_less: bool,
     /// True if `TERM` is that of a terminal without control sequences.
@@ -200,6 +202,7 @@ impl Env {
             home,
             pager: text("SNAP_PAGER"),
             usual_pager: text("PAGER"),
+            progress_millis: test_switch("SNAP_TEST_PROGRESS_MILLIS"),
             has_less: var("LESS").is_some(),
             is_dumb: text("TERM").is_none_or(|term| term == "dumb"),
             #[cfg(debug_assertions)]
@@ -218,6 +221,11 @@ fn split(paths: OsString) -> Vec<PathBuf> {
 
 fn text(name: &str) -> Option<String> {
     var(name).map(|value| value.to_string_lossy().into_owned())
+}
+
+/// Reads a number that only tests set. The released binary ignores it.
+fn test_switch(name: &str) -> Option<u64> {
+    if cfg!(debug_assertions) { text(name).and_then(|text| text.parse().ok()) } else { None }
 }
 
 /// Returns the variables whose names start with `prefix`, sorted.

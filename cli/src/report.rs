@@ -6,6 +6,7 @@
 mod causes;
 mod hint;
 mod remote;
+#[cfg(feature = "serve")]
 mod serve;
 mod trust;
 
@@ -26,9 +27,10 @@ use snap_core::{
 use snap_remote::{location::LocationError, service::open::OpenError, store::RemoteError};
 
 use self::causes::causes;
+#[cfg(feature = "serve")]
+pub(crate) use self::serve::ServeError;
 pub(crate) use self::{
     hint::of_ref as ref_hint,
-    serve::ServeError,
     trust::{Role, SensitiveSetting, UntrustedStore},
 };
 use crate::{foreign, stream::Interrupted, ui::Ui};
@@ -292,6 +294,7 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Repo(#[from] RepoError),
     /// A server cannot be started, or its tokens cannot be managed.
+    #[cfg(feature = "serve")]
     #[error(transparent)]
     Serve(#[from] ServeError),
     #[error(transparent)]
@@ -422,6 +425,7 @@ impl CliError {
             Self::Verify(error) => error.kind(),
             Self::Repair(error) => error.kind(),
             Self::Repo(error) => error.kind(),
+            #[cfg(feature = "serve")]
             Self::Serve(error) => error.kind(),
             Self::Config(error) => error.kind(),
             Self::Ref(error) => error.kind(),

@@ -71,8 +71,11 @@ impl StepCounter {
             return;
         }
         kill_process(getpid(), self.signal).expect("a process can signal itself");
-        while self.signal == Signal::KILL {
-            thread::park();
+        if self.signal == Signal::KILL {
+            // The signal takes a moment to arrive.
+            loop {
+                thread::park();
+            }
         }
     }
 }

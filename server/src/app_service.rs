@@ -49,8 +49,10 @@ impl AppService {
         Self { server, router: protocol.merge(pages), table }
     }
 
-    async fn answer(mut self, request: Request) -> Response {
+    async fn answer(mut self, mut request: Request) -> Response {
         let server = &self.server;
+        // For `hold_answer`, which has no state of its own.
+        request.extensions_mut().insert(Arc::clone(server.bodies()));
         let router = &mut self.router;
         let route = self.table.find(request.method(), request.uri().path());
         let needs = &route.access;

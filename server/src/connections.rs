@@ -19,12 +19,12 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::Sleep,
 };
 
 use crate::{
     access::network,
     body::connection_table::{ConnectionTable, OpenConnection},
+    clock::{Clock, ClockSleep},
     observe::metrics::Metrics,
     settings::ServerSettings,
 };
@@ -189,19 +189,24 @@ impl AsyncWrite for Socket {
 pub struct TimeoutAcceptor<A> {
     inner: A,
     lines: Arc<ConnectionTable>,
-    silence: Duration,
-    stall: Duration,
+    timeouts: ConnectionTimeouts,
+}
+
+/// The timeouts of a connection.
+#[derive(Clone, Debug)]
+pub struct ConnectionTimeouts {
+    /// How long a client may send nothing at first.
+    pub silence: Duration,
+    /// How long a write may make no progress.
+    pub stall: Duration,
+    pub clock: Clock,
 }
 
 impl<A> TimeoutAcceptor<A> {
-    /// Waits at most `silence` for the first bytes of a client, and at most `stall` for a
-    /// write to make progress. Connections are listed in `lines` while they are open.
-    pub fn new(
-        inner: A,
-        lines: Arc<ConnectionTable>,
-        (silence, stall): (Duration, Duration),
-    ) -> Self {
-        Self { inner, lines, silence, stall }
+    /// Closes connections after these timeouts. Connections are listed in `lines` while
+    /// they are open.
+    pub fn new(inner: A, lines: Arc<ConnectionTable>, timeouts: ConnectionTimeouts) -> Self {
+        Self { inner, lines, timeouts }
     }
 }
 
@@ -216,21 +221,17 @@ where
 
     fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
         let (address, lines) = (stream.peer_addr(), Arc::clone(&self.lines));
-        let (accepted, silence, stall) =
-            (self.inner.accept(stream, service), self.silence, self.stall);
+        let (accepted, timeouts) = (self.inner.accept(stream, service), self.timeouts.clone());
         Box::pin(async move {
             let (stream, service) = accepted.await?;
             let opening = Some(PrefaceProbe {
                 matched: 0,
                 is_preface: false,
-                until: Box::pin(tokio::time::sleep(silence)),
+                until: timeouts.clock.sleep(timeouts.silence),
             });
             let line = lines.open(address?);
-            let is_shared = false;
-            Ok((
-                TimedStream { stream, line, opening, is_http2: is_shared, stall, unsent: None },
-                service,
-            ))
+            let (is_http2, unsent) = (false, None);
+            Ok((TimedStream { stream, line, opening, is_http2, timeouts, unsent }, service))
         })
     }
 }
@@ -244,9 +245,9 @@ pub struct TimedStream<S> {
     opening: Option<PrefaceProbe>,
     /// True for HTTP/2: several responses may be in progress at once.
     is_http2: bool,
-    stall: Duration,
+    timeouts: ConnectionTimeouts,
     /// The timeout of a write that is pending.
-    unsent: Option<Pin<Box<Sleep>>>,
+    unsent: Option<ClockSleep>,
 }
 
 /// The detection of HTTP/2 by its preface, with a timeout for the client's first bytes.
@@ -255,7 +256,7 @@ struct PrefaceProbe {
     /// Bytes of the preface that have arrived, and whether all of it has.
     matched: usize,
     is_preface: bool,
-    until: Pin<Box<Sleep>>,
+    until: ClockSleep,
 }
 
 impl PrefaceProbe {
@@ -306,9 +307,9 @@ impl<S> TimedStream<S> {
             }
             return done;
         }
-        let stall = self.stall;
-        let unsent = self.unsent.get_or_insert_with(|| Box::pin(tokio::time::sleep(stall)));
-        unsent.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+        let ConnectionTimeouts { stall, clock, .. } = &self.timeouts;
+        let unsent = self.unsent.get_or_insert_with(|| clock.sleep(*stall));
+        Pin::new(unsent).poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -324,7 +325,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
             return self.on_read(context, read, room > 0 && into.filled().len() == before);
         };
         if read.is_pending() {
-            let over = opening.until.as_mut().poll(context);
+            let over = Pin::new(&mut opening.until).poll(context);
             return over.map(|()| Err(io::ErrorKind::TimedOut.into()));
         }
         if opening.take(&into.filled()[before..]) {
@@ -373,12 +374,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn a_part_of_the_preface_tells_nothing() {
+    #[test]
+    fn a_part_of_the_preface_tells_nothing() {
         let opening = || PrefaceProbe {
             matched: 0,
             is_preface: false,
-            until: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            until: Clock::manual().sleep(Duration::ZERO),
         };
         assert!(opening().take(b"GET"));
         assert!(opening().take(PREFACE));

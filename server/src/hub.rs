@@ -18,8 +18,9 @@ use snap_core::repo::{
 use snap_remote::service::snap_server::ONLY;
 
 use crate::{
+    clock::Clock,
     problem::{Code, HttpProblem},
-    repository::{FolderWatch, Repository},
+    repository::{FolderWatch, Repository, SharedByRepositories},
     settings::OPEN_REPOSITORIES,
     upstream::{Upstream, health::UpstreamOutage, repository::Freshness},
 };
@@ -46,6 +47,7 @@ pub struct Hub {
     /// The served folder and its settings file, as found at the start. Empty for an
     /// upstream.
     landmarks: FolderWatch,
+    shared: SharedByRepositories,
 }
 
 /// The open repositories, each with the logical time of its last use.
@@ -129,16 +131,25 @@ impl Hub {
     /// store there is a folder that `snap push` made, and any error of opening a single
     /// store.
     pub fn open(path: &Path) -> Result<Self, RepoError> {
+        Self::open_with_clock(path, Clock::default())
+    }
+
+    /// Like [`open`](Self::open), for a server with this clock.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with_clock(path: &Path, clock: Clock) -> Result<Self, RepoError> {
+        let shared = SharedByRepositories::new(clock);
         let place = match store_in(path) {
             Some(dir) => ServedSource::Store(dir),
             None if path.is_dir() => ServedSource::Folder(path.to_owned()),
             None => return Err(RepoError::NoStore { dir: path.to_owned() }),
         };
         let only = match &place {
-            ServedSource::Store(dir) => Some(Arc::new(Repository::open(ONLY, dir)?)),
+            ServedSource::Store(dir) => Some(Arc::new(Repository::open(ONLY, dir, &shared)?)),
             ServedSource::Folder(_) | ServedSource::Upstream(_) => None,
         };
-        let hub = Self::of(place);
+        let hub = Self::of(place, shared);
         for name in hub.names() {
             hub.dir(&name).map_or(Ok(()), |dir| refuse_remote(&dir))?;
         }
@@ -146,7 +157,7 @@ impl Hub {
         Ok(hub)
     }
 
-    fn of(place: ServedSource) -> Self {
+    fn of(place: ServedSource, shared: SharedByRepositories) -> Self {
         let open = OpenRepositories { all: HashMap::new(), most: OPEN_REPOSITORIES, clock: 0 };
         let (opening, making) = (Mutex::default(), Mutex::default());
         let landmarks = match &place {
@@ -157,12 +168,18 @@ impl Hub {
             ServedSource::Folder(folder) => FolderWatch::of([folder.clone()], []),
             ServedSource::Upstream(_) => FolderWatch::default(),
         };
-        Self { place, open: Mutex::new(open), opening, making, landmarks }
+        Self { place, open: Mutex::new(open), opening, making, landmarks, shared }
     }
 
     /// Serves the stores of an upstream.
     pub fn behind(upstream: Upstream) -> Self {
-        Self::of(ServedSource::Upstream(Arc::new(upstream)))
+        let shared = SharedByRepositories::new(upstream.clock().clone());
+        Self::of(ServedSource::Upstream(Arc::new(upstream)), shared)
+    }
+
+    /// Returns the clock of the server.
+    pub fn clock(&self) -> &Clock {
+        &self.shared.clock
     }
 
     /// Sets how many repositories may be open before idle ones are closed; at least one.
@@ -324,7 +341,7 @@ impl Hub {
             if !is_name(name) || !upstream.may_have(name)? {
                 return Err(none());
             }
-            return Repository::open_behind(name, upstream);
+            return Repository::open_behind(name, upstream, &self.shared);
         }
         let dir = self.dir(name).and_then(|dir| match &self.place {
             ServedSource::Folder(_) => served_in(&dir),
@@ -338,7 +355,7 @@ impl Hub {
                 HttpProblem::new(Code::Unavailable, "the served folder was moved or is not mounted")
             }
         })?;
-        Ok(Repository::open(name, &dir)?)
+        Ok(Repository::open(name, &dir, &self.shared)?)
     }
 
     /// Creates a repository with the settings that a client sent. It must not lie inside

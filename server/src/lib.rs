@@ -7,6 +7,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`allocator`] | returns large freed buffers to the system |
+//! | [`clock`] | real time, or a time that a test moves |
 //! | [`causes`] | formats an error with all its causes, for the log |
 //! | [`right`] | the rights that a token can grant |
 //! | [`route_table`] | the routes, and what each needs |
@@ -34,6 +35,7 @@ pub mod app_service;
 pub mod body;
 pub mod cache;
 pub mod causes;
+pub mod clock;
 pub mod connections;
 pub mod hub;
 pub mod observe;

@@ -7,14 +7,18 @@ use axum_server::{
     Handle,
     tls_rustls::{RustlsAcceptor, RustlsConfig},
 };
-use hyper_util::rt::TokioTimer;
-use tokio::runtime::{Builder, Runtime};
+use tokio::{
+    runtime::{Builder, Runtime},
+    sync::watch,
+    task::AbortHandle,
+};
 
 use crate::{
     allocator::return_large_buffers,
     app_service::AppService,
     body::THREADS,
-    connections::{ConnectionLimiter, TimeoutAcceptor},
+    clock::Clock,
+    connections::{ConnectionLimiter, ConnectionTimeouts, TimeoutAcceptor},
     routes::Server,
 };
 
@@ -41,20 +45,22 @@ pub struct Listening {
     listener: std::net::TcpListener,
     server: Server,
     handle: Handle<SocketAddr>,
+    is_stopping: watch::Sender<bool>,
 }
 
 /// A handle that stops a server.
 #[derive(Clone, Debug)]
 pub struct ShutdownHandle {
     handle: Handle<SocketAddr>,
-    within: Duration,
+    is_stopping: watch::Sender<bool>,
 }
 
 impl ShutdownHandle {
     /// Accepts no more requests, and lets those in progress end, for as long as the
     /// settings allow.
     pub fn stop(&self) {
-        self.handle.graceful_shutdown(Some(self.within));
+        self.handle.graceful_shutdown(None);
+        self.is_stopping.send_replace(true);
     }
 }
 
@@ -66,7 +72,7 @@ impl Listening {
     pub fn new(server: Server) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind(server.settings().listen)?;
         listener.set_nonblocking(true)?;
-        Ok(Self { listener, server, handle: Handle::new() })
+        Ok(Self { listener, server, handle: Handle::new(), is_stopping: watch::Sender::default() })
     }
 
     /// Returns the address that it listens at.
@@ -79,8 +85,7 @@ impl Listening {
 
     /// Returns a handle that stops the server.
     pub fn stop(&self) -> ShutdownHandle {
-        let within = Duration::from_secs(self.server.settings().limits.stop_secs);
-        ShutdownHandle { handle: self.handle.clone(), within }
+        ShutdownHandle { handle: self.handle.clone(), is_stopping: self.is_stopping.clone() }
     }
 
     /// Answers requests until the server is stopped.
@@ -88,8 +93,14 @@ impl Listening {
     /// # Errors
     /// An error of the operating system, or a certificate that cannot be used.
     pub async fn answer(self) -> io::Result<()> {
-        let patience = Duration::from_secs(self.server.settings().limits.header_secs);
         let limits = &self.server.settings().limits;
+        let clock = self.server.clock();
+        let patience = Duration::from_secs(limits.header_secs);
+        let (silence, stall) = (patience, limits.stall());
+        let timeouts = ConnectionTimeouts { silence, stall, clock: clock.clone() };
+        let stop_timeout = Duration::from_secs(limits.stop_secs);
+        let ending = end_after(stop_timeout, clock.clone(), &self.is_stopping, &self.handle);
+        let _ending = AbortOnDrop(tokio::spawn(ending).abort_handle());
         let sockets =
             ConnectionLimiter::new(self.server.settings(), Arc::clone(self.server.metrics()));
         let lines = Arc::clone(self.server.lines());
@@ -97,12 +108,12 @@ impl Listening {
         let builder = server.http_builder();
         builder
             .http1()
-            .timer(TokioTimer::new())
+            .timer(clock.clone())
             .header_read_timeout(patience)
             .max_buf_size(HEAD_BYTES as usize);
         builder
             .http2()
-            .timer(TokioTimer::new())
+            .timer(clock.clone())
             .max_concurrent_streams(STREAMS)
             .max_header_list_size(HEAD_BYTES)
             .keep_alive_interval(patience)
@@ -111,16 +122,40 @@ impl Listening {
         let service =
             ServiceExt::<Request>::into_make_service_with_connect_info::<SocketAddr>(around);
         let Some(tls) = self.server.settings().tls.clone() else {
-            let acceptor = TimeoutAcceptor::new(sockets, lines, (patience, limits.stall()));
+            let acceptor = TimeoutAcceptor::new(sockets, lines, timeouts);
             return server.acceptor(acceptor).serve(service).await;
         };
         let (config, follower) = tls.followed().map_err(io::Error::other)?;
         let config = RustlsConfig::from_config(config);
-        let follow = tokio::spawn(follower.follow(config.clone()));
+        let follow = tokio::spawn(follower.follow(config.clone(), clock.clone()));
+        let _follow = AbortOnDrop(follow.abort_handle());
         let tls = RustlsAcceptor::new(config).handshake_timeout(patience).acceptor(sockets);
-        let acceptor = TimeoutAcceptor::new(tls, lines, (patience, limits.stall()));
-        let done = server.acceptor(acceptor).serve(service).await;
-        follow.abort();
-        done
+        let acceptor = TimeoutAcceptor::new(tls, lines, timeouts);
+        server.acceptor(acceptor).serve(service).await
+    }
+}
+
+/// Aborts a task when this is dropped.
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Closes all connections once the server has been stopping for `timeout`.
+fn end_after(
+    timeout: Duration,
+    clock: Clock,
+    is_stopping: &watch::Sender<bool>,
+    handle: &Handle<SocketAddr>,
+) -> impl Future<Output = ()> + use<> {
+    let (mut is_stopping, handle) = (is_stopping.subscribe(), handle.clone());
+    async move {
+        if is_stopping.wait_for(|is_stopping| *is_stopping).await.is_ok() {
+            clock.sleep(timeout).await;
+            handle.shutdown();
+        }
     }
 }

@@ -17,7 +17,7 @@ use rustls::{
 use serde::{Deserialize, Serialize};
 use snap_core::base::{io::PathError, kind::ErrorKind};
 
-use crate::causes::causes;
+use crate::{causes::causes, clock::Clock};
 
 /// How often the files are checked for changes.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -122,9 +122,9 @@ pub(crate) struct CertificateWatcher {
 
 impl CertificateWatcher {
     /// Updates `config` whenever the files change. Runs until its task is aborted.
-    pub(crate) async fn follow(mut self, config: RustlsConfig) {
+    pub(crate) async fn follow(mut self, config: RustlsConfig, clock: Clock) {
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
+            clock.sleep(LOOK_EVERY).await;
             let looked = tokio::task::spawn_blocking(move || {
                 let new = self.look();
                 (self, new)

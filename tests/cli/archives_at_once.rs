@@ -2,25 +2,21 @@
 //! server's memory stays within its limit.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, Write},
     net::TcpStream,
     thread,
     time::{Duration, Instant},
 };
 
-use snap_testkit::bytes::Corpus;
+use snap_testkit::{alone::peak_bytes_of, bytes::Corpus, wait::PATIENCE};
 
 use crate::{
     env::TestEnv,
-    expanding::peak_bytes,
     serve::{Serving, commit},
 };
 
 /// Memory limit of the server.
 const MOST_BYTES: u64 = 256 << 20;
-
-/// How long a client retries while the server is busy.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 fn noise(length: usize, seed: u64) -> Vec<u8> {
     Corpus::Random.make_seeded(length, seed)
@@ -39,7 +35,7 @@ fn get(serving: &Serving, path: &str) -> (String, usize) {
         while !head.ends_with("\r\n\r\n") {
             assert_ne!(reply.read_line(&mut head).unwrap(), 0, "{path}: {head}");
         }
-        let length = reply.bytes().map(Result::unwrap).count();
+        let length = std::io::copy(&mut reply, &mut std::io::sink()).unwrap() as usize;
         let status = head[9..12].to_owned();
         if status != "503" || start.elapsed() > PATIENCE {
             return (status, length);
@@ -74,6 +70,6 @@ fn many_archives_at_once_all_come_and_take_little_memory() {
             });
         }
     });
-    let peak = peak_bytes(serving.process());
+    let peak = peak_bytes_of(serving.process());
     assert!(peak < MOST_BYTES, "{} MiB", peak >> 20);
 }

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, path::PathBuf};
 
+use snap_testkit::skip::needs_root;
+
 use crate::env::TestEnv;
 
 /// Makes two clones of one remote, `ann` and `bob`, which both have its one commit.
@@ -114,8 +116,7 @@ fn a_restore_that_keeps_an_excluded_file_that_was_deleted_does_not_move_the_base
 
 #[test]
 fn a_restore_that_cannot_set_a_mode_does_not_move_the_base() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can give a folder to another user");
+    if !needs_root() {
         return;
     }
     let env = two_clones();
@@ -283,7 +284,7 @@ fn a_copy_of_hard_links_does_not_take_commits_of_the_other_for_its_own() {
 
 #[test]
 fn a_restore_that_left_something_out_does_not_bring_the_files_up_to_date() {
-    if !rustix::process::geteuid().is_root() {
+    if !needs_root() {
         return;
     }
     let env = two_clones();
@@ -464,7 +465,7 @@ fn after_a_pull_in_a_partial_clone_the_named_command_keeps_the_clone_partial() {
 
 #[test]
 fn in_a_partial_clone_a_closed_folder_outside_its_scope_is_left_out_by_name() {
-    if !rustix::process::geteuid().is_root() {
+    if !needs_root() {
         return;
     }
     let env = two_clones();

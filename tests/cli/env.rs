@@ -53,6 +53,8 @@ impl TestEnv {
         vars.push(("XDG_STATE_HOME".to_owned(), state.path().to_str().unwrap().to_owned()));
         // The settings of the machine must not affect the test.
         vars.push(("SNAP_CONFIG_SYSTEM".to_owned(), String::new()));
+        // However slow the machine is, no command shows a progress bar.
+        vars.push(("SNAP_TEST_PROGRESS_MILLIS".to_owned(), "3600000".to_owned()));
         // With one thread, each object has the same place in the pack in every run.
         vars.push(("SNAP_JOBS".to_owned(), "1".to_owned()));
         Self { root, _state: state, vars }

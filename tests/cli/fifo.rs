@@ -4,15 +4,13 @@
 use std::{
     process::{Child, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
+use snap_testkit::wait::until;
 
 use crate::env::TestEnv;
-
-/// Timeout that is long enough for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn env() -> TestEnv {
     let env = TestEnv::new();
@@ -47,22 +45,12 @@ fn a_pipe_without_another_end_gives_way_to_ctrl_c() {
         let mut command = env.command("home");
         let command = command.args(args).stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.stdout(Stdio::null()).spawn().unwrap();
-        let start = Instant::now();
-        while !catches(&child) && start.elapsed() < PATIENCE {
-            thread::sleep(Duration::from_millis(5));
-        }
+        until("it handles Ctrl-C", || catches(&child));
         thread::sleep(Duration::from_millis(100));
         assert!(child.try_wait().unwrap().is_none(), "{args:?} did not wait for the other end");
         let id = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
         kill_process(id, Signal::INT).unwrap();
-        let start = Instant::now();
-        while child.try_wait().unwrap().is_none() {
-            if start.elapsed() > PATIENCE {
-                child.kill().unwrap();
-                panic!("{args:?} did not end after Ctrl-C");
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
+        until("it ends after Ctrl-C", || child.try_wait().unwrap().is_some());
         let output = child.wait_with_output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(130), "{args:?}: {stderr}");

@@ -4,11 +4,10 @@ use std::{
     io::Write,
     os::unix::process::CommandExt,
     process::{Child, Stdio},
-    thread,
-    time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use snap_testkit::wait::until;
 
 use crate::env::TestEnv;
 
@@ -192,11 +191,7 @@ fn started(env: &TestEnv) -> Child {
     let mut command = env.command("");
     command.arg("commit").process_group(0).stdin(Stdio::null());
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let start = Instant::now();
-    while !env.path("running").exists() {
-        assert!(start.elapsed() < Duration::from_secs(30), "the hook does not start");
-        thread::sleep(Duration::from_millis(5));
-    }
+    until("the hook starts", || env.path("running").exists());
     child
 }
 

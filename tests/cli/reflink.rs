@@ -73,7 +73,7 @@ fn said_on(file_system: &str) -> Option<String> {
         None
     };
     if !rustix::process::geteuid().is_root() {
-        return skipped("mounting needs root");
+        return skipped("needs root");
     }
     let snap = env!("CARGO_BIN_EXE_snap");
     let script = format!("FS={file_system}; snap() {{ {snap} \"$@\"; }}\n{SCRIPT}");

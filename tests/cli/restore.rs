@@ -13,6 +13,7 @@ use snap_core::{
         stat_cache::{KnownFile, NameHash, StatCache},
     },
 };
+use snap_testkit::skip::needs_root;
 
 use crate::env::TestEnv;
 
@@ -189,7 +190,7 @@ pub(crate) const NOBODY: u32 = 65534;
 
 #[test]
 fn a_device_that_cannot_be_made_is_told_and_counted() {
-    if !rustix::process::geteuid().is_root() {
+    if !needs_root() {
         return;
     }
     let env = env();
@@ -233,7 +234,7 @@ pub(crate) fn as_nobody(env: &TestEnv) -> std::process::Command {
 
 #[test]
 fn a_dry_run_finds_a_folder_that_cannot_be_written_into() {
-    if !rustix::process::geteuid().is_root() {
+    if !needs_root() {
         return;
     }
     let env = env();

@@ -4,10 +4,11 @@ use crate::{
     env::TestEnv,
     restore::{as_nobody, env},
 };
+use snap_testkit::skip::needs_root;
 
 #[test]
 fn an_extra_file_that_cannot_be_read_stays() {
-    if !rustix::process::geteuid().is_root() {
+    if !needs_root() {
         return;
     }
     let env = env();
@@ -29,7 +30,7 @@ fn an_extra_file_that_cannot_be_read_stays() {
 
 #[test]
 fn a_removal_that_fails_is_reported_and_the_others_go_on() {
-    if !rustix::process::geteuid().is_root() {
+    if !needs_root() {
         return;
     }
     let env = env();

@@ -4,12 +4,11 @@ use std::{
     io::{BufRead, BufReader, ErrorKind, Read, Write},
     net::TcpStream,
     process::{Child, Command, ExitStatus, Stdio},
-    thread,
-    time::{Duration, Instant},
 };
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
+use snap_testkit::wait::{PATIENCE, until};
 
 use crate::{
     env::{TestEnv, noise},
@@ -78,16 +77,14 @@ impl Serving {
         assert_eq!(self.child.wait().unwrap().code(), Some(0));
     }
 
-    /// Waits until it ends; returns `None` after `most`.
-    pub(crate) fn ends_within(&mut self, most: Duration) -> Option<ExitStatus> {
-        let start = Instant::now();
-        loop {
-            match self.child.try_wait().unwrap() {
-                None if start.elapsed() > most => return None,
-                None => thread::sleep(Duration::from_millis(20)),
-                ended => return ended,
-            }
-        }
+    /// Waits until it ends.
+    pub(crate) fn ends(&mut self) -> ExitStatus {
+        let mut ended = None;
+        until("the server ends", || {
+            ended = self.child.try_wait().unwrap();
+            ended.is_some()
+        });
+        ended.unwrap()
     }
 
     pub(crate) fn signal(&self, signal: &str) {
@@ -319,8 +316,15 @@ fn whoever_has_a_token_may_do_what_it_is_for() {
     let log = env.snap_in("here", ["branch", "--log", "main"]).succeeds().stdout;
     assert!(log.contains("bob"), "{log}");
     env.snap_in("here", ["serve", "token", "revoke", "bob"]).succeeds();
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    says(&env.snap_in("there", ["pull", "-q"]), 1, &["the token is invalid or has expired"]);
+    let mut refused = env.snap_in("there", ["pull", "-q"]);
+    until("the server reads the token file", || {
+        let is_served = refused.code == Some(0);
+        if is_served {
+            refused = env.snap_in("there", ["pull", "-q"]);
+        }
+        !is_served
+    });
+    says(&refused, 1, &["the token is invalid or has expired"]);
     // The token file does not disturb other commands.
     env.snap_in("here", ["verify", "--data"]).succeeds();
 }
@@ -363,7 +367,7 @@ fn it_takes_no_more_connections_than_it_may_open_files() {
     let mut all: Vec<TcpStream> = (0..110)
         .map(|_| {
             let mut stream = TcpStream::connect(&address).unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
             // The server may have closed the connection already.
             let _ = stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
             stream
@@ -511,7 +515,9 @@ fn a_server_is_checked_for_what_can_be_tried_there() {
     let ran = env.snap(["remote", "check", &serving.url]).succeeds();
     assert!(ran.stdout.contains("write           not tested"), "{}", ran.stdout);
     env.snap(["serve", "token", "add", "ada", "--of", "here"]).succeeds();
-    thread::sleep(Duration::from_millis(1500));
+    until("the server reads the token file", || {
+        env.snap(["ls", &format!("{}#main", serving.url)]).code != Some(0)
+    });
     env.set("SNAP_REMOTE_SECRET", "wrong");
     let ran = env.snap(["remote", "check", &serving.url]);
     says(

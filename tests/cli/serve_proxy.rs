@@ -10,6 +10,7 @@ use std::{
 };
 
 use snap_nettest::{Fault, Proxy, Rule};
+use snap_testkit::wait::PATIENCE;
 
 use crate::{
     env::{TestEnv, noise},
@@ -76,7 +77,7 @@ fn nginx(env: &TestEnv, program: &Path, server: &str) -> Nginx {
             if TcpStream::connect(("127.0.0.1", plain)).is_ok() {
                 return nginx;
             }
-            assert!(start.elapsed() < Duration::from_secs(30), "it does not listen");
+            assert!(start.elapsed() < PATIENCE, "it does not listen");
             thread::sleep(Duration::from_millis(10));
         }
     }

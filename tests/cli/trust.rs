@@ -2,21 +2,12 @@
 
 use std::{os::unix::process::CommandExt, path::Path, process::Command};
 
-use snap_testkit::skip::skip;
+use snap_testkit::skip::needs_root;
 
 use crate::env::{Ran, TestEnv};
 
 /// A user who is neither root nor the user of the tests.
 const OTHER: u32 = 4321;
-
-/// Returns true if files can be given to another user; otherwise reports that the test is skipped.
-fn can_change_owners(test: &str) -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        skip(test, "only root can give files to another user");
-    }
-    is_root
-}
 
 /// Changes the owner of a folder and of everything in it.
 fn give(path: &Path, uid: u32) {
@@ -47,7 +38,7 @@ fn project() -> TestEnv {
 
 #[test]
 fn a_store_of_another_user_is_read_and_not_written() {
-    if !can_change_owners("a_store_of_another_user_is_read_and_not_written") {
+    if !needs_root() {
         return;
     }
     let env = project();
@@ -96,7 +87,7 @@ fn a_store_of_another_user_is_read_and_not_written() {
 
 #[test]
 fn the_user_the_environment_and_the_system_can_trust_a_store() {
-    if !can_change_owners("the_user_the_environment_and_the_system_can_trust_a_store") {
+    if !needs_root() {
         return;
     }
     let mut env = project();
@@ -146,7 +137,7 @@ fn the_user_the_environment_and_the_system_can_trust_a_store() {
 
 #[test]
 fn root_trusts_the_user_who_called_sudo() {
-    if !can_change_owners("root_trusts_the_user_who_called_sudo") {
+    if !needs_root() {
         return;
     }
     let mut env = project();
@@ -159,7 +150,7 @@ fn root_trusts_the_user_who_called_sudo() {
 
 #[test]
 fn another_user_cannot_lure_a_commit_into_a_planted_store() {
-    if !can_change_owners("another_user_cannot_lure_a_commit_into_a_planted_store") {
+    if !needs_root() {
         return;
     }
     let env = TestEnv::new();

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use proptest::{prelude::*, test_runner::TestRunner};
+use proptest::test_runner::TestRunner;
 use snap_core::{
     base::{
         id::{BlobId, CommitId, ObjectId, PackId},
@@ -240,27 +240,28 @@ fn what_a_killed_one_left_goes_later() {
 /// Two commits that pass through two bundles are unchanged.
 #[test]
 fn any_history_survives_the_way() {
-    let config =
-        ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() };
-    let run = TestRunner::new(config).run(&(any_tree(), any_tree()), |(first, second)| {
-        let from = Scratch::new();
-        let mut commits = Vec::new();
-        for (name, tree) in [("first", first), ("second", second)] {
-            fs_err::create_dir(from.source().join(name)).unwrap();
-            write_tree(&from.source().join(name), &tree);
-            commits.push(from.commit().id.unwrap());
-        }
-        let to = Scratch::new();
-        let target = to.repo();
-        for (commit, since) in [(commits[0], vec![]), (commits[1], vec![commits[0]])] {
-            let bundle = packed(from.repo().store(), commit, &since);
-            taken(target.store(), &bundle).unwrap();
-        }
-        point(&target, commits[1]);
-        assert_sound(&target);
-        scratch::assert_restores(&target, commits[1], &from.source(), &to.path("out"));
-        Ok(())
-    });
+    let run = TestRunner::new(snap_testkit::property::cases(16)).run(
+        &(any_tree(), any_tree()),
+        |(first, second)| {
+            let from = Scratch::new();
+            let mut commits = Vec::new();
+            for (name, tree) in [("first", first), ("second", second)] {
+                fs_err::create_dir(from.source().join(name)).unwrap();
+                write_tree(&from.source().join(name), &tree);
+                commits.push(from.commit().id.unwrap());
+            }
+            let to = Scratch::new();
+            let target = to.repo();
+            for (commit, since) in [(commits[0], vec![]), (commits[1], vec![commits[0]])] {
+                let bundle = packed(from.repo().store(), commit, &since);
+                taken(target.store(), &bundle).unwrap();
+            }
+            point(&target, commits[1]);
+            assert_sound(&target);
+            scratch::assert_restores(&target, commits[1], &from.source(), &to.path("out"));
+            Ok(())
+        },
+    );
     run.unwrap();
 }
 

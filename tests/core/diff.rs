@@ -183,44 +183,44 @@ fn as_seen_in_folder(mut changes: Vec<Change>, seen: &[Change]) -> Vec<Change> {
 
 #[test]
 fn what_differs_leads_from_one_tree_to_the_other() {
-    let config =
-        ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() };
-    let run_all = TestRunner::new(config).run(&vec(twice(), 0..10), |all_names| {
-        let scratch = Scratch::new();
-        let (before, after) =
-            (side(&all_names, |twice| &twice.1), side(&all_names, |twice| &twice.2));
-        make(&scratch.source(), &before, &mut None);
-        let old = scratch.commit().id.unwrap();
-        turn(&scratch, &before, &after);
-        let repo = scratch.repo();
-        let old = tree_of(&repo, old);
-        let (in_folder, _) =
-            run(&repo, (Some(old), &folder(scratch.source())), &all(), &Silent).unwrap();
+    let run_all =
+        TestRunner::new(snap_testkit::property::cases(64)).run(&vec(twice(), 0..10), |all_names| {
+            let scratch = Scratch::new();
+            let (before, after) =
+                (side(&all_names, |twice| &twice.1), side(&all_names, |twice| &twice.2));
+            make(&scratch.source(), &before, &mut None);
+            let old = scratch.commit().id.unwrap();
+            turn(&scratch, &before, &after);
+            let repo = scratch.repo();
+            let old = tree_of(&repo, old);
+            let (in_folder, _) =
+                run(&repo, (Some(old), &folder(scratch.source())), &all(), &Silent).unwrap();
 
-        let new = tree_of(&repo, scratch.commit().id.unwrap());
-        let repo = scratch.repo();
-        for renames in [RenameDetection::Find, RenameDetection::Ignore] {
-            let options = DiffOptions { renames, ..all() };
-            let changes = trees(&repo, old, new, &options);
-            prop_assert_eq!(apply(items(&repo, old), &changes), items(&repo, new));
-            let back = trees(&repo, new, old, &options);
-            prop_assert_eq!(apply(items(&repo, new), &back), items(&repo, old));
-            let sound =
-                |change: &Change| change.old_path.is_none() || change.item().what.bytes() > 0;
-            prop_assert!(changes.iter().all(sound));
-        }
-        let changes = trees(&repo, old, new, &all());
-        prop_assert_eq!(
-            as_seen_in_folder(changes, &in_folder),
-            as_seen_in_folder(in_folder.clone(), &in_folder)
-        );
-        for tree in [old, new] {
-            prop_assert_eq!(trees(&repo, tree, tree, &all()), []);
-        }
-        let now = run(&repo, (Some(new), &folder(scratch.source())), &all(), &Silent).unwrap().0;
-        prop_assert_eq!(now, []);
-        Ok(())
-    });
+            let new = tree_of(&repo, scratch.commit().id.unwrap());
+            let repo = scratch.repo();
+            for renames in [RenameDetection::Find, RenameDetection::Ignore] {
+                let options = DiffOptions { renames, ..all() };
+                let changes = trees(&repo, old, new, &options);
+                prop_assert_eq!(apply(items(&repo, old), &changes), items(&repo, new));
+                let back = trees(&repo, new, old, &options);
+                prop_assert_eq!(apply(items(&repo, new), &back), items(&repo, old));
+                let sound =
+                    |change: &Change| change.old_path.is_none() || change.item().what.bytes() > 0;
+                prop_assert!(changes.iter().all(sound));
+            }
+            let changes = trees(&repo, old, new, &all());
+            prop_assert_eq!(
+                as_seen_in_folder(changes, &in_folder),
+                as_seen_in_folder(in_folder.clone(), &in_folder)
+            );
+            for tree in [old, new] {
+                prop_assert_eq!(trees(&repo, tree, tree, &all()), []);
+            }
+            let now =
+                run(&repo, (Some(new), &folder(scratch.source())), &all(), &Silent).unwrap().0;
+            prop_assert_eq!(now, []);
+            Ok(())
+        });
     run_all.unwrap();
 }
 

@@ -1,10 +1,7 @@
 //! Crafted stores: every invalid claim is refused quickly, and a restore never touches
 //! anything outside its target.
 
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{path::Path, time::Instant};
 
 use snap_core::{
     base::{
@@ -31,16 +28,18 @@ use snap_core::{
     },
     store::{Entries, Marks, StoreError},
 };
+use snap_testkit::{
+    alone::{alone, peak_bytes},
+    wait::PATIENCE,
+};
 
 use crate::crafted::{Body, Claim, Crafted, blob, chunk_list, leaf, node, piece, tree};
 
-/// Upper bound for the time of a refusal.
-const SOON: Duration = Duration::from_secs(20);
-
+/// Does work that must end. Without its limits it would take hours.
 fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let done = work();
-    assert!(start.elapsed() < SOON, "{what} took {:?}", start.elapsed());
+    assert!(start.elapsed() < PATIENCE, "{what} took {:?}", start.elapsed());
     done
 }
 
@@ -495,19 +494,25 @@ fn a_second_entry_that_lies_of_a_cut_content_is_noticed() {
 
 #[test]
 fn a_chunk_list_of_a_billion_chunks_in_few_bytes_does_not_fill_the_memory() {
-    let chunk = piece(b"x");
-    let part = chunk_list::encode_part(&vec![chunk; 16_384]);
-    let named = BlobRef { id: BlobId::of(&part), bytes: part.len() as u32 };
-    let whole = BlobId::of(b"whatever");
-    let list = chunk_list(whole, 5, ChunkListEntries::Parts(vec![named; 16_384]));
-    let crafted = Crafted::of(&[blob(b"x"), blob(&part), list]);
-    let repo = crafted.repo();
-    let before = peak_bytes();
-    let read =
-        in_time("a long list", || cat::run(repo.store(), &whole, &mut std::io::sink(), &Silent));
-    assert!(read.is_err());
-    let grown = peak_bytes() - before;
-    assert!(grown < 200 << 20, "{} MiB for a list with wrong lengths", grown >> 20);
+    alone(
+        "hostile::a_chunk_list_of_a_billion_chunks_in_few_bytes_does_not_fill_the_memory",
+        || {
+            let chunk = piece(b"x");
+            let part = chunk_list::encode_part(&vec![chunk; 16_384]);
+            let named = BlobRef { id: BlobId::of(&part), bytes: part.len() as u32 };
+            let whole = BlobId::of(b"whatever");
+            let list = chunk_list(whole, 5, ChunkListEntries::Parts(vec![named; 16_384]));
+            let crafted = Crafted::of(&[blob(b"x"), blob(&part), list]);
+            let repo = crafted.repo();
+            let before = peak_bytes();
+            let read = in_time("a long list", || {
+                cat::run(repo.store(), &whole, &mut std::io::sink(), &Silent)
+            });
+            assert!(read.is_err());
+            let grown = peak_bytes() - before;
+            assert!(grown < 200 << 20, "{} MiB for a list with wrong lengths", grown >> 20);
+        },
+    );
 }
 
 /// Makes a tree of 16^`levels` files in a few kilobytes: each folder names the next one
@@ -529,40 +534,37 @@ fn expanding(levels: usize) -> (TreeId, Vec<Claim>) {
 
 #[test]
 fn a_search_in_a_tree_that_expands_without_end_holds_little() {
-    let (root, claims) = expanding(24);
-    let crafted = Crafted::of(&claims);
-    let commit = crafted.commit(root);
-    let repo = crafted.repo();
-    let before = peak_bytes();
-    for (pattern, most) in [("*", 60_000), ("f", 20_000), ("**/d1?/f", 20_000)] {
-        let limit_bytes = 8 << 20;
-        let options =
-            find::FindOptions { limit_bytes, ..find::FindOptions::new(pattern.as_bytes()) };
-        let (mut count, mut last) = (0, Vec::new());
-        let mut each = |found: &find::FoundPath| {
-            let path: Vec<Vec<u8>> = found.path.split(|b| *b == b'/').map(<[u8]>::to_vec).collect();
-            assert!(path > last, "{pattern}: a path is out of order or repeated");
-            (count, last) = (count + 1, path);
-            if count < most { Ok(()) } else { Err(PastError::Interrupted) }
-        };
-        let found =
-            in_time(pattern, || find::run(repo.store(), &[commit], &options, &Silent, &mut each));
-        assert!(matches!(found, Err(PastError::Interrupted)), "{pattern}: {found:?}");
-    }
-    // A search for a name that does not occur ends quickly.
-    let options = find::FindOptions::new(b"nothing");
-    let mut each = |_: &find::FoundPath| Ok::<_, PastError>(());
-    let found = in_time("nothing", || {
-        find::run(repo.store(), &[commit], &options, &Silent, &mut each).unwrap()
+    alone("hostile::a_search_in_a_tree_that_expands_without_end_holds_little", || {
+        let (root, claims) = expanding(24);
+        let crafted = Crafted::of(&claims);
+        let commit = crafted.commit(root);
+        let repo = crafted.repo();
+        let before = peak_bytes();
+        for (pattern, most) in [("*", 60_000), ("f", 20_000), ("**/d1?/f", 20_000)] {
+            let limit_bytes = 8 << 20;
+            let options =
+                find::FindOptions { limit_bytes, ..find::FindOptions::new(pattern.as_bytes()) };
+            let (mut count, mut last) = (0, Vec::new());
+            let mut each = |found: &find::FoundPath| {
+                let path: Vec<Vec<u8>> =
+                    found.path.split(|b| *b == b'/').map(<[u8]>::to_vec).collect();
+                assert!(path > last, "{pattern}: a path is out of order or repeated");
+                (count, last) = (count + 1, path);
+                if count < most { Ok(()) } else { Err(PastError::Interrupted) }
+            };
+            let found = in_time(pattern, || {
+                find::run(repo.store(), &[commit], &options, &Silent, &mut each)
+            });
+            assert!(matches!(found, Err(PastError::Interrupted)), "{pattern}: {found:?}");
+        }
+        // A search for a name that does not occur ends quickly.
+        let options = find::FindOptions::new(b"nothing");
+        let mut each = |_: &find::FoundPath| Ok::<_, PastError>(());
+        let found = in_time("nothing", || {
+            find::run(repo.store(), &[commit], &options, &Silent, &mut each).unwrap()
+        });
+        assert_eq!((found.paths, found.trees), (0, 25));
+        let grown = peak_bytes() - before;
+        assert!(grown < 200 << 20, "{} MiB", grown >> 20);
     });
-    assert_eq!((found.paths, found.trees), (0, 25));
-    let grown = peak_bytes() - before;
-    assert!(grown < 200 << 20, "{} MiB", grown >> 20);
-}
-
-/// Returns the peak memory of this process in bytes.
-fn peak_bytes() -> u64 {
-    let status = fs_err::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }

@@ -27,6 +27,7 @@ mod noticed;
 mod partial;
 mod past;
 mod power_cut;
+mod promises;
 mod repair;
 mod restore;
 mod restore_extras;

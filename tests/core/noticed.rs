@@ -29,7 +29,7 @@ use snap_core::{
         verify,
     },
 };
-use snap_testkit::{bytes::Corpus, skip::skip};
+use snap_testkit::{bytes::Corpus, skip::skip, wait::PATIENCE};
 
 use crate::scratch::{Scratch, options};
 
@@ -37,7 +37,7 @@ use crate::scratch::{Scratch, options};
 fn settle(scratch: &Scratch) {
     let start = std::time::Instant::now();
     while scratch.commit().bytes_read > 0 {
-        assert!(start.elapsed() < Duration::from_secs(20), "the stat cache does not get the files");
+        assert!(start.elapsed() < PATIENCE, "the stat cache does not get the files");
     }
 }
 

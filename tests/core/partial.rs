@@ -4,7 +4,6 @@
 use std::{
     os::unix::fs::{FileExt, MetadataExt},
     sync::Arc,
-    time::{Duration, Instant},
 };
 
 use proptest::{prelude::*, test_runner::TestRunner};
@@ -23,7 +22,7 @@ use snap_core::{
     repo::Repo,
     store::{ChunkListCheck, RemoteFrames, Store, StoreError},
 };
-use snap_testkit::rng::Rng;
+use snap_testkit::{rng::Rng, wait::until};
 
 use crate::{
     bundle::{packed, taken},
@@ -54,7 +53,6 @@ fn whatever_is_here_the_rest_comes_once_and_packs_become_whole() {
     let (empty, elsewhere) = stubs(&from, id);
     let all = frames(empty.repo().store());
     assert!(all.len() > 8, "{} frames", all.len());
-    let config = ProptestConfig { cases: 12, failure_persistence: None, ..Default::default() };
     let here = proptest::collection::vec(any::<bool>(), all.len());
     let run = |here: Vec<bool>| {
         let scratch = Scratch::new();
@@ -82,7 +80,7 @@ fn whatever_is_here_the_rest_comes_once_and_packs_become_whole() {
         assert_restores(&scratch.repo(), id, &from.source(), &scratch.path("again"));
         Ok(())
     };
-    TestRunner::new(config).run(&here, run).unwrap();
+    TestRunner::new(snap_testkit::property::cases(12)).run(&here, run).unwrap();
 }
 
 #[test]
@@ -521,15 +519,10 @@ impl snap_core::disk::FaultInjector for Refusing {
 /// Waits until another thread waits for a lock on the file.
 fn until_waited_for(file: &fs_err::File) {
     let inode = format!(":{} ", file.metadata().unwrap().ino());
-    let start = Instant::now();
-    loop {
+    until("a thread waits for the lock", || {
         let locks = fs_err::read_to_string("/proc/locks").unwrap();
-        if locks.lines().any(|line| line.contains("-> ") && line.contains(&inode)) {
-            return;
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "nothing waits for the lock");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        locks.lines().any(|line| line.contains("-> ") && line.contains(&inode))
+    });
 }
 
 #[test]

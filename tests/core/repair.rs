@@ -10,7 +10,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc,
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use snap_core::{
@@ -37,7 +37,7 @@ use snap_core::{
     },
     store::{BundleStore, ContentLayout, ObjectWriter, PackFile, Store},
 };
-use snap_testkit::{bytes::Corpus, rng::Rng};
+use snap_testkit::{bytes::Corpus, rng::Rng, wait::PATIENCE};
 
 use crate::{
     bundle::packed,
@@ -753,7 +753,7 @@ fn a_pipe_under_the_name_of_a_lost_pack_is_not_waited_for() {
         assert_eq!(fs_err::read(&victim.path).unwrap(), victim.whole);
         done.send(()).unwrap();
     });
-    wait.recv_timeout(Duration::from_secs(60)).unwrap();
+    wait.recv_timeout(PATIENCE).unwrap();
 }
 
 /// Restores the right bytes of a pack after the search for damage.
@@ -784,7 +784,7 @@ fn a_pack_that_is_read_right_after_all_is_relied_on_again() {
     }
 }
 
-/// Cancels after it was notified of the wait, or after ten seconds.
+/// Cancels after it was notified of the wait.
 struct Impatient {
     is_told: AtomicBool,
     start: Instant,
@@ -798,7 +798,7 @@ impl Observer for Impatient {
     }
 
     fn cancelled(&self) -> bool {
-        self.is_told.load(Ordering::Relaxed) || self.start.elapsed() > Duration::from_secs(10)
+        self.is_told.load(Ordering::Relaxed) || self.start.elapsed() > PATIENCE
     }
 }
 

@@ -17,6 +17,7 @@ use snap_core::{
     format::tree::{EntryKind, Owner, Xattr},
     ops::restore::{self, Ownership, RestoreError, RestoreOptions, RestoreSource},
 };
+use snap_testkit::skip::needs_root;
 use snap_testkit::{bytes::Corpus, trees};
 
 use crate::restore_fixture::{
@@ -276,8 +277,7 @@ fn an_owner_that_is_left_out_takes_setuid_with_it() {
 
 #[test]
 fn a_file_of_another_user_does_not_become_setuid_without_its_recorded_owner() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can give a file to another user");
+    if !needs_root() {
         return;
     }
     let (_dir, source, target) = dirs();

@@ -270,7 +270,7 @@ fn decode_everything(bytes: &[u8]) {
 const SHAPE: Shape = Shape { purpose: TablePurpose::StatFiles, key_bytes: 16, record_bytes: 80 };
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(snap_testkit::property::cases(256))]
 
     #[test]
     fn numbers_come_back(value in any::<u64>(), shift in 0..64_u32, signed in any::<i64>()) {
@@ -476,11 +476,7 @@ fn split(entries: &[Entry]) -> (TreeId, std::collections::HashMap<TreeId, Vec<u8
 
 #[test]
 fn large_directories_come_back_whatever_is_in_them() {
-    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
-        cases: 3,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    });
+    let mut runner = proptest::test_runner::TestRunner::new(snap_testkit::property::cases(3));
     let sizes = (entries(20..60), 10_000..40_000_usize);
     let run = runner.run(&sizes, |(kinds, count)| {
         let entries: Vec<Entry> = (0..count)

@@ -105,9 +105,7 @@ pub(crate) fn write_tree(dir: &Path, tree: &[Named]) {
 
 #[test]
 fn restore_undoes_commit() {
-    let config =
-        ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() };
-    let run = TestRunner::new(config).run(&any_tree(), |named| {
+    let run = TestRunner::new(snap_testkit::property::cases(48)).run(&any_tree(), |named| {
         let scratch = Scratch::new();
         write_tree(&scratch.source(), &named);
         let outcome = scratch.commit();

@@ -14,7 +14,7 @@ use snap_explore::{
     steps::{self, Stop, spread, stop_at, was_killed},
     versions,
 };
-use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
+use snap_nettest::{Fault, Gate, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_testkit::bytes::Corpus;
 
 use crate::place::{
@@ -255,7 +255,9 @@ fn an_upload_in_parts_that_was_killed_is_aborted_by_the_next_push_and_no_other_i
 
     // One part of each upload is in progress until the end of the test.
     scene.proxy.take_counts();
-    let second_part = || Rule::new(Fault::Hold).kind(Kind::UploadPart).path("partNumber=2&");
+    let gate = Gate::default();
+    let second_part =
+        || Rule::new(Fault::Hold(gate.clone())).kind(Kind::UploadPart).path("partNumber=2&");
     scene.proxy.add(second_part().times(1));
     let mut killed = scene.push().spawn().unwrap();
     await_uploads(&scene, 1);
@@ -280,7 +282,7 @@ fn an_upload_in_parts_that_was_killed_is_aborted_by_the_next_push_and_no_other_i
     };
     assert_ne!(left, kept);
 
-    scene.proxy.release();
+    gate.open();
     let output = running.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     well(&mut scene.push());

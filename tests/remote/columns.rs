@@ -58,7 +58,7 @@ fn all_columns_of_a_small_table_are_read_by_four_requests() {
     let content = reading.open_file(&id, RangeReaderOptions::default()).unwrap();
     proxy.take_counts();
     let read = |start: u64, bytes: u64| {
-        let part = runtime.block_on(content.read_at(start, bytes)).unwrap();
+        let part = runtime.block_on(async { content.read_at(start, bytes).await }).unwrap();
         assert!(part == table[start as usize..(start + bytes) as usize]);
     };
     read(content.len() - 8, 8);

@@ -45,7 +45,7 @@ async fn a_staged_pack_that_cannot_be_read_for_a_moment_is_gone_on_with_later() 
         let sent = serving.put(&format!("packs/{id}"), here.pack_bytes(id)).send().await.unwrap();
         assert_eq!(sent.status(), StatusCode::CREATED);
     }
-    drop(serving);
+    serving.stop().await;
     // The server was killed before it had published either pack.
     let journal = there.staged().join("publishing");
     fs_err::write(&journal, format!("{}\n{}\n", packs[0], packs[1])).unwrap();
@@ -55,7 +55,7 @@ async fn a_staged_pack_that_cannot_be_read_for_a_moment_is_gone_on_with_later() 
     fs_err::os::unix::fs::symlink("/proc/self/mem", &staged).unwrap();
     let serving = Serving::of(&there);
     refused(serving.get("packs"), 503, "unavailable").await;
-    drop(serving);
+    serving.stop().await;
     assert!(staged.is_symlink(), "the staged pack is kept");
     assert!(journal.exists(), "the journal is kept");
     fs_err::rename(&aside, &staged).unwrap();

@@ -12,8 +12,17 @@ use axum::{
     extract::{Request, State},
     response::{IntoResponse, Redirect, Response},
 };
-use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, crypto, jwk::Jwk};
+use jsonwebtoken::Algorithm;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519};
+use ring::{
+    hmac,
+    rand::SystemRandom,
+    rsa::PublicKeyComponents,
+    signature::{
+        self, ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair,
+        Ed25519KeyPair, RsaEncoding, RsaKeyPair,
+    },
+};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -62,12 +71,7 @@ impl Drop for Issuer {
 impl Issuer {
     /// Starts an issuer with these keys on a free port.
     pub(crate) fn start(keys: &[&Signer]) -> Self {
-        Self::at("127.0.0.1:0", keys)
-    }
-
-    /// Starts an issuer at an address.
-    pub(crate) fn at(address: &str, keys: &[&Signer]) -> Self {
-        let listener = std::net::TcpListener::bind(address).unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         let mode = Mutex::new(Mode::Well);
@@ -105,7 +109,15 @@ impl Issuer {
 
     /// Returns valid claims with some changed. A claim that is `null` is left out.
     pub(crate) fn claims(&self, changed: Value) -> Value {
-        claims(self.base(), changed)
+        let now = snap_core::base::time::Time::now().secs;
+        let mut claims = json!({
+            "iss": self.base(), "aud": "snap", "sub": "ci", "iat": now, "nbf": now - 5,
+            "exp": now + 600, "repository": "team/project",
+        });
+        let all = claims.as_object_mut().unwrap();
+        all.extend(changed.as_object().unwrap().clone());
+        all.retain(|_, value| !value.is_null());
+        claims
     }
 }
 
@@ -135,24 +147,17 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     axum::Json(text).into_response()
 }
 
-/// Returns valid claims of an issuer with some changed. A claim that is `null` is left
-/// out.
-pub(crate) fn claims(issuer: &str, changed: Value) -> Value {
-    let now = snap_core::base::time::Time::now().secs;
-    let mut claims = json!({
-        "iss": issuer, "aud": "snap", "sub": "ci", "iat": now, "nbf": now - 5, "exp": now + 600,
-        "repository": "team/project",
-    });
-    let all = claims.as_object_mut().unwrap();
-    all.extend(changed.as_object().unwrap().clone());
-    all.retain(|_, value| !value.is_null());
-    claims
+/// A private key.
+enum PrivateKey {
+    Rsa(RsaKeyPair),
+    Ecdsa(EcdsaKeyPair),
+    Ed25519(Ed25519KeyPair),
 }
 
 /// A key that signs tokens.
 pub(crate) struct Signer {
     pub(crate) algorithm: Algorithm,
-    pub(crate) key: EncodingKey,
+    key: PrivateKey,
     /// The public key as JWK.
     pub(crate) jwk: Value,
     /// The public key as PEM. Empty for RSA.
@@ -162,32 +167,44 @@ pub(crate) struct Signer {
 impl Signer {
     /// Creates a new key. An RSA key is always the one from the fixtures.
     pub(crate) fn new(algorithm: Algorithm, id: &str) -> Self {
-        let made = match algorithm {
-            Algorithm::ES256 => Some(&PKCS_ECDSA_P256_SHA256),
-            Algorithm::ES384 => Some(&PKCS_ECDSA_P384_SHA384),
-            Algorithm::EdDSA => Some(&PKCS_ED25519),
-            _ => None,
-        };
-        let made = made.map(|kind| KeyPair::generate_for(kind).unwrap());
-        let pem = made.as_ref().map(KeyPair::serialize_pem).unwrap_or_default();
-        let key = match algorithm {
-            Algorithm::ES256 | Algorithm::ES384 => EncodingKey::from_ec_pem(pem.as_bytes()),
-            Algorithm::EdDSA => EncodingKey::from_ed_pem(pem.as_bytes()),
-            _ => EncodingKey::from_rsa_pem(include_bytes!("../../fixtures/keys/rsa-2048.pem")),
-        };
-        let key = key.unwrap();
-        let jwk = match &made {
-            Some(pair) if algorithm == Algorithm::EdDSA => {
-                let public = DecodingKey::from_ed_der(pair.public_key_raw());
-                Jwk::from_decoding_key(&public, Some(algorithm)).unwrap()
+        let (kind, signing, curve) = match algorithm {
+            Algorithm::ES256 => {
+                (&PKCS_ECDSA_P256_SHA256, Some(&ECDSA_P256_SHA256_FIXED_SIGNING), "P-256")
             }
-            _ => Jwk::from_encoding_key(&key, algorithm).unwrap(),
+            Algorithm::ES384 => {
+                (&PKCS_ECDSA_P384_SHA384, Some(&ECDSA_P384_SHA384_FIXED_SIGNING), "P-384")
+            }
+            Algorithm::EdDSA => (&PKCS_ED25519, None, "Ed25519"),
+            _ => return Self::rsa(algorithm, id),
         };
-        let pem = made.as_ref().map(KeyPair::public_key_pem).unwrap_or_default();
-        let mut jwk = serde_json::to_value(jwk).unwrap();
-        jwk["kid"] = id.into();
-        jwk["use"] = "sig".into();
-        Self { algorithm, key, jwk, pem }
+        let pair = KeyPair::generate_for(kind).unwrap();
+        let (private, public) = (pair.serialize_der(), pair.public_key_raw());
+        let (key, mut jwk) = match signing {
+            Some(signing) => {
+                let key = EcdsaKeyPair::from_pkcs8(signing, &private, &SystemRandom::new());
+                // The first byte says that both coordinates follow.
+                let (x, y) = public[1..].split_at(public.len() / 2);
+                let jwk = json!({"kty": "EC", "crv": curve, "x": base64(x), "y": base64(y)});
+                (PrivateKey::Ecdsa(key.unwrap()), jwk)
+            }
+            None => {
+                let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&private).unwrap();
+                let jwk = json!({"kty": "OKP", "crv": curve, "x": base64(public)});
+                (PrivateKey::Ed25519(key), jwk)
+            }
+        };
+        name(&mut jwk, algorithm, id);
+        Self { algorithm, key, jwk, pem: pair.public_key_pem() }
+    }
+
+    fn rsa(algorithm: Algorithm, id: &str) -> Self {
+        let pem = include_str!("../../fixtures/keys/rsa-2048.pem");
+        let pair = KeyPair::from_pem(pem).unwrap();
+        let key = RsaKeyPair::from_pkcs8(&pair.serialize_der()).unwrap();
+        let PublicKeyComponents { n, e } = PublicKeyComponents::<Vec<u8>>::from(key.public());
+        let mut jwk = json!({"kty": "RSA", "n": base64(&n), "e": base64(&e)});
+        name(&mut jwk, algorithm, id);
+        Self { algorithm, key: PrivateKey::Rsa(key), jwk, pem: String::new() }
     }
 
     /// Returns the header of its tokens.
@@ -202,9 +219,51 @@ impl Signer {
     /// Signs the claims under any header.
     pub(crate) fn sign_as(&self, header: &Value, claims: &Value) -> String {
         let message = message(header, claims);
-        let signature = crypto::sign(message.as_bytes(), &self.key, self.algorithm).unwrap();
-        format!("{message}.{signature}")
+        let signature = match &self.key {
+            PrivateKey::Rsa(key) => {
+                let mut signature = vec![0; key.public().modulus_len()];
+                let how = rsa_encoding(self.algorithm);
+                key.sign(how, &SystemRandom::new(), message.as_bytes(), &mut signature).unwrap();
+                signature
+            }
+            PrivateKey::Ecdsa(key) => {
+                key.sign(&SystemRandom::new(), message.as_bytes()).unwrap().as_ref().to_vec()
+            }
+            PrivateKey::Ed25519(key) => key.sign(message.as_bytes()).as_ref().to_vec(),
+        };
+        format!("{message}.{}", base64(&signature))
     }
+}
+
+/// Completes a JWK.
+fn name(jwk: &mut Value, algorithm: Algorithm, id: &str) {
+    jwk["alg"] = json!(algorithm);
+    jwk["kid"] = id.into();
+    jwk["use"] = "sig".into();
+}
+
+fn rsa_encoding(algorithm: Algorithm) -> &'static dyn RsaEncoding {
+    match algorithm {
+        Algorithm::RS256 => &signature::RSA_PKCS1_SHA256,
+        Algorithm::RS384 => &signature::RSA_PKCS1_SHA384,
+        Algorithm::RS512 => &signature::RSA_PKCS1_SHA512,
+        Algorithm::PS256 => &signature::RSA_PSS_SHA256,
+        Algorithm::PS384 => &signature::RSA_PSS_SHA384,
+        Algorithm::PS512 => &signature::RSA_PSS_SHA512,
+        other => panic!("{other:?} is not an RSA algorithm"),
+    }
+}
+
+/// Signs a message with a shared secret, as a forger would.
+pub(crate) fn sign_with_secret(algorithm: Algorithm, secret: &[u8], message: &str) -> String {
+    let how = match algorithm {
+        Algorithm::HS256 => hmac::HMAC_SHA256,
+        Algorithm::HS384 => hmac::HMAC_SHA384,
+        Algorithm::HS512 => hmac::HMAC_SHA512,
+        other => panic!("{other:?} uses no secret"),
+    };
+    let signature = hmac::sign(&hmac::Key::new(how, secret), message.as_bytes());
+    format!("{message}.{}", base64(signature.as_ref()))
 }
 
 /// Returns the signed part of a token: header and claims.

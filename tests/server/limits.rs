@@ -4,28 +4,25 @@
 use std::{
     io::{ErrorKind, Read, Write},
     net::{Shutdown, TcpStream},
-    time::{Duration, Instant},
+    path::Path,
+    time::Duration,
 };
 
-use snap_server::{
-    hub::Hub,
-    routes::Server,
-    run::Listening,
-    settings::{LogSettings, ServerLimits, ServerSettings},
+use snap_server::settings::{LogSettings, ServerLimits, ServerSettings};
+
+use crate::{
+    place::{HANG_GUARD, Place, Serving, eventually, within_guard},
+    watched::{metrics, number},
 };
 
-use crate::place::{Place, Serving};
-
-/// A generous time limit, for busy machines.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
-
+/// Starts a server with these limits.
 pub(crate) fn start(place: &Place, limits: ServerLimits) -> Serving {
     Serving::start(place, ServerSettings { limits, ..ServerSettings::default() })
 }
 
 pub(crate) fn connect(serving: &Serving) -> TcpStream {
     let stream = TcpStream::connect(serving.origin().trim_start_matches("http://")).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(HANG_GUARD)).unwrap();
     stream
 }
 
@@ -51,14 +48,16 @@ fn status(serving: &Serving, request: &str) -> Option<u16> {
 }
 
 pub(crate) async fn is_served(serving: &Serving) {
-    let answer = tokio::time::timeout(PATIENCE, serving.get("refs").send()).await;
-    assert_eq!(answer.unwrap().unwrap().status(), 200);
+    let answer = within_guard(serving.get("refs").send(), "others are not served").await;
+    assert_eq!(answer.unwrap().status(), 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_says_too_little_is_sent_away() {
     let place = Place::new();
-    let limits = ServerLimits { header_secs: 1, stall_secs: 1, ..ServerLimits::default() };
+    let limits = ServerLimits::default();
+    let header = Duration::from_secs(limits.header_secs);
+    let stall = limits.stall();
     let serving = start(&place, limits);
     let put = "PUT /v1/repos/default/packs/";
     let name = "5f".repeat(32);
@@ -69,10 +68,12 @@ async fn who_says_too_little_is_sent_away() {
     {
         let mut stream = connect(&serving);
         stream.write_all(said.as_bytes()).unwrap();
-        let begun = Instant::now();
-        let answer = tokio::task::spawn_blocking(|| rest(stream)).await.unwrap();
-        assert!(begun.elapsed() > Duration::from_millis(500), "{said:?}: {answer}");
+        let answer = tokio::task::spawn_blocking(|| rest(stream));
         let told = said.ends_with("ab");
+        let patience = if told { stall } else { header };
+        serving.until_sleeping(patience).await;
+        assert!(!answer.is_finished(), "{said:?}");
+        let answer = serving.passing(patience, answer).await.unwrap();
         assert_eq!(answer.contains("the request body stalled"), told, "{said:?}: {answer}");
     }
     assert!(fs_err::read_dir(place.staged()).map_or(true, |mut left| left.next().is_none()));
@@ -82,20 +83,19 @@ async fn who_says_too_little_is_sent_away() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_takes_no_answers_is_sent_away() {
     let place = Place::new();
-    let limits = ServerLimits { stall_secs: 1, connections: 1, ..ServerLimits::default() };
+    let limits = ServerLimits { connections: 1, ..ServerLimits::default() };
+    let stall = limits.stall();
     let serving = start(&place, limits);
     let mut greedy = connect(&serving);
-    greedy.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
     let request = b"GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    // Until the buffers of both sides are full.
-    while greedy.write_all(request).is_ok() {}
+    // Until the server closes the connection. First the buffers of both sides fill up.
+    let asking = tokio::task::spawn_blocking(move || while greedy.write_all(request).is_ok() {});
+    serving.until_sleeping(stall).await;
+    assert!(serving.get("refs").send().await.is_err(), "there are two connections");
+    serving.passing(stall, asking).await.unwrap();
     // The only connection slot becomes free.
-    let since = Instant::now();
-    while serving.get("refs").send().await.is_err() {
-        assert!(since.elapsed() < PATIENCE, "the server stays blocked");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    drop(greedy);
+    let others = async || serving.get("refs").send().await.ok();
+    assert_eq!(eventually("the server stays blocked", others).await.status(), 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -116,11 +116,8 @@ async fn there_are_as_many_connections_as_there_may_be() {
         assert!(!answered(&mut connect(&serving)), "the limit is exceeded");
         assert!(answered(&mut one), "open connections still work");
         drop(one);
-        let since = Instant::now();
-        while !answered(&mut connect(&serving)) {
-            assert!(since.elapsed() < PATIENCE);
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let others = async || answered(&mut connect(&serving)).then_some(());
+        eventually("the limit stays exceeded", others).await;
     }
 }
 
@@ -188,6 +185,12 @@ async fn who_waits_to_be_told_sends_nothing_that_is_refused() {
     assert_eq!((put(1001), put(999)), (Some(413), Some(100)));
 }
 
+/// Returns how often this process has opened a file.
+fn open_count(path: &Path) -> usize {
+    let files = fs_err::read_dir("/proc/self/fd").unwrap().flatten();
+    files.filter(|file| fs_err::read_link(file.path()).is_ok_and(|to| to == path)).count()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_whose_sender_hangs_up_is_logged() {
     let place = Place::new();
@@ -196,30 +199,29 @@ async fn a_write_whose_sender_hangs_up_is_logged() {
     let log = LogSettings { audit: Some(audit.clone()), ..LogSettings::default() };
     let serving = Serving::start(&place, ServerSettings { log, ..ServerSettings::default() });
     let body = format!("{{\"commit\": \"{commit}\"}}");
-    for number in 0..20 {
-        let mut stream = connect(&serving);
-        write!(
-            stream,
-            "PUT /v1/repos/default/refs/tags/t{number} HTTP/1.1\r\nHost: localhost\r\n\
-             If-None-Match: *\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        )
-        .unwrap();
-        let _ = stream.shutdown(Shutdown::Both);
-    }
-    let since = Instant::now();
-    loop {
-        let logged = fs_err::read_to_string(&audit).unwrap_or_default();
-        let moved = fs_err::read_dir(place.store().join("refs/tags")).map_or(0, Iterator::count);
-        let told = (0..20).filter(|number| logged.contains(&format!("tags/t{number}\""))).count();
-        // Requests that arrived whole were at least started. Each that moved a ref is
-        // logged.
-        if told >= moved && (told == 20 || since.elapsed() > Duration::from_secs(3)) {
-            break;
-        }
-        assert!(since.elapsed() < PATIENCE, "{moved} moves, {told} logged:\n{logged}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    // While the test holds the lock of all refs, no ref moves.
+    let lock_path = fs_err::canonicalize(place.store().join("lock")).unwrap();
+    let lock = fs_err::File::open(&lock_path).unwrap().into_file();
+    lock.lock().unwrap();
+    let before = open_count(&lock_path);
+    let mut stream = connect(&serving);
+    write!(
+        stream,
+        "PUT /v1/repos/default/refs/tags/t HTTP/1.1\r\nHost: localhost\r\n\
+         If-None-Match: *\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let waits = async || (open_count(&lock_path) > before).then_some(());
+    eventually("no ref is being moved", waits).await;
+    drop(stream);
+    // Only the request for the metrics is in progress.
+    metrics(&serving, "", |text| number(text, "snap_requests_in_flight") == Some(1)).await;
+    lock.unlock().unwrap();
+    let is_moved = async || place.store().join("refs/tags/t").exists().then_some(());
+    eventually("the ref is not moved", is_moved).await;
+    let logged = fs_err::read_to_string(&audit).unwrap();
+    assert!(logged.contains("\"tags/t\"") && logged.contains("499"), "{logged}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -231,19 +233,10 @@ async fn it_ends_what_is_under_way_before_it_stops() {
     let (first, last) = bytes.split_at(bytes.len() / 2);
     // One upload continues, the other one never does.
     for goes_on in [true, false] {
-        let limits =
-            ServerLimits { stop_secs: if goes_on { 20 } else { 1 }, ..ServerLimits::default() };
-        let settings = ServerSettings {
-            listen: "127.0.0.1:0".parse().unwrap(),
-            limits,
-            ..ServerSettings::default()
-        };
-        let hub = Hub::open(&there.store()).unwrap();
-        let listening = Listening::new(Server::new(hub, settings)).unwrap();
-        let (address, stop) = (listening.address().unwrap(), listening.stop());
-        let answering = tokio::spawn(listening.answer());
-        let mut stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let limits = ServerLimits::default();
+        let patience = Duration::from_secs(limits.stop_secs);
+        let serving = start(&there, limits);
+        let mut stream = connect(&serving);
         let name = if goes_on { id.to_string() } else { "5f".repeat(32) };
         write!(
             stream,
@@ -253,15 +246,18 @@ async fn it_ends_what_is_under_way_before_it_stops() {
         )
         .unwrap();
         stream.write_all(first).unwrap();
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        stop.stop();
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        assert!(!answering.is_finished(), "it waits");
+        let is_coming = |text: &str| number(text, "snap_uploads_in_flight") == Some(1);
+        metrics(&serving, "", is_coming).await;
+        serving.begin_stop();
+        serving.until_sleeping(patience).await;
+        assert!(!serving.has_ended(), "it waits");
         if goes_on {
             stream.write_all(last).unwrap();
             let answer = tokio::task::spawn_blocking(|| rest(stream)).await.unwrap();
             assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+        } else {
+            serving.clock.advance(patience);
         }
-        tokio::time::timeout(PATIENCE, answering).await.unwrap().unwrap().unwrap();
+        serving.stop().await;
     }
 }

@@ -1,5 +1,7 @@
 //! Tests of logging in to the pages and out.
 
+use std::time::Duration;
+
 use fantoccini::key::Key;
 use reqwest::{
     RequestBuilder, Response,
@@ -13,6 +15,9 @@ use crate::{
     place::{Place, Serving},
     tokens::token,
 };
+
+/// The delay of the response to the first wrong token.
+const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(100);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn behind_a_proxy_with_tls_the_cookie_stays_under_it() {
@@ -99,7 +104,8 @@ async fn a_token_becomes_a_cookie_that_only_this_page_uses() {
         assert_eq!(refused.status(), 401);
         assert!(cookie(&refused, "snap_token").is_none());
     }
-    let wrong = send(enter(&own), &[("form", &form), ("token", "snap_wrong")]).await;
+    let fields = [("form", form.as_str()), ("token", "snap_wrong")];
+    let wrong = serving.passing(WRONG_TOKEN_DELAY, send(enter(&own), &fields)).await;
     assert_eq!((wrong.status().as_u16(), cookie(&wrong, "snap_token")), (401, None));
     assert!(wrong.text().await.unwrap().contains("This token is invalid or has expired"));
     let fields = [("form", form.as_str()), ("token", &secret), ("to", "%2Fr%2Fdefault")];
@@ -182,7 +188,8 @@ async fn one_logs_in_and_out_with_a_browser() {
     browser.picture("login").await;
     let field = browser.wait("#token").await;
     field.send_keys(&format!("snap_wrong{}", Key::Enter)).await.unwrap();
-    assert_eq!(browser.text(".wrong").await, "This token is invalid or has expired.");
+    let wrong = serving.passing(WRONG_TOKEN_DELAY, browser.text(".wrong")).await;
+    assert_eq!(wrong, "This token is invalid or has expired.");
     let field = browser.wait("#token").await;
     field.send_keys(&format!("{secret}{}", Key::Enter)).await.unwrap();
     assert!(browser.text("pre.text").await.contains("content"));

@@ -3,19 +3,20 @@
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use jsonwebtoken::{Algorithm, EncodingKey, crypto};
+use jsonwebtoken::Algorithm;
 use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
+use snap_core::base::time::Time;
 use snap_server::{
     access::principal::Right,
     settings::{LogSettings, Mapping, Oidc, ServerSettings},
 };
 
 use crate::{
-    issuer::{ABOUT, Issuer, Mode, Signer, base64, claims, message},
+    issuer::{ABOUT, Issuer, Mode, Signer, base64, message, sign_with_secret},
     login::{cookie, hidden, send},
     place::{Place, Serving, refused},
     tokens::{status, token},
@@ -52,6 +53,19 @@ fn with(request: RequestBuilder, token: &str) -> RequestBuilder {
 
 async fn read(serving: &Serving, token: &str) -> u16 {
     status(with(serving.get("refs"), token)).await
+}
+
+/// The delay of the response to the first wrong token from an address.
+const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(100);
+
+/// Like [`read`], with a wrong token: the clock passes the delay of the response.
+async fn read_wrong(serving: &Serving, token: &str) -> u16 {
+    tokio::join!(read(serving, token), serving.pass(WRONG_TOKEN_DELAY)).0
+}
+
+/// Moves the clock on by a little, so that what comes now is newer than what came before.
+fn a_little_later(serving: &Serving) {
+    serving.clock.advance(Duration::from_millis(1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -123,7 +137,8 @@ async fn each_kind_of_key_is_known() {
         assert_eq!(read(&serving, &good).await, 200, "{algorithm:?}");
         let (message, signature) = good.rsplit_once('.').unwrap();
         let turned: String = signature.chars().rev().collect();
-        assert_eq!(read(&serving, &format!("{message}.{turned}")).await, 401, "{algorithm:?}");
+        let wrong = format!("{message}.{turned}");
+        assert_eq!(read_wrong(&serving, &wrong).await, 401, "{algorithm:?}");
     }
     // A key without `alg` is used with the default algorithm of its type.
     let mut signer = Signer::new(Algorithm::RS256, "k1");
@@ -133,12 +148,12 @@ async fn each_kind_of_key_is_known() {
     let good = signer.sign(&issuer.claims(json!({})));
     assert_eq!(read(&serving, &good).await, 200);
     signer.algorithm = Algorithm::PS256;
-    assert_eq!(read(&serving, &signer.sign(&issuer.claims(json!({})))).await, 401);
+    assert_eq!(read_wrong(&serving, &signer.sign(&issuer.claims(json!({})))).await, 401);
 }
 
 /// Returns tokens whose claims are invalid.
 fn wrong_claims(issuer: &Issuer, signer: &Signer) -> Vec<(&'static str, String)> {
-    let now = snap_core::base::time::Time::now().secs;
+    let now = Time::now().secs;
     let base = issuer.base();
     let all = [
         ("another issuer", json!({"iss": "https://evil.example"})),
@@ -178,10 +193,8 @@ fn wrong_signatures(issuer: &Issuer, signer: &Signer) -> Vec<(&'static str, Stri
     let none = |alg: &str| message(&header(json!({"alg": alg})), &claims);
     // Public values must not be accepted as HMAC secrets.
     let secret = |algorithm: Algorithm, secret: &[u8]| {
-        let key = EncodingKey::from_secret(secret);
         let message = message(&header(json!({"alg": algorithm})), &claims);
-        let signature = crypto::sign(message.as_bytes(), &key, algorithm).unwrap();
-        format!("{message}.{signature}")
+        sign_with_secret(algorithm, secret, &message)
     };
     let other = Signer::new(Algorithm::ES256, "k1");
     let brought = header(json!({"jwk": other.jwk, "jku": "http://127.0.0.1:1/keys"}));
@@ -225,18 +238,14 @@ async fn what_does_not_hold_is_refused() {
     let mut wrong = wrong_claims(&issuer, &signer);
     wrong.extend(wrong_signatures(&issuer, &signer));
     for (what, token) in wrong {
-        let since = Instant::now();
-        let answer = with(serving.get("refs"), &token).send().await.unwrap();
-        assert_eq!(answer.status(), 401, "{what}");
-        assert!(
-            since.elapsed() >= Duration::from_millis(90),
-            "{what}: the response was not delayed"
-        );
+        a_little_later(&serving);
+        // The response is delayed, otherwise the clock would stand still.
+        assert_eq!(read_wrong(&serving, &token).await, 401, "{what}");
     }
     assert_eq!(read(&serving, &good).await, 200);
     assert_eq!(issuer.asked(), 1, "an invalid token caused a fetch");
     // The server tolerates a small clock skew.
-    let now = snap_core::base::time::Time::now().secs;
+    let now = Time::now().secs;
     let early = signer.sign(&issuer.claims(json!({"nbf": now + 20, "exp": now - 20})));
     assert_eq!(read(&serving, &early).await, 200);
 }
@@ -253,14 +262,16 @@ async fn keys_that_are_made_up_neither_drive_the_issuer_nor_hold_up_others() {
         let mut header = signer.header();
         header["kid"] = format!("made-up-{number}").into();
         let wrong = signer.sign_as(&header, &issuer.claims(json!({})));
+        a_little_later(&serving);
         // `401`: the key does not exist. `503`: the issuer cannot be asked again yet.
-        let told = read(&serving, &wrong).await;
-        assert_eq!(told, if number < 4 { 401 } else { 503 }, "{number}");
-        let since = Instant::now();
+        let (told, wanted) = match number < 4 {
+            true => (read_wrong(&serving, &wrong).await, 401),
+            false => (read(&serving, &wrong).await, 503),
+        };
+        assert_eq!(told, wanted, "{number}");
         assert_eq!(read(&serving, &fresh(number)).await, 200);
-        assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
     }
-    assert!((2..=5).contains(&issuer.asked()), "{}", issuer.asked());
+    assert_eq!(issuer.asked(), 5);
     // Many simultaneous requests.
     let wrong = |number: u32| {
         let mut header = signer.header();
@@ -269,15 +280,17 @@ async fn keys_that_are_made_up_neither_drive_the_issuer_nor_hold_up_others() {
         with(serving.get("refs"), &token).send()
     };
     let all = futures::future::join_all((0..100).map(wrong)).await;
-    let told = |status: u16| matches!(status, 401 | 503);
-    assert!(all.iter().all(|answer| told(answer.as_ref().unwrap().status().as_u16())));
+    assert!(all.iter().all(|answer| answer.as_ref().unwrap().status() == 503));
     // A valid token with a new key does not count as a failed login.
     let new = Signer::new(Algorithm::ES256, "k2");
     issuer.publish(&[&signer, &new]);
     let right = new.sign(&issuer.claims(json!({})));
     let answer = with(serving.get("refs"), &right).send().await.unwrap();
-    assert!(answer.status() == 200 || is_away(answer).await);
-    assert!(issuer.asked() <= 7, "{}", issuer.asked());
+    assert!(is_away(answer).await);
+    assert_eq!(issuer.asked(), 5);
+    serving.clock.advance(ISSUER_RATE);
+    assert_eq!(read(&serving, &right).await, 200);
+    assert_eq!(issuer.asked(), 6);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -289,17 +302,22 @@ async fn a_new_key_is_known_at_once_and_an_old_one_not_any_more() {
     let before = old.sign(&issuer.claims(json!({})));
     assert_eq!(read(&serving, &before).await, 200);
     issuer.publish(&[&old, &new]);
+    a_little_later(&serving);
     let after = new.sign(&issuer.claims(json!({})));
     assert_eq!(read(&serving, &after).await, 200);
     assert_eq!(read(&serving, &before).await, 200);
     assert_eq!(issuer.asked(), 2);
     let third = Signer::new(Algorithm::EdDSA, "k3");
     issuer.publish(&[&third]);
+    a_little_later(&serving);
     assert_eq!(read(&serving, &third.sign(&issuer.claims(json!({})))).await, 200);
     assert_eq!(issuer.asked(), 3);
     // Although the token was accepted before.
-    assert_eq!(read(&serving, &after).await, 401);
+    assert_eq!(read_wrong(&serving, &after).await, 401);
 }
+
+/// How often the issuer is asked when it was asked often.
+const ISSUER_RATE: Duration = Duration::from_secs(12);
 
 /// Returns true if the response says that the issuer is unavailable.
 async fn is_away(answer: Response) -> bool {
@@ -313,29 +331,28 @@ async fn while_the_issuer_is_away_tokens_of_the_file_hold_and_its_own_are_told_t
     let place = Place::new();
     let secret = token(&place, "ada", Right::Read, None);
     let signer = Signer::new(Algorithm::ES256, "k1");
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let base = format!("http://{free}");
-    let serving = Serving::start(&place, settings(&base));
-    let good = signer.sign(&claims(&base, json!({})));
-    let since = Instant::now();
+    let issuer = Issuer::start(&[&signer]);
+    issuer.behave(Mode::Fails);
+    let serving = Serving::start(&place, settings(issuer.base()));
+    let good = signer.sign(&issuer.claims(json!({})));
     // All from one address: an unavailable issuer does not count as a failed login.
     for _ in 0..20 {
         let answer = serving.get("refs").bearer_auth(&good).send().await.unwrap();
         assert!(is_away(answer).await);
         assert_eq!(status(serving.get("refs").bearer_auth(&secret)).await, 200);
     }
-    assert!(since.elapsed() < Duration::from_secs(4), "{:?}", since.elapsed());
     let problem = refused(with(serving.get("refs"), &good), 503, "unavailable").await;
     assert!(problem["detail"].as_str().unwrap().contains("issuer"), "{problem}");
-    let issuer = Issuer::at(&free.to_string(), &[&signer]);
-    let since = Instant::now();
-    while read(&serving, &good).await != 200 {
-        assert!(since.elapsed() < Duration::from_secs(40), "the keys were not fetched again");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    assert_eq!(issuer.asked(), 1);
-    assert_eq!(read(&serving, &good.replace('.', "A.")).await, 401);
+    assert_eq!(issuer.asked(), 1, "nobody waits, and the issuer is not asked by each");
+    issuer.behave(Mode::Well);
+    serving.clock.advance(ISSUER_RATE);
+    assert_eq!(read(&serving, &good).await, 200, "the keys are fetched again");
+    assert_eq!(issuer.asked(), 2);
+    assert_eq!(read_wrong(&serving, &good.replace('.', "A.")).await, 401);
 }
+
+/// How long the server waits for the issuer.
+const ISSUER_PATIENCE: Duration = Duration::from_secs(5);
 
 fn says(issuer: &str, keys: &str) -> Mode {
     Mode::Says(json!({"issuer": issuer, "jwks_uri": keys}))
@@ -369,13 +386,17 @@ async fn an_issuer_that_lies_or_stalls_is_as_good_as_away() {
         issuer.behave(mode.clone());
         let serving = Serving::start(&place, settings(issuer.base()));
         let good = signer.sign(&issuer.claims(json!({})));
-        let since = Instant::now();
         let asked = with(serving.get("refs"), &good).send();
-        let (answer, others) = futures::join!(asked, read(&serving, &secret));
+        let time = async {
+            if matches!(mode, Mode::Stalls(_)) {
+                serving.pass(ISSUER_PATIENCE).await;
+            }
+        };
+        let (answer, others, ()) = futures::join!(asked, read(&serving, &secret), time);
         assert!(is_away(answer.unwrap()).await, "{mode:?}");
         assert_eq!(others, 200, "{mode:?}");
-        assert!(since.elapsed() < Duration::from_secs(15), "{mode:?} {:?}", since.elapsed());
         issuer.behave(Mode::Well);
+        a_little_later(&serving);
         assert_eq!(read(&serving, &good).await, 200, "{mode:?}: the issuer works again");
     });
     futures::future::join_all(tries).await;
@@ -396,7 +417,8 @@ async fn a_name_is_one_line_in_the_log_of_writes() {
         let put = serving.put("packs/what", "nothing");
         refused(with(put, &token), 400, "invalid").await;
         let unsigned = signer.sign(&issuer.claims(json!({"sub": name, "exp": 0})));
-        assert_eq!(status(with(serving.put("packs/what", ""), &unsigned)).await, 401);
+        let refused = status(with(serving.put("packs/what", ""), &unsigned));
+        assert_eq!(tokio::join!(refused, serving.pass(WRONG_TOKEN_DELAY)).0, 401);
     }
     let text = fs_err::read_to_string(&audit).unwrap();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -429,11 +451,13 @@ async fn one_logs_in_to_the_page_with_it_as_long_as_it_holds() {
         let request = client.post(at("/login")).header("cookie", &own);
         send(request, &[("form", &form), ("token", &token)]).await
     };
+    let before = Time::now().secs;
     let entered = enter(json!({"sub": "ada@example.org"})).await;
+    let took_secs = Time::now().secs - before;
     assert_eq!(entered.status(), 303);
     let (whole, kept) = cookie(&entered, "snap_token").unwrap();
     let (_, age) = whole.split_once("; Max-Age=").unwrap();
-    assert!((500..=600).contains(&age.parse::<u32>().unwrap()), "{whole}");
+    assert!((600 - took_secs..=600).contains(&age.parse::<i64>().unwrap()), "{whole}");
     let shown = client.get(at("/r/default")).header("cookie", &kept).send().await.unwrap();
     assert_eq!(shown.status(), 200);
     assert!(shown.text().await.unwrap().contains("<span>oidc:ada@example.org</span>"));
@@ -445,7 +469,7 @@ async fn one_logs_in_to_the_page_with_it_as_long_as_it_holds() {
         (json!({"more": "x".repeat(5_000)}), "This token is too long for a browser cookie."),
         (json!({"exp": 0}), "This token is invalid or has expired."),
     ] {
-        let refused = enter(changed).await;
+        let refused = serving.passing(WRONG_TOKEN_DELAY, enter(changed)).await;
         assert_eq!((refused.status().as_u16(), cookie(&refused, "snap_token")), (401, None));
         let text = refused.text().await.unwrap();
         assert!(text.contains(why), "{why}: {text}");

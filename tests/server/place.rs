@@ -1,6 +1,11 @@
 //! Test fixtures: a store with commits, and a server for it.
 
-use std::path::{Path, PathBuf};
+use std::{
+    cell::Cell,
+    io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
@@ -15,11 +20,35 @@ use snap_core::{
     repo::{Config, Repo},
 };
 use snap_server::{
+    clock::Clock,
     hub::Hub,
     routes::Server,
     run::{Listening, ShutdownHandle},
     settings::ServerSettings,
 };
+use tokio::task::JoinHandle;
+
+/// How long tests wait for what must come. It guards against hanging and is no assertion.
+pub(crate) const HANG_GUARD: Duration = Duration::from_secs(300);
+
+/// Waits for what must end. Fails with `hangs` if it does not within [`HANG_GUARD`].
+pub(crate) async fn within_guard<T>(work: impl Future<Output = T>, hangs: &str) -> T {
+    tokio::time::timeout(HANG_GUARD, work).await.unwrap_or_else(|_| panic!("{hangs}"))
+}
+
+/// Waits until `check` returns a value: for what leaves no other trace than that. Fails
+/// with `hangs` if that never happens.
+pub(crate) async fn eventually<T>(hangs: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
+    let checks = async {
+        loop {
+            if let Some(found) = check().await {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within_guard(checks, hangs).await
+}
 
 /// A store, and a folder to commit.
 pub(crate) struct Place {
@@ -85,16 +114,22 @@ pub(crate) fn named(outlines: &[PackOutline]) -> (String, Vec<u8>) {
     (blake3::hash(&bytes).to_hex().to_string(), bytes)
 }
 
-/// A running server that stops when this is dropped.
+/// A running server, with a clock that stands still until the test moves it: nothing times
+/// out or expires by itself. The server is told to stop when this is dropped;
+/// [`stop`](Self::stop) also waits until it has ended.
 pub(crate) struct Serving {
     pub(crate) base: String,
     pub(crate) client: Client,
-    stop: ShutdownHandle,
+    pub(crate) clock: Clock,
+    shutdown: ShutdownHandle,
+    answering: Option<JoinHandle<io::Result<()>>>,
+    /// A file that the server locks until it has ended.
+    lock: Option<PathBuf>,
 }
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.stop.stop();
+        self.shutdown.stop();
     }
 }
 
@@ -115,7 +150,7 @@ impl Serving {
 
     /// Serves a store, or a folder of stores.
     pub(crate) fn at(path: &Path, settings: ServerSettings) -> Self {
-        Self::of_hub(Hub::open(path).unwrap(), settings)
+        Self::of_hub(Hub::open_with_clock(path, Clock::manual()).unwrap(), settings)
     }
 
     pub(crate) fn of_hub(hub: Hub, settings: ServerSettings) -> Self {
@@ -125,13 +160,93 @@ impl Serving {
 
     /// Starts a server on a free port.
     pub(crate) fn of_server(server: Server) -> Self {
+        let clock = server.clock().clone();
         let listening = Listening::new(server).unwrap();
         let base = format!("http://{}/v1/repos/default", listening.address().unwrap());
-        let stop = listening.stop();
-        tokio::spawn(listening.answer());
+        let shutdown = listening.stop();
+        let answering = Some(tokio::spawn(listening.answer()));
         // reqwest needs a TLS provider even for plain HTTP.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        Self { base, client: Client::new(), stop }
+        Self { base, client: Client::new(), clock, shutdown, answering, lock: None }
+    }
+
+    /// Names a file that the server locks until nothing of it runs any more.
+    pub(crate) fn with_lock(self, lock: PathBuf) -> Self {
+        let mut serving = self;
+        serving.lock = Some(lock);
+        serving
+    }
+
+    /// Tells the server to stop.
+    pub(crate) fn begin_stop(&self) {
+        self.shutdown.stop();
+    }
+
+    /// Returns true if the server has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.answering.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits until the times that are left to the sleeps of the server satisfy `are`.
+    pub(crate) async fn until_sleeps(&self, are: impl Fn(&[Duration]) -> bool) {
+        within_guard(self.clock.until_sleeping(are), "the server does not wait").await;
+    }
+
+    /// Waits until a sleep of the server has that long left.
+    pub(crate) async fn until_sleeping(&self, left: Duration) {
+        self.until_sleeps(|all| all.contains(&left)).await;
+    }
+
+    /// Waits for `work`. Meanwhile, whenever a sleep of the server has at most `longest`
+    /// left, the clock moves on by that.
+    pub(crate) async fn passing<T>(&self, longest: Duration, work: impl Future<Output = T>) -> T {
+        let time = async {
+            loop {
+                let next = Cell::new(longest);
+                let fits = |left: &&Duration| !left.is_zero() && **left <= longest;
+                let are = |left: &[Duration]| {
+                    let first = left.iter().filter(fits).min();
+                    first.inspect(|first| next.set(**first)).is_some()
+                };
+                self.clock.until_sleeping(are).await;
+                self.clock.advance(next.get());
+            }
+        };
+        let either = async {
+            tokio::select! {
+                biased;
+                done = work => done,
+                never = time => never,
+            }
+        };
+        within_guard(either, "the server does not do what time makes it do").await
+    }
+
+    /// Waits until the server sleeps for that long, and then moves its clock on by as much.
+    pub(crate) async fn pass(&self, left: Duration) {
+        self.until_sleeping(left).await;
+        self.clock.advance(left);
+    }
+
+    /// Moves the clock of a relay on until it asks its upstream again: a second after a
+    /// failure, and a little more after an answer that it remembers.
+    pub(crate) fn asks_again(&self) {
+        self.clock.advance(Duration::from_millis(1001));
+    }
+
+    /// Stops the server, and waits until it has ended and has unlocked its cache.
+    pub(crate) async fn stop(mut self) {
+        self.shutdown.stop();
+        let answering = self.answering.take().unwrap();
+        within_guard(answering, "the server does not stop").await.unwrap().unwrap();
+        let Some(lock) = self.lock.take() else { return };
+        let unlocked = tokio::task::spawn_blocking(move || {
+            let lock = fs_err::File::open(lock).unwrap().into_file();
+            lock.lock().unwrap();
+            // A process that another test starts may have inherited the file.
+            lock.unlock().unwrap();
+        });
+        within_guard(unlocked, "the server keeps its cache locked").await.unwrap();
     }
 
     /// Returns the base URL of the server.

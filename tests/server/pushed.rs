@@ -295,25 +295,27 @@ async fn a_body_that_was_refused_is_not_sent_whole_before_there_is_room_for_it()
     let content = random(3, 2 << 20);
     let limits = ServerLimits { uploads: 1, ..ServerLimits::default() };
     let line = Line::new(ServerSettings { limits, ..ServerSettings::default() }, &content);
-    // Another client occupies the only upload slot for some seconds.
+    // Another client occupies the only upload slot until the push was refused three times.
     let address = line.serving.origin().trim_start_matches("http://").to_owned();
-    let other = std::thread::spawn(move || {
-        let mut other = std::net::TcpStream::connect(&address).unwrap();
-        let path = format!("/v1/repos/default/packs/{}", "a".repeat(64));
-        let head =
-            format!("PUT {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 1000\r\n\r\n");
-        std::io::Write::write_all(&mut other, head.as_bytes()).unwrap();
-        std::io::Write::write_all(&mut other, b"x").unwrap();
-        std::thread::sleep(std::time::Duration::from_secs(8));
-    });
+    let mut other = std::net::TcpStream::connect(&address).unwrap();
+    let path = format!("/v1/repos/default/packs/{}", "a".repeat(64));
+    let head = format!("PUT {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 1000\r\n\r\n");
+    std::io::Write::write_all(&mut other, head.as_bytes()).unwrap();
+    std::io::Write::write_all(&mut other, b"x").unwrap();
     let has_slot = |text: &str| number(text, "snap_uploads_in_flight") == Some(1);
     metrics(&line.serving, "", has_slot).await;
-    let (pushed, counts) = line.push_to(line.serving.origin()).await;
+    let refusals = |text: &str| {
+        let counts = text.lines().filter(|line| line.contains("status=\"429\""));
+        counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum::<u64>()
+    };
+    let ((pushed, counts), ()) = tokio::join!(line.push_to(line.serving.origin()), async {
+        metrics(&line.serving, "", |text| refusals(text) >= 3).await;
+        drop(other);
+    });
     assert_eq!(pushed.unwrap().packs, 1);
     line.is_there(&content).await;
     assert!(counts.retries >= 3, "{counts:?}");
     // The whole pack was sent at most twice: before the refusal, and when there was a
     // slot.
     assert!(counts.bytes_sent < 5 << 20, "{counts:?}");
-    other.join().unwrap();
 }

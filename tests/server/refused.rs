@@ -1,6 +1,6 @@
 //! Tests of malicious uploads. The server refuses them and keeps nothing of them.
 
-use std::process::Command;
+use std::time::Duration;
 
 use snap_core::{
     base::{
@@ -16,6 +16,7 @@ use snap_server::{
     access::principal::Right,
     settings::{ServerLimits, ServerSettings},
 };
+use snap_testkit::alone::{alone, peak_bytes};
 
 use crate::place::{Place, Serving, refused};
 
@@ -94,13 +95,6 @@ fn pack_of(stored: &[u8], raw_bytes: u32) -> (PackId, Vec<u8>) {
     (PackId::from_bytes(*blake3::hash(&bytes).as_bytes()), bytes)
 }
 
-/// Returns the peak memory of this process, in bytes.
-fn most_bytes() -> usize {
-    let status = fs_err::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
-}
-
 async fn send_bombs() {
     const HUGE: usize = 1 << 30;
     let frame = limits::FRAME_RAW_BYTES;
@@ -115,7 +109,7 @@ async fn send_bombs() {
         let sent = put(&other, pack_of(&bomb(frame, says_so), frame as u32)).send().await.unwrap();
         assert_eq!(sent.status(), 201);
     }
-    let before = most_bytes();
+    let before = peak_bytes();
     for says_so in [false, true] {
         let stored = bomb(HUGE, says_so);
         // The declared length is false, or exceeds the limit for a frame.
@@ -127,7 +121,7 @@ async fn send_bombs() {
             refused(part.body(bomb.1), 422, "rejected").await;
         }
     }
-    let grown = most_bytes() - before;
+    let grown = peak_bytes() - before;
     assert!(grown < 96 << 20, "{grown} bytes");
     assert!(is_clean(&there));
     assert!(there.repo.store().packs().is_empty());
@@ -138,17 +132,9 @@ async fn send_bombs() {
 
 #[test]
 fn bombs_take_no_memory_and_leave_nothing() {
-    const ALONE: &str = "SNAP_TEST_ALONE";
-    // Run in a child process, so that no other test allocates memory.
-    if std::env::var_os(ALONE).is_none() {
-        let name = "refused::bombs_take_no_memory_and_leave_nothing";
-        let mut alone = Command::new(std::env::current_exe().unwrap());
-        let done = alone.args(["--exact", name]).env(ALONE, "1").output().unwrap();
-        let told = String::from_utf8_lossy(&done.stdout);
-        assert!(done.status.success() && told.contains("1 passed"), "{told}");
-        return;
-    }
-    tokio::runtime::Runtime::new().unwrap().block_on(send_bombs());
+    alone("refused::bombs_take_no_memory_and_leave_nothing", || {
+        tokio::runtime::Runtime::new().unwrap().block_on(send_bombs());
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -263,7 +249,7 @@ async fn packs_that_came_to_count_together_do_so_after_all() {
         let sent = serving.put(&format!("packs/{id}"), here.pack_bytes(id)).send().await.unwrap();
         assert_eq!(sent.status(), 201);
     }
-    drop(serving);
+    serving.stop().await;
     // The server was killed after it had published one of the two packs.
     let journal = there.staged().join("publishing");
     fs_err::write(&journal, format!("{}\n{}\n", packs[0], packs[1])).unwrap();
@@ -297,7 +283,7 @@ async fn what_another_server_left_is_looked_at_again() {
     };
     let serving = Serving::of(&there);
     assert_eq!([put(&serving).await, put(&serving).await], [201, 200]);
-    drop(serving);
+    serving.stop().await;
     assert_eq!(put(&Serving::of(&there)).await, 200, "the staged pack is unchanged");
     // After a power cut the file has its name, but not all of its bytes.
     let staged = there.staged().join(id.to_string());
@@ -346,11 +332,13 @@ async fn who_is_refused_comes_to_read_why() {
     let serving = Serving::start(&there, ServerSettings { limits, ..ServerSettings::default() });
     // More than the buffers between client and server hold.
     let (body, name) = (vec![7; 12 << 20], "5f".repeat(32));
-    for _ in 0..5 {
+    for number in 0..5 {
         let put = |secret: &str| {
             serving.put(&format!("packs/{name}"), body.clone()).bearer_auth(secret.to_owned())
         };
-        refused(put("snap_wrong"), 401, "unauthorized").await;
+        // Each wrong token is answered later than the one before.
+        let delay = serving.pass(Duration::from_millis(100 << number));
+        tokio::join!(refused(put("snap_wrong"), 401, "unauthorized"), delay);
         refused(put(&secret), 403, "forbidden").await;
         refused(put(&all), 413, "too-large").await;
         let url = format!("{}/uploads/{name}", serving.base);

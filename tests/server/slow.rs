@@ -15,8 +15,8 @@ use snap_server::{
 };
 
 use crate::{
-    limits::{PATIENCE, connect, is_served, rest, start},
-    place::{Place, Serving, random, refused},
+    limits::{connect, is_served, rest, start},
+    place::{Place, Serving, eventually, random, refused, within_guard},
     tokens::token,
 };
 
@@ -61,7 +61,8 @@ async fn who_takes_nothing_of_answers_over_http2_is_sent_away() {
     let place = Place::new();
     let bytes = random(1, 200 << 10);
     let commit = place.change("a", &bytes);
-    let limits = ServerLimits { stall_secs: 1, header_secs: 600, ..ServerLimits::default() };
+    let limits = ServerLimits { header_secs: 600, ..ServerLimits::default() };
+    let stall = limits.stall();
     let (pack, blob) = (place.repo.store().packs()[0], BlobId::of(&bytes));
     let paths =
         [format!("packs/{pack}"), format!("objects/{blob}"), format!("commits/{commit}/files/a")];
@@ -71,7 +72,7 @@ async fn who_takes_nothing_of_answers_over_http2_is_sent_away() {
         assert_eq!(whole.status(), 200, "{path}");
         assert!(whole.bytes().await.unwrap().len() > 64 << 10, "{path}");
     }
-    drop(patient);
+    patient.stop().await;
     let serving = start(&place, limits);
     for path in paths {
         let mut stream = connect(&serving);
@@ -80,7 +81,10 @@ async fn who_takes_nothing_of_answers_over_http2_is_sent_away() {
         stream.write_all(&[NOTHING_YET, &heads.collect::<Vec<_>>()].concat()).unwrap();
         // The client never enlarges the window, although the connection itself is
         // alive.
-        let answer = tokio::task::spawn_blocking(|| rest(stream)).await.unwrap();
+        let answer = tokio::task::spawn_blocking(|| rest(stream));
+        serving.until_sleeping(stall).await;
+        assert!(!answer.is_finished(), "{path}");
+        let answer = serving.passing(stall, answer).await.unwrap();
         assert!(!answer.is_empty(), "{path}");
     }
     is_served(&serving).await;
@@ -106,10 +110,12 @@ async fn whoever_sends_slowly_has_a_share_and_others_have_theirs() {
         read_until(&mut stream, b"\"unavailable\"");
         stream
     });
-    let _stream = told.await.unwrap();
+    // The server waits for threads for a while before it refuses a request.
+    let patience = Duration::from_secs(5);
+    let _stream = serving.passing(patience, told).await.unwrap();
     let asked = serving.client.post(format!("{}/missing", serving.base)).bearer_auth(&other);
-    let answer = tokio::time::timeout(PATIENCE, asked.body(vec![7; 32]).send()).await.unwrap();
-    assert_eq!(answer.unwrap().bytes().await.unwrap(), vec![7; 32]);
+    let answer = within_guard(asked.body(vec![7; 32]).send(), "others wait").await.unwrap();
+    assert_eq!(answer.bytes().await.unwrap(), vec![7; 32]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -172,13 +178,11 @@ async fn who_ends_the_own_half_in_the_midst_of_a_body_leaves_nothing() {
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{request}: {answer}");
     }
     is_served(&serving).await;
-    let is_empty =
-        || fs_err::read_dir(place.staged()).map_or(true, |mut left| left.next().is_none());
-    let since = std::time::Instant::now();
-    while !is_empty() {
-        assert!(since.elapsed() < PATIENCE, "temporary files remain");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let is_empty = async || {
+        let staged = fs_err::read_dir(place.staged());
+        staged.map_or(true, |mut left| left.next().is_none()).then_some(())
+    };
+    eventually("temporary files remain", is_empty).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,9 +202,8 @@ async fn who_ends_the_own_half_while_an_answer_comes_gets_all_of_it() {
     let answer = tokio::task::spawn_blocking(move || {
         let mut all = vec![0; 1000];
         stream.read_exact(&mut all).unwrap();
+        // Before the server has sent the rest, it sees that nothing more will come.
         stream.shutdown(Shutdown::Write).unwrap();
-        // By then the server has seen the half-close.
-        std::thread::sleep(Duration::from_millis(300));
         stream.read_to_end(&mut all).unwrap();
         all
     });

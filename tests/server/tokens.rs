@@ -1,7 +1,8 @@
 //! Tests of tokens: scopes, and attempts to exceed them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use futures::{StreamExt, stream::FuturesUnordered};
 use reqwest::{RequestBuilder, StatusCode};
 use snap_core::base::id::{CommitId, PackId};
 use snap_server::{
@@ -25,6 +26,23 @@ pub(crate) async fn status(request: RequestBuilder) -> u16 {
     request.send().await.unwrap().status().as_u16()
 }
 
+/// After how many milliseconds simultaneous wrong tokens of one address are answered. A
+/// further one would wait for longer than 20 s, and is refused at once.
+const WRONG_TOKEN_MS: [u64; 8] = [100, 300, 700, 1500, 3100, 6300, 11_300, 16_300];
+
+/// How often the server looks whether the token file has changed.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// How long a request waits for the token file.
+const LOOK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Sends a request with a wrong token to a server with a manual clock, which passes the
+/// delay of the response.
+async fn status_after(serving: &Serving, delay_ms: u64, request: RequestBuilder) -> u16 {
+    let delay = serving.pass(Duration::from_millis(delay_ms));
+    tokio::join!(status(request), delay).0
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_token_there_is_only_what_the_server_is() {
     let place = Place::new();
@@ -40,7 +58,8 @@ async fn without_a_token_there_is_only_what_the_server_is() {
         let response = get(path).send().await.unwrap();
         assert_eq!(response.status(), 401, "{path}");
         assert_eq!(response.headers()["www-authenticate"], "Bearer realm=\"snap\"");
-        refused(get(path).bearer_auth("snap_wrong"), 401, "unauthorized").await;
+        let wrong = refused(get(path).bearer_auth("snap_wrong"), 401, "unauthorized");
+        serving.passing(Duration::from_secs(1), wrong).await;
     }
     let listed = json(get("/v1/repos").bearer_auth(&secret), StatusCode::OK).await;
     assert_eq!(listed["repositories"][0]["name"], "default");
@@ -194,30 +213,27 @@ async fn who_administers_a_repository_makes_it_and_nobody_else_does() {
 async fn tokens_come_and_go_while_it_runs() {
     let place = Place::new();
     let serving = Serving::of(&place);
+    let ask = |secret: &str| serving.get("refs").bearer_auth(secret);
+    let looks_again = || serving.clock.advance(LOOK_EVERY);
     assert_eq!(status(serving.get("refs")).await, 200, "no token is needed");
     let secret = token(&place, "ada", Right::Read, None);
-    let becomes = async |request: &dyn Fn() -> RequestBuilder, wanted: u16| {
-        let since = Instant::now();
-        while status(request()).await != wanted {
-            assert!(
-                since.elapsed() < Duration::from_secs(10),
-                "the status did not become {wanted}"
-            );
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    becomes(&|| serving.get("refs"), 401).await;
-    assert_eq!(status(serving.get("refs").bearer_auth(&secret)).await, 200);
+    looks_again();
+    assert_eq!(status(serving.get("refs")).await, 401);
+    assert_eq!(status(ask(&secret)).await, 200);
     let other = token(&place, "bob", Right::Read, None);
-    becomes(&|| serving.get("refs").bearer_auth(&other), 200).await;
+    looks_again();
+    assert_eq!(status(ask(&other)).await, 200);
     tokens::revoke(&place.store().join(FILE), "ada").unwrap();
-    becomes(&|| serving.get("refs").bearer_auth(&secret), 401).await;
+    looks_again();
+    assert_eq!(status_after(&serving, WRONG_TOKEN_MS[0], ask(&secret)).await, 401);
     // A malformed token file changes nothing. A missing one makes all tokens invalid.
     fs_err::write(place.store().join(FILE), "version = 1\nwhat").unwrap();
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(status(serving.get("refs").bearer_auth(&other)).await, 200);
+    looks_again();
+    assert_eq!(status(ask(&other)).await, 200);
     fs_err::remove_file(place.store().join(FILE)).unwrap();
-    becomes(&|| serving.get("refs").bearer_auth(&other), 401).await;
+    looks_again();
+    let doubled = 2 * WRONG_TOKEN_MS[0];
+    assert_eq!(status_after(&serving, doubled, ask(&other)).await, 401);
     assert_eq!(status(serving.get("refs")).await, 401);
 }
 
@@ -238,7 +254,8 @@ async fn a_cookie_is_good_for_reading_only() {
         assert_ne!(answer.status(), 429, "{path}");
     }
     let home = serving.client.get(serving.origin()).header("cookie", "snap_token=snap_old");
-    let home = home.header("accept", "text/html").send().await.unwrap();
+    let home = home.header("accept", "text/html").send();
+    let home = serving.passing(Duration::from_millis(WRONG_TOKEN_MS[0]), home).await.unwrap();
     let set = home.headers().get_all("set-cookie").into_iter();
     let mut set = set.map(|value| value.to_str().unwrap());
     assert!(set.any(|text| text.starts_with("snap_token=;") && text.contains("Max-Age=0")));
@@ -254,8 +271,8 @@ async fn an_old_cookie_keeps_nobody_from_the_page_to_log_in() {
         get.header("cookie", "snap_token=snap_old")
     };
     // Enough failed attempts to use up the time that the server lets a client wait.
-    let many = futures::future::join_all((0..40).map(|_| status(get("/r/default"))));
-    assert!(tokio::time::timeout(Duration::from_secs(1), many).await.is_err());
+    let waiting = WRONG_TOKEN_MS.map(|_| tokio::spawn(status(get("/r/default"))));
+    serving.until_sleeping(Duration::from_millis(WRONG_TOKEN_MS[7])).await;
     let home = get("/").send().await.unwrap();
     assert_eq!(home.status(), 401);
     let mut set = home.headers().get_all("set-cookie").into_iter();
@@ -268,6 +285,7 @@ async fn an_old_cookie_keeps_nobody_from_the_page_to_log_in() {
     assert_eq!(page.headers()["content-type"], "text/html; charset=utf-8");
     let page = page.text().await.unwrap();
     assert!(page.contains("href=\"/login\""), "{page}");
+    assert!(waiting.iter().all(|request| !request.is_finished()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -275,31 +293,36 @@ async fn those_who_guess_wait_and_others_do_not() {
     let place = Place::new();
     let secret = token(&place, "ada", Right::Read, None);
     let serving = Serving::of(&place);
-    let since = Instant::now();
     let guess = |number: u32| serving.get("refs").bearer_auth(format!("snap_{number:064}"));
-    let guesses = futures::future::join_all((0..4).map(|number| status(guess(number))));
-    let right = async {
-        let mut slowest = Duration::ZERO;
-        while since.elapsed() < Duration::from_millis(600) {
-            let asked = Instant::now();
-            assert_eq!(status(serving.get("refs").bearer_auth(&secret)).await, 200);
-            slowest = slowest.max(asked.elapsed());
-        }
-        slowest
-    };
-    let (guessed, slowest) = tokio::join!(guesses, right);
-    assert_eq!(guessed, [401; 4]);
+    let right = || status(serving.get("refs").bearer_auth(&secret));
+    let mut guesses: Vec<_> = (0..4).map(|number| tokio::spawn(status(guess(number)))).collect();
     // The delays add up: 0.1 + 0.2 + 0.4 + 0.8 s.
-    assert!(since.elapsed() >= Duration::from_millis(1500), "{:?}", since.elapsed());
-    assert!(slowest < Duration::from_millis(1000), "{slowest:?}");
+    for delay_ms in &WRONG_TOKEN_MS[..4] {
+        serving.until_sleeping(Duration::from_millis(*delay_ms)).await;
+    }
+    assert_eq!(right().await, 200);
+    serving.clock.advance(Duration::from_millis(WRONG_TOKEN_MS[3] - 1));
+    serving.until_sleeping(Duration::from_millis(1)).await;
+    assert_eq!(right().await, 200);
+    serving.clock.advance(Duration::from_millis(1));
+    for guess in guesses.drain(..) {
+        assert_eq!(guess.await.unwrap(), 401);
+    }
     // Of many simultaneous guesses, only some wait. The others are refused at once.
-    let many = futures::future::join_all((0..40).map(|number| guess(number).send()));
-    let sent_away = tokio::time::timeout(Duration::from_millis(2000), many).await;
-    assert!(sent_away.is_err(), "no response was delayed");
-    let away = guess(0).send().await.unwrap();
-    assert_eq!(away.status(), 429);
-    assert!(away.headers().contains_key("retry-after"));
-    assert_eq!(status(serving.get("refs").bearer_auth(&secret)).await, 200);
+    let mut many: FuturesUnordered<_> =
+        (0..40).map(|number| tokio::spawn(guess(number).send())).collect();
+    for _ in 0..35 {
+        let away = many.next().await.unwrap().unwrap().unwrap();
+        assert_eq!(away.status(), 429);
+        assert!(away.headers().contains_key("retry-after"));
+    }
+    // The last of the others waits for 1.6 + 3.2 + 5 + 5 + 5 s.
+    serving.until_sleeping(Duration::from_millis(19_800)).await;
+    assert_eq!(right().await, 200);
+    serving.clock.advance(Duration::from_millis(19_800));
+    while let Some(answer) = many.next().await {
+        assert_eq!(answer.unwrap().unwrap().status(), 401);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -349,12 +372,9 @@ async fn a_page_elsewhere_cannot_use_an_open_server() {
     assert_eq!(status(get("same-origin", "no-cors")).await, 200);
     // With a token any `Host` is accepted.
     let secret = token(&place, "ada", Right::Read, None);
-    let named = || serving.get("refs").header("host", "snap.example").bearer_auth(&secret);
-    let since = Instant::now();
-    while status(named()).await != 200 {
-        assert!(since.elapsed() < Duration::from_secs(20), "the token is never accepted");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    serving.clock.advance(LOOK_EVERY);
+    let named = serving.get("refs").header("host", "snap.example").bearer_auth(&secret);
+    assert_eq!(status(named).await, 200);
 }
 
 #[tokio::test]
@@ -370,14 +390,20 @@ async fn a_file_of_tokens_that_cannot_be_read_in_time_keeps_nobody_waiting() {
     fs_err::remove_file(&path).unwrap();
     let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
     assert!(made.success());
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    serving.clock.advance(LOOK_EVERY);
     let (all_read, wait) = std::sync::mpsc::channel();
     let writer = std::thread::spawn(move || {
         wait.recv().unwrap();
         fs_err::write(&path, text).unwrap();
     });
     let reads = (0..8).map(|_| status(serving.get("refs").bearer_auth(&secret)));
-    assert_eq!(futures::future::join_all(reads).await, [200; 8]);
+    let are_waiting =
+        |left: &[Duration]| left.iter().filter(|left| **left == LOOK_PATIENCE).count() == 8;
+    let (read, ()) = tokio::join!(futures::future::join_all(reads), async {
+        serving.until_sleeps(are_waiting).await;
+        serving.clock.advance(LOOK_PATIENCE);
+    });
+    assert_eq!(read, [200; 8]);
     all_read.send(()).unwrap();
     tokio::task::spawn_blocking(move || writer.join().unwrap()).await.unwrap();
 }

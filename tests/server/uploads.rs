@@ -8,7 +8,7 @@ use snap_core::base::id::{CommitId, PackId};
 use snap_server::settings::{Quota, ServerLimits, ServerSettings};
 
 use crate::{
-    place::{Place, Serving, random, refused},
+    place::{Place, Serving, eventually, random, refused},
     upstream::{Bucket, create},
     upstream_steps::bundle_of,
 };
@@ -68,17 +68,24 @@ impl Pack {
         told(&self.head(serving).await, 204, offset, self.bytes.len());
     }
 
+    /// Sends the bytes between two offsets, once the request before has ended.
+    async fn unlocked_part(&self, serving: &Serving, from: usize, to: usize) -> Response {
+        let send = async || {
+            let answer = self.part(serving, from, to).send().await.unwrap();
+            (answer.status() != 423).then_some(answer)
+        };
+        eventually("a request that has ended blocks others", send).await
+    }
+
     /// Waits until the server has this many bytes.
     async fn comes_to(&self, serving: &Serving, offset: usize) {
-        for _ in 0..500 {
-            let there = self.head(serving).await;
-            let there = there.headers().get("upload-offset");
-            if there.is_some_and(|at| at.to_str().unwrap() == offset.to_string()) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        panic!("the offset {offset} was not reached");
+        let is_there = async || {
+            // While bytes still arrive, the server looks again every 10 ms.
+            let there = serving.passing(Duration::from_millis(10), self.head(serving)).await;
+            let there = there.headers().get("upload-offset")?.to_str().unwrap().to_owned();
+            (there == offset.to_string()).then_some(())
+        };
+        eventually("the offset is not reached", is_there).await;
     }
 }
 
@@ -138,14 +145,7 @@ async fn a_bundle_comes_in_parts_and_is_taken_in_when_it_is_whole() {
     bundle.comes_to(&serving, 200_000).await;
     broken.abort();
     refused(serving.get(&format!("commits/{commit}")), 404, "not-found").await;
-    let mut answer = bundle.part(&serving, 200_000, all).send().await.unwrap();
-    for _ in 0..500 {
-        if answer.status() != 423 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        answer = bundle.part(&serving, 200_000, all).send().await.unwrap();
-    }
+    let answer = bundle.unlocked_part(&serving, 200_000, all).await;
     told(&answer, 201, all, all);
     let taken: serde_json::Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
     assert_eq!(taken["commit"], commit.to_string());
@@ -170,7 +170,7 @@ async fn a_bundle_waits_until_it_can_be_passed_on() {
     bucket.go_away();
     refused(bundle.part(&serving, 100_000, all), 503, "unavailable").await;
     bundle.waits_at(&serving, all).await;
-    bucket.come_back().await;
+    bucket.come_back();
     let taken = bundle.part(&serving, all, all).send().await.unwrap();
     assert!(taken.status().is_success(), "{}", taken.status());
     let other = bucket.replica("two");
@@ -291,7 +291,9 @@ async fn one_writes_at_a_time_and_the_next_takes_over_from_one_that_stands_still
     refused(pack.part(&serving, 1000, all), 423, "locked").await;
     refused(serving.client.delete(pack.url(&serving)), 423, "locked").await;
     refused(pack.part(&serving, 0, all), 423, "locked").await;
-    tokio::time::sleep(Duration::from_millis(5200)).await;
+    serving.clock.advance(Duration::from_millis(4800));
+    refused(pack.part(&serving, 1000, all), 423, "locked").await;
+    serving.clock.advance(Duration::from_millis(200));
     refused(pack.part(&serving, 0, all), 409, "offset").await;
     told(&pack.part(&serving, 1000, 2000).send().await.unwrap(), 204, 2000, all);
     stuck.abort();
@@ -305,15 +307,7 @@ async fn what_came_before_a_connection_broke_stays() {
     let broken = tokio::spawn(pack.stuck(&serving, 0, 70_000).send());
     pack.comes_to(&serving, 70_000).await;
     broken.abort();
-    for _ in 0..500 {
-        let answer = pack.part(&serving, 70_000, all).send().await.unwrap();
-        if answer.status() != 423 {
-            told(&answer, 201, all, all);
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("a request that has ended blocks others");
+    told(&pack.unlocked_part(&serving, 70_000, all).await, 201, all, all);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -321,22 +315,14 @@ async fn another_server_of_the_store_goes_on_with_it() {
     let ((_here, pack), there) = (pack(8, 300_000), Place::new());
     let (first, all) = (Serving::of(&there), pack.bytes.len());
     pack.part(&first, 0, 1000).send().await.unwrap();
-    drop(first);
+    first.stop().await;
     let (second, third) = (Serving::of(&there), Serving::of(&there));
     pack.waits_at(&second, 1000).await;
     let stuck = tokio::spawn(pack.stuck(&second, 1000, 2000).send());
     pack.comes_to(&third, 2000).await;
     refused(pack.part(&third, 2000, all), 423, "locked").await;
     stuck.abort();
-    let mut answer = pack.part(&third, 2000, all).send().await.unwrap();
-    for _ in 0..500 {
-        if answer.status() == 201 {
-            return told(&answer, 201, all, all);
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        answer = pack.part(&third, 2000, all).send().await.unwrap();
-    }
-    panic!("the status is still {}", answer.status());
+    told(&pack.unlocked_part(&third, 2000, all).await, 201, all, all);
 }
 
 #[tokio::test(flavor = "multi_thread")]

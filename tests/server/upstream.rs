@@ -1,6 +1,6 @@
 //! Tests of servers in front of a bucket, or of another server.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use futures::future::join_all;
 use reqwest::{RequestBuilder, StatusCode};
@@ -8,35 +8,30 @@ use snap_core::{
     base::id::{CommitId, PackId},
     repo::Config,
 };
-use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
+use snap_nettest::{Fault, Gate, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::service::open::RemoteCredentials;
 use snap_server::{
+    clock::Clock,
     hub::Hub,
     settings::{ServerLimits, ServerSettings},
     upstream::{Upstream, UpstreamAddress, cache::CacheFolder},
 };
 use tokio::runtime::Handle;
 
-use crate::{
-    place::{Place, Serving, json, refused},
-    upstream_away::pause,
-    upstream_full::unlocked,
-};
+use crate::place::{Place, Serving, json, refused};
 
 /// A bucket behind a proxy, and a folder for caches.
 pub(crate) struct Bucket {
     pub(crate) server: S3Server,
     pub(crate) proxy: Proxy,
     pub(crate) folder: tempfile::TempDir,
-    /// Time-out of the replicas for an answer of the bucket.
-    pub(crate) upstream_secs: u64,
+    /// The clock of all replicas.
+    pub(crate) clock: Clock,
 }
 
-/// Time-out of servers whose upstream answers: long enough for a busy machine.
-const PATIENT_SECS: u64 = 60;
-
-/// Time-out of servers whose upstream hangs: tests wait for it.
-pub(crate) const IMPATIENT_SECS: u64 = 4;
+/// How long relays and replicas wait for their upstream before they serve cached data. Only
+/// the clock of the test counts.
+pub(crate) const UPSTREAM_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Bucket {
     pub(crate) fn new() -> Self {
@@ -44,7 +39,7 @@ impl Bucket {
         let server = S3Server::start(S3Options::default());
         let proxy = Proxy::start(&server.endpoint());
         let folder = tempfile::tempdir().unwrap();
-        Self { server, proxy, folder, upstream_secs: PATIENT_SECS }
+        Self { server, proxy, folder, clock: Clock::manual() }
     }
 
     /// Starts a server in front of the bucket with this cache folder.
@@ -63,7 +58,7 @@ impl Bucket {
                 session: None,
             },
         };
-        before(origin, self.folder.path().join(cache), cache_bytes, self.upstream_secs)
+        before(origin, &self.folder.path().join(cache), cache_bytes, self.clock.clone())
     }
 
     /// Makes all requests to the bucket fail.
@@ -71,37 +66,35 @@ impl Bucket {
         self.proxy.add(Rule::new(Fault::Reset));
     }
 
-    pub(crate) async fn come_back(&self) {
+    /// Makes the bucket work again, and the replicas ask it again.
+    pub(crate) fn come_back(&self) {
         self.proxy.clear_rules();
-        pause().await;
+        self.clock.advance(Duration::from_secs(1));
     }
 }
 
 pub(crate) fn before(
     origin: UpstreamAddress,
-    cache: std::path::PathBuf,
+    cache: &Path,
     cache_bytes: u64,
-    upstream_secs: u64,
+    clock: Clock,
 ) -> Serving {
-    let cache = CacheFolder::open(&cache, &origin.key(), cache_bytes).unwrap();
-    let limits = ServerLimits { upstream_secs, ..ServerLimits::default() };
+    let cache = CacheFolder::open_with_clock(cache, &origin.key(), cache_bytes, clock).unwrap();
+    let lock = cache.root().join("lock");
+    let limits = ServerLimits::default();
+    assert_eq!(UPSTREAM_PATIENCE.as_secs(), limits.upstream_secs);
     let upstream = Upstream::new(origin, cache, &limits, Handle::current()).unwrap();
-    Serving::of_hub(Hub::behind(upstream), ServerSettings::default())
+    Serving::of_hub(Hub::behind(upstream), ServerSettings::default()).with_lock(lock)
 }
 
 /// Starts a relay for a server.
-pub(crate) fn relay(of: &str, cache: &std::path::Path) -> Serving {
-    relay_within(of, cache, PATIENT_SECS)
-}
-
-/// Starts a relay that waits `upstream_secs` for an answer.
-pub(crate) fn relay_within(of: &str, cache: &std::path::Path, upstream_secs: u64) -> Serving {
+pub(crate) fn relay(of: &str, cache: &Path) -> Serving {
     let origin = UpstreamAddress {
         location: of.parse().unwrap(),
         options: BTreeMap::new(),
         secrets: RemoteCredentials::default(),
     };
-    before(origin, cache.to_owned(), 1 << 30, upstream_secs)
+    before(origin, cache, 1 << 30, Clock::manual())
 }
 
 pub(crate) fn creation(serving: &Serving) -> RequestBuilder {
@@ -224,8 +217,7 @@ async fn what_is_here_is_served_while_the_bucket_is_away_and_nothing_is_taken() 
 
     bucket.go_away();
     // A new server starts with the cache of the first.
-    drop(one);
-    unlocked(&bucket.folder.path().join("one")).await;
+    one.stop().await;
     let keys = bucket.server.dump();
     let one = bucket.replica("one");
     assert_eq!(stands(&one, "main").await, Some(first));
@@ -245,7 +237,7 @@ async fn what_is_here_is_served_while_the_bucket_is_away_and_nothing_is_taken() 
     assert_eq!(stands(&one, "main").await, Some(first));
     assert_eq!(bucket.server.dump(), keys, "a refused move changed the bucket");
 
-    bucket.come_back().await;
+    bucket.come_back();
     push(&one, &place, Some(first), second).await;
     let read = one.get("refs").send().await.unwrap();
     assert!(!read.headers().contains_key("snap-upstream"));
@@ -300,8 +292,7 @@ async fn a_commit_that_is_there_in_part_gets_no_other_ref() {
     of_first.iter().for_each(|key| assert!(bucket.server.remove(key)));
     refused(set(&one, "other", None, second), 503, "unavailable").await;
     // A server that restarts with the same cache knows of the loss, too.
-    drop(one);
-    unlocked(&bucket.folder.path().join("one")).await;
+    one.stop().await;
     let one = bucket.replica("one");
     refused(set(&one, "other", None, second), 503, "unavailable").await;
     assert!(!bucket.server.keys().iter().any(|key| key.ends_with("heads/other")));
@@ -317,15 +308,17 @@ async fn a_pack_is_fetched_once_however_many_ask() {
     let three = bucket.replica("three");
     assert_eq!(stands(&three, "main").await, Some(first));
     let packs = place.repo.store().packs();
-    let total: usize = packs.iter().map(|id| place.pack_bytes(id).len()).sum();
     bucket.proxy.take_counts();
-    bucket.proxy.set_latency(Duration::from_millis(20));
     let reads = (0..24).map(|number| pack(&three, &packs[number % packs.len()]));
     for (number, read) in join_all(reads).await.into_iter().enumerate() {
         assert!(read == place.pack_bytes(&packs[number % packs.len()]));
     }
-    let received = bucket.proxy.counts().received_bytes as usize;
-    assert!(received < total + total / 10 + 100_000, "{received} of {total}");
+    let asked = bucket.proxy.requests().into_iter().map(|seen| (seen.path, seen.range));
+    let mut asked: Vec<_> = asked.filter(|(path, _)| path.contains("/objects/")).collect();
+    let all = asked.len();
+    asked.sort_unstable();
+    asked.dedup();
+    assert!(all > 0 && asked.len() == all, "some were asked for twice: {asked:#?}");
     // It is not fetched again either.
     bucket.proxy.take_counts();
     pack(&three, &packs[0]).await;
@@ -340,12 +333,23 @@ async fn many_who_ask_where_refs_stand_share_the_answer() {
     let one = bucket.replica("one");
     create(&one).await;
     push(&one, &place, None, first).await;
-    bucket.proxy.set_latency(Duration::from_millis(50));
     bucket.proxy.take_counts();
-    let all = join_all((0..64).map(|_| stands(&one, "main"))).await;
+    assert_eq!(stands(&one, "main").await, Some(first));
+    let lists = bucket.proxy.take_counts().of(Kind::List);
+    // The answer to the first request is held until the others wait, too.
+    let gate = Gate::default();
+    bucket.proxy.add(Rule::new(Fault::Hold(gate.clone())).kind(Kind::List));
+    let all = join_all((0..64).map(|_| stands(&one, "main")));
+    let (all, ()) = futures::join!(all, async {
+        // And the query itself.
+        let are_waiting = |left: &[Duration]| {
+            left.iter().filter(|left| **left == UPSTREAM_PATIENCE).count() == 64 + 1
+        };
+        one.until_sleeps(are_waiting).await;
+        gate.open();
+    });
     assert!(all.iter().all(|stands| *stands == Some(first)));
-    let lists = bucket.proxy.counts().of(Kind::List);
-    assert!(lists <= 8, "{lists} listings for 64 requests");
+    assert_eq!(bucket.proxy.counts().of(Kind::List), 2 * lists);
 }
 
 #[tokio::test(flavor = "multi_thread")]

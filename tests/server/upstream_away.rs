@@ -1,14 +1,12 @@
 //! Tests of relays whose upstream is away, refuses, hangs, or has been replaced.
 
-use std::time::{Duration, Instant};
-
 use reqwest::StatusCode;
 use snap_core::{base::id::CommitId, repo::Config};
-use snap_nettest::{Fault, Kind, Proxy, Rule};
+use snap_nettest::{Fault, Gate, Kind, Proxy, Rule, Seen};
 
 use crate::{
-    place::{Place, Serving, json, refused},
-    upstream::{Bucket, IMPATIENT_SECS, create, pack, push, relay, relay_within, set, stands},
+    place::{Place, Serving, eventually, json, refused},
+    upstream::{Bucket, UPSTREAM_PATIENCE, create, pack, push, relay, set, stands},
 };
 
 /// A server with a store, a proxy in front of it, and a relay that uses the proxy.
@@ -22,15 +20,6 @@ pub(crate) struct Relayed {
 
 impl Relayed {
     pub(crate) fn new() -> Self {
-        Self::within(relay)
-    }
-
-    /// Starts a relay with a short time-out, for an upstream that hangs.
-    pub(crate) fn impatient() -> Self {
-        Self::within(|of, cache| relay_within(of, cache, IMPATIENT_SECS))
-    }
-
-    fn within(relay: impl Fn(&str, &std::path::Path) -> Serving) -> Self {
         let there = Place::new();
         let server = Serving::of(&there);
         let proxy = Proxy::start(server.origin());
@@ -58,12 +47,6 @@ impl Relayed {
     }
 }
 
-/// Waits until a server contacts its upstream again: a second after a failure, and a second after
-/// an answer that it remembers.
-pub(crate) async fn pause() {
-    tokio::time::sleep(Duration::from_millis(1100)).await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_cannot_be_seen_any_more_takes_nothing_with_it() {
     let place = Relayed::new();
@@ -78,7 +61,7 @@ async fn a_store_that_cannot_be_seen_any_more_takes_nothing_with_it() {
         }
         let other = set(&place.relay, "other", None, first);
         refused(other, 503, "unavailable").await;
-        pause().await;
+        place.relay.asks_again();
     }
     place.proxy.clear_rules();
     assert!(!place.says_away().await);
@@ -116,7 +99,7 @@ async fn what_is_served_without_an_answer_is_said_to_be_old() {
             "{status}"
         );
         place.proxy.clear_rules();
-        pause().await;
+        place.relay.asks_again();
         assert!(!place.says_away().await, "{status}");
     }
     let shown = place.relay.client.get(&page).send().await.unwrap();
@@ -125,23 +108,24 @@ async fn what_is_served_without_an_answer_is_said_to_be_old() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_waits_for_long_for_one_that_hangs() {
-    let place = Relayed::impatient();
+    let place = Relayed::new();
     let first = place.commit("first").await;
     let second = place.there.change("b", "not here");
     assert_eq!(stands(&place.relay, "main").await, Some(second));
     place.proxy.add(Rule::new(Fault::Stall));
-    let start = Instant::now();
-    let (one, two) = futures::join!(place.says_away(), place.says_away());
-    assert!(one && two);
+    let (start, relay) = (place.relay.clock.now(), &place.relay);
+    let both = futures::future::join(place.says_away(), place.says_away());
+    assert_eq!(relay.passing(UPSTREAM_PATIENCE, both).await, (true, true));
+    // For a while it is not asked again.
     assert_eq!(stands(&place.relay, "main").await, Some(second));
     refused(set(&place.relay, "main", None, first), 503, "unavailable").await;
     for _ in 0..2 {
         let path = format!("commits/{second}/files/b");
         refused(place.relay.get(&path), 503, "unavailable").await;
     }
-    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    assert_eq!(relay.clock.elapsed(start), UPSTREAM_PATIENCE);
     place.proxy.clear_rules();
-    pause().await;
+    place.relay.asks_again();
     assert!(!place.says_away().await);
 }
 
@@ -168,15 +152,26 @@ async fn what_the_upstream_refuses_is_passed_on_and_keeps_nobody_from_others() {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_folders_far_away_are_no_upstream_that_is_away() {
     const FOLDERS: usize = 60;
+    const AT_ONCE: usize = 8;
     let bucket = Bucket::new();
     let named = |number: usize| format!("all/folder{number}/store/config.toml");
     let config = Config::default().to_text();
     let all = (0..FOLDERS).map(|number| (named(number), config.clone().into()));
     bucket.server.load(all.collect());
-    bucket.proxy.set_latency(Duration::from_millis(100));
+    let gate = Gate::default();
+    bucket.proxy.add(Rule::new(Fault::Hold(gate.clone())).path("folder"));
     let one = bucket.replica("one");
     let all = one.client.get(one.base.replace("/default", ""));
-    let answer = all.send().await.unwrap();
+    let are_asked_for = async || {
+        let asked = bucket.proxy.requests();
+        (asked.iter().filter(|seen| seen.path.contains("folder")).count() >= AT_ONCE).then_some(())
+    };
+    // Many folders are looked at together, so that far away this takes a moment, too.
+    let (answer, ()) = futures::join!(all.send(), async {
+        eventually("folders are looked at one after the other", are_asked_for).await;
+        gate.open();
+    });
+    let answer = answer.unwrap();
     assert!(!answer.headers().contains_key("snap-upstream"));
     let answer: serde_json::Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
     assert_eq!(answer["repositories"].as_array().unwrap().len(), FOLDERS);
@@ -203,22 +198,21 @@ async fn who_reads_does_not_wait_for_who_sends() {
     let noise: Vec<u8> =
         (0..30_000_u64).flat_map(|n| *blake3::hash(&n.to_le_bytes()).as_bytes()).collect();
     let id = snap_core::base::id::BlobId::of(&noise).object();
-    let stall = Rule::new(Fault::Delay(Duration::from_secs(8))).kind(Kind::Put).path("/objects/");
-    bucket.proxy.add(stall);
+    let gate = Gate::default();
+    let held = Rule::new(Fault::Hold(gate.clone())).kind(Kind::Put).path("/objects/");
+    bucket.proxy.add(held);
     let sending = one.put(&format!("objects/{id}"), noise).header("snap-kind", "blob").send();
     let sending = tokio::spawn(sending);
-    let is_sent = || {
+    let is_sent = async || {
         let requests = bucket.proxy.requests();
-        requests.iter().any(|seen| seen.kind == Kind::Put && seen.path.contains("/objects/"))
+        let is_it = |seen: &Seen| seen.kind == Kind::Put && seen.path.contains("/objects/");
+        requests.iter().any(is_it).then_some(())
     };
-    let start = Instant::now();
-    while !is_sent() {
-        assert!(start.elapsed() < Duration::from_secs(60), "nothing is sent");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    eventually("nothing is sent", is_sent).await;
     let read = one.get("refs").send().await.unwrap();
     assert!(!read.headers().contains_key("snap-upstream"));
     assert!(!sending.is_finished(), "the read has waited");
+    gate.open();
     assert_eq!(sending.await.unwrap().unwrap().status(), StatusCode::CREATED);
 }
 
@@ -230,7 +224,7 @@ async fn where_refs_stand_is_one_question_to_a_server() {
         let made = set(&place.relay, &format!("branch{number}"), None, first).send().await;
         assert_eq!(made.unwrap().status(), StatusCode::CREATED);
     }
-    pause().await;
+    place.relay.asks_again();
     assert!(!place.says_away().await);
     place.proxy.take_counts();
     assert!(!place.says_away().await);
@@ -245,19 +239,19 @@ async fn a_server_is_ready_while_its_upstream_answers_and_its_cache_can_be_writt
     let ready = || place.relay.client.get(&ready);
     assert_eq!(ready().send().await.unwrap().status(), StatusCode::OK);
     place.proxy.add(Rule::new(Fault::Reset));
-    pause().await;
+    place.relay.asks_again();
     let told = refused(ready(), 503, "unavailable").await;
     assert_eq!(told["detail"], "the upstream does not answer");
     place.proxy.clear_rules();
-    pause().await;
+    place.relay.asks_again();
     assert_eq!(ready().send().await.unwrap().status(), StatusCode::OK);
     // A cache that was removed is created again, if its folder can be written.
     fs_err::remove_dir_all(place.cache.path()).unwrap();
-    pause().await;
+    place.relay.asks_again();
     assert_eq!(ready().send().await.unwrap().status(), StatusCode::OK);
     fs_err::remove_dir_all(place.cache.path()).unwrap();
     fs_err::write(place.cache.path(), "no folder").unwrap();
-    pause().await;
+    place.relay.asks_again();
     refused(ready(), 503, "unavailable").await;
     fs_err::remove_file(place.cache.path()).unwrap();
     fs_err::create_dir(place.cache.path()).unwrap();

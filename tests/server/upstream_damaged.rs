@@ -1,14 +1,7 @@
 //! Tests of relays with a damaged cache: the relay fetches damaged parts from its
 //! upstream again.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
 
 use reqwest::StatusCode;
 use snap_core::base::id::{CommitId, PackId};
@@ -299,21 +292,17 @@ async fn whatever_is_damaged_in_a_cache_at_most_one_request_fails() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cache_that_is_damaged_all_the_time_costs_nothing_that_was_acknowledged() {
     let (mut pushed, place) = pushed().await;
-    let (stop, folder) = (Arc::new(AtomicBool::new(false)), place.cache.path().to_owned());
-    let stopped = Arc::clone(&stop);
-    let damaging = std::thread::spawn(move || {
-        let mut numbers = Numbers(2);
-        while !stopped.load(Ordering::Relaxed) {
-            make_writable(&folder);
-            let all = files(&folder);
-            let how = [Damage::Flip, Damage::Remove][numbers.below(2) as usize];
-            let path = numbers.below(all.len() as u64);
-            if let Some(path) = all.get(path as usize) {
-                damage(path, how, &mut numbers);
-            }
-            std::thread::sleep(Duration::from_millis(100));
+    let (mut numbers, folder) = (Numbers(2), place.cache.path().to_owned());
+    let mut damage_one = || {
+        make_writable(&folder);
+        let all = files(&folder);
+        let how = [Damage::Flip, Damage::Remove][numbers.below(2) as usize];
+        let path = numbers.below(all.len() as u64);
+        if let Some(path) = all.get(path as usize) {
+            damage(path, how, &mut numbers);
         }
-    });
+    };
+    // Something is damaged before each step.
     for round in 0..8 {
         let mut pushes = 0;
         let before = (pushed.tip, pushed.name.clone());
@@ -323,17 +312,16 @@ async fn a_cache_that_is_damaged_all_the_time_costs_nothing_that_was_acknowledge
         pushed.tip = pushed.from.change(&pushed.name, &pushed.content);
         let all = pushed.from.repo.store().packs().into_iter();
         let new: Vec<PackId> = all.filter(|id| !packs.contains(id)).collect();
+        damage_one();
         while let Err(error) = pushed.send(&place.relay, &new, before.0).await {
             pushes += 1;
             assert!(pushes < 20, "{error}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
         }
         for what in 0..12 {
+            damage_one();
             let _ = pushed.read(&place.relay, what).await;
         }
     }
-    stop.store(true, Ordering::Relaxed);
-    damaging.join().unwrap();
     let mut failed = Vec::new();
     for what in 0..12 {
         while let Err(error) = pushed.read(&place.relay, what).await {

@@ -9,7 +9,6 @@ use snap_testkit::mounts::{in_own_mounts, mount_memory};
 use crate::{
     place::{Place, Serving, random},
     upstream::{pack, relay, set, stands},
-    upstream_away::pause,
 };
 
 const MIB: usize = 1 << 20;
@@ -69,8 +68,7 @@ async fn fills_the_disk() {
     for id in packs.iter().chain(&packs) {
         assert_eq!(pack(&serving, id).await, there.pack_bytes(id));
     }
-    drop(serving);
-    unlocked(&disk).await;
+    serving.stop().await;
     fill_up(&disk);
     let serving = relay(server.origin(), &disk);
     assert_eq!(stands(&serving, "main").await, Some(head));
@@ -98,28 +96,11 @@ async fn fills_the_disk() {
     while statuses.last() != Some(&StatusCode::CREATED) && statuses.len() < 5 {
         let sent = serving.put(&format!("packs/{id}"), own.pack_bytes(&id)).send().await.unwrap();
         statuses.push(sent.status());
-        pause().await;
+        serving.asks_again();
     }
     assert_eq!(statuses.last(), Some(&StatusCode::CREATED), "{statuses:?}");
     let moved = set(&serving, "other", None, head).send().await.unwrap();
     assert_eq!(moved.status(), StatusCode::CREATED);
-}
-
-/// Waits until a stopped server has unlocked its cache. A server that starts earlier takes a new
-/// cache folder.
-pub(crate) async fn unlocked(disk: &Path) {
-    let lock = fs_err::read_dir(disk).unwrap().find_map(|entry| {
-        let lock = entry.unwrap().path().join("lock");
-        lock.is_file().then_some(lock)
-    });
-    let lock = fs_err::File::open(lock.unwrap()).unwrap().into_file();
-    for _ in 0..300 {
-        if lock.try_lock().is_ok() {
-            return;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    }
-    panic!("the server keeps its cache locked");
 }
 
 /// Fills the rest of the disk.

@@ -1,7 +1,5 @@
 //! Tests of relays whose upstream hangs, partly or as a whole, and of slow clients.
 
-use std::time::{Duration, Instant};
-
 use futures::{StreamExt, future::join_all, stream};
 use reqwest::{Body, StatusCode};
 use snap_core::base::id::CommitId;
@@ -9,39 +7,37 @@ use snap_nettest::{Fault, Rule};
 use tokio::sync::oneshot;
 
 use crate::{
-    place::{Place, Serving, json, refused},
-    upstream::{Bucket, IMPATIENT_SECS, create, kept_bytes, pack, push, relay_within, stands},
-    upstream_away::{Relayed, pause},
-    upstream_full::unlocked,
+    place::{Place, Serving, eventually, json, refused},
+    upstream::{Bucket, UPSTREAM_PATIENCE, create, kept_bytes, pack, push, relay, stands},
+    upstream_away::Relayed,
     upstream_steps::{bundle_of, noise},
+    watched::{metrics, number},
 };
-
-/// Limit on the time of 40 requests that wait together for an upstream that hangs. One after the
-/// other they would take 200 s.
-const TOGETHER: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_store_that_was_never_seen_it_is_not_said_that_it_is_empty() {
-    let Relayed { there, server: _server, proxy, relay: first, cache } = Relayed::impatient();
+    let Relayed { there, server: _server, proxy, relay: first, cache } = Relayed::new();
     let commit = there.change("a", "first");
     proxy.add(Rule::new(Fault::Stall).test(|seen| !seen.path.ends_with("/config")));
     let mut serving = Some(first);
     for _ in 0..2 {
         // The second relay starts with the cache of the first.
-        let again = || relay_within(&proxy.endpoint(), cache.path(), IMPATIENT_SECS);
+        let again = || relay(&proxy.endpoint(), cache.path());
         let now = serving.take().unwrap_or_else(again);
         let id = there.repo.store().packs()[0];
         let asked = ["refs", "head", "index", "packs", "refs/heads/main", "commits/main"];
         for path in asked.map(str::to_owned).into_iter().chain([format!("packs/{id}")]) {
-            refused(now.get(&path), 503, "unavailable").await;
+            let refused = refused(now.get(&path), 503, "unavailable");
+            now.passing(UPSTREAM_PATIENCE, refused).await;
+            now.asks_again();
         }
-        let page = now.client.get(format!("{}/r/default", now.origin())).send().await.unwrap();
+        let page = now.client.get(format!("{}/r/default", now.origin())).send();
+        let page = now.passing(UPSTREAM_PATIENCE, page).await.unwrap();
         assert_eq!(page.status(), StatusCode::SERVICE_UNAVAILABLE);
-        drop(now);
-        unlocked(cache.path()).await;
+        now.stop().await;
     }
     proxy.clear_rules();
-    let again = relay_within(&proxy.endpoint(), cache.path(), IMPATIENT_SECS);
+    let again = relay(&proxy.endpoint(), cache.path());
     assert_eq!(stands(&again, "main").await, Some(commit));
     let refs = json(again.get("refs"), StatusCode::OK).await;
     assert_eq!(refs["head"], "refs/heads/main");
@@ -62,35 +58,38 @@ async fn file(serving: &Serving, commit: CommitId, name: &str) -> StatusCode {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_does_not_come_keeps_nobody_from_what_is_here() {
-    let place = Relayed::impatient();
+    let place = Relayed::new();
     let first = place.commit("first").await;
     let second = place.there.change("b", "second");
     assert_eq!(stands(&place.relay, "main").await, Some(second));
     // Refs stay readable while the packs of the upstream hang.
     place.proxy.add(Rule::new(Fault::Stall).path("/packs/"));
-    let start = Instant::now();
-    let asked = (0..40).map(|_| file(&place.relay, second, "b"));
-    let told = join_all(asked).await;
+    let asked = join_all((0..40).map(|_| file(&place.relay, second, "b")));
+    let is_asked_for = async || {
+        let asked = place.proxy.requests();
+        asked.iter().any(|seen| seen.path.contains("/packs/")).then_some(())
+    };
+    place.proxy.take_counts();
+    let (told, ()) = futures::join!(asked, async {
+        eventually("no pack is asked for", is_asked_for).await;
+        // All of them wait together, so they give up together.
+        place.relay.clock.advance(UPSTREAM_PATIENCE);
+    });
     assert!(told.iter().all(|status| *status == StatusCode::SERVICE_UNAVAILABLE), "{told:?}");
     assert_eq!(file(&place.relay, second, "b").await, StatusCode::SERVICE_UNAVAILABLE);
-    assert!(start.elapsed() < TOGETHER, "{:?}", start.elapsed());
     assert_eq!(file(&place.relay, first, "a").await, StatusCode::OK);
     place.proxy.clear_rules();
-    pause().await;
+    place.relay.asks_again();
     let third = place.there.change("c", "third");
     assert_eq!(stands(&place.relay, "main").await, Some(third));
     assert_eq!(file(&place.relay, third, "c").await, StatusCode::OK);
     // A fetch that never got an answer is repeated.
-    let start = Instant::now();
-    while file(&place.relay, second, "b").await != StatusCode::OK {
-        assert!(start.elapsed() < Duration::from_secs(60));
-        pause().await;
-    }
+    assert_eq!(file(&place.relay, second, "b").await, StatusCode::OK);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_asks_for_the_names_of_all_waits_for_no_other_and_is_told_that_they_may_be_old() {
-    let place = Relayed::impatient();
+    let place = Relayed::new();
     place.commit("first").await;
     place.proxy.add(Rule::new(Fault::Stall).test(|seen| seen.path.ends_with("/v1/repos")));
     let names = async || {
@@ -102,19 +101,18 @@ async fn who_asks_for_the_names_of_all_waits_for_no_other_and_is_told_that_they_
         assert_eq!(told["repositories"][0]["name"], "default");
         is_old
     };
-    let start = Instant::now();
-    let old = join_all((0..40).map(|_| names())).await;
+    let start = place.relay.clock.now();
+    let all = join_all((0..40).map(|_| names()));
+    let old = place.relay.passing(UPSTREAM_PATIENCE, all).await;
     assert!(old.into_iter().all(|is_old| is_old));
-    assert!(start.elapsed() < TOGETHER, "{:?}", start.elapsed());
-    // A request that waits for the upstream takes 5 s.
-    let again = Instant::now();
+    // Those who come together wait together.
+    assert!(place.relay.clock.elapsed(start) <= 3 * UPSTREAM_PATIENCE);
+    // The failure is remembered, so nobody waits while the clock stands still.
     assert!(names().await);
-    assert!(again.elapsed() < Duration::from_secs(4), "the failure is not remembered");
     place.proxy.clear_rules();
-    while names().await {
-        assert!(start.elapsed() < Duration::from_secs(60));
-        pause().await;
-    }
+    // The query that hangs ends, and the list in the cache is too old.
+    place.relay.clock.advance(3 * UPSTREAM_PATIENCE);
+    assert!(!names().await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -131,6 +129,7 @@ async fn a_bundle_that_comes_slowly_takes_no_room_from_what_others_read() {
     }
     let commit = other.change("b", "own");
     let bundle = bundle_of(&other, commit).await;
+    let half = bundle.len() as u64 / 2;
     let (begun, rest) = (bundle[..bundle.len() / 2].to_vec(), bundle[bundle.len() / 2..].to_vec());
     let small = bucket.bounded("small", ROOM);
     assert_eq!(stands(&small, "main").await, before);
@@ -143,7 +142,8 @@ async fn a_bundle_that_comes_slowly_takes_no_room_from_what_others_read() {
     let sending =
         small.client.post(format!("{}/bundles", small.base)).body(Body::wrap_stream(body));
     let sending = tokio::spawn(sending.send());
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    let has_come = |text: &str| number(text, "snap_received_bytes_total") >= Some(half);
+    metrics(&small, "", has_come).await;
     for id in place.repo.store().packs() {
         assert!(pack(&small, &id).await == place.pack_bytes(&id));
     }

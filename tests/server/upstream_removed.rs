@@ -7,7 +7,7 @@ use snap_core::base::id::CommitId;
 use crate::{
     place::{Place, Serving, refused},
     upstream::{pack, relay, stands},
-    upstream_away::{Relayed, pause},
+    upstream_away::Relayed,
 };
 
 /// Checks that the relay's answers are complete and current.
@@ -73,7 +73,7 @@ async fn a_relay_without_its_cache_and_without_its_upstream_does_not_say_that_it
     fs_err::remove_dir_all(kept(&place)).unwrap();
     refused(place.relay.get("refs"), 503, "unavailable").await;
     place.proxy.clear_rules();
-    pause().await;
+    place.relay.asks_again();
     tells_all(&place.relay, &place.there, commit).await;
 }
 
@@ -121,7 +121,7 @@ async fn a_repository_that_upstream_has_lost_is_listed_as_it_is_served() {
     let relay = relay(serving.origin(), cache.path());
     assert_eq!(stands(&relay, "main").await, Some(commit));
     fs_err::remove_dir_all(folder.path().join("default")).unwrap();
-    pause().await;
+    relay.asks_again();
     for url in [format!("{}/refs", relay.base), format!("{}/v1/repos", relay.origin())] {
         let told = relay.client.get(&url).send().await.unwrap();
         assert_eq!(told.status(), StatusCode::OK, "{url}");

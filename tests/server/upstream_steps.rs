@@ -58,7 +58,7 @@ async fn what_was_taken_and_not_passed_on_is_passed_on_before_it_is_known() {
     let id = BlobId::of(b"content").object();
     bucket.proxy.add(Rule::new(Fault::Reset).kind(Kind::Put).path("/index/"));
     refused(object(&one, id, "blob", "content"), 503, "unavailable").await;
-    bucket.come_back().await;
+    bucket.come_back();
     assert!(!is_there(&bucket.replica("two"), id).await);
     let again = object(&one, id, "blob", "content").send().await.unwrap();
     assert_eq!(again.status(), StatusCode::OK);
@@ -159,7 +159,7 @@ async fn a_bucket_that_fails_while_a_push_is_checked_is_not_what_was_sent() {
     bucket.proxy.add(Rule::new(Fault::Reset).kind(Kind::Get).path("/objects/"));
     let sent = two.send(&place, &new).await;
     assert_eq!(sent.status(), StatusCode::SERVICE_UNAVAILABLE);
-    bucket.come_back().await;
+    bucket.come_back();
     assert!(two.send(&place, &new).await.status().is_success());
     let moved = set(&two, "main", Some(first), second).send().await.unwrap();
     assert_eq!(moved.status(), StatusCode::OK);

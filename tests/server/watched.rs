@@ -17,7 +17,7 @@ use snap_server::{
 };
 
 use crate::{
-    place::{Place, Serving, json, refused},
+    place::{Place, Serving, eventually, json, refused},
     tokens::{status, token},
     upstream::{pack, relay},
 };
@@ -29,19 +29,13 @@ pub(crate) async fn metrics(
     secret: &str,
     fits: impl Fn(&str) -> bool,
 ) -> String {
-    let mut text = String::new();
-    for _ in 0..500 {
+    let asked = async || {
         let asked = serving.client.get(format!("{}/metrics", serving.origin()));
         // A refused connection has no response.
-        if let Ok(answer) = asked.bearer_auth(secret).send().await {
-            text = answer.text().await.unwrap();
-        }
-        if fits(&text) {
-            return text;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("the metrics do not fit:\n{text}");
+        let text = asked.bearer_auth(secret).send().await.ok()?.text().await.unwrap();
+        fits(&text).then_some(text)
+    };
+    eventually("the metrics do not fit", asked).await
 }
 
 /// Returns the value of a metric with its labels.
@@ -93,9 +87,8 @@ async fn what_happens_is_counted() {
     assert_eq!(status(missing.body(vec![0; 64])).await, 200);
     let counted =
         "snap_requests_total{method=\"GET\",route=\"/v1/repos/*/packs/*\",status=\"200\"} 3";
-    let text = metrics(&serving, &all, |text| text.contains(counted)).await;
     let bytes = place.pack_bytes(&pack).len();
-    for line in [
+    let lines = [
         counted,
         "snap_cache_lookups_total{cache=\"files\",outcome=\"hit\"} 2",
         "snap_cache_lookups_total{cache=\"files\",outcome=\"miss\"} 1",
@@ -107,11 +100,14 @@ async fn what_happens_is_counted() {
         &format!("snap_store_bytes{{repository=\"default\"}} {bytes}"),
         "snap_request_seconds_bucket{le=\"0.001\",route=\"/metrics\"}",
         "# EOF",
-    ] {
-        assert!(text.contains(line), "no `{line}` in:\n{text}");
-    }
-    let sent = number(&text, "snap_sent_bytes_total").unwrap();
-    assert!(sent >= 3 * (bytes + "content".len()) as u64, "{sent}");
+    ];
+    // A request is counted a little after its response has arrived.
+    metrics(&serving, &all, |text| {
+        let sent = number(text, "snap_sent_bytes_total").unwrap();
+        let is_sent = sent >= 3 * (bytes + "content".len()) as u64;
+        is_sent && lines.iter().all(|line| text.contains(line))
+    })
+    .await;
     let origin = serving.origin();
     let ready = serving.client.get(format!("{origin}/ready")).send().await.unwrap();
     assert_eq!(ready.status(), 200);
@@ -119,11 +115,8 @@ async fn what_happens_is_counted() {
     assert!(!left.flatten().any(|entry| entry.file_name().to_string_lossy().contains("ready")));
     fs_err::rename(place.store(), place.folder.path().join("away")).unwrap();
     // The server remembers for a second that it was ready.
-    let since = std::time::Instant::now();
-    while status(serving.client.get(format!("{origin}/ready"))).await == 200 {
-        assert!(since.elapsed() < Duration::from_secs(60), "it stays ready");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    assert_eq!(status(serving.client.get(format!("{origin}/ready"))).await, 200);
+    serving.clock.advance(Duration::from_secs(1));
     refused(serving.client.get(format!("{origin}/ready")), 503, "unavailable").await;
 }
 
@@ -257,16 +250,22 @@ async fn too_much_at_a_time_is_refused_or_waits() {
     };
     let serving = Serving::start(&there, ServerSettings { limits, ..ServerSettings::default() });
     let pack = here.repo.store().packs()[0];
-    let since = std::time::Instant::now();
+    let began = serving.clock.now();
     let bytes = here.pack_bytes(&pack);
-    assert!(bytes.len() > 40_000);
-    let sent = serving.put(&format!("packs/{pack}"), bytes).send().await.unwrap();
+    let length = bytes.len();
+    assert!(length > 40_000);
+    let sent = serving.put(&format!("packs/{pack}"), bytes).send();
+    // The bytes pass in pieces of at most a quarter of what may come in a second.
+    let quarter = Duration::from_millis(250);
+    let sent = serving.passing(quarter, sent).await.unwrap();
     assert_eq!(sent.status(), 201, "the upload was refused");
-    assert!(since.elapsed().as_secs_f64() > 1.5, "{:?}", since.elapsed());
+    let took = serving.clock.elapsed(began);
+    let all = Duration::from_secs_f64(length as f64 / 20_000.0);
+    assert!(took >= all - quarter && took < all, "{took:?}");
     let asked = futures::future::join_all((0..20).map(|_| serving.get("refs").send())).await;
     let refused: Vec<_> =
         asked.into_iter().map(Result::unwrap).filter(|answer| answer.status() == 429).collect();
-    assert!(refused.len() >= 10, "{}", refused.len());
+    assert_eq!(refused.len(), 15);
     assert_eq!(refused[0].headers()["retry-after"], "1");
     let health = serving.client.get(format!("{}/health", serving.origin()));
     assert_eq!(health.send().await.unwrap().status(), 200, "the rate limit applies to `/health`");
@@ -322,8 +321,10 @@ async fn each_token_asks_at_its_own_rate() {
     let two = Two::new(|_| ServerLimits { requests_per_sec: 1, ..ServerLimits::default() });
     let ask = |secret: &str| status(two.serving.get("refs").bearer_auth(secret));
     let asked = futures::future::join_all((0..20).map(|_| ask(&two.ada))).await;
-    assert!(asked.contains(&429), "{asked:?}");
+    assert_eq!(asked.iter().filter(|status| **status == 429).count(), 19, "{asked:?}");
     assert_eq!(ask(&two.bob).await, 200);
+    two.serving.clock.advance(Duration::from_secs(1));
+    assert_eq!(ask(&two.ada).await, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -333,13 +334,11 @@ async fn each_token_has_its_own_uploads_and_questions_are_none() {
     let first = stream::iter([Ok::<_, std::io::Error>(bytes[..8].to_vec())]);
     let body = Body::wrap_stream(first.chain(stream::pending()));
     let coming = tokio::spawn(two.send(&two.ada, body).send());
-    let has_come = || fs_err::read_dir(two.there.staged()).is_ok_and(|all| all.count() > 0);
-    for _ in 0..1000 {
-        if has_come() {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+    let has_come = async || {
+        let staged = fs_err::read_dir(two.there.staged());
+        staged.is_ok_and(|all| all.count() > 0).then_some(())
+    };
+    eventually("nothing comes", has_come).await;
     refused(two.send(&two.ada, "x"), 429, "slow-down").await;
     two.ask(&two.ada).await;
     assert_eq!(status(two.send(&two.bob, bytes)).await, 201);
@@ -358,10 +357,13 @@ async fn bytes_of_each_token_come_at_their_own_pace_and_questions_at_once() {
     let bytes = two.here.pack_bytes(&two.pack);
     let wrong = || tokio::spawn(two.send(&two.ada, vec![0; bytes.len()]).send());
     let many: Vec<_> = (0..60).map(|_| wrong()).collect();
-    let (first, _, rest) = futures::future::select_all(many).await;
+    let quarter = Duration::from_millis(250);
+    let first = two.serving.passing(quarter, futures::future::select_all(many));
+    let (first, _, rest) = first.await;
     assert_eq!(first.unwrap().unwrap().status(), 422);
     // If all tokens shared one queue, this upload would wait for all others.
-    assert_eq!(status(two.send(&two.bob, bytes.clone())).await, 201);
+    let bobs = status(two.send(&two.bob, bytes.clone()));
+    assert_eq!(two.serving.passing(quarter, bobs).await, 201);
     two.ask(&two.ada).await;
     assert!(rest.iter().any(|one| !one.is_finished()));
     rest.iter().for_each(tokio::task::JoinHandle::abort);

@@ -3,6 +3,7 @@
 //! A work makes its data in the given place, runs its contests and turns their scores into rows. It
 //! leaves nothing that affects the next work.
 
+pub(crate) mod against;
 mod big_file;
 mod bundle;
 mod changes;

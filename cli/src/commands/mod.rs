@@ -25,6 +25,7 @@ mod refs;
 pub(crate) mod remote;
 pub(crate) mod repair;
 pub(crate) mod restore;
+#[cfg(feature = "serve")]
 pub(crate) mod serve;
 pub(crate) mod show;
 pub(crate) mod stats;
@@ -65,6 +66,7 @@ pub(crate) fn run(command: &Command, cx: &Context) -> Result<CommandOutcome, Cli
         Command::Push(args) => push::run(args, cx),
         Command::Pull(args) => pull::run(args, cx),
         Command::Clone(args) => clone::run(args, cx),
+        #[cfg(feature = "serve")]
         Command::Serve(args) => serve::run(args, cx),
         Command::Fetch(args) => fetch::run(args, cx),
         Command::Remote(args) => remote::run(args, cx),

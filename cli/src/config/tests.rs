@@ -12,7 +12,9 @@ fn rows() -> Vec<Vec<String>> {
         let cells = line.trim_matches('|').split('|').take(5);
         cells.map(|cell| cell.trim().replace('`', "")).collect()
     };
-    DOC.lines().filter(|line| line.starts_with("| `") && line.contains('.')).map(cells).collect()
+    // The table of settings has six columns, others have fewer.
+    let is_setting = |line: &&str| line.starts_with("| `") && line.matches('|').count() == 7;
+    DOC.lines().filter(is_setting).map(cells).collect()
 }
 
 fn type_of(kind: ValueType) -> String {

@@ -18,6 +18,7 @@ use snap_remote::{
     },
     store::{RemoteError, RemoteStore},
 };
+#[cfg(feature = "serve")]
 use snap_server::upstream::UpstreamAddress;
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -178,6 +179,7 @@ impl Context {
     }
 
     /// Returns the upstream of a server, for a server that has `place` as its upstream.
+    #[cfg(feature = "serve")]
     pub(crate) fn origin(&self, place: &RemoteSpec) -> Result<UpstreamAddress, CliError> {
         let location = place.location.clone();
         let named = (&*place.shown(), location.scheme);

@@ -65,6 +65,7 @@ fn of_cli(error: &CliError) -> Option<Link<'_>> {
         CliError::Past(inner) => Some(inner),
         CliError::Undo(inner) => Some(inner),
         CliError::Diff(inner) => Some(inner),
+        #[cfg(feature = "serve")]
         CliError::Serve(inner) => Some(inner),
         CliError::Remote(inner) => Some(&**inner),
         CliError::OpenRemote(inner) => Some(&**inner),

@@ -22,7 +22,7 @@ use snap_core::{
 };
 
 use crate::{
-    report::{CliError, causes::causes, remote, serve, trust},
+    report::{CliError, causes::causes, remote, trust},
     ui::text,
     ui::time,
 };
@@ -41,12 +41,21 @@ pub(super) fn hint(error: &CliError) -> Option<String> {
     causes(error).find_map(specific).or_else(|| by_kind(error))
 }
 
+#[cfg(feature = "serve")]
+use super::serve::hint as of_serve;
+
+/// Returns nothing: without the feature `serve` there are no such errors.
+#[cfg(not(feature = "serve"))]
+fn of_serve(_: &(dyn Error + 'static)) -> Option<String> {
+    None
+}
+
 /// Returns the hint for one error of the chain of causes.
 fn specific(error: &(dyn Error + 'static)) -> Option<String> {
     let of = |found: Option<String>| found;
     of(error.downcast_ref().and_then(of_cli))
         .or_else(|| remote::hint(error))
-        .or_else(|| serve::hint(error))
+        .or_else(|| of_serve(error))
         .or_else(|| error.downcast_ref().and_then(trust::hint))
         .or_else(|| error.downcast_ref().and_then(of_bundle))
         .or_else(|| error.downcast_ref().and_then(of_unpack))

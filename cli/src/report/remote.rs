@@ -239,6 +239,9 @@ fn of_open(error: &OpenError) -> Option<String> {
         OpenError::NoRegion { .. } => {
             Some("set AWS_REGION, or pass `--option region=…`".to_owned())
         }
+        OpenError::LeftOut { .. } => {
+            Some("install a snap that was built with all features".to_owned())
+        }
         _ => None,
     }
 }

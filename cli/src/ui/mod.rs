@@ -22,6 +22,7 @@ use std::{
     os::fd::AsFd,
     process::Stdio,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use anstream::AutoStream;
@@ -58,6 +59,9 @@ enum Verbosity {
     Verbose,
 }
 
+/// How long a command runs before it shows a progress bar.
+const PROGRESS_DELAY: Duration = Duration::from_millis(250);
+
 /// The format of data on stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OutputFormat {
@@ -76,6 +80,8 @@ pub(crate) struct Ui {
     err_paint: Paint,
     pager: Option<Pager>,
     screen: Arc<Screen>,
+    /// How long a command runs before it shows a progress bar.
+    progress_delay: Duration,
     /// Warnings that were already printed and are not repeated.
     warned: Mutex<BTreeSet<String>>,
     now: Option<Time>,
@@ -138,6 +144,7 @@ impl Ui {
             err_paint: Paint::new(err),
             pager: if may_page { Pager::new(pager, env.has_less) } else { None },
             screen: Arc::default(),
+            progress_delay: env.progress_millis.map_or(PROGRESS_DELAY, Duration::from_millis),
             warned: Mutex::default(),
             now: None,
         }

@@ -22,7 +22,6 @@ use crate::{
     ui::{Ui, text},
 };
 
-const SILENT: Duration = Duration::from_millis(250);
 const REDRAW: Duration = Duration::from_millis(100);
 
 /// An observer that draws a progress bar, prints notes, and knows whether to stop.
@@ -42,7 +41,7 @@ pub(crate) struct Progress<'a> {
 impl<'a> Progress<'a> {
     /// Starts without drawing; Ctrl-C sets `stop`.
     pub(crate) fn new(ui: &'a Ui, stop: Arc<AtomicBool>, network: &'a Arc<Network>) -> Self {
-        let first = if ui.may_draw() { millis(SILENT) } else { u64::MAX };
+        let first = if ui.may_draw() { millis(ui.progress_delay) } else { u64::MAX };
         Self {
             ui,
             stop,
@@ -119,7 +118,7 @@ impl Observer for Progress<'_> {
         bar.set_prefix(title(phase));
         if is_network(phase) {
             self.network.draws(&bar);
-            let silent = SILENT.saturating_sub(self.start.elapsed());
+            let silent = self.ui.progress_delay.saturating_sub(self.start.elapsed());
             keep_drawn(bar.clone(), Arc::clone(self.network), silent);
         }
         let old = self.bar.lock().unwrap_or_else(PoisonError::into_inner).replace((phase, bar));

@@ -147,6 +147,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(snap_testkit::property::cases(256))]
+
         #[test]
         fn a_head_comes_back_as_it_was(
             commit in any::<u8>(),

@@ -19,7 +19,7 @@ use crate::{
         mend::says_nothing,
         refs::{Lock, RefError, Refs, temporary},
     },
-    store::{RemoteFrames, Store, StoreError},
+    store::{FifoSemaphore, RemoteFrames, Store, StoreError},
 };
 
 pub use crate::local::store_folder::STORE_FOLDER;
@@ -226,6 +226,12 @@ impl Repo {
     #[must_use]
     pub fn with_distant(self, distant: Arc<dyn RemoteFrames>) -> Self {
         Self { store: self.store.with_remote_frames(distant), ..self }
+    }
+
+    /// Limits the threads that verify chunk lists by a semaphore that repositories share.
+    #[must_use]
+    pub fn with_list_checks(self, list_checks: Arc<FifoSemaphore>) -> Self {
+        Self { store: self.store.with_list_checks(list_checks), ..self }
     }
 
     /// Opens the store in `dir` for a quick look. Writes nothing, even if the index is missing or

@@ -12,14 +12,14 @@ use crate::base::{mutex::lock, observe::Observer};
 /// Interval at which a waiting thread checks whether the user asked to stop.
 const STEP: Duration = Duration::from_millis(100);
 
-/// The semaphore.
-#[derive(Debug)]
-pub(super) struct FifoSemaphore {
+/// The semaphore. A process has as many as it wants to limit independently.
+#[derive(Debug, Default)]
+pub struct FifoSemaphore {
     line: Mutex<WaitQueue>,
     moved: Condvar,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct WaitQueue {
     taken: usize,
     /// Number of the next thread that arrives.
@@ -32,11 +32,6 @@ struct WaitQueue {
 pub(super) struct FifoPermit<'t>(&'t FifoSemaphore);
 
 impl FifoSemaphore {
-    pub(super) const fn new() -> Self {
-        let line = WaitQueue { taken: 0, next: 0, waiting: VecDeque::new() };
-        Self { line: Mutex::new(line), moved: Condvar::new() }
-    }
-
     /// Waits until it is this thread's turn and fewer than `most` permits are taken.
     /// Returns `None` when the user asks to stop.
     pub(super) fn take(&self, most: usize, observer: &dyn Observer) -> Option<FifoPermit<'_>> {
@@ -92,7 +87,7 @@ mod tests {
 
     #[test]
     fn turns_are_taken_in_order_and_whoever_leaves_is_not_waited_for() {
-        let turns = FifoSemaphore::new();
+        let turns = FifoSemaphore::default();
         let left = CancelFlag(AtomicBool::new(false));
         let first = turns.take(1, &Silent).unwrap();
         assert!(!turns.is_wanted());

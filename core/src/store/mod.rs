@@ -54,6 +54,7 @@ pub use disk_usage::{DiskUsage, DiskUsageSum};
 pub use entries::Entries;
 pub use error::StoreError;
 pub use fetch::Pause;
+pub use fifo_semaphore::FifoSemaphore;
 pub use listing::{Leaf, TreeListing};
 pub use lookup::OtherCopies;
 pub use marks::Marks;

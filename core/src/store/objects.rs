@@ -25,6 +25,7 @@ use crate::{
         catalog::{Catalog, IndexMode, IndexRepair, PackSlot, StorePaths},
         content::{ContentLayout, content_at},
         fetch::Fetcher,
+        fifo_semaphore::FifoSemaphore,
         frame_cache::FrameCache,
         pack_reader::{Completeness, PackFile},
         pack_writer::FinishedPack,
@@ -72,6 +73,8 @@ pub struct Store {
     /// Held shared while packs that belong together are added; see
     /// [`Store::consistent_packs`].
     pub(super) adoption_lock: RwLock<()>,
+    /// Limits the threads that verify chunk lists.
+    list_checks: Arc<FifoSemaphore>,
 }
 
 /// Where the packs of a store come from.
@@ -146,12 +149,24 @@ impl Store {
             origin,
             fetcher: None,
             adoption_lock: RwLock::default(),
+            list_checks: Arc::default(),
         }
     }
 
     /// Returns a store without objects, whatever `dir` contains.
     pub fn empty(dir: &Path, disk: Disk) -> Self {
         Self::new(StorePaths::of(dir), disk, Catalog::default(), PackSource::Folder)
+    }
+
+    /// Limits the threads that verify chunk lists by a semaphore that stores share.
+    #[must_use]
+    pub fn with_list_checks(self, list_checks: Arc<FifoSemaphore>) -> Self {
+        Self { list_checks, ..self }
+    }
+
+    /// Returns the semaphore for verifying chunk lists.
+    pub(super) fn list_checks(&self) -> &FifoSemaphore {
+        &self.list_checks
     }
 
     /// Returns the folder of the store.

@@ -265,7 +265,8 @@ impl Store {
             return Ok(false);
         }
         if lists == ChunkListCheck::Now {
-            let checker = ListChecker { read: &|id, kind| self.local_object(id, kind), observer };
+            let (turns, read) = (self.list_checks(), &|id: &_, kind| self.local_object(id, kind));
+            let checker = ListChecker { read, turns, observer };
             checker.check_pack(&file)?;
             if observer.cancelled() {
                 return Ok(false);

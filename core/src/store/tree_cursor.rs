@@ -686,7 +686,7 @@ pub(super) mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(snap_testkit::property::cases(256))]
 
         /// The checks of nodes, one by one, accept what a check of the whole list accepts.
         #[test]

@@ -5,7 +5,8 @@
 //! hashed. A list of a few hundred bytes can name 16 TiB of the same chunk. The work is
 //! bounded in three ways. Its amount is [known](ReceivedPacks::listed_bytes) before anything
 //! is read. At most one part of a list is in memory at a time. A semaphore with fair
-//! queuing limits the threads of the process that do this work.
+//! queuing limits the threads that do this work; stores can share it
+//! ([`Store::with_list_checks`]).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,9 +35,6 @@ use crate::{
         fifo_semaphore::{FifoPermit, FifoSemaphore},
     },
 };
-
-/// The semaphore for verifying lists, shared by all uploads that this process receives.
-static TURNS: FifoSemaphore = FifoSemaphore::new();
 
 /// Bytes that a thread reads before it gives its turn to a waiting thread.
 const TURN_BYTES: u64 = 256 << 20;
@@ -67,13 +65,14 @@ struct ListWorker<'o> {
     observer: &'o dyn Observer,
     /// True if any worker has found an error.
     failed: &'o AtomicBool,
-    turn: Option<FifoPermit<'static>>,
+    turns: &'o FifoSemaphore,
+    turn: Option<FifoPermit<'o>>,
     bytes: u64,
 }
 
 impl<'o> ListWorker<'o> {
-    fn new(observer: &'o dyn Observer, failed: &'o AtomicBool) -> Self {
-        Self { observer, failed, turn: None, bytes: 0 }
+    fn new(observer: &'o dyn Observer, failed: &'o AtomicBool, turns: &'o FifoSemaphore) -> Self {
+        Self { observer, failed, turns, turn: None, bytes: 0 }
     }
 
     /// Counts `bytes` more bytes as read. Waits for a turn if the worker has none. A worker
@@ -83,11 +82,11 @@ impl<'o> ListWorker<'o> {
             return Err(ListWorkerStop::Cancelled);
         }
         self.bytes += bytes;
-        if self.turn.is_none() || self.bytes >= TURN_BYTES && TURNS.is_wanted() {
+        if self.turn.is_none() || self.bytes >= TURN_BYTES && self.turns.is_wanted() {
             // The old turn is returned first, so that no worker ever holds two.
             self.turn = None;
             self.bytes = 0;
-            self.turn = TURNS.take(rayon::current_num_threads(), self.observer);
+            self.turn = self.turns.take(rayon::current_num_threads(), self.observer);
         }
         if self.turn.is_some() { Ok(()) } else { Err(ListWorkerStop::Cancelled) }
     }
@@ -178,7 +177,8 @@ impl ReceivedPacks<'_> {
     /// # Errors
     /// [`StoreError`] when chunks are missing, or do not add up to the content.
     pub fn check_lists(&self, observer: &dyn Observer) -> Result<(), StoreError> {
-        let checker = ListChecker { read: &|id, kind| self.object(id, kind), observer };
+        let turns = self.target().list_checks();
+        let checker = ListChecker { read: &|id, kind| self.object(id, kind), turns, observer };
         self.packs().iter().try_for_each(|id| checker.check_pack(&self.own().open_pack(id)?))
     }
 
@@ -236,6 +236,8 @@ type SharedReadObject<'a> =
 pub(super) struct ListChecker<'a> {
     /// Reads and verifies an object of the packs, or of the store that they are for.
     pub(super) read: &'a SharedReadObject<'a>,
+    /// Limits the threads that do this.
+    pub(super) turns: &'a FifoSemaphore,
     pub(super) observer: &'a dyn Observer,
 }
 
@@ -251,7 +253,7 @@ impl ListChecker<'_> {
         let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
         let failure = Mutex::new(None);
         let work = || {
-            let mut reading = ListWorker::new(self.observer, &failed);
+            let mut reading = ListWorker::new(self.observer, &failed, self.turns);
             while let Some(some) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
                 match self.check_some(pack, some, &mut reading) {
                     Ok(()) => {}

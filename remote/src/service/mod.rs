@@ -17,6 +17,7 @@ mod opendal_error;
 mod parts;
 pub mod pending;
 mod rate_limit;
+#[cfg(feature = "sftp")]
 pub mod sftp;
 pub mod snap_server;
 mod temporary_key;

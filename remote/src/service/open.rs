@@ -8,16 +8,11 @@ use std::{
 
 use opendal::{Operator, services};
 
+#[cfg(feature = "sftp")]
+use super::sftp::{KnownHosts, SftpService, SshHost};
 use super::{
-    Service,
-    folder::FolderService,
-    local_store::LocalStore,
-    memory::MemoryService,
-    opendal::OpendalService,
-    sftp::{KnownHosts, SftpService, SshHost},
-    snap_server::SnapServer,
-    traffic::Traffic,
-    transport::Transport,
+    Service, folder::FolderService, local_store::LocalStore, memory::MemoryService,
+    opendal::OpendalService, snap_server::SnapServer, traffic::Traffic, transport::Transport,
 };
 use crate::location::{Location, LocationError, Scheme};
 
@@ -70,6 +65,14 @@ pub enum OpenError {
         /// The location.
         location: String,
     },
+    /// This build has no support for the kind of remote.
+    #[error("cannot use {location}: this build of snap has no support for {}", scheme.name())]
+    LeftOut {
+        /// The kind of remote.
+        scheme: Scheme,
+        /// The location.
+        location: String,
+    },
     /// The service cannot be set up.
     #[error("cannot use {location}: {why}")]
     Setup {
@@ -109,11 +112,22 @@ pub fn open(
             Ok(Arc::new(MemoryService::named(&location.to_string(), Arc::clone(traffic))))
         }
         Scheme::S3 => opener.s3(&option),
+        #[cfg(feature = "gcs")]
         Scheme::Gcs => opener.gcs(&option),
+        #[cfg(feature = "azblob")]
         Scheme::Azblob => opener.azblob(&option),
+        #[cfg(feature = "webdav")]
         Scheme::Webdav | Scheme::Webdavs => opener.webdav(&option),
+        #[cfg(feature = "sftp")]
         Scheme::Sftp => opener.sftp(&option),
         Scheme::Http | Scheme::Https => opener.server(),
+        #[cfg(not(all(
+            feature = "azblob",
+            feature = "gcs",
+            feature = "sftp",
+            feature = "webdav"
+        )))]
+        scheme => Err(OpenError::LeftOut { scheme, location: location.to_string() }),
     }
 }
 
@@ -234,6 +248,7 @@ impl ServiceOpener<'_> {
         self.http(Operator::new(builder), options)
     }
 
+    #[cfg(feature = "gcs")]
     fn gcs(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Service>, OpenError> {
         let mut builder = services::Gcs::default().bucket(&self.location.authority);
         if let Some(endpoint) = options("endpoint") {
@@ -251,6 +266,7 @@ impl ServiceOpener<'_> {
         self.http(Operator::new(builder), options)
     }
 
+    #[cfg(feature = "azblob")]
     fn azblob(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Service>, OpenError> {
         let account = options("account").or(self.secrets.name.as_deref());
         let mut builder = services::Azblob::default().container(&self.location.authority);
@@ -271,6 +287,7 @@ impl ServiceOpener<'_> {
         self.http(Operator::new(builder), options)
     }
 
+    #[cfg(feature = "webdav")]
     fn webdav(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Service>, OpenError> {
         let scheme = if self.location.scheme == Scheme::Webdavs { "https" } else { "http" };
         let mut builder = services::Webdav::default()
@@ -292,6 +309,7 @@ impl ServiceOpener<'_> {
         Ok(Arc::new(server.map_err(|why| self.setup(why))?))
     }
 
+    #[cfg(feature = "sftp")]
     fn sftp(&self, options: &OptionLookup<'_>) -> Result<Arc<dyn Service>, OpenError> {
         let mut host = SshHost::parse(&self.location.authority);
         host.key = options("key").map(str::to_owned);

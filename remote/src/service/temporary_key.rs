@@ -19,11 +19,13 @@ pub(super) fn of(key: &str) -> Option<String> {
 }
 
 /// Returns true if a push wrote a temporary object under this key.
+#[cfg(feature = "sftp")]
 pub(super) fn is_temporary(key: &str) -> bool {
     key.strip_prefix(ASIDE).and_then(|name| name.strip_prefix(NAME)).is_some()
 }
 
 /// Returns true if the key is that of a claim.
+#[cfg(feature = "sftp")]
 pub(super) fn is_claim(key: &str) -> bool {
     key.starts_with(CLAIMS)
 }

@@ -81,7 +81,7 @@ pub async fn guard<A: Future<Output = Response>>(
     match paced {
         Err(problem) => {
             let (head, body) = request.into_parts();
-            drain(&head.headers, body).await;
+            drain(access.clock(), &head.headers, body).await;
             problem.into_response()
         }
         Ok(upload) => {
@@ -204,13 +204,13 @@ fn peer(extensions: &Extensions) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::ServerSettings;
+    use crate::{clock::Clock, settings::ServerSettings};
 
     #[test]
     fn only_a_proxy_of_ours_says_for_whom_it_asks() {
         let proxies = vec!["192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()];
-        let access =
-            AccessControl::new(None, &ServerSettings { proxies, ..ServerSettings::default() });
+        let settings = ServerSettings { proxies, ..ServerSettings::default() };
+        let access = AccessControl::new(None, &settings, Clock::default());
         let mut headers = HeaderMap::new();
         headers.append(FORWARDED, "10.0.0.1, 198.51.100.7".parse().unwrap());
         headers.append(FORWARDED, "192.0.2.2".parse().unwrap());

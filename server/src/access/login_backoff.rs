@@ -8,7 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::problem::{Code, HttpProblem};
+use crate::{
+    clock::Clock,
+    problem::{Code, HttpProblem},
+};
 
 /// Delay of the first wrong token; each further one is delayed twice as long.
 const FIRST: Duration = Duration::from_millis(100);
@@ -29,6 +32,7 @@ const ADDRESSES: usize = 4096;
 #[derive(Debug, Default)]
 pub struct LoginBackoff {
     failures: Mutex<HashMap<IpAddr, Failures>>,
+    clock: Clock,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -39,13 +43,17 @@ struct Failures {
 }
 
 impl LoginBackoff {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { failures: Mutex::default(), clock }
+    }
+
     /// Waits as long as a wrong token from that address must, and returns the refusal.
     pub(super) async fn delay_refusal(&self, address: IpAddr) -> HttpProblem {
-        let wait = self.note(address, Instant::now());
+        let wait = self.note(address, self.clock.now());
         if wait > MAX_DELAY {
             return HttpProblem::slow_down(wait.as_secs() + 1, "too many invalid tokens");
         }
-        tokio::time::sleep(wait).await;
+        self.clock.sleep(wait).await;
         HttpProblem::new(Code::Unauthorized, "the token is invalid or has expired")
     }
 

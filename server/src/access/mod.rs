@@ -46,6 +46,7 @@ use self::{
 };
 use crate::{
     causes::causes,
+    clock::Clock,
     hub::is_name as is_repository,
     problem::{Code, HttpProblem},
     settings::ServerSettings,
@@ -73,6 +74,7 @@ pub struct AccessControl {
     /// True if the settings explicitly open the server to every client.
     is_open: bool,
     has_tls: bool,
+    clock: Clock,
 }
 
 /// The token file as last read.
@@ -98,22 +100,23 @@ pub fn file_of(home: Option<&Path>, settings: &ServerSettings) -> Option<PathBuf
 impl AccessControl {
     /// Reads the tokens of what is served at `home`, which is the server's own folder if it
     /// has one. If they cannot be read, no client has any right.
-    pub fn new(home: Option<&Path>, settings: &ServerSettings) -> Self {
+    pub fn new(home: Option<&Path>, settings: &ServerSettings, clock: Clock) -> Self {
         let file = file_of(home, settings);
         // If the settings name a token file, clients need a token even before the file exists.
         let is_guarded = settings.tokens.is_some() || settings.oidc.is_some();
-        let (tokens, looked) = (Arc::default(), Instant::now());
+        let (tokens, looked) = (Arc::default(), clock.now());
         let access = Self {
             file,
             proxies: settings.proxies.clone(),
             known: Mutex::new(TokenFileState { tokens, is_guarded, stamp: None, looked }),
             looking: Arc::default(),
-            issuer: settings.oidc.clone().map(Issuer::new),
-            login_backoff: LoginBackoff::default(),
-            pace: RateLimits::new(&settings.limits),
+            issuer: settings.oidc.clone().map(|oidc| Issuer::new(oidc, clock.clone())),
+            login_backoff: LoginBackoff::new(clock.clone()),
+            pace: RateLimits::new(&settings.limits, clock.clone()),
             metrics_are_public: settings.metrics_without_token,
             is_open: settings.without_tokens_anyone_may_read_and_write,
             has_tls: settings.tls.is_some(),
+            clock,
         };
         access.reload_if_changed();
         access
@@ -137,11 +140,16 @@ impl AccessControl {
                 let _ = tokio::task::spawn_blocking(look).await;
             }
         };
-        let _ = tokio::time::timeout(LOOK_PATIENCE, look).await;
+        let _ = self.clock.timeout(LOOK_PATIENCE, look).await;
     }
 
     fn is_due(&self) -> bool {
-        self.file.is_some() && self.known().looked.elapsed() >= LOOK_EVERY
+        self.file.is_some() && self.clock.elapsed(self.known().looked) >= LOOK_EVERY
+    }
+
+    /// Returns the clock of the server.
+    fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Returns true if clients need a token.
@@ -192,7 +200,7 @@ impl AccessControl {
 
     /// Reads the token file if it has changed. May block.
     fn reload_if_changed(&self) {
-        let (Some(file), began) = (&self.file, Instant::now()) else { return };
+        let (Some(file), began) = (&self.file, self.clock.now()) else { return };
         let stamp = fs_err::metadata(file)
             .ok()
             .map(|meta| (meta.dev(), meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()));

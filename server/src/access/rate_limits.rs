@@ -17,7 +17,7 @@ use futures::{StreamExt, stream};
 use snap_core::base::mutex::lock;
 
 use super::{login_backoff::network, principal::Principal};
-use crate::{problem::HttpProblem, settings::ServerLimits};
+use crate::{clock::Clock, problem::HttpProblem, settings::ServerLimits};
 
 /// How many clients are tracked.
 const KNOWN: usize = 4096;
@@ -32,6 +32,7 @@ pub struct RateLimits {
     uploads: usize,
     bytes_per_sec: u64,
     known: Mutex<HashMap<ClientId, Arc<ClientUsage>>>,
+    clock: Clock,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -62,6 +63,7 @@ struct TokenBucket {
 pub(super) struct RateLimitedUpload {
     state: Arc<ClientUsage>,
     bytes_per_sec: u64,
+    clock: Clock,
 }
 
 impl Drop for RateLimitedUpload {
@@ -72,12 +74,13 @@ impl Drop for RateLimitedUpload {
 
 impl RateLimits {
     /// Creates the rate limits in `limits`; 0 means no limit.
-    pub(super) fn new(limits: &ServerLimits) -> Self {
+    pub(super) fn new(limits: &ServerLimits, clock: Clock) -> Self {
         Self {
             requests_per_sec: limits.requests_per_sec,
             uploads: limits.uploads,
             bytes_per_sec: limits.upload_bytes_per_sec,
             known: Mutex::default(),
+            clock,
         }
     }
 
@@ -97,7 +100,7 @@ impl RateLimits {
         }
         let burst = f64::from(self.requests_per_sec);
         let new = || {
-            let (now, uploads) = (Instant::now(), AtomicUsize::new(0));
+            let (now, uploads) = (self.clock.now(), AtomicUsize::new(0));
             let requests = Mutex::new(TokenBucket { left: burst, at: now });
             Arc::new(ClientUsage { requests, uploads, next_byte: Mutex::new(now) })
         };
@@ -114,7 +117,7 @@ impl RateLimits {
         }
         let rate = f64::from(self.requests_per_sec);
         let state = self.state(who, address);
-        match lock(&state.requests).take(rate, Instant::now()) {
+        match lock(&state.requests).take(rate, self.clock.now()) {
             true => Ok(()),
             false => {
                 Err(HttpProblem::slow_down(1, format!("the limit is {rate} requests per second")))
@@ -137,7 +140,8 @@ impl RateLimits {
         }
         let state = self.state(who, address);
         let others = state.uploads.fetch_add(1, Ordering::Relaxed);
-        let upload = RateLimitedUpload { state, bytes_per_sec: self.bytes_per_sec };
+        let (bytes_per_sec, clock) = (self.bytes_per_sec, self.clock.clone());
+        let upload = RateLimitedUpload { state, bytes_per_sec, clock };
         if self.uploads > 0 && others >= self.uploads {
             return Err(HttpProblem::slow_down(
                 1,
@@ -156,30 +160,29 @@ impl RateLimitedUpload {
         }
         let (state, rate) = (Arc::clone(&self.state), self.bytes_per_sec);
         let most = usize::try_from(rate / PIECES_PER_SEC).unwrap_or(usize::MAX).max(1);
-        let begin = (body.into_data_stream(), Bytes::new(), state);
-        Body::from_stream(stream::unfold(begin, move |(mut body, mut rest, state)| async move {
+        let begin = (body.into_data_stream(), Bytes::new(), (state, self.clock.clone()));
+        Body::from_stream(stream::unfold(begin, move |(mut body, mut rest, usage)| async move {
             while rest.is_empty() {
                 match body.next().await? {
                     Ok(bytes) => rest = bytes,
-                    Err(error) => return Some((Err(error), (body, Bytes::new(), state))),
+                    Err(error) => return Some((Err(error), (body, Bytes::new(), usage))),
                 }
             }
             let piece = rest.split_to(rest.len().min(most));
-            let wait = state.reserve(piece.len(), rate);
-            tokio::time::sleep(wait).await;
-            Some((Ok(piece), (body, rest, state)))
+            let (state, clock) = &usage;
+            clock.sleep_until(state.reserve(piece.len(), rate, clock.now())).await;
+            Some((Ok(piece), (body, rest, usage)))
         }))
     }
 }
 
 impl ClientUsage {
-    /// Returns how long the next `bytes` must wait, after all that came before.
-    fn reserve(&self, bytes: usize, rate: u64) -> Duration {
-        let now = Instant::now();
+    /// Returns when the next `bytes` may pass, after all that came before.
+    fn reserve(&self, bytes: usize, rate: u64, now: Instant) -> Instant {
         let mut next = lock(&self.next_byte);
         let begins = (*next).max(now);
         *next = begins + Duration::from_secs_f64(bytes as f64 / rate as f64);
-        begins - now
+        begins
     }
 }
 
@@ -215,7 +218,7 @@ mod tests {
     #[test]
     fn uploads_end_and_those_who_are_known_are_few() {
         let limits = ServerLimits { uploads: 1, requests_per_sec: 1, ..ServerLimits::default() };
-        let pace = RateLimits::new(&limits);
+        let pace = RateLimits::new(&limits, Clock::manual());
         let address = "192.0.2.1".parse().unwrap();
         let who = Principal::unrestricted();
         let one = pace.upload(&who, address).unwrap();

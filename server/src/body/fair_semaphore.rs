@@ -6,10 +6,13 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::client_key::ClientKey;
-use crate::problem::{Code, HttpProblem};
+use crate::{
+    clock::Clock,
+    problem::{Code, HttpProblem},
+};
 
 /// Longest wait for permits. After it, the request is refused and the client should retry.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -30,11 +33,12 @@ const LARGE_FRACTION: usize = 8;
 #[derive(Debug)]
 pub(crate) struct FairSemaphore {
     /// Permits of all clients together.
-    all: Semaphore,
+    all: Arc<Semaphore>,
     /// Permits that one client may hold.
     per_client: usize,
     /// The quotas of the clients that hold permits or wait for some.
     shares: Mutex<BTreeMap<ClientKey, ClientQuota>>,
+    clock: Clock,
 }
 
 #[derive(Debug)]
@@ -48,7 +52,7 @@ struct ClientQuota {
 /// client is forgotten.
 #[derive(Debug)]
 struct QuotaUser {
-    fair: &'static FairSemaphore,
+    fair: Arc<FairSemaphore>,
     client: ClientKey,
     free: Arc<Semaphore>,
 }
@@ -57,7 +61,7 @@ struct QuotaUser {
 #[derive(Debug)]
 pub(crate) struct FairPermit {
     own: OwnedSemaphorePermit,
-    all: SemaphorePermit<'static>,
+    all: OwnedSemaphorePermit,
     _user: QuotaUser,
 }
 
@@ -71,12 +75,9 @@ impl FairPermit {
 }
 
 impl FairSemaphore {
-    pub(super) const fn new(all: usize, each: usize) -> Self {
-        Self {
-            all: Semaphore::const_new(all),
-            per_client: each,
-            shares: Mutex::new(BTreeMap::new()),
-        }
+    pub(super) fn new(all: usize, each: usize, clock: Clock) -> Self {
+        let all = Arc::new(Semaphore::new(all));
+        Self { all, per_client: each, shares: Mutex::default(), clock }
     }
 
     /// Returns how many permits one client may hold.
@@ -88,21 +89,21 @@ impl FairSemaphore {
     ///
     /// # Errors
     /// [`Code::Unavailable`] when they do not become free in time.
-    pub(crate) async fn take(&'static self, amount: u32) -> Result<FairPermit, HttpProblem> {
+    pub(crate) async fn take(self: &Arc<Self>, amount: u32) -> Result<FairPermit, HttpProblem> {
         let user = self.user(ClientKey::current());
-        let free = Arc::clone(&user.free);
+        let (free, all) = (&user.free, &self.all);
+        let acquire = |from: &Arc<Semaphore>| Arc::clone(from).acquire_many_owned(amount);
         // The client's own quota comes first. A request that waits for that is not yet in
         // the queue of `all`, where it would hold up other clients.
         let permits = async {
             if !self.is_large(amount) {
-                let own = free.acquire_many_owned(amount).await.ok()?;
-                return Some((own, self.all.acquire_many(amount).await.ok()?));
+                let own = acquire(free).await.ok()?;
+                return Some((own, acquire(all).await.ok()?));
             }
-            let own =
-                requeue_after_hold(|| Arc::clone(&free).acquire_many_owned(amount)).await.ok()?;
-            Some((own, requeue_after_hold(|| self.all.acquire_many(amount)).await.ok()?))
+            let own = self.requeue_after_hold(|| acquire(free)).await.ok()?;
+            Some((own, self.requeue_after_hold(|| acquire(all)).await.ok()?))
         };
-        match tokio::time::timeout(PATIENCE, permits).await {
+        match self.clock.timeout(PATIENCE, permits).await {
             Ok(Some((own, all))) => Ok(FairPermit { own, all, _user: user }),
             _ => Err(HttpProblem {
                 retry_after_secs: Some(AGAIN_SECS),
@@ -115,25 +116,25 @@ impl FairSemaphore {
         amount as usize > (self.per_client / LARGE_FRACTION).max(1)
     }
 
-    fn user(&'static self, client: ClientKey) -> QuotaUser {
+    fn user(self: &Arc<Self>, client: ClientKey) -> QuotaUser {
         let mut shares = self.shares();
         let new = || ClientQuota { users: 0, free: Arc::new(Semaphore::new(self.per_client)) };
         let share = shares.entry(client).or_insert_with(new);
         share.users += 1;
-        QuotaUser { fair: self, client, free: Arc::clone(&share.free) }
+        QuotaUser { fair: Arc::clone(self), client, free: Arc::clone(&share.free) }
+    }
+
+    /// Waits in a queue for [`HOLD`] at a time, and then queues again at its end.
+    async fn requeue_after_hold<T, F: Future<Output = T>>(&self, queue: impl Fn() -> F) -> T {
+        loop {
+            if let Ok(got) = self.clock.timeout(HOLD, queue()).await {
+                return got;
+            }
+        }
     }
 
     fn shares(&self) -> MutexGuard<'_, BTreeMap<ClientKey, ClientQuota>> {
         self.shares.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Waits in a queue for [`HOLD`] at a time, and then queues again at its end.
-async fn requeue_after_hold<T, F: Future<Output = T>>(queue: impl Fn() -> F) -> T {
-    loop {
-        if let Ok(got) = tokio::time::timeout(HOLD, queue()).await {
-            return got;
-        }
     }
 }
 
@@ -153,16 +154,30 @@ impl Drop for QuotaUser {
 mod tests {
     use super::*;
 
-    static FAIR: FairSemaphore = FairSemaphore::new(6, 2);
+    /// Creates a semaphore with six permits, and `each` for one client.
+    fn fair(each: usize) -> Arc<FairSemaphore> {
+        Arc::new(FairSemaphore::new(6, each, Clock::default()))
+    }
+
+    /// Takes permits for the client of that name.
+    async fn take_for(
+        fair: &Arc<FairSemaphore>,
+        name: &'static str,
+        amount: u32,
+    ) -> Result<FairPermit, HttpProblem> {
+        ClientKey::new(name).scope(fair.take(amount)).await
+    }
 
     #[tokio::test(start_paused = true)]
     async fn who_waits_for_much_keeps_those_who_want_little_for_a_moment_only() {
-        static FAIR: FairSemaphore = FairSemaphore::new(6, 4);
-        let take = |name: &'static str, amount| ClientKey::new(name).scope(FAIR.take(amount));
+        let fair = fair(4);
+        let take = |name: &'static str, amount| take_for(&fair, name, amount);
         let (most, some) = (take("a", 4).await.unwrap(), take("b", 1).await.unwrap());
         let begun = tokio::time::Instant::now();
-        let large: Vec<_> =
-            ["c", "d"].map(|name| tokio::spawn(async move { take(name, 3).await })).into();
+        let large = ["c", "d"].map(|name| {
+            let fair = Arc::clone(&fair);
+            tokio::spawn(async move { take_for(&fair, name, 3).await })
+        });
         tokio::task::yield_now().await;
         // One permit is free, and reserved for the large requests.
         let small = take("e", 1).await.unwrap();
@@ -180,15 +195,19 @@ mod tests {
             assert!(taken.await.unwrap().is_ok());
         }
         assert!(begun.elapsed() < PATIENCE);
-        assert!(FAIR.shares().is_empty());
+        assert!(fair.shares().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_has_a_share_waits_a_while_and_keeps_nobody() {
-        let take = |name: &'static str, amount| ClientKey::new(name).scope(FAIR.take(amount));
+        let fair = fair(2);
+        let take = |name: &'static str, amount| take_for(&fair, name, amount);
         let first = take("greedy", 1).await.unwrap();
         let second = take("greedy", 1).await.unwrap();
-        let wait = || tokio::spawn(async move { take("greedy", 1).await.map(drop) });
+        let wait = || {
+            let fair = Arc::clone(&fair);
+            tokio::spawn(async move { take_for(&fair, "greedy", 1).await.map(drop) })
+        };
         let waiting: Vec<_> = (0..20).map(|_| wait()).collect();
         // Other clients get their permits without waiting.
         let begun = tokio::time::Instant::now();
@@ -209,6 +228,6 @@ mod tests {
         drop((second, third));
         assert!(take("late", 1).await.is_ok());
         drop((_one, _other));
-        assert!(FAIR.shares().is_empty(), "clients without permits are forgotten");
+        assert!(fair.shares().is_empty(), "clients without permits are forgotten");
     }
 }

@@ -1,11 +1,11 @@
 //! A memory budget for bodies that are held whole, shared by all requests. Short bodies are
 //! not counted, because the number of requests on a connection limits them.
 
-use std::{mem, ops::Deref};
+use std::{ops::Deref, sync::Arc};
 
 use axum::{
     body::{Body, HttpBody},
-    extract::Request,
+    extract::{Extension, Request},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -13,7 +13,10 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use tokio::runtime::Handle;
 
-use super::fair_semaphore::{FairPermit, FairSemaphore};
+use super::{
+    fair_semaphore::{FairPermit, FairSemaphore},
+    resources::BodyResources,
+};
 use crate::problem::{Code, HttpProblem};
 
 /// How many bytes a permit of the semaphore stands for.
@@ -23,7 +26,9 @@ const UNIT_BYTES: usize = 1 << 10;
 const MOST_BYTES: usize = 256 << 20;
 const EACH_BYTES: usize = MOST_BYTES / 2;
 
-static HELD: FairSemaphore = FairSemaphore::new(MOST_BYTES / UNIT_BYTES, EACH_BYTES / UNIT_BYTES);
+/// The same in permits of the semaphore.
+pub(super) const MOST_UNITS: usize = MOST_BYTES / UNIT_BYTES;
+pub(super) const EACH_UNITS: usize = EACH_BYTES / UNIT_BYTES;
 
 /// Bodies up to this length are not counted.
 pub(super) const SHORT_BYTES: usize = 64 << 10;
@@ -32,8 +37,9 @@ pub(super) const SHORT_BYTES: usize = 64 << 10;
 const STEP_BYTES: usize = 1 << 20;
 
 /// Memory reserved from the budget; released on drop.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct MemoryReservation {
+    budget: Arc<FairSemaphore>,
     /// The reservations, each with its bytes.
     taken: Vec<(usize, FairPermit)>,
     /// The sum of the reservations.
@@ -41,6 +47,11 @@ pub struct MemoryReservation {
 }
 
 impl MemoryReservation {
+    /// Returns a reservation that holds no memory yet.
+    pub fn new(resources: &BodyResources) -> Self {
+        Self { budget: Arc::clone(&resources.memory), taken: Vec::new(), bytes: 0 }
+    }
+
     /// Reserves memory until it holds `bytes` in all.
     ///
     /// # Errors
@@ -51,14 +62,14 @@ impl MemoryReservation {
             return Ok(());
         }
         let units = (bytes - self.bytes).div_ceil(UNIT_BYTES);
-        if self.bytes / UNIT_BYTES + units > HELD.each() {
+        if self.bytes / UNIT_BYTES + units > self.budget.each() {
             let why = format!(
                 "the request needs more memory than the {EACH_BYTES} bytes that one client may use"
             );
             return Err(HttpProblem::new(Code::TooLarge, why));
         }
         // Fits into `u32`: the quota of a client is 2^17 units.
-        let taken = HELD.take(units as u32).await?;
+        let taken = self.budget.take(units as u32).await?;
         self.taken.push((units * UNIT_BYTES, taken));
         self.bytes += units * UNIT_BYTES;
         Ok(())
@@ -113,8 +124,12 @@ const MAKING_BYTES: usize = 32 << 20;
 /// held while the response is made, and then, if the response is longer than
 /// [`SHORT_BYTES`], until the client has received it. A response of unknown length comes in
 /// pieces, which are counted where they are made.
-pub(crate) async fn hold_answer(request: Request, next: Next) -> Response {
-    let mut memory = MemoryReservation::default();
+pub(crate) async fn hold_answer(
+    Extension(resources): Extension<Arc<BodyResources>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut memory = MemoryReservation::new(&resources);
     if let Err(problem) = memory.hold(MAKING_BYTES).await {
         return problem.into_response();
     }
@@ -150,8 +165,8 @@ impl WholeBody {
     }
 
     /// Drops the bytes, and returns their memory.
-    pub fn into_memory(mut self) -> MemoryReservation {
-        mem::take(&mut self.memory)
+    pub fn into_memory(self) -> MemoryReservation {
+        self.memory
     }
 }
 
@@ -165,16 +180,17 @@ impl Deref for WholeBody {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
-    use crate::body::client_key::ClientKey;
+    use crate::{body::client_key::ClientKey, clock::Clock};
 
     #[tokio::test(start_paused = true)]
     async fn no_more_is_held_than_there_is() {
+        let resources = BodyResources::new(Duration::from_secs(60), Clock::default());
         let hold = |name: &'static str, bytes| {
-            ClientKey::new(name).scope(async move {
-                let mut memory = MemoryReservation::default();
-                memory.grow(bytes).await.map(|()| memory)
-            })
+            let mut memory = MemoryReservation::new(&resources);
+            ClientKey::new(name).scope(async move { memory.grow(bytes).await.map(|()| memory) })
         };
         assert_eq!(hold("one", EACH_BYTES + 1).await.unwrap_err().code, Code::TooLarge);
         let mut one = hold("one", 96 << 20).await.unwrap();

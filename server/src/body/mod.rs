@@ -10,12 +10,14 @@
 //! | `client_key` | the client that work is done for |
 //! | `fair_semaphore` | a fair semaphore with a quota for each client |
 //! | `memory` | a memory budget for bodies that are held whole |
+//! | `resources` | what the bodies of one server share |
 
 mod client_key;
 pub mod connection_table;
 mod fair_semaphore;
 mod memory;
 mod request_body;
+mod resources;
 mod response_body;
 mod stall_timeout;
 
@@ -23,6 +25,7 @@ pub use self::{
     client_key::ClientKey,
     memory::{MemoryReservation, WholeBody},
     request_body::{BodyLimits, drain, read_whole},
+    resources::BodyResources,
     response_body::{
         copy_range, stream_after_first_piece, stream_from_thread, unsized_body, whole_body,
     },
@@ -42,10 +45,7 @@ use bytes::{Bytes, BytesMut};
 use snap_core::base::observe::Observer;
 use tokio::sync::mpsc::{self, error::TrySendError};
 
-use self::{
-    fair_semaphore::FairSemaphore,
-    request_body::{IncomingBody, is_too_long},
-};
+use self::request_body::{IncomingBody, is_too_long};
 use crate::problem::{Code, HttpProblem};
 
 /// Pieces that are buffered between a connection and a thread.
@@ -54,39 +54,26 @@ const PIECES: usize = 8;
 /// Blocking threads of the runtime.
 pub const THREADS: usize = 512;
 
-/// How many of these threads may wait for slow clients, in total and for one client. The
-/// others are left for work that ends by itself, so that slow clients cannot block that
-/// work.
-const MAX_WAITING_THREADS: usize = THREADS * 3 / 4;
-const MAX_WAITING_PER_CLIENT: usize = MAX_WAITING_THREADS / 4;
-
-/// Permits of the threads that may wait for slow clients.
-static WAITING_PERMITS: FairSemaphore =
-    FairSemaphore::new(MAX_WAITING_THREADS, MAX_WAITING_PER_CLIENT);
-
-/// Archives that are made at the same time, in total and for one client. Making one takes
-/// up to 45 MiB: two batches of entries, the frames that they lie in, and the pieces that
-/// wait for the client. An archive compressed with zstd counts twice, because of zstd's
-/// buffers. So all of them together stay within the 256 MiB that the server promises.
-const ARCHIVES: usize = 5;
-const ARCHIVES_EACH: usize = 4;
-
-pub(crate) static MAKING_ARCHIVES: FairSemaphore = FairSemaphore::new(ARCHIVES, ARCHIVES_EACH);
-
 /// The pieces of a request body, for a thread.
 #[derive(Debug)]
 pub struct BodyPieces {
     pieces: mpsc::Receiver<Result<Bytes, HttpProblem>>,
     watch: Arc<DisconnectObserver>,
+    resources: Arc<BodyResources>,
 }
 
 impl BodyPieces {
+    /// Returns a reservation for what is made of the body. It holds no memory yet.
+    pub fn memory(&self) -> MemoryReservation {
+        MemoryReservation::new(&self.resources)
+    }
+
     /// Collects the whole body.
     ///
     /// # Errors
     /// Errors of the body; [`Code::Unavailable`] when too much [`MemoryReservation`] is in use.
     pub fn gather(self) -> Result<WholeBody, HttpProblem> {
-        let (mut all, mut memory) = (BytesMut::new(), MemoryReservation::default());
+        let (mut all, mut memory) = (BytesMut::new(), self.memory());
         for piece in self {
             let piece = piece?;
             memory.grow_in_thread(all.len() + piece.len())?;
@@ -121,26 +108,26 @@ pub async fn receive<T: Send + 'static>(
     accept: BodyLimits,
     work: impl FnOnce(BodyPieces) -> Result<T, HttpProblem> + Send + 'static,
 ) -> Result<T, HttpProblem> {
-    let turn = match WAITING_PERMITS.take(1).await {
+    let turn = match accept.resources.waiting_threads.take(1).await {
         Ok(turn) => turn,
         Err(problem) => {
             if accept.drain_on_refusal {
-                IncomingBody::new(body, accept).drain().await;
+                IncomingBody::new(body, &accept).drain().await;
             }
             return Err(problem);
         }
     };
     let (to, pieces) = mpsc::channel(PIECES);
     let waiting = ClientWaiting::default();
-    let watch = waiting.watch();
+    let (watch, resources) = (waiting.watch(), Arc::clone(&accept.resources));
     let working = blocking(move || {
         // The thread keeps the permit, since it may run on after the client has
         // disconnected.
         let _turn = turn;
-        work(BodyPieces { pieces, watch })
+        work(BodyPieces { pieces, watch, resources })
     });
     let feed = async move {
-        let mut coming = IncomingBody::new(body, accept);
+        let mut coming = IncomingBody::new(body, &accept);
         while let Some(piece) = coming.next().await {
             let is_last = piece.is_err();
             let is_too_long = is_too_long(&piece);
@@ -230,6 +217,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::{body::resources::MAX_WAITING_PER_CLIENT, clock::Clock};
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_thread_sees_that_its_sender_has_left_and_has_its_turn_until_it_ends() {
@@ -237,11 +225,10 @@ mod tests {
         let (begun, begins) = tokio::sync::oneshot::channel();
         let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
         let (told, tell) = tokio::sync::oneshot::channel();
-        let accept = BodyLimits {
-            most_bytes: 1 << 20,
-            stall: Duration::from_secs(60),
-            drain_on_refusal: true,
-        };
+        let clock = Clock::manual();
+        let resources = BodyResources::new(Duration::from_secs(60), clock.clone());
+        let permits = Arc::clone(&resources.waiting_threads);
+        let accept = BodyLimits { most_bytes: 1 << 20, resources, drain_on_refusal: true };
         let never = Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
         let working = receive(never, accept, move |pieces| {
             let watch = pieces.observer();
@@ -257,11 +244,14 @@ mod tests {
         request.abort();
         assert!(request.await.unwrap_err().is_cancelled());
         // The thread runs on, and keeps its permit until it ends.
-        let all = sharer.scope(async { WAITING_PERMITS.take(MAX_WAITING_PER_CLIENT as u32).await });
-        assert!(tokio::time::timeout(Duration::from_millis(50), all).await.is_err());
+        let all = || sharer.scope(async { permits.take(MAX_WAITING_PER_CLIENT as u32).await });
+        let (refused, ()) = tokio::join!(all(), async {
+            clock.until_sleeping(|left| !left.is_empty()).await;
+            clock.advance(Duration::from_secs(60));
+        });
+        assert!(refused.is_err());
         go_on.send(()).unwrap();
         assert_eq!(tell.await.unwrap(), (false, 0, true));
-        let all = sharer.scope(async { WAITING_PERMITS.take(MAX_WAITING_PER_CLIENT as u32).await });
-        assert!(all.await.is_ok());
+        assert!(all().await.is_ok());
     }
 }

@@ -1,15 +1,23 @@
 //! Request bodies, with limits on their length and on the time without progress.
 
-use std::time::Duration;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
 use http_body_util::BodyExt;
-use tokio::time::Instant;
 
-use super::memory::{MemoryReservation, WholeBody};
-use crate::problem::{Code, HttpProblem};
+use super::{
+    memory::{MemoryReservation, WholeBody},
+    resources::BodyResources,
+};
+use crate::{
+    clock::Clock,
+    problem::{Code, HttpProblem},
+};
 
 /// A body makes no progress if fewer bytes than this come within the timeout, unless it
 /// ends. One byte now and then does not keep a body alive.
@@ -24,12 +32,12 @@ const DRAIN_BYTES: u64 = 32 << 20;
 const DRAIN_PAUSE: Duration = Duration::from_secs(1);
 
 /// Limits on a request body.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct BodyLimits {
     /// Longest body that is accepted.
     pub most_bytes: u64,
-    /// Timeout without progress.
-    pub stall: Duration,
+    /// What the body shares with others.
+    pub resources: Arc<BodyResources>,
     /// True if a refused body is read on for a while. False if the request has an `Expect`
     /// header: then its sender waits before it sends the body.
     pub drain_on_refusal: bool,
@@ -40,22 +48,29 @@ pub(super) struct IncomingBody {
     body: Body,
     left: u64,
     stall: Duration,
+    clock: Clock,
     /// When the body times out, and how many bytes must come before that.
     until: Instant,
     awaited: u64,
 }
 
 impl IncomingBody {
-    pub(super) fn new(body: Body, accept: BodyLimits) -> Self {
-        let (left, stall, awaited) = (accept.most_bytes, accept.stall, LEAST_BYTES);
-        Self { body, left, stall, until: Instant::now() + stall, awaited }
+    pub(super) fn new(body: Body, accept: &BodyLimits) -> Self {
+        let BodyResources { stall, clock, .. } = &*accept.resources;
+        Self::timed(body, accept.most_bytes, (*stall, clock))
+    }
+
+    /// Receives at most `left` bytes. The body times out after `stall` without progress.
+    fn timed(body: Body, left: u64, (stall, clock): (Duration, &Clock)) -> Self {
+        let (until, clock) = (clock.now() + stall, clock.clone());
+        Self { body, left, stall, clock, until, awaited: LEAST_BYTES }
     }
 
     /// Returns the next piece.
     pub(super) async fn next(&mut self) -> Option<Result<Bytes, HttpProblem>> {
         let invalid = |why| Some(Err(HttpProblem::new(Code::Invalid, why)));
         loop {
-            let bytes = match tokio::time::timeout_at(self.until, self.body.frame()).await {
+            let bytes = match self.clock.timeout_at(self.until, self.body.frame()).await {
                 Err(_) => return invalid("the request body stalled"),
                 Ok(None) => return None,
                 Ok(Some(Err(_))) => return invalid("the request body was cut off"),
@@ -80,15 +95,15 @@ impl IncomingBody {
     pub(super) async fn drain(mut self) {
         self.left = DRAIN_BYTES;
         self.restart_timeout();
-        let read = async {
-            while let Ok(Some(Ok(_))) = tokio::time::timeout(DRAIN_PAUSE, self.next()).await {}
-        };
-        let _ = tokio::time::timeout(DRAIN, read).await;
+        let clock = self.clock.clone();
+        let read =
+            async { while let Ok(Some(Ok(_))) = clock.timeout(DRAIN_PAUSE, self.next()).await {} };
+        let _ = clock.timeout(DRAIN, read).await;
     }
 
     /// Restarts the timeout: enough has come, or the server itself was slow to take it.
     pub(super) fn restart_timeout(&mut self) {
-        (self.until, self.awaited) = (Instant::now() + self.stall, LEAST_BYTES);
+        (self.until, self.awaited) = (self.clock.now() + self.stall, LEAST_BYTES);
     }
 }
 
@@ -98,12 +113,11 @@ pub(super) fn is_too_long(piece: &Result<Bytes, HttpProblem>) -> bool {
 
 /// Reads the body of a refused request for a while, unless the request has an `Expect`
 /// header: then its sender waits before it sends the body.
-pub async fn drain(headers: &HeaderMap, body: Body) {
+pub async fn drain(clock: &Clock, headers: &HeaderMap, body: Body) {
     if headers.contains_key(header::EXPECT) {
         return;
     }
-    let accept = BodyLimits { most_bytes: DRAIN_BYTES, stall: DRAIN, drain_on_refusal: true };
-    IncomingBody::new(body, accept).drain().await;
+    IncomingBody::timed(body, DRAIN_BYTES, (DRAIN, clock)).drain().await;
 }
 
 /// Receives a whole body. Occupies no thread while it waits.
@@ -112,8 +126,8 @@ pub async fn drain(headers: &HeaderMap, body: Body) {
 /// As [`receive`](super::receive); [`Code::Unavailable`] when too much [`MemoryReservation`] is in
 /// use.
 pub async fn read_whole(body: Body, accept: BodyLimits) -> Result<WholeBody, HttpProblem> {
-    let (mut coming, mut all) = (IncomingBody::new(body, accept), BytesMut::new());
-    let mut memory = MemoryReservation::default();
+    let (mut coming, mut all) = (IncomingBody::new(body, &accept), BytesMut::new());
+    let mut memory = MemoryReservation::new(&accept.resources);
     while let Some(piece) = coming.next().await {
         let taken = match piece {
             Ok(piece) => memory.grow(all.len() + piece.len()).await.map(|()| piece),
@@ -149,25 +163,24 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn whoever_pauses_is_told_at_once_why_a_body_is_refused() {
         for (every, longest) in [(Duration::from_secs(60), 1), (DRAIN_PAUSE / 2, 5)] {
-            let (began, headers) = (Instant::now(), HeaderMap::new());
-            drain(&headers, slow(1000, 1000, every)).await;
-            assert_eq!(began.elapsed().as_secs(), longest, "{every:?}");
+            let (clock, headers) = (Clock::default(), HeaderMap::new());
+            let began = clock.now();
+            drain(&clock, &headers, slow(1000, 1000, every)).await;
+            assert_eq!(clock.elapsed(began).as_secs(), longest, "{every:?}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_byte_now_and_then_is_no_body() {
-        let accept = BodyLimits {
-            most_bytes: 1 << 20,
-            stall: Duration::from_secs(60),
-            drain_on_refusal: true,
-        };
+        let resources = BodyResources::new(Duration::from_secs(60), Clock::default());
+        let accept = BodyLimits { most_bytes: 1 << 20, resources, drain_on_refusal: true };
+        let read = |body| read_whole(body, accept.clone());
         let every = Duration::from_secs(50);
-        let error = read_whole(slow(10, 1, every), accept).await.unwrap_err();
+        let error = read(slow(10, 1, every)).await.unwrap_err();
         assert!(error.detail.contains("stalled"), "{error}");
         let least = LEAST_BYTES as usize;
-        assert_eq!(read_whole(slow(10, least, every), accept).await.unwrap().len(), 10 * least);
+        assert_eq!(read(slow(10, least, every)).await.unwrap().len(), 10 * least);
         // The end of a body may come before that.
-        assert_eq!(read_whole(slow(1, 3, every / 3), accept).await.unwrap()[..], [7; 3]);
+        assert_eq!(read(slow(1, 3, every / 3)).await.unwrap()[..], [7; 3]);
     }
 }

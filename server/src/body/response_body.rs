@@ -6,7 +6,6 @@ use std::{
     ops::Range,
     os::unix::fs::FileExt,
     sync::{Arc, OnceLock},
-    time::Duration,
 };
 
 use axum::body::Body;
@@ -20,9 +19,10 @@ use tokio::{
 use tracing::Instrument;
 
 use super::{
-    PIECES, WAITING_PERMITS,
+    PIECES,
     client_key::ClientKey,
     memory::{MemoryReservation, SHORT_BYTES, kept},
+    resources::BodyResources,
 };
 use crate::problem::{Code, HttpProblem};
 
@@ -31,25 +31,25 @@ pub(super) const PIECE_BYTES: usize = 256 << 10;
 
 /// Returns a body that a thread writes. If `work` fails, the connection is aborted, so that
 /// the client does not take a part for the whole. The same happens if the client takes no
-/// piece for `stall`.
+/// piece for the time that `resources` allows.
 ///
 /// # Errors
 /// [`Code::Unavailable`](crate::problem::Code::Unavailable) when too many bodies are being
 /// written.
 pub async fn stream_from_thread(
-    stall: Duration,
+    resources: &Arc<BodyResources>,
     work: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
 ) -> Result<Body, HttpProblem> {
     // The permit is released when the thread and the body are both done.
-    let turn = Arc::new(WAITING_PERMITS.take(1).await?);
+    let turn = Arc::new(resources.waiting_threads.take(1).await?);
     let (to, pieces) = mpsc::channel(PIECES);
     let (runtime, ended) = (Handle::current(), Arc::new(OnceLock::new()));
     let (outcome, of_thread) = (Arc::clone(&ended), Arc::clone(&turn));
     let (span, client) = (tracing::Span::current(), ClientKey::current());
-    let of_work = span.clone();
+    let (of_work, resources) = (span.clone(), Arc::clone(resources));
     let write = move || {
         let _turn = of_thread;
-        let mut out = PieceWriter { to, piece: BytesMut::new(), runtime, stall };
+        let mut out = PieceWriter { to, piece: BytesMut::new(), runtime, resources };
         let work = || work(&mut out).and_then(|()| out.flush());
         match of_work.in_scope(|| client.sync_scope(work)) {
             Ok(()) => drop(ended.set(Ok(()))),
@@ -95,12 +95,12 @@ pub async fn stream_from_thread(
 /// [`InvalidData`](io::ErrorKind::InvalidData), [`Code::Unavailable`] when it failed
 /// otherwise.
 pub async fn stream_after_first_piece(
-    stall: Duration,
+    resources: &Arc<BodyResources>,
     work: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
 ) -> Result<Body, HttpProblem> {
     let failed = Arc::new(OnceLock::new());
     let failure = Arc::clone(&failed);
-    let body = stream_from_thread(stall, move |out| {
+    let body = stream_from_thread(resources, move |out| {
         let done = work(out);
         if let Err(error) = &done {
             let _ = failure.set(match error.kind() {
@@ -165,8 +165,8 @@ struct PieceWriter {
     to: mpsc::Sender<Bytes>,
     piece: BytesMut,
     runtime: Handle,
-    /// A client that takes no piece for this long counts as gone.
-    stall: Duration,
+    /// A client that takes no piece for as long as these allow counts as gone.
+    resources: Arc<BodyResources>,
 }
 
 impl PieceWriter {
@@ -178,8 +178,12 @@ impl PieceWriter {
             // The body was dropped, because the client has disconnected.
             Err(TrySendError::Closed(_)) => Err(io::ErrorKind::BrokenPipe.into()),
             Err(TrySendError::Full(piece)) => {
-                let sent = self.runtime.block_on(self.to.send_timeout(piece, self.stall));
-                sent.map_err(|_| io::ErrorKind::BrokenPipe.into())
+                let BodyResources { stall, clock, .. } = &*self.resources;
+                let sent = self.runtime.block_on(clock.timeout(*stall, self.to.send(piece)));
+                match sent {
+                    Ok(Ok(())) => Ok(()),
+                    Ok(Err(_)) | Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
+                }
             }
         }
     }
@@ -202,31 +206,39 @@ impl Write for PieceWriter {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use http_body_util::BodyExt;
 
     use super::*;
+    use crate::clock::Clock;
 
     const STALL: Duration = Duration::from_secs(60);
 
+    fn resources() -> Arc<BodyResources> {
+        BodyResources::new(STALL, Clock::manual())
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn a_part_is_not_taken_for_the_whole() {
-        let good =
-            stream_from_thread(STALL, |out| out.write_all(&[7; 3 * PIECE_BYTES])).await.unwrap();
+        let resources = resources();
+        let good = stream_from_thread(&resources, |out| out.write_all(&[7; 3 * PIECE_BYTES]));
+        let good = good.await.unwrap();
         assert_eq!(good.collect().await.unwrap().to_bytes().len(), 3 * PIECE_BYTES);
-        let failed = stream_from_thread(STALL, |out| {
+        let failed = stream_from_thread(&resources, |out| {
             out.write_all(&[7; PIECE_BYTES])?;
             Err(io::ErrorKind::InvalidData.into())
         });
         assert!(failed.await.unwrap().collect().await.is_err());
-        let panicked =
-            stream_from_thread(STALL, |_| panic!("the body cannot be completed")).await.unwrap();
-        assert!(panicked.collect().await.is_err());
+        let panicked = stream_from_thread(&resources, |_| panic!("the body cannot be completed"));
+        assert!(panicked.await.unwrap().collect().await.is_err());
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn what_fails_at_its_beginning_is_refused() {
+        let resources = resources();
         let work = |bytes: usize, kind: Option<io::ErrorKind>| {
-            stream_after_first_piece(STALL, move |out| {
+            stream_after_first_piece(&resources, move |out| {
                 out.write_all(&vec![7; bytes])?;
                 kind.map_or(Ok(()), |kind| Err(kind.into()))
             })
@@ -247,8 +259,8 @@ mod tests {
     async fn what_is_held_has_its_length_and_no_more_than_that() {
         for bytes in [3, PIECE_BYTES, PIECE_BYTES + 1] {
             let frame = Bytes::from(vec![7; 2 * PIECE_BYTES]);
-            let body =
-                whole_body(frame.slice(..bytes), MemoryReservation::default()).await.unwrap();
+            let memory = MemoryReservation::new(&resources());
+            let body = whole_body(frame.slice(..bytes), memory).await.unwrap();
             assert_eq!(axum::body::HttpBody::size_hint(&body).exact(), Some(bytes as u64));
             assert_eq!(frame.is_unique(), bytes <= PIECE_BYTES);
             assert_eq!(body.collect().await.unwrap().to_bytes().len(), bytes);
@@ -258,12 +270,16 @@ mod tests {
     #[tokio::test]
     async fn who_takes_nothing_is_given_up_after_the_time_for_that() {
         let (told, tell) = tokio::sync::oneshot::channel();
-        let body = stream_from_thread(Duration::from_millis(10), |out| {
+        let clock = Clock::manual();
+        let resources = BodyResources::new(STALL, clock.clone());
+        let body = stream_from_thread(&resources, |out| {
             let all = out.write_all(&vec![7; 2 * PIECES * PIECE_BYTES]);
             let _ = told.send(all.map_err(|error| error.kind()));
             Ok(())
         });
         let body = body.await.unwrap();
+        clock.until_sleeping(|left| left == [STALL]).await;
+        clock.advance(STALL);
         assert_eq!(tell.await.unwrap(), Err(io::ErrorKind::BrokenPipe));
         drop(body);
     }

@@ -9,19 +9,20 @@ use std::{
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     task::{Context, Poll, ready},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use axum::body::{Body, BodyDataStream};
 use bytes::Bytes;
 use futures::Stream;
-use tokio::{task::AbortHandle, time::Instant};
+use tokio::task::AbortHandle;
 use tracing::Instrument;
 
 use super::{
     connection_table::{ConnectionState, ResponseGuard},
     response_body::PIECE_BYTES,
 };
+use crate::clock::Clock;
 
 /// Responses up to this length are not watched.
 pub(crate) const UNWATCHED_BYTES: u64 = 64 << 10;
@@ -39,6 +40,7 @@ struct RemainingBody {
     rest: Bytes,
     /// Since when the connection has had a piece; `None` while the next one is awaited.
     handed: Option<Instant>,
+    clock: Clock,
 }
 
 /// A response that a task watches.
@@ -53,11 +55,16 @@ struct WatchedBody {
 pub(crate) fn with_stall_timeout(
     body: Body,
     line: Option<Arc<ConnectionState>>,
-    stall: Duration,
+    (stall, clock): (Duration, &Clock),
 ) -> Body {
     let body = Some(body.into_data_stream());
-    let left = Arc::new(Mutex::new(RemainingBody { body, rest: Bytes::new(), handed: None }));
-    let look = watch_for_stall(Arc::downgrade(&left), line.clone(), stall);
+    let left = Arc::new(Mutex::new(RemainingBody {
+        body,
+        rest: Bytes::new(),
+        handed: None,
+        clock: clock.clone(),
+    }));
+    let look = watch_for_stall(Arc::downgrade(&left), line.clone(), (stall, clock.clone()));
     let looks = tokio::spawn(look.instrument(tracing::Span::current())).abort_handle();
     Body::from_stream(WatchedBody {
         left,
@@ -71,10 +78,10 @@ pub(crate) fn with_stall_timeout(
 async fn watch_for_stall(
     left: Weak<Mutex<RemainingBody>>,
     line: Option<Arc<ConnectionState>>,
-    stall: Duration,
+    (stall, clock): (Duration, Clock),
 ) {
     loop {
-        let now = Instant::now();
+        let now = clock.now();
         let Some(left) = left.upgrade() else { return };
         let until = lock(&left).handed.unwrap_or(now) + stall;
         if until <= now {
@@ -90,7 +97,7 @@ async fn watch_for_stall(
             return;
         }
         drop(left);
-        tokio::time::sleep_until(until).await;
+        clock.sleep_until(until).await;
     }
 }
 
@@ -109,7 +116,7 @@ impl RemainingBody {
             match ready!(Pin::new(body).poll_next(context)) {
                 Some(Ok(piece)) if piece.len() > PIECE_BYTES => self.rest = piece,
                 Some(Ok(piece)) => {
-                    self.handed = Some(Instant::now());
+                    self.handed = Some(self.clock.now());
                     return Poll::Ready(Some(Ok(piece)));
                 }
                 Some(Err(error)) => return Poll::Ready(Some(Err(io::Error::other(error)))),
@@ -123,7 +130,7 @@ impl RemainingBody {
             // Also drop the buffer that it is a part of.
             self.rest = Bytes::new();
         }
-        self.handed = Some(Instant::now());
+        self.handed = Some(self.clock.now());
         Poll::Ready(Some(Ok(piece)))
     }
 }
@@ -172,7 +179,9 @@ mod tests {
             let lines = Arc::new(ConnectionTable::new(proxies));
             let open = lines.open(address);
             let (body, gone) = body(3, 1 << 20);
-            let mut answer = with_stall_timeout(body, lines.of(address), STALL).into_data_stream();
+            let mut answer =
+                with_stall_timeout(body, lines.of(address), (STALL, &Clock::default()))
+                    .into_data_stream();
             // The body is slow here, not the client.
             assert_eq!(answer.next().await.unwrap().unwrap().len(), COPY_BYTES);
             assert!(open.is_sending(Waker::noop()));
@@ -196,7 +205,8 @@ mod tests {
     async fn what_is_taken_slowly_comes_whole() {
         for bytes in [1, PIECE_BYTES, PIECE_BYTES + 1, 1 << 20] {
             let (body, gone) = body(2, bytes);
-            let mut answer = with_stall_timeout(body, None, STALL).into_data_stream();
+            let mut answer =
+                with_stall_timeout(body, None, (STALL, &Clock::default())).into_data_stream();
             let mut all = 0;
             while let Some(piece) = answer.next().await {
                 let piece = piece.unwrap();

@@ -21,7 +21,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use crate::{hub::Hub, upstream::cache::CacheCounters};
+use crate::{clock::Clock, hub::Hub, upstream::cache::CacheCounters};
 
 /// How long measured sizes of stores are used.
 const SIZES_FOR: Duration = Duration::from_secs(30);
@@ -54,6 +54,7 @@ pub struct Metrics {
     packs: Family<StoreLabels, Gauge<u64, AtomicU64>>,
     bytes: Family<StoreLabels, Gauge<u64, AtomicU64>>,
     measured: Mutex<MeasuredSizes>,
+    clock: Clock,
 }
 
 /// The sizes of the stores, and when they were measured.
@@ -102,8 +103,9 @@ fn histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 17))
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
+impl Metrics {
+    /// Creates metrics without values.
+    pub fn new(clock: Clock) -> Self {
         let mut metrics = Self {
             registry: Registry::with_prefix("snap"),
             requests: Family::default(),
@@ -119,13 +121,12 @@ impl Default for Metrics {
             packs: Family::default(),
             bytes: Family::default(),
             measured: Mutex::default(),
+            clock,
         };
         metrics.register();
         metrics
     }
-}
 
-impl Metrics {
     fn register(&mut self) {
         let all = &mut self.registry;
         all.register("requests", "Requests answered", self.requests.clone());
@@ -162,7 +163,7 @@ impl Metrics {
         let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
         // Limits the number of labels.
         if damaged.len() < REPOSITORIES || damaged.contains_key(repository) {
-            damaged.insert(repository.to_owned(), Instant::now());
+            damaged.insert(repository.to_owned(), self.clock.now());
             let labels = StoreLabels { repository: repository.to_owned() };
             self.damage.get_or_create(&labels).inc();
         }
@@ -171,7 +172,7 @@ impl Metrics {
     /// Returns in how many repositories damage was found lately.
     pub fn damaged_count(&self) -> usize {
         let damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
-        damaged.values().filter(|at| at.elapsed() < DAMAGED_FOR).count()
+        damaged.values().filter(|at| self.clock.elapsed(**at) < DAMAGED_FOR).count()
     }
 
     /// Counts a lookup in a cache.
@@ -232,11 +233,11 @@ impl Metrics {
     fn measure(&self, look: impl FnOnce(Sizes) -> Sizes) {
         let before = {
             let mut measured = self.measured();
-            if measured.at.is_some_and(|at| at.elapsed() < SIZES_FOR) {
+            if measured.at.is_some_and(|at| self.clock.elapsed(at) < SIZES_FOR) {
                 return;
             }
             // Set before the measurement, so that other threads do not start one.
-            measured.at = Some(Instant::now());
+            measured.at = Some(self.clock.now());
             std::mem::take(&mut measured.sizes)
         };
         let sizes = look(before);
@@ -248,7 +249,7 @@ impl Metrics {
             self.packs.get_or_create(&labels).set(*packs);
             self.bytes.get_or_create(&labels).set(*bytes);
         }
-        *measured = MeasuredSizes { at: Some(Instant::now()), sizes };
+        *measured = MeasuredSizes { at: Some(self.clock.now()), sizes };
     }
 }
 
@@ -289,7 +290,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_while_stores_are_measured() {
-        let metrics = Metrics::default();
+        let metrics = Metrics::new(Clock::manual());
         let size = |packs| Sizes::from([("a".to_owned(), MeasuredSize { packs, bytes: 7 })]);
         metrics.measure(|before| {
             assert!(before.is_empty() && metrics.measured.try_lock().is_ok());

@@ -40,6 +40,7 @@ use crate::{
         principal::{Principal, PrincipalSlot, Right},
     },
     body::{UNWATCHED_BYTES, connection_table::ConnectionTable, with_stall_timeout},
+    clock::Clock,
     problem::{Code, HttpProblem},
     route_table::{MatchedRoute, RequiredAccess},
     settings::ServerSettings,
@@ -65,14 +66,16 @@ pub struct Observe {
     audit: Option<Arc<Audit>>,
     lines: Arc<ConnectionTable>,
     stall: Duration,
+    clock: Clock,
 }
 
 impl Observe {
     /// Creates the middleware for requests that `access` guards.
-    pub fn new(access: Arc<AccessControl>, settings: &ServerSettings) -> Self {
+    pub fn new(access: Arc<AccessControl>, settings: &ServerSettings, clock: Clock) -> Self {
         let audit = settings.log.audit.as_deref().map(|path| Arc::new(Audit::later(path)));
         let lines = Arc::new(ConnectionTable::new(settings.proxies.clone()));
-        Self { access, metrics: Arc::default(), audit, lines, stall: settings.limits.stall() }
+        let metrics = Arc::new(Metrics::new(clock.clone()));
+        Self { access, metrics, audit, lines, stall: settings.limits.stall(), clock }
     }
 
     /// Returns the connections that requests come over.
@@ -138,7 +141,7 @@ pub async fn observe<A: Future<Output = Response>>(
     let mut body = counted(body, move |bytes| entry.sent(bytes));
     if !is_short {
         let line = peer.and_then(|peer| seen.lines.of(peer));
-        body = span.in_scope(|| with_stall_timeout(body, line, seen.stall));
+        body = span.in_scope(|| with_stall_timeout(body, line, (seen.stall, &seen.clock)));
     }
     Response::from_parts(head, body)
 }

@@ -8,6 +8,7 @@ use std::{
 use snap_core::{base::observe::Observer, repo::past::PastError};
 
 use crate::{
+    clock::Clock,
     pagination::skip_ok,
     problem::{Code, HttpProblem},
 };
@@ -22,24 +23,25 @@ pub(super) const TOO_LATE_TEXT: &str =
 /// An observer that cancels when the time is over, or when another observer does.
 pub(super) struct Deadline<'a> {
     ends: Instant,
+    clock: &'a Clock,
     observer: &'a dyn Observer,
 }
 
 impl<'a> Deadline<'a> {
     /// Returns a deadline after the usual time limit.
-    pub(super) fn usual(observer: &'a dyn Observer) -> Self {
-        Self::after(TIME_LIMIT, observer)
+    pub(super) fn usual(clock: &'a Clock, observer: &'a dyn Observer) -> Self {
+        Self::after(TIME_LIMIT, clock, observer)
     }
 
     /// Returns a deadline after this time.
-    pub(super) fn after(time: Duration, observer: &'a dyn Observer) -> Self {
-        Self { ends: Instant::now() + time, observer }
+    pub(super) fn after(time: Duration, clock: &'a Clock, observer: &'a dyn Observer) -> Self {
+        Self { ends: clock.now() + time, clock, observer }
     }
 }
 
 impl Observer for Deadline<'_> {
     fn cancelled(&self) -> bool {
-        self.observer.cancelled() || Instant::now() >= self.ends
+        self.observer.cancelled() || self.clock.now() >= self.ends
     }
 }
 
@@ -109,10 +111,16 @@ mod tests {
 
     #[test]
     fn work_ends_in_time_and_when_nobody_waits() {
-        assert!(!Deadline::usual(&Silent).cancelled());
-        assert!(Deadline::after(Duration::ZERO, &Silent).cancelled());
-        assert!(Deadline::usual(&Disconnected).cancelled());
+        let clock = Clock::manual();
+        let deadline = Deadline::usual(&clock, &Silent);
+        clock.advance(TIME_LIMIT - Duration::from_millis(1));
+        assert!(!deadline.cancelled());
+        clock.advance(Duration::from_millis(1));
+        assert!(deadline.cancelled());
+        assert!(Deadline::after(Duration::ZERO, &clock, &Silent).cancelled());
+        assert!(Deadline::usual(&clock, &Disconnected).cancelled());
     }
+
     #[test]
     fn a_page_says_why_it_ends() {
         let list = |late: Option<usize>| {

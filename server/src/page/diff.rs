@@ -78,7 +78,7 @@ pub(super) fn view(
     };
     let (from, to) = (ask.named(repository, &from)?, ask.named(repository, &to)?);
     let path = normal(ask.bytes("path").unwrap_or_default());
-    let deadline = Deadline::usual(observer);
+    let deadline = ask.deadline(observer);
     let compared = compare(repository, (&from, &to), &path, &deadline)?;
     let body = html! {
         div.head {
@@ -355,12 +355,14 @@ mod tests {
     use snap_core::base::observe::Silent;
 
     use super::{super::two_commits::two_commits, *};
+    use crate::clock::Clock;
 
     #[test]
     fn what_takes_too_long_ends_and_says_so() {
         let (_folder, repository, named) = two_commits();
+        let clock = Clock::manual();
         let of = |time| {
-            let deadline = Deadline::after(time, &Silent);
+            let deadline = Deadline::after(time, &clock, &Silent);
             compare(&repository, (&named[0], &named[1]), b"", &deadline).unwrap()
         };
         let compared = of(Duration::from_secs(60));
@@ -369,7 +371,7 @@ mod tests {
         assert_eq!((late.changes.len(), late.end), (0, DiffEnd::Late));
         let new = New::Tree(Some(named[1].commit.tree));
         let reader = ContentReader::new(repository.repo().store(), &new, CONTENT_BYTES).unwrap();
-        let deadline = Deadline::after(Duration::ZERO, &Silent);
+        let deadline = Deadline::after(Duration::ZERO, &clock, &Silent);
         let read = sides_of(&reader, &compared.changes[0], &deadline);
         assert!(matches!(read, Err(CatError::Interrupted)), "{read:?}");
     }

@@ -19,7 +19,7 @@ use super::{
     page_request::{NamedCommit, PageRequest},
     show,
 };
-use crate::problem::HttpProblem;
+use crate::{clock::Clock, problem::HttpProblem};
 
 /// The largest part of a text that is shown, in bytes.
 const SHOWN_BYTES: usize = 2 << 20;
@@ -53,7 +53,7 @@ pub(super) fn view(
     let raw = links.raw(&named.id, path);
     let look = match &entry.kind {
         EntryKind::File { size, id } => {
-            look((store, observer), (id, *size), entry.name.as_bytes(), &raw)?
+            look(ask, (store, observer), (id, *size), entry.name.as_bytes(), &raw)?
         }
         EntryKind::Symlink { target } => html! {
             p.none { "A symbolic link to " code { (show::name(target)) } }
@@ -113,6 +113,7 @@ fn named_or(name: &[u8], number: u32) -> Markup {
 }
 
 fn look(
+    ask: &PageRequest,
     (store, observer): (&Store, &dyn Observer),
     (id, size): (&BlobId, u64),
     name: &[u8],
@@ -131,10 +132,10 @@ fn look(
         return Ok(html! { p.none { "This file is empty." } });
     }
     let start = start_of(store, id, observer)?;
-    Ok(html! { (shown) (text_or_bytes(&start, size, name)) })
+    Ok(html! { (shown) (text_or_bytes(&start, size, name, ask.pages.server().clock())) })
 }
 
-fn text_or_bytes(start: &[u8], size: u64, name: &[u8]) -> Markup {
+fn text_or_bytes(start: &[u8], size: u64, name: &[u8], clock: &Clock) -> Markup {
     if is_binary(start) {
         return hex::view(start, size);
     }
@@ -142,7 +143,7 @@ fn text_or_bytes(start: &[u8], size: u64, name: &[u8]) -> Markup {
     let text =
         std::str::from_utf8(start).ok().filter(|_| start.len() <= HIGHLIGHTED_BYTES && is_whole);
     let sheet = match text {
-        Some(text) => highlight::view(text, name),
+        Some(text) => highlight::view(text, name, clock),
         None => highlight::plain(start),
     };
     html! {

@@ -13,6 +13,7 @@ use maud::{Markup, PreEscaped, html};
 use syntect::parsing::{ParseState, Scope, ScopeStack, SyntaxReference, SyntaxSet};
 
 use super::show::push_text;
+use crate::clock::Clock;
 
 /// The time limit for highlighting. The rest of the text stays plain.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -64,12 +65,13 @@ pub(super) struct Sheet {
 
 /// Renders a text with highlighting. Guesses the language from the file name or the
 /// first line.
-pub(super) fn view(text: &str, name: &[u8]) -> Sheet {
+pub(super) fn view(text: &str, name: &[u8], clock: &Clock) -> Sheet {
     let Some(syntax) = syntax(text, name) else { return plain(text.as_bytes()) };
     let mut colours = Colours {
         state: ParseState::new(syntax),
         stack: ScopeStack::new(),
-        ends: Instant::now() + PATIENCE,
+        ends: clock.now() + PATIENCE,
+        clock,
         given_up: false,
     };
     sheet(text.split_inclusive('\n'), |html, line| colours.push_line(html, line))
@@ -130,17 +132,18 @@ fn syntax(text: &str, name: &[u8]) -> Option<&'static SyntaxReference> {
     found.filter(|syntax| syntax.name != "Plain Text")
 }
 
-struct Colours {
+struct Colours<'c> {
     state: ParseState,
     stack: ScopeStack,
     ends: Instant,
+    clock: &'c Clock,
     given_up: bool,
 }
 
-impl Colours {
+impl Colours<'_> {
     /// Appends a line. Returns true if all of it fitted.
     fn push_line(&mut self, html: &mut String, line: &str) -> bool {
-        self.given_up |= line.len() > LINE_BYTES || Instant::now() > self.ends;
+        self.given_up |= line.len() > LINE_BYTES || self.clock.now() > self.ends;
         let parsed = match self.given_up {
             true => None,
             false => self.state.parse_line(line, &SYNTAXES).ok(),
@@ -191,6 +194,25 @@ impl Colours {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Renders a text without a time limit.
+    fn view(text: &str, name: &[u8]) -> Sheet {
+        super::view(text, name, &Clock::manual())
+    }
+
+    #[test]
+    fn what_takes_too_long_is_shown_plain() {
+        let clock = Clock::manual();
+        let syntax = syntax("", b"main.rs").unwrap();
+        let (state, stack) = (ParseState::new(syntax), ScopeStack::new());
+        let ends = clock.now() + PATIENCE;
+        let mut colours = Colours { state, stack, ends, clock: &clock, given_up: false };
+        let mut line = |html: &mut String| colours.push_line(html, "fn main() {}\n");
+        let (mut in_time, mut late) = (String::new(), String::new());
+        assert!(line(&mut in_time) && in_time.contains("class=\"hk\""), "{in_time}");
+        clock.advance(2 * PATIENCE);
+        assert!(line(&mut late) && late == "fn main() {}", "{late}");
+    }
 
     #[test]
     fn code_is_coloured_and_stays_what_it_is() {

@@ -34,7 +34,7 @@ pub(super) fn view(
 ) -> Result<Markup, HttpProblem> {
     let named = ask.named(repository, &ask.rev())?;
     let path = ask.path();
-    let (steps, end) = read(repository, (&named, &path), ask.page(), &Deadline::usual(observer))?;
+    let (steps, end) = read(repository, (&named, &path), ask.page(), &ask.deadline(observer))?;
     if let PageEnd::Beyond { last } = end {
         return Err(no_page(ask.page(), last));
     }

@@ -49,7 +49,7 @@ pub(super) async fn view(ask: PageRequest) -> Result<Markup, HttpProblem> {
         return Err(no_rights(&ask.who));
     }
     blocking_until_disconnect(move |observer| {
-        let deadline = Deadline::usual(observer);
+        let deadline = ask.deadline(observer);
         let hub = ask.pages.server().hub();
         let theirs = |name: &String| ask.who.can(Right::Read, name);
         let row = |name: String| {

@@ -53,7 +53,7 @@ pub(super) fn view(
         return Ok(shell.page(ask.around(), body));
     };
     let page = ask.page();
-    let (commits, end) = read(repository, &named, page, &Deadline::usual(observer))?;
+    let (commits, end) = read(repository, &named, page, &ask.deadline(observer))?;
     if let PageEnd::Beyond { last } = end {
         return Err(no_page(page, last));
     }
@@ -231,12 +231,14 @@ mod tests {
     use snap_core::base::observe::Silent;
 
     use super::{super::two_commits::two_commits, *};
+    use crate::clock::Clock;
 
     #[test]
     fn what_takes_too_long_ends_and_says_so() {
         let (_folder, repository, [_, named]) = two_commits();
+        let clock = Clock::manual();
         let of = |time| {
-            let deadline = Deadline::after(time, &Silent);
+            let deadline = Deadline::after(time, &clock, &Silent);
             let (commits, end) = read(&repository, &named, 1, &deadline).unwrap();
             (commits.len(), end)
         };

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     access::{self, cookie::Cookie, is_ours},
-    body::{BodyLimits, read_whole},
+    body::read_whole,
     problem::{Code, HttpProblem},
 };
 
@@ -52,10 +52,7 @@ struct FormFields(Vec<(Vec<u8>, Vec<u8>)>);
 
 impl FormFields {
     async fn read(pages: &Pages, body: Body) -> Result<Self, HttpProblem> {
-        let stall = pages.server().settings().limits.stall();
-        let text =
-            read_whole(body, BodyLimits { most_bytes: FORM_BYTES, stall, drain_on_refusal: true })
-                .await?;
+        let text = read_whole(body, pages.server().accept(FORM_BYTES)).await?;
         Ok(Self(query(&String::from_utf8_lossy(&text))))
     }
 

@@ -80,7 +80,8 @@ impl Pages {
 impl Pages {
     /// Creates the state of the pages.
     pub(crate) fn new(server: Server) -> Self {
-        Self { shared: Arc::new(PageState { server, growth: StatsCache::default() }) }
+        let growth = StatsCache::new(server.clock().clone());
+        Self { shared: Arc::new(PageState { server, growth }) }
     }
 }
 

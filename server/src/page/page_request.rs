@@ -14,8 +14,8 @@ use snap_core::{
 };
 
 use super::{
-    Pages, layout::FrameContext, link::Links, login::Viewer, ref_index::RefIndex, show,
-    snapshot::short,
+    Pages, deadline::Deadline, layout::FrameContext, link::Links, login::Viewer,
+    ref_index::RefIndex, show, snapshot::short,
 };
 use crate::{
     access::{cookie::Cookie, csrf, principal::Principal},
@@ -172,6 +172,11 @@ impl PageRequest {
             view(&self, &repository, observer)
         })
         .await
+    }
+
+    /// Returns the usual deadline of a page.
+    pub(super) fn deadline<'a>(&'a self, observer: &'a dyn Observer) -> Deadline<'a> {
+        Deadline::usual(self.pages.server().clock(), observer)
     }
 
     /// Resolves a revision.

@@ -44,7 +44,7 @@ pub(super) fn view(
     if page > last {
         return Err(no_page(page, last));
     }
-    let (rows, end) = read(repository, &names, page, &Deadline::usual(observer))?;
+    let (rows, end) = read(repository, &names, page, &ask.deadline(observer))?;
     let default = names.default_branch();
     let to = |page: usize| format!("{}?page={page}", links.page("refs"));
     let body = html! {

@@ -68,7 +68,7 @@ pub(super) fn view(
         return Ok(PageLayout::of(&repo, Tab::Other, None, format!("Search · {repo}"))
             .page(ask.around(), body));
     };
-    let answer = look(repository, ask.bytes("q").unwrap_or_default(), &Deadline::usual(observer))?;
+    let answer = look(repository, ask.bytes("q").unwrap_or_default(), &ask.deadline(observer))?;
     let links = ask.links();
     let body = html! {
         div.head { h1 { "“" (show::text(query.as_bytes())) "”" } p.quiet { "in all commits of all branches and tags" } }

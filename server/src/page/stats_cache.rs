@@ -4,7 +4,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -18,7 +18,7 @@ use super::{
     chart::{self, Point},
     deadline::Deadline,
 };
-use crate::{causes::causes, repository::Repository};
+use crate::{causes::causes, clock::Clock, repository::Repository};
 
 /// The number of commits whose size is kept for each repository.
 const COMMITS: usize = 10_000;
@@ -136,19 +136,26 @@ struct LastComputation {
 
 impl CachedStats {
     /// Returns true if the statistics must be computed again.
-    fn is_old(&self, tips: &[CommitId]) -> bool {
+    fn is_old(&self, tips: &[CommitId], clock: &Clock) -> bool {
         let Some(last) = &self.last else { return true };
         match self.grown {
-            Some(Err(_)) => last.ended.elapsed() > RETRY_AFTER.max(last.took * REST_FACTOR),
-            _ => last.tips != tips && last.ended.elapsed() >= last.took * REST_FACTOR,
+            Some(Err(_)) => clock.elapsed(last.ended) > RETRY_AFTER.max(last.took * REST_FACTOR),
+            _ => last.tips != tips && clock.elapsed(last.ended) >= last.took * REST_FACTOR,
         }
     }
 }
 
 /// The cache of the statistics, by the name of the repository.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct StatsCache {
-    known: Arc<Mutex<HashMap<String, CachedStats>>>,
+    shared: Arc<StatsCacheInner>,
+}
+
+#[derive(Debug)]
+struct StatsCacheInner {
+    known: Mutex<HashMap<String, CachedStats>>,
+    computation_ended: Condvar,
+    clock: Clock,
 }
 
 /// A running computation. Dropping it records the outcome, even after a panic.
@@ -167,14 +174,21 @@ impl Drop for Counting {
         known.is_counting = false;
         known.grown = Some(self.counted.clone());
         let tips = std::mem::take(&mut self.tips);
-        known.last =
-            Some(LastComputation { tips, ended: Instant::now(), took: self.began.elapsed() });
+        let StatsCacheInner { clock, computation_ended, .. } = &*self.growth.shared;
+        let (ended, took) = (clock.now(), clock.elapsed(self.began));
+        known.last = Some(LastComputation { tips, ended, took });
+        computation_ended.notify_all();
     }
 }
 
 impl StatsCache {
+    pub(super) fn new(clock: Clock) -> Self {
+        let (known, computation_ended) = (Mutex::default(), Condvar::new());
+        Self { shared: Arc::new(StatsCacheInner { known, computation_ended, clock }) }
+    }
+
     fn known(&self) -> MutexGuard<'_, HashMap<String, CachedStats>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the statistics of a repository whose refs point at `tips`. Starts a
@@ -190,10 +204,11 @@ impl StatsCache {
         if let Some(patience) = patience
             && let Some(mut counting) = self.begins(repository.name(), &tips)
         {
-            let (done, wait) = mpsc::channel();
-            let counted = Arc::clone(repository);
+            let StatsCacheInner { clock, computation_ended, .. } = &*self.shared;
+            let end = clock.now() + patience;
+            let (counted, count_clock) = (Arc::clone(repository), clock.clone());
             let work = move || {
-                match count(&counted, &tips) {
+                match count(&counted, &tips, &count_clock) {
                     Ok(outcome) => counting.counted = Ok(Arc::new(GrowthStats::new(outcome))),
                     Err(error) => {
                         if matches!(error, PastError::Interrupted) {
@@ -204,13 +219,17 @@ impl StatsCache {
                     }
                 }
                 drop(counting);
-                // The request that waited may have timed out.
-                let _ = done.send(());
             };
             // If no thread can be started, the computation counts as failed.
             let _ = std::thread::Builder::new().spawn(work);
-            // A timeout: the computation goes on in the background.
-            let _ = wait.recv_timeout(patience);
+            let mut known = self.known();
+            let is_counting = |known: &HashMap<String, CachedStats>| {
+                known.get(repository.name()).is_some_and(|known| known.is_counting)
+            };
+            // After a timeout the computation goes on in the background.
+            while is_counting(&known) && clock.now() < end {
+                known = clock.wait_until(computation_ended, known, end);
+            }
         }
         self.known().get(repository.name()).and_then(|known| known.grown.clone())
     }
@@ -224,31 +243,50 @@ impl StatsCache {
             all.retain(|_, known| known.is_counting);
         }
         let known = all.entry(name.to_owned()).or_default();
-        if known.is_counting || at_once >= AT_ONCE || !known.is_old(tips) {
+        if known.is_counting || at_once >= AT_ONCE || !known.is_old(tips, &self.shared.clock) {
             return None;
         }
         known.is_counting = true;
         // Forget an earlier failure, so that pages show a computation in progress.
         known.grown.take_if(|grown| grown.is_err());
         let (name, tips) = (name.to_owned(), tips.to_vec());
-        let began = Instant::now();
+        let began = self.shared.clock.now();
         let counted = Err(StatsFailure::Unreadable);
         Some(Counting { growth: self.clone(), name, tips, began, counted })
     }
 }
 
-fn count(repository: &Repository, tips: &[CommitId]) -> Result<StatsOutcome, PastError> {
+fn count(
+    repository: &Repository,
+    tips: &[CommitId],
+    clock: &Clock,
+) -> Result<StatsOutcome, PastError> {
     let options = StatsOptions { commits: COMMITS, files: FILES };
-    stats::run(repository.repo().store(), tips, &options, &Deadline::after(LONGEST, &Silent))
+    let deadline = Deadline::after(LONGEST, clock, &Silent);
+    stats::run(repository.repo().store(), tips, &options, &deadline)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::two_commits::two_commits, *};
+
+    #[test]
+    fn what_nobody_waits_for_is_not_computed() {
+        let (_folder, repository, [_, named]) = two_commits();
+        let (growth, repository) = (StatsCache::new(Clock::manual()), Arc::new(repository));
+        assert!(growth.of(&repository, vec![named.id], None).is_none());
+        assert!(growth.known().is_empty());
+        // A manual clock stands still, so this waits for as long as it takes.
+        let counted = growth.of(&repository, vec![named.id], Some(Duration::from_secs(1)));
+        assert_eq!(counted.unwrap().unwrap().commit_count, 2);
+        let known = growth.of(&repository, vec![named.id], None);
+        assert_eq!(known.unwrap().unwrap().commit_count, 2);
+    }
 
     #[test]
     fn a_count_that_breaks_off_is_known_to_have_failed() {
-        let growth = StatsCache::default();
+        let clock = Clock::manual();
+        let growth = StatsCache::new(clock.clone());
         let counting = growth.begins("a", &[]).unwrap();
         assert!(growth.begins("a", &[]).is_none(), "a running computation is not started again");
         let broken = std::thread::spawn(move || {
@@ -261,55 +299,51 @@ mod tests {
         assert!(growth.begins("a", &[]).is_none(), "a failed computation is not retried at once");
         let moved = [CommitId::of(b"another")];
         assert!(growth.begins("a", &moved).is_none(), "not even if the refs have moved");
-        growth.ended("a", RETRY_AFTER + Duration::from_secs(1), Duration::ZERO);
+        clock.advance(RETRY_AFTER + Duration::from_secs(1));
         let _counting = growth.begins("a", &moved).unwrap();
         assert!(!failed(), "a retry replaces the failure");
     }
 
     impl StatsCache {
-        /// Pretends that the last computation ended `ago` and took this long.
-        fn ended(&self, name: &str, ago: Duration, took: Duration) {
-            let ended = Instant::now().checked_sub(ago).unwrap();
-            let mut all = self.known();
-            let last = all.get_mut(name).unwrap().last.as_mut().unwrap();
-            (last.ended, last.took) = (ended, took);
+        /// Computes the statistics of the repository `a`, in that time.
+        fn compute(&self, counted: Counted, took: Duration) {
+            let mut counting = self.begins("a", &[]).unwrap();
+            self.shared.clock.advance(took);
+            counting.counted = counted;
         }
     }
 
     #[test]
     fn where_refs_move_all_the_time_it_is_counted_now_and_then() {
-        let growth = StatsCache::default();
-        let mut first = growth.begins("a", &[]).unwrap();
-        let outcome = StatsOutcome::default();
-        first.counted = Ok(Arc::new(GrowthStats::new(outcome)));
-        drop(first);
-        let moved = [CommitId::of(b"another")];
+        let clock = Clock::manual();
+        let growth = StatsCache::new(clock.clone());
         let took = Duration::from_secs(6);
-        growth.ended("a", took * (REST_FACTOR - 1), took);
+        growth.compute(Ok(Arc::new(GrowthStats::new(StatsOutcome::default()))), took);
+        let moved = [CommitId::of(b"another")];
+        clock.advance(took * (REST_FACTOR - 1));
         assert!(growth.begins("a", &moved).is_none(), "it rests");
-        growth.ended("a", took * REST_FACTOR, took);
+        clock.advance(took);
         assert!(growth.begins("a", &[]).is_none(), "nothing has changed");
         assert!(growth.begins("a", &moved).is_some());
     }
 
     #[test]
     fn one_that_takes_too_long_rests_as_long_as_others() {
-        let growth = StatsCache::default();
-        let mut first = growth.begins("a", &[]).unwrap();
-        first.counted = Err(StatsFailure::TooLarge);
-        drop(first);
-        growth.ended("a", RETRY_AFTER * 2, LONGEST);
+        let clock = Clock::manual();
+        let growth = StatsCache::new(clock.clone());
+        growth.compute(Err(StatsFailure::TooLarge), LONGEST);
+        clock.advance(RETRY_AFTER * 2);
         assert!(
             growth.begins("a", &[]).is_none(),
             "a slow repository waits longer than the retry interval"
         );
-        growth.ended("a", LONGEST * REST_FACTOR + Duration::from_secs(1), LONGEST);
+        clock.advance(LONGEST * REST_FACTOR);
         assert!(growth.begins("a", &[]).is_some());
     }
 
     #[test]
     fn not_too_many_are_counted_at_a_time() {
-        let growth = StatsCache::default();
+        let growth = StatsCache::new(Clock::manual());
         let first = growth.begins("a", &[]).unwrap();
         let _second = growth.begins("b", &[]).unwrap();
         assert!(growth.begins("c", &[]).is_none());

@@ -9,7 +9,10 @@ use snap_core::{
 use tempfile::TempDir;
 
 use super::page_request::NamedCommit;
-use crate::repository::Repository;
+use crate::{
+    clock::Clock,
+    repository::{Repository, SharedByRepositories},
+};
 
 /// Creates a repository with two commits of a file `a`, the older one first. It is
 /// deleted with the returned folder.
@@ -28,5 +31,6 @@ pub(super) fn two_commits() -> (TempDir, Repository, [NamedCommit; 2]) {
         let commit = repo.store().commit(&id).unwrap();
         NamedCommit { rev: id.to_string(), id, commit }
     });
-    (folder, Repository::open("default", &store).unwrap(), named)
+    let shared = SharedByRepositories::new(Clock::manual());
+    (folder, Repository::open("default", &store, &shared).unwrap(), named)
 }

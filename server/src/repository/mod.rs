@@ -47,7 +47,7 @@ use snap_core::{
         ref_name::{RefKind, RefName},
         refs::{self, Damage, Head, RefError, RefListing, RefLogMessage},
     },
-    store::CopyError,
+    store::{CopyError, FifoSemaphore},
 };
 
 pub use self::bundle::{BundleLayout, ClientObjects, CopyPack};
@@ -62,6 +62,7 @@ use self::{index::Index, publishing::SharedChecks, uploads::Uploads};
 use crate::{
     body::{self, BodyPieces},
     cache::ClockCache,
+    clock::Clock,
     problem::{Code, HttpProblem},
     upstream::{Upstream, health::UpstreamOutage, repository::UpstreamRepository},
 };
@@ -69,8 +70,22 @@ use crate::{
 /// Memory limit for cached bundle layouts, in bytes.
 const LAYOUTS_BYTES: usize = 1 << 20;
 
-/// The number of repositories that this process has opened so far.
-static OPENED: AtomicU64 = AtomicU64::new(0);
+/// What the repositories of one server share.
+#[derive(Clone, Debug)]
+pub struct SharedByRepositories {
+    pub(crate) clock: Clock,
+    /// Limits the threads that verify chunk lists.
+    list_checks: Arc<FifoSemaphore>,
+    /// The number of repositories that were opened so far.
+    opened: Arc<AtomicU64>,
+}
+
+impl SharedByRepositories {
+    /// Creates what the repositories of a server with that clock share.
+    pub fn new(clock: Clock) -> Self {
+        Self { clock, list_checks: Arc::default(), opened: Arc::default() }
+    }
+}
 
 /// A repository that is served.
 #[derive(Debug)]
@@ -141,10 +156,11 @@ impl Repository {
     /// # Errors
     /// [`RepoError`] when the store cannot be opened; [`RepoError::Remote`] when
     /// `snap push` made the folder. Nothing is written into the folder in that case.
-    pub fn open(name: &str, dir: &Path) -> Result<Self, RepoError> {
+    pub fn open(name: &str, dir: &Path, shared: &SharedByRepositories) -> Result<Self, RepoError> {
         refuse_remote(dir)?;
         let repo = Repo::open_without_settings(dir, Disk::default(), &Silent)?;
-        Ok(Self::of(name, Arc::new(repo), None)?)
+        let repo = repo.with_list_checks(Arc::clone(&shared.list_checks));
+        Ok(Self::of(name, Arc::new(repo), None, shared)?)
     }
 
     /// Opens the repository `name` of an upstream.
@@ -153,24 +169,31 @@ impl Repository {
     /// [`Code::NoRepository`] when the upstream has no such repository;
     /// [`Code::Unavailable`] when the upstream does not answer and nothing of the
     /// repository is cached.
-    pub fn open_behind(name: &str, upstream: &Arc<Upstream>) -> Result<Self, HttpProblem> {
+    pub fn open_behind(
+        name: &str,
+        upstream: &Arc<Upstream>,
+        shared: &SharedByRepositories,
+    ) -> Result<Self, HttpProblem> {
         let behind = UpstreamRepository::open(upstream, name)?;
-        Ok(Self::of(name, Arc::clone(behind.repo()), Some(Arc::new(behind)))?)
+        Ok(Self::of(name, Arc::clone(behind.repo()), Some(Arc::new(behind)), shared)?)
     }
 
     fn of(
         name: &str,
         repo: Arc<Repo>,
         behind: Option<Arc<UpstreamRepository>>,
+        shared: &SharedByRepositories,
     ) -> Result<Self, PathError> {
         repo.store().sweep();
         let index = Index::open(repo.store())?;
         let staged = StagingArea::new(repo.store());
         staged.sweep();
-        let number = OPENED.fetch_add(1, Ordering::Relaxed);
+        let number = shared.opened.fetch_add(1, Ordering::Relaxed);
         let bundles = ClockCache::new(LAYOUTS_BYTES);
         let name = name.to_owned();
-        let (uploads, shared_checks) = (Uploads::default(), SharedChecks::default());
+        let clock = &shared.clock;
+        let (uploads, shared_checks) =
+            (Uploads::new(clock.clone()), SharedChecks::new(clock.clone()));
         let folders = ["", "objects", "refs"].map(|folder| repo.dir().join(folder));
         let mirrors = behind.iter().flat_map(|behind| behind.mirrors());
         // A served store stays usable without `HEAD`, and without settings that were
@@ -237,8 +260,7 @@ impl Repository {
         &self.name
     }
 
-    /// Returns a number that is unique among all repositories that this process has
-    /// opened.
+    /// Returns a number that is unique among all repositories that the server has opened.
     pub fn number(&self) -> u64 {
         self.number
     }

@@ -32,6 +32,7 @@ use tokio::{runtime::Handle, task::AbortHandle};
 use super::{Received, Repository};
 use crate::{
     body::DisconnectObserver,
+    clock::Clock,
     problem::{Code, HttpProblem},
     upstream::repository::UpstreamRepository,
 };
@@ -52,13 +53,14 @@ pub struct PublishRequest {
 }
 
 /// The running checks, by the packs that they check.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SharedChecks {
+    clock: Clock,
     under_way: Mutex<HashMap<BTreeSet<PackId>, Arc<SharedCheck>>>,
 }
 
 /// A running check, shared by all requests for the same packs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct SharedCheck {
     clients: Mutex<Vec<WaitingClient>>,
     done: Mutex<Option<Result<Received, HttpProblem>>>,
@@ -66,6 +68,7 @@ struct SharedCheck {
     /// True if the server stops, or all clients left too long ago. Never becomes false
     /// again.
     is_stopped: AtomicBool,
+    clock: Clock,
 }
 
 /// A client that waits for the check, and the time when it was first seen to have left.
@@ -85,8 +88,8 @@ impl Observer for SharedCheck {
     fn cancelled(&self) -> bool {
         let mut clients = lock(&self.clients);
         clients.retain_mut(|client| {
-            !client.watch.cancelled()
-                || client.left.get_or_insert_with(Instant::now).elapsed() < GRACE
+            let mut left = || *client.left.get_or_insert_with(|| self.clock.now());
+            !client.watch.cancelled() || self.clock.elapsed(left()) < GRACE
         });
         if clients.is_empty() {
             // Irrevocable: some threads may have seen the cancellation and skipped
@@ -98,6 +101,11 @@ impl Observer for SharedCheck {
 }
 
 impl SharedCheck {
+    fn new(clock: Clock) -> Self {
+        let (clients, done, ended) = (Mutex::default(), Mutex::default(), Condvar::new());
+        Self { clients, done, ended, is_stopped: AtomicBool::new(false), clock }
+    }
+
     fn add(&self, watch: &Arc<DisconnectObserver>) {
         lock(&self.clients).push(WaitingClient { watch: Arc::clone(watch), left: None });
     }
@@ -148,6 +156,10 @@ impl Drop for CheckGuard<'_> {
 }
 
 impl SharedChecks {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { clock, under_way: Mutex::default() }
+    }
+
     /// Starts a check, or waits for the result of one that is running for the same
     /// packs.
     fn begin<'t>(
@@ -161,7 +173,7 @@ impl SharedChecks {
             drop(under_way);
             return Err(check.wait(watch));
         }
-        let check = Arc::new(SharedCheck::default());
+        let check = Arc::new(SharedCheck::new(self.clock.clone()));
         check.add(watch);
         under_way.insert(ids.clone(), Arc::clone(&check));
         drop(under_way);
@@ -278,20 +290,24 @@ mod tests {
     use super::*;
     use crate::body::ClientWaiting;
 
+    fn checks() -> SharedChecks {
+        SharedChecks::new(Clock::manual())
+    }
+
     #[test]
     fn a_check_goes_on_as_long_as_somebody_waits_or_may_come_again() {
         let (first, second) = (ClientWaiting::default(), ClientWaiting::default());
-        let check = SharedCheck::default();
+        let clock = Clock::manual();
+        let check = SharedCheck::new(clock.clone());
         check.add(&first.watch());
         drop(first);
         assert!(!check.cancelled(), "the client may retry");
         check.add(&second.watch());
-        let long_ago = Instant::now().checked_sub(GRACE).unwrap();
-        lock(&check.clients)[0].left = Some(long_ago);
+        clock.advance(GRACE);
         assert!(!check.cancelled(), "another client waits");
         drop(second);
         assert!(!check.cancelled());
-        lock(&check.clients)[0].left = Some(long_ago);
+        clock.advance(GRACE);
         assert!(check.cancelled());
         check.add(&ClientWaiting::default().watch());
         assert!(check.cancelled(), "a cancelled check stays cancelled");
@@ -299,7 +315,7 @@ mod tests {
 
     #[test]
     fn those_who_ask_for_the_same_packs_are_told_the_same() {
-        let (checks, waiting) = (SharedChecks::default(), ClientWaiting::default());
+        let (checks, waiting) = (checks(), ClientWaiting::default());
         let ids = BTreeSet::from([PackId::from_bytes([7; 32])]);
         let turn = checks.begin(&ids, &waiting.watch()).ok().unwrap();
         std::thread::scope(|scope| {
@@ -323,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_check_ends_with_the_server() {
-        let (checks, waiting) = (SharedChecks::default(), ClientWaiting::default());
+        let (checks, waiting) = (checks(), ClientWaiting::default());
         let ids = BTreeSet::new();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let inside = runtime.enter();

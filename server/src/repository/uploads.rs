@@ -28,9 +28,12 @@ use snap_core::{
     ops::{bundle::unpack, staging_area::StagingArea},
 };
 
+use tokio::sync::watch;
+
 use super::{Received, Repository};
 use crate::{
     body::BodyPieces,
+    clock::Clock,
     problem::{Code, HttpProblem},
 };
 
@@ -95,9 +98,12 @@ pub enum UploadOutcome<T> {
 }
 
 /// The parts that requests are writing to.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Uploads {
     writing: Mutex<HashMap<blake3::Hash, Arc<OpenPart>>>,
+    /// Notified when a request ends that wrote to a part.
+    writer_ended: watch::Sender<()>,
+    clock: Clock,
 }
 
 /// A part that a request is writing to.
@@ -108,6 +114,7 @@ struct OpenPart {
     path: PathBuf,
     length: u64,
     state: Mutex<PartState>,
+    clock: Clock,
 }
 
 #[derive(Debug)]
@@ -168,7 +175,7 @@ impl OpenPart {
             |()| Some(lock(&self.state).offset + bytes.len() as u64),
         );
         let mut state = lock(&self.state);
-        state.moved = Instant::now();
+        state.moved = self.clock.now();
         state.offset = there.unwrap_or(state.offset);
         Ok(written?)
     }
@@ -182,11 +189,11 @@ impl OpenPart {
         // The file is locked only while a request writes to it.
         let free = self.file.try_lock().map_err(|_| locked())?;
         let mut state = lock(&self.state);
-        if state.is_ending || state.moved.elapsed() < TAKEOVER_AFTER {
+        if state.is_ending || self.clock.elapsed(state.moved) < TAKEOVER_AFTER {
             return Err(locked());
         }
         may(state.offset)?;
-        (state.writer, state.moved) = (state.writer + 1, Instant::now());
+        (state.writer, state.moved) = (state.writer + 1, self.clock.now());
         drop(free);
         Ok(state.writer)
     }
@@ -246,16 +253,22 @@ impl Drop for UploadGuard<'_> {
         // long.
         let _ = lock(&self.part.file).file().unlock();
         writing.remove(&self.hash);
+        self.uploads.writer_ended.send_replace(());
     }
 }
 
 impl Uploads {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { writing: Mutex::default(), writer_ended: watch::Sender::default(), clock }
+    }
+
     /// Returns the state of an unfinished upload, if there is a part of it.
     fn upload_state(&self, staged: &StagingArea, hash: &blake3::Hash) -> Option<UploadState> {
         if let Some(part) = lock(&self.writing).get(hash) {
             let state = lock(&part.state);
-            let (offset, is_moving) = (state.offset, state.moved.elapsed() < MOVING_WITHIN);
-            return Some(UploadState::Part { offset, length: part.length, is_moving });
+            let is_moving = self.clock.elapsed(state.moved) < MOVING_WITHIN;
+            let (offset, length) = (state.offset, part.length);
+            return Some(UploadState::Part { offset, length, is_moving });
         }
         let found = list_parts(staged).into_iter().find(|part| part.hash == *hash)?;
         Some(UploadState::Part { offset: found.offset, length: found.length, is_moving: false })
@@ -287,7 +300,7 @@ impl Uploads {
                 make_room(parts, &writing, coming.length, bounds)?;
             }
         }
-        let part = Arc::new(OpenPart::open(staged, coming)?);
+        let part = Arc::new(OpenPart::open(staged, coming, self.clock.clone())?);
         writing.insert(coming.hash, Arc::clone(&part));
         Ok(UploadGuard { uploads: self, hash: coming.hash, part, writer: 0 })
     }
@@ -325,7 +338,11 @@ impl Uploads {
 }
 
 impl OpenPart {
-    fn open(staged: &StagingArea, coming: &UploadPosition) -> Result<Self, HttpProblem> {
+    fn open(
+        staged: &StagingArea,
+        coming: &UploadPosition,
+        clock: Clock,
+    ) -> Result<Self, HttpProblem> {
         let (dir, disk): (_, &Disk) = (staged.dir(), staged.disk());
         disk.create_folders(dir)?;
         let path = dir.join(format!("{}.{}", coming.hash, coming.length));
@@ -336,9 +353,9 @@ impl OpenPart {
         }
         let meta = file.file().metadata().map_err(PathError::when("stat", &path))?;
         check_place(coming, (meta.len(), coming.length))?;
-        let (offset, moved) = (coming.offset, Instant::now());
+        let (offset, moved) = (coming.offset, clock.now());
         let state = Mutex::new(PartState { writer: 0, offset, moved, is_ending: false });
-        Ok(Self { file: Mutex::new(file), path, length: coming.length, state })
+        Ok(Self { file: Mutex::new(file), path, length: coming.length, state, clock })
     }
 }
 
@@ -406,6 +423,11 @@ impl Repository {
         let meta = path.and_then(|path| fs_err::metadata(path).ok());
         let whole = meta.map(|meta| UploadState::Whole(meta.len()));
         whole.ok_or_else(|| HttpProblem::not_found(format_args!("upload of {hash}")))
+    }
+
+    /// Returns a receiver that changes when a request ends that wrote to an upload.
+    pub fn upload_writers(&self) -> watch::Receiver<()> {
+        self.uploads.writer_ended.subscribe()
     }
 
     /// Continues the upload of a pack. When the pack is complete, accepts it as

@@ -139,8 +139,8 @@ pub(super) async fn read(
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, HttpProblem> {
-    let mut ready =
-        lay_out(server, target, ClientObjects::default(), MemoryReservation::default()).await?;
+    let memory = MemoryReservation::new(server.bodies());
+    let mut ready = lay_out(server, target, ClientObjects::default(), memory).await?;
     // Even under a full commit id the bytes may change when packs are merged, so the
     // response must not be `immutable`.
     ready.is_id = false;

@@ -32,7 +32,7 @@ use super::{
     target::{CommitPath, QueryParams},
 };
 use crate::{
-    body::{MAKING_ARCHIVES, unsized_body},
+    body::unsized_body,
     causes::causes,
     problem::{Code, HttpProblem},
     repository::{Repository, Revision},
@@ -258,8 +258,8 @@ async fn archive(
     }
     if method != Method::HEAD {
         let archive_bytes = server.settings().limits.archive_bytes;
-        let turn =
-            MAKING_ARCHIVES.take(if format == ArchiveFormat::TarZst { 2 } else { 1 }).await?;
+        let permits = if format == ArchiveFormat::TarZst { 2 } else { 1 };
+        let turn = server.bodies().archive_permits(permits).await?;
         let sent = server.send_begun(move |out| {
             let _turn = turn;
             let store = repository.repo().store();

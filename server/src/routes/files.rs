@@ -5,10 +5,7 @@
 //! file whose frame is cached costs two look-ups. Requests that need the same frame at
 //! the same time read it once.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::{body::Body, extract::State, response::Response};
 use bytes::Bytes;
@@ -23,7 +20,7 @@ use super::{
     target::{CommitPath, QueryParams},
 };
 use crate::{
-    body::{self, MemoryReservation},
+    body::{self, BodyResources, MemoryReservation},
     cache::ClockCache,
     observe::metrics::Lookup,
     problem::HttpProblem,
@@ -175,8 +172,7 @@ pub(super) async fn read(
     method: Method,
     headers: HeaderMap,
 ) -> Result<Response, HttpProblem> {
-    let stall = server.settings().limits.stall();
-    let answer = FileRequest { headers, method, asked, stall };
+    let answer = FileRequest { headers, method, asked, bodies: Arc::clone(server.bodies()) };
     let repository = server.hub().get_open(&target.repo);
     let id: Option<CommitId> = target.rev.parse().ok();
     if let (Some(repository), Some(id)) = (&repository, id)
@@ -204,8 +200,7 @@ struct FileRequest {
     headers: HeaderMap,
     method: Method,
     asked: AskedFile,
-    /// How long the client may take no bytes before the connection is closed.
-    stall: Duration,
+    bodies: Arc<BodyResources>,
 }
 
 impl FileRequest {
@@ -235,11 +230,11 @@ impl FileRequest {
             *response.body_mut() = match bytes {
                 Some(bytes) => {
                     let part = bytes.slice(range.start as usize..range.end as usize);
-                    body::whole_body(part, MemoryReservation::default()).await?
+                    body::whole_body(part, MemoryReservation::new(&self.bodies)).await?
                 }
                 None => {
                     let (repository, id, size) = (Arc::clone(repository), file.id, file.size);
-                    body::stream_after_first_piece(self.stall, move |out| {
+                    body::stream_after_first_piece(&self.bodies, move |out| {
                         write_content(repository.repo().store(), (&id, size), range, out)
                     })
                     .await?

@@ -32,9 +32,10 @@ use self::files::FileCache;
 use crate::{
     access::AccessControl,
     body::{
-        BodyLimits, BodyPieces, blocking, connection_table::ConnectionTable, drain, hold_answer,
-        receive, stream_after_first_piece, stream_from_thread,
+        BodyLimits, BodyPieces, BodyResources, blocking, connection_table::ConnectionTable, drain,
+        hold_answer, receive, stream_after_first_piece, stream_from_thread,
     },
+    clock::Clock,
     hub::Hub,
     observe::{Observe, metrics::Metrics},
     problem::{Code, HttpProblem},
@@ -62,20 +63,42 @@ struct RouterState {
     observe: Observe,
     quotas: Arc<Quotas>,
     ready: status::ReadinessCheck,
+    bodies: Arc<BodyResources>,
 }
 
 impl Server {
-    /// Creates a server for the repositories of `hub`.
+    /// Creates a server for the repositories of `hub`, with its clock.
     pub fn new(hub: Hub, settings: ServerSettings) -> Self {
         let hub = hub.with_open_limit(settings.limits.open_repositories);
         let files = FileCache::new(settings.limits.cache_bytes);
-        let access = Arc::new(AccessControl::new(hub.home(), &settings));
-        let observe = Observe::new(Arc::clone(&access), &settings);
+        let clock = hub.clock();
+        let access = Arc::new(AccessControl::new(hub.home(), &settings, clock.clone()));
+        let observe = Observe::new(Arc::clone(&access), &settings, clock.clone());
+        let bodies = BodyResources::new(settings.limits.stall(), clock.clone());
         let quotas = Arc::new(Quotas::new(settings.quota.clone()));
         let ready = status::ReadinessCheck::default();
         Self {
-            shared: Arc::new(RouterState { hub, files, settings, access, observe, quotas, ready }),
+            shared: Arc::new(RouterState {
+                hub,
+                files,
+                settings,
+                access,
+                observe,
+                quotas,
+                ready,
+                bodies,
+            }),
         }
+    }
+
+    /// Returns the clock.
+    pub fn clock(&self) -> &Clock {
+        self.hub().clock()
+    }
+
+    /// Returns what the bodies of requests and responses share.
+    pub(crate) fn bodies(&self) -> &Arc<BodyResources> {
+        &self.shared.bodies
     }
 
     /// Returns the repositories.
@@ -188,7 +211,7 @@ impl Server {
         let (repository, most_bytes, room) = match prepared.await {
             Ok(prepared) => prepared,
             Err(problem) => {
-                drain(headers, body).await;
+                drain(self.clock(), headers, body).await;
                 return Err(problem);
             }
         };
@@ -220,7 +243,7 @@ impl Server {
         &self,
         work: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
     ) -> Result<Body, HttpProblem> {
-        stream_from_thread(self.settings().limits.stall(), work).await
+        stream_from_thread(self.bodies(), work).await
     }
 
     /// Returns such a body after its first bytes are written, as [`stream_after_first_piece`] does.
@@ -232,12 +255,12 @@ impl Server {
         &self,
         work: impl FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
     ) -> Result<Body, HttpProblem> {
-        stream_after_first_piece(self.settings().limits.stall(), work).await
+        stream_after_first_piece(self.bodies(), work).await
     }
 
     /// Returns the limits for receiving a body of at most `most_bytes`.
-    fn accept(&self, most_bytes: u64) -> BodyLimits {
-        BodyLimits { most_bytes, stall: self.settings().limits.stall(), drain_on_refusal: true }
+    pub(crate) fn accept(&self, most_bytes: u64) -> BodyLimits {
+        BodyLimits { most_bytes, resources: Arc::clone(self.bodies()), drain_on_refusal: true }
     }
 }
 

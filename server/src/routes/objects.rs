@@ -76,8 +76,9 @@ pub(super) async fn read(
         Some(wanted) => {
             let range = wanted.range(length);
             let part = bytes.slice(range.start as usize..range.end as usize);
-            let mut response =
-                body::whole_body(part, MemoryReservation::default()).await?.into_response();
+            let mut response = body::whole_body(part, MemoryReservation::new(server.bodies()))
+                .await?
+                .into_response();
             let kind = HeaderValue::from_static("application/octet-stream");
             response.headers_mut().insert(header::CONTENT_TYPE, kind);
             wanted.set_headers(&mut response, length)?;
@@ -207,7 +208,7 @@ async fn missing_of_bytes(
     let accept = server.accept((server.settings().limits.missing_ids * ID_BYTES) as u64);
     let answer = receive(body, accept, move |pieces| {
         let repository = server.hub().get(&repo)?;
-        let (watch, mut memory) = (pieces.observer(), MemoryReservation::default());
+        let (watch, mut memory) = (pieces.observer(), pieces.memory());
         let (mut rest, mut missing, mut has_looked) = (Vec::new(), Vec::new(), false);
         for piece in pieces {
             rest.extend_from_slice(&piece?);

@@ -36,7 +36,7 @@ impl ReadinessCheck {
     fn look(&self, server: &Server) -> Option<&'static str> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, known)) = *last
-            && at.elapsed() < READY_FOR
+            && server.clock().elapsed(at) < READY_FOR
         {
             return known;
         }
@@ -56,7 +56,7 @@ impl ReadinessCheck {
                 (!is_ready).then_some("the served folder cannot be written")
             }
         };
-        *last = Some((Instant::now(), in_the_way));
+        *last = Some((server.clock().now(), in_the_way));
         in_the_way
     }
 }

@@ -1,7 +1,7 @@
 //! Uploads of packs and bundles in several requests. The headers are those of the IETF
 //! draft «Resumable Uploads for HTTP».
 
-use std::time::{Duration, Instant};
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     body::Body,
@@ -33,7 +33,7 @@ const LARGEST_NUMBER: u64 = (1 << 53) - 1;
 /// still lie in buffers.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often `HEAD` looks meanwhile.
+/// How often `HEAD` looks meanwhile, and as soon as the request that writes has ended.
 const STEP: Duration = Duration::from_millis(10);
 
 /// Builds the response headers that describe the state of an upload.
@@ -58,11 +58,17 @@ pub(super) async fn upload_status(
     Path((repo, id)): Path<(String, String)>,
 ) -> Result<Response, HttpProblem> {
     let hash = hash(&id)?;
-    let began = Instant::now();
+    let began = server.clock().now();
     loop {
-        let upload = server.with(repo.clone(), move |repository| repository.upload(&hash)).await?;
+        let look = move |repository: &Arc<Repository>| {
+            // Before the look, so that no end is missed.
+            let writers = repository.upload_writers();
+            Ok((writers, repository.upload(&hash)?))
+        };
+        let (mut writers, upload) = server.with(repo.clone(), look).await?;
         match upload {
-            UploadState::Part { is_moving: true, .. } if began.elapsed() < PATIENCE => {}
+            UploadState::Part { is_moving: true, .. }
+                if server.clock().elapsed(began) < PATIENCE => {}
             UploadState::Part { offset, length, .. } => {
                 let far = upload_headers((offset, length), false);
                 return Ok((StatusCode::NO_CONTENT, far).into_response());
@@ -71,7 +77,7 @@ pub(super) async fn upload_status(
                 return Ok((StatusCode::OK, upload_headers((length, length), true)).into_response());
             }
         }
-        tokio::time::sleep(STEP).await;
+        let _ = server.clock().timeout(STEP, writers.changed()).await;
     }
 }
 

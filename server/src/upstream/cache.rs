@@ -30,6 +30,7 @@ use snap_core::{
 };
 
 use super::UpstreamLayout;
+use crate::clock::Clock;
 
 /// How many servers of one upstream can have a cache below the same folder.
 const SHARES: usize = 64;
@@ -105,6 +106,7 @@ pub struct CacheFolder {
     /// Lookups of frames in packs that are only partly in the cache.
     frames: CacheCounters,
     lock: Mutex<File>,
+    clock: Clock,
 }
 
 /// A store that is open or being opened.
@@ -156,6 +158,19 @@ impl CacheFolder {
     /// # Errors
     /// [`PathError`] when it cannot be created or locked.
     pub fn open(above: &Path, key: &str, most_bytes: u64) -> Result<Self, PathError> {
+        Self::open_with_clock(above, key, most_bytes, Clock::default())
+    }
+
+    /// Like [`open`](Self::open), for a server with this clock.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with_clock(
+        above: &Path,
+        key: &str,
+        most_bytes: u64,
+        clock: Clock,
+    ) -> Result<Self, PathError> {
         let hash = &blake3::hash(key.as_bytes()).to_hex()[..DIGITS];
         let mut full = None;
         for number in 0..SHARES {
@@ -178,6 +193,7 @@ impl CacheFolder {
                         packs: CacheCounters::default(),
                         frames: CacheCounters::default(),
                         lock: Mutex::new(lock),
+                        clock,
                     };
                     cache.trim();
                     return Ok(cache);
@@ -206,6 +222,11 @@ impl CacheFolder {
         *lock = taken.map_err(PathError::when("lock", &path))?;
         tracing::warn!("the cache folder was removed and is created again");
         Ok(())
+    }
+
+    /// Returns the clock.
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Returns the folder.
@@ -305,14 +326,14 @@ impl CacheFolder {
             return true;
         }
         let mut failed_at = self.no_room.lock().unwrap_or_else(PoisonError::into_inner);
-        if failed_at.is_some_and(|at| at.elapsed() < PAUSE) {
+        if failed_at.is_some_and(|at| self.clock.elapsed(at) < PAUSE) {
             return false;
         }
         let mut packs: Vec<CachedPack> =
             self.folders().iter().flat_map(|folder| packs(folder)).collect();
         self.evict(&mut packs, |_| self.free_bytes() < wanted);
         let is_room = self.free_bytes() >= wanted;
-        *failed_at = (!is_room).then(Instant::now);
+        *failed_at = (!is_room).then(|| self.clock.now());
         if !is_room {
             tracing::warn!(cache = %self.root.display(), bytes, "the disk of the cache is full");
         }
@@ -347,7 +368,7 @@ impl CacheFolder {
     /// again.
     fn trim(&self) {
         let Ok(mut failed_at) = self.trimming.try_lock() else { return };
-        if failed_at.is_some_and(|at| at.elapsed() < PAUSE) {
+        if failed_at.is_some_and(|at| self.clock.elapsed(at) < PAUSE) {
             return;
         }
         let mut packs: Vec<CachedPack> =
@@ -359,7 +380,7 @@ impl CacheFolder {
             packs.retain(|pack| Some(pack.used.max(self.last_used(pack))) != newest);
             used -= self.evict(&mut packs, |gone| used - gone > self.most_bytes / 10 * LEFT);
         }
-        *failed_at = (used > self.most_bytes).then(Instant::now);
+        *failed_at = (used > self.most_bytes).then(|| self.clock.now());
         self.used_bytes.store(used, Ordering::Relaxed);
     }
 

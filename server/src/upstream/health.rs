@@ -12,17 +12,20 @@ use snap_remote::{
     store::RemoteError,
 };
 
-use crate::problem::{Code, HttpProblem};
-
-use crate::causes::causes;
+use crate::{
+    causes::causes,
+    clock::Clock,
+    problem::{Code, HttpProblem},
+};
 
 /// How long the upstream is not asked after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Tracks whether the upstream answers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct UpstreamHealth {
     state: Mutex<HealthState>,
+    clock: Clock,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +44,10 @@ pub struct UpstreamOutage {
 }
 
 impl UpstreamHealth {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { state: Mutex::default(), clock }
+    }
+
     fn state(&self) -> MutexGuard<'_, HealthState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -48,7 +55,7 @@ impl UpstreamHealth {
     /// Records an answer.
     pub fn record_success(&self) {
         let mut state = self.state();
-        state.reached = Some(Instant::now());
+        state.reached = Some(self.clock.now());
         if state.failed.take().is_some() {
             tracing::warn!("the upstream answers again");
         }
@@ -88,21 +95,22 @@ impl UpstreamHealth {
     }
 
     fn gone(&self, why: &str) {
-        if self.state().failed.replace(Instant::now()).is_none() {
+        if self.state().failed.replace(self.clock.now()).is_none() {
             tracing::warn!(why, "the upstream does not answer, cached data is served");
         }
     }
 
     /// Returns true if a request failed just now, so that the next one need not try.
     pub fn is_backing_off(&self) -> bool {
-        self.state().failed.is_some_and(|failed| failed.elapsed() < PAUSE)
+        self.state().failed.is_some_and(|failed| self.clock.elapsed(failed) < PAUSE)
     }
 
     /// Returns [`UpstreamOutage`] if the last known request to the upstream failed.
     pub fn outage(&self) -> Option<UpstreamOutage> {
         let state = self.state();
         state.failed?;
-        Some(UpstreamOutage { age_secs: state.reached.map(|reached| reached.elapsed().as_secs()) })
+        let age = |reached| self.clock.elapsed(reached).as_secs();
+        Some(UpstreamOutage { age_secs: state.reached.map(age) })
     }
 }
 
@@ -161,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_disk_that_is_full_here_is_not_an_upstream_that_is_away() {
-        let contact = UpstreamHealth::default();
+        let contact = UpstreamHealth::new(Clock::manual());
         let full = |kind: std::io::ErrorKind| PathError {
             action: "write",
             path: "x".into(),
@@ -177,24 +185,31 @@ mod tests {
 
     #[test]
     fn one_that_has_answered_others_meanwhile_is_not_away() {
-        let (contact, since) = (UpstreamHealth::default(), Instant::now());
+        let clock = Clock::manual();
+        let (contact, since) = (UpstreamHealth::new(clock.clone()), clock.now());
         contact.record_success();
         contact.record_stall(since);
         assert_eq!(contact.outage(), None);
-        contact.record_stall(Instant::now() + Duration::from_millis(1));
+        clock.advance(Duration::from_millis(1));
+        contact.record_stall(clock.now());
         assert!(contact.outage().is_some());
     }
 
     #[test]
     fn it_is_away_until_it_answers() {
-        let contact = UpstreamHealth::default();
+        let clock = Clock::manual();
+        let contact = UpstreamHealth::new(clock.clone());
         assert_eq!(contact.outage(), None);
         contact.timed_out();
         assert_eq!(contact.outage(), Some(UpstreamOutage { age_secs: None }));
         assert!(contact.is_backing_off());
+        clock.advance(PAUSE);
+        assert!(!contact.is_backing_off(), "it is asked again");
+        contact.timed_out();
         contact.record_success();
         assert_eq!((contact.outage(), contact.is_backing_off()), (None, false));
+        clock.advance(Duration::from_secs(7));
         contact.timed_out();
-        assert_eq!(contact.outage(), Some(UpstreamOutage { age_secs: Some(0) }));
+        assert_eq!(contact.outage(), Some(UpstreamOutage { age_secs: Some(7) }));
     }
 }

@@ -33,6 +33,7 @@ use snap_core::{
         config::{Config, ConfigError},
         ref_name::RefName,
     },
+    store::FifoSemaphore,
 };
 use snap_remote::{
     location::{Location, Scheme},
@@ -54,6 +55,7 @@ use self::{
     names::NameList,
 };
 use crate::{
+    clock::Clock,
     problem::{Code, HttpProblem},
     settings::ServerLimits,
 };
@@ -133,11 +135,14 @@ pub struct Upstream {
     patience: Duration,
     /// Memory for data that is being fetched, shared by all stores.
     memory: Arc<PrefetchBudget>,
+    /// Limits the threads that verify chunk lists, in all stores.
+    list_checks: Arc<FifoSemaphore>,
+    clock: Clock,
 }
 
 impl Upstream {
-    /// Creates the upstream at `origin`, with requests that run in `runtime`. Sends none
-    /// yet.
+    /// Creates the upstream at `origin`, with requests that run in `runtime`, and with the
+    /// clock of the cache. Sends none yet.
     ///
     /// # Errors
     /// [`OpenError`] when an option is wrong.
@@ -153,17 +158,25 @@ impl Upstream {
             _ => None,
         };
         let root = client((&origin, ""), &runtime)?;
+        let clock = cache.clock().clone();
         Ok(Self {
             origin,
             runtime,
-            contact: Arc::default(),
+            contact: Arc::new(UpstreamHealth::new(clock.clone())),
             cache: Arc::new(cache),
             form: Mutex::new(form),
             root,
-            names: NameList::default(),
+            names: NameList::new(clock.clone()),
             patience: Duration::from_secs(limits.upstream_secs),
             memory: PrefetchBudget::new(limits.upstream_bytes),
+            list_checks: Arc::default(),
+            clock,
         })
+    }
+
+    /// Returns the clock.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Returns the memory budget for data that is being fetched, shared by all stores.
@@ -218,8 +231,7 @@ impl Upstream {
         if self.contact.is_backing_off() {
             return Err(health::unavailable());
         }
-        let limited = async { tokio::time::timeout(self.patience, request).await };
-        match self.runtime.block_on(limited) {
+        match self.runtime.block_on(self.clock.timeout(self.patience, request)) {
             Ok(Ok(answer)) => {
                 self.contact.record_success();
                 Ok(answer)

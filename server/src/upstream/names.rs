@@ -14,6 +14,7 @@ use super::{
     health::UpstreamOutage,
     single_flight::{QueryGuard, SingleFlight},
 };
+use crate::clock::Clock;
 
 /// How many levels of folders are searched for stores.
 const LEVELS: usize = 4;
@@ -29,13 +30,13 @@ const LISTING: Duration = Duration::from_secs(15);
 const TRIES: usize = 3;
 
 /// The list of names, as last known.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct NameList {
     flights: SingleFlight,
     state: Mutex<NameListState>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct NameListState {
     known: Option<ListedNames>,
     /// When the list last matched the one upstream.
@@ -43,6 +44,7 @@ struct NameListState {
     /// Counts the repositories that this server has created. A list requested before that is out of
     /// date.
     made: u64,
+    clock: Clock,
 }
 
 #[derive(Debug)]
@@ -54,6 +56,11 @@ struct ListedNames {
 }
 
 impl NameList {
+    pub(super) fn new(clock: Clock) -> Self {
+        let known = NameListState { known: None, last: None, made: 0, clock: clock.clone() };
+        Self { flights: SingleFlight::new(clock), state: Mutex::new(known) }
+    }
+
     fn state(&self) -> MutexGuard<'_, NameListState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -67,11 +74,11 @@ impl NameList {
 
 impl NameListState {
     fn recent(&self) -> Option<&ListedNames> {
-        self.known.as_ref().filter(|known| known.at.elapsed() < NAMES_FOR)
+        self.known.as_ref().filter(|known| self.clock.elapsed(known.at) < NAMES_FOR)
     }
 
     fn put(&mut self, names: Vec<String>, is_fresh: bool) {
-        let at = Instant::now();
+        let at = self.clock.now();
         self.known = Some(ListedNames { names, at, is_fresh });
         if is_fresh {
             self.last = Some(at);
@@ -120,8 +127,7 @@ impl Upstream {
     fn list(&self) -> bool {
         let made = self.names.state().made;
         let listing = self.root.stores(LEVELS);
-        let listing = async { tokio::time::timeout(LISTING, listing).await };
-        match self.runtime.block_on(listing) {
+        match self.runtime.block_on(self.clock.timeout(LISTING, listing)) {
             Ok(Ok(names)) => {
                 self.contact.record_success();
                 let (names, is_all) = self.with_kept(names);
@@ -159,7 +165,7 @@ impl Upstream {
         let of_names = || {
             let state = self.names.state();
             let is_stale = state.recent().is_some_and(|known| !known.is_fresh);
-            let age_secs = state.last.map(|last| last.elapsed().as_secs());
+            let age_secs = state.last.map(|last| state.clock.elapsed(last).as_secs());
             is_stale.then_some(UpstreamOutage { age_secs })
         };
         self.contact.outage().or_else(of_names)

@@ -238,7 +238,11 @@ impl UpstreamRepository {
         let store = upstream.cache.of(name).join("store");
         let [remote, asking] = MIRRORS.map(|mirror| upstream.remote(name, mirror));
         let (remote, asking) = (remote?, asking?);
-        let watch = Arc::new(ProgressWatch::new(remote.client().clone(), upstream.patience));
+        let watch = Arc::new(ProgressWatch::new(
+            remote.client().clone(),
+            upstream.patience,
+            upstream.clock.clone(),
+        ));
         let waiting = BlockingContext { runtime: upstream.runtime.clone(), stop: watch.stop() };
         let packs = RemotePacks::with_shared_budget(&remote, waiting, &upstream.memory);
         let (cache, contact) = (Arc::clone(&upstream.cache), Arc::clone(&upstream.contact));
@@ -247,6 +251,7 @@ impl UpstreamRepository {
         let adopting = Arc::default();
         let opening = upstream.cache.opening(&store);
         let repo = Repo::open(&store, Disk::default(), &Silent)?.with_distant(Arc::new(packs));
+        let repo = repo.with_list_checks(Arc::clone(&upstream.list_checks));
         let repo = Arc::new(repo);
         opening
             .opened(CachedStore { repo: Arc::downgrade(&repo), adopting: Arc::clone(&adopting) });
@@ -261,11 +266,11 @@ impl UpstreamRepository {
                 keeps_lost: false,
             }),
             moves: AtomicU64::new(0),
-            ref_queries: SingleFlight::default(),
-            fresh: Staleness::default(),
+            ref_queries: SingleFlight::new(upstream.clock.clone()),
+            fresh: Staleness::new(upstream.clock.clone()),
             synced_fingerprint: Mutex::default(),
             is_full: AtomicBool::new(false),
-            pack_queries: SingleFlight::default(),
+            pack_queries: SingleFlight::new(upstream.clock.clone()),
             sent: Mutex::default(),
             fetching: Mutex::default(),
             unpublishable: Mutex::default(),

@@ -7,16 +7,19 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::clock::Clock;
+
 /// Coalesced queries, one after the other. Clones share them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct SingleFlight {
     shared: Arc<FlightInner>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct FlightInner {
     state: Mutex<FlightState>,
     query_ended: Condvar,
+    clock: Clock,
 }
 
 #[derive(Debug, Default)]
@@ -29,24 +32,37 @@ struct FlightState {
     succeeded: bool,
     /// When the last successful query began.
     last: Option<Instant>,
+    /// Callers so far.
+    #[cfg(test)]
+    joined: u64,
 }
 
 impl SingleFlight {
+    pub(super) fn new(clock: Clock) -> Self {
+        let (state, query_ended) = (Mutex::default(), Condvar::new());
+        Self { shared: Arc::new(FlightInner { state, query_ended, clock }) }
+    }
+
     fn state(&self) -> MutexGuard<'_, FlightState> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns true if the last successful query began at most `age` ago.
     pub(super) fn is_younger(&self, age: Duration) -> bool {
-        self.state().last.is_some_and(|last| last.elapsed() <= age)
+        self.state().last.is_some_and(|last| self.shared.clock.elapsed(last) <= age)
     }
 
     /// Waits for the answer to a query that begins from now on, but no longer than
     /// `timeout`. If no query is in progress, `start_query` starts one in another thread.
     /// Returns true if there was an answer.
     pub(super) fn join(&self, timeout: Duration, start_query: impl Fn(QueryGuard)) -> bool {
-        let end = Instant::now() + timeout;
+        let clock = &self.shared.clock;
+        let end = clock.now() + timeout;
         let mut state = self.state();
+        #[cfg(test)]
+        {
+            state.joined += 1;
+        }
         // A query in progress began before this call: wait for the one after it.
         let wanted = state.started + 1;
         while state.finished < wanted {
@@ -55,18 +71,16 @@ impl SingleFlight {
                 drop(state);
                 start_query(QueryGuard {
                     flights: self.clone(),
-                    began: Instant::now(),
+                    began: clock.now(),
                     succeeded: false,
                 });
                 state = self.state();
                 continue;
             }
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if clock.now() >= end {
                 return false;
             }
-            let woken = self.shared.query_ended.wait_timeout(state, left);
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state = clock.wait_until(&self.shared.query_ended, state, end);
         }
         state.succeeded
     }
@@ -102,51 +116,67 @@ impl Drop for QueryGuard {
 #[cfg(test)]
 mod tests {
     use std::{
-        sync::atomic::{AtomicU64, Ordering},
-        thread,
+        sync::mpsc,
+        thread::{self, Scope, ScopedJoinHandle},
     };
 
     use super::*;
 
+    /// Long enough for everything that tests wait for.
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    /// Asks in a thread. Each query goes to `queries` when it starts, and the test ends it.
+    fn ask<'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        flights: &SingleFlight,
+        queries: &mpsc::Sender<QueryGuard>,
+    ) -> ScopedJoinHandle<'scope, bool> {
+        let (flights, queries) = (flights.clone(), queries.clone());
+        scope.spawn(move || flights.join(MINUTE, |query| queries.send(query).unwrap()))
+    }
+
     #[test]
     fn many_who_ask_at_once_share_a_question_that_was_put_after_they_came() {
-        let (flights, asked) = (SingleFlight::default(), AtomicU64::new(0));
-        let asked = &asked;
+        let flights = SingleFlight::new(Clock::manual());
+        let (start_query, queries) = mpsc::channel();
         thread::scope(|scope| {
-            for _ in 0..32 {
-                scope.spawn(|| {
-                    let before = asked.load(Ordering::SeqCst);
-                    let start_query = |landing: QueryGuard| {
-                        scope.spawn(move || {
-                            let number = asked.load(Ordering::SeqCst);
-                            thread::sleep(Duration::from_millis(50));
-                            asked.store(number + 1, Ordering::SeqCst);
-                            landing.finish(true);
-                        });
-                    };
-                    assert!(flights.join(Duration::from_secs(60), start_query));
-                    assert!(asked.load(Ordering::SeqCst) > before);
-                });
+            let first = ask(scope, &flights, &start_query);
+            let first_query = queries.recv().unwrap();
+            // They come while the first query is in progress, so none of them shares it.
+            let others: Vec<_> = (0..31).map(|_| ask(scope, &flights, &start_query)).collect();
+            while flights.state().joined < 32 {
+                thread::yield_now();
             }
+            first_query.finish(true);
+            assert!(first.join().unwrap());
+            let second_query = queries.recv().unwrap();
+            assert!(others.iter().all(|other| !other.is_finished()), "one shares an older answer");
+            second_query.finish(true);
+            assert!(others.into_iter().all(|other| other.join().unwrap()));
+            assert!(queries.try_recv().is_err(), "there was a third query");
         });
-        let asked = asked.load(Ordering::SeqCst);
-        assert!((1..16).contains(&asked), "{asked}");
-        assert!(flights.is_younger(Duration::from_secs(60)));
+        assert_eq!(flights.state().started, 2);
+        assert!(flights.is_younger(Duration::ZERO));
     }
 
     #[test]
     fn nobody_waits_for_longer_than_they_would_and_nobody_is_told_of_what_failed() {
-        let flights = SingleFlight::default();
+        let clock = Clock::manual();
+        let flights = SingleFlight::new(clock.clone());
         let flying = Mutex::new(None);
-        let stays = |landing| *flying.lock().unwrap() = Some(landing);
-        assert!(!flights.join(Duration::from_millis(10), stays));
-        assert!(
-            !flights.join(Duration::from_millis(10), |_| panic!("a query is already in progress"))
-        );
+        let stays = |query| {
+            *flying.lock().unwrap() = Some(query);
+            clock.advance(MINUTE);
+        };
+        assert!(!flights.join(MINUTE, stays));
+        assert!(!flights.join(Duration::ZERO, |_| panic!("a query is already in progress")));
         drop(flying.lock().unwrap().take());
-        assert!(!flights.join(Duration::from_secs(60), |landing| landing.finish(false)));
-        assert!(flights.join(Duration::from_secs(60), |landing| landing.finish(true)));
+        assert!(!flights.join(MINUTE, |query| query.finish(false)));
+        assert!(flights.join(MINUTE, |query| query.finish(true)));
+        clock.advance(Duration::from_secs(2));
+        assert!(flights.is_younger(Duration::from_secs(2)));
+        assert!(!flights.is_younger(Duration::from_secs(1)));
         // A thread that never starts.
-        assert!(!flights.join(Duration::from_secs(60), drop));
+        assert!(!flights.join(MINUTE, drop));
     }
 }

@@ -6,11 +6,13 @@ use std::{
 };
 
 use super::health::UpstreamOutage;
+use crate::clock::Clock;
 
 /// Tracks when clients last received current data of a store.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Staleness {
     state: Mutex<StalenessState>,
+    clock: Clock,
 }
 
 #[derive(Debug, Default)]
@@ -21,6 +23,10 @@ struct StalenessState {
 }
 
 impl Staleness {
+    pub(super) fn new(clock: Clock) -> Self {
+        Self { state: Mutex::default(), clock }
+    }
+
     fn state(&self) -> MutexGuard<'_, StalenessState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -30,14 +36,14 @@ impl Staleness {
         let mut state = self.state();
         state.is_stale = !is_fresh;
         if is_fresh {
-            state.last = Some(Instant::now());
+            state.last = Some(self.clock.now());
         }
     }
 
     /// Returns how old the data may be; `None` if it is current.
     pub(super) fn outage(&self) -> Option<UpstreamOutage> {
         let state = self.state();
-        let age_secs = state.last.map(|last| last.elapsed().as_secs());
+        let age_secs = state.last.map(|last| self.clock.elapsed(last).as_secs());
         state.is_stale.then_some(UpstreamOutage { age_secs })
     }
 }

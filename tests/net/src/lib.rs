@@ -41,6 +41,6 @@ mod ssh;
 
 pub use cut::CutProxy;
 pub use dav::{DavOptions, DavServer};
-pub use proxy::{Counts, Fault, Kind, Proxy, Rule, Seen};
+pub use proxy::{Counts, Fault, Gate, Kind, Proxy, Rule, Seen};
 pub use s3::{Conditions, Denied, S3Options, S3Server};
 pub use ssh::SshServer;

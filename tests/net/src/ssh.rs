@@ -76,6 +76,12 @@ impl SshServer {
         Some(Self { child, folder, port })
     }
 
+    /// Returns how often a client has started `ssh` with [`Self::path`].
+    pub fn started(&self) -> usize {
+        let log = fs_err::read_to_string(self.folder.path().join("started"));
+        log.unwrap_or_default().lines().count()
+    }
+
     /// `HOST:PORT`.
     pub fn authority(&self) -> String {
         format!("{}:{}", Ipv4Addr::LOCALHOST, self.port)
@@ -174,7 +180,7 @@ fn configure(folder: &Path, port: u16, ssh: &Path) {
     write(
         "bin/ssh",
         format!(
-            "#!/bin/sh\nexec {} -F none -o UserKnownHostsFile={at}/known_hosts \"$@\"\n",
+            "#!/bin/sh\necho >>{at}/started\nexec {} -F none -o UserKnownHostsFile={at}/known_hosts \"$@\"\n",
             ssh.display()
         ),
     );

@@ -87,7 +87,7 @@ async fn run(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(snap_testkit::property::cases(200))]
 
     #[test]
     fn every_piece_is_right_and_no_limit_is_exceeded(

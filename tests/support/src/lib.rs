@@ -4,10 +4,13 @@
 //! benchmark use the same data. This crate does not use snap's own types and must not depend on
 //! `snap-core`: a unit test of core that used both would get two copies of core's types.
 
+pub mod alone;
 pub mod bytes;
 pub mod compare;
 pub mod mounts;
+pub mod property;
 pub mod rng;
 pub mod schema;
 pub mod skip;
 pub mod trees;
+pub mod wait;

@@ -57,7 +57,7 @@ pub fn are_own() -> bool {
 
 fn why_not() -> Option<&'static str> {
     if !rustix::process::getuid().is_root() {
-        return Some("mounting needs root");
+        return Some("needs root");
     }
     let tries = Command::new("unshare")
         .args(["--mount", "mount", "-t", "tmpfs", "none", "/mnt"])

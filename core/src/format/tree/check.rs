@@ -188,7 +188,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
+        #![proptest_config(snap_testkit::property::cases(64))]
 
         #[test]
         fn encoder_and_decoder_agree_about_each_entry(

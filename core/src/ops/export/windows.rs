@@ -135,6 +135,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(snap_testkit::property::cases(256))]
+
         #[test]
         fn no_two_names_become_one_and_none_is_resolved(
             a in "[ab.: %\\\\2E5C3con]{1,8}",

@@ -301,7 +301,7 @@ impl Bench {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(snap_testkit::property::cases(48))]
 
     /// As many undos as there were changes lead back to the start through every state in between,
     /// and as many redos lead to the end again.

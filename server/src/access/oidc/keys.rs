@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use super::{published::Published, source::KeySource};
 
-use crate::causes::causes;
+use crate::{causes::causes, clock::Clock};
 
 /// How long keys are used before they are fetched again.
 const FRESH: Duration = Duration::from_secs(3600);
@@ -52,6 +52,7 @@ struct KeyCacheInner {
     state: Mutex<KeyCacheState>,
     /// Held during a fetch: there is one at a time.
     asking: tokio::sync::Mutex<()>,
+    clock: Clock,
 }
 
 #[derive(Debug)]
@@ -68,17 +69,16 @@ struct KeyCacheState {
 }
 
 impl KeyCache {
-    pub(super) fn new(issuer: &str) -> Self {
+    pub(super) fn new(issuer: &str, clock: Clock) -> Self {
         let state = KeyCacheState {
             published: None,
             answered: None,
             is_failing: false,
-            rate_limited_until: Instant::now(),
+            rate_limited_until: clock.now(),
         };
-        let (source, state) = (KeySource::new(issuer), Mutex::new(state));
-        Self {
-            inner: Arc::new(KeyCacheInner { source, state, asking: tokio::sync::Mutex::default() }),
-        }
+        let (source, state) = (KeySource::new(issuer, clock.clone()), Mutex::new(state));
+        let asking = tokio::sync::Mutex::default();
+        Self { inner: Arc::new(KeyCacheInner { source, state, asking, clock }) }
     }
 
     /// Returns the keys to use now.
@@ -88,15 +88,15 @@ impl KeyCache {
     pub(super) async fn current(&self) -> Result<Arc<Published>, KeysUnavailable> {
         let (known, is_failing) = self.known();
         match known {
-            Some(known) if known.age() < FRESH => return Ok(known),
+            Some(known) if self.age(&known) < FRESH => return Ok(known),
             // The issuer is known not to answer: fetch in the background, and do not wait.
             Some(known) if is_failing => {
-                if self.inner.asking.try_lock().is_ok() && self.state().wait().is_zero() {
+                if self.inner.asking.try_lock().is_ok() && self.wait().is_zero() {
                     self.fetch_in_background();
                 }
                 return Ok(known);
             }
-            Some(_) => drop(tokio::time::timeout(SHORT, self.fetch_in_background()).await),
+            Some(_) => drop(self.inner.clock.timeout(SHORT, self.fetch_in_background()).await),
             None => drop(self.fetch_in_background().await),
         }
         self.known().0.ok_or_else(|| self.away())
@@ -111,7 +111,7 @@ impl KeyCache {
         &self,
         known: &Arc<Published>,
     ) -> Result<Arc<Published>, KeysUnavailable> {
-        let began = Instant::now();
+        let began = self.inner.clock.now();
         drop(self.fetch_in_background().await);
         let (newer, is_failing) = self.known();
         match newer {
@@ -125,15 +125,15 @@ impl KeyCache {
     /// Does nothing if another fetch ended after this call began, or if the rate limit
     /// forbids it.
     fn fetch_in_background(&self) -> JoinHandle<()> {
-        let (keys, began) = (self.clone(), Instant::now());
+        let (keys, began) = (self.clone(), self.inner.clock.now());
         tokio::spawn(async move {
             let _one = keys.inner.asking.lock().await;
-            if !keys.state().try_take(began) {
+            if !keys.state().try_take(began, keys.inner.clock.now()) {
                 return;
             }
             let fetched = keys.inner.source.fetch().await;
             let mut state = keys.state();
-            state.answered = Some(Instant::now());
+            state.answered = Some(keys.inner.clock.now());
             state.is_failing = fetched.is_err();
             match fetched {
                 Ok(published) => {
@@ -153,11 +153,20 @@ impl KeyCache {
     /// Returns the keys that may still be used, and whether the last fetch failed.
     fn known(&self) -> (Option<Arc<Published>>, bool) {
         let state = self.state();
-        (state.published.clone().filter(|known| known.age() < LONGEST), state.is_failing)
+        (state.published.clone().filter(|known| self.age(known) < LONGEST), state.is_failing)
     }
 
     fn away(&self) -> KeysUnavailable {
-        KeysUnavailable { retry_secs: self.state().wait().as_secs() + 1 }
+        KeysUnavailable { retry_secs: self.wait().as_secs() + 1 }
+    }
+
+    fn age(&self, published: &Published) -> Duration {
+        self.inner.clock.elapsed(published.fetched())
+    }
+
+    /// Returns how long to wait until a fetch is allowed.
+    fn wait(&self) -> Duration {
+        self.state().wait(self.inner.clock.now())
     }
 
     fn state(&self) -> MutexGuard<'_, KeyCacheState> {
@@ -167,9 +176,9 @@ impl KeyCache {
 
 impl KeyCacheState {
     /// Returns how long to wait until a fetch is allowed.
-    fn wait(&self) -> Duration {
+    fn wait(&self, now: Instant) -> Duration {
         let saved = EVERY * (BURST - 1);
-        self.rate_limited_until.saturating_duration_since(Instant::now() + saved)
+        self.rate_limited_until.saturating_duration_since(now + saved)
     }
 
     /// Returns true if a fetch has ended since then, with keys or without.
@@ -179,10 +188,10 @@ impl KeyCacheState {
 
     /// Counts a fetch, for a caller that needs newer keys than at `began`. Returns false if
     /// one has ended since, or if the rate limit forbids it.
-    fn try_take(&mut self, began: Instant) -> bool {
-        let may = !self.is_answered(began) && self.wait().is_zero();
+    fn try_take(&mut self, began: Instant, now: Instant) -> bool {
+        let may = !self.is_answered(began) && self.wait(now).is_zero();
         if may {
-            self.rate_limited_until = self.rate_limited_until.max(Instant::now()) + EVERY;
+            self.rate_limited_until = self.rate_limited_until.max(now) + EVERY;
         }
         may
     }
@@ -190,19 +199,31 @@ impl KeyCacheState {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use axum::{Json, Router, extract::State as Shared, routing::get};
+    use axum::{
+        Json, Router,
+        extract::State as Shared,
+        response::{IntoResponse, Response},
+        routing::get,
+    };
     use serde_json::{Value, json};
+    use tokio::sync::watch;
 
     use super::*;
 
-    /// An issuer without keys, which counts the fetches.
-    #[derive(Clone, Default)]
+    /// How an issuer answers when it is asked for its keys.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Answer {
+        NoKeys,
+        HangUp,
+        Never,
+    }
+
+    /// An issuer that counts the fetches.
+    #[derive(Clone)]
     struct CountingIssuer {
         base: String,
-        asked: Arc<AtomicUsize>,
-        stalls: bool,
+        asked: watch::Sender<usize>,
+        answer: Answer,
     }
 
     async fn about(Shared(issuer): Shared<CountingIssuer>) -> Json<Value> {
@@ -210,19 +231,27 @@ mod tests {
         Json(json!({"issuer": base, "jwks_uri": format!("{base}/keys")}))
     }
 
-    async fn keys(Shared(issuer): Shared<CountingIssuer>) -> Json<Value> {
-        issuer.asked.fetch_add(1, Ordering::Relaxed);
-        if issuer.stalls {
-            std::future::pending::<()>().await;
+    async fn keys(Shared(issuer): Shared<CountingIssuer>) -> Response {
+        issuer.asked.send_modify(|asked| *asked += 1);
+        match issuer.answer {
+            Answer::NoKeys => Json(json!({"keys": []})).into_response(),
+            Answer::HangUp | Answer::Never => std::future::pending().await,
         }
-        Json(json!({"keys": []}))
     }
 
     impl CountingIssuer {
-        async fn start(stalls: bool) -> Self {
+        async fn start(answer: Answer) -> Self {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let base = format!("http://{}", listener.local_addr().unwrap());
-            let issuer = Self { base, stalls, ..Self::default() };
+            let issuer = Self { base, answer, asked: watch::Sender::default() };
+            if answer == Answer::HangUp {
+                tokio::spawn(async move {
+                    while let Ok(connection) = listener.accept().await {
+                        drop(connection);
+                    }
+                });
+                return issuer;
+            }
             let router = Router::new()
                 .route("/.well-known/openid-configuration", get(about))
                 .route("/keys", get(keys))
@@ -232,60 +261,64 @@ mod tests {
         }
 
         fn asked(&self) -> usize {
-            self.asked.load(Ordering::Relaxed)
+            *self.asked.borrow()
         }
     }
 
-    fn with(keys: &KeyCache, age: Duration) -> Arc<Published> {
-        let published = Arc::new(Published::new(Vec::new()).aged(age));
+    /// Sets keys that were fetched just now.
+    fn with(keys: &KeyCache) -> Arc<Published> {
+        let published = Arc::new(Published::new(Vec::new(), keys.inner.clock.now()));
         keys.state().published = Some(Arc::clone(&published));
         published
     }
 
     #[tokio::test]
     async fn keys_are_fetched_once_and_again_when_they_are_old() {
-        let issuer = CountingIssuer::start(false).await;
-        let keys = KeyCache::new(&issuer.base);
+        let (issuer, clock) = (CountingIssuer::start(Answer::NoKeys).await, Clock::manual());
+        let keys = KeyCache::new(&issuer.base, clock.clone());
         let all = futures::future::join_all((0..20).map(|_| keys.current())).await;
         assert!(all.iter().all(Result::is_ok));
         assert_eq!(issuer.asked(), 1);
-        with(&keys, FRESH - Duration::from_secs(10));
-        keys.current().await.unwrap();
+        clock.advance(FRESH - Duration::from_secs(10));
+        let old = keys.current().await.unwrap();
         assert_eq!(issuer.asked(), 1);
-        let old = with(&keys, FRESH);
+        clock.advance(Duration::from_secs(10));
         assert!(!Arc::ptr_eq(&keys.current().await.unwrap(), &old), "old keys are replaced");
         assert_eq!(issuer.asked(), 2);
     }
 
     #[tokio::test]
     async fn names_that_are_made_up_do_not_have_it_asked_for_ever() {
-        let issuer = CountingIssuer::start(false).await;
-        let keys = KeyCache::new(&issuer.base);
+        let (issuer, clock) = (CountingIssuer::start(Answer::NoKeys).await, Clock::manual());
+        let keys = KeyCache::new(&issuer.base, clock.clone());
         let mut known = keys.current().await.unwrap();
         for asked in 1..50 {
+            clock.advance(Duration::from_millis(1));
             let newer = keys.refresh_after(&known).await;
             // Above the rate limit no newer keys are fetched, so the token may be valid.
             assert_eq!(newer.is_ok(), asked < BURST as usize, "{asked}");
             match newer {
                 Ok(newer) => known = newer,
-                Err(away) => assert!((1..=13).contains(&away.retry_secs), "{away:?}"),
+                Err(away) => assert_eq!(away.retry_secs, EVERY.as_secs()),
             }
         }
         assert_eq!(issuer.asked(), BURST as usize);
         // After a while another fetch is allowed.
-        let mut state = keys.state();
-        state.rate_limited_until -= EVERY;
-        assert!(state.wait().is_zero() && state.try_take(Instant::now()));
-        assert!(!state.try_take(Instant::now()));
-        assert!(state.wait() <= EVERY);
+        clock.advance(EVERY);
+        known = keys.refresh_after(&known).await.unwrap();
+        assert_eq!(issuer.asked(), BURST as usize + 1);
+        clock.advance(Duration::from_millis(1));
+        assert!(keys.refresh_after(&known).await.is_err());
+        assert!(!keys.wait().is_zero() && keys.wait() <= EVERY);
     }
 
     #[tokio::test]
     async fn old_keys_count_while_the_issuer_is_away_but_not_for_ever() {
-        // Nothing listens there.
-        let keys = KeyCache::new("http://127.0.0.1:1");
+        let (issuer, clock) = (CountingIssuer::start(Answer::HangUp).await, Clock::manual());
+        let keys = KeyCache::new(&issuer.base, clock.clone());
         assert!(keys.current().await.is_err());
-        let old = with(&keys, LONGEST - Duration::from_secs(10));
+        let old = with(&keys);
+        clock.advance(LONGEST - Duration::from_secs(10));
         for _ in 0..20 {
             assert!(Arc::ptr_eq(&keys.current().await.unwrap(), &old));
         }
@@ -293,30 +326,38 @@ mod tests {
             keys.refresh_after(&old).await.is_err(),
             "it is unknown whether there are newer keys"
         );
-        with(&keys, LONGEST);
+        clock.advance(Duration::from_secs(10));
         let away = keys.current().await.unwrap_err();
         assert!((1..=EVERY.as_secs() + 1).contains(&away.retry_secs), "{away:?}");
     }
 
     #[tokio::test]
     async fn an_issuer_that_stalls_holds_up_none_whose_keys_are_known() {
-        let issuer = CountingIssuer::start(true).await;
-        let keys = KeyCache::new(&issuer.base);
-        with(&keys, FRESH);
-        let since = Instant::now();
-        keys.current().await.unwrap();
-        assert!(since.elapsed() < SHORT + Duration::from_secs(3), "{:?}", since.elapsed());
+        let (issuer, clock) = (CountingIssuer::start(Answer::Never).await, Clock::manual());
+        let keys = KeyCache::new(&issuer.base, clock.clone());
+        let known = with(&keys);
+        clock.advance(FRESH);
+        let (current, ()) = tokio::join!(keys.current(), async {
+            let mut asked = issuer.asked.subscribe();
+            asked.wait_for(|asked| *asked == 1).await.unwrap();
+            clock.until_sleeping(|left| left.contains(&SHORT)).await;
+            clock.advance(SHORT);
+        });
+        assert!(Arc::ptr_eq(&current.unwrap(), &known));
         // A client that invents a key name waits to the end; others meanwhile do not.
-        let known = with(&keys, Duration::ZERO);
+        let known = with(&keys);
         let waits = tokio::spawn({
             let (keys, known) = (keys.clone(), Arc::clone(&known));
             async move { keys.refresh_after(&known).await }
         });
         for _ in 0..100 {
+            tokio::task::yield_now().await;
             assert!(Arc::ptr_eq(&keys.current().await.unwrap(), &known));
         }
+        assert!(!waits.is_finished());
+        // The fetch ends after its timeout.
+        clock.advance(FRESH);
         assert!(waits.await.unwrap().is_err());
-        assert!(since.elapsed() < Duration::from_secs(25), "{:?}", since.elapsed());
         assert_eq!(issuer.asked(), 1, "all waiting callers share one fetch");
     }
 }

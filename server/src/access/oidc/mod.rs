@@ -11,6 +11,7 @@
 mod claims;
 mod keys;
 mod published;
+mod signature;
 mod source;
 
 use jsonwebtoken::{
@@ -29,7 +30,7 @@ use self::{
     published::{IssuerKey, KeyLookup},
 };
 use super::principal::Principal;
-use crate::{causes::causes, settings::Oidc};
+use crate::{causes::causes, clock::Clock, settings::Oidc};
 
 /// Longest JWT that is checked, in bytes.
 const LONGEST: usize = 16 << 10;
@@ -42,6 +43,7 @@ const LEEWAY_SECS: u64 = 60;
 pub(super) struct Issuer {
     chosen: Oidc,
     keys: KeyCache,
+    clock: Clock,
 }
 
 /// What a token says before it is verified.
@@ -71,9 +73,10 @@ pub(super) fn expires(token: &str) -> Option<i64> {
 }
 
 impl Issuer {
-    pub(super) fn new(chosen: Oidc) -> Self {
-        let keys = KeyCache::new(&chosen.issuer);
-        Self { chosen, keys }
+    pub(super) fn new(chosen: Oidc, clock: Clock) -> Self {
+        signature::install();
+        let keys = KeyCache::new(&chosen.issuer, clock.clone());
+        Self { chosen, keys, clock }
     }
 
     /// Identifies the client that has this token; `None` if the token is not valid.
@@ -84,7 +87,7 @@ impl Issuer {
         // A token that can never be valid must not cause a fetch.
         let Some((key_id, algorithm)) = self.unverified(token) else { return Ok(None) };
         let (hash, now) = (blake3::hash(token.as_bytes()), Time::now().secs);
-        let began = std::time::Instant::now();
+        let began = self.clock.now();
         let mut published = self.keys.current().await?;
         if let Some(who) = published.remembered(&hash, now) {
             return Ok(Some(who));

@@ -4,7 +4,7 @@
 use std::{
     collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use jsonwebtoken::{
@@ -54,18 +54,14 @@ pub(super) enum KeyLookup<'p> {
 
 impl Published {
     /// Keeps those of the keys that can be used.
-    pub(super) fn new(keys: Vec<Value>) -> Self {
+    pub(super) fn new(keys: Vec<Value>, fetched: Instant) -> Self {
         let keys = keys.into_iter().filter_map(usable).take(MOST).collect();
-        Self { keys, fetched: Instant::now(), good: Mutex::default() }
+        Self { keys, fetched, good: Mutex::default() }
     }
 
     /// Returns when the keys were fetched.
     pub(super) fn fetched(&self) -> Instant {
         self.fetched
-    }
-
-    pub(super) fn age(&self) -> Duration {
-        self.fetched.elapsed()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -109,13 +105,6 @@ impl Published {
 
     fn good(&self) -> MutexGuard<'_, HashMap<blake3::Hash, (Principal, i64)>> {
         self.good.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Makes the keys older, as if they had been fetched earlier.
-    #[cfg(test)]
-    pub(super) fn aged(mut self, by: Duration) -> Self {
-        self.fetched = self.fetched.checked_sub(by).unwrap();
-        self
     }
 }
 
@@ -241,12 +230,13 @@ mod tests {
 
     #[test]
     fn a_token_means_one_key() {
-        let published = Published::new(vec![
+        let keys = vec![
             rsa(256, json!({"kid": "a"})),
             rsa(256, json!({"kid": "b"})),
             rsa(256, json!({"kid": "c", "alg": "PS256"})),
             json!(17),
-        ]);
+        ];
+        let published = Published::new(keys, Instant::now());
         let find = |id, algorithm| match published.find(id, algorithm) {
             KeyLookup::Key(key) => key.id.as_deref().unwrap(),
             KeyLookup::Unknown => "unknown",
@@ -260,12 +250,12 @@ mod tests {
         assert_eq!(find(None, Algorithm::RS256), "unfit", "two keys fit");
         assert_eq!(find(None, Algorithm::ES256), "unknown");
         let many = (0..1000).map(|number| rsa(256, json!({"kid": number.to_string()})));
-        assert_eq!(Published::new(many.collect()).keys.len(), MOST);
+        assert_eq!(Published::new(many.collect(), Instant::now()).keys.len(), MOST);
     }
 
     #[test]
     fn what_is_remembered_is_bounded_and_expires() {
-        let published = Published::new(Vec::new());
+        let published = Published::new(Vec::new(), Instant::now());
         let (hash, who) =
             (|n: usize| blake3::hash(&(n as u64).to_le_bytes()), Principal::anonymous());
         for number in 0..REMEMBERED {

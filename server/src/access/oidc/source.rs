@@ -8,9 +8,11 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::published::Published;
-use crate::settings::oidc::{is_here, is_safe};
-
-use crate::causes::causes;
+use crate::{
+    causes::causes,
+    clock::Clock,
+    settings::oidc::{is_here, is_safe},
+};
 
 /// Timeout of a fetch.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -27,6 +29,7 @@ pub(super) struct KeySource {
     issuer: String,
     /// `None` if TLS cannot be set up.
     client: Option<Client>,
+    clock: Clock,
 }
 
 /// Why the keys could not be fetched.
@@ -64,11 +67,11 @@ struct KeySet {
 }
 
 impl KeySource {
-    pub(super) fn new(issuer: &str) -> Self {
+    pub(super) fn new(issuer: &str, clock: Clock) -> Self {
         // Fails if there is a default already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         // The keys are trusted because of the URL that they come from, so no redirects.
-        let mut builder = Client::builder().redirect(Policy::none()).timeout(PATIENCE);
+        let mut builder = Client::builder().redirect(Policy::none());
         if Url::parse(issuer).is_ok_and(|url| is_here(&url)) {
             builder = builder.no_proxy();
         }
@@ -76,12 +79,12 @@ impl KeySource {
         if let Err(error) = &client {
             tracing::error!(error = %causes(error), "cannot create the HTTP client for the issuer");
         }
-        Self { issuer: issuer.to_owned(), client: client.ok() }
+        Self { issuer: issuer.to_owned(), client: client.ok(), clock }
     }
 
     /// Fetches the keys that are published now.
     pub(super) async fn fetch(&self) -> Result<Published, SourceError> {
-        let fetched = tokio::time::timeout(PATIENCE, self.fetch_slowly()).await;
+        let fetched = self.clock.timeout(PATIENCE, self.fetch_slowly()).await;
         fetched.unwrap_or(Err(SourceError::TooSlow))
     }
 
@@ -97,7 +100,7 @@ impl KeySource {
             return Err(SourceError::NotSafe { url: keys });
         }
         let set: KeySet = self.get(keys).await?;
-        Ok(Published::new(set.keys))
+        Ok(Published::new(set.keys, self.clock.now()))
     }
 
     async fn get<T: DeserializeOwned>(&self, url: Url) -> Result<T, SourceError> {

@@ -23,9 +23,12 @@ use snap_remote::{
     store::RemoteError,
 };
 
-use crate::upstream::{
-    cache::CacheFolder,
-    health::{UpstreamHealth, unavailable},
+use crate::{
+    clock::Clock,
+    upstream::{
+        cache::CacheFolder,
+        health::{UpstreamHealth, unavailable},
+    },
 };
 
 /// For this long after a failed read, no read waits.
@@ -137,6 +140,7 @@ pub(super) struct ProgressWatch {
     client: Client,
     patience: Duration,
     state: Mutex<ProgressState>,
+    clock: Clock,
 }
 
 #[derive(Debug)]
@@ -156,29 +160,21 @@ struct ProgressState {
 impl ProgressWatch {
     /// Watches what `client` receives. A read fails if nothing at all is received for
     /// `patience`.
-    pub(super) fn new(client: Client, patience: Duration) -> Self {
-        let progress = client.traffic().progress();
-        let since = Instant::now();
-        let state = ProgressState {
-            waiting: 0,
-            progress,
-            last_progress: None,
-            stalled_since: since,
-            gave_up_at: None,
-        };
-        Self { client, patience, state: Mutex::new(state) }
+    pub(super) fn new(client: Client, patience: Duration, clock: Clock) -> Self {
+        let state = ProgressState::new(client.traffic().progress(), clock.now());
+        Self { client, patience, state: Mutex::new(state), clock }
     }
 
     /// Returns a function that returns true once waiting reads must give up.
     pub(super) fn stop(self: &Arc<Self>) -> StopCheck {
         let watch = Arc::clone(self);
-        Arc::new(move || watch.look().stalled_since.elapsed() >= watch.patience)
+        Arc::new(move || watch.clock.elapsed(watch.look().stalled_since) >= watch.patience)
     }
 
     /// Locks the state, and updates it with what was received.
     fn look(&self) -> MutexGuard<'_, ProgressState> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.observe(self.client.traffic().progress());
+        state.observe(self.client.traffic().progress(), self.clock.now());
         state
     }
 
@@ -186,30 +182,37 @@ impl ProgressWatch {
     /// was received just now, it may wait even though other requests failed.
     fn begin(&self, is_given_up: bool) -> Option<ReadGuard<'_>> {
         let mut state = self.look();
-        let moves = state.last_progress.is_some_and(|moved| moved.elapsed() < self.patience);
-        (state.admits() && (moves || !is_given_up)).then(|| {
+        let now = self.clock.now();
+        let is_recent = |moved| now.saturating_duration_since(moved) < self.patience;
+        let moves = state.last_progress.is_some_and(is_recent);
+        (state.admits(now) && (moves || !is_given_up)).then(|| {
             state.waiting += 1;
-            ReadGuard { watch: self, began: Instant::now() }
+            ReadGuard { watch: self, began: now }
         })
     }
 }
 
 impl ProgressState {
+    fn new(progress: u64, now: Instant) -> Self {
+        let (stalled_since, last_progress, gave_up_at) = (now, None, None);
+        Self { waiting: 0, progress, last_progress, stalled_since, gave_up_at }
+    }
+
     /// Updates the state with a value of the client's counter.
-    fn observe(&mut self, progress: u64) {
+    fn observe(&mut self, progress: u64, now: Instant) {
         if self.progress != progress {
-            let now = Instant::now();
             (self.progress, self.last_progress, self.stalled_since) = (progress, Some(now), now);
             self.gave_up_at = None;
         }
         if self.waiting == 0 {
-            self.stalled_since = Instant::now();
+            self.stalled_since = now;
         }
     }
 
     /// Returns true if another read may wait.
-    fn admits(&self) -> bool {
-        self.gave_up_at.is_none_or(|at| at.elapsed() >= PAUSE && self.waiting < PROBES)
+    fn admits(&self, now: Instant) -> bool {
+        let is_over = |at| now.saturating_duration_since(at) >= PAUSE;
+        self.gave_up_at.is_none_or(|at| is_over(at) && self.waiting < PROBES)
     }
 }
 
@@ -222,7 +225,7 @@ struct ReadGuard<'w> {
 impl ReadGuard<'_> {
     /// Records that the read failed, because nothing was received in time.
     fn give_up(self) {
-        self.watch.look().gave_up_at = Some(Instant::now());
+        self.watch.look().gave_up_at = Some(self.watch.clock.now());
     }
 }
 
@@ -236,44 +239,35 @@ impl Drop for ReadGuard<'_> {
 mod tests {
     use super::*;
 
-    fn state() -> ProgressState {
-        ProgressState {
-            waiting: 0,
-            progress: 0,
-            last_progress: None,
-            stalled_since: Instant::now(),
-            gave_up_at: None,
-        }
-    }
-
     #[test]
     fn of_one_that_hangs_few_wait_until_something_comes() {
-        let mut state = state();
+        let now = Instant::now();
+        let mut state = ProgressState::new(0, now);
         state.waiting = 10 * PROBES;
-        assert!(state.admits(), "no read has failed yet");
-        state.gave_up_at = Some(Instant::now());
+        assert!(state.admits(now), "no read has failed yet");
+        state.gave_up_at = Some(now);
         (state.waiting, state.progress) = (0, 7);
-        state.observe(7);
-        assert!(!state.admits(), "a read has just failed");
-        state.gave_up_at = Instant::now().checked_sub(PAUSE);
-        assert!(state.admits());
+        state.observe(7, now);
+        assert!(!state.admits(now), "a read has just failed");
+        let later = now + PAUSE;
+        assert!(state.admits(later));
         state.waiting = PROBES;
-        assert!(!state.admits());
-        state.observe(8);
-        assert!(state.admits(), "data has arrived");
+        assert!(!state.admits(later));
+        state.observe(8, later);
+        assert!(state.admits(later), "data has arrived");
     }
 
     #[test]
     fn who_waits_alone_waits_from_when_they_came() {
-        let mut state = state();
-        let long_ago = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
-        state.stalled_since = long_ago;
-        state.observe(0);
-        assert!(state.stalled_since > long_ago);
+        let long_ago = Instant::now();
+        let mut state = ProgressState::new(0, long_ago);
+        let now = long_ago + Duration::from_secs(60);
+        state.observe(0, now);
+        assert_eq!(state.stalled_since, now);
         (state.stalled_since, state.waiting) = (long_ago, 1);
-        state.observe(0);
+        state.observe(0, now);
         assert_eq!(state.stalled_since, long_ago);
-        state.observe(1);
-        assert!(state.stalled_since > long_ago);
+        state.observe(1, now);
+        assert_eq!(state.stalled_since, now);
     }
 }

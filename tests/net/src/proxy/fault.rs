@@ -9,7 +9,34 @@ use std::{
     time::Duration,
 };
 
+use tokio::sync::watch;
+
 use super::{kind::Kind, seen::Seen};
+
+/// A gate that holds requests until it is opened. Clones are the same gate.
+#[derive(Clone, Debug, Default)]
+pub struct Gate(Arc<watch::Sender<bool>>);
+
+impl Gate {
+    /// Lets all requests pass, now and later.
+    pub fn open(&self) {
+        self.0.send_replace(true);
+    }
+
+    /// Waits until the gate is open.
+    pub(super) async fn pass(&self) {
+        // The gate has its own sender, so this ends only when it is open.
+        let _ = self.0.subscribe().wait_for(|is_open| *is_open).await;
+    }
+}
+
+impl PartialEq for Gate {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Gate {}
 
 /// A fault in the handling of a request or its reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,10 +44,10 @@ pub enum Fault {
     /// The request is delayed by this time and then served normally. The only fault that combines
     /// with others.
     Delay(Duration),
+    /// The request is held until the gate is opened, and then served normally.
+    Hold(Gate),
     /// The request is neither forwarded nor answered; the connection stays open.
     Stall,
-    /// The request is not forwarded before [`Proxy::release`](super::Proxy::release).
-    Hold,
     /// The request is forwarded and served completely, and never answered; the connection stays
     /// open.
     StallReply,

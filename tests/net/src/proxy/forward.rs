@@ -177,16 +177,14 @@ impl Connection {
                     sent => passed_on(sent),
                 }
             }
+            Some(Fault::Hold(gate)) => {
+                self.inner.tally(|tally| tally.counts.stalled += 1);
+                gate.pass().await;
+                self.forward(request).await
+            }
             Some(Fault::Stall) => {
                 self.inner.tally(|tally| tally.counts.stalled += 1);
                 pending().await
-            }
-            Some(Fault::Hold) => {
-                let mut released = pin!(self.inner.released.notified());
-                released.as_mut().enable();
-                self.inner.tally(|tally| tally.counts.stalled += 1);
-                released.await;
-                self.forward(request).await
             }
             Some(Fault::StallReply) => {
                 let _served = self.forward_whole(request).await;

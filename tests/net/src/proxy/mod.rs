@@ -22,14 +22,13 @@ use std::{
 
 use bytes::Bytes;
 use http::Response;
-use tokio::sync::Notify;
 
 use self::{
     body::{AnyBody, Line, Way},
     forward::{Connection, Upstream},
 };
 pub use self::{
-    fault::{Fault, Rule},
+    fault::{Fault, Gate, Rule},
     kind::Kind,
     seen::{Counts, Seen},
 };
@@ -49,7 +48,6 @@ pub(crate) struct Inner {
     up: Line,
     down: Line,
     tally: Mutex<Tally>,
-    released: Notify,
 }
 
 impl fmt::Debug for Inner {
@@ -98,7 +96,6 @@ impl Proxy {
             up: Line::new(),
             down: Line::new(),
             tally: Mutex::default(),
-            released: Notify::new(),
         });
         let shared = Arc::clone(&inner);
         let serving = Serving::start(move |stream| {
@@ -145,11 +142,6 @@ impl Proxy {
             tally.rules.clear();
             tally.replies.clear();
         });
-    }
-
-    /// Forwards the requests that [`Fault::Hold`] holds.
-    pub fn release(&self) {
-        self.inner.released.notify_waiters();
     }
 
     /// Returns the counters so far.

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use snap_nettest::{DavOptions, DavServer, Fault, Kind, Proxy, Rule, S3Options, S3Server};
+use snap_nettest::{DavOptions, DavServer, Fault, Gate, Kind, Proxy, Rule, S3Options, S3Server};
 use tokio::time::timeout;
 
 use crate::client::{plain, s3};
@@ -241,12 +241,13 @@ async fn await_stalled(proxy: &Proxy, count: u64) {
 #[tokio::test]
 async fn a_held_request_is_served_after_its_release() {
     let setup = Setup::new().await;
-    setup.proxy.add(Rule::new(Fault::Hold).times(1));
+    let gate = Gate::default();
+    setup.proxy.add(Rule::new(Fault::Hold(gate.clone())).times(1));
     let (client, other) = (setup.client.clone(), format!("{}/other", setup.proxy.endpoint()));
     let held = tokio::spawn(client.put(&other).body("held").send());
     await_stalled(&setup.proxy, 1).await;
     assert!(setup.file("other").is_err());
-    setup.proxy.release();
+    gate.open();
     assert!(held.await.unwrap().unwrap().status().is_success());
     assert_eq!(setup.file("other").unwrap(), b"held");
 }

@@ -1,0 +1,271 @@
+//! The clock of a server: real time, or a time that a test moves.
+//!
+//! Everything in the server that waits or expires asks its clock, so that a test decides
+//! when it does. The real clock is that of the async runtime. A manual clock stands still
+//! until [`Clock::advance`] moves it, and sleepers that are then due wake up. Points in time
+//! are [`Instant`]s in both cases. The date, which tokens and logs have, is not part of it.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Condvar, MutexGuard, PoisonError},
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use hyper::rt::{Sleep, Timer};
+use tokio::sync::watch;
+
+/// How often a thread that waits by a manual clock looks at it, in real time.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// A source of time. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Clock {
+    /// `None` for the real clock.
+    manual: Option<Arc<ManualTime>>,
+}
+
+/// A time that stands still until it is moved.
+#[derive(Debug)]
+struct ManualTime {
+    start: Instant,
+    /// The time since `start`.
+    passed: watch::Sender<Duration>,
+    /// When the pending sleeps and the waits of blocked threads end, as times since `start`.
+    pending: watch::Sender<Vec<Duration>>,
+}
+
+/// The future did not end in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elapsed;
+
+/// A future that ends at a point in time.
+pub struct ClockSleep {
+    ended: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
+    /// Lists the sleep with its manual clock until it is dropped.
+    _listed: Option<PendingSleep>,
+}
+
+/// A sleep that a manual clock lists.
+struct PendingSleep {
+    time: Arc<ManualTime>,
+    ends: Duration,
+}
+
+impl Clock {
+    /// Creates a clock that stands still until it is moved.
+    pub fn manual() -> Self {
+        let time = ManualTime {
+            start: Instant::now(),
+            passed: watch::Sender::new(Duration::ZERO),
+            pending: watch::Sender::default(),
+        };
+        Self { manual: Some(Arc::new(time)) }
+    }
+
+    /// Returns the current time.
+    pub fn now(&self) -> Instant {
+        match &self.manual {
+            None => tokio::time::Instant::now().into_std(),
+            Some(time) => time.start + *time.passed.borrow(),
+        }
+    }
+
+    /// Returns how much time has passed since then; zero if that is in the future.
+    pub fn elapsed(&self, since: Instant) -> Duration {
+        self.now().saturating_duration_since(since)
+    }
+
+    /// Waits for that long.
+    pub fn sleep(&self, duration: Duration) -> ClockSleep {
+        self.sleep_until(self.now() + duration)
+    }
+
+    /// Waits until that point in time.
+    pub fn sleep_until(&self, end: Instant) -> ClockSleep {
+        let Some(time) = &self.manual else {
+            let ended = Box::pin(tokio::time::sleep_until(end.into()));
+            return ClockSleep { ended, _listed: None };
+        };
+        let listed = PendingSleep::new(time, end);
+        let (ends, mut passed) = (listed.ends, time.passed.subscribe());
+        let ended = async move {
+            // The clock lives as long as the listed sleep.
+            let _ = passed.wait_for(|passed| *passed >= ends).await;
+        };
+        ClockSleep { ended: Box::pin(ended), _listed: Some(listed) }
+    }
+
+    /// Waits for `future`, but no longer than `limit`.
+    ///
+    /// # Errors
+    /// [`Elapsed`] when it did not end in time.
+    pub async fn timeout<T>(
+        &self,
+        limit: Duration,
+        future: impl Future<Output = T>,
+    ) -> Result<T, Elapsed> {
+        self.timeout_at(self.now() + limit, future).await
+    }
+
+    /// Waits for `future`, but no longer than until `end`.
+    ///
+    /// # Errors
+    /// [`Elapsed`] when it did not end in time.
+    pub async fn timeout_at<T>(
+        &self,
+        end: Instant,
+        future: impl Future<Output = T>,
+    ) -> Result<T, Elapsed> {
+        let Some(_) = &self.manual else {
+            return tokio::time::timeout_at(end.into(), future).await.map_err(|_| Elapsed);
+        };
+        tokio::select! {
+            // A future that has ended has ended in time.
+            biased;
+            output = future => Ok(output),
+            () = self.sleep_until(end) => Err(Elapsed),
+        }
+    }
+
+    /// Blocks the thread until `changed` is notified, or until about `end`. It may return
+    /// early, so the caller looks at the time and at what it waits for.
+    pub fn wait_until<'g, T>(
+        &self,
+        changed: &Condvar,
+        guard: MutexGuard<'g, T>,
+        end: Instant,
+    ) -> MutexGuard<'g, T> {
+        let _listed = self.manual.as_ref().map(|time| PendingSleep::new(time, end));
+        let left = match &self.manual {
+            None => end.saturating_duration_since(self.now()),
+            Some(_) => LOOK_EVERY,
+        };
+        changed.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Moves a manual clock forward and wakes the sleepers that are due. Does nothing to the
+    /// real clock.
+    pub fn advance(&self, duration: Duration) {
+        if let Some(time) = &self.manual {
+            time.passed.send_modify(|passed| *passed += duration);
+        }
+    }
+
+    /// Waits until the time that is left to each pending sleep of a manual clock, and to each
+    /// thread that [waits](Self::wait_until) by it, satisfies `are`. Sleeps that are due have zero left. Never ends for the real clock.
+    pub async fn until_sleeping(&self, are: impl Fn(&[Duration]) -> bool) {
+        let Some(time) = &self.manual else { return std::future::pending().await };
+        let mut pending = time.pending.subscribe();
+        let fits = |ends: &Vec<Duration>| {
+            let now = *time.passed.borrow();
+            let left: Vec<_> = ends.iter().map(|end| end.saturating_sub(now)).collect();
+            are(&left)
+        };
+        let _ = pending.wait_for(fits).await;
+    }
+}
+
+impl Future for ClockSleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        self.ended.as_mut().poll(context)
+    }
+}
+
+impl fmt::Debug for ClockSleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClockSleep").finish_non_exhaustive()
+    }
+}
+
+impl PendingSleep {
+    fn new(time: &Arc<ManualTime>, end: Instant) -> Self {
+        let ends = end.saturating_duration_since(time.start);
+        time.pending.send_modify(|pending| pending.push(ends));
+        Self { time: Arc::clone(time), ends }
+    }
+}
+
+impl Drop for PendingSleep {
+    fn drop(&mut self) {
+        self.time.pending.send_modify(|pending| {
+            if let Some(at) = pending.iter().position(|ends| *ends == self.ends) {
+                pending.swap_remove(at);
+            }
+        });
+    }
+}
+
+impl Sleep for ClockSleep {}
+
+/// Lets the HTTP server wait by this clock.
+impl Timer for Clock {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {
+        Box::pin(self.sleep(duration))
+    }
+
+    fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {
+        Box::pin(self.sleep_until(deadline))
+    }
+
+    fn now(&self) -> Instant {
+        self.now()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test]
+    async fn a_manual_clock_wakes_those_who_are_due_and_no_others() {
+        let clock = Clock::manual();
+        let began = clock.now();
+        let (short, long) = (clock.sleep(SECOND), clock.sleep(3 * SECOND));
+        clock.until_sleeping(|left| left == [SECOND, 3 * SECOND]).await;
+        clock.advance(SECOND);
+        short.await;
+        clock.until_sleeping(|left| left == [2 * SECOND]).await;
+        assert_eq!(clock.elapsed(began), SECOND);
+        assert_eq!(clock.timeout(SECOND, async { 7 }).await, Ok(7));
+        let (timed_out, ()) = tokio::join!(clock.timeout(SECOND, long), async {
+            clock.until_sleeping(|left| left.contains(&SECOND)).await;
+            clock.advance(SECOND);
+        });
+        assert_eq!(timed_out, Err(Elapsed));
+        clock.until_sleeping(<[Duration]>::is_empty).await;
+        assert_eq!(clock.elapsed(clock.now() + SECOND), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_thread_that_waits_sees_that_a_manual_clock_was_moved() {
+        let (clock, changed, state) = (Clock::manual(), Condvar::new(), Mutex::new(()));
+        let end = clock.now() + SECOND;
+        std::thread::scope(|scope| {
+            scope.spawn(|| clock.advance(SECOND));
+            let mut guard = state.lock().unwrap();
+            while clock.now() < end {
+                guard = clock.wait_until(&changed, guard, end);
+            }
+        });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_real_clock_is_that_of_the_runtime() {
+        let clock = Clock::default();
+        let began = clock.now();
+        clock.sleep(SECOND).await;
+        assert_eq!(clock.elapsed(began), SECOND);
+        assert_eq!(clock.timeout(SECOND, std::future::pending::<()>()).await, Err(Elapsed));
+        clock.advance(SECOND);
+        assert_eq!(clock.elapsed(began), 2 * SECOND);
+    }
+}

@@ -1,0 +1,80 @@
+//! `docs/safety.md` names a test for each promise. This test checks that all of them exist.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+/// Returns the contents of all source files, by their paths in the repository.
+fn sources() -> BTreeMap<PathBuf, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let folders = ["cli/src", "core/src", "remote/src", "server/src", "tests"];
+    let files = folders.iter().flat_map(|folder| walkdir::WalkDir::new(root.join(folder)));
+    let files =
+        files.map(Result::unwrap).filter(|file| file.path().extension() == Some("rs".as_ref()));
+    let read = |file: walkdir::DirEntry| {
+        let path = file.path().strip_prefix(root).unwrap().to_owned();
+        (path, fs_err::read_to_string(file.path()).unwrap())
+    };
+    files.map(read).collect()
+}
+
+/// The place that a name has in the document: `crash/kill::NAME` is in `tests/crash/kill.rs`,
+/// `local/ignore.rs: NAME` in `core/src/local/ignore.rs` or at that path.
+fn candidates(place: &str) -> Vec<PathBuf> {
+    let stem = place.replace("::", "/");
+    let stem = stem.strip_suffix(".rs").unwrap_or(&stem);
+    let folders = ["tests", "core/src", "remote/src", "server/src", "cli/src", ""];
+    let endings = [".rs", "/mod.rs", "/tests.rs"];
+    let all = folders.iter().flat_map(|folder| {
+        endings.iter().map(move |ending| Path::new(folder).join(format!("{stem}{ending}")))
+    });
+    all.collect()
+}
+
+/// Returns true if a file has a test of this name; `…` stands for any part of a name.
+fn has_test(text: &str, wanted: &str) -> bool {
+    let parts: Vec<&str> = wanted.split('…').collect();
+    let (first, last) = (parts[0], parts[parts.len() - 1]);
+    let names = text.lines().filter_map(|line| line.trim().split_once("fn "));
+    let mut names = names.map(|(_, rest)| rest.split('(').next().unwrap_or(rest));
+    names.any(|name| match parts.len() {
+        1 => name == wanted,
+        _ => {
+            let has_middle = parts.iter().all(|part| name.contains(part));
+            name.starts_with(first) && name.ends_with(last) && has_middle
+        }
+    })
+}
+
+#[test]
+fn each_test_that_the_document_of_promises_names_exists() {
+    let sources = sources();
+    let document =
+        &fs_err::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/safety.md"))
+            .unwrap();
+    let (_, document) = document.split_once("\n## Crashes\n").unwrap();
+    let mut place = String::new();
+    let (mut count, mut missing) = (0, Vec::new());
+    for quoted in document.split('`').skip(1).step_by(2) {
+        let (is_placed, name) = match quoted.rsplit_once("::").or(quoted.split_once(": ")) {
+            Some((before, name)) => {
+                place = before.to_owned();
+                (true, name)
+            }
+            None => (false, quoted),
+        };
+        let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_…".contains(c);
+        let is_test = (is_placed || name.starts_with('…')) && name.contains('_');
+        if !is_test || !name.chars().all(is_name) {
+            continue;
+        }
+        count += 1;
+        let files = candidates(&place);
+        if !files.iter().filter_map(|file| sources.get(file)).any(|text| has_test(text, name)) {
+            missing.push(format!("{place}: {name}"));
+        }
+    }
+    assert!(count > 300, "only {count} names were found");
+    assert!(missing.is_empty(), "docs/safety.md names tests that do not exist: {missing:#?}");
+}
