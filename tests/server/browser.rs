@@ -1,17 +1,20 @@
 //! A real browser for tests: headless Chromium, controlled through chromedriver.
 
+#![allow(dead_code, reason = "tests/soak/browser uses all of it")]
+
 use std::{
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     str::FromStr,
-    time::Duration,
 };
 
 use fantoccini::{Client, ClientBuilder, Locator, wd::WebDriverCompatibleCommand};
 use reqwest::Url;
 use serde_json::{Value, json};
 use snap_testkit::skip::skip_without_program;
+
+use crate::place::HANG_GUARD;
 
 /// The chromedriver process. Dropping it ends the process.
 struct Driver(Child);
@@ -110,14 +113,14 @@ impl Browser {
 
     /// Clicks the link with this text.
     pub(crate) async fn follow(&self, text: &str) {
-        let wait = self.client.wait().at_most(Duration::from_secs(10));
+        let wait = self.client.wait().at_most(HANG_GUARD);
         let link = wait.for_element(Locator::LinkText(text)).await.unwrap();
         link.click().await.unwrap();
     }
 
     /// Waits for the element of a selector.
     pub(crate) async fn wait(&self, selector: &str) -> fantoccini::elements::Element {
-        let wait = self.client.wait().at_most(Duration::from_secs(10));
+        let wait = self.client.wait().at_most(HANG_GUARD);
         let found = wait.for_element(Locator::Css(selector)).await;
         found.unwrap_or_else(|error| panic!("{selector}: {error}"))
     }

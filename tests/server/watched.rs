@@ -261,7 +261,9 @@ async fn too_much_at_a_time_is_refused_or_waits() {
     assert_eq!(sent.status(), 201, "the upload was refused");
     let took = serving.clock.elapsed(began);
     let all = Duration::from_secs_f64(length as f64 / 20_000.0);
-    assert!(took >= all - quarter && took < all, "{took:?}");
+    // The times of the pieces are rounded.
+    let rounding = Duration::from_micros(1);
+    assert!(took + rounding >= all - quarter && took < all, "{took:?}");
     let asked = futures::future::join_all((0..20).map(|_| serving.get("refs").send())).await;
     let refused: Vec<_> =
         asked.into_iter().map(Result::unwrap).filter(|answer| answer.status() == 429).collect();
