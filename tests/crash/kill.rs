@@ -18,7 +18,7 @@ use crate::place::{
 };
 
 /// Most kills in each of the two tests.
-const KILLS: usize = 60;
+const KILLS: usize = 45;
 
 /// After every 20 kills, all listed commits are restored, not only the newest one.
 const THOROUGH_EVERY: u64 = 20;

@@ -14,10 +14,10 @@ use snap_testkit::{
 use crate::place::{drafts, folder, snap, well};
 
 /// Most kills of a restore of many kinds of files.
-const KILLS: usize = 40;
+const KILLS: usize = 30;
 
 /// Most kills of a restore of entries of one kind.
-const KILLS_OF_KIND: usize = 30;
+const KILLS_OF_KIND: usize = 24;
 
 /// Checks that every file below `target` with its final name is equal to that of `source`.
 fn is_whole(source: &Path, target: &Path) {
@@ -35,7 +35,7 @@ fn a_restore_killed_at_any_moment_shows_whole_files_only_and_can_be_run_again() 
     let (store, source) = (place.path().join("store"), place.path().join("source"));
     trees::text_files(&source, 60, 4096).unwrap();
     for (name, seed) in [("film", 1), ("disk", 2)] {
-        let content = Corpus::Random.make_seeded(6 << 20, seed);
+        let content = Corpus::Random.make_seeded(3 << 20, seed);
         fs_err::write(source.join(name), content).unwrap();
     }
     well(snap(&store).arg("init"));

@@ -39,3 +39,9 @@ mod upstream_many;
 mod upstream_removed;
 mod upstream_steps;
 mod watched;
+
+// More tests in a browser. They are ignored here; `tests/soak/run` runs them.
+#[path = "../soak/browser/login.rs"]
+mod soak_login;
+#[path = "../soak/browser/pages.rs"]
+mod soak_pages;

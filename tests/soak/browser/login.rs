@@ -14,6 +14,7 @@ use crate::{
 /// The delay of the response to the first wrong token.
 const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(100);
 
+#[ignore = "tests/soak/run runs it"]
 #[tokio::test(flavor = "multi_thread")]
 async fn one_logs_in_and_out_with_a_browser() {
     let Some(browser) = Browser::start(Scripts::Run).await else { return };

@@ -13,6 +13,7 @@ use crate::{
     showcase,
 };
 
+#[ignore = "tests/soak/run runs it"]
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_lead_through_lists() {
     let Some(browser) = Browser::start(Scripts::Run).await else { return };
@@ -64,6 +65,7 @@ async fn keys_lead_through_lists() {
     browser.close().await;
 }
 
+#[ignore = "tests/soak/run runs it"]
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_mouse_does_other_means_do_too() {
     let Some(browser) = Browser::start(Scripts::Run).await else { return };
@@ -95,6 +97,7 @@ async fn what_a_mouse_does_other_means_do_too() {
     browser.close().await;
 }
 
+#[ignore = "tests/soak/run runs it"]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_folder_is_saved_as_zip() {
     let Some(browser) = Browser::start(Scripts::Run).await else { return };
@@ -119,6 +122,7 @@ async fn a_folder_is_saved_as_zip() {
     browser.close().await;
 }
 
+#[ignore = "tests/soak/run runs it"]
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_script_there_are_buttons() {
     let Some(browser) = Browser::start(Scripts::Off).await else { return };
@@ -147,6 +151,7 @@ async fn fits(browser: &Browser, page: &str) {
     assert_eq!(browser.value(tables).await, json!(0), "{page} has a table that is too wide");
 }
 
+#[ignore = "tests/soak/run runs it"]
 #[tokio::test(flavor = "multi_thread")]
 async fn long_names_push_nothing_out() {
     let Some(browser) = Browser::start(Scripts::Run).await else { return };
@@ -171,6 +176,7 @@ async fn long_names_push_nothing_out() {
     browser.close().await;
 }
 
+#[ignore = "tests/soak/run runs it"]
 #[tokio::test(flavor = "multi_thread")]
 async fn dark_and_narrow_screens_are_thought_of() {
     let Some(browser) = Browser::start(Scripts::Run).await else { return };
