@@ -100,7 +100,8 @@ fn network(program: &str, until: Instant, seed: u64, only: &str) -> Vec<String> 
                         steps: STEPS,
                     };
                     let mut met = Struck::default();
-                    let faults = network::explore(&plan, kinds[(number % count) as usize], &mut met);
+                    let faults =
+                        network::explore(&plan, kinds[(number % count) as usize], &mut met);
                     struck.lock().unwrap().join(&met);
                     found.lock().unwrap().extend(faults);
                 }
