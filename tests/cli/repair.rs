@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use snap_explore::steps::{self, Stop, stop_at};
+
 use crate::{
     env::{TestEnv, noise},
     remote::{env, folder, says},
@@ -339,14 +341,16 @@ fn repairs_and_commits_at_once_do_not_hinder_each_other() {
 #[test]
 fn a_repair_that_is_killed_loses_nothing_and_the_next_one_finishes_it() {
     let env = twice();
-    for round in 0..12 {
+    let repair = || {
         damage(&env, "work/.snap/objects");
         let mut command = env.command("work");
         command.args(["repair", "-q", "--data", "--from", "../copy"]);
-        let mut child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(5 + 7 * round));
-        child.kill().unwrap();
-        child.wait().unwrap();
+        command
+    };
+    let count = steps::count(&mut repair()).len();
+    for step in steps::spread(count, 24) {
+        let output = stop_at(&mut repair(), step, Stop::Kill).output().unwrap();
+        assert!(steps::was_killed(output.status), "step {step} of {count}");
         env.snap_in("work", ["log"]).succeeds();
         env.snap_in("work", ["repair", "-q", "--data", "--from", "../copy"]).succeeds();
         env.snap_in("work", ["verify", "--data"]).succeeds();

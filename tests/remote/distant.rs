@@ -3,6 +3,7 @@
 
 use std::{
     ops::Range,
+    path::Path,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -29,7 +30,7 @@ use snap_remote::{
     store::RemoteStore,
 };
 use snap_testkit::wait::until;
-use tokio::{runtime::Runtime, time::Instant};
+use tokio::{runtime::Runtime, sync::Semaphore, time::Instant};
 
 use super::ranges::{broken, bytes_at};
 
@@ -37,6 +38,8 @@ use super::ranges::{broken, bytes_at};
 #[derive(Debug, Default)]
 struct Endless {
     latency: Duration,
+    /// A request is answered once it has a permit.
+    held: Option<Semaphore>,
     /// While set, no request is answered.
     silent: AtomicBool,
     fails: AtomicU64,
@@ -59,6 +62,9 @@ impl Service for Endless {
                 std::future::pending::<()>().await;
             }
             tokio::time::sleep(self.latency).await;
+            if let Some(held) = &self.held {
+                held.acquire().await.unwrap().forget();
+            }
             self.under_way.fetch_sub(1, Ordering::Relaxed);
             let fails = |left: u64| left.checked_sub(1);
             if self.fails.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fails).is_ok() {
@@ -172,13 +178,29 @@ fn many_threads_read_what_was_announced_and_each_byte_comes_once() {
     assert!(requests.len() <= 30, "{}", requests.len());
 }
 
+/// Returns true if a thread waits. `thread` is its folder in `/proc`.
+fn waits(thread: &Path) -> bool {
+    let stat = fs_err::read_to_string(Path::new("/proc").join(thread).join("stat")).unwrap();
+    // The state follows the name, which is in parentheses.
+    stat.rsplit_once(") ").unwrap().1.starts_with('S')
+}
+
 #[test]
 fn all_who_want_one_range_share_one_request() {
-    let here = here(Endless { latency: Duration::from_millis(100), ..Endless::default() });
+    let here = here(Endless { held: Some(Semaphore::new(0)), ..Endless::default() });
+    let threads = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for _ in 0..8 {
-            scope.spawn(|| here.packs.read(pack(), frame(3)).unwrap());
+            scope.spawn(|| {
+                threads.lock().unwrap().push(fs_err::read_link("/proc/thread-self").unwrap());
+                here.packs.read(pack(), frame(3)).unwrap()
+            });
         }
+        until("all threads wait", || {
+            let threads = threads.lock().unwrap();
+            threads.len() == 8 && threads.iter().all(|thread| waits(thread))
+        });
+        here.service.held.as_ref().unwrap().add_permits(1);
     });
     assert_eq!(here.service.requests.lock().unwrap().len(), 1);
 }
