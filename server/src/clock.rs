@@ -44,11 +44,9 @@ pub struct Elapsed;
 /// A future that ends at a point in time.
 pub struct ClockSleep {
     ended: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
-    /// Lists the sleep with its manual clock until it is dropped.
-    _listed: Option<PendingSleep>,
 }
 
-/// A sleep that a manual clock lists.
+/// A sleep that a manual clock lists, until it has ended or is dropped.
 struct PendingSleep {
     time: Arc<ManualTime>,
     ends: Duration,
@@ -87,15 +85,16 @@ impl Clock {
     pub fn sleep_until(&self, end: Instant) -> ClockSleep {
         let Some(time) = &self.manual else {
             let ended = Box::pin(tokio::time::sleep_until(end.into()));
-            return ClockSleep { ended, _listed: None };
+            return ClockSleep { ended };
         };
         let listed = PendingSleep::new(time, end);
         let (ends, mut passed) = (listed.ends, time.passed.subscribe());
-        let ended = async move {
-            // The clock lives as long as the listed sleep.
+        let ended = Box::pin(async move {
+            // Fails only without the clock, which lives as long as the listed sleep.
             let _ = passed.wait_for(|passed| *passed >= ends).await;
-        };
-        ClockSleep { ended: Box::pin(ended), _listed: Some(listed) }
+            drop(listed);
+        });
+        ClockSleep { ended }
     }
 
     /// Waits for `future`, but no longer than `limit`.
@@ -155,7 +154,8 @@ impl Clock {
     }
 
     /// Waits until the time that is left to each pending sleep of a manual clock, and to each
-    /// thread that [waits](Self::wait_until) by it, satisfies `are`. Sleeps that are due have zero left. Never ends for the real clock.
+    /// thread that [waits](Self::wait_until) by it, satisfies `are`. Those that are due
+    /// and have not seen it yet have zero left. Never ends for the real clock.
     pub async fn until_sleeping(&self, are: impl Fn(&[Duration]) -> bool) {
         let Some(time) = &self.manual else { return std::future::pending().await };
         let mut pending = time.pending.subscribe();

@@ -197,15 +197,22 @@ impl Serving {
         self.until_sleeps(|all| all.contains(&left)).await;
     }
 
+    /// Waits until `count` sleeps of the server have that long left, and then moves its clock
+    /// on by as much.
+    pub(crate) async fn pass_all(&self, count: usize, left: Duration) {
+        self.until_sleeps(|all| all.iter().filter(|one| **one == left).count() == count).await;
+        self.clock.advance(left);
+    }
+
     /// Waits for `work`. Meanwhile, whenever a sleep of the server has at most `longest`
-    /// left, the clock moves on by that.
+    /// left, and all that are due have ended, the clock moves on by that.
     pub(crate) async fn passing<T>(&self, longest: Duration, work: impl Future<Output = T>) -> T {
         let time = async {
             loop {
                 let next = Cell::new(longest);
-                let fits = |left: &&Duration| !left.is_zero() && **left <= longest;
                 let are = |left: &[Duration]| {
-                    let first = left.iter().filter(fits).min();
+                    let first = left.iter().min().filter(|first| !first.is_zero());
+                    let first = first.filter(|first| **first <= longest);
                     first.inspect(|first| next.set(**first)).is_some()
                 };
                 self.clock.until_sleeping(are).await;

@@ -397,12 +397,8 @@ async fn a_file_of_tokens_that_cannot_be_read_in_time_keeps_nobody_waiting() {
         fs_err::write(&path, text).unwrap();
     });
     let reads = (0..8).map(|_| status(serving.get("refs").bearer_auth(&secret)));
-    let are_waiting =
-        |left: &[Duration]| left.iter().filter(|left| **left == LOOK_PATIENCE).count() == 8;
-    let (read, ()) = tokio::join!(futures::future::join_all(reads), async {
-        serving.until_sleeps(are_waiting).await;
-        serving.clock.advance(LOOK_PATIENCE);
-    });
+    let time = serving.pass_all(8, LOOK_PATIENCE);
+    let (read, ()) = tokio::join!(futures::future::join_all(reads), time);
     assert_eq!(read, [200; 8]);
     all_read.send(()).unwrap();
     tokio::task::spawn_blocking(move || writer.join().unwrap()).await.unwrap();

@@ -333,6 +333,8 @@ async fn many_who_ask_where_refs_stand_share_the_answer() {
     let one = bucket.replica("one");
     create(&one).await;
     push(&one, &place, None, first).await;
+    // The first request after a push looks for its packs, too.
+    assert_eq!(stands(&one, "main").await, Some(first));
     bucket.proxy.take_counts();
     assert_eq!(stands(&one, "main").await, Some(first));
     let lists = bucket.proxy.take_counts().of(Kind::List);
