@@ -460,11 +460,16 @@ impl Service {
     /// Kills and restarts a server, at random without its cache.
     fn restart(&self, rng: &mut Rng) {
         let number = rng.index(self.served.len());
+        let loses_cache = rng.below(2) == 0;
+        self.start_again(number, loses_cache);
+    }
+
+    /// Kills and restarts a server. It may lose its cache at any time.
+    fn start_again(&self, number: usize, loses_cache: bool) {
         let mut served = self.served[number].lock().unwrap();
         self.proxy(number).set_target(None);
         drop(served.take());
-        if rng.below(2) == 0 {
-            // A server may lose its cache at any time.
+        if loses_cache {
             let _none = fs_err::remove_dir_all(self.path(&format!("disk/server{number}/.cache")));
         }
         let next = self.serve(number);
@@ -505,6 +510,9 @@ impl Service {
         for proxy in self.front.iter().chain(&self.back) {
             proxy.clear_rules();
         }
+        // For a second after a failure, a server answers with what it last saw of its upstream. A
+        // new one asks.
+        (0..self.served.len()).for_each(|number| self.start_again(number, false));
     }
 
     /// Adds random faults to a proxy, drawn from the seed.
