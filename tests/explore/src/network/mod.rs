@@ -13,7 +13,7 @@
 //! 3. A tag is where it was put.
 //! 4. A full clone of the remote, and each clone that ended with exit code 0, passes `snap verify
 //!    --data`.
-//! 5. No command panicked or ran longer than [`client::LONGEST`].
+//! 5. No command panicked or ran longer than a limit (`client::LONGEST`).
 //!
 //! Full disks are separate file systems, which need a mount namespace of their own. Without one only
 //! buckets become full.
