@@ -40,8 +40,10 @@ mod upstream_removed;
 mod upstream_steps;
 mod watched;
 
-// More tests in a browser. They are ignored here; `tests/soak/run` runs them.
+// Tests that explore. They are ignored here; `tests/soak/run` runs them.
 #[path = "../soak/browser/login.rs"]
 mod soak_login;
 #[path = "../soak/browser/pages.rs"]
 mod soak_pages;
+#[path = "../soak/server/upstream_storm.rs"]
+mod soak_upstream_storm;

@@ -120,10 +120,19 @@ async fn nobody_waits_for_long_for_one_that_hangs() {
     // For a while it is not asked again.
     assert_eq!(stands(&place.relay, "main").await, Some(second));
     refused(set(&place.relay, "main", None, first), 503, "unavailable").await;
-    for _ in 0..2 {
-        let path = format!("commits/{second}/files/b");
-        refused(place.relay.get(&path), 503, "unavailable").await;
-    }
+    // The first read of a pack waits, because the upstream was heard of since the read before.
+    // The next one knows that nothing comes.
+    place.proxy.take_counts();
+    let path = format!("commits/{second}/files/b");
+    let is_asked_for = async || {
+        let asked = place.proxy.requests();
+        asked.iter().any(|seen| seen.path.contains("/packs/")).then_some(())
+    };
+    futures::join!(refused(place.relay.get(&path), 503, "unavailable"), async {
+        eventually("no pack is asked for", is_asked_for).await;
+        place.relay.clock.advance(UPSTREAM_PATIENCE);
+    });
+    refused(place.relay.get(&path), 503, "unavailable").await;
     place.proxy.clear_rules();
     place.relay.asks_again();
     assert!(!place.says_away().await);
