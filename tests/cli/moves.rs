@@ -1,13 +1,14 @@
 //! Which moved files and folders a commit reads again.
 
-use std::{thread::sleep, time::Duration};
-
 use serde_json::Value;
+use snap_testkit::wait::until;
 
 use crate::env::TestEnv;
 
-/// Longer than the period in which a file's times are not trusted.
-const SETTLED: Duration = Duration::from_millis(2100);
+/// Commits until no file is read: files that have just changed are not in the stat cache yet.
+fn settle(env: &TestEnv) {
+    until("a commit reads no file", || commit(env)["bytes_read"] == 0);
+}
 
 fn commit(env: &TestEnv) -> Value {
     env.snap(["commit", "--json"]).succeeds().json().remove(0)
@@ -27,15 +28,14 @@ fn a_moved_file_is_read_again_and_what_is_in_a_moved_folder_is_not() {
     env.write("a/two", "2".repeat(5000));
     env.write("b/three", "3".repeat(5000));
     env.write("b/deep/four", "4".repeat(5000));
-    sleep(SETTLED);
     let first = commit(&env);
     assert_eq!((first["bytes_read"].as_u64(), counts(&first)), (Some(20_000), [4, 0, 0]));
+    settle(&env);
 
     fs_err::rename(env.path("a/one"), env.path("b/one again")).unwrap();
     let file_moved = commit(&env);
     assert_eq!((file_moved["bytes_read"].as_u64(), counts(&file_moved)), (Some(5_000), [1, 0, 3]));
-    sleep(SETTLED);
-    commit(&env);
+    settle(&env);
 
     fs_err::rename(env.path("b"), env.path("c")).unwrap();
     let folder_moved = commit(&env);
@@ -54,8 +54,7 @@ fn a_moved_file_is_read_again_and_what_is_in_a_moved_folder_is_not() {
 fn what_takes_the_place_of_a_moved_file_is_read() {
     let env = TestEnv::new();
     env.write("a", "old content");
-    sleep(SETTLED);
-    commit(&env);
+    settle(&env);
     let time = fs_err::metadata(env.path("a")).unwrap().modified().unwrap();
     fs_err::rename(env.path("a"), env.path("b")).unwrap();
     env.write("a", "new content");

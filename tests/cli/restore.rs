@@ -1,8 +1,12 @@
 //! `snap restore`.
 
-use std::os::unix::{
-    fs::{MetadataExt, chown},
-    process::CommandExt,
+use std::{
+    io::{BufRead, BufReader},
+    os::unix::{
+        fs::{MetadataExt, chown},
+        process::CommandExt,
+    },
+    process::Stdio,
 };
 
 use snap_core::{
@@ -493,9 +497,11 @@ fn a_restore_from_elsewhere_waits_for_the_files_of_the_project() {
         // Takes the lock as a commit does.
         let files = fs_err::File::open(env.path("p/.snap")).unwrap();
         files.file().lock_shared().unwrap();
-        let mut restore = env.command("p").args(args).spawn().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(800));
-        assert!(restore.try_wait().unwrap().is_none(), "{args:?} did not wait");
+        let mut restore = env.command("p").args(args).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stderr = BufReader::new(restore.stderr.take().unwrap());
+        let mut line = String::new();
+        stderr.read_line(&mut line).unwrap();
+        assert!(line.contains("waiting for another snap process"), "{args:?}: {line}");
         assert_eq!(env.read("p/a/f"), "new");
         assert!(!env.path("p/a/new").exists());
         drop(files);

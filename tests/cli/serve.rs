@@ -362,6 +362,8 @@ fn it_takes_no_more_connections_than_it_may_open_files() {
     limited.args(["-c", "ulimit -n 120 && exec \"$0\" \"$@\""]).arg(plain.get_program());
     let log = fs_err::File::create(env.path("log")).unwrap();
     limited.stderr(log.into_parts().0);
+    // No connection ends because it is idle.
+    limited.env("SNAP_SERVE_LIMITS_HEADER_SECS", "600");
     let serving = Serving::of(limited, &["here"]);
     let address = serving.address().to_owned();
     let mut all: Vec<TcpStream> = (0..110)

@@ -6,11 +6,10 @@ use std::{
     os::unix::fs::{MetadataExt, symlink},
     path::Path,
     process::{Command, Stdio},
-    thread::sleep,
     time::{Duration, SystemTime},
 };
 
-use snap_testkit::skip::needs_root;
+use snap_testkit::{skip::needs_root, wait::until};
 
 use crate::env::{TestEnv, noise};
 
@@ -350,9 +349,7 @@ fn a_store_that_moves_during_a_commit_fails_it() {
         let entries = fs_err::read_dir(env.path("p/.snap/tmp")).into_iter().flatten().flatten();
         entries.into_iter().any(|entry| entry.metadata().is_ok_and(|meta| meta.len() > 1 << 20))
     };
-    while !has_draft() {
-        sleep(Duration::from_millis(5));
-    }
+    until("a draft is there", has_draft);
     // Moves the store to another disk, by a copy.
     let copy = Command::new("cp").arg("-a").arg(env.path("p/.snap")).arg(env.path("disk")).status();
     assert!(copy.unwrap().success());

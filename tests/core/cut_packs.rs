@@ -11,7 +11,7 @@ use snap_core::{
 
 use crate::{
     scratch::{commit, on_branch, open, options},
-    shadow::{Victim, assert_restores, settled},
+    shadow::{Victim, assert_restores},
 };
 
 #[test]
@@ -27,7 +27,7 @@ fn a_pack_that_was_cut_short_is_noticed_by_the_next_commit() {
         assert!(again.added.objects > 10, "{told}: {:?}", again.added);
         assert!(victim.repo().store().is_damaged(&victim.first), "{told}");
         assert_restores(&victim.scratch, victim.tip, &told);
-        settled(&victim.scratch);
+        victim.scratch.settle();
         assert_eq!(victim.repo().store().cache_trust(), CacheTrust::Holds, "{told}");
     }
 }
@@ -56,7 +56,7 @@ fn a_cut_pack_stays_distrusted_when_the_shadow_table_is_deleted() {
     let victim = Victim::new();
     fs_err::write(&victim.path, &victim.whole[..victim.whole.len() / 2]).unwrap();
     victim.commit_again("cut");
-    settled(&victim.scratch);
+    victim.scratch.settle();
     fs_err::remove_file(victim.store().join("shadow")).unwrap();
     commit(&victim.repo(), &victim.scratch.source(), &on_branch("side"));
     assert!(victim.repo().store().is_damaged(&victim.first));
@@ -82,7 +82,7 @@ fn a_link_to_a_pack_on_a_disk_that_is_away_is_a_lost_pack() {
     symlink(&elsewhere, &victim.path).unwrap();
     // A pack may be a symbolic link.
     assert_restores(&victim.scratch, victim.tip, "through the link");
-    assert_eq!(settled(&victim.scratch).added.objects, 0);
+    assert_eq!(victim.scratch.settle().added.objects, 0);
     fs_err::rename(&elsewhere, &away).unwrap();
     let repo = open(&victim.store());
     assert_eq!(repo.store().cache_trust(), CacheTrust::Lost { packs: 1, first: victim.first });

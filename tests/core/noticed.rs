@@ -29,17 +29,9 @@ use snap_core::{
         verify,
     },
 };
-use snap_testkit::{bytes::Corpus, skip::skip, wait::PATIENCE};
+use snap_testkit::{bytes::Corpus, skip::skip};
 
 use crate::scratch::{Scratch, options};
-
-/// Commits until no file is read, so that the stat cache has every file.
-fn settle(scratch: &Scratch) {
-    let start = std::time::Instant::now();
-    while scratch.commit().bytes_read > 0 {
-        assert!(start.elapsed() < PATIENCE, "the stat cache does not get the files");
-    }
-}
 
 fn mtime(scratch: &Scratch, name: &str) -> SystemTime {
     fs_err::metadata(scratch.source().join(name)).unwrap().modified().unwrap()
@@ -72,7 +64,7 @@ fn assert_noticed(scratch: &Scratch) {
         let id = scratch.commit().id.unwrap();
         scratch.assert_restores(id);
     }
-    settle(scratch);
+    scratch.settle();
     let id = scratch.commit().id.unwrap();
     scratch.assert_restores(id);
 }
@@ -81,7 +73,7 @@ fn assert_noticed(scratch: &Scratch) {
 fn a_file_rewritten_with_its_mtime_put_back_is_noticed() {
     let scratch = Scratch::new();
     scratch.write("file", "first");
-    settle(&scratch);
+    scratch.settle();
     rewrite_unseen(&scratch, "file", b"other");
     assert_noticed(&scratch);
 }
@@ -92,7 +84,7 @@ fn a_hard_linked_file_rewritten_through_one_name_is_noticed_under_both() {
     scratch.write("a/one", "first");
     fs_err::create_dir(scratch.source().join("b")).unwrap();
     fs_err::hard_link(scratch.source().join("a/one"), scratch.source().join("b/two")).unwrap();
-    settle(&scratch);
+    scratch.settle();
     rewrite_unseen(&scratch, "b/two", b"other");
     assert_noticed(&scratch);
     rewrite_unseen(&scratch, "a/one", b"third");
@@ -103,7 +95,7 @@ fn a_hard_linked_file_rewritten_through_one_name_is_noticed_under_both() {
 fn a_file_linked_unlinked_and_rewritten_with_its_mtime_put_back_is_noticed() {
     let scratch = Scratch::new();
     scratch.write("one", "first");
-    settle(&scratch);
+    scratch.settle();
     fs_err::hard_link(scratch.source().join("one"), scratch.source().join("two")).unwrap();
     fs_err::remove_file(scratch.source().join("one")).unwrap();
     rewrite_unseen(&scratch, "two", b"other");
@@ -120,7 +112,7 @@ fn a_file_moved_and_rewritten_with_its_mtime_put_back_is_noticed() {
         let scratch = Scratch::new();
         scratch.write("a/one", &old);
         fs_err::create_dir(scratch.source().join("b")).unwrap();
-        settle(&scratch);
+        scratch.settle();
         rename(&scratch, "a/one", "b/two");
         rewrite_unseen(&scratch, "b/two", &new);
         assert_noticed(&scratch);
@@ -131,7 +123,7 @@ fn a_file_moved_and_rewritten_with_its_mtime_put_back_is_noticed() {
 fn a_record_that_a_commit_did_not_confirm_is_not_believed_after_a_rename() {
     let scratch = Scratch::new();
     scratch.write("file", "first");
-    settle(&scratch);
+    scratch.settle();
     rewrite_unseen(&scratch, "file", b"other");
     // The times of the file are too recent for the stat cache, as with a clock that is
     // behind.
@@ -145,7 +137,7 @@ fn a_record_that_a_commit_did_not_confirm_is_not_believed_after_a_rename() {
 fn a_file_whose_times_lie_ahead_of_the_clock_is_read_each_time() {
     let scratch = Scratch::new();
     scratch.write("file", "first");
-    settle(&scratch);
+    scratch.settle();
     set_mtime(&scratch, "file", SystemTime::now() + Duration::from_secs(86_400));
     for content in [b"other", b"third", b"third"] {
         rewrite_unseen(&scratch, "file", content);
@@ -164,14 +156,14 @@ fn assert_noticed_once(scratch: &Scratch) {
 fn a_large_file_that_was_only_moved_is_read_once_and_not_stored_again() {
     let scratch = Scratch::new();
     scratch.write("a/large", Corpus::Random.make(5 << 20));
-    settle(&scratch);
+    scratch.settle();
     rename(&scratch, "a/large", "a/renamed");
     let moved = scratch.commit();
     assert_eq!(moved.bytes_read, 5 << 20);
     // One tree for each folder, and the commit.
     assert_eq!(moved.added.objects, 3);
     scratch.assert_restores(moved.id.unwrap());
-    settle(&scratch);
+    scratch.settle();
 }
 
 #[test]
@@ -181,7 +173,7 @@ fn a_file_of_another_inode_and_the_same_size_and_mtime_is_noticed() {
         scratch.write(&format!("{n}"), "first");
         set_mtime(&scratch, &format!("{n}"), SystemTime::UNIX_EPOCH);
     }
-    settle(&scratch);
+    scratch.settle();
     // Many file systems reuse freed inode numbers.
     for n in 0..50 {
         fs_err::remove_file(scratch.source().join(format!("{n}"))).unwrap();
@@ -198,7 +190,7 @@ fn changes_of_attributes_alone_are_noticed() {
     let scratch = Scratch::new();
     scratch.write("folder/file", "content");
     std::os::unix::fs::symlink("target", scratch.source().join("folder/link")).unwrap();
-    settle(&scratch);
+    scratch.settle();
     let file = scratch.source().join("folder/file");
     let folder = scratch.source().join("folder");
     fs_err::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
@@ -228,7 +220,7 @@ fn what_takes_another_kind_under_the_same_name_is_noticed() {
     let scratch = Scratch::new();
     scratch.write("name/below", "content");
     scratch.write("other", "file");
-    settle(&scratch);
+    scratch.settle();
     let name = scratch.source().join("name");
     fs_err::remove_dir_all(&name).unwrap();
     fs_err::write(&name, "now a file").unwrap();
@@ -245,7 +237,7 @@ fn what_takes_another_kind_under_the_same_name_is_noticed() {
 fn a_dry_run_leaves_no_trace_in_the_stat_cache() {
     let scratch = Scratch::new();
     scratch.write("file", "first");
-    settle(&scratch);
+    scratch.settle();
     rewrite_unseen(&scratch, "file", b"other");
     let dry = commit::CommitOptions { run: CommitRun::Dry, ..options() };
     let source = || CommitSource::Folder(scratch.source());
@@ -324,7 +316,7 @@ fn reading_all_files_leaves_a_stat_cache_that_proves_them_unchanged() {
     for n in 0..40 {
         scratch.write(&format!("{}/{n}", n % 3), format!("content {n}"));
     }
-    settle(&scratch);
+    scratch.settle();
     let all = commit::CommitOptions { reading: ReadMode::All, ..options() };
     let source = CommitSource::Folder(scratch.source());
     let made = commit::run(&scratch.repo(), source, &all, &Notes::default()).unwrap();

@@ -1,10 +1,7 @@
 //! Stores with packs that lie elsewhere: how stubs are filled and become whole, and
 //! that all other operations work meanwhile.
 
-use std::{
-    os::unix::fs::{FileExt, MetadataExt},
-    sync::Arc,
-};
+use std::{os::unix::fs::FileExt, sync::Arc};
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use snap_core::{
@@ -22,7 +19,7 @@ use snap_core::{
     repo::Repo,
     store::{ChunkListCheck, RemoteFrames, Store, StoreError},
 };
-use snap_testkit::{rng::Rng, wait::until};
+use snap_testkit::rng::Rng;
 
 use crate::{
     bundle::{packed, taken},
@@ -30,7 +27,7 @@ use crate::{
     elsewhere::{
         Elsewhere, Event, Mood, assert_whole, frames, history, of_class, put, reaching, stub, stubs,
     },
-    scratch::{Scratch, assert_restores, check, copy, open, options, temporary},
+    scratch::{Scratch, assert_restores, check, copy, open, options, temporary, until_waited_for},
 };
 
 fn verified(repo: &Repo, data: verify::Data) -> verify::VerifyOutcome {
@@ -516,15 +513,6 @@ impl snap_core::disk::FaultInjector for Refusing {
     }
 }
 
-/// Waits until another thread waits for a lock on the file.
-fn until_waited_for(file: &fs_err::File) {
-    let inode = format!(":{} ", file.metadata().unwrap().ino());
-    until("a thread waits for the lock", || {
-        let locks = fs_err::read_to_string("/proc/locks").unwrap();
-        locks.lines().any(|line| line.contains("-> ") && line.contains(&inode))
-    });
-}
-
 #[test]
 fn a_stub_that_takes_the_place_of_one_that_is_completed_is_not_taken_for_whole() {
     let (from, id) = history();
@@ -547,7 +535,7 @@ fn a_stub_that_takes_the_place_of_one_that_is_completed_is_not_taken_for_whole()
     assert!(!repo.store().evict_pack(&pack, &|| true).unwrap());
     std::thread::scope(|scope| {
         let completing = scope.spawn(|| repo.store().complete(&pack, ChunkListCheck::Now, &Silent));
-        until_waited_for(&locked);
+        until_waited_for(&path);
         fs_err::rename(&other, &path).unwrap();
         drop(locked);
         let done = completing.join().unwrap();

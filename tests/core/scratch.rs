@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashSet,
-    os::unix::ffi::OsStrExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -24,7 +24,10 @@ use snap_core::{
     repo::{Config, Repo, history::History, ref_name::RefKind},
     store::Store,
 };
-use snap_testkit::compare::{self, compare};
+use snap_testkit::{
+    compare::{self, compare},
+    wait::until,
+};
 
 /// The time of the first commit.
 pub(crate) const START: Time = Time { secs: 1_800_000_000, nanos: 0 };
@@ -78,6 +81,19 @@ impl Scratch {
     /// Commits the source to the branch of `HEAD`.
     pub(crate) fn commit(&self) -> CommitOutcome {
         commit(&self.repo(), &self.source(), &options())
+    }
+
+    /// Commits until no file is read: the stat cache does not keep a file that has just changed.
+    pub(crate) fn settle(&self) -> CommitOutcome {
+        let mut last = self.commit();
+        until("a commit reads no file", || {
+            let is_known = last.bytes_read == 0;
+            if !is_known {
+                last = self.commit();
+            }
+            is_known
+        });
+        last
     }
 
     /// Restores a commit and compares it with the source.
@@ -144,6 +160,15 @@ pub(crate) fn copy(from: &Path, to: &Path) {
             fs_err::copy(entry.path(), to).unwrap();
         }
     }
+}
+
+/// Waits until another thread waits for a lock on a file or folder.
+pub(crate) fn until_waited_for(path: &Path) {
+    let inode = format!(":{} ", fs_err::metadata(path).unwrap().ino());
+    until("a thread waits for the lock", || {
+        let locks = fs_err::read_to_string("/proc/locks").unwrap();
+        locks.lines().any(|line| line.contains("-> ") && line.contains(&inode))
+    });
 }
 
 /// Returns the commits of all branches and tags, by full name.

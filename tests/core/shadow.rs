@@ -47,7 +47,7 @@ impl Victim {
         let [first] = repo.store().packs()[..] else { panic!("one pack") };
         let path = repo.store().pack_path(&first);
         scratch.write("new", "the tip is elsewhere");
-        let tip = settled(&scratch).id.unwrap();
+        let tip = scratch.settle().id.unwrap();
         let whole = fs_err::read(&path).unwrap();
         Self { scratch, tip, first, path, whole }
     }
@@ -57,7 +57,7 @@ impl Victim {
     pub(crate) fn with_tree_elsewhere() -> Self {
         let victim = Self::new();
         victim.scratch.write("sub/more", "a later file");
-        let tip = settled(&victim.scratch).id.unwrap();
+        let tip = victim.scratch.settle().id.unwrap();
         Self { tip, ..victim }
     }
 
@@ -102,16 +102,6 @@ pub(crate) fn assert_restores(scratch: &Scratch, id: CommitId, told: &str) {
     assert!(restored.is_ok(), "{told}");
 }
 
-/// Commits until the stat cache has every file.
-pub(crate) fn settled(scratch: &Scratch) -> CommitOutcome {
-    loop {
-        let outcome = scratch.commit();
-        if outcome.bytes_read == 0 {
-            return outcome;
-        }
-    }
-}
-
 fn drop_index(store: &Path) {
     fs_err::remove_dir_all(store.join("index")).unwrap();
 }
@@ -140,7 +130,7 @@ fn a_lost_pack_is_noticed_by_an_unchanged_commit_that_stores_it_again() {
         assert_restores(&victim.scratch, victim.tip, "after the loss");
         drop_index(&victim.store());
         assert_restores(&victim.scratch, victim.tip, "without an index");
-        assert_eq!(settled(&victim.scratch).added.objects, 0);
+        assert_eq!(victim.scratch.settle().added.objects, 0);
         assert_eq!(victim.repo().store().cache_trust(), CacheTrust::Holds);
     }
 }
@@ -182,7 +172,7 @@ impl Observer for PutsBack {
 fn what_was_read_of_a_replaced_file_does_not_count_as_lost() {
     let scratch = Scratch::new();
     scratch.write("file", Corpus::Text.make(3 << 20));
-    settled(&scratch);
+    scratch.settle();
     let (file, aside) = (scratch.source().join("file"), scratch.source().with_file_name("aside"));
     fs_err::rename(&file, &aside).unwrap();
     scratch.write("file", Corpus::Random.make(48 << 20));
@@ -410,7 +400,7 @@ fn merging_packs_leaves_the_stat_cache_believed() {
         scratch.write(&format!("{n}"), format!("{n}"));
         scratch.commit();
     }
-    settled(&scratch);
+    scratch.settle();
     let repo = scratch.repo();
     let outcome = tidy::run(&repo, &Silent).unwrap();
     assert!(outcome.merged >= 8, "{outcome:?}");

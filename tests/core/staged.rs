@@ -29,7 +29,7 @@ use snap_core::{
 };
 use snap_testkit::bytes::Corpus;
 
-use crate::scratch::{Scratch, open_gated};
+use crate::scratch::{Scratch, open_gated, until_waited_for};
 
 /// Makes three commits of a large file that grows, so that later chunk lists name
 /// earlier chunks. Returns the last one.
@@ -210,10 +210,7 @@ fn packs_of_a_push_under_way_are_not_gone_on_with() {
             let repo = there.repo();
             StagingArea::new(repo.store()).resume_publication(&repo).unwrap();
         });
-        let start = std::time::Instant::now();
-        while !other.is_finished() && start.elapsed() < Duration::from_millis(500) {
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until_waited_for(staged.dir());
         assert_eq!(staged.journaled().unwrap(), ids, "the journal changed while it was locked");
         drop(lock);
         other.join().unwrap();
