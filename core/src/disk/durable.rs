@@ -6,7 +6,7 @@
 //! [`Disk::sync_folder`] before anything refers to the file.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{File, OpenOptions, TryLockError},
     io::{self, Write},
     os::{
         fd::AsFd,
@@ -330,11 +330,39 @@ impl Disk {
     /// # Errors
     /// [`PathError`]; the content of that part is undefined then.
     pub fn fill(&self, path: &Path, offset: u64, bytes: &[u8]) -> Result<(), PathError> {
-        let error = |source| PathError { action: "write", path: path.to_owned(), source };
-        self.stay_inside(path)?;
-        let file = self.open_for_change(File::options().write(true), path)?;
+        let file = self.open_to_fill(path)?;
         // On file systems without locks, other processes cannot lock the file either.
         let _ = file.lock_shared();
+        self.fill_locked(&file, path, offset, bytes)
+    }
+
+    /// Does the same as [`Disk::fill`], unless someone has locked the file. Returns true if the
+    /// part is written.
+    ///
+    /// # Errors
+    /// Those of [`Disk::fill`].
+    pub fn try_fill(&self, path: &Path, offset: u64, bytes: &[u8]) -> Result<bool, PathError> {
+        let file = self.open_to_fill(path)?;
+        if matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)) {
+            return Ok(false);
+        }
+        self.fill_locked(&file, path, offset, bytes)?;
+        Ok(true)
+    }
+
+    fn open_to_fill(&self, path: &Path) -> Result<File, PathError> {
+        self.stay_inside(path)?;
+        self.open_for_change(File::options().write(true), path)
+    }
+
+    fn fill_locked(
+        &self,
+        file: &File,
+        path: &Path,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), PathError> {
+        let error = |source| PathError { action: "write", path: path.to_owned(), source };
         let ours = file.metadata().map_err(error)?;
         let is_there = fs_err::metadata(path)
             .is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino()));

@@ -226,13 +226,18 @@ impl PackFile {
             {
                 self.fetch(fetcher, frame, stored)
             }
-            (Completeness::Whole, _) => {
-                Err(StoreError::Frame { pack: self.id, offset_bytes: frame.offset })
-            }
             (Completeness::Partial, Some(fetcher)) if !fetcher.is_paused() => {
                 self.fetch(fetcher, frame, stored)
             }
-            (Completeness::Partial, _) => Err(self.absent(frame)),
+            (Completeness::Whole | Completeness::Partial, _) => Err(self.unreadable(frame)),
+        }
+    }
+
+    /// Returns the error for a frame of which there is no sound copy in this file.
+    fn unreadable(&self, frame: &Frame) -> StoreError {
+        match self.home {
+            Completeness::Whole => StoreError::Frame { pack: self.id, offset_bytes: frame.offset },
+            Completeness::Partial => self.absent(frame),
         }
     }
 
@@ -290,7 +295,11 @@ impl PackFile {
         let keeps = self.home == Completeness::Partial
             && (frame.class == ObjectClass::Metadata || fetcher.distant.keeps_contents());
         // If the copy cannot be written, the frame is fetched again next time.
-        if keeps && fetcher.disk.fill(&self.path, frame.offset, stored).is_ok() {
+        // Does not wait for a lock: a thread that completes this pack holds it, and may be the one
+        // that fetches.
+        if keeps
+            && fetcher.disk.try_fill(&self.path, frame.offset, stored).is_ok_and(|is_kept| is_kept)
+        {
             self.mark_here(frame);
         }
         Ok(())
@@ -448,6 +457,18 @@ impl PackFile {
     /// [`StoreError`] when the frame cannot be read or is damaged.
     pub fn raw(&self, frame: &Frame) -> Result<Vec<u8>, StoreError> {
         let stored = self.stored(frame)?;
+        self.expand(frame, stored)
+    }
+
+    /// Does the same as [`PackFile::raw`], but never fetches the frame.
+    ///
+    /// # Errors
+    /// [`StoreError::Frame`] or [`StoreError::Absent`] when this file has no sound copy of it.
+    pub(super) fn local_raw(&self, frame: &Frame) -> Result<Vec<u8>, StoreError> {
+        let mut stored = Vec::new();
+        if !self.may_be_here(frame) || !self.read_and_verify(frame, &mut stored)? {
+            return Err(self.unreadable(frame));
+        }
         self.expand(frame, stored)
     }
 

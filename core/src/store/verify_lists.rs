@@ -130,14 +130,14 @@ fn decode(
 }
 
 /// Passes everything that the chunk lists of a pack name to `visit`: chunks, and parts of long
-/// lists before they are read.
+/// lists before they are read. Fetches no list of this pack.
 pub(super) fn visit_named(
     pack: &PackFile,
     read: &ReadObject<'_>,
     visit: &mut dyn FnMut(&BlobRef) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     for some in lists_of(pack, &pack.objects()?) {
-        let raw = pack.raw(some.frame)?;
+        let raw = pack.local_raw(some.frame)?;
         for list in &some.lists {
             walk_list(list.0, decode(list, &raw)?, read, &mut |met| match met {
                 ChunkVisit::Chunks(chunks) => chunks.iter().try_for_each(&mut *visit),
