@@ -290,6 +290,20 @@ async fn whatever_is_damaged_in_a_cache_at_most_one_request_fails() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_push_through_a_cache_that_has_lost_a_pack_fails_once_at_most() {
+    let (mut pushed, place) = pushed().await;
+    let first = pushed.from.repo.store().packs()[0];
+    pushed.push(&place.relay, random(2, 20_000)).await;
+    // The next commit refers to the content of the first one.
+    let lost =
+        files(place.cache.path()).into_iter().filter(|path| path.ends_with(first.to_string()));
+    assert_eq!(lost.map(fs_err::remove_file).map(Result::unwrap).count(), 2);
+    let (tries, failed) = pushed.push(&place.relay, random(3, 20_000)).await;
+    assert!(tries <= 2, "{failed:?}");
+    pushed.read(&place.relay, 1).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_cache_that_is_damaged_all_the_time_costs_nothing_that_was_acknowledged() {
     let (mut pushed, place) = pushed().await;
     let (mut numbers, folder) = (Numbers(2), place.cache.path().to_owned());

@@ -476,10 +476,6 @@ impl UpstreamRepository {
         if is_known && self.is_intact(&moving)? {
             return Ok(());
         }
-        if !moving.remote.mirror().is_intact() {
-            self.discard();
-            return Err(unavailable());
-        }
         // A store that looks empty may be storage that cannot be seen: check before packs are
         // removed from the cache.
         if found.refs.is_empty() && !self.store().packs().is_empty() {
@@ -516,10 +512,16 @@ impl UpstreamRepository {
         Ok(())
     }
 
-    /// Reads the list of packs upstream.
+    /// Reads the list of packs upstream. Discards the cache if its own copy of that list is damaged.
     fn refresh(&self, moving: &mut PushState) -> Result<(), HttpProblem> {
         let before = self.there(moving);
         self.wait(moving.remote.refresh())?;
+        // Packs whose outlines the cache has lost must not be taken for packs that upstream has
+        // lost.
+        if !moving.remote.mirror().is_intact() {
+            self.discard();
+            return Err(unavailable());
+        }
         if self.upstream_is_unchecked() && !before.is_subset(&self.there(moving)) {
             moving.verified_since_loss = Some(Vec::new());
             // If it cannot be written, a restarted server takes upstream for complete.
