@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Checks licences, sources and bans of the dependencies against deny.toml, from `cargo metadata`.
 
-Needs no network and no other program. `cargo deny` checks the same and the advisories; run it before
-a release: `./gate deny`. Exit code 1 if anything is not allowed.
+Checks the workspace and the packages beside it. Needs no network after `cargo fetch`,
+and no other program. `cargo deny` checks the same and the advisories; run it before a release:
+`./gate deny`. Exit code 1 if anything is not allowed.
 """
 
 import json
@@ -10,6 +11,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 CRATES_IO = "registry+https://github.com/rust-lang/crates.io-index"
 
@@ -69,7 +71,8 @@ def problems(metadata, rules):
     for package in metadata["packages"]:
         name = f"{package['name']} {package['version']}"
         is_member = package["id"] in members
-        if not is_member and package["source"] != CRATES_IO:
+        is_ours = not package["source"] and Path(package["manifest_path"]).is_relative_to(Path.cwd())
+        if not is_ours and package["source"] != CRATES_IO:
             yield f"{name}: comes from {package['source'] or 'a path'}, not from crates.io"
         if package["id"] not in reach:
             continue
@@ -89,12 +92,17 @@ def problems(metadata, rules):
 def main():
     with open("deny.toml", "rb") as file:
         rules = tomllib.load(file)
-    command = ["cargo", "metadata", "--format-version=1", "--locked", "--all-features"]
-    metadata = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    found = sorted(set(problems(metadata, rules)))
-    for problem in found:
+    found, count = set(), 0
+    for manifest in ["Cargo.toml", "benches/Cargo.toml", "tests/soak/Cargo.toml"]:
+        command = ["cargo", "metadata", "--format-version=1", "--locked", "--all-features"]
+        command += ["--manifest-path", manifest]
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+        metadata = json.loads(done.stdout)
+        found.update(problems(metadata, rules))
+        count += len(metadata["packages"])
+    for problem in sorted(found):
         print(f"dependencies: {problem}", file=sys.stderr)
-    print(f"{len(metadata['packages'])} packages, {len(found)} problems")
+    print(f"{count} packages of three lock files, {len(found)} problems")
     return 1 if found else 0
 
 

@@ -1,7 +1,7 @@
 //! Micro benchmarks of the hot paths, one file for each.
 //!
-//!     cargo bench -p snap-benches --bench micro            all of them
-//!     cargo bench -p snap-benches --bench micro -- table   some of them
+//!     cargo bench --manifest-path benches/Cargo.toml --bench micro            all of them
+//!     cargo bench --manifest-path benches/Cargo.toml --bench micro -- table   some of them
 //!
 //! All run on one thread, except for the listing, which stats entries on all cores.
 

@@ -1,7 +1,7 @@
 //! Counts the steps of this process that change files, and stops it at one of them.
 //!
-//! Tests kill the program at each step, one after the other, instead of after a random time. Only
-//! builds with debug assertions have this; see [`StepEnv`].
+//! Tests kill the program at each step, one after the other. Only builds with debug assertions have
+//! this; see [`StepEnv`].
 
 use std::{
     fs::File,
@@ -11,11 +11,12 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    thread,
 };
 
-use rustix::process::{Signal, getpid, kill_process};
-use signal_hook::{consts::SIGINT, low_level::raise};
+use signal_hook::{
+    consts::{SIGINT, SIGKILL, SIGSTOP},
+    low_level::raise,
+};
 use snap_core::disk::{DiskStep, FaultDecision, FaultInjector, install_fault_injector};
 
 use crate::env::StepEnv;
@@ -26,7 +27,7 @@ struct StepCounter {
     taken: AtomicU64,
     log: Option<File>,
     stop_at: Option<u64>,
-    signal: Signal,
+    signal: i32,
 }
 
 /// Starts to count if the environment says so.
@@ -39,9 +40,9 @@ pub(crate) fn install(env: &StepEnv) {
         file.expect("a test names a log that can be written").into_file()
     };
     let signal = match env.stop_by.as_deref() {
-        Some("INT") => Signal::INT,
-        Some("STOP") => Signal::STOP,
-        _ => Signal::KILL,
+        Some("INT") => SIGINT,
+        Some("STOP") => SIGSTOP,
+        _ => SIGKILL,
     };
     let log = env.log.as_deref().map(open);
     let counter = StepCounter { taken: AtomicU64::new(0), log, stop_at: env.stop_at, signal };
@@ -57,25 +58,9 @@ impl FaultInjector for StepCounter {
             log.write_all(line.as_bytes()).expect("the log of a test can be written");
         }
         if Some(number) == self.stop_at {
-            self.stop();
+            // Comes to this thread, before it takes the step.
+            raise(self.signal).expect("a process can signal itself");
         }
         FaultDecision::Go
-    }
-}
-
-impl StepCounter {
-    fn stop(&self) {
-        if self.signal == Signal::INT {
-            // This thread has handled the signal before it takes the step.
-            raise(SIGINT).expect("a process can interrupt itself");
-            return;
-        }
-        kill_process(getpid(), self.signal).expect("a process can signal itself");
-        if self.signal == Signal::KILL {
-            // The signal takes a moment to arrive.
-            loop {
-                thread::park();
-            }
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! The clock of a server: real time, or a time that a test moves.
 //!
-//! Everything in the server that waits or expires asks its clock, so that a test decides
-//! when it does. The real clock is that of the async runtime. A manual clock stands still
+//! Everything that waits for clients, for an upstream or for a cache to expire asks the clock of its
+//! server, so that a test decides when it does. The real clock is that of the async runtime. A manual clock stands still
 //! until [`Clock::advance`] moves it, and sleepers that are then due wake up. Points in time
 //! are [`Instant`]s in both cases. The date, which tokens and logs have, is not part of it.
 
@@ -10,7 +10,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{Arc, Condvar, MutexGuard, PoisonError},
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
 
@@ -19,6 +19,9 @@ use tokio::sync::watch;
 
 /// How often a thread that waits by a manual clock looks at it, in real time.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// A time that is as good as never. `Instant` cannot express all times of the settings.
+const NEVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 /// A source of time. Clones share it.
 #[derive(Clone, Debug, Default)]
@@ -41,9 +44,10 @@ struct ManualTime {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed;
 
-/// A future that ends at a point in time.
+/// A future that ends at a point in time. It may be polled again after its end.
 pub struct ClockSleep {
-    ended: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
+    /// `None` after the end.
+    waiting: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
 }
 
 /// A sleep that a manual clock lists, until it has ended or is dropped.
@@ -76,25 +80,31 @@ impl Clock {
         self.now().saturating_duration_since(since)
     }
 
+    /// Returns the point in time after that long.
+    pub fn after(&self, duration: Duration) -> Instant {
+        let now = self.now();
+        now.checked_add(duration).unwrap_or_else(|| now + NEVER)
+    }
+
     /// Waits for that long.
     pub fn sleep(&self, duration: Duration) -> ClockSleep {
-        self.sleep_until(self.now() + duration)
+        self.sleep_until(self.after(duration))
     }
 
     /// Waits until that point in time.
     pub fn sleep_until(&self, end: Instant) -> ClockSleep {
         let Some(time) = &self.manual else {
-            let ended = Box::pin(tokio::time::sleep_until(end.into()));
-            return ClockSleep { ended };
+            let waiting = Box::pin(tokio::time::sleep_until(end.into()));
+            return ClockSleep { waiting: Some(waiting) };
         };
         let listed = PendingSleep::new(time, end);
         let (ends, mut passed) = (listed.ends, time.passed.subscribe());
-        let ended = Box::pin(async move {
+        let waiting = Box::pin(async move {
             // Fails only without the clock, which lives as long as the listed sleep.
             let _ = passed.wait_for(|passed| *passed >= ends).await;
             drop(listed);
         });
-        ClockSleep { ended }
+        ClockSleep { waiting: Some(waiting) }
     }
 
     /// Waits for `future`, but no longer than `limit`.
@@ -106,7 +116,7 @@ impl Clock {
         limit: Duration,
         future: impl Future<Output = T>,
     ) -> Result<T, Elapsed> {
-        self.timeout_at(self.now() + limit, future).await
+        self.timeout_at(self.after(limit), future).await
     }
 
     /// Waits for `future`, but no longer than until `end`.
@@ -154,15 +164,15 @@ impl Clock {
     }
 
     /// Waits until the time that is left to each pending sleep of a manual clock, and to each
-    /// thread that [waits](Self::wait_until) by it, satisfies `are`. Those that are due
-    /// and have not seen it yet have zero left. Never ends for the real clock.
-    pub async fn until_sleeping(&self, are: impl Fn(&[Duration]) -> bool) {
+    /// thread that [waits](Self::wait_until) by it, satisfies `predicate`. A sleep that is due
+    /// but was not polled yet has zero left. Never ends for the real clock.
+    pub async fn until_sleeping(&self, predicate: impl Fn(&[Duration]) -> bool) {
         let Some(time) = &self.manual else { return std::future::pending().await };
         let mut pending = time.pending.subscribe();
         let fits = |ends: &Vec<Duration>| {
             let now = *time.passed.borrow();
             let left: Vec<_> = ends.iter().map(|end| end.saturating_sub(now)).collect();
-            are(&left)
+            predicate(&left)
         };
         let _ = pending.wait_for(fits).await;
     }
@@ -172,7 +182,11 @@ impl Future for ClockSleep {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        self.ended.as_mut().poll(context)
+        if let Some(waiting) = &mut self.waiting {
+            ready!(waiting.as_mut().poll(context));
+            self.waiting = None;
+        }
+        Poll::Ready(())
     }
 }
 
@@ -267,5 +281,13 @@ mod tests {
         assert_eq!(clock.timeout(SECOND, std::future::pending::<()>()).await, Err(Elapsed));
         clock.advance(SECOND);
         assert_eq!(clock.elapsed(began), 2 * SECOND);
+    }
+
+    #[tokio::test]
+    async fn the_longest_time_is_as_good_as_never() {
+        for clock in [Clock::default(), Clock::manual()] {
+            assert!(clock.after(Duration::MAX) > clock.now() + NEVER - SECOND);
+            assert_eq!(clock.timeout(Duration::MAX, async { 7 }).await, Ok(7));
+        }
     }
 }

@@ -20,7 +20,7 @@ use snap_remote::service::snap_server::ONLY;
 use crate::{
     clock::Clock,
     problem::{Code, HttpProblem},
-    repository::{FolderWatch, Repository, SharedByRepositories},
+    repository::{FolderWatch, Repository, RepositoryResources},
     settings::OPEN_REPOSITORIES,
     upstream::{Upstream, health::UpstreamOutage, repository::Freshness},
 };
@@ -47,7 +47,7 @@ pub struct Hub {
     /// The served folder and its settings file, as found at the start. Empty for an
     /// upstream.
     landmarks: FolderWatch,
-    shared: SharedByRepositories,
+    shared: RepositoryResources,
 }
 
 /// The open repositories, each with the logical time of its last use.
@@ -139,7 +139,7 @@ impl Hub {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_with_clock(path: &Path, clock: Clock) -> Result<Self, RepoError> {
-        let shared = SharedByRepositories::new(clock);
+        let shared = RepositoryResources::new(clock);
         let place = match store_in(path) {
             Some(dir) => ServedSource::Store(dir),
             None if path.is_dir() => ServedSource::Folder(path.to_owned()),
@@ -157,7 +157,7 @@ impl Hub {
         Ok(hub)
     }
 
-    fn of(place: ServedSource, shared: SharedByRepositories) -> Self {
+    fn of(place: ServedSource, shared: RepositoryResources) -> Self {
         let open = OpenRepositories { all: HashMap::new(), most: OPEN_REPOSITORIES, clock: 0 };
         let (opening, making) = (Mutex::default(), Mutex::default());
         let landmarks = match &place {
@@ -173,7 +173,7 @@ impl Hub {
 
     /// Serves the stores of an upstream.
     pub fn behind(upstream: Upstream) -> Self {
-        let shared = SharedByRepositories::new(upstream.clock().clone());
+        let shared = RepositoryResources::new(upstream.clock().clone());
         Self::of(ServedSource::Upstream(Arc::new(upstream)), shared)
     }
 

@@ -1,14 +1,10 @@
 //! Named pipes in place of files: they work once another process opens the other end, and Ctrl-C
 //! ends the wait.
 
-use std::{
-    process::{Child, Stdio},
-    thread,
-    time::Duration,
-};
+use std::{process::Stdio, thread, time::Duration};
 
 use rustix::process::{Pid, Signal, kill_process};
-use snap_testkit::wait::until;
+use snap_testkit::wait::{until, until_it_handles_ctrl_c};
 
 use crate::env::TestEnv;
 
@@ -20,14 +16,6 @@ fn env() -> TestEnv {
     let (fifo, mode) = (rustix::fs::FileType::Fifo, 0o600.into());
     rustix::fs::mknodat(rustix::fs::CWD, env.path("pipe"), fifo, mode, 0).unwrap();
     env
-}
-
-/// Returns true if a process has installed its handler for Ctrl-C.
-fn catches(child: &Child) -> bool {
-    let status = fs_err::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
-    let caught = u64::from_str_radix(caught.trim(), 16).unwrap();
-    caught & 1 << (Signal::INT.as_raw() - 1) != 0
 }
 
 #[test]
@@ -45,7 +33,7 @@ fn a_pipe_without_another_end_gives_way_to_ctrl_c() {
         let mut command = env.command("home");
         let command = command.args(args).stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.stdout(Stdio::null()).spawn().unwrap();
-        until("it handles Ctrl-C", || catches(&child));
+        until_it_handles_ctrl_c(&child);
         thread::sleep(Duration::from_millis(100));
         assert!(child.try_wait().unwrap().is_none(), "{args:?} did not wait for the other end");
         let id = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();

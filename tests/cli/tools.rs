@@ -13,8 +13,7 @@ use crate::env::TestEnv;
 /// An installed program.
 pub(crate) struct Tool(PathBuf);
 
-/// Finds the program of this name. If it is missing, the test reports that it is skipped; in CI,
-/// which installs all programs, it fails.
+/// Finds the program of this name. If it is missing, reports that a test is skipped.
 pub(crate) fn find(name: &str) -> Option<Tool> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     // Some users have no sbin folder in their PATH.

@@ -32,13 +32,33 @@ fn candidates(place: &str) -> Vec<PathBuf> {
     all.collect()
 }
 
+/// Returns the names of the tests in a file that `cargo test` runs.
+fn tests(text: &str) -> Vec<&str> {
+    let (mut found, mut is_test, mut is_ignored, mut in_properties) = (vec![], false, false, false);
+    for line in text.lines().map(str::trim) {
+        in_properties |= line.contains("proptest! {");
+        if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
+            is_test = true;
+        } else if line.starts_with("#[ignore") {
+            is_ignored = true;
+        } else if let Some((before, rest)) = line.split_once("fn ")
+            && ["", "async ", "pub(crate) ", "pub(crate) async "].contains(&before)
+        {
+            let is_property = in_properties && rest.contains(" in ");
+            if (is_test || is_property) && !is_ignored {
+                found.push(rest.split('(').next().unwrap_or(rest));
+            }
+            (is_test, is_ignored) = (false, false);
+        }
+    }
+    found
+}
+
 /// Returns true if a file has a test of this name; `…` stands for any part of a name.
 fn has_test(text: &str, wanted: &str) -> bool {
     let parts: Vec<&str> = wanted.split('…').collect();
     let (first, last) = (parts[0], parts[parts.len() - 1]);
-    let names = text.lines().filter_map(|line| line.trim().split_once("fn "));
-    let mut names = names.map(|(_, rest)| rest.split('(').next().unwrap_or(rest));
-    names.any(|name| match parts.len() {
+    tests(text).into_iter().any(|name| match parts.len() {
         1 => name == wanted,
         _ => {
             let has_middle = parts.iter().all(|part| name.contains(part));
@@ -65,7 +85,9 @@ fn each_test_that_the_document_of_promises_names_exists() {
             None => (false, quoted),
         };
         let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_…".contains(c);
-        let is_test = (is_placed || name.starts_with('…')) && name.contains('_');
+        // A lone `…` stands for all tests of a file.
+        let is_name_of_test = name.contains('_') || name == "…";
+        let is_test = (is_placed || name.starts_with('…')) && is_name_of_test;
         if !is_test || !name.chars().all(is_name) {
             continue;
         }

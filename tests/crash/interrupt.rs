@@ -7,7 +7,6 @@ use std::{
     process::{Child, Command, Output, Stdio},
     sync::mpsc,
     thread,
-    time::Duration,
 };
 
 use rustix::{
@@ -19,15 +18,13 @@ use snap_testkit::{
     bytes::Corpus,
     compare::{Options, compare},
     trees,
+    wait::{PATIENCE, until, until_it_handles_ctrl_c},
 };
 
 use crate::place::{drafts, folder, left_over, log, snap, stderr, well};
 
 /// Most interrupted runs of each command.
 const ROUNDS: usize = 12;
-
-/// A process that takes longer than this to end after Ctrl-C hangs.
-const HANGS: Duration = Duration::from_secs(60);
 
 /// Makes a tree with many small files and a large one.
 fn tree(folder: &Path) {
@@ -42,7 +39,7 @@ fn ended(child: Child) -> Output {
     let id = pid(&child);
     let (send, receive) = mpsc::channel();
     thread::spawn(move || send.send(child.wait_with_output().unwrap()));
-    receive.recv_timeout(HANGS).unwrap_or_else(|_| {
+    receive.recv_timeout(PATIENCE).unwrap_or_else(|_| {
         let _ended = kill_process(id, Signal::KILL);
         panic!("a process hangs after Ctrl-C");
     })
@@ -141,10 +138,11 @@ fn an_unpack_that_waits_for_its_input_can_be_interrupted() {
         let mut child = snap(&store).args(["unpack", "-"]).stdin(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(&whole[..sent]).unwrap();
-        // It has read everything, so it waits for more.
-        while ioctl_fionread(&stdin).unwrap() > 0 && child.try_wait().unwrap().is_none() {
-            thread::sleep(Duration::from_millis(1));
-        }
+        until_it_handles_ctrl_c(&child);
+        // When it has read everything, it waits for more.
+        until("it reads all of its input", || {
+            ioctl_fionread(&stdin).unwrap() == 0 || child.try_wait().unwrap().is_some()
+        });
         kill_process(pid(&child), Signal::INT).unwrap();
         assert!(was_interrupted(&ended(child)));
         drop(stdin);

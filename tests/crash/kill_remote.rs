@@ -6,8 +6,6 @@ use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
     process::{Child, Command},
-    thread,
-    time::{Duration, Instant},
 };
 
 use snap_explore::{
@@ -15,7 +13,7 @@ use snap_explore::{
     versions,
 };
 use snap_nettest::{Fault, Gate, Kind, Proxy, Rule, S3Options, S3Server};
-use snap_testkit::bytes::Corpus;
+use snap_testkit::{bytes::Corpus, wait::until};
 
 use crate::place::{
     Listed, bare, copy, folder, log, names, printed_id, restores, snap, stderr, well,
@@ -26,9 +24,6 @@ const KILLS: usize = 10;
 
 /// After every 10 kills, everything that was cloned is restored too.
 const THOROUGH_EVERY: usize = 10;
-
-/// A process that waits longer than this for an event hangs.
-const HANGS: Duration = Duration::from_secs(120);
 
 /// The moment at which a client is killed. Steps and requests count from 1.
 #[derive(Clone, Copy, Debug)]
@@ -179,15 +174,15 @@ impl Scene {
     /// before.
     #[track_caller]
     fn end_at_stall(&self, child: &mut Child) -> bool {
-        loop {
+        let mut status = None;
+        until("a request stalls, or the process ends", || {
             if self.proxy.counts().stalled > 0 {
                 child.kill().unwrap();
             }
-            if let Some(status) = child.try_wait().unwrap() {
-                return !was_killed(status);
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
+            status = child.try_wait().unwrap();
+            status.is_some()
+        });
+        !was_killed(status.unwrap())
     }
 }
 
@@ -224,11 +219,7 @@ const LARGE_BYTES: usize = 56 << 20;
 
 /// Waits until the proxy holds a part of each of `count` uploads.
 fn await_uploads(scene: &Scene, count: usize) {
-    let start = Instant::now();
-    while scene.proxy.counts().stalled < count as u64 {
-        assert!(start.elapsed() < HANGS, "no part is uploaded");
-        thread::sleep(Duration::from_millis(1));
-    }
+    until("parts are uploaded", || scene.proxy.counts().stalled >= count as u64);
     assert_eq!(scene.server.unfinished_uploads().len(), count);
 }
 

@@ -4,8 +4,6 @@
 use std::{
     path::{Path, PathBuf},
     process::{Child, Command},
-    thread,
-    time::Duration,
 };
 
 use snap_explore::{
@@ -14,7 +12,7 @@ use snap_explore::{
     versions,
 };
 use snap_nettest::{Proxy, S3Options, S3Server};
-use snap_testkit::rng::Rng;
+use snap_testkit::{rng::Rng, wait::until};
 
 use crate::{
     kill_remote::{Moment, moments, stop_request},
@@ -50,9 +48,9 @@ impl StepLog {
 
 /// Waits until the client or the server has ended.
 fn await_end(serving: &mut Serving, client: &mut Child) {
-    while !serving.has_ended() && client.try_wait().unwrap().is_none() {
-        thread::sleep(Duration::from_millis(1));
-    }
+    until("the client or the server ends", || {
+        serving.has_ended() || client.try_wait().unwrap().is_some()
+    });
 }
 
 #[test]
@@ -166,12 +164,9 @@ fn a_server_before_a_bucket_killed_at_any_moment_leaves_a_whole_bucket() {
         let after = commit(&store, &work, number as u64 + 3);
         stop_request(&back, moment);
         let mut child = push(&serving).spawn().unwrap();
-        while back.counts().stalled == 0
-            && !serving.has_ended()
-            && child.try_wait().unwrap().is_none()
-        {
-            thread::sleep(Duration::from_millis(1));
-        }
+        until("a request stalls, or the client or the server ends", || {
+            back.counts().stalled > 0 || serving.has_ended() || child.try_wait().unwrap().is_some()
+        });
         serving.kill();
         back.clear_rules();
         let now = stands();

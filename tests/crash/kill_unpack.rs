@@ -33,12 +33,13 @@ fn an_unpack_killed_at_any_moment_can_be_run_again() {
         (store, command)
     };
     let count = steps::count(&mut unpacking(0).1).len();
+    let mut kills = 0;
     for step in spread(count, KILLS) {
         let (store, mut unpack) = unpacking(step);
         // The second run begins with what the first one left.
         for step in [step, step.div_ceil(2)] {
             let output = stop_at(&mut unpack, step, Stop::Kill).output().unwrap();
-            was_killed(output.status);
+            kills += usize::from(was_killed(output.status));
             well(snap(&store).args(["verify", "--data"]));
         }
         let id = well(snap(&store).arg("unpack").arg(&bundle));
@@ -49,4 +50,5 @@ fn an_unpack_killed_at_any_moment_can_be_run_again() {
         assert_eq!(left_over(&store), [""; 0], "left over in tmp/");
         fs_err::remove_dir_all(&store).unwrap();
     }
+    assert!(kills > KILLS, "only {kills} kills");
 }

@@ -4,12 +4,11 @@ use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
     process::Child,
-    thread,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 use snap_nettest::{S3Options, S3Server};
-use snap_testkit::rng::Rng;
+use snap_testkit::{rng::Rng, wait::until};
 
 use crate::place::{bare, folder, kill, snap, well};
 
@@ -29,14 +28,12 @@ fn scratches(below: &Path) -> BTreeSet<PathBuf> {
 
 /// Waits for a scratch folder that is not in `before`.
 fn next(below: &Path, before: &BTreeSet<PathBuf>) -> PathBuf {
-    let start = Instant::now();
-    loop {
-        if let Some(new) = scratches(below).difference(before).next() {
-            return new.clone();
-        }
-        assert!(start.elapsed() < Duration::from_secs(60), "no process has created a folder");
-        thread::sleep(Duration::from_millis(5));
-    }
+    let mut new = None;
+    until("a process creates a scratch folder", || {
+        new = scratches(below).difference(before).next().cloned();
+        new.is_some()
+    });
+    new.unwrap()
 }
 
 #[test]

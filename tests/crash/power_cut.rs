@@ -1,5 +1,5 @@
-//! Power cuts: the file system is shut down without flushing its journal while a commit is halted at
-//! a counted step, right after its id was printed or anywhere else, and mounted again.
+//! Power cuts: the file system is shut down without flushing its journal, and mounted again. That
+//! happens while a commit is halted at a counted step, or right after it has printed its id.
 //!
 //! This loses the page cache and everything that is not committed to the journal. It does not model
 //! torn sectors, or disks that report a flush too early.

@@ -1,7 +1,5 @@
 //! A real browser for tests: headless Chromium, controlled through chromedriver.
 
-#![allow(dead_code, reason = "tests/soak/browser uses all of it")]
-
 use std::{
     io::{BufRead, BufReader},
     path::{Path, PathBuf},

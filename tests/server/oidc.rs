@@ -239,7 +239,7 @@ async fn what_does_not_hold_is_refused() {
     wrong.extend(wrong_signatures(&issuer, &signer));
     for (what, token) in wrong {
         a_little_later(&serving);
-        // The response is delayed, otherwise the clock would stand still.
+        // Moves the clock until the response comes: it is delayed.
         assert_eq!(read_wrong(&serving, &token).await, 401, "{what}");
     }
     assert_eq!(read(&serving, &good).await, 200);

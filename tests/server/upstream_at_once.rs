@@ -136,4 +136,6 @@ async fn replicas_of_a_bucket_that_stalls_and_is_busy_lose_nothing_and_keep_nobo
     let counts = bucket.proxy.take_counts();
     assert_eq!(counts.faults, 0, "faults before the first push");
     push_at_once(&bucket, replicas, 2).await;
+    let counts = bucket.proxy.counts();
+    assert_eq!((counts.stalled, counts.faults), (1, BURST + 1));
 }

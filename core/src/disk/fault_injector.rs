@@ -32,7 +32,7 @@ pub enum DiskStep {
     SetAttribute,
 }
 
-/// A gate's decision about a step.
+/// The decision of a [`FaultInjector`] about a step.
 #[derive(Debug)]
 pub enum FaultDecision {
     /// Take the step.

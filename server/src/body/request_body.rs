@@ -62,7 +62,7 @@ impl IncomingBody {
 
     /// Receives at most `left` bytes. The body times out after `stall` without progress.
     fn timed(body: Body, left: u64, (stall, clock): (Duration, &Clock)) -> Self {
-        let (until, clock) = (clock.now() + stall, clock.clone());
+        let (until, clock) = (clock.after(stall), clock.clone());
         Self { body, left, stall, clock, until, awaited: LEAST_BYTES }
     }
 
@@ -103,7 +103,7 @@ impl IncomingBody {
 
     /// Restarts the timeout: enough has come, or the server itself was slow to take it.
     pub(super) fn restart_timeout(&mut self) {
-        (self.until, self.awaited) = (self.clock.now() + self.stall, LEAST_BYTES);
+        (self.until, self.awaited) = (self.clock.after(self.stall), LEAST_BYTES);
     }
 }
 

@@ -1,5 +1,5 @@
-//! What the bodies of one server share: threads, memory and archives, in a fair share for
-//! each client; the timeout of a body without progress; and the clock.
+//! Resources for the bodies of all requests and responses of a server: threads, memory and archives,
+//! of which each client gets a fair share; the timeout of a body without progress; the clock.
 
 use std::{sync::Arc, time::Duration};
 

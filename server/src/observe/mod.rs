@@ -338,10 +338,6 @@ impl RequestRecord {
 impl Drop for RequestRecord {
     fn drop(&mut self) {
         let took = self.began.elapsed();
-        self.metrics.in_flight.dec();
-        if self.is_upload {
-            self.metrics.uploads.dec();
-        }
         self.metrics.answered(&self.method, &self.route, self.status.as_u16(), took);
         let span = self.span.take();
         let span = span.unwrap_or_else(|| self.new_span());
@@ -351,6 +347,10 @@ impl Drop for RequestRecord {
             // In this thread, since a runtime that shuts down takes no more tasks.
             span.in_scope(|| audit.write(&line));
         }
+        if self.is_upload {
+            self.metrics.uploads.dec();
+        }
+        self.metrics.in_flight.dec();
     }
 }
 

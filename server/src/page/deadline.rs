@@ -35,7 +35,7 @@ impl<'a> Deadline<'a> {
 
     /// Returns a deadline after this time.
     pub(super) fn after(time: Duration, clock: &'a Clock, observer: &'a dyn Observer) -> Self {
-        Self { ends: clock.now() + time, clock, observer }
+        Self { ends: clock.after(time), clock, observer }
     }
 }
 

@@ -70,7 +70,7 @@ pub(super) fn view(text: &str, name: &[u8], clock: &Clock) -> Sheet {
     let mut colours = Colours {
         state: ParseState::new(syntax),
         stack: ScopeStack::new(),
-        ends: clock.now() + PATIENCE,
+        ends: clock.after(PATIENCE),
         clock,
         given_up: false,
     };
@@ -205,7 +205,7 @@ mod tests {
         let clock = Clock::manual();
         let syntax = syntax("", b"main.rs").unwrap();
         let (state, stack) = (ParseState::new(syntax), ScopeStack::new());
-        let ends = clock.now() + PATIENCE;
+        let ends = clock.after(PATIENCE);
         let mut colours = Colours { state, stack, ends, clock: &clock, given_up: false };
         let mut line = |html: &mut String| colours.push_line(html, "fn main() {}\n");
         let (mut in_time, mut late) = (String::new(), String::new());

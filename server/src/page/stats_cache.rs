@@ -205,7 +205,7 @@ impl StatsCache {
             && let Some(mut counting) = self.begins(repository.name(), &tips)
         {
             let StatsCacheInner { clock, computation_ended, .. } = &*self.shared;
-            let end = clock.now() + patience;
+            let end = clock.after(patience);
             let (counted, count_clock) = (Arc::clone(repository), clock.clone());
             let work = move || {
                 match count(&counted, &tips, &count_clock) {

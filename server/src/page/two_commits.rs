@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::page_request::NamedCommit;
 use crate::{
     clock::Clock,
-    repository::{Repository, SharedByRepositories},
+    repository::{Repository, RepositoryResources},
 };
 
 /// Creates a repository with two commits of a file `a`, the older one first. It is
@@ -31,6 +31,6 @@ pub(super) fn two_commits() -> (TempDir, Repository, [NamedCommit; 2]) {
         let commit = repo.store().commit(&id).unwrap();
         NamedCommit { rev: id.to_string(), id, commit }
     });
-    let shared = SharedByRepositories::new(Clock::manual());
+    let shared = RepositoryResources::new(Clock::manual());
     (folder, Repository::open("default", &store, &shared).unwrap(), named)
 }

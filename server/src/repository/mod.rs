@@ -70,9 +70,9 @@ use crate::{
 /// Memory limit for cached bundle layouts, in bytes.
 const LAYOUTS_BYTES: usize = 1 << 20;
 
-/// What the repositories of one server share.
+/// The clock and the limits of all repositories of a server.
 #[derive(Clone, Debug)]
-pub struct SharedByRepositories {
+pub struct RepositoryResources {
     pub(crate) clock: Clock,
     /// Limits the threads that verify chunk lists.
     list_checks: Arc<FifoSemaphore>,
@@ -80,8 +80,8 @@ pub struct SharedByRepositories {
     opened: Arc<AtomicU64>,
 }
 
-impl SharedByRepositories {
-    /// Creates what the repositories of a server with that clock share.
+impl RepositoryResources {
+    /// Creates them for a server with that clock.
     pub fn new(clock: Clock) -> Self {
         Self { clock, list_checks: Arc::default(), opened: Arc::default() }
     }
@@ -156,7 +156,7 @@ impl Repository {
     /// # Errors
     /// [`RepoError`] when the store cannot be opened; [`RepoError::Remote`] when
     /// `snap push` made the folder. Nothing is written into the folder in that case.
-    pub fn open(name: &str, dir: &Path, shared: &SharedByRepositories) -> Result<Self, RepoError> {
+    pub fn open(name: &str, dir: &Path, shared: &RepositoryResources) -> Result<Self, RepoError> {
         refuse_remote(dir)?;
         let repo = Repo::open_without_settings(dir, Disk::default(), &Silent)?;
         let repo = repo.with_list_checks(Arc::clone(&shared.list_checks));
@@ -172,7 +172,7 @@ impl Repository {
     pub fn open_behind(
         name: &str,
         upstream: &Arc<Upstream>,
-        shared: &SharedByRepositories,
+        shared: &RepositoryResources,
     ) -> Result<Self, HttpProblem> {
         let behind = UpstreamRepository::open(upstream, name)?;
         Ok(Self::of(name, Arc::clone(behind.repo()), Some(Arc::new(behind)), shared)?)
@@ -182,7 +182,7 @@ impl Repository {
         name: &str,
         repo: Arc<Repo>,
         behind: Option<Arc<UpstreamRepository>>,
-        shared: &SharedByRepositories,
+        shared: &RepositoryResources,
     ) -> Result<Self, PathError> {
         repo.store().sweep();
         let index = Index::open(repo.store())?;

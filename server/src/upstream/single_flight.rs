@@ -57,7 +57,7 @@ impl SingleFlight {
     /// Returns true if there was an answer.
     pub(super) fn join(&self, timeout: Duration, start_query: impl Fn(QueryGuard)) -> bool {
         let clock = &self.shared.clock;
-        let end = clock.now() + timeout;
+        let end = clock.after(timeout);
         let mut state = self.state();
         #[cfg(test)]
         {

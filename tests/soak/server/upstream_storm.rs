@@ -30,4 +30,6 @@ async fn replicas_of_a_bucket_that_stalls_often_and_is_busy_lose_nothing_and_kee
     let counts = bucket.proxy.take_counts();
     assert_eq!(counts.faults, 0, "faults before the first push");
     push_at_once(&bucket, replicas, 3).await;
+    let counts = bucket.proxy.counts();
+    assert!(counts.stalled > 2 && counts.faults > 2 * BURST, "{counts:?}");
 }

@@ -14,8 +14,16 @@ pub fn alone(test: &str, work: impl FnOnce()) {
     if env::var_os(MARK).is_some() {
         return work();
     }
-    let mut program = Command::new(env::current_exe().unwrap());
-    let done = program.args(["--exact", test]).env(MARK, "1").output().unwrap();
+    run_test(Command::new(env::current_exe().unwrap()).env(MARK, "1"), test);
+}
+
+/// Runs one test. `program` is a command that runs this test program.
+///
+/// # Panics
+/// If the test fails, or there is none of that name.
+#[expect(clippy::unwrap_used, reason = "a test may panic")]
+pub(crate) fn run_test(program: &mut Command, test: &str) {
+    let done = program.args(["--exact", test, "--nocapture"]).output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     assert!(done.status.success() && out.contains("1 passed"), "{out}{err}");
 }

@@ -3,14 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::{
-    env,
-    ffi::OsStr,
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::{env, ffi::OsStr, path::Path, process::Command};
 
-use crate::skip::skip;
+use crate::{alone::run_test, skip::skip};
 
 /// The variable that marks the process that may mount.
 const MARK: &str = "SNAP_TEST_OWN_MOUNTS";
@@ -28,14 +23,9 @@ pub fn in_own_mounts(test: &str, work: impl FnOnce()) {
         return skip(test, reason);
     }
     let this = env::current_exe().unwrap();
-    let status = Command::new("unshare")
-        .args(["--mount".as_ref(), this.as_os_str()])
-        .args(["--exact", test, "--nocapture"])
-        .env(MARK, "1")
-        .env("PATH", PATH)
-        .stdout(Stdio::null())
-        .status();
-    assert!(status.unwrap().success(), "{test} failed in its own mount namespace");
+    let mut program = Command::new("unshare");
+    program.args(["--mount".as_ref(), this.as_os_str()]).env(MARK, "1").env("PATH", PATH);
+    run_test(&mut program, test);
 }
 
 /// Runs `work`, the whole body of the test `test`, in a process that may mount. If that is not

@@ -1,6 +1,7 @@
 //! Waiting for an event in another thread or process.
 
 use std::{
+    process::Child,
     thread,
     time::{Duration, Instant},
 };
@@ -19,4 +20,23 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// The bit of SIGINT in a mask of signals.
+const INT: u64 = 1 << 1;
+
+/// Waits until a process has installed its handler for Ctrl-C. A signal that comes before it may be
+/// ignored: a shell starts programs in the background so.
+///
+/// # Panics
+/// If the process has ended, or has no handler within [`PATIENCE`].
+#[track_caller]
+#[expect(clippy::unwrap_used, reason = "a test may panic")]
+pub fn until_it_handles_ctrl_c(child: &Child) {
+    let path = format!("/proc/{}/status", child.id());
+    until("it handles Ctrl-C", || {
+        let status = fs_err::read_to_string(&path).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(caught.trim(), 16).unwrap() & INT != 0
+    });
 }

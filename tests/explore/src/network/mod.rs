@@ -41,7 +41,8 @@ const ATTEMPTS: u64 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// The clients take turns, a temporary fault lasts for one turn, and kills come at counted
-    /// steps. A seed always does the same.
+    /// steps. What the clients do follows from the seed; which of several simultaneous requests
+    /// meets a fault does not.
     Counted,
     /// The clients run at the same time, and faults and kills come by the clock.
     Timed,
