@@ -1,9 +1,10 @@
 //! The clock of a server: real time, or a time that a test moves.
 //!
 //! Everything that waits for clients, for an upstream or for a cache to expire asks the clock of its
-//! server, so that a test decides when it does. The real clock is that of the async runtime. A manual clock stands still
-//! until [`Clock::advance`] moves it, and sleepers that are then due wake up. Points in time
-//! are [`Instant`]s in both cases. The date, which tokens and logs have, is not part of it.
+//! server, so that a test decides when it does. The real clock is that of the async runtime. The
+//! time of a manual clock changes only by [`Clock::advance`], which wakes the sleepers that are then
+//! due. Points in time are [`Instant`]s in both cases. The date, which tokens and logs have, is not
+//! part of it.
 
 use std::{
     fmt,
@@ -20,7 +21,7 @@ use tokio::sync::watch;
 /// How often a thread that waits by a manual clock looks at it, in real time.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// A time that is as good as never. `Instant` cannot express all times of the settings.
+/// Used for longer times, which an [`Instant`] may not be able to express: 30 years.
 const NEVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 /// A source of time. Clones share it.

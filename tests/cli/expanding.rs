@@ -42,8 +42,8 @@ const LEVELS: usize = 24;
 /// Memory limit of a process.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// When a client disconnects: after this part of a response, or when the server has used so much
-/// processor time (in hundredths of a second) for it. Some responses would never begin.
+/// A client disconnects after this many bytes of a response, or when the server has used this much
+/// processor time for it (in hundredths of a second): some responses would never begin.
 const READ_BYTES: usize = 4 << 20;
 const MOST_TICKS: u64 = 200;
 
@@ -137,14 +137,15 @@ fn request(serving: &Serving, path: &str, patience: Duration) -> TcpStream {
 fn begin(serving: &Serving, path: &str) -> Vec<u8> {
     let mut stream = request(serving, path, Duration::from_millis(100));
     let start = ticks(serving.process());
-    let (mut came, mut piece) = (Vec::new(), vec![0; 64 << 10]);
-    while came.len() < READ_BYTES && ticks(serving.process()) - start < MOST_TICKS {
+    let (mut came, mut piece) = (Vec::new(), vec![0; 1 << 20]);
+    until(&format!("{path}: the server responds or computes"), || {
         match stream.read(&mut piece) {
-            Ok(0) => break,
+            Ok(0) => return true,
             Ok(bytes) => came.extend_from_slice(&piece[..bytes]),
             Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock, "{path}"),
         }
-    }
+        came.len() >= READ_BYTES || ticks(serving.process()) - start >= MOST_TICKS
+    });
     came
 }
 

@@ -325,6 +325,7 @@ fn a_damaged_stat_cache_is_not_trusted() {
         .map(|path| (path.clone(), fs_err::read(path).unwrap()))
         .collect();
     assert_eq!(kept.len(), 2);
+    assert_eq!(scratch.commit().bytes_read, 0, "the cache works");
     for at in (0..64).chain((64..9_300).step_by(31)).chain([usize::MAX]) {
         for (path, bytes) in &kept {
             let mut bytes = bytes.clone();

@@ -34,9 +34,8 @@ fn candidates(place: &str) -> Vec<PathBuf> {
 
 /// Returns the names of the tests in a file that `cargo test` runs.
 fn tests(text: &str) -> Vec<&str> {
-    let (mut found, mut is_test, mut is_ignored, mut in_properties) = (vec![], false, false, false);
+    let (mut found, mut is_test, mut is_ignored) = (Vec::new(), false, false);
     for line in text.lines().map(str::trim) {
-        in_properties |= line.contains("proptest! {");
         if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
             is_test = true;
         } else if line.starts_with("#[ignore") {
@@ -44,8 +43,7 @@ fn tests(text: &str) -> Vec<&str> {
         } else if let Some((before, rest)) = line.split_once("fn ")
             && ["", "async ", "pub(crate) ", "pub(crate) async "].contains(&before)
         {
-            let is_property = in_properties && rest.contains(" in ");
-            if (is_test || is_property) && !is_ignored {
+            if is_test && !is_ignored {
                 found.push(rest.split('(').next().unwrap_or(rest));
             }
             (is_test, is_ignored) = (false, false);

@@ -78,6 +78,14 @@ async fn pusher(
     (own.unwrap(), moves)
 }
 
+/// Creates a store in a bucket, and two servers of it that wait in real time.
+pub(crate) async fn two_replicas() -> (Bucket, [Serving; 2]) {
+    let bucket = Bucket { clock: Clock::default(), ..Bucket::new() };
+    let replicas = [bucket.replica("one"), bucket.replica("two")];
+    create(&replicas[0]).await;
+    (bucket, replicas)
+}
+
 /// Lets all pushers run, then checks that nothing is lost.
 pub(crate) async fn push_at_once(bucket: &Bucket, replicas: [Serving; 2], pushes: usize) {
     let replicas = Arc::new(replicas);
@@ -114,9 +122,7 @@ pub(crate) async fn push_at_once(bucket: &Bucket, replicas: [Serving; 2], pushes
 
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_of_a_bucket_lose_no_ref_whoever_pushes_at_once() {
-    let bucket = Bucket { clock: Clock::default(), ..Bucket::new() };
-    let replicas = [bucket.replica("one"), bucket.replica("two")];
-    create(&replicas[0]).await;
+    let (bucket, replicas) = two_replicas().await;
     bucket.proxy.add(Rule::new(Fault::Reset).chance(0.03, 1));
     bucket.proxy.add(Rule::new(Fault::LoseReply).chance(0.03, 2));
     bucket.proxy.add(Rule::new(Fault::status(503)).chance(0.03, 3));
@@ -126,9 +132,7 @@ async fn replicas_of_a_bucket_lose_no_ref_whoever_pushes_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_of_a_bucket_that_stalls_and_is_busy_lose_nothing_and_keep_nobody() {
     const BURST: u64 = 60;
-    let bucket = Bucket { clock: Clock::default(), ..Bucket::new() };
-    let replicas = [bucket.replica("one"), bucket.replica("two")];
-    create(&replicas[0]).await;
+    let (bucket, replicas) = two_replicas().await;
     // A move of a ref stalls until the client of the bucket gives up, and then the bucket is
     // busy. `tests/soak/server` has more of both.
     bucket.proxy.add(Rule::new(Fault::Stall).kind(Kind::Put).path("/refs/").skip(4).times(1));

@@ -233,7 +233,7 @@ impl PackFile {
         }
     }
 
-    /// Returns the error for a frame of which there is no sound copy in this file.
+    /// Returns the error for a frame that is damaged or missing in this file.
     fn unreadable(&self, frame: &Frame) -> StoreError {
         match self.home {
             Completeness::Whole => StoreError::Frame { pack: self.id, offset_bytes: frame.offset },
@@ -463,7 +463,8 @@ impl PackFile {
     /// Does the same as [`PackFile::raw`], but never fetches the frame.
     ///
     /// # Errors
-    /// [`StoreError::Frame`] or [`StoreError::Absent`] when this file has no sound copy of it.
+    /// [`StoreError::Frame`] or [`StoreError::Absent`] when the frame is damaged or missing in this
+    /// file.
     pub(super) fn local_raw(&self, frame: &Frame) -> Result<Vec<u8>, StoreError> {
         let mut stored = Vec::new();
         if !self.may_be_here(frame) || !self.read_and_verify(frame, &mut stored)? {

@@ -2,20 +2,14 @@
 //! `tests/server/upstream_at_once.rs` has a shorter form that runs in every `cargo test`.
 
 use snap_nettest::{Fault, Kind, Rule};
-use snap_server::clock::Clock;
 
-use crate::{
-    upstream::{Bucket, create},
-    upstream_at_once::push_at_once,
-};
+use crate::upstream_at_once::{push_at_once, two_replicas};
 
 #[ignore = "tests/soak/run runs it"]
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_of_a_bucket_that_stalls_often_and_is_busy_lose_nothing_and_keep_nobody() {
     const BURST: u64 = 60;
-    let bucket = Bucket { clock: Clock::default(), ..Bucket::new() };
-    let replicas = [bucket.replica("one"), bucket.replica("two")];
-    create(&replicas[0]).await;
+    let (bucket, replicas) = two_replicas().await;
     // Each kind of request stalls once, and lists stall several times.
     for (path, skip) in [("/objects/", 3), ("/index/", 2), ("/refs/", 4)] {
         let stall = Rule::new(Fault::Stall).kind(Kind::Put).path(path);

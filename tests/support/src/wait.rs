@@ -22,11 +22,11 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The bit of SIGINT in a mask of signals.
-const INT: u64 = 1 << 1;
+/// SIGINT in the mask of signals that `/proc` shows.
+const SIGINT_BIT: u64 = 1 << 1;
 
-/// Waits until a process has installed its handler for Ctrl-C. A signal that comes before it may be
-/// ignored: a shell starts programs in the background so.
+/// Waits until a process has installed its handler for Ctrl-C. An earlier SIGINT is ignored if the
+/// tests run in the background of a shell script, because child processes inherit that.
 ///
 /// # Panics
 /// If the process has ended, or has no handler within [`PATIENCE`].
@@ -37,6 +37,6 @@ pub fn until_it_handles_ctrl_c(child: &Child) {
     until("it handles Ctrl-C", || {
         let status = fs_err::read_to_string(&path).unwrap();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
-        u64::from_str_radix(caught.trim(), 16).unwrap() & INT != 0
+        u64::from_str_radix(caught.trim(), 16).unwrap() & SIGINT_BIT != 0
     });
 }
