@@ -1,10 +1,10 @@
 //! Named pipes in place of files: they work once another process opens the other end, and Ctrl-C
 //! ends the wait.
 
-use std::{process::Stdio, thread, time::Duration};
+use std::{process::Stdio, thread};
 
 use rustix::process::{Pid, Signal, kill_process};
-use snap_testkit::wait::{until, until_it_handles_ctrl_c};
+use snap_testkit::wait::{until, until_it_handles_ctrl_c, until_it_waits};
 
 use crate::env::TestEnv;
 
@@ -34,8 +34,7 @@ fn a_pipe_without_another_end_gives_way_to_ctrl_c() {
         let command = command.args(args).stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.stdout(Stdio::null()).spawn().unwrap();
         until_it_handles_ctrl_c(&child);
-        thread::sleep(Duration::from_millis(100));
-        assert!(child.try_wait().unwrap().is_none(), "{args:?} did not wait for the other end");
+        until_it_waits(&child);
         let id = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
         kill_process(id, Signal::INT).unwrap();
         until("it ends after Ctrl-C", || child.try_wait().unwrap().is_some());

@@ -17,7 +17,7 @@ use snap_core::{
     format::tree::{EntryKind, Owner, Xattr},
     ops::restore::{self, Ownership, RestoreError, RestoreOptions, RestoreSource},
 };
-use snap_testkit::skip::needs_root;
+use snap_testkit::skip::{needs_root, skip};
 use snap_testkit::{bytes::Corpus, trees};
 
 use crate::restore_fixture::{
@@ -263,7 +263,7 @@ fn an_owner_that_is_left_out_takes_setuid_with_it() {
     )
     .is_err()
     {
-        return; // Only root can make this file.
+        return skip("a setuid file of another user", "only root can make it");
     }
     fs_err::set_permissions(source.join("f"), PermissionsExt::from_mode(0o4755)).unwrap();
     let snapshot = Snapshot::of(&source);
@@ -310,7 +310,7 @@ fn a_file_without_its_owner_gives_no_capabilities_away() {
     if rustix::fs::chown(&path, Some(uid), Some(gid)).is_err()
         || rustix::fs::setxattr(&path, "security.capability", &capability, flags).is_err()
     {
-        return; // Only root can make this file, and not on every file system.
+        return skip("capabilities of a file", "needs root and a file system that keeps them");
     }
     let has_capability =
         |path: &Path| rustix::fs::getxattr(path, "security.capability", &mut [0_u8; 64]).is_ok();
@@ -395,7 +395,7 @@ fn access_control_lists_of_the_target_are_not_inherited() {
     }
     let flags = rustix::fs::XattrFlags::empty();
     if rustix::fs::setxattr(&target, "system.posix_acl_default", &acl, flags).is_err() {
-        return; // This file system has no access control lists.
+        return skip("a default access control list", "the file system has none");
     }
     snapshot.restore(&target).unwrap();
     assert_same_below(&source, &target);

@@ -40,3 +40,18 @@ pub fn until_it_handles_ctrl_c(child: &Child) {
         u64::from_str_radix(caught.trim(), 16).unwrap() & SIGINT_BIT != 0
     });
 }
+
+/// Waits until the main thread of a process waits in `poll` or between two attempts, as for the
+/// other end of a pipe.
+///
+/// # Panics
+/// If the process has ended, or does not wait within [`PATIENCE`].
+#[track_caller]
+#[expect(clippy::unwrap_used, reason = "a test may panic")]
+pub fn until_it_waits(child: &Child) {
+    let path = format!("/proc/{}/wchan", child.id());
+    until("it waits", || {
+        let place = fs_err::read_to_string(&path).unwrap();
+        ["nanosleep", "poll"].iter().any(|call| place.contains(call))
+    });
+}
