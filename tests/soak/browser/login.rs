@@ -25,8 +25,12 @@ async fn one_logs_in_and_out_with_a_browser() {
     browser.open(&format!("{}/r/default/c/main/a", serving.origin())).await;
     browser.picture("login").await;
     let field = browser.wait("#token").await;
-    field.send_keys(&format!("snap_wrong{}", Key::Enter)).await.unwrap();
-    let wrong = serving.passing(WRONG_TOKEN_DELAY, browser.text(".wrong")).await;
+    let enter_wrong_token = async {
+        // Returns once the next page has been loaded.
+        field.send_keys(&format!("snap_wrong{}", Key::Enter)).await.unwrap();
+        browser.text(".wrong").await
+    };
+    let wrong = serving.passing(WRONG_TOKEN_DELAY, enter_wrong_token).await;
     assert_eq!(wrong, "This token is invalid or has expired.");
     let field = browser.wait("#token").await;
     field.send_keys(&format!("{secret}{}", Key::Enter)).await.unwrap();
