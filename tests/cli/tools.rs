@@ -6,7 +6,7 @@ use std::{
     process::Stdio,
 };
 
-use snap_testkit::skip::skip_without_program;
+use snap_testkit::programs::find_or_skip;
 
 use crate::env::TestEnv;
 
@@ -15,14 +15,7 @@ pub(crate) struct Tool(PathBuf);
 
 /// Finds the program of this name. If it is missing, reports that a test is skipped.
 pub(crate) fn find(name: &str) -> Option<Tool> {
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    // Some users have no sbin folder in their PATH.
-    let places = std::env::split_paths(&paths).chain(["/usr/sbin".into()]);
-    let found = places.map(|dir| dir.join(name)).find(|path| path.is_file());
-    if found.is_none() {
-        skip_without_program("a test", name);
-    }
-    found.map(Tool)
+    find_or_skip("a test", name).map(Tool)
 }
 
 impl Tool {

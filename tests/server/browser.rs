@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
     str::FromStr,
 };
@@ -10,9 +10,7 @@ use std::{
 use fantoccini::{Client, ClientBuilder, Locator, wd::WebDriverCompatibleCommand};
 use reqwest::Url;
 use serde_json::{Value, json};
-use snap_testkit::skip::skip_without_program;
-
-use crate::place::HANG_GUARD;
+use snap_testkit::{programs::find_or_skip, wait::PATIENCE};
 
 /// The chromedriver process. Dropping it ends the process.
 struct Driver(Child);
@@ -38,16 +36,6 @@ pub(crate) enum Scripts {
     Off,
 }
 
-/// Searches `PATH` for a program.
-fn find(name: &str) -> Option<PathBuf> {
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&paths).map(|dir| dir.join(name)).find(|path| path.is_file());
-    if found.is_none() {
-        skip_without_program("a test in a browser", name);
-    }
-    found
-}
-
 /// Starts the driver on a free port and returns the port.
 fn start(program: &Path) -> (Driver, u16) {
     let mut command = Command::new(program);
@@ -66,6 +54,7 @@ fn start(program: &Path) -> (Driver, u16) {
 impl Browser {
     /// Starts a browser, or returns `None` if Chromium is not installed.
     pub(crate) async fn start(scripts: Scripts) -> Option<Self> {
+        let find = |name| find_or_skip("a test in a browser", name);
         let (driver, chromium) = (find("chromedriver")?, find("chromium")?);
         let (driver, port) = start(&driver);
         let profile = tempfile::tempdir().unwrap();
@@ -111,14 +100,14 @@ impl Browser {
 
     /// Clicks the link with this text.
     pub(crate) async fn follow(&self, text: &str) {
-        let wait = self.client.wait().at_most(HANG_GUARD);
+        let wait = self.client.wait().at_most(PATIENCE);
         let link = wait.for_element(Locator::LinkText(text)).await.unwrap();
         link.click().await.unwrap();
     }
 
     /// Waits for the element of a selector.
     pub(crate) async fn wait(&self, selector: &str) -> fantoccini::elements::Element {
-        let wait = self.client.wait().at_most(HANG_GUARD);
+        let wait = self.client.wait().at_most(PATIENCE);
         let found = wait.for_element(Locator::Css(selector)).await;
         found.unwrap_or_else(|error| panic!("{selector}: {error}"))
     }
@@ -176,7 +165,7 @@ impl Browser {
     pub(crate) async fn picture(&self, name: &str) {
         let Some(folder) = std::env::var_os("SNAP_PAGE_PICTURES") else { return };
         let picture = self.client.screenshot().await.unwrap();
-        fs_err::write(PathBuf::from(folder).join(format!("{name}.png")), picture).unwrap();
+        fs_err::write(Path::new(&folder).join(format!("{name}.png")), picture).unwrap();
     }
 }
 

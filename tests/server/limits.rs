@@ -9,9 +9,10 @@ use std::{
 };
 
 use snap_server::settings::{LogSettings, ServerLimits, ServerSettings};
+use snap_testkit::wait::PATIENCE;
 
 use crate::{
-    place::{HANG_GUARD, Place, Serving, eventually, within_guard},
+    place::{Place, Serving, eventually, within_guard},
     watched::{metrics, number},
 };
 
@@ -22,7 +23,7 @@ pub(crate) fn start(place: &Place, limits: ServerLimits) -> Serving {
 
 pub(crate) fn connect(serving: &Serving) -> TcpStream {
     let stream = TcpStream::connect(serving.origin().trim_start_matches("http://")).unwrap();
-    stream.set_read_timeout(Some(HANG_GUARD)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
 }
 

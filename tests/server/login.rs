@@ -1,7 +1,5 @@
 //! Tests of logging in to the pages and out.
 
-use std::time::Duration;
-
 use reqwest::{
     RequestBuilder, Response,
     header::{COOKIE, LOCATION, SET_COOKIE},
@@ -11,11 +9,8 @@ use snap_server::access::principal::Right;
 use crate::{
     page::ask,
     place::{Place, Serving},
-    tokens::token,
+    tokens::{WRONG_TOKEN_DELAY, token},
 };
-
-/// The delay of the response to the first wrong token.
-const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(100);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn behind_a_proxy_with_tls_the_cookie_stays_under_it() {

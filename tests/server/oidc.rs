@@ -19,7 +19,7 @@ use crate::{
     issuer::{ABOUT, Issuer, Mode, Signer, base64, message, sign_with_secret},
     login::{cookie, hidden, send},
     place::{Place, Serving, refused},
-    tokens::{status, token},
+    tokens::{WRONG_TOKEN_DELAY, status, token},
 };
 
 /// Returns the settings of these tests for an issuer.
@@ -54,9 +54,6 @@ fn with(request: RequestBuilder, token: &str) -> RequestBuilder {
 async fn read(serving: &Serving, token: &str) -> u16 {
     status(with(serving.get("refs"), token)).await
 }
-
-/// The delay of the response to the first wrong token from an address.
-const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(100);
 
 /// Like [`read`], with a wrong token: the clock passes the delay of the response.
 async fn read_wrong(serving: &Serving, token: &str) -> u16 {

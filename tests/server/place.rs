@@ -26,14 +26,12 @@ use snap_server::{
     run::{Listening, ShutdownHandle},
     settings::ServerSettings,
 };
+use snap_testkit::wait::PATIENCE;
 use tokio::task::JoinHandle;
 
-/// How long tests wait for what must come. It guards against hanging and is no assertion.
-pub(crate) const HANG_GUARD: Duration = Duration::from_secs(300);
-
-/// Waits for what must end. Fails with `hangs` if it does not within [`HANG_GUARD`].
+/// Waits for what must end. Fails with `hangs` if it does not within [`PATIENCE`].
 pub(crate) async fn within_guard<T>(work: impl Future<Output = T>, hangs: &str) -> T {
-    tokio::time::timeout(HANG_GUARD, work).await.unwrap_or_else(|_| panic!("{hangs}"))
+    tokio::time::timeout(PATIENCE, work).await.unwrap_or_else(|_| panic!("{hangs}"))
 }
 
 /// Waits until `check` returns a value: for what leaves no other trace than that. Fails

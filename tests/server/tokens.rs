@@ -30,6 +30,9 @@ pub(crate) async fn status(request: RequestBuilder) -> u16 {
 /// further one would wait for longer than 20 s, and is refused at once.
 const WRONG_TOKEN_MS: [u64; 8] = [100, 300, 700, 1500, 3100, 6300, 11_300, 16_300];
 
+/// The delay of the response to the first wrong token from an address.
+pub(crate) const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(WRONG_TOKEN_MS[0]);
+
 /// How often the server looks whether the token file has changed.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -255,7 +258,7 @@ async fn a_cookie_is_good_for_reading_only() {
     }
     let home = serving.client.get(serving.origin()).header("cookie", "snap_token=snap_old");
     let home = home.header("accept", "text/html").send();
-    let home = serving.passing(Duration::from_millis(WRONG_TOKEN_MS[0]), home).await.unwrap();
+    let home = serving.passing(WRONG_TOKEN_DELAY, home).await.unwrap();
     let set = home.headers().get_all("set-cookie").into_iter();
     let mut set = set.map(|value| value.to_str().unwrap());
     assert!(set.any(|text| text.starts_with("snap_token=;") && text.contains("Max-Age=0")));

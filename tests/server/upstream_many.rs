@@ -20,10 +20,11 @@ use snap_server::{
     settings::{ServerLimits, ServerSettings},
     upstream::{Upstream, UpstreamAddress, cache::CacheFolder},
 };
+use snap_testkit::wait::PATIENCE;
 use tokio::runtime::Handle;
 
 use crate::{
-    place::{HANG_GUARD, Place, Serving, eventually, random},
+    place::{Place, Serving, eventually, random},
     upstream_steps::taken_bytes,
 };
 
@@ -179,7 +180,7 @@ async fn one_into_which_something_comes_stays_open() {
     let (first, last) = bytes.split_at(bytes.len() / 2);
     let address = relay.serving.origin().trim_start_matches("http://").to_owned();
     let mut stream = TcpStream::connect(&address).unwrap();
-    stream.set_read_timeout(Some(HANG_GUARD)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let head = format!(
         "PUT /v1/repos/repo0/packs/{id} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
          Content-Length: {}\r\n\r\n",

@@ -9,11 +9,11 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use snap_testkit::programs::find;
 use tempfile::TempDir;
 
-/// The programs that are run, and where they may be besides the `PATH`.
+/// The programs that are run.
 const PROGRAMS: [&str; 3] = ["sshd", "ssh", "ssh-keygen"];
-const PLACES: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
 /// Ports that are tried.
 const PORTS: usize = 10;
@@ -146,12 +146,6 @@ impl Drop for SshServer {
         let _ended = self.child.kill();
         let _status = self.child.wait();
     }
-}
-
-fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain(PLACES.map(PathBuf::from));
-    folders.map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
 fn free_port() -> u16 {

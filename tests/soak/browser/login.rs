@@ -1,18 +1,13 @@
 //! Logging in and out with a real browser.
 
-use std::time::Duration;
-
 use fantoccini::key::Key;
 use snap_server::access::principal::Right;
 
 use crate::{
     browser::{Browser, Scripts},
     place::{Place, Serving},
-    tokens::token,
+    tokens::{WRONG_TOKEN_DELAY, token},
 };
-
-/// The delay of the response to the first wrong token.
-const WRONG_TOKEN_DELAY: Duration = Duration::from_millis(100);
 
 #[ignore = "tests/soak/run runs it"]
 #[tokio::test(flavor = "multi_thread")]

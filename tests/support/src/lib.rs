@@ -8,6 +8,7 @@ pub mod alone;
 pub mod bytes;
 pub mod compare;
 pub mod mounts;
+pub mod programs;
 pub mod property;
 pub mod rng;
 pub mod schema;

@@ -11,14 +11,12 @@ use std::{
 };
 
 use snap_nettest::{DavOptions, DavServer, Fault, Gate, Kind, Proxy, Rule, S3Options, S3Server};
+use snap_testkit::wait::PATIENCE;
 use tokio::time::timeout;
 
 use crate::client::{plain, s3};
 
 const CONTENT_BYTES: usize = 10_000;
-
-/// A guard against hanging.
-const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A file behind a proxy.
 struct Setup {
