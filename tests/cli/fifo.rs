@@ -33,8 +33,8 @@ fn a_pipe_without_another_end_gives_way_to_ctrl_c() {
         let mut command = env.command("home");
         let command = command.args(args).stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.stdout(Stdio::null()).spawn().unwrap();
-        until_it_handles_ctrl_c(&child);
-        until_it_waits(&child);
+        until_it_handles_ctrl_c(&mut child);
+        until_it_waits(&mut child);
         let id = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
         kill_process(id, Signal::INT).unwrap();
         until("it ends after Ctrl-C", || child.try_wait().unwrap().is_some());

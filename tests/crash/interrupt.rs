@@ -138,7 +138,7 @@ fn an_unpack_that_waits_for_its_input_can_be_interrupted() {
         let mut child = snap(&store).args(["unpack", "-"]).stdin(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         stdin.write_all(&whole[..sent]).unwrap();
-        until_it_handles_ctrl_c(&child);
+        until_it_handles_ctrl_c(&mut child);
         // When it has read everything, it waits for more.
         until("it reads all of its input", || {
             ioctl_fionread(&stdin).unwrap() == 0 || child.try_wait().unwrap().is_some()

@@ -29,13 +29,11 @@ const SIGINT_BIT: u64 = 1 << 1;
 /// tests run in the background of a shell script, because child processes inherit that.
 ///
 /// # Panics
-/// If the process has ended, or has no handler within [`PATIENCE`].
+/// If the process ends, or has no handler within [`PATIENCE`].
 #[track_caller]
 #[expect(clippy::unwrap_used, reason = "a test may panic")]
-pub fn until_it_handles_ctrl_c(child: &Child) {
-    let path = format!("/proc/{}/status", child.id());
-    until("it handles Ctrl-C", || {
-        let status = fs_err::read_to_string(&path).unwrap();
+pub fn until_it_handles_ctrl_c(child: &mut Child) {
+    until_proc_shows(child, "status", "the process handles Ctrl-C", |status| {
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
         u64::from_str_radix(caught.trim(), 16).unwrap() & SIGINT_BIT != 0
     });
@@ -45,13 +43,22 @@ pub fn until_it_handles_ctrl_c(child: &Child) {
 /// other end of a pipe.
 ///
 /// # Panics
-/// If the process has ended, or does not wait within [`PATIENCE`].
+/// If the process ends, or does not wait within [`PATIENCE`].
+#[track_caller]
+pub fn until_it_waits(child: &mut Child) {
+    until_proc_shows(child, "wchan", "the process waits", |place| {
+        ["nanosleep", "poll"].iter().any(|call| place.contains(call))
+    });
+}
+
+/// Waits until a file of a process in `/proc` satisfies `is_so`.
 #[track_caller]
 #[expect(clippy::unwrap_used, reason = "a test may panic")]
-pub fn until_it_waits(child: &Child) {
-    let path = format!("/proc/{}/wchan", child.id());
-    until("it waits", || {
-        let place = fs_err::read_to_string(&path).unwrap();
-        ["nanosleep", "poll"].iter().any(|call| place.contains(call))
+fn until_proc_shows(child: &mut Child, file: &str, what: &str, is_so: impl Fn(&str) -> bool) {
+    let path = format!("/proc/{}/{file}", child.id());
+    until(what, || {
+        let ended = child.try_wait().unwrap();
+        assert!(ended.is_none(), "ended with {ended:?} before: {what}");
+        is_so(&fs_err::read_to_string(&path).unwrap())
     });
 }
