@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
-use std::io;
+use std::{io, sync::Arc};
 
 use snap_core::{
     base::{
@@ -12,7 +12,7 @@ use snap_core::{
         observe::{Observer, Silent},
         time::Time,
     },
-    format::tree::{EntryKind, Metadata},
+    format::tree::{CAPABILITY, EntryKind, Metadata, Owner, Xattr},
     ops::export::{self, ArchiveFormat, ExportError, ExportOptions, ExportOutcome, PathPrefix},
 };
 use snap_testkit::bytes::Corpus;
@@ -45,6 +45,43 @@ fn headers(archive: &[u8]) -> Vec<(String, u8, u64)> {
     }
     assert!(archive[at..].iter().all(|byte| *byte == 0) && archive.len() - at >= 1024);
     found
+}
+
+#[test]
+fn a_file_without_an_owner_that_files_can_have_gives_no_rights_away() {
+    let own = Some((1000, 1000));
+    for (owner, is_kept) in [(None, false), (Some((u32::MAX, 0)), false), (own, true)] {
+        for format in [ArchiveFormat::Tar, ArchiveFormat::Zip] {
+            let snapshot = Snapshot::made(None, |writer| {
+                let mut entry = file(writer, "tool", b"x");
+                let owner = owner.map(|(uid, gid)| {
+                    let (user, group) = Default::default();
+                    Arc::new(Owner { uid, gid, user, group })
+                });
+                let capability = Xattr { name: CAPABILITY.into(), value: [1; 20].into() };
+                entry.metadata =
+                    Metadata { mode: 0o6755, owner, xattrs: vec![capability], ..entry.metadata };
+                add_folder(writer, vec![entry]).0
+            });
+            let (archive, _) = export(&snapshot, format).unwrap();
+            let has = |text: &[u8]| archive.windows(text.len()).any(|window| window == text);
+            if format == ArchiveFormat::Tar {
+                assert_eq!(has(CAPABILITY), is_kept, "{owner:?}");
+                assert_eq!(
+                    (has(b"0006755\0"), has(b"0000755\0")),
+                    (is_kept, !is_kept),
+                    "{owner:?}"
+                );
+            } else {
+                let mode = |bits: u32| ((0o100_000 | bits) << 16).to_le_bytes();
+                assert_eq!(
+                    (has(&mode(0o6755)), has(&mode(0o755))),
+                    (is_kept, !is_kept),
+                    "{owner:?}"
+                );
+            }
+        }
+    }
 }
 
 #[test]

@@ -43,8 +43,7 @@ use crate::{
     },
 };
 
-/// Name of the attribute that holds the capabilities of an executable file.
-pub const CAPABILITY: &[u8] = b"security.capability";
+pub use crate::format::tree::CAPABILITY;
 
 /// What [`apply`] calls the permission bits of an entry.
 pub const MODE: &str = "mode";

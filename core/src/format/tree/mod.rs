@@ -126,6 +126,20 @@ pub struct Owner {
     pub group: Box<[u8]>,
 }
 
+impl Owner {
+    /// Returns false if no file can have this owner: `chown` takes the id 2^32-1 as "keep the
+    /// present owner".
+    pub fn is_possible(&self) -> bool {
+        self.uid != u32::MAX && self.gid != u32::MAX
+    }
+}
+
+/// Name of the extended attribute with the capabilities of a program.
+pub const CAPABILITY: &[u8] = b"security.capability";
+
+/// The mode bits that run a program with the rights of its owner or group.
+const SETUID_SETGID: u16 = 0o6000;
+
 /// An extended attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Xattr {
@@ -158,6 +172,19 @@ pub struct Metadata {
 }
 
 impl Metadata {
+    /// Returns the mode of a file that gets another owner than recorded: without setuid and setgid,
+    /// which would give the rights of that owner.
+    pub fn mode_for_other_owner(&self) -> u16 {
+        self.mode & !SETUID_SETGID
+    }
+
+    /// Prepares the metadata of a file for another owner than recorded: removes setuid, setgid and
+    /// capabilities.
+    pub fn drop_owner_rights(&mut self) {
+        self.mode = self.mode_for_other_owner();
+        self.xattrs.retain(|xattr| *xattr.name != *CAPABILITY);
+    }
+
     /// Hashes all attributes except `sparse`: equal hashes mean equal attributes. A restore
     /// keeps the hash of each file with several names, because extended attributes may be
     /// long. It is never stored.

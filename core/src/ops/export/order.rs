@@ -143,9 +143,12 @@ impl Producer<'_> {
             self.lose(&path, loss);
             return Ok(());
         }
-        // Without a recorded owner, the file would give the rights of whoever unpacks it.
-        if metadata.owner.is_none() && !matches!(kind, EntryKind::Folder { .. }) {
-            metadata.mode &= !0o6000;
+        // Without an owner, the file would give the rights of whoever unpacks it, as in a restore.
+        if !metadata.owner.as_ref().is_some_and(|owner| owner.is_possible()) {
+            metadata.owner = None;
+            if !matches!(kind, EntryKind::Folder { .. }) {
+                metadata.drop_owner_rights();
+            }
         }
         if is_zip && !metadata.xattrs.is_empty() {
             metadata.mode = metadata.mode_without_acl();

@@ -279,8 +279,11 @@ impl<'a> RestoreJob<'a> {
     ) -> OwnerRights {
         let mode = metadata.mode;
         let as_recorded = |owner| OwnerRights { owner, mode, capability: FileCapability::Apply };
-        let reduced =
-            OwnerRights { owner: None, mode: mode & !0o6000, capability: FileCapability::Drop };
+        let reduced = OwnerRights {
+            owner: None,
+            mode: metadata.mode_for_other_owner(),
+            capability: FileCapability::Drop,
+        };
         let Some(owner) = &metadata.owner else {
             return if is_folder { as_recorded(None) } else { reduced };
         };
