@@ -1,14 +1,13 @@
 //! Sparse files: detects them, reads them fast, and makes and fills holes.
 //!
-//! The holes that the system reports never decide what a file contains, because some file systems
-//! have reported holes over data that was not yet on the disk. Every byte comes from a `read`. The
-//! reported holes decide two other things: whether a file is marked as sparse, so that a restore
-//! makes holes of zeros, and which ranges are read around the page cache.
+//! Some file systems have reported holes over data that was not yet on the disk. So a reported hole
+//! decides what a file contains only on ext4, XFS and Btrfs, which take data in memory into account,
+//! and only where it is long. All other bytes come from a `read`. Reported holes also decide whether
+//! a file is marked as sparse, so that a restore makes holes of zeros.
 //!
 //! Reading a hole through the page cache fills the cache with zeros, which is slow and evicts
 //! everything else. A direct read (`O_DIRECT`) does not use the cache, and the system first writes
-//! changed pages of the range to the disk. Direct reads are used on file systems that are known to
-//! behave like this.
+//! changed pages of the range to the disk. So what is not skipped of a long hole is read directly.
 
 use std::{
     fs::File,
@@ -99,6 +98,47 @@ impl SparseReader {
             }
             from = end;
         }
+    }
+}
+
+/// A reader of a content that can skip holes.
+pub trait ContentReader: Read + Send {
+    /// Skips zeros that the file system does not store, as many multiples of `unit` bytes as there
+    /// are at the present offset. Returns the number of skipped bytes.
+    fn skip_hole(&mut self, unit: u64) -> u64 {
+        let _ = unit;
+        0
+    }
+}
+
+impl<R: Read + Send> ContentReader for io::Take<R> {}
+
+impl ContentReader for SparseReader {
+    fn skip_hole(&mut self, unit: u64) -> u64 {
+        if self.at >= self.hole.end && self.hole.end < self.size {
+            self.look_ahead();
+        }
+        if !self.hole.contains(&self.at) {
+            return 0;
+        }
+        let skipped = (self.hole.end - self.at) / unit * unit;
+        self.at += skipped;
+        skipped
+    }
+}
+
+/// Feeds zeros to a hasher, on several threads. Returns early if `stop` returns true.
+///
+/// Each block of BLAKE3 is hashed with its position, so every zero must be hashed: a long run has
+/// no equal subtrees that could be hashed once.
+pub fn hash_zeros(hasher: &mut blake3::Hasher, bytes: u64, stop: &dyn Fn() -> bool) {
+    // Pages that are never written share one page of zeros.
+    static ZEROS: [u8; 16 << 20] = [0; 16 << 20];
+    let mut rest = bytes;
+    while rest > 0 && !stop() {
+        let piece = rest.min(ZEROS.len() as u64);
+        hasher.update_rayon(&ZEROS[..piece as usize]);
+        rest -= piece;
     }
 }
 

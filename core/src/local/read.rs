@@ -16,10 +16,11 @@ use rustix::fs::{Mode, OFlags, openat};
 
 use crate::{
     base::{id::BlobId, time::Time},
+    chunk::is_zeros,
     format::tree::Xattr,
     local::{
         attributes::{XattrTarget, read_xattrs},
-        holes::{self, SparseReader},
+        holes::{self, ContentReader, SparseReader, hash_zeros},
         scan::{FileKind, FileStat},
     },
 };
@@ -164,6 +165,12 @@ pub fn hash_content(
         filled = read?;
         size += filled as u64;
         std::mem::swap(&mut full, &mut next);
+        if is_zeros(&full[..filled]) {
+            // The zeros in the buffer are hashed after those that are skipped now.
+            let skipped = source.skip_hole(1);
+            hash_zeros(&mut hasher, skipped, stop);
+            size += skipped;
+        }
     }
     if stop() {
         return Err(io::ErrorKind::Interrupted.into());
@@ -177,7 +184,7 @@ pub fn hash_content(
 ///
 /// # Errors
 /// Returns the error of the system call.
-pub fn content(fd: &OwnedFd, stat: &FileStat) -> io::Result<Box<dyn Read + Send>> {
+pub fn content(fd: &OwnedFd, stat: &FileStat) -> io::Result<Box<dyn ContentReader>> {
     let file = File::from(fd.try_clone()?);
     Ok(match stat.may_have_holes() {
         true => Box::new(SparseReader::new(file, stat.size)),
@@ -186,7 +193,7 @@ pub fn content(fd: &OwnedFd, stat: &FileStat) -> io::Result<Box<dyn Read + Send>
 }
 
 /// Reads until `buffer` is full or the source ends.
-fn read_full(source: &mut (dyn Read + Send), buffer: &mut [u8]) -> io::Result<usize> {
+fn read_full(source: &mut dyn ContentReader, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
         match source.read(&mut buffer[filled..]) {

@@ -8,7 +8,7 @@
 use std::{
     cell::RefCell,
     ffi::OsStr,
-    io::{self, Read},
+    io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Mutex, PoisonError,
@@ -26,7 +26,7 @@ use crate::{
     },
     local::{
         attributes::{XattrTarget, read_xattrs},
-        holes,
+        holes::{self, ContentReader, hash_zeros},
         read::{content, hash_content, open_file},
         scan::{FileKind, FileStat},
         stat_cache::{KnownFile, NameHash},
@@ -244,7 +244,7 @@ type Batches = Mutex<Vec<Vec<BlobRef>>>;
 /// Reads, cuts, hashes and stores a content of any length.
 pub(super) fn stream(
     job: &CommitJob<'_>,
-    source: &mut (dyn Read + Send),
+    source: &mut dyn ContentReader,
 ) -> Result<(BlobId, u64), Unread> {
     let batches = Batches::default();
     let failed = AtomicBool::new(false);
@@ -253,8 +253,8 @@ pub(super) fn stream(
         let mut cutter = Cutter::new(job.params);
         let (mut buffer, mut filled) = (job.take_buffer(), 0);
         let mut size = 0;
-        // The length of a run of zeros that was read. It is hashed during the next read.
-        let mut zeros = 0;
+        // The length of a run of zeros that is not hashed yet. It is hashed during the next read.
+        let mut zeros = 0_u64;
         // The buffer contains only zeros from this offset on.
         let mut zeros_from = 0;
         loop {
@@ -264,7 +264,7 @@ pub(super) fn stream(
             let (end, last) = match std::mem::take(&mut zeros) {
                 0 => fill(source, &mut buffer, filled)?,
                 zeros => {
-                    let hash = || hash_zeros(&mut whole, zeros);
+                    let hash = || hash_zeros(&mut whole, zeros, &|| false);
                     rayon::join(|| fill(source, &mut buffer, filled), hash).0?
                 }
             };
@@ -273,7 +273,7 @@ pub(super) fn stream(
             count(&job.counts.bytes_read, fresh.len() as u64);
             job.observer.advance(fresh.len() as u64, 0);
             let cuts = if !last && is_zeros(fresh) {
-                zeros = fresh.len();
+                zeros = fresh.len() as u64;
                 cut(&mut cutter, &buffer[..end], last)
             } else {
                 zeros_from = end;
@@ -289,6 +289,18 @@ pub(super) fn stream(
                 let batch = ChunkBatch { buffer: full, cuts, is_zeros: zeros_from == 0 };
                 zeros_from = zeros_from.saturating_sub(cut);
                 hand_over(job, scope, &batches, &failed, batch);
+            }
+            if let Some(chunk) = job.zeros.get().filter(|_| zeros_from == 0 && !last) {
+                // The uncut rest is zeros, so the hole is cut into zero chunks of the largest size,
+                // and the rest stays the same.
+                let skipped = source.skip_hole(u64::from(chunk.bytes));
+                hash_zeros(&mut whole, skipped, &|| job.stopped());
+                size += skipped;
+                count(&job.counts.bytes_read, skipped);
+                job.observer.advance(skipped, 0);
+                let chunks = (skipped / u64::from(chunk.bytes)) as usize;
+                let mut batches = batches.lock().unwrap_or_else(PoisonError::into_inner);
+                batches.extend((chunks > 0).then(|| vec![*chunk; chunks]));
             }
             if last {
                 job.give_buffer(buffer);
@@ -311,20 +323,10 @@ pub(super) fn stream(
     Ok((id, size))
 }
 
-/// Feeds a run of zeros to the hasher.
-fn hash_zeros(hasher: &mut blake3::Hasher, mut bytes: usize) {
-    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-    while bytes > 0 {
-        let piece = bytes.min(ZEROS.len());
-        hasher.update(&ZEROS[..piece]);
-        bytes -= piece;
-    }
-}
-
 /// Reads until a frame is full. Returns the end of the new bytes, and true if the source
 /// ended.
 fn fill(
-    source: &mut (dyn Read + Send),
+    source: &mut dyn ContentReader,
     buffer: &mut [u8],
     filled: usize,
 ) -> io::Result<(usize, bool)> {

@@ -43,7 +43,7 @@ pub(super) fn read(
     reader: &mut (dyn Read + Send),
     previous: Option<TreeId>,
 ) -> Result<Entry, CommitError> {
-    let (id, size) = match file::stream(job, reader) {
+    let (id, size) = match file::stream(job, &mut reader.take(u64::MAX)) {
         Ok(read) => read,
         Err(Unread::File(error)) => return Err(CommitError::Stream(error)),
         Err(Unread::Commit(error)) => return Err(error),
