@@ -103,6 +103,36 @@ impl FaultInjector for Dies {
 }
 
 #[test]
+fn what_killed_pushes_staged_goes_with_the_next_commit_if_nobody_stages_packs() {
+    let (here, _) = grown();
+    let there = Scratch::new();
+    let repo = there.repo();
+    let staged = StagingArea::new(repo.store());
+    let ids = stage(&here.repo(), &staged);
+    fs_err::write(staged.dir().join("pack-1-2-3"), "partly received").unwrap();
+    fs_err::write(staged.dir().join("part of an upload"), "to a server").unwrap();
+    let commit = |text: &str| {
+        there.write("file", text);
+        there.commit();
+    };
+    commit("another process stages packs");
+    assert_eq!(staged.list().unwrap().len(), ids.len());
+
+    // That process was killed after it had begun to publish one of them.
+    drop(staged);
+    let staged = StagingArea::new(repo.store());
+    let begun = BTreeSet::from([*ids.first().unwrap()]);
+    staged.journal_begin(&begun).unwrap();
+    commit("nobody stages packs");
+    let names = fs_err::read_dir(staged.dir()).unwrap();
+    let mut names: Vec<_> =
+        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort_unstable();
+    let begun = begun.first().unwrap().to_string();
+    assert_eq!(names, [begun.as_str(), "publishing", "users"]);
+}
+
+#[test]
 fn packs_of_which_only_some_became_part_of_a_store_are_gone_on_with() {
     let (here, last) = grown();
     for after in 0..3 {

@@ -5,14 +5,16 @@
 //! ([`StagingArea::publish`]).
 //!
 //! A server and a push into a folder stage packs in the same way, also concurrently. Only
-//! the journal is durable; a client that finds a pack gone uploads it again. A staged
-//! file that is not used for a day is removed. A partial file of a killed process is
-//! removed after a minute.
+//! the journal is durable; a client that finds a pack gone uploads it again. The next
+//! process that stages packs continues with those of a killed one, or removes them when they
+//! were not used for a day. The next writer of the store removes them if no process stages
+//! packs then ([`StagingArea::sweep_abandoned`]).
 //!
 //! | file         | content |
 //! |--------------|------|
 //! | 64 digits    | a pack under its name |
 //! | `publishing` | the journal: names of packs, some of which may be part of the store already |
+//! | `users`      | locked by the processes that stage packs, shared |
 //! | others       | partial uploads of a server ([`StagingArea::dir`]) |
 //!
 //! The staging folder itself is locked during a publication.
@@ -23,7 +25,7 @@ use std::{
     io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard},
+    sync::{Mutex, MutexGuard, OnceLock},
     time::{Duration, SystemTime},
 };
 
@@ -39,7 +41,7 @@ use crate::{
     disk::{
         Disk,
         regular::{open_regular, read_at_most},
-        scratch::unique_name,
+        scratch::{create_locked, unique_name},
     },
     format::{outline, pack::ObjectKind, wire::FormatError},
     ops::accept::{self, AcceptError, VerifiedPacks},
@@ -52,6 +54,9 @@ const FOLDER: &str = "staged";
 
 /// The journal within the staging folder: packs that are being published together.
 const JOURNAL: &str = "publishing";
+
+/// The file that processes lock, shared, while they stage packs.
+const USERS: &str = "users";
 
 /// The name prefix of packs that are still being received.
 const RECEIVING_PREFIX: &str = "pack";
@@ -155,6 +160,8 @@ pub struct StagingArea {
     dir: PathBuf,
     disk: Disk,
     publishing: Mutex<()>,
+    /// The lock of this process on [`USERS`].
+    users: OnceLock<File>,
     /// Packs that this process has checked, with the state of their files at that time.
     /// Packs left by an earlier process are checked again, since a power cut may have
     /// damaged them.
@@ -197,7 +204,8 @@ impl StagingArea {
     pub fn new(store: &Store) -> Self {
         let (dir, disk) = (store.dir().join("tmp").join(FOLDER), store.disk().clone());
         let (checked, complete) = (Mutex::default(), Mutex::default());
-        Self { dir, disk, publishing: Mutex::new(()), checked, complete }
+        let (publishing, users) = (Mutex::new(()), OnceLock::new());
+        Self { dir, disk, publishing, users, checked, complete }
     }
 
     fn checked(&self) -> MutexGuard<'_, HashMap<PackId, FileMark>> {
@@ -210,13 +218,56 @@ impl StagingArea {
         lock(&self.complete)
     }
 
+    /// Creates the folder, and keeps [`StagingArea::sweep_abandoned`] from removing its files while
+    /// this value lives. Call this before a file is created in the folder.
+    ///
+    /// # Errors
+    /// [`PathError`] when the folder or the lock file cannot be created.
+    pub fn enter(&self) -> Result<(), PathError> {
+        self.disk.create_folders(&self.dir)?;
+        if self.users.get().is_none() {
+            let users = self.disk.lock_file(&self.dir.join(USERS))?;
+            // This waits only while another process removes files. Without locks, no process
+            // does.
+            let _ = users.lock_shared();
+            let _ = self.users.set(users);
+        }
+        Ok(())
+    }
+
+    /// Removes what killed processes staged, unless a publication has begun or another process
+    /// stages packs now. Writers of the store call this when they start. Failures are ignored.
+    pub fn sweep_abandoned(&self) {
+        let is_folder = fs_err::symlink_metadata(&self.dir).is_ok_and(|meta| meta.is_dir());
+        let staged = self.removable().filter(|paths| is_folder && !paths.is_empty());
+        let Some(staged) = staged else { return };
+        let users = self.disk.lock_file(&self.dir.join(USERS));
+        if users.is_ok_and(|users| users.try_lock().is_ok()) {
+            for path in staged {
+                let _ = self.disk.remove(&path);
+            }
+        }
+    }
+
+    /// Returns the files that no begun publication needs; `None` when that is unknown.
+    fn removable(&self) -> Option<Vec<PathBuf>> {
+        let begun: HashSet<String> = self.journaled().ok()?.iter().map(PackId::to_string).collect();
+        let is_needed = |name: &str| name == JOURNAL || name == USERS || begun.contains(name);
+        let entries = fs_err::read_dir(&self.dir).ok()?.flatten();
+        let removable = entries.filter(|entry| {
+            let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+            is_file && !entry.file_name().to_str().is_some_and(is_needed)
+        });
+        Some(removable.map(|entry| entry.path()).collect())
+    }
+
     /// Locks publishing for all other threads and processes.
     ///
     /// # Errors
     /// [`PathError`] when the lock cannot be opened.
     pub fn publishing(&self) -> Result<Publishing<'_>, PathError> {
         let here = lock(&self.publishing);
-        self.disk.create_folders(&self.dir)?;
+        self.enter()?;
         let folder = fs_err::File::open(&self.dir).map_err(PathError::when("open", &self.dir))?;
         let everywhere = folder.into_parts().0;
         everywhere.lock().map_err(PathError::when("lock", &self.dir))?;
@@ -399,13 +450,11 @@ impl StagingArea {
             return Ok(Received::AlreadyPresent);
         }
         let io = StagedError::from;
-        self.disk.create_folders(&self.dir).map_err(io)?;
+        self.enter().map_err(io)?;
         self.sweep();
-        let path = self.dir.join(unique_name(RECEIVING_PREFIX));
-        // The file is removed on drop unless it is kept. The lock distinguishes it from a
-        // file that a killed process left.
-        let mut file = self.disk.create(&path).map_err(io)?;
-        let _ = file.file().try_lock();
+        // The file is removed on drop unless it is kept.
+        let mut file = create_locked(&self.disk, &self.dir, RECEIVING_PREFIX).map_err(io)?;
+        let path = file.path().to_owned();
         let mut hasher = blake3::Hasher::new();
         for piece in pieces {
             let piece = piece?;
@@ -437,7 +486,7 @@ impl StagingArea {
 
     /// Keeps a part of a group until the group arrives.
     fn keep_part(&self, name: &str, bytes: &[u8]) -> Result<Received, StagedError> {
-        self.disk.create_folders(&self.dir)?;
+        self.enter()?;
         self.sweep();
         let temporary = self.dir.join(unique_name("part"));
         self.disk.write_whole(&temporary, &self.dir.join(name), bytes)?;
@@ -493,24 +542,16 @@ impl StagingArea {
     /// Removes staged files that are too old, and partial files of killed processes.
     /// Failures are ignored: the next sweep tries again.
     pub fn sweep(&self) {
-        let Ok(entries) = fs_err::read_dir(&self.dir) else { return };
-        let Ok(begun) = self.journaled() else { return };
-        let begun: HashSet<String> = begun.iter().map(PackId::to_string).collect();
-        let is_wanted = |name: &str| name == JOURNAL || begun.contains(name);
-        for entry in entries.flatten() {
-            if entry.file_name().to_str().is_some_and(is_wanted) {
+        for path in self.removable().unwrap_or_default() {
+            let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+            if name.starts_with(RECEIVING_PREFIX.as_bytes()) {
+                sweep::remove_abandoned(&path);
                 continue;
             }
-            let is_coming =
-                entry.file_name().as_encoded_bytes().starts_with(RECEIVING_PREFIX.as_bytes());
-            if is_coming && sweep::is_abandoned(&entry.path()) {
-                let _ = self.disk.remove(&entry.path());
-                continue;
-            }
-            let age = entry.metadata().and_then(|meta| meta.modified()).ok();
+            let age = fs_err::metadata(&path).and_then(|meta| meta.modified()).ok();
             let age = age.and_then(|time| time.elapsed().ok());
             if age.is_some_and(|age| age > AGE) {
-                let _ = self.disk.remove(&entry.path());
+                let _ = self.disk.remove(&path);
             }
         }
     }

@@ -14,7 +14,7 @@ use std::{
 
 use crate::{
     base::{id::PackId, io::PathError, limits},
-    disk::{Disk, NewFile, Renamed, scratch::unique_name},
+    disk::{Disk, NewFile, Renamed, scratch::create_locked},
     format::pack::{self, Codec, Frame, HEADER_BYTES, ObjectClass, PackedObject},
     store::StoreError,
 };
@@ -87,9 +87,7 @@ impl PackWriter {
     /// Starts a pack in the folder `tmp`. The file stays locked while it is open, so
     /// that no sweep takes it for abandoned.
     pub(super) fn create(disk: &Disk, tmp: &Path) -> Result<Self, PathError> {
-        let path = tmp.join(unique_name("pack"));
-        let mut file = disk.create(&path)?;
-        file.file().lock().map_err(PathError::when("lock", &path))?;
+        let mut file = create_locked(disk, tmp, "pack")?;
         let header = pack::encode_header();
         file.write(&header)?;
         let mut hasher = blake3::Hasher::new();

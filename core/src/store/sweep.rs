@@ -1,13 +1,12 @@
 //! Removes what killed processes left in `tmp/`.
 //!
-//! A process locks what it writes there: a pack, a file that a remote folder receives,
-//! one file in each folder of [incoming](crate::store::ReceivedPacks) packs, and each
-//! [scratch folder](crate::disk::scratch). An entry of these kinds that is older than a
-//! minute and not locked has no owner any more. The other files are small and
-//! short-lived, and stay for six hours. Folders with other names belong to other
-//! programs and stay.
+//! A process [locks](crate::disk::scratch) what it writes there: a pack, a file that a remote
+//! folder receives, one file in each folder of [incoming](crate::store::ReceivedPacks) packs, and
+//! each scratch folder. An entry of these kinds that is not locked has no owner any more. The
+//! other files are small and short-lived, and stay for six hours. Folders with other names belong
+//! to other programs, or to the [staging area](crate::ops::staging_area), and stay.
 
-use std::{path::Path, time::Duration};
+use std::{fs::File, path::Path, time::Duration};
 
 use super::Store;
 use crate::disk::{regular::open_unfollowed, scratch};
@@ -21,9 +20,9 @@ pub const UPLOAD_PREFIX: &str = "put-";
 /// The file in a folder of incoming packs that its owner locks.
 pub(super) const LOCK_FILE: &str = "lock";
 
-/// Minimum age of an abandoned entry: the owner of a younger one may be about to lock
-/// it.
-const LOCKED_AGE: Duration = Duration::from_secs(60);
+/// Minimum age of a folder of incoming packs without a lock file: its owner may be about to create
+/// that file.
+const UNLOCKED_AGE: Duration = Duration::from_secs(60);
 
 const OTHER_AGE: Duration = Duration::from_secs(6 * 3600);
 
@@ -46,37 +45,41 @@ pub fn run(tmp: &Path) {
         let name = entry.file_name();
         let starts = |with: &str| name.as_encoded_bytes().starts_with(with.as_bytes());
         let Ok(meta) = entry.metadata() else { continue };
-        let is_locked =
-            starts("pack-") || starts(UPLOAD_PREFIX) || starts(INCOMING_PREFIX) || meta.is_dir();
-        let limit = if is_locked { LOCKED_AGE } else { OTHER_AGE };
         let age = meta.modified().ok().and_then(|time| time.elapsed().ok());
-        if age.is_none_or(|age| age <= limit) {
-            continue;
-        }
+        let is_older = |limit: Duration| age.is_some_and(|age| age > limit);
         let path = entry.path();
         if meta.is_dir() && starts(INCOMING_PREFIX) {
-            // A folder without a lock file was never used.
             let lock = path.join(LOCK_FILE);
-            if !lock.exists() || is_free(&lock) {
+            let is_unused = !lock.exists() && is_older(UNLOCKED_AGE);
+            let locked = locked_abandoned(&lock);
+            if is_unused || locked.is_some() {
                 let _ = fs_err::remove_dir_all(&path);
             }
-        } else if meta.is_dir() && starts(scratch::PREFIX) && is_free(&path) {
-            let _ = fs_err::remove_dir_all(&path);
-        } else if meta.is_file() && is_free(&path) {
-            let _ = fs_err::remove_file(&path);
+        } else if meta.is_dir() && starts(scratch::PREFIX) {
+            if let Some(_locked) = locked_abandoned(&path) {
+                let _ = fs_err::remove_dir_all(&path);
+            }
+        } else if meta.is_file()
+            && (starts("pack-") || starts(UPLOAD_PREFIX) || is_older(OTHER_AGE))
+        {
+            remove_abandoned(&path);
         }
     }
 }
 
-/// Returns true if a killed process left this file, which its writer keeps locked.
-pub fn is_abandoned(path: &Path) -> bool {
-    let modified = fs_err::symlink_metadata(path).and_then(|meta| meta.modified()).ok();
-    let age = modified.and_then(|time| time.elapsed().ok());
-    age.is_some_and(|age| age > LOCKED_AGE) && is_free(path)
+/// Removes a file that a killed process left. Its writer keeps such a file
+/// [locked](scratch::create_locked).
+pub fn remove_abandoned(path: &Path) {
+    if let Some(_locked) = locked_abandoned(path) {
+        let _ = fs_err::remove_file(path);
+    }
 }
 
-fn is_free(path: &Path) -> bool {
-    open_unfollowed(path).is_ok_and(|file| file.try_lock().is_ok())
+/// Locks a file or folder that has no owner. It may be removed while the lock is held.
+fn locked_abandoned(path: &Path) -> Option<File> {
+    let file = open_unfollowed(path).ok()?;
+    file.try_lock().ok()?;
+    Some(file)
 }
 
 #[cfg(test)]
@@ -84,34 +87,59 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::disk::scratch::{Scratch, unique_name};
+    use crate::disk::{
+        Disk,
+        scratch::{NewLock, Scratch, create_locked, lock_new, unique_name},
+    };
 
     fn age(path: &Path) {
         let file = fs_err::File::open(path).unwrap();
-        file.file().set_modified(SystemTime::now() - 2 * LOCKED_AGE).unwrap();
+        file.file().set_modified(SystemTime::now() - 2 * UNLOCKED_AGE).unwrap();
     }
 
     #[test]
-    fn a_folder_goes_whose_owner_is_gone_and_no_other() {
+    fn what_has_no_owner_goes_at_once_and_nothing_else() {
         let tmp = tempfile::tempdir().unwrap();
-        let names =
-            [unique_name(scratch::PREFIX), unique_name(INCOMING_PREFIX), "staged".to_owned()];
-        let [left, incoming, other] = names.map(|name| tmp.path().join(name));
-        for folder in [&left, &incoming, &other] {
+        let names = [scratch::PREFIX, INCOMING_PREFIX, INCOMING_PREFIX].map(unique_name);
+        let [left, incoming, beginning] = names.map(|name| tmp.path().join(name));
+        let other = tmp.path().join("staged");
+        for folder in [&left, &incoming, &beginning, &other] {
             fs_err::create_dir_all(folder.join("below")).unwrap();
             fs_err::write(folder.join("below/file"), "x").unwrap();
         }
-        let young = tmp.path().join(unique_name(scratch::PREFIX));
-        fs_err::create_dir(&young).unwrap();
+        fs_err::write(incoming.join(LOCK_FILE), "").unwrap();
+        let [pack, upload] = ["pack", "put"].map(|what| tmp.path().join(unique_name(what)));
+        [&pack, &upload].into_iter().for_each(|path| fs_err::write(path, "x").unwrap());
         let used = Scratch::create(tmp.path()).unwrap();
+        let written = create_locked(&Disk::default(), tmp.path(), "pack").unwrap();
         run(tmp.path());
-        assert!(left.exists() && incoming.exists(), "young entries stay");
-        [&left, &incoming, &other, used.path()].into_iter().for_each(age);
+        let gone = [&left, &incoming, &pack, &upload];
+        assert!(gone.iter().all(|path| !path.exists()), "what killed processes left");
+        let kept = [&other, &beginning, used.path(), written.path()];
+        assert!(kept.iter().all(|path| path.exists()), "what is used");
+        age(&beginning);
+        age(used.path());
         run(tmp.path());
-        assert!(!left.exists() && !incoming.exists());
-        assert!(other.exists() && young.exists() && used.path().exists());
+        assert!(!beginning.exists() && used.path().exists());
         let path = used.path().to_owned();
         drop(used);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_new_file_that_a_sweep_holds_or_removed_is_made_again() {
+        let tmp = tempfile::tempdir().unwrap();
+        let path = tmp.path().join("pack");
+        fs_err::write(&path, "").unwrap();
+        let new = fs_err::File::open(&path).unwrap();
+        let swept = locked_abandoned(&path).unwrap();
+        assert_eq!(lock_new(new.file(), &path).unwrap(), NewLock::Lost);
+        fs_err::remove_file(&path).unwrap();
+        drop(swept);
+        assert_eq!(lock_new(new.file(), &path).unwrap(), NewLock::Lost);
+        fs_err::write(&path, "").unwrap();
+        let new = fs_err::File::open(&path).unwrap();
+        assert_eq!(lock_new(new.file(), &path).unwrap(), NewLock::Locked);
+        assert!(locked_abandoned(&path).is_none());
     }
 }

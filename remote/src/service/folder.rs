@@ -19,7 +19,7 @@ use snap_core::{
         Disk, NewFile, Renamed,
         lock_wait::is_file_at,
         regular::{is_link, open_regular},
-        scratch::unique_name,
+        scratch::create_locked,
         symlink_guard::folder_identity,
     },
     format::ref_text::RefText,
@@ -79,10 +79,7 @@ impl FolderService {
         let folder = self.root.join(TEMPORARY);
         disk.create_folders(&folder)?;
         self.swept.call_once(|| sweep::run(&folder));
-        let file = disk.create(&folder.join(unique_name("put")))?;
-        // Without locks, only its age protects the file from other pushes, for one minute.
-        let _ = file.file().try_lock();
-        Ok(file)
+        create_locked(disk, &folder, "put")
     }
 
     /// Opens an object. Returns its path and length as well.
@@ -513,7 +510,7 @@ impl FolderError {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, SystemTime};
+    use snap_core::disk::scratch::unique_name;
 
     use super::*;
 
@@ -522,23 +519,18 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let tmp = place.path().join(TEMPORARY);
         fs_err::create_dir(&tmp).unwrap();
-        let [left, written, young] = ["left", "written", "young"].map(|who| {
+        let [left, written] = ["left", "written"].map(|who| {
             let path = tmp.join(unique_name(&format!("{}{who}", sweep::UPLOAD_PREFIX)));
             fs_err::write(&path, "x").unwrap();
             path
         });
         let held = fs_err::File::open(&written).unwrap();
         held.file().lock().unwrap();
-        for path in [&left, &written] {
-            let file = fs_err::File::open(path).unwrap();
-            let before = SystemTime::now() - Duration::from_secs(120);
-            file.file().set_modified(before).unwrap();
-        }
         let folder = FolderService::new(place.path().to_owned(), Arc::default());
         folder
             .write_now("objects/x", b"x", &WriteCondition::Always)
             .unwrap_or_else(|_| panic!("written"));
         assert!(!left.exists(), "the writer no longer runs");
-        assert!(written.exists() && young.exists());
+        assert!(written.exists());
     }
 }

@@ -343,8 +343,8 @@ impl OpenPart {
         coming: &UploadPosition,
         clock: Clock,
     ) -> Result<Self, HttpProblem> {
+        staged.enter()?;
         let (dir, disk): (_, &Disk) = (staged.dir(), staged.disk());
-        disk.create_folders(dir)?;
         let path = dir.join(format!("{}.{}", coming.hash, coming.length));
         let file = disk.append(&path)?;
         // A file system without locks is taken to be used by this process alone.

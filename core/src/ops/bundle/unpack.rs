@@ -15,6 +15,7 @@ use crate::{
     ops::{
         bundle::Error,
         reach::{self, ReachError},
+        staging_area::StagingArea,
     },
     store::{
         BundleError, BundleReader, Marks, ObjectLocation, ReceivedPacks, Store, StoreError,
@@ -95,6 +96,7 @@ pub fn prepare<'s>(
     let (mut reader, head) = started?;
     check_prerequisites(store, &head)?;
     check_work(head.raw_bytes, options)?;
+    StagingArea::new(store).sweep_abandoned();
     let mut incoming = ReceivedPacks::new(store, observer)?;
     observer.phase(Phase::Bundle, None);
     let received = receive(&mut reader, &head, &mut incoming, observer);

@@ -46,6 +46,7 @@ use crate::{
     },
     ops::{
         commit::{commit_base::CommitBase, job::CommitJob, paths::KeepFrom},
+        staging_area::StagingArea,
         unfetched_ignores::ignore_files,
     },
     repo::{Repo, files_lock::FilesUse, ref_name::RefName, refs::RefError, scope::ScopePath},
@@ -329,7 +330,10 @@ fn attempt(
     let threads = options.jobs.or(repo.config().jobs).unwrap_or_else(default_jobs);
     let level = repo.config().compression.level;
     let writer = match options.run {
-        CommitRun::Real => ObjectWriter::new(repo.store(), level, threads)?,
+        CommitRun::Real => {
+            StagingArea::new(repo.store()).sweep_abandoned();
+            ObjectWriter::new(repo.store(), level, threads)?
+        }
         CommitRun::Dry => ObjectWriter::counting(repo.store(), level)?,
     };
     let chunk = repo.config().chunk;
