@@ -670,3 +670,65 @@ fn a_file_among_refs_with_a_name_that_no_ref_has_is_passed_over_and_named() {
     assert!(ran.stdout.contains("refs/heads/x.lock"), "{}", ran.stdout);
     assert!(!ran.stdout.contains("two\nlines"), "{}", ran.stdout);
 }
+
+/// Returns the packs of the remote.
+fn packs(env: &TestEnv) -> Vec<PathBuf> {
+    let files = fs_err::read_dir(env.path("there/objects")).unwrap();
+    files.map(|file| file.unwrap().path()).collect()
+}
+
+#[test]
+fn a_lost_or_damaged_pack_that_nothing_needs_stops_no_clone_and_no_pull() {
+    for is_lost in [true, false] {
+        let env = pushed();
+        env.snap(["clone", "-q", &folder(&env, "there"), "old"]).succeeds();
+        let before = packs(&env);
+        env.snap_in("work", ["branch", "-q", "gone"]).succeeds();
+        env.write("work/only-there.txt", "of a branch that was deleted");
+        env.snap_in("work", ["commit", "-q", "-b", "gone"]).succeeds();
+        env.snap_in("work", ["push", "-q", "origin", "gone"]).succeeds();
+        env.snap_in("work", ["push", "-q", "origin", "--delete", "gone"]).succeeds();
+        fs_err::remove_file(env.path("work/only-there.txt")).unwrap();
+        commit(&env, "three");
+        env.snap_in("work", ["push", "-q", "origin", "main"]).succeeds();
+        let bytes = |path: &PathBuf| fs_err::read(path).unwrap();
+        let holds = |path: &PathBuf| {
+            let text = b"of a branch that was deleted";
+            bytes(path).windows(text.len()).any(|window| window == text)
+        };
+        let added = packs(&env).into_iter().filter(|path| !before.contains(path));
+        let [unneeded] = &added.filter(holds).collect::<Vec<_>>()[..] else { panic!("one pack") };
+        match is_lost {
+            true => fs_err::remove_file(unneeded).unwrap(),
+            false => {
+                let mut damaged = bytes(unneeded);
+                damaged[20] ^= 1;
+                fs_err::write(unneeded, damaged).unwrap();
+            }
+        }
+        let left_out = "left out a pack that nothing here needs";
+        says(&env.snap(["clone", &folder(&env, "there"), "cloned"]), 0, &[left_out]);
+        assert_eq!(env.read("cloned/new.txt"), "three");
+        env.snap_in("cloned", ["verify", "--data"]).succeeds();
+        says(&env.snap_in("cloned", ["fetch"]), 0, &[]);
+        says(&env.snap_in("old", ["pull"]), 0, &[left_out]);
+        assert_eq!(env.read("old/new.txt"), "three");
+        if is_lost {
+            let told = "Its index lists 1 pack that no branch or tag needs and that does not exist";
+            says(&env.snap_in("work", ["verify", "origin"]), 0, &[told]);
+            says(&env.snap_in("work", ["repair", "origin"]), 0, &["Nothing to repair"]);
+        }
+
+        // A branch that needs the pack makes it damage again.
+        let clone = env.path("there/refs/heads/needs");
+        let tip = env.snap_in("work", ["log", "-n1", "--json", "gone"]).succeeds().json();
+        let id = tip[0]["id"].as_str().unwrap().to_owned();
+        let text = fs_err::read_to_string(env.path("there/refs/heads/main")).unwrap();
+        let (_, rest) = text.split_once('\n').unwrap();
+        fs_err::write(clone, format!("{id}\n{rest}")).unwrap();
+        says(&env.snap(["clone", &folder(&env, "there"), "again"]), 4, &["is not complete"]);
+        if is_lost {
+            says(&env.snap_in("work", ["verify", "origin"]), 4, &[]);
+        }
+    }
+}

@@ -5,16 +5,9 @@ use std::{os::unix::fs::FileExt, sync::Arc};
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use snap_core::{
-    base::{
-        id::{BlobId, PackId},
-        kind::ErrorKind,
-        observe::Silent,
-    },
+    base::{id::PackId, kind::ErrorKind, observe::Silent},
     disk::Disk,
-    format::{
-        chunk_list::ChunkListEntries,
-        pack::{ObjectClass, ObjectKind},
-    },
+    format::pack::{ObjectClass, ObjectKind},
     ops::{commit, commit::CommitSource, tidy, verify},
     repo::Repo,
     store::{ChunkListCheck, RemoteFrames, Store, StoreError},
@@ -23,7 +16,7 @@ use snap_testkit::rng::Rng;
 
 use crate::{
     bundle::{packed, taken},
-    crafted::{Crafted, blob, chunk_list, piece},
+    crafted::{Crafted, blob},
     elsewhere::{
         Elsewhere, Event, Mood, assert_whole, frames, history, of_class, put, reaching, stub, stubs,
     },
@@ -91,40 +84,6 @@ fn many_threads_that_want_a_frame_fetch_it_once() {
         }
     });
     assert_eq!(elsewhere.reads().into_values().collect::<Vec<_>>(), [1]);
-}
-
-#[test]
-fn a_pack_with_a_wrong_chunk_list_does_not_become_whole() {
-    for (last, is_right) in [(b"est", true), (b"own", false)] {
-        let pieces = ChunkListEntries::Chunks(vec![piece(b"hon"), piece(last)]);
-        let list = chunk_list(BlobId::of(b"honest"), 6, pieces);
-        let from = Crafted::of(&[blob(b"hon"), blob(last), list]);
-        let (scratch, source) = (Scratch::new(), from.repo());
-        let source = source.store();
-        let outlines: Vec<_> =
-            source.packs().iter().map(|id| source.outline(id).unwrap()).collect();
-        scratch.repo().store().add_stubs(&outlines).unwrap();
-        let elsewhere = Elsewhere::of(source);
-        let repo = reaching(&scratch, &elsewhere);
-        let store = repo.store();
-        for id in store.partial_packs() {
-            put(store, &elsewhere, &id, &(0..elsewhere.bytes(&id).len() as u64));
-        }
-        let completed: Vec<_> = store
-            .partial_packs()
-            .iter()
-            .map(|id| store.complete(id, ChunkListCheck::Now, &Silent))
-            .collect();
-        let is_wrong = |done: &Result<bool, StoreError>| {
-            matches!(done, Err(StoreError::Damaged { wanted, .. })
-                if *wanted == BlobId::of(b"honest").object())
-        };
-        let is_stored = store.is_stored(&BlobId::of(b"honest").object()).unwrap();
-        assert_eq!((completed.iter().any(is_wrong), is_stored), (!is_right, is_right));
-        // A list in another store is checked later.
-        let later = |id: &PackId| store.complete(id, ChunkListCheck::Later, &Silent).unwrap();
-        assert!(store.partial_packs().iter().all(later));
-    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod outside;
 mod patience;
 mod pauses;
 mod place;
+mod proof;
 mod pushing;
 mod ranges;
 mod reading;

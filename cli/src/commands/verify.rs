@@ -4,7 +4,7 @@ use std::{error::Error, io, io::Write, path::Path, time::Duration};
 
 use serde_json::json;
 use snap_core::{
-    base::id::CommitId,
+    base::{id::CommitId, time::Time},
     ops::{
         repair,
         verify::{
@@ -216,10 +216,15 @@ fn write_json(out: &mut Out, checked: &Checked) -> io::Result<()> {
         "contents": outcome.contents,
         "partial_packs": outcome.partial_packs,
         "absent_objects": outcome.absent_objects,
+        "unneeded_packs": outcome.unneeded_packs,
         "shadowed_packs": outcome.shadowed.packs,
         "withdrawn_packs": outcome.shadowed.withdrawn,
         "shadows_written": outcome.shadowed.failed.is_none(),
         "bytes_read": outcome.bytes_read,
+        "lists_proven": outcome.list_proofs.oldest_secs.map(|secs| {
+            Time { secs, nanos: 0 }.rfc3339()
+        }),
+        "unproven_packs": outcome.list_proofs.unproven_packs,
         "due_packs": outcome.due_packs,
         "left_packs": outcome.left_packs,
         "problems": problems.len(),
@@ -272,6 +277,12 @@ fn summarize(checked: &Checked, cx: &Context) {
             )),
         }
     }
+    if outcome.unneeded_packs > 0 {
+        cx.ui().status(format_args!(
+            "Its index lists {} that no branch or tag needs and that does not exist",
+            size::count(outcome.unneeded_packs, "pack")
+        ));
+    }
     let read = ByteCount(outcome.bytes_read);
     match *data {
         Data::None => {}
@@ -293,7 +304,10 @@ fn summarize(checked: &Checked, cx: &Context) {
             }
         }
         0 if *data == Data::All => cx.ui().status(format_args!("No errors found")),
-        0 => cx.ui().status(format_args!("No errors found; --data also reads all contents")),
+        0 => {
+            cx.ui().status(format_args!("No errors found; --data also reads all contents"));
+            report_list_proofs(checked, cx);
+        }
         problems => {
             let rest = match data {
                 Data::All => "everything else is intact",
@@ -303,6 +317,25 @@ fn summarize(checked: &Checked, cx: &Context) {
             hints(checked, cx);
         }
     }
+}
+
+/// Reports that the contents behind chunk lists were not hashed, and when that was last done.
+fn report_list_proofs(checked: &Checked, cx: &Context) {
+    let proofs = checked.outcome.list_proofs;
+    let earlier = match (proofs.unproven_packs, proofs.oldest_secs) {
+        (0, None) => String::new(),
+        (0, Some(secs)) => {
+            let days = Time::now().secs.saturating_sub(secs).max(0) as u64 / (24 * 3600);
+            match days {
+                0 => "; they last were less than a day ago".to_owned(),
+                days => format!("; they last were {} ago", size::count(days, "day")),
+            }
+        }
+        (packs, _) => {
+            format!("; those of {} never were on this machine", size::count(packs, "pack"))
+        }
+    };
+    cx.ui().status(format_args!("Chunk lists were not compared with their contents{earlier}"));
 }
 
 /// Prints hints for problems that affect no commit.

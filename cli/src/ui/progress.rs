@@ -156,6 +156,14 @@ impl Observer for Progress<'_> {
                 "{location} does not support conditional writes: each push claims a branch before \
                  it moves it, which takes more requests"
             )),
+            Note::UnneededPackUnread { error } => self.print_note(format_args!(
+                "left out a pack that nothing here needs: {}",
+                chain(error)
+            )),
+            Note::WrongChunkList { error } => self.print_note(format_args!(
+                "a received chunk list is wrong, and snap does not rely on it: {}",
+                chain(error)
+            )),
             Note::PackTruncated { error } => self.print_note(format_args!(
                 "{}: reading all files again to store what they still contain; `snap verify` \
                  lists what earlier snapshots lack",

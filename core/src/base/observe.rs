@@ -78,6 +78,16 @@ pub enum Note<'a> {
         /// The remote.
         location: &'a str,
     },
+    /// A pack of a remote is lost or damaged. Nothing that was fetched needs it.
+    UnneededPackUnread {
+        /// The error, which names the pack.
+        error: &'a (dyn std::error::Error + 'static),
+    },
+    /// A received chunk list is not that of its content. Nothing relies on it.
+    WrongChunkList {
+        /// The error, which names the content.
+        error: &'a (dyn std::error::Error + 'static),
+    },
     /// A pack is incomplete, so nothing in it counts as stored.
     PackTruncated {
         /// The error, which names the pack.

@@ -8,7 +8,7 @@
 //! fetched.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::{Path, PathBuf},
 };
 
@@ -20,7 +20,10 @@ use crate::{
         observe::{Observer, Phase},
     },
     disk::{Disk, scratch::Scratch},
-    format::{pack::PackedObject, wire::FormatError},
+    format::{
+        pack::{ObjectKind, PackedObject},
+        wire::FormatError,
+    },
     ops::reach::{self, ReachError},
     store::{
         ChunkListCheck, Marks, ObjectLocation, ObjectWriter, PackFile, Store, StoreError,
@@ -120,8 +123,13 @@ impl<'s> SelectedPacks<'s> {
         observer: &dyn Observer,
     ) -> Result<Self, SelectError> {
         observer.phase(Phase::Structure, None);
-        let wanted = SendSet::find(store, commits, has, observer)?;
-        let (whole, parts) = wanted.packs(store, gather.lost, observer)?;
+        let mut wanted = SendSet::find(store, commits, has, observer)?;
+        let mut wrong = wanted.prove(store, observer)?;
+        if !wrong.is_empty() {
+            // Wrong chunk lists were shadowed. Other packs may have right ones.
+            wanted = SendSet::find(store, commits, has, observer)?;
+        }
+        let (whole, parts) = wanted.packs(store, (gather.lost, &mut wrong), observer)?;
         let gathered = match parts.is_empty() {
             true => None,
             false => Some(gather_parts(store, &wanted, &parts, gather, observer)?),
@@ -149,6 +157,9 @@ impl<'s> SelectedPacks<'s> {
         self.whole.len() as u64
     }
 }
+
+/// Errors of wrong chunk lists.
+type WrongLists = HashMap<ObjectId, StoreError>;
 
 /// The set of objects to send.
 struct SendSet {
@@ -190,6 +201,27 @@ impl SendSet {
         };
         reach::visit(store, commits, &mut enter, observer)?;
         Ok(wanted)
+    }
+
+    /// Hashes the packs with wanted objects that this machine has not hashed yet, because the
+    /// receiver may rely on them. Shadows wrong chunk lists, and returns their errors.
+    fn prove(&self, store: &Store, observer: &dyn Observer) -> Result<WrongLists, SelectError> {
+        let packs = self.touched.keys().filter_map(|number| store.pack_id(*number));
+        let unproven: Vec<PackId> =
+            packs.filter(|id| !store.is_partial(id) && !store.is_proven(id)).collect();
+        let bytes =
+            |id: &PackId| fs_err::metadata(store.pack_path(id)).map_or(0, |meta| meta.len());
+        let mut wrong = WrongLists::new();
+        if !unproven.is_empty() {
+            observer.phase(Phase::Data, Some(unproven.iter().map(bytes).sum()));
+        }
+        for id in &unproven {
+            wrong.extend(store.prove_pack(id, observer)?);
+            if observer.cancelled() {
+                return Err(ReachError::Interrupted.into());
+            }
+        }
+        Ok(wrong)
     }
 
     /// Returns true if an object is wanted from this pack. Other packs may contain it,
@@ -234,7 +266,7 @@ impl SendSet {
     fn packs(
         &self,
         store: &Store,
-        lost: &BTreeSet<PackId>,
+        (lost, wrong): (&BTreeSet<PackId>, &mut WrongLists),
         observer: &dyn Observer,
     ) -> Result<(Vec<PackId>, Vec<PackFile>), SelectError> {
         let (mut whole, mut parts) = (Vec::new(), Vec::new());
@@ -249,6 +281,14 @@ impl SendSet {
                 let is_wanted = self.is_wanted(store, &object.id, id)?;
                 all &= is_wanted;
                 found += u64::from(is_wanted);
+                // Copying does not hash the content behind a chunk list.
+                if is_wanted
+                    && object.kind == ObjectKind::ChunkList
+                    && store.is_shadowed_alone(&id, &object.id)
+                {
+                    let shadowed = StoreError::Shadowed { id: object.id, pack: id };
+                    return Err(wrong.remove(&object.id).unwrap_or(shadowed).into());
+                }
             }
             // The file is not the pack that was indexed. Without this check, the objects
             // that it lacks would silently be left out.
@@ -257,7 +297,11 @@ impl SendSet {
                 return Err(StoreError::Format { pack: id, source }.into());
             }
             let goes_whole = all || lost.contains(&id);
-            if goes_whole && !store.is_shadowed(&id) && self.made_whole(store, &id)? {
+            if goes_whole
+                && !store.is_shadowed(&id)
+                && self.made_whole(store, &id)?
+                && !store.is_shadowed(&id)
+            {
                 whole.push(id);
             } else {
                 parts.push(pack);

@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU8, AtomicU64, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -39,6 +39,7 @@ use crate::{
         fetch::Fetcher,
         pack_reader::{Completeness, PackFile},
         pack_writer::FinishedPack,
+        proof::{ProofState, ProvenPacks},
         segment::{self, Segment},
         shadow::{self, Shadows},
     },
@@ -113,6 +114,8 @@ pub(super) struct PackSlot {
     pub(super) open: Mutex<Option<Arc<PackFile>>>,
     /// Time of the last read, in seconds since 1970; 0 means never.
     used_secs: AtomicU64,
+    /// A [`ProofState`].
+    pub(super) proof: AtomicU8,
 }
 
 impl PackSlot {
@@ -124,6 +127,7 @@ impl PackSlot {
             home,
             open: Mutex::new(None),
             used_secs: AtomicU64::new(0),
+            proof: AtomicU8::new(ProofState::Unknown as u8),
         })
     }
 
@@ -146,6 +150,7 @@ impl PackSlot {
         let is_replaced = open.as_ref().is_some_and(|pack| pack.is_replaced());
         if is_replaced {
             *open = None;
+            self.proof.store(ProofState::Unknown as u8, Ordering::Relaxed);
         }
         is_replaced
     }
@@ -187,6 +192,8 @@ pub(super) struct Catalog {
     /// True if the files of open packs were found replaced. Frames of the old files may
     /// still be cached.
     pub(super) has_replaced: bool,
+    /// The packs that this machine has hashed.
+    pub(super) proven: Arc<ProvenPacks>,
     /// Modification times of the pack folders, read before they were listed.
     listed: FolderTimes,
 }
@@ -243,6 +250,7 @@ impl Catalog {
             shadows: Arc::clone(&self.shadows),
             healed: self.healed.clone(),
             has_replaced: self.has_replaced,
+            proven: Arc::clone(&self.proven),
             listed: self.listed.clone(),
         }
     }
@@ -258,7 +266,11 @@ impl Catalog {
         listed.add(&layout.objects);
         listed.add(&layout.partial);
         let (packs, healed) = (before.packs.clone(), before.healed.clone());
-        let mut catalog = Self { packs, healed, listed, ..Self::default() };
+        let proven = match before.proven.is_of_folder() {
+            true => Arc::clone(&before.proven),
+            false => Arc::new(ProvenPacks::of(&layout.dir)),
+        };
+        let mut catalog = Self { packs, healed, proven, listed, ..Self::default() };
         let known: HashMap<PackId, u32> =
             before.packs.iter().enumerate().map(|(n, slot)| (slot.id, n as u32)).collect();
         // List partial packs first: one of them may move to `objects/` meanwhile.

@@ -7,7 +7,8 @@
 //!
 //! Full frames are copied unchanged; objects of small frames are packed into larger
 //! frames. Every object is checked against its id first. A damaged pack is reported,
-//! shadowed and left in place, and the other packs are merged without it. Packs that
+//! shadowed and left in place, and the other packs are merged without it. The new pack is
+//! [proven](super::proof) if all old packs were. Packs that
 //! are partial or already shadowed are left alone. The new pack is durable and indexed
 //! before the old packs are removed. A reader that finds a pack gone lists the packs
 //! again.
@@ -141,7 +142,10 @@ fn merge(
         .map(|id| PackFile::open(&store.pack_path(id), *id))
         .collect::<Result<Vec<_>, _>>()?;
     observer.phase(Phase::Compact, Some(files.iter().map(PackFile::file_bytes).sum()));
-    let writer = ObjectWriter::new(store, level, 1)?;
+    let mut writer = ObjectWriter::new(store, level, 1)?;
+    if !packs.iter().all(|id| store.is_proven(id)) {
+        writer = writer.without_proof();
+    }
     for file in &files {
         copy_pack(&writer, file, FrameMode::Refill, &mut |object| Ok(writer.claim_anew(object)))?;
         observer.advance(file.file_bytes(), 0);

@@ -47,6 +47,11 @@ pub enum StoreError {
         actual: ObjectId,
     },
 
+    /// Every copy of an object is [shadowed](crate::store::Store::has_shadows): it was found to be
+    /// wrong or unreadable before.
+    #[error("object {id} in pack {pack} is known to be damaged")]
+    Shadowed { id: ObjectId, pack: PackId },
+
     /// An object's bytes break a rule of their format.
     #[error("{} {id} cannot be decoded", kind.noun())]
     Object {
@@ -172,6 +177,7 @@ impl StoreError {
     pub fn damaged_pack(&self) -> Option<PackId> {
         match self {
             Self::Damaged { pack, .. }
+            | Self::Shadowed { pack, .. }
             | Self::Format { pack, .. }
             | Self::PackHash { pack, .. }
             | Self::Frame { pack, .. }
@@ -194,6 +200,7 @@ impl StoreError {
             Self::Missing { .. } => ErrorKind::NotFound,
             Self::WrongKind { .. } | Self::Unstorable(_) => ErrorKind::Invalid,
             Self::Damaged { .. }
+            | Self::Shadowed { .. }
             | Self::TooDeep { .. }
             | Self::PackHash { .. }
             | Self::Frame { .. }

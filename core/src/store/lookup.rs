@@ -1,7 +1,9 @@
 //! Lookups: where an object is stored. The index may name several places of one object.
 //!
 //! Readers prefer a place that is not [shadowed](super::shadow), then one in a whole
-//! pack, and accept any other. Writers ignore shadowed places and partial packs.
+//! pack, and accept any other. They prefer a chunk list in a [proven](super::proof) pack, because
+//! its bytes do not prove it. Writers ignore shadowed places and partial packs, and hash what lies
+//! in unproven packs.
 
 use std::{cell::RefCell, collections::BTreeSet};
 
@@ -30,7 +32,16 @@ impl Store {
     /// # Errors
     /// [`StoreError`] when the index can neither be read nor rebuilt.
     pub fn locate(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
-        self.query_index(|catalog| find(catalog, id))
+        self.query_index(|catalog| {
+            let place = find(catalog, id)?;
+            match place.filter(|place| place.kind == ObjectKind::ChunkList) {
+                Some(list) if !catalog.is_proven_at(&list) => {
+                    let is_proven = |place: &ObjectLocation| is_proven_at(catalog, id, place);
+                    Ok(find_in(catalog, id, &[&is_proven])?.or(place))
+                }
+                _ => Ok(place),
+            }
+        })
     }
 
     /// Looks up a place where the object is not shadowed.
@@ -82,16 +93,29 @@ impl Store {
         Ok(Some((own.iter().map(|object| object.id).collect(), packs)))
     }
 
-    /// Returns true if a writer need not add the object: a whole pack has it, and it is
-    /// not shadowed there.
-    ///
-    /// # Errors
-    /// As [`Store::locate`].
-    pub fn is_stored(&self, id: &ObjectId) -> Result<bool, StoreError> {
-        let found = self.query_index(|catalog| {
-            find_in(catalog, id, &[&|place| is_stored_at(catalog, id, place)])
-        });
-        Ok(found?.is_some())
+    /// Looks up an object in a whole pack in which it is not shadowed. Prefers a
+    /// [proven](super::proof) pack; returns true with the place if its pack is proven.
+    pub(super) fn locate_for_writers(
+        &self,
+        id: &ObjectId,
+    ) -> Result<Option<(ObjectLocation, bool)>, StoreError> {
+        self.query_index(|catalog| {
+            let is_stored = |place: &ObjectLocation| is_stored_at(catalog, id, place);
+            let Some(place) = find_in(catalog, id, &[&is_stored])? else { return Ok(None) };
+            if catalog.is_proven_at(&place) {
+                return Ok(Some((place, true)));
+            }
+            let is_proven = |place: &ObjectLocation| is_proven_at(catalog, id, place);
+            let is_object =
+                |place: &ObjectLocation| is_stored(place) && place.kind != ObjectKind::ChunkList;
+            match find_in(catalog, id, &[&is_proven])? {
+                Some(place) => Ok(Some((place, true))),
+                None => {
+                    let object = find_in(catalog, id, &[&is_object])?;
+                    Ok(Some((object.unwrap_or(place), false)))
+                }
+            }
+        })
     }
 
     /// Returns all places of an object, including shadowed ones.
@@ -208,6 +232,10 @@ fn is_unshadowed(catalog: &Catalog, id: &ObjectId, place: &ObjectLocation) -> bo
 
 fn is_stored_at(catalog: &Catalog, id: &ObjectId, place: &ObjectLocation) -> bool {
     is_whole(catalog, place) && is_unshadowed(catalog, id, place)
+}
+
+fn is_proven_at(catalog: &Catalog, id: &ObjectId, place: &ObjectLocation) -> bool {
+    is_stored_at(catalog, id, place) && catalog.is_proven_at(place)
 }
 
 /// Looks up an object. Prefers an unshadowed place, then one in a whole pack.

@@ -29,6 +29,7 @@ use crate::{
         frame_cache::FrameCache,
         pack_reader::{Completeness, PackFile},
         pack_writer::FinishedPack,
+        proof::HashedObjects,
         tree_cursor::decode_tree,
     },
 };
@@ -75,6 +76,7 @@ pub struct Store {
     pub(super) adoption_lock: RwLock<()>,
     /// Limits the threads that verify chunk lists.
     list_checks: Arc<FifoSemaphore>,
+    pub(super) hashed: HashedObjects,
 }
 
 /// Where the packs of a store come from.
@@ -150,6 +152,7 @@ impl Store {
             fetcher: None,
             adoption_lock: RwLock::default(),
             list_checks: Arc::default(),
+            hashed: HashedObjects::default(),
         }
     }
 
@@ -480,7 +483,11 @@ impl Store {
     }
 
     /// Reads an object in one place and checks it.
-    fn object_at(&self, id: &ObjectId, place: &ObjectLocation) -> Result<Vec<u8>, StoreError> {
+    pub(super) fn object_at(
+        &self,
+        id: &ObjectId,
+        place: &ObjectLocation,
+    ) -> Result<Vec<u8>, StoreError> {
         let frame = self.cached_frame(place)?;
         let pack = self.pack_id(place.pack).expect("a place has a pack of this store");
         let bytes = place.slice(&frame).map_err(|source| StoreError::Format { pack, source })?;

@@ -4,7 +4,7 @@
 //! checks every object against its id and the whole file against its name. The pack
 //! then moves to `objects/`, which holds only whole packs.
 
-use std::{io, ops::Range, path::Path, sync::Arc};
+use std::{collections::HashMap, io, ops::Range, path::Path, sync::Arc};
 
 use rayon::prelude::*;
 
@@ -12,7 +12,7 @@ use crate::{
     base::{
         id::{ObjectId, PackId},
         io::PathError,
-        observe::{Observer, Silent},
+        observe::{Note, Observer, Silent},
     },
     disk::{Disk, lock_wait::is_file_at},
     format::{
@@ -20,11 +20,8 @@ use crate::{
         wire::FormatError,
     },
     store::{
-        ObjectLocation, PackFile, RemoteFrames, Store, StoreError,
-        catalog::StorePaths,
-        pack_reader::Completeness,
-        pack_writer::publish,
-        verify_lists::{ListChecker, visit_named},
+        ObjectLocation, PackFile, RemoteFrames, Store, StoreError, catalog::StorePaths,
+        pack_reader::Completeness, pack_writer::publish, verify_lists::visit_named,
     },
 };
 
@@ -215,7 +212,8 @@ impl Store {
     ///
     /// Checked: every frame against its checksum, every object against its id, the hash of the
     /// whole file against its name, and with [`ChunkListCheck::Now`] the contents behind chunk lists.
-    /// Chunks are read twice then, and all other bytes once.
+    /// Chunks are read twice then, and all other bytes once. Wrong chunk lists are shadowed and
+    /// reported to `observer`; the pack is then [proven](super::proof).
     ///
     /// # Errors
     /// [`StoreError::Absent`] names a frame that is missing locally: of this pack, or of a chunk
@@ -264,10 +262,9 @@ impl Store {
         if !file.check_whole(observer)? {
             return Ok(false);
         }
+        let mut wrong = HashMap::new();
         if lists == ChunkListCheck::Now {
-            let (turns, read) = (self.list_checks(), &|id: &_, kind| self.local_object(id, kind));
-            let checker = ListChecker { read, turns, observer };
-            checker.check_pack(&file)?;
+            wrong = self.wrong_lists(&file, &|id, kind| self.local_object(id, kind), observer)?;
             if observer.cancelled() {
                 return Ok(false);
             }
@@ -288,6 +285,12 @@ impl Store {
         });
         drop(locked);
         self.clear_healed()?;
+        if lists == ChunkListCheck::Now {
+            self.accept_lists(pack, &wrong)?;
+        }
+        for error in wrong.values() {
+            observer.note(Note::WrongChunkList { error });
+        }
         Ok(true)
     }
 

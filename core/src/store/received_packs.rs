@@ -8,7 +8,7 @@
 //! unchanged. A later writer sweeps a leftover folder.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     fs::File,
     path::{Path, PathBuf},
 };
@@ -54,6 +54,10 @@ pub struct ReceivedPacks<'s> {
     packs: Vec<PackId>,
     objects: u64,
     raw_bytes: u64,
+    /// The errors of wrong chunk lists, which are not added to the target.
+    wrong_lists: HashMap<ObjectId, StoreError>,
+    /// True if the contents behind all other chunk lists were hashed.
+    is_proven: bool,
     /// Packs that the open store had listed before, and that were gone when this began.
     gone: HashSet<PackId>,
     /// The lock that shows other processes that the folder has an owner.
@@ -91,7 +95,18 @@ impl<'s> ReceivedPacks<'s> {
         lock.lock().map_err(PathError::when("lock", &path))?;
         let own = Store::open(&dir, target.disk().clone(), observer)?;
         let (packs, gone) = (Vec::new(), gone(target));
-        Ok(Self { target, own, dir, packs, objects: 0, raw_bytes: 0, gone, _lock: lock })
+        Ok(Self {
+            target,
+            own,
+            dir,
+            packs,
+            objects: 0,
+            raw_bytes: 0,
+            wrong_lists: HashMap::new(),
+            is_proven: false,
+            gone,
+            _lock: lock,
+        })
     }
 
     /// Receives a pack. `read` passes its bytes, piece by piece, to the function that
@@ -216,6 +231,22 @@ impl<'s> ReceivedPacks<'s> {
         Ok(())
     }
 
+    /// Records the errors of wrong chunk lists, and that the contents behind all others were
+    /// hashed.
+    pub(super) fn set_proven(&mut self, wrong_lists: HashMap<ObjectId, StoreError>) {
+        (self.wrong_lists, self.is_proven) = (wrong_lists, true);
+    }
+
+    /// Returns the errors of wrong chunk lists ([`ReceivedPacks::leave_out_wrong_lists`]).
+    pub fn wrong_lists(&self) -> &HashMap<ObjectId, StoreError> {
+        &self.wrong_lists
+    }
+
+    /// Takes the error of a wrong chunk list that cannot be left out.
+    pub fn take_wrong_list(&mut self, id: &ObjectId) -> Option<StoreError> {
+        self.wrong_lists.remove(id)
+    }
+
     /// Returns the packs that were received and added.
     pub fn packs(&self) -> &[PackId] {
         &self.packs
@@ -246,15 +277,20 @@ impl<'s> ReceivedPacks<'s> {
         Ok(!gone(self.target).is_subset(&self.gone))
     }
 
-    /// Looks up an object among the received packs, then in the target.
+    /// Looks up an object among the received packs, then in the target. Received chunk lists that
+    /// are [wrong](Self::wrong_lists) are not found.
     ///
     /// # Errors
     /// [`StoreError`] when an index cannot be read.
     pub fn locate(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
-        match self.own.locate(id)? {
+        match self.locate_received(id)? {
             None => self.target.locate(id),
             place => Ok(place),
         }
+    }
+
+    fn locate_received(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
+        if self.wrong_lists.contains_key(id) { Ok(None) } else { self.own.locate(id) }
     }
 
     /// Returns true if a [located](Self::locate) object can be read without fetching
@@ -263,7 +299,7 @@ impl<'s> ReceivedPacks<'s> {
     /// # Errors
     /// [`StoreError`] when its pack cannot be read.
     pub fn is_here(&self, id: &ObjectId) -> Result<bool, StoreError> {
-        match (self.own.locate(id)?, self.target.locate(id)?) {
+        match (self.locate_received(id)?, self.target.locate(id)?) {
             (None, Some(place)) => self.target.is_here(&place),
             _ => Ok(true),
         }
@@ -284,7 +320,7 @@ impl<'s> ReceivedPacks<'s> {
     /// # Errors
     /// [`StoreError`] when the object is in neither, or damaged.
     pub fn object(&self, id: &ObjectId, kind: ObjectKind) -> Result<Vec<u8>, StoreError> {
-        match self.own.locate(id)? {
+        match self.locate_received(id)? {
             Some(_) => self.own.object(id, kind),
             None => self.target.object(id, kind),
         }
@@ -311,6 +347,10 @@ impl<'s> ReceivedPacks<'s> {
             for object in &objects {
                 known += usize::from(self.target.is_stored(&object.id)?);
             }
+            if objects.iter().any(|object| self.wrong_lists.contains_key(&object.id)) {
+                mixed.push(pack);
+                continue;
+            }
             // Moving the pack makes a partial copy whole, and replaces a damaged one.
             if known == 0 || self.target.is_partial(id) || self.target.is_damaged(id) {
                 self.move_pack(&pack, objects, &mut moved)?;
@@ -322,9 +362,14 @@ impl<'s> ReceivedPacks<'s> {
             self.target.make_names_durable()?;
             return Ok(moved);
         }
-        let writer = ObjectWriter::new(self.target, level, 1)?;
+        let mut writer = ObjectWriter::new(self.target, level, 1)?;
+        if !self.is_proven {
+            writer = writer.without_proof();
+        }
         for pack in &mixed {
-            copy_pack(&writer, pack, FrameMode::Refill, &mut |object| writer.claim(object))?;
+            copy_pack(&writer, pack, FrameMode::Refill, &mut |object| {
+                Ok(!self.wrong_lists.contains_key(&object.id) && writer.claim(object)?)
+            })?;
         }
         // This also makes the moved packs durable.
         let added = writer.finish()?;
@@ -384,6 +429,9 @@ impl<'s> ReceivedPacks<'s> {
         moved.packs += 1;
         let sealed = FinishedPack { id, frames: pack.frames().to_vec(), objects, file_bytes };
         self.target.add_sealed(&sealed, Completeness::Whole);
+        if self.is_proven {
+            self.target.record_proven(&[id]);
+        }
         Ok(())
     }
 }

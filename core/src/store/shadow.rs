@@ -23,7 +23,7 @@ use crate::{
     },
     disk::{regular::read_at_most, scratch::unique_name},
     format::{
-        pack::checksum,
+        pack::{ObjectKind, checksum},
         shadow::{Reason, ShadowTable, ShadowedPart},
         wire::FormatError,
     },
@@ -132,7 +132,9 @@ impl Shadows {
 pub fn damage(error: &StoreError) -> Option<(PackId, ShadowedPart)> {
     let pack = error.damaged_pack().filter(|_| error.kind() == ErrorKind::Damaged)?;
     let extent = match error {
-        StoreError::Damaged { wanted, .. } => ShadowedPart::Objects(BTreeSet::from([*wanted])),
+        StoreError::Damaged { wanted: id, .. } | StoreError::Shadowed { id, .. } => {
+            ShadowedPart::Objects(BTreeSet::from([*id]))
+        }
         _ => ShadowedPart::Whole,
     };
     Some((pack, extent))
@@ -161,6 +163,15 @@ impl Store {
         self.catalog().shadows.table.entries().any(|(other, _, extent)| {
             other == pack && matches!(extent, ShadowedPart::Objects(ids) if ids.contains(id))
         })
+    }
+
+    /// Returns the error of an object whose copies are all shadowed.
+    pub fn shadowed_error(&self, id: &ObjectId) -> StoreError {
+        let place = self.locate(id).ok().flatten();
+        match place.and_then(|place| self.pack_id(place.pack)) {
+            Some(pack) => StoreError::Shadowed { id: *id, pack },
+            None => StoreError::Missing { id: *id, wanted: ObjectKind::Blob },
+        }
     }
 
     /// Returns true if anything is shadowed.

@@ -20,7 +20,7 @@ impl ObjectWriter<'_> {
         if self.is_claimed(&id) {
             return Ok(true);
         }
-        if !self.store.is_stored(&id)? {
+        if !self.is_stored(&id)? {
             return Ok(false);
         }
         let place = self.store.locate_unshadowed(&id)?;
@@ -46,6 +46,15 @@ impl ObjectWriter<'_> {
                 Ok(false)
             }
         }
+    }
+
+    /// Returns true if the object is [stored](crate::store::Store::is_stored). A wrong object in an
+    /// unproven pack is shadowed.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the index cannot be read or the shadow table cannot be written.
+    pub(super) fn is_stored(&self, id: &ObjectId) -> Result<bool, StoreError> {
+        self.store.is_stored_or(id, &|error| self.shadow_damage(error))
     }
 
     /// Shadows the damage that an error reports, so that this writer stores the objects

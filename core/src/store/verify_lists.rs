@@ -9,7 +9,7 @@
 //! ([`Store::with_list_checks`]).
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -130,7 +130,7 @@ fn decode(
 }
 
 /// Passes everything that the chunk lists of a pack name to `visit`: chunks, and parts of long
-/// lists before they are read. Fetches no list of this pack.
+/// lists before they are read. Skips lists that cannot be read. Fetches no list of this pack.
 pub(super) fn visit_named(
     pack: &PackFile,
     read: &ReadObject<'_>,
@@ -139,10 +139,18 @@ pub(super) fn visit_named(
     for some in lists_of(pack, &pack.objects()?) {
         let raw = pack.local_raw(some.frame)?;
         for list in &some.lists {
-            walk_list(list.0, decode(list, &raw)?, read, &mut |met| match met {
-                ChunkVisit::Chunks(chunks) => chunks.iter().try_for_each(&mut *visit),
-                ChunkVisit::Part(part) => visit(part),
-            })?;
+            let decoded = decode(list, &raw);
+            let visited = decoded.and_then(|decoded| {
+                walk_list(list.0, decoded, read, &mut |met| match met {
+                    ChunkVisit::Chunks(chunks) => chunks.iter().try_for_each(&mut *visit),
+                    ChunkVisit::Part(part) => visit(part),
+                })
+                .map(drop)
+            });
+            match visited {
+                Err(error) if is_wrong_list(&list.0, &error) => {}
+                visited => visited?,
+            }
         }
     }
     Ok(())
@@ -176,10 +184,33 @@ impl ReceivedPacks<'_> {
     ///
     /// # Errors
     /// [`StoreError`] when chunks are missing, or do not add up to the content.
-    pub fn check_lists(&self, observer: &dyn Observer) -> Result<(), StoreError> {
+    pub fn check_lists(&mut self, observer: &dyn Observer) -> Result<(), StoreError> {
         let turns = self.target().list_checks();
-        let checker = ListChecker { read: &|id, kind| self.object(id, kind), turns, observer };
-        self.packs().iter().try_for_each(|id| checker.check_pack(&self.own().open_pack(id)?))
+        let (read, on_wrong) = (&|id: &_, kind| self.object(id, kind), &|_, error| Err(error));
+        let checker = ListChecker { read, turns, observer, on_wrong };
+        self.packs().iter().try_for_each(|id| checker.check_pack(&self.own().open_pack(id)?))?;
+        if !observer.cancelled() {
+            self.set_proven(HashMap::new());
+        }
+        Ok(())
+    }
+
+    /// Does the same as [`ReceivedPacks::check_lists`], but leaves out wrong chunk lists instead of
+    /// failing: [`ReceivedPacks::adopt`] does not add them. The caller must then check that
+    /// nothing needs them.
+    ///
+    /// # Errors
+    /// [`StoreError`] when something cannot be read.
+    pub fn leave_out_wrong_lists(&mut self, observer: &dyn Observer) -> Result<(), StoreError> {
+        let mut wrong = HashMap::new();
+        for id in self.packs() {
+            let (pack, read) = (self.own().open_pack(id)?, &|id: &_, kind| self.object(id, kind));
+            wrong.extend(self.target().wrong_lists(&pack, read, observer)?);
+        }
+        if !observer.cancelled() {
+            self.set_proven(wrong);
+        }
+        Ok(())
     }
 
     /// Sorts the packs into the order in which they become part of the store: chunks before the
@@ -232,6 +263,22 @@ impl ReceivedPacks<'_> {
 type SharedReadObject<'a> =
     dyn Fn(&ObjectId, ObjectKind) -> Result<Vec<u8>, StoreError> + Sync + 'a;
 
+/// Receives the id and the error of a wrong chunk list. The check of the other lists goes on if it
+/// returns no error.
+type OnWrongList<'a> = dyn Fn(ObjectId, StoreError) -> Result<(), StoreError> + Sync + 'a;
+
+/// Returns true if an error says that a chunk list is wrong or of a newer format: it cannot be
+/// decoded, its chunks do not exist, or they are not the content. A damaged chunk says nothing about the list.
+fn is_wrong_list(id: &ObjectId, error: &StoreError) -> bool {
+    match error {
+        StoreError::Damaged { wanted, .. } => wanted == id,
+        StoreError::Object { .. } | StoreError::Missing { .. } | StoreError::WrongKind { .. } => {
+            true
+        }
+        _ => false,
+    }
+}
+
 /// Hashes the contents behind the chunk lists of packs.
 pub(super) struct ListChecker<'a> {
     /// Reads and verifies an object of the packs, or of the store that they are for.
@@ -239,13 +286,14 @@ pub(super) struct ListChecker<'a> {
     /// Limits the threads that do this.
     pub(super) turns: &'a FifoSemaphore,
     pub(super) observer: &'a dyn Observer,
+    pub(super) on_wrong: &'a OnWrongList<'a>,
 }
 
 impl ListChecker<'_> {
     /// Checks all lists of a pack. Ends early without an error when the user asks to stop.
     ///
     /// # Errors
-    /// [`StoreError`] when chunks are missing, or do not add up to the content.
+    /// [`StoreError`] when something cannot be read, and errors of `on_wrong`.
     pub(super) fn check_pack(&self, pack: &PackFile) -> Result<(), StoreError> {
         let all = lists_of(pack, &pack.objects()?);
         // Use separate threads: rayon's shared pool is for short jobs.
@@ -284,7 +332,15 @@ impl ListChecker<'_> {
         reading.advance(0)?;
         let raw = pack.raw(some.frame)?;
         for list in &some.lists {
-            self.check_list(pack.id(), list.0, decode(list, &raw)?, reading)?;
+            let decoded = decode(list, &raw).map_err(ListWorkerStop::from);
+            let checked =
+                decoded.and_then(|decoded| self.check_list(pack.id(), list.0, decoded, reading));
+            match checked {
+                Err(ListWorkerStop::Store(error)) if is_wrong_list(&list.0, &error) => {
+                    (self.on_wrong)(list.0, error)?;
+                }
+                checked => checked?,
+            }
         }
         Ok(())
     }

@@ -97,6 +97,8 @@ pub struct ObjectWriter<'s> {
     sealed: Mutex<Vec<PackId>>,
     counts: [AtomicU64; 4],
     purpose: WriterMode,
+    /// True if every object was hashed, and every chunk list is that of its content.
+    is_proven: bool,
 }
 
 impl std::fmt::Debug for ObjectWriter<'_> {
@@ -157,6 +159,13 @@ impl<'s> ObjectWriter<'s> {
         Self::for_purpose(store, level, 1, WriterMode::Count)
     }
 
+    /// Makes the packs of this writer count as [unproven](super::proof): it copies chunk lists
+    /// whose contents this machine has not hashed.
+    #[must_use]
+    pub(super) fn without_proof(self) -> Self {
+        Self { is_proven: false, ..self }
+    }
+
     /// Returns true if this writer only counts.
     pub(super) fn is_counting(&self) -> bool {
         self.purpose == WriterMode::Count
@@ -189,6 +198,7 @@ impl<'s> ObjectWriter<'s> {
             sealed: Mutex::default(),
             counts: Default::default(),
             purpose,
+            is_proven: true,
         })
     }
 
@@ -217,19 +227,18 @@ impl<'s> ObjectWriter<'s> {
         lock(self.shard(id)).contains(id)
     }
 
-    /// Returns true if the object is stored, in a whole pack and not shadowed, or about
-    /// to be.
+    /// Returns true if the object is [stored](Store::is_stored), or about to be.
     ///
     /// # Errors
     /// [`StoreError`] when the index cannot be read.
     pub fn contains(&self, id: &ObjectId) -> Result<bool, StoreError> {
-        Ok(self.is_claimed(id) || self.store.is_stored(id)?)
+        Ok(self.is_claimed(id) || self.is_stored(id)?)
     }
 
     /// Claims an object. Returns true if the object is new; the caller must then add
     /// it. Returns false in a writer that only counts.
     pub(super) fn claim(&self, object: &PackedObject) -> Result<bool, StoreError> {
-        if self.store.is_stored(&object.id)? {
+        if self.is_stored(&object.id)? {
             return Ok(false);
         }
         let mut claimed = lock(self.shard(&object.id));
@@ -442,6 +451,9 @@ impl<'s> ObjectWriter<'s> {
         let sealed = pack.seal(self.store.disk(), &layout.objects, metadata)?;
         let bytes = sealed.file_bytes;
         self.store.add_sealed(&sealed, Completeness::Whole);
+        if self.is_proven {
+            self.store.record_proven(&[sealed.id]);
+        }
         // Claims are dropped after the index has the objects: `contains` checks the
         // claims first, so it finds an object in one of the two.
         for object in &sealed.objects {

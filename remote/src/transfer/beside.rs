@@ -1,19 +1,23 @@
 //! Reads objects from another pack if the frame that contains them is damaged, or if their pack is
-//! lost.
+//! lost. Leaves out lost and damaged packs that nothing needs.
 //!
 //! `snap repair REMOTE` uploads such objects again in a new pack, and deletes nothing. A client
 //! that reads the index afterwards finds them in both packs, and learns only by fetching which
 //! one is damaged or lost.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use snap_core::{
-    base::id::PackId,
+    base::{
+        id::{CommitId, ObjectId, PackId},
+        observe::Observer,
+    },
     format::{
         pack::Frame,
-        shadow::{Reason, ShadowedPart},
+        shadow::{Reason, ShadowTable, ShadowedPart},
     },
-    store::{BundleError, Store, StoreError},
+    ops::reach::{self, ReachError},
+    store::{BundleError, Marks, ObjectLocation, Store, StoreError},
 };
 
 use crate::{
@@ -54,9 +58,94 @@ pub(super) fn around_damage<T>(
     work()
 }
 
-/// Returns true if [`around_damage`] may be able to work around an error.
-pub(super) fn is_avoidable(error: &RemoteError) -> bool {
-    damaged_frame(error).is_some() || lost_pack(error).is_some()
+/// Returns the pack that an error reports as lost or damaged in the remote store.
+pub(super) fn bad_pack(error: &RemoteError) -> Option<PackId> {
+    let named = match error {
+        RemoteError::Pack { key, .. } => key.strip_prefix(OBJECTS).and_then(|id| id.parse().ok()),
+        _ => None,
+    };
+    named.or(lost_pack(error)).or(damaged_frame(error).map(|(pack, _)| pack))
+}
+
+/// The lost and damaged packs that a pull leaves out, with the errors of reading them. The pull
+/// fails only if its commit needs them.
+#[derive(Debug, Default)]
+pub(super) struct PacksLeftOut(BTreeMap<PackId, RemoteError>);
+
+impl PacksLeftOut {
+    pub(super) fn contains(&self, pack: &PackId) -> bool {
+        self.0.contains_key(pack)
+    }
+
+    /// Returns the errors.
+    pub(super) fn errors(&self) -> impl Iterator<Item = &RemoteError> {
+        self.0.values()
+    }
+
+    /// Leaves out the pack that an error reports. Objects that other packs have, too, are then
+    /// fetched from those.
+    ///
+    /// # Errors
+    /// The error, if it reports no pack or one that is left out already, or if too many packs are
+    /// left out. If an object is missing because its pack is left out, the error of that pack.
+    pub(super) fn add(
+        &mut self,
+        remote: &RemoteStore,
+        error: RemoteError,
+    ) -> Result<(), RemoteError> {
+        let mirror = remote.mirror().store();
+        if let RemoteError::Incomplete { source, .. } = &error
+            && let ReachError::Store(StoreError::Missing { id, .. }) = **source
+        {
+            for place in mirror.places(&id)? {
+                let pack = mirror.pack_id(place.pack);
+                if let Some(cause) = pack.and_then(|pack| self.0.remove(&pack)) {
+                    return Err(cause);
+                }
+            }
+        }
+        match bad_pack(&error).filter(|pack| self.0.len() < FRAMES && !self.contains(pack)) {
+            Some(pack) => {
+                let shadow = |table: &mut ShadowTable| {
+                    table.add(pack, Reason::Damaged, ShadowedPart::Whole);
+                };
+                mirror.change_shadows(&shadow)?;
+                self.0.insert(pack, error);
+                Ok(())
+            }
+            None => Err(error),
+        }
+    }
+}
+
+/// Removes the stub of a lost or damaged pack if these commits need none of its objects from it.
+/// Returns true if it did.
+pub(super) fn drop_unneeded_stub(
+    store: &Store,
+    pack: &PackId,
+    commits: &[CommitId],
+    observer: &dyn Observer,
+) -> Result<bool, RemoteError> {
+    if !store.is_partial(pack) {
+        return Ok(false);
+    }
+    let marks = Marks::new(store);
+    let mut enter = |id: &ObjectId, place: &ObjectLocation| {
+        if store.pack_id(place.pack) == Some(*pack)
+            && store.locate_in_other_pack(id, pack)?.is_none()
+        {
+            return Err(StoreError::Missing { id: *id, wanted: place.kind });
+        }
+        marks.mark(id)
+    };
+    match reach::visit(store, commits, &mut enter, observer) {
+        Ok(()) => {
+            store.remove_stub(pack)?;
+            Ok(true)
+        }
+        Err(ReachError::Interrupted) => Err(RemoteError::Interrupted),
+        Err(_) => Ok(false),
+    }
 }
 
 /// Returns the pack that an error reports as lost: the index lists it, but it does not exist.

@@ -18,13 +18,13 @@ use std::{
 
 use snap_core::{
     base::{
-        id::{CommitId, PackId},
+        id::{CommitId, ObjectId, PackId},
         kind::ErrorKind,
-        observe::{Observer, Phase},
+        observe::{Note, Observer, Phase},
     },
     ops::reach,
     repo::RefName,
-    store::{Marks, RemoteFrames, Store, StoreError},
+    store::{Marks, ObjectLocation, RemoteFrames, Store, StoreError},
 };
 use tokio::runtime::Handle;
 
@@ -125,14 +125,27 @@ pub fn run<E: std::convert::From<RemoteError>>(
         let followed = following.join().expect("fetching the rest does not panic");
         restored?;
         // The rest is fetched by `finish`, around the damage.
-        followed.or_else(|error| if beside::is_avoidable(&error) { Ok(()) } else { Err(error) })?;
+        followed.or_else(|error| match beside::bad_pack(&error) {
+            Some(_) => Ok(()),
+            None => Err(error),
+        })?;
         Ok::<_, E>(())
     })?;
     keep_leftovers(store, packs).map_err(RemoteError::from)?;
-    beside::around_damage(store, remote, || {
-        finish(store, remote, (options, outcome.commit), (runtime, observer))
-    })?;
-    Ok(outcome)
+    let commits: Vec<CommitId> = outcome.refs.iter().map(|(_, commit)| *commit).collect();
+    loop {
+        let finished = beside::around_damage(store, remote, || {
+            finish(store, remote, (options, outcome.commit), (runtime, observer))
+        });
+        let Err(error) = finished else { return Ok(outcome) };
+        let bad = beside::bad_pack(&error);
+        let is_dropped = bad
+            .map_or(Ok(false), |pack| beside::drop_unneeded_stub(store, &pack, &commits, observer));
+        if !is_dropped? {
+            return Err(error.into());
+        }
+        observer.note(Note::UnneededPackUnread { error: &error });
+    }
 }
 
 /// Reads the refs of the remote store and an index that knows their commits.
@@ -270,5 +283,16 @@ fn finish(
     let mut enter = |id: &_, _: &_| marks.mark(id);
     let visited = reach::visit(store, &[commit], &mut enter, observer);
     visited.map_err(|error| partial::reach_error(remote, error))?;
-    fetch::promote_all(store, remote, (runtime, observer)).map(drop)
+    fetch::promote_all(store, remote, (runtime, observer))?;
+    if !store.has_shadows() {
+        return Ok(());
+    }
+    // Wrong chunk lists of other branches do no harm.
+    let marks = Marks::new(store);
+    let mut enter = |id: &ObjectId, _: &ObjectLocation| match store.locate_unshadowed(id)? {
+        Some(_) => marks.mark(id),
+        None => Err(store.shadowed_error(id)),
+    };
+    let visited = reach::visit(store, &[commit], &mut enter, observer);
+    visited.map_err(|error| partial::reach_error(remote, error))
 }

@@ -31,9 +31,10 @@ pub(super) struct FetchPlanner<'a> {
 }
 
 impl FetchPlanner<'_> {
-    /// Returns true if an object is missing locally, or shadowed and so not to be relied on.
+    /// Returns true if an object is missing locally, or not to be relied on: it is shadowed, or a
+    /// chunk list that this machine has not proven.
     pub(super) fn is_missing(&self, id: &ObjectId) -> Result<bool, StoreError> {
-        Ok(self.local.locate_unshadowed(id)?.is_none())
+        Ok(!self.local.is_stored_or_partial(id)?)
     }
 
     pub(super) fn is_wanted(&self, id: &ObjectId, pack: &PackId) -> Result<bool, StoreError> {
@@ -45,10 +46,14 @@ impl FetchPlanner<'_> {
         Ok(place.and_then(|place| self.mirror.pack_id(place.pack)) == Some(*pack))
     }
 
-    /// Returns the remote packs with wanted objects.
-    pub(super) fn packs(&self) -> Result<Vec<WantedPack>, StoreError> {
+    /// Returns the remote packs with wanted objects, without those for which `is_left_out` returns
+    /// true.
+    pub(super) fn packs(
+        &self,
+        is_left_out: &dyn Fn(&PackId) -> bool,
+    ) -> Result<Vec<WantedPack>, StoreError> {
         let mut wanted = Vec::new();
-        for id in self.mirror.packs() {
+        for id in self.mirror.packs().into_iter().filter(|id| !is_left_out(id)) {
             wanted.extend(self.pack(id)?.map(|fetch| WantedPack { id, fetch }));
         }
         Ok(wanted)

@@ -8,11 +8,14 @@
 use snap_core::{
     base::{
         id::{CommitId, ObjectId, PackId},
-        observe::{Observer, Phase},
+        observe::{Note, Observer, Phase},
     },
     disk::{Disk, scratch::Scratch},
     format::pack::{Frame, PackedObject},
-    ops::reach::{self, ReachError},
+    ops::{
+        reach::{self, ReachError},
+        staging_area::StagingArea,
+    },
     repo::ref_name::RefName,
     store::{
         BundleError, ChunkListCheck, Marks, ObjectLocation, ObjectWriter, ReceivedPacks, Store,
@@ -23,7 +26,7 @@ use snap_core::{
 use tokio::runtime::Handle;
 
 use super::{
-    beside,
+    beside::{self, PacksLeftOut},
     fetch_frames::{PackFetcher, key},
     fetch_planner::{FetchPlanner, PackPart, WantedPack},
     partial::{self, PartialScope},
@@ -72,15 +75,28 @@ pub fn run(
 ) -> Result<PullOutcome, RemoteError> {
     let commit = runtime.block_on(find(remote, &options.name))?;
     let remote = &*remote;
-    beside::around_damage(store, remote, || {
-        run_once(store, remote, (commit, options), (runtime, observer))
-    })
-    .map_err(|error| partial::explain_partial_clone(remote, error, runtime))
+    let mut left_out = PacksLeftOut::default();
+    loop {
+        let pulled = beside::around_damage(store, remote, || {
+            run_once(store, (remote, &left_out), (commit, options), (runtime, observer))
+        });
+        match pulled {
+            Ok(outcome) => {
+                for error in left_out.errors() {
+                    observer.note(Note::UnneededPackUnread { error });
+                }
+                return Ok(outcome);
+            }
+            Err(error) => left_out
+                .add(remote, error)
+                .map_err(|error| partial::explain_partial_clone(remote, error, runtime))?,
+        }
+    }
 }
 
 fn run_once(
     store: &Store,
-    remote: &RemoteStore,
+    (remote, left_out): (&RemoteStore, &PacksLeftOut),
     (commit, options): (CommitId, &PullOptions),
     (runtime, observer): (&Handle, &dyn Observer),
 ) -> Result<PullOutcome, RemoteError> {
@@ -93,24 +109,32 @@ fn run_once(
         return Ok(PullOutcome { commit, added: WriteStats::default(), received_bytes: 0 });
     }
     let lacking = FetchPlanner { local: store, mirror: remote.mirror().store() };
-    let wanted = lacking.packs()?;
+    let wanted = lacking.packs(&|pack| left_out.contains(pack))?;
+    StagingArea::new(store).sweep_abandoned();
     let mut incoming = ReceivedPacks::new(store, observer)?;
     let ids: Vec<PackId> = wanted.iter().map(|pack| pack.id).collect();
     let receiving = ReceivingFolder::open(store, &ids)?;
     let run = PullRun { lacking, receiving: &receiving, origin: PackFetcher::of(remote), observer };
     let received_bytes = run.receive(&mut incoming, &wanted, runtime)?;
     run.gather(&mut incoming, &wanted, options.level)?;
-    check_complete(&incoming, commit, observer).map_err(|source| match source {
-        ReachError::Interrupted => RemoteError::Interrupted,
-        source => RemoteError::Incomplete {
-            location: remote.location().to_owned(),
-            source: Box::new(source),
-        },
-    })?;
     observer.phase(Phase::Data, None);
-    incoming.check_lists(observer)?;
+    // Anyone who may push to the remote can put a wrong list into a branch of their own.
+    incoming.leave_out_wrong_lists(observer)?;
     if observer.cancelled() {
         return Err(RemoteError::Interrupted);
+    }
+    check_complete(&incoming, commit, observer).map_err(|source| match source {
+        ReachError::Interrupted => RemoteError::Interrupted,
+        source => match wrong_list(&mut incoming, &source) {
+            Some(error) => PackFetcher::of(remote).damaged(error),
+            None => RemoteError::Incomplete {
+                location: remote.location().to_owned(),
+                source: Box::new(source),
+            },
+        },
+    })?;
+    for error in incoming.wrong_lists().values() {
+        observer.note(Note::WrongChunkList { error });
     }
     let added = incoming.adopt(options.level)?;
     receiving.finish();
@@ -264,6 +288,14 @@ impl PullRun<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Returns the error of the wrong chunk list that was left out and is missing now.
+fn wrong_list(incoming: &mut ReceivedPacks<'_>, error: &ReachError) -> Option<StoreError> {
+    match error {
+        ReachError::Store(StoreError::Missing { id, .. }) => incoming.take_wrong_list(id),
+        _ => None,
     }
 }
 

@@ -115,14 +115,14 @@ impl Recovery<'_> {
 
     /// Returns true if an object is in the store or in the workshop already.
     fn is_there(&self, id: &ObjectId) -> Result<bool, StoreError> {
-        Ok(self.overlay.is_sound(id)? || self.overlay.workshop.store().is_stored(id)?)
+        Ok(self.overlay.is_sound(id)? || self.overlay.workshop.store().is_in_whole_pack(id)?)
     }
 
     /// Stores the wanted objects that can be found and removes them from `wanted`.
     pub(super) fn gather(&self, wanted: &mut ObjectKinds) -> Result<Vec<Repaired>, StoreError> {
         let mut repaired = Vec::new();
         let stored = self.overlay.workshop.store();
-        wanted.retain(|id, _| !stored.is_stored(id).unwrap_or(false));
+        wanted.retain(|id, _| !stored.is_in_whole_pack(id).unwrap_or(false));
         // Other objects first: a chunk list is verified by reading its chunks.
         let (mut lists, mut others) = split_chunk_lists(std::mem::take(wanted));
         self.take_from_workshop(&mut others, &mut repaired)?;

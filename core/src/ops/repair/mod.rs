@@ -545,7 +545,7 @@ impl Collect<'_> {
         for source in self.sources.iter().filter(|source| source.kind() == SourceKind::Store) {
             let mut looked_at = BTreeSet::new();
             for id in wanted.keys() {
-                if workshop.store().is_stored(id)? {
+                if workshop.store().is_in_whole_pack(id)? {
                     continue;
                 }
                 let Some(place) = source.locate(id) else { continue };

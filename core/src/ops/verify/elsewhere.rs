@@ -57,7 +57,7 @@ pub struct RemoteInventory<'a> {
 /// Verifies a remote store. `stubs` has stubs of all packs in that store's index and
 /// fetches the frames that it lacks.
 ///
-/// Checked: that each pack exists with its length; that every ref leads to all of its
+/// Checked: that each pack exists with its length, unless no commit needs it; that every ref leads to all of its
 /// commits, folders and contents; with [`Data::All`], each byte of each pack. **Not**
 /// checked: that the chunks of a content together hash to its id.
 ///
@@ -86,6 +86,12 @@ pub fn run_elsewhere(
         findings.go_on(observer)?;
     }
     outcome.problems = findings.into_problems();
+    if outcome.touched.is_empty() {
+        // No commit needs what they held, so no repair could do anything about them.
+        let before = outcome.problems.len();
+        outcome.problems.retain(|problem| !matches!(problem, VerifyProblem::PackLost { .. }));
+        outcome.unneeded_packs = (before - outcome.problems.len()) as u64;
+    }
     Ok(outcome)
 }
 

@@ -29,7 +29,7 @@ use crate::{
     },
     local::stat_cache::StatCache,
     repo::{Repo, ref_name::RefName, refs::RefError},
-    store::{Store, StoreError},
+    store::{ListProofs, Store, StoreError},
 };
 
 use structure::Roots;
@@ -178,6 +178,8 @@ pub struct VerifyOutcome {
     pub contents: u64,
     /// Partial packs: some of their frames may be stored elsewhere only.
     pub partial_packs: u64,
+    /// Packs that the index of a remote store lists and that are lost, if no commit needs them.
+    pub unneeded_packs: u64,
     /// Objects of partial packs that no pack here has.
     pub absent_objects: u64,
     /// Bytes of packs that were read and hashed.
@@ -186,6 +188,8 @@ pub struct VerifyOutcome {
     pub due_packs: u64,
     /// Due packs that were left for the next run because the time budget was spent.
     pub left_packs: u64,
+    /// When the contents behind the chunk lists were hashed.
+    pub list_proofs: ListProofs,
     /// The error of saving the times of checks. After such an error, the next rolling
     /// check reads the same packs again.
     pub unsaved_times: Option<StoreError>,
@@ -357,7 +361,9 @@ pub(crate) fn run_listing(
     let commits = structure::check(repo.store(), &roots, &findings, observer, &mut outcome)?;
     if options.data == Data::All {
         structure::check_lists(repo.store(), &findings, observer, &mut outcome)?;
+        structure::prove_packs(repo.store(), &findings, observer)?;
     }
+    outcome.list_proofs = repo.store().list_proofs();
     shadows::apply(repo.store(), &findings, &mut outcome.shadowed)?;
     if !findings.is_empty() {
         // The stat cache may vouch for files whose objects are missing. After it is

@@ -1,15 +1,14 @@
 //! Rolling checks: each pack is read again after some time. The pack whose last check is
 //! oldest comes first, and a run ends when its time budget is spent.
 //!
-//! The file `cache/checked` has a line `PACK SECS WHERE` for each pack that was read and found
-//! sound. Its fields are the pack's id in hex, the time of the check in seconds since 1970, and the
-//! identity of the checked copy. For a local store the identity is the device, inode and ctime of
+//! The file `cache/checked` has a line for each pack that was read and found sound, as in
+//! [`PackCheck`]. For a local store the identity is the device, inode and ctime of
 //! the pack's file, so a copy of the store or a replaced pack counts as unchecked. For a partial
 //! pack, the check covers the frames that are stored locally. The file is a cache: a pack without a
 //! line is due.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{
@@ -20,10 +19,10 @@ use std::{
 };
 
 use crate::{
-    base::{id::PackId, limits, time::Time},
-    disk::{regular::read_at_most, scratch::unique_name},
+    base::{id::PackId, time::Time},
+    disk::scratch::unique_name,
     ops::verify::{Data, VerifyOutcome},
-    store::{Store, StoreError},
+    store::{PackCheck, PackChecks, Store, StoreError},
 };
 
 /// Name of the file with the times of checks.
@@ -39,17 +38,6 @@ pub struct Rolling {
     pub budget: Option<Duration>,
 }
 
-/// The last check of a pack.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Check {
-    /// Time of the check in seconds since 1970.
-    secs: i64,
-    /// Identity of the copy that was read.
-    identity: String,
-}
-
-type Checks = BTreeMap<PackId, Check>;
-
 /// Returns the identity of a pack, or `None` if it cannot be determined.
 type PackIdentifier<'s> = dyn Fn(&PackId) -> Option<String> + Sync + 's;
 
@@ -62,10 +50,10 @@ pub(super) struct Schedule<'s> {
     identify: Box<PackIdentifier<'s>>,
     now_secs: i64,
     /// Earlier checks that still match the present packs.
-    before: Checks,
+    before: PackChecks,
     deadline: Option<Instant>,
     has_begun: AtomicBool,
-    right: Mutex<Checks>,
+    right: Mutex<PackChecks>,
     due: AtomicU64,
     left: AtomicU64,
 }
@@ -81,8 +69,8 @@ impl<'s> Schedule<'s> {
         let path = store.dir().join("cache").join(CHECKED);
         let now_secs = Time::now().secs;
         let (mut before, budget) = match data {
-            Data::Due(rolling) => (read(&path), rolling.budget),
-            _ => (Checks::new(), None),
+            Data::Due(rolling) => (PackCheck::read_all(&path), rolling.budget),
+            _ => (PackChecks::new(), None),
         };
         before.retain(|id, check| {
             // A check time in the future is not trusted.
@@ -150,11 +138,11 @@ impl<'s> Schedule<'s> {
     /// Records that a pack with this identity was read completely and is sound.
     pub(super) fn add_sound(&self, id: PackId, identity: Option<String>) {
         if let Some(identity) = identity {
-            self.sound().insert(id, Check { secs: self.now_secs, identity });
+            self.sound().insert(id, PackCheck { secs: self.now_secs, identity });
         }
     }
 
-    fn sound(&self) -> MutexGuard<'_, Checks> {
+    fn sound(&self) -> MutexGuard<'_, PackChecks> {
         self.right.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -169,7 +157,7 @@ impl<'s> Schedule<'s> {
         }
         // Another run may have written the file meanwhile, so merge with its present
         // contents.
-        let mut checks = read(&self.path);
+        let mut checks = PackCheck::read_all(&self.path);
         let present: BTreeSet<PackId> = store.packs().into_iter().collect();
         checks.retain(|id, _| present.contains(id));
         checks.extend(right.iter().map(|(id, check)| (*id, check.clone())));
@@ -184,22 +172,10 @@ pub(super) fn identity_here(store: &Store, id: &PackId) -> Option<String> {
     Some(format!("{}:{}:{}.{:09}", meta.dev(), meta.ino(), changed.0, changed.1))
 }
 
-/// Reads the checks. Malformed lines are ignored.
-fn read(path: &Path) -> Checks {
-    let bytes = read_at_most(path, limits::CHECK_LOG_BYTES).unwrap_or_default();
-    let check = |line: &str| {
-        let mut words = line.split(' ');
-        let (id, secs, identity) = (words.next()?, words.next()?, words.next()?);
-        Some((id.parse().ok()?, Check { secs: secs.parse().ok()?, identity: identity.to_owned() }))
-    };
-    String::from_utf8_lossy(&bytes).lines().filter_map(check).collect()
-}
-
-fn write(path: &Path, checks: &Checks, store: &Store) -> Result<(), StoreError> {
+fn write(path: &Path, checks: &PackChecks, store: &Store) -> Result<(), StoreError> {
     let disk = store.disk();
     disk.create_folders(path.parent().unwrap_or(Path::new(".")))?;
-    let line = |(id, check): (&PackId, &Check)| format!("{id} {} {}\n", check.secs, check.identity);
-    let text: String = checks.iter().map(line).collect();
+    let text: String = checks.iter().map(|(id, check)| check.line(id)).collect();
     let temporary = store.scratch_dir()?.join(unique_name(CHECKED));
     Ok(disk.write_whole(&temporary, path, text.as_bytes())?)
 }

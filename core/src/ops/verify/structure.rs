@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use crate::{
     base::{
-        id::{BlobId, CommitId, TreeId},
+        id::{BlobId, CommitId, PackId, TreeId},
         kind::ErrorKind,
         observe::{Observer, Phase},
         time::Time,
@@ -252,6 +252,36 @@ pub(super) fn check_lists(
     let read: u64 = lists.par_iter().map(|id| check_list(store, *id, findings, observer)).sum();
     outcome.bytes_read += read;
     if observer.cancelled() { Err(VerifyError::Interrupted) } else { Ok(()) }
+}
+
+/// Records the sound whole packs as proven. Hashes the contents behind the lists of packs that
+/// were not proven before once more: [`check_lists`] looks at one copy of each list.
+///
+/// # Errors
+/// [`VerifyError`] when a pack cannot be read, or the user asks to stop.
+pub(super) fn prove_packs(
+    store: &Store,
+    findings: &Findings<'_>,
+    observer: &dyn Observer,
+) -> Result<(), VerifyError> {
+    let is_sound = |id: &PackId| !store.is_partial(id) && !findings.shadows(id);
+    let sound: Vec<PackId> = store.packs().into_iter().filter(is_sound).collect();
+    let (proven, unproven): (Vec<PackId>, Vec<PackId>) =
+        sound.into_iter().partition(|id| store.is_proven(id));
+    store.record_proven(&proven);
+    for id in &unproven {
+        let wrong = match store.prove_pack(id, observer) {
+            // Reported already, or merged into another pack meanwhile.
+            Err(error) if error.kind() == ErrorKind::Damaged => continue,
+            Err(StoreError::Gone { .. }) => continue,
+            proven => proven?,
+        };
+        for (id, source) in wrong {
+            findings.add(VerifyProblem::Object { id, source }, [id]);
+        }
+        findings.go_on(observer)?;
+    }
+    Ok(())
 }
 
 fn check_list(store: &Store, id: BlobId, findings: &Findings<'_>, observer: &dyn Observer) -> u64 {

@@ -47,6 +47,11 @@ pub struct Affected {
 }
 
 impl Affected {
+    /// Returns true if no commit is affected.
+    pub fn is_empty(&self) -> bool {
+        self.commits.is_empty() && self.paths.is_empty()
+    }
+
     /// Drops the paths beyond the limit for listing and counts them instead.
     pub(crate) fn shorten(&mut self) {
         let more = self.paths.len().saturating_sub(LISTED_PATHS);

@@ -1,0 +1,388 @@
+//! Proofs: which packs of a store this machine has hashed.
+//!
+//! A pack from elsewhere can hold other bytes than its object ids say, and a chunk list of another
+//! content. Readers hash what they read. A writer skips an object that is stored already, and does
+//! not read it, so it may rely only on *proven* packs: packs that this machine wrote, that it
+//! received and hashed, or that `verify --data` hashed, each with the contents behind its chunk
+//! lists. Wrong objects of a proven pack are [shadowed](super::shadow).
+//!
+//! In any other pack, for example of a store that was copied or extracted from an archive:
+//!
+//! - An object counts as stored for a writer after it was read and hashed once
+//!   ([`Store::is_stored`]).
+//! - A chunk list does not count. Hashing its content may cost terabytes of reading, and a new
+//!   list costs 36 bytes for each chunk.
+//!
+//! The file `cache/proven` has a line for each proven pack, as in [`PackCheck`]. It is a cache: a
+//! pack without a line is not proven, and a line of another file than the present one is ignored.
+//! The maker of an archive cannot foresee the inode and the time of birth of the extracted file.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    fs::Metadata,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    sync::{Mutex, atomic::Ordering},
+    time::UNIX_EPOCH,
+};
+
+use crate::{
+    base::{
+        id::{ObjectId, PackId},
+        io::PathError,
+        limits,
+        mutex::lock,
+        observe::Observer,
+        time::Time,
+    },
+    disk::{regular::read_at_most, scratch::unique_name},
+    format::{
+        pack::ObjectKind,
+        shadow::{Reason, ShadowedPart},
+    },
+    store::{
+        ObjectLocation, PackFile, Store, StoreError,
+        catalog::{Catalog, PackSlot},
+        damage,
+        pack_reader::Completeness,
+        verify_lists::ListChecker,
+    },
+};
+
+/// Name of the file in `cache/`.
+const FILE: &str = "proven";
+
+/// Lines of packs that are gone, at most, before the file is written again without them.
+const STALE_LINES: usize = 64;
+
+/// Objects of unproven packs that were hashed, at most, before the set of them is cleared.
+const HASHED_OBJECTS: usize = 1 << 16;
+
+/// The last complete check of a pack. In a file, it is a line `PACK SECS IDENTITY`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackCheck {
+    /// Time of the check in seconds since 1970.
+    pub secs: i64,
+    /// Identity of the copy that was checked.
+    pub identity: String,
+}
+
+/// The checks of packs by their ids.
+pub type PackChecks = BTreeMap<PackId, PackCheck>;
+
+impl PackCheck {
+    /// Returns the line of this check, with its line end.
+    pub fn line(&self, pack: &PackId) -> String {
+        format!("{pack} {} {}\n", self.secs, self.identity)
+    }
+
+    /// Reads a file of such lines. Malformed lines are ignored; the last line of a pack counts. A
+    /// file that cannot be read has no lines.
+    pub fn read_all(path: &Path) -> PackChecks {
+        let bytes = read_at_most(path, limits::CHECK_LOG_BYTES).unwrap_or_default();
+        let parse = |line: &str| {
+            let mut words = line.split(' ');
+            let (id, secs, identity) = (words.next()?, words.next()?, words.next()?);
+            let check = Self { secs: secs.parse().ok()?, identity: identity.to_owned() };
+            words.next().is_none().then_some((id.parse().ok()?, check))
+        };
+        String::from_utf8_lossy(&bytes).lines().filter_map(parse).collect()
+    }
+}
+
+/// Returns the identity of a file: its inode and its time of birth. Where the file system records
+/// no birth, this is the ctime. A copy of the file has another identity.
+pub fn identity_of(file: &Metadata) -> String {
+    let born = file.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    match born {
+        Some(born) => format!("{}:{}", file.ino(), born.as_nanos()),
+        None => format!("{}:c{}.{:09}", file.ino(), file.ctime(), file.ctime_nsec()),
+    }
+}
+
+/// The file of proven packs of a store.
+#[derive(Debug, Default)]
+pub(super) struct ProvenPacks {
+    path: Option<PathBuf>,
+    known: Mutex<KnownProofs>,
+}
+
+#[derive(Debug, Default)]
+struct KnownProofs {
+    /// Length of the file when it was read.
+    file_bytes: u64,
+    checks: PackChecks,
+}
+
+impl ProvenPacks {
+    /// Returns the proven packs of the store in `dir`. Reads nothing yet.
+    pub(super) fn of(dir: &Path) -> Self {
+        Self { path: Some(dir.join("cache").join(FILE)), known: Mutex::default() }
+    }
+
+    /// Returns true if this belongs to a store in a folder.
+    pub(super) fn is_of_folder(&self) -> bool {
+        self.path.is_some()
+    }
+
+    /// Returns when a pack in the file `pack` was proven, in seconds since 1970.
+    fn proven_secs(&self, id: &PackId, pack: &Path) -> Option<i64> {
+        let path = self.path.as_ref()?;
+        let identity = identity_of(&fs_err::metadata(pack).ok()?);
+        let mut known = lock(&self.known);
+        let secs = |known: &KnownProofs| {
+            known.checks.get(id).filter(|check| check.identity == identity).map(|check| check.secs)
+        };
+        if let Some(secs) = secs(&known) {
+            return Some(secs);
+        }
+        // Another process may have added lines.
+        let file_bytes = fs_err::metadata(path).map_or(0, |meta| meta.len());
+        if file_bytes == known.file_bytes {
+            return None;
+        }
+        *known = KnownProofs { file_bytes, checks: PackCheck::read_all(path) };
+        secs(&known)
+    }
+}
+
+/// Whether a pack is proven, as far as this open store knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum ProofState {
+    /// The file of proven packs was not consulted yet.
+    Unknown,
+    Proven,
+    Unproven,
+}
+
+impl Catalog {
+    /// Returns true if the pack in a slot is proven.
+    pub(super) fn is_proven(&self, slot: &PackSlot) -> bool {
+        match slot.proof.load(Ordering::Relaxed) {
+            state if state == ProofState::Unknown as u8 => {
+                let is_proven = slot.home == Completeness::Whole
+                    && slot.span.is_none()
+                    && self.proven.proven_secs(&slot.id, &slot.path).is_some();
+                let state = if is_proven { ProofState::Proven } else { ProofState::Unproven };
+                slot.proof.store(state as u8, Ordering::Relaxed);
+                is_proven
+            }
+            state => state == ProofState::Proven as u8,
+        }
+    }
+
+    /// Returns true if the pack of a place is proven.
+    pub(super) fn is_proven_at(&self, place: &ObjectLocation) -> bool {
+        self.is_proven(&self.packs[place.pack as usize])
+    }
+}
+
+/// When the chunk lists of a store were proven.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListProofs {
+    /// Time of the oldest proof, in seconds since 1970; `None` without a proven pack.
+    pub oldest_secs: Option<i64>,
+    /// Whole packs that are not proven.
+    pub unproven_packs: u64,
+}
+
+impl Store {
+    /// Returns true if this machine has hashed everything in a pack, including the contents
+    /// behind its chunk lists.
+    pub fn is_proven(&self, pack: &PackId) -> bool {
+        let catalog = self.catalog();
+        catalog.slot(pack).is_some_and(|slot| catalog.is_proven(slot))
+    }
+
+    /// Records that packs were hashed now, with the contents behind their chunk lists. Wrong
+    /// objects in them must be shadowed, durably. If the file cannot be written, the proof holds
+    /// for this open store.
+    pub fn record_proven(&self, packs: &[PackId]) {
+        let catalog = self.catalog();
+        let secs = Time::now().secs;
+        let mut lines = String::new();
+        for id in packs {
+            let Some(slot) = catalog.slot(id).filter(|slot| slot.home == Completeness::Whole)
+            else {
+                continue;
+            };
+            slot.proof.store(ProofState::Proven as u8, Ordering::Relaxed);
+            if let Ok(file) = fs_err::metadata(&slot.path) {
+                lines.push_str(&PackCheck { secs, identity: identity_of(&file) }.line(id));
+            }
+        }
+        // The file is a cache: without a line, the pack is hashed again when it is needed.
+        let _ = self.append_proven(&catalog, &lines);
+    }
+
+    fn append_proven(&self, catalog: &Catalog, lines: &str) -> Result<(), PathError> {
+        let Some(path) = catalog.proven.path.as_ref().filter(|_| !lines.is_empty()) else {
+            return Ok(());
+        };
+        self.disk().create_folders(path.parent().unwrap_or(Path::new(".")))?;
+        let mut file = self.disk().append(path)?;
+        file.write(lines.as_bytes())?;
+        let file_bytes = file.file().metadata().map_or(0, |meta| meta.len());
+        let average = lines.len() / lines.lines().count();
+        if file_bytes as usize / average <= 2 * catalog.numbers.len() + STALE_LINES {
+            return Ok(());
+        }
+        let mut checks = PackCheck::read_all(path);
+        checks.retain(|id, _| catalog.numbers.contains_key(id));
+        let text: String = checks.iter().map(|(id, check)| check.line(id)).collect();
+        let temporary = self.layout().tmp.join(unique_name(FILE));
+        let mut file = self.disk().create(&temporary)?;
+        file.write(text.as_bytes())?;
+        self.disk().replace(&temporary, path)?;
+        file.keep();
+        Ok(())
+    }
+
+    /// Returns when the chunk lists of this store were proven.
+    pub fn list_proofs(&self) -> ListProofs {
+        let catalog = self.catalog();
+        let mut proofs = ListProofs::default();
+        for id in catalog.numbers.keys() {
+            let Some(slot) = catalog.slot(id).filter(|slot| slot.home == Completeness::Whole)
+            else {
+                continue;
+            };
+            match catalog.proven.proven_secs(id, &slot.path) {
+                None => proofs.unproven_packs += 1,
+                Some(secs) => {
+                    let oldest = proofs.oldest_secs.map_or(secs, |oldest| oldest.min(secs));
+                    proofs.oldest_secs = Some(oldest);
+                }
+            }
+        }
+        proofs
+    }
+
+    /// Returns true if a writer need not add an object: a whole pack has it, it is not shadowed
+    /// there, and this machine has hashed it. An object of an unproven pack is read and hashed
+    /// now; a wrong one is shadowed for this open store. A chunk list of an unproven pack does not
+    /// count.
+    ///
+    /// # Errors
+    /// As [`Store::locate`].
+    pub fn is_stored(&self, id: &ObjectId) -> Result<bool, StoreError> {
+        self.is_stored_or(id, &|error| {
+            self.shadow_in_memory(error);
+            Ok(())
+        })
+    }
+
+    /// Does the same as [`Store::is_stored`]. Passes the errors of wrong objects to `shadow`, which
+    /// shadows them.
+    pub(super) fn is_stored_or(
+        &self,
+        id: &ObjectId,
+        shadow: &dyn Fn(&StoreError) -> Result<(), StoreError>,
+    ) -> Result<bool, StoreError> {
+        for _ in 0..limits::MERGE_RETRIES {
+            let Some((place, is_proven)) = self.locate_for_writers(id)? else { return Ok(false) };
+            if is_proven || lock(&self.hashed).contains(id) {
+                return Ok(true);
+            }
+            if place.kind == ObjectKind::ChunkList {
+                return Ok(false);
+            }
+            match self.object_at(id, &place) {
+                Ok(_) => {
+                    let mut hashed = lock(&self.hashed);
+                    if hashed.len() >= HASHED_OBJECTS {
+                        hashed.clear();
+                    }
+                    hashed.insert(*id);
+                    return Ok(true);
+                }
+                Err(StoreError::Gone { .. }) => self.refresh()?,
+                // Look at its other places.
+                Err(error) if damage(&error).is_some() => shadow(&error)?,
+                Err(_) => return Ok(false),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns true if a whole pack has an object unshadowed, whether that was proven or not.
+    ///
+    /// # Errors
+    /// As [`Store::locate`].
+    pub fn is_in_whole_pack(&self, id: &ObjectId) -> Result<bool, StoreError> {
+        Ok(self.locate_for_writers(id)?.is_some())
+    }
+
+    /// Returns true if nothing need be received to have an object: [`Store::is_stored`], or a
+    /// partial pack has it unshadowed.
+    ///
+    /// # Errors
+    /// As [`Store::locate`].
+    pub fn is_stored_or_partial(&self, id: &ObjectId) -> Result<bool, StoreError> {
+        if self.is_stored(id)? {
+            return Ok(true);
+        }
+        let place = self.locate_unshadowed(id)?.filter(|_| self.has_partial());
+        let pack = place.and_then(|place| self.pack_id(place.pack));
+        Ok(pack.is_some_and(|pack| self.is_partial(&pack)))
+    }
+
+    /// Hashes everything in a whole pack, including the contents behind its chunk lists, and
+    /// records it as proven. Shadows wrong chunk lists, durably, and returns their errors. Does
+    /// nothing for a proven pack. Returns early without a proof when the user asks to stop.
+    ///
+    /// # Errors
+    /// [`StoreError`] with what else is wrong, or when the pack cannot be read.
+    pub fn prove_pack(
+        &self,
+        id: &PackId,
+        observer: &dyn Observer,
+    ) -> Result<HashMap<ObjectId, StoreError>, StoreError> {
+        if self.is_proven(id) || self.is_partial(id) {
+            return Ok(HashMap::new());
+        }
+        let pack = self.open_pack(id)?;
+        pack.check(&pack.objects()?, observer)?;
+        let wrong = self.wrong_lists(&pack, &|id, kind| self.object(id, kind), observer)?;
+        if !observer.cancelled() {
+            self.accept_lists(id, &wrong)?;
+        }
+        Ok(wrong)
+    }
+
+    /// Hashes the contents behind the chunk lists of a pack. Returns the errors of wrong ones.
+    pub(super) fn wrong_lists(
+        &self,
+        pack: &PackFile,
+        read: &(dyn Fn(&ObjectId, ObjectKind) -> Result<Vec<u8>, StoreError> + Sync),
+        observer: &dyn Observer,
+    ) -> Result<HashMap<ObjectId, StoreError>, StoreError> {
+        let wrong = Mutex::new(HashMap::new());
+        let on_wrong = |id, error| {
+            lock(&wrong).insert(id, error);
+            Ok(())
+        };
+        let turns = self.list_checks();
+        ListChecker { read, turns, observer, on_wrong: &on_wrong }.check_pack(pack)?;
+        Ok(wrong.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    /// Shadows the wrong chunk lists of a pack, durably, and records the pack as proven.
+    pub(super) fn accept_lists(
+        &self,
+        pack: &PackId,
+        wrong: &HashMap<ObjectId, StoreError>,
+    ) -> Result<(), StoreError> {
+        if !wrong.is_empty() {
+            let ids = wrong.keys().copied().collect();
+            let extent = ShadowedPart::Objects(ids);
+            self.change_shadows(&|table| table.add(*pack, Reason::Damaged, extent.clone()))?;
+        }
+        self.record_proven(&[*pack]);
+        Ok(())
+    }
+}
+
+/// Objects of unproven packs that were read and hashed.
+pub(super) type HashedObjects = Mutex<HashSet<ObjectId>>;

@@ -1,0 +1,252 @@
+//! Proven packs: a writer relies on nothing that this machine has not hashed.
+
+use std::{
+    path::Path,
+    sync::{Mutex, PoisonError},
+};
+
+use snap_core::{
+    base::{
+        id::{BlobId, CommitId, PackId},
+        kind::ErrorKind,
+        observe::{Note, Observer, Silent},
+    },
+    format::{chunk_list::ChunkListEntries, pack::ObjectKind},
+    ops::{
+        bundle::pack,
+        verify::{self, Data},
+    },
+    repo::Repo,
+    store::{ChunkListCheck, ObjectWriter, compact},
+};
+use snap_testkit::bytes::Corpus;
+
+use crate::{
+    bundle::packed,
+    crafted::{Body, Claim, Crafted, blob, chunk_list, leaf, piece, tree},
+    elsewhere::{Elsewhere, put, reaching},
+    scratch::{Scratch, assert_restores, commit, copy, on_branch, open, options, temporary},
+};
+
+/// A file that the victim has and the attacker knows.
+fn file() -> Vec<u8> {
+    Corpus::Random.make(4 << 20)
+}
+
+/// Objects that pass for the file: its id, but another content.
+fn forgeries() -> Vec<(&'static str, Vec<Claim>)> {
+    let id = BlobId::of(&file());
+    let forged_blob = (id.object(), ObjectKind::Blob, b"else".to_vec());
+    let wrong = |pieces| vec![blob(b"e"), blob(b"l"), chunk_list(id, 4 << 20, pieces)];
+    let missing = ChunkListEntries::Chunks(vec![piece(b"nowhere")]);
+    let garbage = (id.object(), ObjectKind::ChunkList, b"?".to_vec());
+    vec![
+        ("a blob of another content", vec![forged_blob]),
+        ("a list of other chunks", wrong(ChunkListEntries::Chunks(vec![piece(b"e"), piece(b"l")]))),
+        ("a list of missing chunks", vec![chunk_list(id, 7, missing)]),
+        ("a list that cannot be decoded", vec![garbage]),
+    ]
+}
+
+fn verified(repo: &Repo, data: Data) -> verify::VerifyOutcome {
+    verify::run(repo, &verify::VerifyOptions { data }, &Silent).unwrap()
+}
+
+/// Commits the file into the store in `store`, and checks that the snapshot can be restored.
+#[track_caller]
+fn assert_commit_stores_the_file(scratch: &Scratch, store: &Path, forgery: &str) -> CommitId {
+    scratch.write("mine", file());
+    let outcome = commit(&open(store), &scratch.source(), &options());
+    let target = scratch.path(&format!("restored {forgery}"));
+    assert_restores(&open(store), outcome.id.unwrap(), &scratch.source(), &target);
+    outcome.id.unwrap()
+}
+
+#[test]
+fn a_commit_stores_what_a_store_from_elsewhere_only_claims_to_have() {
+    for (forgery, objects) in forgeries() {
+        let (store, scratch) = (Crafted::of(&objects), Scratch::new());
+        assert_commit_stores_the_file(&scratch, &store.store(), forgery);
+        // A second commit finds the proven copy.
+        scratch.write("new", forgery);
+        let again = commit(&store.repo(), &scratch.source(), &options());
+        assert!(again.added.raw_bytes < 10_000, "{forgery}: {:?}", again.added);
+    }
+}
+
+#[test]
+fn a_forged_tree_does_not_count_as_stored() {
+    let scratch = Scratch::new();
+    scratch.write("folder/file", "content");
+    let honest = scratch.commit().id.unwrap();
+    let root = scratch.repo().store().commit(&honest).unwrap().tree;
+    let other = leaf(&[(b"x", Body::File(BlobId::of(b"x"), 1))]);
+    let claim = (root.object(), ObjectKind::Tree, other);
+    let store = Crafted::of(&[claim]);
+    let id = commit(&store.repo(), &scratch.source(), &options()).id.unwrap();
+    assert_restores(&store.repo(), id, &scratch.source(), &scratch.path("restored"));
+}
+
+#[test]
+fn only_packs_that_were_written_or_hashed_here_are_proven() {
+    let scratch = Scratch::new();
+    scratch.write("large", file());
+    let id = scratch.commit().id.unwrap();
+    let packs = scratch.repo().store().packs();
+    let is_proven = |store: &Path| {
+        let repo = open(store);
+        packs.iter().all(|pack| repo.store().is_proven(pack))
+    };
+    assert!(is_proven(&scratch.store()), "what a commit wrote");
+    assert_eq!(scratch.repo().store().list_proofs().unproven_packs, 0);
+
+    // Other names of a pack, other modes, and a store that moves change nothing.
+    let pack = scratch.repo().store().pack_path(&packs[0]);
+    fs_err::hard_link(&pack, scratch.path("link")).unwrap();
+    let moved = scratch.path("moved");
+    fs_err::rename(scratch.store(), &moved).unwrap();
+    assert!(is_proven(&moved), "what was moved");
+
+    // A copy has all bytes, and also the list of proven packs.
+    let copied = scratch.path("copied");
+    copy(&moved, &copied);
+    assert!(copied.join("cache/proven").exists());
+    assert!(!is_proven(&copied), "what was copied");
+    assert_eq!(open(&copied).store().list_proofs().unproven_packs, packs.len() as u64);
+
+    // A commit of the same files into the copy adds the list again, and no chunk.
+    let again = commit(&open(&copied), &scratch.source(), &on_branch("again"));
+    assert!(again.added.raw_bytes < 10_000, "{:?}", again.added);
+    assert_restores(&open(&copied), id, &scratch.source(), &scratch.path("restored"));
+
+    let outcome = verified(&open(&copied), Data::None);
+    assert_eq!(outcome.list_proofs.unproven_packs, packs.len() as u64);
+    let outcome = verified(&open(&copied), Data::All);
+    assert!(outcome.problems.is_empty(), "{:?}", outcome.problems);
+    assert_eq!(outcome.list_proofs.unproven_packs, 0);
+    assert!(is_proven(&copied), "what was verified");
+
+    // Without the list of proven packs, nothing is proven.
+    fs_err::remove_file(copied.join("cache/proven")).unwrap();
+    assert!(!is_proven(&copied));
+}
+
+#[test]
+fn the_list_of_proven_packs_is_a_cache_that_may_hold_anything() {
+    let scratch = Scratch::new();
+    scratch.write("large", file());
+    scratch.commit();
+    let list = scratch.store().join("cache/proven");
+    let lines = fs_err::read_to_string(&list).unwrap();
+    let [pack] = scratch.repo().store().packs()[..] else { panic!("one pack") };
+    for (text, is_proven) in [
+        (String::new(), false),
+        ("\0\u{fffd} \n\n".to_owned() + &lines, true),
+        (lines[..lines.len() / 2].to_owned(), false),
+        (lines[..lines.len() / 2].to_owned() + &lines, false),
+        (lines.replace(&pack.to_string(), &PackId::from_bytes([7; 32]).to_string()), false),
+    ] {
+        fs_err::write(&list, &text).unwrap();
+        assert_eq!(scratch.repo().store().is_proven(&pack), is_proven, "{text:?}");
+    }
+    fs_err::remove_file(&list).unwrap();
+    fs_err::create_dir(&list).unwrap();
+    scratch.write("more", "of it");
+    let id = scratch.commit().id.unwrap();
+    scratch.assert_restores(id);
+}
+
+#[test]
+fn the_list_of_proven_packs_does_not_grow_with_the_commits() {
+    let scratch = Scratch::new();
+    for n in 0..200 {
+        scratch.write("file", n.to_string());
+        scratch.commit();
+        compact::run(scratch.repo().store(), 3, &Silent).unwrap();
+    }
+    let packs = scratch.repo().store().pack_count();
+    let lines = fs_err::read_to_string(scratch.store().join("cache/proven")).unwrap();
+    assert!(
+        lines.lines().count() <= 2 * packs + 70,
+        "{} lines, {packs} packs",
+        lines.lines().count()
+    );
+    assert_eq!(scratch.repo().store().list_proofs().unproven_packs, 0);
+}
+
+#[test]
+fn merging_proves_nothing() {
+    let (forgery, objects) = forgeries().swap_remove(1);
+    let (store, scratch) = (Crafted::of(&objects), Scratch::new());
+    for n in 0..9u8 {
+        let repo = store.repo();
+        let writer = ObjectWriter::new(repo.store(), 3, 1).unwrap();
+        writer.add_blob(0, BlobId::of(&[n]), &[n]).unwrap();
+        writer.finish().unwrap();
+    }
+    let before = store.repo().store().packs();
+    let outcome = compact::run(store.repo().store(), 3, &Silent).unwrap();
+    assert!(outcome.made > 0);
+    let mut made = store.repo().store().packs();
+    made.retain(|pack| !before.contains(pack));
+    assert!(made.iter().any(|pack| !store.repo().store().is_proven(pack)));
+    assert_commit_stores_the_file(&scratch, &store.store(), forgery);
+}
+
+/// Collects the errors of wrong chunk lists.
+#[derive(Default)]
+struct WrongLists(Mutex<Vec<String>>);
+
+impl Observer for WrongLists {
+    fn note(&self, note: Note<'_>) {
+        if let Note::WrongChunkList { error } = note {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(error.to_string());
+        }
+    }
+}
+
+#[test]
+fn a_wrong_chunk_list_of_a_pack_that_becomes_whole_is_shadowed_and_reported() {
+    let id = BlobId::of(&file()).object();
+    for (forgery, objects) in forgeries().split_off(1) {
+        let from = Crafted::of(&objects);
+        let (source, scratch) = (from.repo(), Scratch::new());
+        let source = source.store();
+        let outlines: Vec<_> =
+            source.packs().iter().map(|id| source.outline(id).unwrap()).collect();
+        scratch.repo().store().add_stubs(&outlines).unwrap();
+        let elsewhere = Elsewhere::of(source);
+        let repo = reaching(&scratch, &elsewhere);
+        let wrong = WrongLists::default();
+        for pack in repo.store().partial_packs() {
+            put(repo.store(), &elsewhere, &pack, &(0..elsewhere.bytes(&pack).len() as u64));
+            assert!(repo.store().complete(&pack, ChunkListCheck::Now, &wrong).unwrap());
+            assert!(repo.store().is_proven(&pack), "{forgery}");
+        }
+        assert_eq!(wrong.0.into_inner().unwrap().len(), 1, "{forgery}");
+        assert!(!open(&scratch.store()).store().is_stored(&id).unwrap(), "{forgery}");
+        assert_commit_stores_the_file(&scratch, &scratch.store(), forgery);
+    }
+}
+
+#[test]
+fn a_bundle_of_a_store_from_elsewhere_has_no_wrong_chunk_list() {
+    let content = file();
+    let (forgery, mut objects) = forgeries().swap_remove(1);
+    let (root, claim) =
+        tree(leaf(&[(b"iso", Body::File(BlobId::of(&content), content.len() as u64))]));
+    objects.push(claim);
+    let store = Crafted::of(&objects);
+    let id = store.commit(root);
+    let folder = temporary();
+    let options = pack::PackOptions { since: Vec::new(), scratch: folder.path(), level: 3 };
+    for _ in 0..2 {
+        // The second time, the list is known to be wrong.
+        let (repo, mut out) = (store.repo(), Vec::new());
+        let error = pack::run(repo.store(), id, &options, &mut out, &Silent).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+    }
+    let scratch = Scratch::new();
+    let honest = assert_commit_stores_the_file(&scratch, &store.store(), forgery);
+    packed(store.repo().store(), honest, &[]);
+}

@@ -1,0 +1,125 @@
+//! A remote store with a wrong chunk list, which anyone who may push there can add: what clones
+//! and pulls receive of it satisfies no commit.
+
+use std::sync::Arc;
+
+use snap_core::{
+    base::{
+        id::{BlobId, CommitId},
+        kind::ErrorKind,
+        observe::Silent,
+    },
+    disk::Disk,
+    format::chunk_list::{BlobRef, ChunkList, ChunkListEntries},
+    repo::{RefName, Repo},
+    store::ObjectWriter,
+};
+use snap_remote::{
+    remote_packs::{BlockingContext, RemotePacks},
+    service::traffic::Traffic,
+    store::RemoteError,
+    transfer::{clone, partial::PartialScope, pull, push},
+};
+use snap_testkit::bytes::Corpus;
+
+use super::{
+    clone::{clone_into, restore},
+    transfer::{MakeService, Place, with_each_service},
+};
+
+const CHUNK: usize = 1 << 20;
+
+fn evil() -> RefName {
+    RefName::branch("evil").unwrap()
+}
+
+/// A file that the victim has and the attacker knows.
+fn file() -> Vec<u8> {
+    Corpus::Random.make_seeded(4 * CHUNK, 1)
+}
+
+/// Pushes a branch with the file to a remote. The chunk list of the file is that of another
+/// content.
+fn push_wrong_list(service: &MakeService<'_>) -> CommitId {
+    let traffic = Arc::new(Traffic::default());
+    let attacker = Place::new();
+    let other = Corpus::Random.make_seeded(4 * CHUNK, 2);
+    let writer = ObjectWriter::new(attacker.repo.store(), 3, 1).unwrap();
+    let (ids, _) = writer.add_chunks(&other, &[CHUNK, 2 * CHUNK, 3 * CHUNK, 4 * CHUNK]).unwrap();
+    let chunks = ids.into_iter().map(|id| BlobRef { id, bytes: CHUNK as u32 }).collect();
+    let pieces = ChunkListEntries::Chunks(chunks);
+    let list = ChunkList { total_bytes: 4 * CHUNK as u64, pieces }.encode();
+    writer.add_chunk_list(BlobId::of(&file()), &list).unwrap();
+    writer.finish().unwrap();
+    attacker.write_bytes("iso", &file());
+    let commit = attacker.commit();
+    let update = push::RefUpdate { name: evil(), commit, moves: push::AllowedMove::Forward };
+    let options = push::PushOptions { refs: vec![update], scratch: attacker.folder.path() };
+    let mut remote = attacker.remote(service(&traffic), Arc::clone(&traffic));
+    let context = (attacker.runtime.handle(), &Silent as &_);
+    push::run(&attacker.repo, &mut remote, &options, context).unwrap().all_moved().unwrap();
+    commit
+}
+
+/// Commits the file, and restores the commit from this store alone.
+#[track_caller]
+fn assert_commit_stores_the_file(place: &Place) {
+    place.write_bytes("mine", &file());
+    let commit = place.commit();
+    let alone = Repo::open(place.repo.dir(), Disk::default(), &Silent).unwrap();
+    let target = place.folder.path().join("restored");
+    restore(&alone, commit, &target).unwrap();
+    assert!(fs_err::read(target.join("mine")).unwrap() == file());
+}
+
+fn contract(service: &MakeService<'_>) {
+    let traffic = Arc::new(Traffic::default());
+    let here = Place::new();
+    here.write("honest", "content");
+    let first = here.commit();
+    let mut remote = here.remote(service(&traffic), Arc::clone(&traffic));
+    here.push(&mut remote, first).unwrap();
+    let puller = Place::new();
+    let mut pulled = puller.remote(service(&traffic), Arc::clone(&traffic));
+    puller.pull(&mut pulled).unwrap();
+    push_wrong_list(service);
+
+    // The branch of somebody else fails no clone and no pull.
+    let there = Place::new();
+    let mut remote = there.remote(service(&traffic), Arc::clone(&traffic));
+    let (there, _) = clone_into(there, &mut remote, PartialScope::default()).unwrap();
+    assert_eq!(there.repo.store().partial_packs(), []);
+    assert_commit_stores_the_file(&there);
+    let part = PartialScope { depth: Some(1), paths: vec![b"honest".to_vec()] };
+    let there = Place::new();
+    let mut remote = there.remote(service(&traffic), Arc::clone(&traffic));
+    let (there, _) = clone_into(there, &mut remote, part).unwrap();
+    assert_commit_stores_the_file(&there);
+    here.write("more", "content");
+    let second = here.commit();
+    let mut remote = here.remote(service(&traffic), Arc::clone(&traffic));
+    here.push(&mut remote, second).unwrap();
+    assert_eq!(puller.pull(&mut pulled).unwrap().commit, second);
+    assert_commit_stores_the_file(&puller);
+
+    // That branch itself is damaged.
+    let there = Place::new();
+    let mut remote = there.remote(service(&traffic), Arc::clone(&traffic));
+    let options = pull::PullOptions { name: evil(), level: 3, part: PartialScope::default() };
+    let context = (there.runtime.handle(), &Silent as &_);
+    let error = pull::run(there.repo.store(), &mut remote, &options, context).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+    let packs = RemotePacks::new(&remote, BlockingContext::without_stop(there.runtime.handle()));
+    let Place { folder: _folder, repo, runtime } = there;
+    let repo = repo.with_distant(Arc::new(packs.clone()));
+    let from = clone::CloneSource { remote: &mut remote, packs: &packs };
+    let options = clone::CloneOptions { name: Some(evil()), part: PartialScope::default() };
+    let context = (runtime.handle(), &Silent as &_);
+    let cloned = clone::run::<RemoteError>(repo.store(), from, &options, |_| Ok(()), context);
+    assert_eq!(cloned.unwrap_err().kind(), ErrorKind::Damaged);
+}
+
+#[test]
+fn a_wrong_chunk_list_of_somebody_else_satisfies_no_commit_and_stops_nobody() {
+    with_each_service("proof", &contract);
+}
