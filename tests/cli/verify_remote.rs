@@ -33,6 +33,7 @@ fn a_remote_that_lost_a_pack_is_told_and_the_next_push_repairs_it() {
     --- stderr ---
     Checked 2 packs with 8 objects at origin, and 2 commits reachable from branches and tags
     No errors found; --data also reads all contents
+    Chunk lists were not compared with their contents
     ");
     lose_a_pack(&env, "there/objects");
     insta::assert_snapshot!(env.snap_in("work", ["push"]), @r"

@@ -303,7 +303,12 @@ fn summarize(checked: &Checked, cx: &Context) {
                 ));
             }
         }
-        0 if *data == Data::All => cx.ui().status(format_args!("No errors found")),
+        0 if *data == Data::All => {
+            cx.ui().status(format_args!("No errors found"));
+            if place.is_some() {
+                report_list_proofs(checked, cx);
+            }
+        }
         0 => {
             cx.ui().status(format_args!("No errors found; --data also reads all contents"));
             report_list_proofs(checked, cx);
