@@ -249,7 +249,7 @@ impl Context {
             None => {
                 let start = std::path::absolute(start);
                 let start = start.map_err(|source| CliError::Folder { source })?;
-                Ok(Repo::find(&start, &self.env.ceilings))
+                Ok(Repo::find(&start, &self.env.ceilings)?)
             }
         }
     }

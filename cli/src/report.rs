@@ -408,7 +408,10 @@ impl CliError {
                 ErrorKind::Unavailable
             }
             Self::Remote(error) => error.kind(),
-            Self::OpenRemote(_) => ErrorKind::Invalid,
+            Self::OpenRemote(error) => match &**error {
+                OpenError::Store(error) => error.kind(),
+                _ => ErrorKind::Invalid,
+            },
             Self::NotForward { .. } => ErrorKind::Exists,
             Self::ToTerminal => ErrorKind::Invalid,
             Self::Bundle { source, .. } => source.kind(),

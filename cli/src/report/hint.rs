@@ -270,6 +270,13 @@ fn of_repo(error: &RepoError) -> Option<String> {
         }
         RepoError::NotAStore { .. } => "name the store folder itself, such as PROJECT/.snap",
         RepoError::Link { path } => return Some(remove_link(path)),
+        RepoError::FoundLink { dir } => {
+            let word = text::word(dir.as_os_str().as_encoded_bytes());
+            return Some(format!(
+                "if the link is not yours, `rm {word}` removes it; if it is, name it: `snap \
+                 --store {word} COMMAND`"
+            ));
+        }
         RepoError::ObjectsInStore { .. } => {
             "this store may come from another user; packs on another disk need a folder that is \
              not in a store"
