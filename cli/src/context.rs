@@ -333,6 +333,11 @@ impl Context {
         Stream::new(io::stdin(), self.stop.clone())
     }
 
+    /// Returns the flag that Ctrl-C sets.
+    pub(crate) fn stop_flag(&self) -> Arc<AtomicBool> {
+        self.stop.clone()
+    }
+
     /// Opens a file or pipe as a stream that Ctrl-C interrupts.
     pub(crate) fn open_input(&self, path: &Path) -> io::Result<Stream<File>> {
         Stream::open(path, self.stop.clone())

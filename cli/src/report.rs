@@ -33,7 +33,7 @@ pub(crate) use self::{
     hint::of_ref as ref_hint,
     trust::{Role, SensitiveSetting, UntrustedStore},
 };
-use crate::{foreign, stream::Interrupted, ui::Ui};
+use crate::{command_stream::CommandStreamError, foreign, stream::Interrupted, ui::Ui};
 
 /// The meaning of each exit code.
 pub(crate) const EXIT_CODES: &[(&str, &str)] = &[
@@ -140,6 +140,9 @@ pub(crate) enum CliError {
     /// The user pressed Ctrl-C while a hook ran, after the commit.
     #[error("interrupted in the {name} hook; the commit was made")]
     PostHookInterrupted { name: &'static str },
+    /// The output of a command is not committed.
+    #[error(transparent)]
+    CommandStream(#[from] CommandStreamError),
     /// `commit` has no path to commit: none is given, and the store has no project.
     #[error("no path is given, and {store} has no project folder")]
     NoSource { store: String },
@@ -366,9 +369,10 @@ impl CliError {
                 ErrorKind::Denied
             }
             Self::NoStateFolder => ErrorKind::NotFound,
-            Self::HookStart { .. } | Self::PreHook { .. } | Self::PostHook { .. } => {
-                ErrorKind::Unavailable
-            }
+            Self::HookStart { .. }
+            | Self::PreHook { .. }
+            | Self::PostHook { .. }
+            | Self::CommandStream(_) => ErrorKind::Unavailable,
             Self::PreHookInterrupted { .. } | Self::PostHookInterrupted { .. } => {
                 ErrorKind::Interrupted
             }

@@ -58,6 +58,7 @@ mod stats;
 mod status;
 mod store_access;
 mod store_links;
+mod streams;
 mod terminal;
 mod tools;
 mod trust;

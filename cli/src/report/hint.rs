@@ -22,6 +22,7 @@ use snap_core::{
 };
 
 use crate::{
+    command_stream::CommandStreamError,
     report::{CliError, causes::causes, remote, trust},
     ui::text,
     ui::time,
@@ -137,6 +138,10 @@ fn of_cli(error: &CliError) -> Option<String> {
         CliError::NoProfile { name, known } => return Some(profiles(name, known)),
         CliError::HookStart { .. } => "hooks are run by `sh -c`; check that `sh` is in PATH",
         CliError::PreHook { .. } => "nothing was committed; --no-hooks commits without it",
+        CliError::CommandStream(CommandStreamError::Start { .. }) => {
+            "check the command after `--`; shell syntax needs `sh -c '…'`"
+        }
+        CliError::CommandStream(CommandStreamError::Failed { .. }) => "nothing was committed",
         CliError::PreHookInterrupted { .. } => "nothing was committed; run it again",
         CliError::UnknownFormat { .. } => {
             "use .tar, .tar.zst or .zip, or pass --format tar, tar.zst or zip"
@@ -547,6 +552,10 @@ fn of_export(error: &ExportError) -> Option<String> {
 fn of_commit(error: &CommitError) -> Option<String> {
     let hint = match error {
         CommitError::Overlap { .. } => "name each file and folder once",
+        CommitError::EmptyStream { .. } => {
+            "nothing was committed; --allow-empty-stream commits an empty file; with \
+             --stdin-from-command, a command that fails is noticed"
+        }
         CommitError::StreamOverFolder { .. } => {
             "give the stream another name, or commit it to a new branch with -b NAME"
         }
