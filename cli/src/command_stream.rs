@@ -51,7 +51,7 @@ impl CommandStream {
     pub(crate) fn new(program: &Path, arguments: &[PathBuf], stop: Arc<AtomicBool>) -> Self {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
-        let program = text::line(program.as_os_str().as_encoded_bytes()).to_string();
+        let program = text::line(program.as_os_str().as_encoded_bytes());
         Self { program, state: State::Ready(command), stop }
     }
 

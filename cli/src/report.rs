@@ -209,6 +209,12 @@ pub(crate) enum CliError {
     /// The bundle does not exist.
     #[error("there is no file `{file}`, and no commit of that name")]
     NoBundle { file: String },
+    /// A text names a bundle and a revision.
+    #[error("`{name}` is a revision and a bundle")]
+    FileOrRevision { name: String },
+    /// The name of a new branch or tag could be that of a remote branch.
+    #[error("`{name}` is a name for branches of the remote `{remote}`")]
+    NameOfRemote { name: String, remote: String },
     /// A file cannot be read as a bundle.
     #[error("cannot use {file} as a bundle")]
     Bundle { file: String, source: Box<BundleError> },
@@ -401,6 +407,7 @@ impl CliError {
                 }
             }
             Self::NoBundle { .. } | Self::NoRemote { .. } | Self::NoRemotes => ErrorKind::NotFound,
+            Self::FileOrRevision { .. } | Self::NameOfRemote { .. } => ErrorKind::Invalid,
             Self::WhichRemote { .. } | Self::RemoteName { .. } | Self::NoBranch => {
                 ErrorKind::Invalid
             }

@@ -46,6 +46,7 @@ mod remote_sync;
 mod repair;
 mod restore;
 mod restore_delete;
+mod same_names;
 mod schema;
 mod serve;
 mod serve_log;

@@ -111,6 +111,15 @@ fn of_cli(error: &CliError) -> Option<String> {
                  `snap restore latest` restores the files"
             ));
         }
+        CliError::FileOrRevision { name } => {
+            let file = text::word(format!("./{name}").as_bytes());
+            return Some(format!(
+                "`{file}` names the file; `heads/NAME`, `remotes/NAME` or `tags/NAME` the revision"
+            ));
+        }
+        CliError::NameOfRemote { remote, .. } => {
+            return Some(format!("choose a name that does not begin with `{remote}/`"));
+        }
         CliError::NoBundle { .. } => "`snap pack` creates bundles, `snap log` lists commits",
         CliError::ToTerminal => "pass a file with -o, or redirect stdout to a file or a program",
         CliError::NotForward { .. } => {

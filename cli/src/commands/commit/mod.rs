@@ -30,7 +30,7 @@ use self::{
     plan::{CommitPlan, TargetStore},
 };
 use crate::{
-    commands::init,
+    commands::{init, refs},
     context::Context,
     report::{CliError, CommandOutcome},
 };
@@ -169,6 +169,11 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<CommandOutcome, Cli
         true => cx.open_at(&plan.store)?,
         false => Repo::absent(&plan.store, Disk::default(), settings.config()?),
     };
+    if let Some(branch) = options.branch.as_ref().filter(|_| !repo.is_absent())
+        && repo.refs().read(branch)?.is_none()
+    {
+        refs::check_new(branch, &repo, cx)?;
+    }
     // Hooks may have taken some time.
     options.now = Some(cx.now());
     let missing = plan.warn_missing(args, cx);
