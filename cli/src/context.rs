@@ -20,7 +20,7 @@ use snap_core::{
     base::{id::CommitId, time::Time},
     disk::{Disk, DiskStep, FaultDecision, FaultInjector},
     repo::{
-        Config, Repo,
+        Config, RefName, Repo,
         open::{read_config_file, refuse_remote},
         refs::RefLogMessage,
         spec::{Resolved, Revisions},
@@ -37,7 +37,7 @@ use crate::{
     remote::{self, Connection, Network},
     report::{CliError, INTERRUPTED, Role, UntrustedStore},
     stream::Stream,
-    ui::{Progress, Ui, time},
+    ui::{Progress, Ui, text, time},
 };
 
 /// The context of a command.
@@ -249,7 +249,7 @@ impl Context {
             None => {
                 let start = std::path::absolute(start);
                 let start = start.map_err(|source| CliError::Folder { source })?;
-                Ok(Repo::find(&start, &self.env.ceilings))
+                Ok(Repo::find(&start, &self.env.ceilings)?)
             }
         }
     }
@@ -333,6 +333,11 @@ impl Context {
         Stream::new(io::stdin(), self.stop.clone())
     }
 
+    /// Returns the flag that Ctrl-C sets.
+    pub(crate) fn stop_flag(&self) -> Arc<AtomicBool> {
+        self.stop.clone()
+    }
+
     /// Opens a file or pipe as a stream that Ctrl-C interrupts.
     pub(crate) fn open_input(&self, path: &Path) -> io::Result<Stream<File>> {
         Stream::open(path, self.stop.clone())
@@ -388,13 +393,29 @@ impl Context {
     /// Resolves `spec` to a commit and, after a `:`, a path.
     pub(crate) fn resolve(&self, repo: &Repo, spec: &OsStr) -> Result<Resolved, CliError> {
         let date = |text: &str| time::parse(text, self.now());
-        Ok(Revisions::new(repo, &date).resolve(spec.as_bytes())?)
+        let warn = |used: &RefName, other: &RefName| self.warn_ambiguous(used, other);
+        Ok(Revisions::new(repo, &date).on_ambiguous(&warn).resolve(spec.as_bytes())?)
     }
 
     /// Resolves `rev` to a commit.
     pub(crate) fn resolve_commit(&self, repo: &Repo, rev: &str) -> Result<CommitId, CliError> {
         let date = |text: &str| time::parse(text, self.now());
-        Ok(Revisions::new(repo, &date).commit(rev)?)
+        let warn = |used: &RefName, other: &RefName| self.warn_ambiguous(used, other);
+        Ok(Revisions::new(repo, &date).on_ambiguous(&warn).commit(rev)?)
+    }
+
+    fn warn_ambiguous(&self, used: &RefName, other: &RefName) {
+        let full = |name: &RefName| {
+            let full = name.to_string();
+            text::line(full.strip_prefix("refs/").unwrap_or(&full).as_bytes())
+        };
+        self.ui.warning_once(&format!(
+            "`{}` is taken for {}; {} names the {}",
+            text::line(used.short().as_bytes()),
+            full(used),
+            full(other),
+            other.kind().noun(),
+        ));
     }
 
     /// Calls `work` with the log entry of a change.

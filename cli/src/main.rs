@@ -1,6 +1,8 @@
 //! `snap`: snapshots at the command line.
 
 mod args;
+mod child;
+mod command_stream;
 mod commands;
 mod complete;
 mod config;

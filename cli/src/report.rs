@@ -33,7 +33,7 @@ pub(crate) use self::{
     hint::of_ref as ref_hint,
     trust::{Role, SensitiveSetting, UntrustedStore},
 };
-use crate::{foreign, stream::Interrupted, ui::Ui};
+use crate::{command_stream::CommandStreamError, foreign, stream::Interrupted, ui::Ui};
 
 /// The meaning of each exit code.
 pub(crate) const EXIT_CODES: &[(&str, &str)] = &[
@@ -140,6 +140,9 @@ pub(crate) enum CliError {
     /// The user pressed Ctrl-C while a hook ran, after the commit.
     #[error("interrupted in the {name} hook; the commit was made")]
     PostHookInterrupted { name: &'static str },
+    /// The output of a command is not committed.
+    #[error(transparent)]
+    CommandStream(#[from] CommandStreamError),
     /// `commit` has no path to commit: none is given, and the store has no project.
     #[error("no path is given, and {store} has no project folder")]
     NoSource { store: String },
@@ -206,6 +209,12 @@ pub(crate) enum CliError {
     /// The bundle does not exist.
     #[error("there is no file `{file}`, and no commit of that name")]
     NoBundle { file: String },
+    /// A text names a bundle and a revision.
+    #[error("`{name}` is a revision and a bundle")]
+    FileOrRevision { name: String },
+    /// The name of a new branch or tag could be that of a remote branch.
+    #[error("`{name}` is a name for branches of the remote `{remote}`")]
+    NameOfRemote { name: String, remote: String },
     /// A file cannot be read as a bundle.
     #[error("cannot use {file} as a bundle")]
     Bundle { file: String, source: Box<BundleError> },
@@ -366,9 +375,10 @@ impl CliError {
                 ErrorKind::Denied
             }
             Self::NoStateFolder => ErrorKind::NotFound,
-            Self::HookStart { .. } | Self::PreHook { .. } | Self::PostHook { .. } => {
-                ErrorKind::Unavailable
-            }
+            Self::HookStart { .. }
+            | Self::PreHook { .. }
+            | Self::PostHook { .. }
+            | Self::CommandStream(_) => ErrorKind::Unavailable,
             Self::PreHookInterrupted { .. } | Self::PostHookInterrupted { .. } => {
                 ErrorKind::Interrupted
             }
@@ -397,6 +407,7 @@ impl CliError {
                 }
             }
             Self::NoBundle { .. } | Self::NoRemote { .. } | Self::NoRemotes => ErrorKind::NotFound,
+            Self::FileOrRevision { .. } | Self::NameOfRemote { .. } => ErrorKind::Invalid,
             Self::WhichRemote { .. } | Self::RemoteName { .. } | Self::NoBranch => {
                 ErrorKind::Invalid
             }
@@ -408,7 +419,10 @@ impl CliError {
                 ErrorKind::Unavailable
             }
             Self::Remote(error) => error.kind(),
-            Self::OpenRemote(_) => ErrorKind::Invalid,
+            Self::OpenRemote(error) => match &**error {
+                OpenError::Store(error) => error.kind(),
+                _ => ErrorKind::Invalid,
+            },
             Self::NotForward { .. } => ErrorKind::Exists,
             Self::ToTerminal => ErrorKind::Invalid,
             Self::Bundle { source, .. } => source.kind(),

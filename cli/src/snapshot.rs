@@ -98,11 +98,30 @@ impl Context {
     /// `REMOTE#REV[:PATH]`.
     pub(crate) fn open_snapshot(&self, what: &OsStr) -> Result<Snapshot, CliError> {
         if let Some((file, path)) = find_bundle(what.as_bytes()) {
+            self.check_not_revision(&file)?;
             return self.open_bundle(&file, path);
         }
         match self.split_remote(what)? {
             Some(split) => self.open_in_remote(&split),
             None => self.open_in_store(what),
+        }
+    }
+
+    /// Fails if the name of a bundle is also a revision. Only a name such as `origin/main` can be
+    /// both: another user's snapshot may contain such a file.
+    fn check_not_revision(&self, file: &Path) -> Result<(), CliError> {
+        let name = file.as_os_str().as_bytes();
+        let is_plain = [&b"/"[..], b"./", b"../"].iter().any(|start| name.starts_with(start));
+        if is_plain || name.ends_with(BUNDLE) {
+            return Ok(());
+        }
+        let is_revision = match self.find_store(Path::new("."))? {
+            Some(store) => self.resolve(&self.open_found(&store)?, file.as_os_str()).is_ok(),
+            None => false,
+        };
+        match is_revision {
+            true => Err(CliError::FileOrRevision { name: text::line(name) }),
+            false => Ok(()),
         }
     }
 
@@ -171,7 +190,10 @@ pub(crate) fn advice(
         }
         (CliError::NoStore | CliError::Spec(SpecError::Unknown { .. }), _, None) => {
             let bundle = arguments.skip(1).find(|argument| is_bundle(Path::new(argument)))?;
-            let file = text::line(bundle.as_bytes());
+            let mut file = text::line(bundle.as_bytes());
+            if !is_named_bundle(Path::new(&bundle)) {
+                file.insert_str(0, "./");
+            }
             Some(format!(
                 "{file} is a bundle: `snap unpack` imports it into a store; show, ls, restore, \
                  export and `snap cat {file}:PATH` read it directly"
@@ -182,17 +204,25 @@ pub(crate) fn advice(
 }
 
 /// Splits `what` into a bundle file and a path in it, if it names a bundle. A file name may contain
-/// `:`, so the longest part that is a bundle wins.
+/// `:`, so the longest part that is a bundle wins. A name without `/` and without the suffix of
+/// bundles is a revision, whatever files there are.
 fn find_bundle(what: &[u8]) -> Option<(PathBuf, Option<Vec<u8>>)> {
     let colons = what.iter().enumerate().rev().filter(|(_, byte)| **byte == b':');
     std::iter::once(what.len()).chain(colons.map(|(at, _)| at)).find_map(|end| {
         let file = Path::new(OsStr::from_bytes(&what[..end]));
-        is_bundle(file).then(|| (file.to_owned(), what.get(end + 1..).map(<[u8]>::to_vec)))
+        is_named_bundle(file).then(|| (file.to_owned(), what.get(end + 1..).map(<[u8]>::to_vec)))
     })
 }
 
+/// Returns true if a name is that of a bundle, and not of a revision or a remote, and the file is a
+/// bundle.
+pub(crate) fn is_named_bundle(file: &Path) -> bool {
+    let name = file.as_os_str().as_bytes();
+    (name.contains(&b'/') || name.ends_with(BUNDLE)) && is_bundle(file)
+}
+
 /// Returns true if a file is a bundle by its content or its name.
-pub(crate) fn is_bundle(file: &Path) -> bool {
+fn is_bundle(file: &Path) -> bool {
     if !fs_err::metadata(file).is_ok_and(|meta| meta.is_file()) {
         return false;
     }

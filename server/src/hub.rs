@@ -13,7 +13,7 @@ use std::{
 
 use snap_core::repo::{
     Repo, RepoError, config,
-    open::{STORE_FOLDER, refuse_remote},
+    open::{STORE_FOLDER, refuse_found_link, refuse_remote},
 };
 use snap_remote::service::snap_server::ONLY;
 
@@ -127,7 +127,8 @@ impl Hub {
     /// folder `path`.
     ///
     /// # Errors
-    /// [`RepoError::NoStore`] when there is nothing at `path`, [`RepoError::Remote`] when a
+    /// [`RepoError::NoStore`] when there is nothing at `path`, [`RepoError::FoundLink`] when
+    /// `path/.snap` is a symbolic link to a store, [`RepoError::Remote`] when a
     /// store there is a folder that `snap push` made, and any error of opening a single
     /// store.
     pub fn open(path: &Path) -> Result<Self, RepoError> {
@@ -140,7 +141,7 @@ impl Hub {
     /// As [`open`](Self::open).
     pub fn open_with_clock(path: &Path, clock: Clock) -> Result<Self, RepoError> {
         let shared = RepositoryResources::new(clock);
-        let place = match store_in(path) {
+        let place = match named_store(path)? {
             Some(dir) => ServedSource::Store(dir),
             None if path.is_dir() => ServedSource::Folder(path.to_owned()),
             None => return Err(RepoError::NoStore { dir: path.to_owned() }),
@@ -425,11 +426,22 @@ pub(crate) fn no_repository(name: &str) -> String {
 /// Returns the folder in which a server of `path` keeps its own files.
 ///
 /// # Errors
-/// [`RepoError::NoStore`] when there is nothing at `path`.
+/// [`RepoError::NoStore`] when there is nothing at `path`, [`RepoError::FoundLink`] when the store
+/// in it is a symbolic link.
 pub fn home(path: &Path) -> Result<PathBuf, RepoError> {
     let folder = || path.is_dir().then(|| path.to_owned());
     let missing = || RepoError::NoStore { dir: path.to_owned() };
-    store_in(path).or_else(folder).ok_or_else(missing)
+    named_store(path)?.or_else(folder).ok_or_else(missing)
+}
+
+/// Like [`store_in`], for the folder to serve: `path` itself may be a symbolic link, since the
+/// user named it; the store in it may not.
+fn named_store(path: &Path) -> Result<Option<PathBuf>, RepoError> {
+    let store = store_in(path);
+    if let Some(inside) = store.as_ref().filter(|store| *store != path) {
+        refuse_found_link(inside)?;
+    }
+    Ok(store)
 }
 
 /// Returns the store that a folder is, or the one in its `.snap`. The store's settings may
@@ -549,6 +561,21 @@ mod tests {
         // The served folder itself may be named by a link.
         link(outside.path(), "served");
         assert_eq!(Hub::open(&folder.path().join("served")).unwrap().names(), ["secret"]);
+    }
+
+    #[test]
+    fn the_store_of_a_served_folder_is_not_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = snap_core::repo::Config::default().to_text();
+        Hub::open(folder.path()).unwrap().create("store", &config).unwrap();
+        let project = folder.path().join("project");
+        fs_err::create_dir(&project).unwrap();
+        std::os::unix::fs::symlink("../store", project.join(STORE_FOLDER)).unwrap();
+        for opened in [Hub::open(&project).map(drop), home(&project).map(drop)] {
+            assert!(matches!(opened, Err(RepoError::FoundLink { .. })));
+        }
+        // The link itself is named.
+        assert_eq!(Hub::open(&project.join(STORE_FOLDER)).unwrap().names(), [ONLY]);
     }
 
     #[test]

@@ -599,18 +599,25 @@ fn a_link_to_the_store_is_no_file_of_the_project() {
     fs_err::rename(env.path("home/sub/inner/.snap"), env.path("other")).unwrap();
     std::os::unix::fs::symlink(env.path("other"), env.path("home/sub/inner/.snap")).unwrap();
     env.write("home/a.txt", "two");
-    env.snap_in("home", ["commit", "-m", "second"]).succeeds();
-    let listed = env.snap_in("home", ["ls", "-R", "latest"]).succeeds().stdout;
+    env.snap_in("home", ["--store", ".snap", "commit", "-m", "second"]).succeeds();
+    let listed = env.snap_in("home", ["--store", ".snap", "ls", "-R", "latest"]).succeeds().stdout;
     assert!(!listed.contains(".snap"), "{listed}");
-    env.snap_in("home", ["restore", "latest~1", "--overwrite", "--delete", "-y"]).succeeds();
+    env.snap_in(
+        "home",
+        ["--store", ".snap", "restore", "latest~1", "--overwrite", "--delete", "-y"],
+    )
+    .succeeds();
     for link in ["home/.snap", "home/sub/inner/.snap"] {
         assert!(env.path(link).is_symlink(), "{link}");
     }
-    assert_eq!(env.snap_in("home", ["log", "--json"]).succeeds().json().len(), 2);
+    assert_eq!(
+        env.snap_in("home", ["--store", ".snap", "log", "--json"]).succeeds().json().len(),
+        2
+    );
     // A link that does not lead to a store is saved like any other.
     std::os::unix::fs::symlink("nowhere", env.path("home/sub/.snap")).unwrap();
-    env.snap_in("home", ["commit", "-m", "third"]).succeeds();
-    let listed = env.snap_in("home", ["ls", "-R", "latest"]).succeeds().stdout;
+    env.snap_in("home", ["--store", ".snap", "commit", "-m", "third"]).succeeds();
+    let listed = env.snap_in("home", ["--store", ".snap", "ls", "-R", "latest"]).succeeds().stdout;
     assert!(listed.contains("sub/.snap"), "{listed}");
 }
 

@@ -128,7 +128,7 @@ fn a_stream_does_not_replace_a_folder() {
     error: the stream would replace src, a folder in the last commit
     hint: give the stream another name, or commit it to a new branch with -b NAME
     ");
-    env.snap(["commit", "--stdin", "src", "-b", "dump"]).succeeds();
+    env.snap(["commit", "--stdin", "src", "-b", "dump", "--allow-empty-stream"]).succeeds();
     assert_eq!(env.snap(["cat", "main:src/main.rs"]).succeeds().stdout, "fn main() {}");
 }
 

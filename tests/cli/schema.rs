@@ -77,9 +77,9 @@ fn every_record_is_as_its_schema_says() {
     let runs: &[(&[&str], &[&str])] = &[
         (&["init"], &["store"]),
         (&["commit", "-m", "one", "--label", "ci=7"], &["made-commit"]),
-        (&["commit", "--stdin", "x"], &["made-commit"]),
+        (&["commit", "--stdin", "x", "--allow-empty-stream"], &["made-commit"]),
         (&["commit", "-e", "*.o", "--exclude-larger-than", "1GiB"], &["made-commit"]),
-        (&["commit", "--stdin", "x"], &["made-commit"]),
+        (&["commit", "--stdin", "x", "--allow-empty-stream"], &["made-commit"]),
         (&["commit", "--dry-run"], &["would-commit"]),
         (&["status"], &["status", "change", "diff-summary"]),
         (&["diff", "HEAD~1", "HEAD"], &["change", "diff-summary"]),

@@ -64,6 +64,101 @@ fn a_pipe_in_place_of_a_lock_is_not_waited_for() {
     assert_eq!(refused.code, Some(1), "{}", refused.stderr);
 }
 
+/// Makes a project with a link `src/.snap` to the store of `project`.
+fn project_with_a_link() -> TestEnv {
+    let env = env();
+    env.write("work/src/main", "1");
+    env.snap_in("work", ["commit", "-q"]).succeeds();
+    symlink("../../project/.snap", env.path("work/src/.snap")).unwrap();
+    env
+}
+
+#[test]
+fn a_store_behind_a_link_is_used_only_if_it_is_named() {
+    let mut env = project_with_a_link();
+    let commands: [&[&str]; 20] = [
+        &["commit"],
+        &["commit", "."],
+        &["commit", "--dry-run"],
+        &["status"],
+        &["log"],
+        &["restore", "latest", "--overwrite"],
+        &["undo"],
+        &["branch"],
+        &["tag", "x"],
+        &["verify"],
+        &["repair"],
+        &["init"],
+        &["init", "."],
+        &["unpack", "no.snap"],
+        &["config", "list"],
+        &["config", "set", "jobs", "2"],
+        &["config", "trust"],
+        &["config", "trust", "."],
+        &["remote", "add", "x", "../../x"],
+        &["clone", ".", "../../copy"],
+    ];
+    let before = env.snap(["--store", "project/.snap", "log", "--json"]).succeeds().stdout;
+    for command in commands {
+        let ran = env.snap_in("work/src", command);
+        assert_eq!(ran.code, Some(1), "{command:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(".snap is a symbolic link; "), "{command:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("hint: if the link is not yours"), "{}", ran.stderr);
+    }
+    // As a remote, in the folder and by the path of the folder.
+    for command in [&["push", "./src"][..], &["pull", "./src"], &["fetch", "../work/src"]] {
+        let ran = env.snap_in("work", command);
+        assert_eq!(ran.code, Some(1), "{command:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("src/.snap is a symbolic link; "), "{}", ran.stderr);
+        assert!(ran.stderr.contains(" as the remote"), "{}", ran.stderr);
+    }
+    assert_eq!(env.snap(["--store", "project/.snap", "log", "--json"]).stdout, before);
+    // The hint of the error.
+    let link = env.path("work/src/.snap");
+    let named = ["--store", link.to_str().unwrap(), "log", "--json"];
+    assert_eq!(env.snap_in("work/src", named).succeeds().stdout, before);
+    env.set("SNAP_STORE", link.to_str().unwrap());
+    assert_eq!(env.snap_in("work/src", ["log", "--json"]).succeeds().stdout, before);
+}
+
+#[test]
+fn a_link_without_a_store_does_not_hide_the_project() {
+    let env = project_with_a_link();
+    fs_err::remove_dir_all(env.path("project/.snap")).unwrap();
+    env.write("work/src/main", "2");
+    env.snap_in("work/src", ["commit", "-q"]).succeeds();
+    assert_eq!(env.snap_in("work", ["log", "--json"]).succeeds().json().len(), 2);
+    assert!(!env.path("project/.snap").exists());
+}
+
+#[test]
+fn a_project_that_was_moved_copied_or_linked_needs_no_name() {
+    let env = env();
+    env.snap_in("project", ["commit", "-q"]).succeeds();
+    env.write("project/sub/file", "1");
+    let commit = |folder: &str| {
+        env.write("project/file", folder);
+        env.snap_in(folder, ["commit", "-q"]).succeeds();
+        env.snap_in(folder, ["status"]).succeeds();
+    };
+    // Links to the project and above it.
+    symlink("project", env.path("link")).unwrap();
+    fs_err::create_dir(env.path("above")).unwrap();
+    symlink("..", env.path("above/root")).unwrap();
+    for folder in ["project", "project/sub", "link", "link/sub", "above/root/link/sub"] {
+        commit(folder);
+    }
+    env.snap(["clone", "-q", "link", "cloned"]).succeeds();
+    let copied =
+        Command::new("cp").arg("-a").args([env.path("project"), env.path("copy")]).status();
+    assert!(copied.unwrap().success());
+    env.write("copy/file", "in the copy");
+    env.snap_in("copy", ["commit", "-q"]).succeeds();
+    fs_err::rename(env.path("project"), env.path("moved")).unwrap();
+    env.write("moved/file", "in another place");
+    env.snap_in("moved/sub", ["commit", "-q"]).succeeds();
+}
+
 #[test]
 fn packs_may_lie_on_another_disk() {
     let env = env();
@@ -361,6 +456,9 @@ fn a_store_that_moves_during_a_commit_fails_it() {
     let told = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{told}");
     assert!(told.contains("the store was moved or replaced"), "{told}");
-    env.snap_in("p", ["verify", "--data"]).succeeds();
-    assert_eq!(env.snap_in("p", ["branch"]).succeeds().stdout.lines().count(), 1);
+    env.snap_in("p", ["--store", ".snap", "verify", "--data"]).succeeds();
+    assert_eq!(
+        env.snap_in("p", ["--store", ".snap", "branch"]).succeeds().stdout.lines().count(),
+        1
+    );
 }

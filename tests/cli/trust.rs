@@ -172,7 +172,11 @@ fn another_user_cannot_lure_a_commit_into_a_planted_store() {
         let output = command.output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{stderr}");
-        assert!(stderr.contains("belongs to the user with id 4322"), "{stderr}");
+        let told = match plant {
+            true => "belongs to the user with id 4322",
+            false => ".snap is a symbolic link; ",
+        };
+        assert!(stderr.contains(told), "{stderr}");
         match plant {
             true => fs_err::remove_dir_all(&planted).unwrap(),
             false => fs_err::remove_file(&planted).unwrap(),
@@ -470,7 +474,7 @@ fn a_store_that_lost_its_folder_of_objects_gets_them_back_as_the_hint_says() {
 }
 
 #[test]
-fn a_restore_makes_nothing_that_commands_take_for_a_store() {
+fn no_way_out_of_a_store_makes_what_commands_take_for_a_store() {
     let env = TestEnv::new();
     env.write("victim/v", "v");
     env.snap_in("victim", ["commit", "-q"]).succeeds();
@@ -481,17 +485,46 @@ fn a_restore_makes_nothing_that_commands_take_for_a_store() {
     env.write("other/nowhere/f", "f");
     std::os::unix::fs::symlink("../../later/.snap", env.path("other/nowhere/.snap")).unwrap();
     env.snap(["--store", "store", "init", "-q"]).succeeds();
-    // The commit excludes links that lead to a store.
+    // The commit excludes links that lead to a store; on another machine they lead nowhere.
+    fs_err::rename(env.path("victim"), env.path("away")).unwrap();
     env.snap(["--store", "store", "commit", "-q", "other"]).succeeds();
-    let restored = env.snap(["--store", "store", "restore", "latest", "got"]);
-    // The commit has already excluded `link`.
-    for folder in ["settings", "nowhere"] {
-        let told = format!("{folder}/.snap");
-        assert!(restored.stderr.contains(&told), "{folder}: {}", restored.stderr);
+    fs_err::rename(env.path("away"), env.path("victim")).unwrap();
+    let left_out = ["link/.snap", "nowhere/.snap", "settings/.snap"];
+    // Each way out of a store.
+    let store = "--store=store";
+    let ways: [(&str, &[&str]); 8] = [
+        ("", &[store, "restore", "latest", "restored"]),
+        ("", &[store, "restore", "latest:link/.snap", "restored/link"]),
+        ("", &["clone", "store", "cloned"]),
+        ("", &["restore", "bundle.snap", "from-bundle"]),
+        ("", &["restore", "archive.snap", "from-archive"]),
+        ("unpacked", &["restore", "latest", "files"]),
+        ("", &[store, "export", "latest", "-o", "x.tar"]),
+        ("", &[store, "export", "latest", "-o", "x.zip"]),
+    ];
+    env.snap([store, "pack", "latest", "-o", "bundle.snap"]).succeeds();
+    fs_err::rename(env.path("victim"), env.path("away")).unwrap();
+    env.snap(["archive", "other", "-o", "archive.snap"]).succeeds();
+    fs_err::rename(env.path("away"), env.path("victim")).unwrap();
+    fs_err::create_dir(env.path("unpacked")).unwrap();
+    env.snap_in("unpacked", ["unpack", "../bundle.snap"]).succeeds();
+    for (folder, command) in ways {
+        let ran = env.snap_in(folder, command);
+        assert_eq!(ran.code, Some(3), "{command:?}: {}", ran.stderr);
+        let told = |path: &&str| ran.stderr.contains(&format!("skipped `{path}`"));
+        let all = left_out.iter().all(told);
+        assert!(all || command.contains(&"latest:link/.snap"), "{command:?}: {}", ran.stderr);
     }
-    for folder in ["settings", "link", "nowhere"] {
-        let path = env.path(format!("got/{folder}/.snap"));
-        assert!(path.symlink_metadata().is_err(), "{folder}");
+    for folder in ["restored", "cloned", "from-bundle", "from-archive", "unpacked/files"] {
+        for path in left_out {
+            let path = env.path(folder).join(path);
+            assert!(path.symlink_metadata().is_err(), "{}", path.display());
+        }
+        assert_eq!(env.read(&format!("{folder}/nowhere/f")), "f");
     }
-    assert_eq!(env.read("got/nowhere/f"), "f");
+    for archive in ["x.tar", "x.zip"] {
+        let bytes = fs_err::read(env.path(archive)).unwrap();
+        let has = |name: &[u8]| bytes.windows(name.len()).any(|window| window == name);
+        assert!(has(b"nowhere/f") && !has(b".snap"), "{archive}");
+    }
 }

@@ -13,7 +13,9 @@ use snap_core::{
         time::Time,
     },
     format::tree::{CAPABILITY, EntryKind, Metadata, Owner, Xattr},
-    ops::export::{self, ArchiveFormat, ExportError, ExportOptions, ExportOutcome, PathPrefix},
+    ops::export::{
+        self, ArchiveFormat, ExportError, ExportOptions, ExportOutcome, MetadataLoss, PathPrefix,
+    },
 };
 use snap_testkit::bytes::Corpus;
 
@@ -351,4 +353,38 @@ fn a_zip_archive_gives_nobody_more_than_the_access_control_list_did() {
     let (archive, outcome) = export(&snapshot, ArchiveFormat::Zip).unwrap();
     assert_eq!(zip_entries(&archive), [("listed".to_owned(), 0o100_600)]);
     assert_eq!(outcome.lost[&export::MetadataLoss::Attributes], 1);
+}
+
+#[test]
+fn stores_and_links_of_their_name_are_left_out_of_archives() {
+    let snapshot = Snapshot::made(None, |writer| {
+        let link = || plain(".snap", EntryKind::Symlink { target: b"../x/.snap"[..].into() });
+        let store = vec![file(writer, "config.toml", b""), file(writer, "lock", b"evil")];
+        let store = plain(".snap", EntryKind::Folder { id: add_folder(writer, store).0 });
+        let notes = add_folder(writer, vec![file(writer, "notes", b"mine")]).0;
+        let plain_folder = plain(".snap", EntryKind::Folder { id: notes });
+        let folder = |writer, name: &str, entry| {
+            let after = file(writer, ".snap-after", b"kept");
+            let id = add_folder(writer, vec![entry, after]).0;
+            plain(name, EntryKind::Folder { id })
+        };
+        let entries = vec![
+            link(),
+            folder(writer, "a", link()),
+            folder(writer, "b", store),
+            folder(writer, "c", plain_folder),
+        ];
+        add_folder(writer, entries).0
+    });
+    for format in FORMATS {
+        let (archive, outcome) = export(&snapshot, format).unwrap();
+        assert_eq!(outcome.lost, [(MetadataLoss::Store, 3)].into(), "{format:?}");
+        assert_eq!((outcome.entries, outcome.files), (8, 4), "{format:?}");
+        if format == ArchiveFormat::Tar {
+            let names: Vec<_> = headers(&archive).into_iter().map(|(name, ..)| name).collect();
+            let kept =
+                ["a/", "a/.snap-after", "b/", "b/.snap-after", "c/", "c/.snap/", "c/.snap/notes"];
+            assert_eq!(names, [&kept[..], &["c/.snap-after"]].concat());
+        }
+    }
 }

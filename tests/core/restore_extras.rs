@@ -127,6 +127,14 @@ fn neither_is_a_store_written_into_nor_one_made() {
     let crafted = Snapshot::of(&source);
     assert_eq!(crafted.restore(&target).unwrap().skipped, 1);
     assert!(!target.join("sub/.snap").exists());
+
+    // The settings are a link, which leads to a file of the same snapshot.
+    let (_dir, source, target) = dirs();
+    write(&source.join("settings"), "");
+    fs_err::create_dir(source.join(".snap")).unwrap();
+    std::os::unix::fs::symlink("../settings", source.join(".snap/config.toml")).unwrap();
+    assert_eq!(Snapshot::of(&source).restore(&target).unwrap().skipped, 1);
+    assert!(!target.join(".snap").exists());
 }
 
 #[test]

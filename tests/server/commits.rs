@@ -103,6 +103,23 @@ async fn archives_are_the_same_each_time() {
     refused(serving.get(&format!("commits/{id}/archive.rar")), 404, "no-route").await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archive_has_no_link_that_leads_to_a_store() {
+    let place = Place::new();
+    let sub = place.folder.path().join("files/sub");
+    fs_err::create_dir(&sub).unwrap();
+    fs_err::os::unix::fs::symlink("../nowhere/.snap", sub.join(".snap")).unwrap();
+    let id = place.change("sub/a", "content");
+    let serving = Serving::of(&place);
+    for what in ["archive.tar", "archive.zip", "archive.tar?path=sub", "archive.tar?path=sub/.snap"]
+    {
+        let answer = serving.get(&format!("commits/{id}/{what}")).send().await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK, "{what}");
+        let bytes = answer.bytes().await.unwrap();
+        assert!(!bytes.windows(5).any(|window| window == b".snap"), "{what}");
+    }
+}
+
 /// Fetches all pages of a list, with three entries each.
 async fn pages(serving: &Serving, path: &str, list: &str) -> Vec<Value> {
     let (mut all, mut cursor) = (Vec::new(), String::new());

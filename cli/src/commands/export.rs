@@ -34,7 +34,8 @@ Windows (backslash, colon, CON, a dot or space at the end) is rewritten in a zip
 /// The suffix of the file selects the format: .tar, .tar.zst (or .tzst) or .zip. The same snapshot
 /// always gives the same bytes. All content is verified; if some is damaged, the export fails and
 /// leaves no file. Entries and attributes that the format does not support are skipped and counted
-/// at the end.
+/// at the end. Stores and symbolic links called `.snap` are skipped and named; the exit code is
+/// then 3.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ExportArgs {
@@ -110,6 +111,10 @@ pub(crate) fn run(args: &ExportArgs, cx: &Context) -> Result<CommandOutcome, Cli
     let snapshot = cx.open_snapshot(&args.what)?;
     let (what, _) = restore::what(&snapshot)?;
     let on_loss = |path: &Path, loss: MetadataLoss| {
+        // The observer prints a warning with the path.
+        if loss == MetadataLoss::Store {
+            return;
+        }
         let path = text::line(path.as_os_str().as_bytes());
         cx.ui().detail(format_args!("{}: {path}", lost(loss)));
     };
@@ -137,7 +142,10 @@ pub(crate) fn run(args: &ExportArgs, cx: &Context) -> Result<CommandOutcome, Cli
         out.finish()?;
     }
     summarize(args, &outcome, cx);
-    Ok(CommandOutcome::Success)
+    Ok(match outcome.lost.contains_key(&MetadataLoss::Store) {
+        true => CommandOutcome::Skipped,
+        false => CommandOutcome::Success,
+    })
 }
 
 /// Returns the format of the archive, and checks that it supports the compression level.
@@ -212,7 +220,7 @@ struct ExportedJson {
     left_out: LeftOutJson,
 }
 
-/// Numbers of entries and attributes that the archive format cannot represent.
+/// Numbers of entries and attributes that are not in the archive.
 #[derive(Serialize)]
 struct LeftOutJson {
     sockets: u64,
@@ -221,6 +229,7 @@ struct LeftOutJson {
     attributes: u64,
     links: u64,
     names: u64,
+    stores: u64,
 }
 
 impl ExportedJson {
@@ -242,6 +251,7 @@ impl ExportedJson {
                 attributes: lost(MetadataLoss::Attributes),
                 links: lost(MetadataLoss::Link),
                 names: lost(MetadataLoss::Name),
+                stores: lost(MetadataLoss::Store),
             },
         }
     }

@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use snap_core::{
     disk::Disk,
     local::store_folder::store_above,
-    repo::{Config, Repo, RepoError, Sharing, open::STORE_FOLDER},
+    repo::{
+        Config, Repo, RepoError, Sharing,
+        open::{STORE_FOLDER, refuse_found_link},
+    },
 };
 
 use crate::{
@@ -56,6 +59,9 @@ pub(crate) fn run(args: &InitArgs, cx: &Context) -> Result<CommandOutcome, CliEr
         (None, StoreChoice::ByOption | StoreChoice::ByEnvironment) => cx.store_dir()?,
         (None, StoreChoice::Nowhere) => Path::new(STORE_FOLDER).to_owned(),
     };
+    if cx.named() == StoreChoice::Nowhere || args.dir.is_some() {
+        refuse_found_link(&store)?;
+    }
     let sharing = args.shared.as_ref().map_or(Sharing::Private, |_| Sharing::Group);
     make(sharing, &store, cx)?;
     if cx.ui().is_json() {

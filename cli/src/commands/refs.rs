@@ -164,7 +164,7 @@ pub(super) fn make(
         (OnExistingRef::Move, old) => old?,
     };
     if old.is_none() {
-        name.check_new()?;
+        check_new(name, repo, cx)?;
     }
     let lost = repo.lost_ref(name)?;
     if let (OnExistingRef::Refuse, Some(lost)) = (taken, lost)
@@ -183,6 +183,22 @@ pub(super) fn make(
         None => cx.ui().status(format_args!("Created {noun} {short} at {id:.12}")),
     }
     print_change(cx, if old.is_some() { "moved" } else { "made" }, name, (Some(id), old))
+}
+
+/// Fails if a new branch or tag must not have this name: revisions would take it for a remote
+/// branch, or a remote branch for it.
+pub(super) fn check_new(name: &RefName, repo: &Repo, cx: &Context) -> Result<(), CliError> {
+    name.check_new()?;
+    let remotes = cx.settings_of(repo.dir())?.remotes();
+    let is_above = |remote: &String| {
+        name.short().strip_prefix(remote.as_str()).is_some_and(|rest| rest.starts_with('/'))
+    };
+    match remotes.into_iter().find(is_above) {
+        Some(remote) => {
+            Err(CliError::NameOfRemote { name: text::line(name.short().as_bytes()), remote })
+        }
+        None => Ok(()),
+    }
 }
 
 /// Prints a change as JSON; users have seen the status message.

@@ -32,7 +32,7 @@ use crate::{
     context::Context,
     remote::{CachePolicy, LimitArgs, RemoteSource, RemoteSpec},
     report::{CliError, CommandOutcome},
-    snapshot::is_bundle,
+    snapshot::is_named_bundle,
     ui::{Out, size, size::ByteCount, text},
 };
 
@@ -370,7 +370,7 @@ fn open(
     cx: &Context,
 ) -> Result<(String, OpenedSource), CliError> {
     let shown = text::line(from.as_os_str().as_bytes());
-    if is_bundle(from) {
+    if is_named_bundle(from) {
         let bundle = BundleStore::open_incomplete(from, cx.scratch(), &cx.progress());
         let bundle = bundle
             .map_err(|source| CliError::Bundle { file: shown.clone(), source: Box::new(source) })?;

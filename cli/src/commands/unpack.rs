@@ -122,7 +122,7 @@ fn move_branch(
     };
     let old = repo.refs().read(&name)?;
     if old.is_none() {
-        name.check_new()?;
+        refs::check_new(&name, repo, cx)?;
     }
     if let Some(old) = old.filter(|old| *old != commit && !args.force)
         && !refs::is_before(repo, old, commit)?

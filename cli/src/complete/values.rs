@@ -115,7 +115,7 @@ impl Values {
     fn dir(&self) -> Option<PathBuf> {
         match &self.place.store {
             Some(dir) => Some(self.without_tilde(dir)),
-            None => Repo::find(&std::path::absolute(".").ok()?, &self.place.ceilings),
+            None => Repo::find(&std::path::absolute(".").ok()?, &self.place.ceilings).ok()?,
         }
     }
 

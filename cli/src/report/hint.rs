@@ -22,6 +22,7 @@ use snap_core::{
 };
 
 use crate::{
+    command_stream::CommandStreamError,
     report::{CliError, causes::causes, remote, trust},
     ui::text,
     ui::time,
@@ -110,6 +111,15 @@ fn of_cli(error: &CliError) -> Option<String> {
                  `snap restore latest` restores the files"
             ));
         }
+        CliError::FileOrRevision { name } => {
+            let file = text::word(format!("./{name}").as_bytes());
+            return Some(format!(
+                "`{file}` names the file; `heads/NAME`, `remotes/NAME` or `tags/NAME` the revision"
+            ));
+        }
+        CliError::NameOfRemote { remote, .. } => {
+            return Some(format!("choose a name that does not begin with `{remote}/`"));
+        }
         CliError::NoBundle { .. } => "`snap pack` creates bundles, `snap log` lists commits",
         CliError::ToTerminal => "pass a file with -o, or redirect stdout to a file or a program",
         CliError::NotForward { .. } => {
@@ -137,6 +147,10 @@ fn of_cli(error: &CliError) -> Option<String> {
         CliError::NoProfile { name, known } => return Some(profiles(name, known)),
         CliError::HookStart { .. } => "hooks are run by `sh -c`; check that `sh` is in PATH",
         CliError::PreHook { .. } => "nothing was committed; --no-hooks commits without it",
+        CliError::CommandStream(CommandStreamError::Start { .. }) => {
+            "check the command after `--`; shell syntax needs `sh -c '…'`"
+        }
+        CliError::CommandStream(CommandStreamError::Failed { .. }) => "nothing was committed",
         CliError::PreHookInterrupted { .. } => "nothing was committed; run it again",
         CliError::UnknownFormat { .. } => {
             "use .tar, .tar.zst or .zip, or pass --format tar, tar.zst or zip"
@@ -270,6 +284,13 @@ fn of_repo(error: &RepoError) -> Option<String> {
         }
         RepoError::NotAStore { .. } => "name the store folder itself, such as PROJECT/.snap",
         RepoError::Link { path } => return Some(remove_link(path)),
+        RepoError::FoundLink { dir } => {
+            let word = text::word(dir.as_os_str().as_encoded_bytes());
+            return Some(format!(
+                "if the link is not yours, `rm {word}` removes it; if it is, name it: `snap \
+                 --store {word} COMMAND`"
+            ));
+        }
         RepoError::ObjectsInStore { .. } => {
             "this store may come from another user; packs on another disk need a folder that is \
              not in a store"
@@ -540,6 +561,10 @@ fn of_export(error: &ExportError) -> Option<String> {
 fn of_commit(error: &CommitError) -> Option<String> {
     let hint = match error {
         CommitError::Overlap { .. } => "name each file and folder once",
+        CommitError::EmptyStream { .. } => {
+            "nothing was committed; --allow-empty-stream commits an empty file; with \
+             --stdin-from-command, a command that fails is noticed"
+        }
         CommitError::StreamOverFolder { .. } => {
             "give the stream another name, or commit it to a new branch with -b NAME"
         }

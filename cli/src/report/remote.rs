@@ -2,7 +2,10 @@
 
 use std::error::Error;
 
-use snap_core::{base::suggestions::similar_names, repo::ref_name::RefKind};
+use snap_core::{
+    base::suggestions::similar_names,
+    repo::{RepoError, ref_name::RefKind},
+};
 use snap_remote::{
     location::{LocationError, Scheme},
     service::{FailureDetail, FailureReason, ServiceError, open::OpenError},
@@ -241,6 +244,13 @@ fn of_open(error: &OpenError) -> Option<String> {
         }
         OpenError::LeftOut { .. } => {
             Some("install a snap that was built with all features".to_owned())
+        }
+        OpenError::Store(RepoError::FoundLink { dir }) => {
+            let word = text::word(dir.as_os_str().as_encoded_bytes());
+            Some(format!(
+                "if the link is not yours, `rm {word}` removes it; if it is, pass {word} as the \
+                 remote"
+            ))
         }
         _ => None,
     }

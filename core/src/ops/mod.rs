@@ -18,6 +18,7 @@ pub mod reach;
 pub mod record;
 pub mod recoverable;
 pub mod repair;
+mod reserved;
 pub mod restore;
 pub mod select;
 pub mod staging_area;

@@ -79,6 +79,15 @@ pub enum RepoError {
         /// The link.
         path: PathBuf,
     },
+    /// The store was not named: it was found as a `.snap` that is a symbolic link.
+    #[error(
+        "{} is a symbolic link; snap uses the store behind it only if you name the link",
+        dir.display()
+    )]
+    FoundLink {
+        /// The link.
+        dir: PathBuf,
+    },
     /// The packs of the store lie in a store, which may be another one.
     #[error("{} leads to {}, which is part of a store", objects.display(), target.display())]
     ObjectsInStore {
@@ -120,7 +129,9 @@ impl RepoError {
             Self::NoStore { .. } | Self::NotAStore { .. } => ErrorKind::NotFound,
             Self::SettingsLost { .. } | Self::ObjectsLost { .. } => ErrorKind::Damaged,
             Self::Remote { .. } => ErrorKind::Invalid,
-            Self::Link { .. } | Self::ObjectsInStore { .. } => ErrorKind::Denied,
+            Self::Link { .. } | Self::FoundLink { .. } | Self::ObjectsInStore { .. } => {
+                ErrorKind::Denied
+            }
             Self::Exists { .. } | Self::NotEmpty { .. } => ErrorKind::Exists,
             Self::Config(error) => error.kind(),
             Self::Ref(error) => error.kind(),
@@ -251,14 +262,19 @@ impl Repo {
     /// folder above it. The search stops before the first folder of `ceilings`. A `.snap` that is
     /// certainly not a store is skipped; one that may be a damaged store ends the search. Paths
     /// must be absolute; they are compared byte by byte.
-    pub fn find(start: &Path, ceilings: &[PathBuf]) -> Option<PathBuf> {
+    ///
+    /// # Errors
+    /// [`RepoError::FoundLink`] if that `.snap` is a symbolic link.
+    pub fn find(start: &Path, ceilings: &[PathBuf]) -> Result<Option<PathBuf>, RepoError> {
         let found = |folder: &Path| {
             let store = folder.join(STORE_FOLDER);
             ends_search(&store).then_some(store)
         };
         let is_below = |folder: &&Path| !ceilings.iter().any(|ceiling| ceiling == folder);
         let above = start.ancestors().skip(1).take_while(is_below);
-        std::iter::once(start).chain(above).find_map(found)
+        let store = std::iter::once(start).chain(above).find_map(found);
+        store.iter().try_for_each(|store| refuse_found_link(store))?;
+        Ok(store)
     }
 
     /// Returns the object store.
@@ -303,6 +319,19 @@ pub fn check_links(dir: &Path) -> Result<(), RepoError> {
     match objects_in_store(dir) {
         Some(target) => Err(RepoError::ObjectsInStore { objects: dir.join("objects"), target }),
         None => Ok(()),
+    }
+}
+
+/// Fails if the store in `dir`, which the user did not name, is a symbolic link. The link may come
+/// from a snapshot or an archive of another user, and lead to any store of this user. Links above
+/// the store do not matter: they lead to its project, too.
+///
+/// # Errors
+/// [`RepoError::FoundLink`].
+pub fn refuse_found_link(dir: &Path) -> Result<(), RepoError> {
+    match dir.is_symlink() {
+        true => Err(RepoError::FoundLink { dir: dir.to_owned() }),
+        false => Ok(()),
     }
 }
 
@@ -437,10 +466,11 @@ mod tests {
         Repo::init(&dir, &Disk::default(), &Config::default()).unwrap();
         let below = project.path().join("a/b");
         fs_err::create_dir_all(&below).unwrap();
-        let found = |ceiling: &str| Repo::find(&below, &[project.path().join(ceiling)]);
+        let found = |ceiling: &str| Repo::find(&below, &[project.path().join(ceiling)]).unwrap();
         assert_eq!(found("a/b"), Some(dir.clone()));
         assert_eq!(found("a"), None);
-        assert_eq!(Repo::find(project.path(), &[project.path().to_owned()]), Some(dir.clone()));
+        let here = Repo::find(project.path(), &[project.path().to_owned()]).unwrap();
+        assert_eq!(here, Some(dir.clone()));
         assert_eq!(read_config(&dir).unwrap(), Config::default());
         let again = Repo::init(&dir, &Disk::default(), &Config::default()).unwrap_err();
         assert!(matches!(again, RepoError::Exists { .. }));

@@ -3,7 +3,7 @@
 //! | text               | meaning                                            |
 //! |--------------------|----------------------------------------------------|
 //! | `HEAD`, `latest`   | the commit that `HEAD` leads to                    |
-//! | `NAME`             | a branch, else a tag, else `REMOTE/BRANCH`         |
+//! | `NAME`             | a branch, else `REMOTE/BRANCH`, else a tag         |
 //! | `heads/N`, `tags/N`, `remotes/N` | a ref of that kind; `refs/` may come before |
 //! | 4 to 64 hex digits | the commit whose id has this prefix                |
 //! | `REV~N`, `REV~`    | N first parents back                               |
@@ -11,7 +11,8 @@
 //! | `REV@DATE`         | the newest commit of that history up to DATE       |
 //! | `REV:PATH`         | an entry of that snapshot                          |
 //!
-//! A name takes precedence over an id prefix of the same text. The caller parses dates, because it
+//! A name takes precedence over an id prefix of the same text. A tag comes last, because others can
+//! push one with the name of a remote branch into every clone. The caller parses dates, because it
 //! knows the time zone. A date may contain `:`; if a text can be split in several ways, the longest
 //! date wins.
 
@@ -166,16 +167,26 @@ enum Suffix<'t> {
     Date(&'t str),
 }
 
+/// Receives a ref that was used, and one that the same text could name.
+pub type OnAmbiguous<'a> = &'a dyn Fn(&RefName, &RefName);
+
 /// Resolves revisions of one repository.
 pub struct Revisions<'a> {
     repo: &'a Repo,
     date: ParseDate<'a>,
+    on_ambiguous: Option<OnAmbiguous<'a>>,
 }
 
 impl<'a> Revisions<'a> {
     /// Makes a resolver that parses the text after an `@` with `date`.
     pub fn new(repo: &'a Repo, date: ParseDate<'a>) -> Self {
-        Self { repo, date }
+        Self { repo, date, on_ambiguous: None }
+    }
+
+    /// Reports a text that names a remote branch and also a local branch or a tag.
+    #[must_use]
+    pub fn on_ambiguous(self, receiver: OnAmbiguous<'a>) -> Self {
+        Self { on_ambiguous: Some(receiver), ..self }
     }
 
     /// Resolves `spec` to a commit and, after a `:`, a path.
@@ -259,14 +270,28 @@ impl<'a> Revisions<'a> {
             let is_commit = self.repo.store().locate(&id.object())?;
             return Ok(is_commit.filter(|place| place.kind == ObjectKind::Commit).map(|_| id));
         }
-        for name in names(text) {
-            if let Some(id) = self.repo.refs().read(&name)? {
+        let names = names(text);
+        for (at, name) in names.iter().enumerate() {
+            if let Some(id) = self.repo.refs().read(name)? {
+                self.report_ambiguous(name, &names[at + 1..]);
                 return Ok(Some(id));
             }
         }
         match IdPrefix::parse(text) {
             Some(prefix) => self.prefixed(&prefix),
             None => Ok(None),
+        }
+    }
+
+    /// Reports the first of `others` that exists, if it or `used` is a remote branch.
+    fn report_ambiguous(&self, used: &RefName, others: &[RefName]) {
+        let Some(report) = self.on_ambiguous else { return };
+        let is_remote = |name: &RefName| name.kind() == RefKind::Remote;
+        let mut others = others.iter().filter(|other| is_remote(used) || is_remote(other));
+        // A damaged ref counts, too.
+        if let Some(other) = others.find(|other| !matches!(self.repo.refs().read(other), Ok(None)))
+        {
+            report(used, other);
         }
     }
 
@@ -378,7 +403,7 @@ pub fn names(text: &str) -> Vec<RefName> {
         Some(("heads", name)) => RefName::branch(name).into_iter().collect(),
         Some(("tags", name)) => RefName::tag(name).into_iter().collect(),
         Some(("remotes", name)) => RefName::new(RefKind::Remote, name).into_iter().collect(),
-        _ => [RefKind::Branch, RefKind::Tag, RefKind::Remote]
+        _ => [RefKind::Branch, RefKind::Remote, RefKind::Tag]
             .into_iter()
             .filter_map(|kind| RefName::new(kind, text).ok())
             .collect(),

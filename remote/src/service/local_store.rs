@@ -44,7 +44,7 @@ use snap_core::{
     repo::{
         Repo, RepoError,
         config::SettingLayers,
-        open::{FIRST_BRANCH, STORE_FOLDER, read_config, read_config_file},
+        open::{FIRST_BRANCH, STORE_FOLDER, read_config, read_config_file, refuse_found_link},
         ref_name::{RefKind, RefName},
         refs::{Damage, ExpectedRef, Head, RefError, RefLogMessage, Refs},
     },
@@ -126,9 +126,19 @@ impl LocalStore {
 
     /// Returns the store that `folder` is or contains. Returns `None` for any other folder, such
     /// as one that `push` created.
-    pub fn find(folder: &Path) -> Option<PathBuf> {
-        let candidates = [folder.to_owned(), folder.join(STORE_FOLDER)];
-        candidates.into_iter().find(|dir| is_local_store(dir))
+    ///
+    /// # Errors
+    /// [`RepoError::FoundLink`] if the store in `folder` is a symbolic link.
+    pub fn find(folder: &Path) -> Result<Option<PathBuf>, RepoError> {
+        if is_local_store(folder) {
+            return Ok(Some(folder.to_owned()));
+        }
+        let inside = folder.join(STORE_FOLDER);
+        if !is_local_store(&inside) {
+            return Ok(None);
+        }
+        refuse_found_link(&inside)?;
+        Ok(Some(inside))
     }
 
     fn run<T: Send + 'static>(

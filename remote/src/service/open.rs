@@ -7,6 +7,7 @@ use std::{
 };
 
 use opendal::{Operator, services};
+use snap_core::repo::RepoError;
 
 #[cfg(feature = "sftp")]
 use super::sftp::{KnownHosts, SftpService, SshHost};
@@ -73,6 +74,9 @@ pub enum OpenError {
         /// The location.
         location: String,
     },
+    /// The store in a folder is not used.
+    #[error(transparent)]
+    Store(#[from] RepoError),
     /// The service cannot be set up.
     #[error("cannot use {location}: {why}")]
     Setup {
@@ -99,7 +103,7 @@ pub fn open(
     let option = |name: &str| options.get(name).map(String::as_str);
     let opener = ServiceOpener { location, secrets, traffic };
     match location.scheme {
-        Scheme::File => Ok(match LocalStore::find(Path::new(&location.path)) {
+        Scheme::File => Ok(match LocalStore::find(Path::new(&location.path))? {
             Some(dir) => {
                 let who = secrets.name.as_deref().unwrap_or("unknown");
                 Arc::new(LocalStore::new(dir, who, Arc::clone(traffic)))
@@ -142,8 +146,11 @@ pub fn open_unwritten(
     secrets: &RemoteCredentials,
     traffic: &Arc<Traffic>,
 ) -> Result<Arc<dyn Service>, OpenError> {
-    let is_folder = location.scheme == Scheme::File;
-    match LocalStore::find(Path::new(&location.path)).filter(|_| is_folder) {
+    let store = match location.scheme {
+        Scheme::File => LocalStore::find(Path::new(&location.path))?,
+        _ => None,
+    };
+    match store {
         Some(dir) => {
             location.check(options)?;
             Ok(Arc::new(LocalStore::unwritten(dir, Arc::clone(traffic))))

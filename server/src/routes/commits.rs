@@ -17,7 +17,7 @@ use snap_core::{
         tree::{Entry, EntryKind, Totals},
     },
     ops::{
-        export::{self, ArchiveFormat, ExportError, PathPrefix},
+        export::{self, ArchiveFormat, ExportError, MetadataLoss, PathPrefix},
         list::{self, ListDepth, ListError},
         record::{CommitRecord, EntryRecord},
         restore::RestoreSource,
@@ -274,7 +274,16 @@ async fn archive(
             };
             let done = export::run(store, &what, out, &options, &Silent);
             match done {
-                Ok(_) => Ok(()),
+                Ok(outcome) => {
+                    if let Some(count) = outcome.lost.get(&MetadataLoss::Store) {
+                        let count = *count;
+                        tracing::warn!(
+                            count,
+                            "stores or links called `.snap` are not in an archive"
+                        );
+                    }
+                    Ok(())
+                }
                 // The client has disconnected.
                 Err(ExportError::Output(error)) => Err(error),
                 Err(error) => {

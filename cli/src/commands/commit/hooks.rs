@@ -1,21 +1,14 @@
 //! Runs the user's hooks before and after a commit.
 //!
 //! A hook is a command line for `sh -c`. Its stdin is empty, because stdin may be the data to
-//! commit; its output is printed as messages. If there is a terminal, the hook shares it with snap,
-//! so that it can ask for a password and receives Ctrl-C directly. Otherwise it runs in its own
-//! process group, to which snap forwards signals.
+//! commit; its output is printed as messages.
 
 use std::{
     ffi::OsString,
-    io,
-    os::unix::process::{CommandExt, ExitStatusExt},
     path::PathBuf,
-    process::{Child, Command, ExitStatus, Stdio},
-    thread,
-    time::{Duration, Instant},
+    process::{Command, ExitStatus, Stdio},
 };
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use snap_core::{
     disk::Disk,
     ops::commit::CommitOutcome,
@@ -23,17 +16,12 @@ use snap_core::{
 };
 
 use crate::{
+    child::{self, ChildEnd, ChildProcess},
     commands::commit::{CommitArgs, plan::CommitPlan},
     config::{Hook, HookMoment, OnFailure, Settings},
     context::Context,
     report::CliError,
 };
-
-/// Interval of the checks whether a hook has ended.
-const POLL: Duration = Duration::from_millis(20);
-
-/// Time that a hook gets to end before a stronger signal is sent.
-const GRACE: Duration = Duration::from_secs(5);
 
 /// The hooks of one commit, and their environment.
 pub(super) struct Hooks {
@@ -144,14 +132,12 @@ impl Hooks {
         command.envs(self.variables.iter().map(|(key, value)| (key, value)));
         command.envs(variables.iter().map(|(key, value)| (key, value)));
         command.stdin(Stdio::null()).stdout(cx.ui().child_stdout());
-        let has_terminal = fs_err::File::open("/dev/tty").is_ok();
-        if !has_terminal {
-            command.process_group(0);
-        }
         let start = |source| CliError::HookStart { name, source };
-        let child = command.spawn().map_err(start)?;
-        let target = if has_terminal { SignalTarget::Process } else { SignalTarget::Group };
-        wait(child, target, cx).map_err(start)
+        let mut child = ChildProcess::start(&mut command).map_err(start)?;
+        Ok(match child.wait(&|| cx.cancelled()).map_err(start)? {
+            ChildEnd::Exited(status) => ended(status),
+            ChildEnd::Interrupted => HookEnd::Interrupted,
+        })
     }
 }
 
@@ -162,60 +148,12 @@ enum HookEnd {
     Interrupted,
 }
 
-/// The receiver of a signal.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum SignalTarget {
-    /// The shell only; the terminal sends Ctrl-C to it and its children.
-    Process,
-    /// The shell and all its children.
-    Group,
-}
-
-/// Waits for a hook, and forwards the request to stop.
-fn wait(mut child: Child, target: SignalTarget, cx: &Context) -> io::Result<HookEnd> {
-    let mut pause = Duration::from_millis(1);
-    let mut cancelled: Option<Instant> = None;
-    let mut sent = 0;
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(if cancelled.is_some() || cx.cancelled() {
-                HookEnd::Interrupted
-            } else {
-                ended(status)
-            });
-        }
-        if cx.cancelled() {
-            let waited = cancelled.get_or_insert_with(Instant::now).elapsed();
-            let signals = match target {
-                SignalTarget::Process => &[(GRACE, Signal::TERM)][..],
-                SignalTarget::Group => &[(Duration::ZERO, Signal::INT), (GRACE, Signal::TERM)],
-            };
-            if let Some((_, signal)) = signals.get(sent).filter(|(after, _)| waited >= *after) {
-                send(&child, target, *signal);
-                sent += 1;
-            }
-        }
-        thread::sleep(pause);
-        pause = (pause * 2).min(POLL);
-    }
-}
-
-fn send(child: &Child, target: SignalTarget, signal: Signal) {
-    let Some(id) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else { return };
-    // If the hook has just ended, it needs no signal.
-    let _ = match target {
-        SignalTarget::Process => kill_process(id, signal),
-        SignalTarget::Group => kill_process_group(id, signal),
-    };
-}
-
+/// Returns the result of a hook that ended with this status.
 fn ended(status: ExitStatus) -> HookEnd {
-    HookEnd::Failed(match (status.code(), status.signal()) {
-        (Some(0), _) => return HookEnd::Well,
-        (Some(126), _) => "exit code 126: a command in it is not executable".to_owned(),
-        (Some(127), _) => "exit code 127: a command in it was not found".to_owned(),
-        (Some(code), _) => format!("exit code {code}"),
-        (None, Some(signal)) => format!("killed by signal {signal}"),
-        (None, None) => status.to_string(),
+    let Some(how) = child::failure(status) else { return HookEnd::Well };
+    HookEnd::Failed(match status.code() {
+        Some(126) => format!("{how}: a command in it is not executable"),
+        Some(127) => format!("{how}: a command in it was not found"),
+        _ => how,
     })
 }

@@ -9,11 +9,12 @@ mod project;
 
 use std::{ffi::OsString, path::PathBuf, time::Instant};
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use snap_core::{
     base::observe::{Note, Observer},
     disk::Disk,
     ops::{
-        commit::{self, CommitRun},
+        commit::{self, CommitError, CommitRun},
         tidy,
     },
     repo::Repo,
@@ -29,7 +30,7 @@ use self::{
     plan::{CommitPlan, TargetStore},
 };
 use crate::{
-    commands::init,
+    commands::{init, refs},
     context::Context,
     report::{CliError, CommandOutcome},
 };
@@ -39,7 +40,8 @@ Examples:
   snap commit                          the whole current project
   snap commit ~/photos -m 'June'       the content of a folder
   snap commit src docs/plan.txt        update these, keep everything else
-  pg_dump db | snap commit --stdin db.sql
+  snap commit --stdin db.sql --stdin-from-command -- pg_dump db
+  tar -c docs | snap commit --stdin docs.tar
   snap --store /mnt/usb/store commit ~/photos
   snap commit --exclude '*.o' --exclude-caches --label ci=1234
   snap commit --profile home           use the settings of profile `home`
@@ -60,9 +62,11 @@ settings; see docs/configuration.md.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CommitArgs {
-    /// Files and folders to update in the snapshot; without a project, to commit
-    #[arg(value_name = "PATH")]
-    paths: Vec<PathBuf>,
+    /// Files and folders to update in the snapshot; without a project, to commit. With
+    /// --stdin-from-command, the command and its arguments
+    // An argument of a command may be empty.
+    #[arg(value_name = "PATH", value_parser = OsStringValueParser::new().map(PathBuf::from))]
+    operands: Vec<PathBuf>,
 
     #[command(flatten)]
     describe: Describe,
@@ -76,8 +80,17 @@ pub(crate) struct CommitArgs {
     branch: Option<String>,
 
     /// Commit stdin as a file of this name
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["paths", "profile"])]
+    #[arg(long, value_name = "NAME", conflicts_with = "profile")]
     stdin: Option<OsString>,
+
+    /// Run the command after `--` and commit its output instead of stdin; if it fails, nothing is
+    /// committed
+    #[arg(long, requires = "stdin")]
+    stdin_from_command: bool,
+
+    /// Commit a stream of 0 bytes, which is otherwise refused
+    #[arg(long, requires = "stdin")]
+    allow_empty_stream: bool,
 
     /// Commit on top of commits that the files here do not contain, which reverts their changes
     #[arg(long)]
@@ -107,7 +120,28 @@ pub(crate) struct CommitArgs {
     leave_out: LeaveOut,
 }
 
+impl CommitArgs {
+    /// Returns the paths to commit.
+    fn paths(&self) -> &[PathBuf] {
+        if self.stdin_from_command { &[] } else { &self.operands }
+    }
+
+    /// Checks what clap cannot: the meaning of the operands depends on an option.
+    fn check(&self) -> Result<(), CliError> {
+        let wrong = match (self.stdin_from_command, self.operands.as_slice()) {
+            (true, []) => "--stdin-from-command needs a command after `--`",
+            (false, [_, ..]) if self.stdin.is_some() => "--stdin and PATH cannot be used together",
+            (false, paths) if paths.iter().any(|path| path.as_os_str().is_empty()) => {
+                "a PATH is empty"
+            }
+            _ => return Ok(()),
+        };
+        Err(CliError::Usage(wrong))
+    }
+}
+
 pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
+    args.check()?;
     let start = Instant::now();
     let (store, is_there) = match plan::place(args, cx)? {
         TargetStore::There(store) => (store, true),
@@ -135,12 +169,17 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<CommandOutcome, Cli
         true => cx.open_at(&plan.store)?,
         false => Repo::absent(&plan.store, Disk::default(), settings.config()?),
     };
+    if let Some(branch) = options.branch.as_ref().filter(|_| !repo.is_absent())
+        && repo.refs().read(branch)?.is_none()
+    {
+        refs::check_new(branch, &repo, cx)?;
+    }
     // Hooks may have taken some time.
     options.now = Some(cx.now());
     let missing = plan.warn_missing(args, cx);
     let progress = cx.progress();
     let source = plan.source(args, &repo, &mut options, cx)?;
-    let mut outcome = commit::run(&repo, source, &options, &progress)?;
+    let mut outcome = commit::run(&repo, source, &options, &progress).map_err(of_commit)?;
     outcome.skipped += missing;
     progress.clear();
     let done = match outcome.skipped + outcome.without_attributes {
@@ -163,4 +202,16 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<CommandOutcome, Cli
     // The snapshot exists, even if the reader of the id has gone.
     printed.or_else(|error| if error.is_broken_pipe() { Ok(()) } else { Err(error) })?;
     Ok(done)
+}
+
+/// Returns the error of a commit. The error of a command whose output was to be committed is the
+/// cause that counts.
+fn of_commit(error: CommitError) -> CliError {
+    match error {
+        CommitError::Stream(source) => match source.downcast() {
+            Ok(error) => CliError::CommandStream(error),
+            Err(source) => CommitError::Stream(source).into(),
+        },
+        error => error.into(),
+    }
 }

@@ -2,7 +2,7 @@
 //! single values the option wins.
 
 use std::{
-    io,
+    io::{self, Read},
     os::unix::ffi::OsStrExt,
     path::{Component, Path, PathBuf},
 };
@@ -11,12 +11,14 @@ use snap_core::{
     base::{io::PathError, name::EntryName},
     local::read::ReadMode,
     ops::commit::{
-        self, BehindPolicy, CommitRun, CommitSource, NamedPath, OtherPaths, OtherSources, Unchanged,
+        self, BehindPolicy, CommitRun, CommitSource, EmptyStream, NamedPath, OtherPaths,
+        OtherSources, Unchanged,
     },
     repo::{Config, RefName, Repo, open::STORE_FOLDER},
 };
 
 use crate::{
+    command_stream::CommandStream,
     commands::commit::{
         CommitArgs,
         project::{self, PathLocation},
@@ -66,7 +68,7 @@ pub(super) fn place(args: &CommitArgs, cx: &Context) -> Result<TargetStore, CliE
         }
     }
     let of_profile = paths.clone();
-    paths.extend(args.paths.iter().cloned());
+    paths.extend(args.paths().iter().cloned());
     let here = Path::new(".");
     let top = match paths.as_slice() {
         [one] if one.is_dir() => one,
@@ -86,7 +88,7 @@ pub(super) fn place(args: &CommitArgs, cx: &Context) -> Result<TargetStore, CliE
     if let Some(name) = &args.profile {
         check_some(name, &of_profile, args)?;
     }
-    for path in &args.paths {
+    for path in args.paths() {
         path.symlink_metadata()
             .map_err(|error| CliError::Source(PathError::when("read", path)(error)))?;
     }
@@ -164,7 +166,7 @@ impl CommitPlan {
     /// Fails if neither the options nor the profile name anything to commit. The current folder may
     /// be any, such as `/` in a timer.
     pub(super) fn check_source(&self, args: &CommitArgs) -> Result<(), CliError> {
-        let is_named = !self.paths.is_empty() || !args.paths.is_empty() || args.stdin.is_some();
+        let is_named = !self.paths.is_empty() || !args.paths().is_empty() || args.stdin.is_some();
         match is_named || self.project.is_some() {
             true => Ok(()),
             false => {
@@ -203,12 +205,18 @@ impl CommitPlan {
                 }
                 None => options.sources = [name.as_bytes().into()].into(),
             }
-            return Ok(CommitSource::Stream { name, reader: Box::new(cx.stdin()) });
+            let reader: Box<dyn Read + Send> = match args.operands.as_slice() {
+                [program, arguments @ ..] if args.stdin_from_command => {
+                    Box::new(CommandStream::new(program, arguments, cx.stop_flag()))
+                }
+                _ => Box::new(cx.stdin()),
+            };
+            return Ok(CommitSource::Stream { name, reader });
         }
         let start = self.start();
         let of_profile = self.paths.iter().map(|path| (start.join(path), path));
         let sources: Vec<(PathBuf, &PathBuf)> =
-            of_profile.chain(args.paths.iter().map(|path| (path.clone(), path))).collect();
+            of_profile.chain(args.paths().iter().map(|path| (path.clone(), path))).collect();
         if let Some(project) = &self.project {
             // Existing paths keep their places, even if others are missing.
             let existing = sources.iter().filter(|(path, _)| !self.missing.contains(path));
@@ -267,6 +275,10 @@ impl CommitPlan {
             message: args.describe.message().unwrap_or_else(of_profile),
             labels,
             ignore: args.leave_out.join(&self.profile, config, cx)?,
+            empty_stream: match args.allow_empty_stream {
+                true => EmptyStream::Accept,
+                false => EmptyStream::Refuse,
+            },
             unchanged: if args.allow_empty { Unchanged::Commit } else { Unchanged::Keep },
             run: if args.dry_run { CommitRun::Dry } else { CommitRun::Real },
             reading: if args.checksum { ReadMode::All } else { ReadMode::Changed },
@@ -293,7 +305,7 @@ fn source_name(path: &Path) -> Result<Box<[u8]>, CliError> {
 /// Fails if none of the paths of a profile exists and no other path is given.
 fn check_some(name: &str, paths: &[PathBuf], args: &CommitArgs) -> Result<(), CliError> {
     let is_none = !paths.is_empty() && paths.iter().all(|path| is_missing(path));
-    match paths.first().filter(|_| is_none && args.paths.is_empty()) {
+    match paths.first().filter(|_| is_none && args.paths().is_empty()) {
         Some(first) => {
             let path = text::line(first.as_os_str().as_bytes());
             Err(CliError::NoPaths { profile: name.to_owned(), path, count: paths.len() })

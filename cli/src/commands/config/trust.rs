@@ -14,7 +14,7 @@ use snap_core::repo::{
         key::KeyPath,
         layer::{Layer, Whose},
     },
-    open::{STORE_FOLDER, read_config_file},
+    open::{STORE_FOLDER, read_config_file, refuse_found_link},
 };
 
 use super::json;
@@ -123,7 +123,11 @@ fn store(dir: Option<&Path>, cx: &Context) -> Result<PathBuf, CliError> {
     let Some(dir) = dir else { return cx.store_dir() };
     let inside = dir.join(STORE_FOLDER);
     let is_one = |store: &Path| store.join(FILE).exists() || Repo::is_unfinished(store);
-    Ok(if !dir.join(FILE).exists() && is_one(&inside) { inside } else { dir.to_owned() })
+    if dir.join(FILE).exists() || !is_one(&inside) {
+        return Ok(dir.to_owned());
+    }
+    refuse_found_link(&inside)?;
+    Ok(inside)
 }
 
 /// Records the settings that the user wrote into a store's file as trusted. If that fails, prints a

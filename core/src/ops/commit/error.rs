@@ -102,6 +102,12 @@ pub enum CommitError {
     /// The stream could not be read.
     #[error("cannot read the stream")]
     Stream(#[source] io::Error),
+    /// The stream has 0 bytes.
+    #[error("the stream for {} is empty", Path::new(name.as_os_str()).display())]
+    EmptyStream {
+        /// Name of the stream.
+        name: EntryName,
+    },
     /// The last commit has a folder with the name of the stream.
     #[error("the stream would replace {}, a folder in the last commit", Path::new(name.as_os_str()).display())]
     StreamOverFolder {
@@ -198,7 +204,7 @@ impl CommitError {
             Self::Store(error) => error.kind(),
             Self::Ref(error) => error.kind(),
             Self::Io(error) => error.kind(),
-            Self::Threads(_) => ErrorKind::Unavailable,
+            Self::EmptyStream { .. } | Self::Threads(_) => ErrorKind::Unavailable,
             Self::Interrupted => ErrorKind::Interrupted,
         }
     }

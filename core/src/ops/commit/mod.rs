@@ -139,6 +139,17 @@ pub enum Unchanged {
     Commit,
 }
 
+/// Selects what to do with a stream of 0 bytes. The program that should have written it may have
+/// failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EmptyStream {
+    /// Refuses to commit.
+    #[default]
+    Refuse,
+    /// Commits an empty file.
+    Accept,
+}
+
 /// Selects between a commit and a dry run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CommitRun {
@@ -181,6 +192,8 @@ pub struct CommitOptions {
     pub other_sources: OtherSources,
     /// Selects what to do if nothing changed.
     pub unchanged: Unchanged,
+    /// Selects what to do with a stream of 0 bytes.
+    pub empty_stream: EmptyStream,
     /// Selects between a commit and a dry run.
     pub run: CommitRun,
     /// Selects which files are read.
@@ -483,7 +496,8 @@ fn read(
         AttemptInput::Stream(name, reader) => {
             let kept = previous.filter(|_| kept.is_some());
             stream::check_place(job, name, kept)?;
-            let entry = stream::read(job, name.clone(), &mut **reader, previous)?;
+            let entry =
+                stream::read(job, name.clone(), (&mut **reader, options.empty_stream), previous)?;
             let folder = stream::with_entry(job, entry.clone(), kept);
             *input = AttemptInput::Entry(Box::new(entry));
             Some(folder?)

@@ -9,7 +9,7 @@ use crate::{
         split::{EncodedFolder, FolderEncoder},
     },
     ops::commit::{
-        CommitError, encode,
+        CommitError, EmptyStream, encode,
         file::{self, Unread},
         job::CommitJob,
         paths::kept_totals,
@@ -36,11 +36,11 @@ pub(super) fn check_place(
     }
 }
 
-/// Reads a stream and returns the entry of its file.
+/// Reads a stream and returns the entry of its file. `empty` decides about a stream of 0 bytes.
 pub(super) fn read(
     job: &CommitJob<'_>,
     name: EntryName,
-    reader: &mut (dyn Read + Send),
+    (reader, empty): (&mut (dyn Read + Send), EmptyStream),
     previous: Option<TreeId>,
 ) -> Result<Entry, CommitError> {
     let (id, size) = match file::stream(job, &mut reader.take(u64::MAX)) {
@@ -48,6 +48,9 @@ pub(super) fn read(
         Err(Unread::File(error)) => return Err(CommitError::Stream(error)),
         Err(Unread::Commit(error)) => return Err(error),
     };
+    if size == 0 && empty == EmptyStream::Refuse {
+        return Err(CommitError::EmptyStream { name });
+    }
     let previous = previous.and_then(|tree| Previous::read(job.writer, tree));
     let change =
         previous.map_or(FileChange::New, |previous| previous.compare(name.as_bytes(), &id));

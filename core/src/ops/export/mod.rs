@@ -98,7 +98,7 @@ impl ArchiveFormat {
     }
 }
 
-/// A part of an entry that an archive format cannot represent.
+/// An entry, or a part of one, that is not in the archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum MetadataLoss {
@@ -114,6 +114,9 @@ pub enum MetadataLoss {
     Link,
     /// A name that Windows would interpret is written in another form.
     Name,
+    /// A store, or a symbolic link called `.snap`, is left out, as by a restore. The observer
+    /// receives a note with its path.
+    Store,
 }
 
 /// Receives the path of an entry and what the archive loses of it.

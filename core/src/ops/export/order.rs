@@ -6,6 +6,7 @@ use std::{
 };
 
 use crate::{
+    base::observe::Note,
     format::tree::{AttributesHash, Entry, EntryKind, Metadata},
     ops::{
         export::{
@@ -15,6 +16,7 @@ use crate::{
             windows,
         },
         list::{self, ListDepth, ListError},
+        reserved::Reserved,
         restore::RestoreSource,
     },
 };
@@ -36,6 +38,7 @@ pub(super) fn produce(
         loader: Loader::default(),
         outcome: ExportOutcome::default(),
         firsts: HashMap::new(),
+        left_out: None,
     };
     match producer.all(what) {
         Ok(()) | Err(WriterStop::ReceiverGone) => Ok(producer.outcome),
@@ -68,6 +71,8 @@ struct Producer<'p> {
     outcome: ExportOutcome,
     /// First names, by the link number that all names of one file share.
     firsts: HashMap<(u64, AttributesHash), First>,
+    /// The path of the last folder that was left out, with a slash at its end.
+    left_out: Option<Vec<u8>>,
 }
 
 impl Producer<'_> {
@@ -115,6 +120,16 @@ impl Producer<'_> {
     }
 
     fn entry(&mut self, path: &[u8], entry: &Entry) -> Result<(), WriterStop> {
+        if self.left_out.as_ref().is_some_and(|folder| path.starts_with(folder)) {
+            return Ok(());
+        }
+        if let Some(reserved) = Reserved::of(self.job.store, entry) {
+            self.lose(path, MetadataLoss::Store);
+            let (path_shown, error) = (Path::new(OsStr::from_bytes(path)), reserved.to_error());
+            self.job.observer.note(Note::Skipped { path: path_shown, error: &error });
+            self.left_out = Some([path, b"/"].concat());
+            return Ok(());
+        }
         let is_zip = self.job.options.format == ArchiveFormat::Zip;
         if is_zip && windows::renames(path) {
             self.lose(path, MetadataLoss::Name);

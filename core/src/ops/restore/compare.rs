@@ -68,7 +68,7 @@ impl AttributePolicy {
 }
 
 /// Returns the file type of a stored kind.
-pub(super) fn file_type(kind: &EntryKind) -> FileType {
+pub(in crate::ops) fn file_type(kind: &EntryKind) -> FileType {
     match kind {
         EntryKind::File { .. } => FileType::RegularFile,
         EntryKind::Folder { .. } => FileType::Directory,

@@ -85,14 +85,15 @@ impl Finish<'_, '_> {
             let Some(level) = self.levels.last_mut() else { break };
             let is_folder = matches!(entry.kind, EntryKind::Folder { .. });
             let cursor = &mut self.cursor;
-            let choice = if self.job.reserves(&entry, || cursor.folder(&level.folder).ok()) {
-                Choice::Excluded
-            } else if self.job.filter.is_open() {
-                Choice::Wanted
-            } else {
-                let path = level.folder.join(&entry.name);
-                self.job.filter.choose(&path, is_folder, level.wanted)
-            };
+            let choice =
+                if self.job.reserves(&entry, || cursor.folder(&level.folder).ok()).is_some() {
+                    Choice::Excluded
+                } else if self.job.filter.is_open() {
+                    Choice::Wanted
+                } else {
+                    let path = level.folder.join(&entry.name);
+                    self.job.filter.choose(&path, is_folder, level.wanted)
+                };
             level.used |= choice == Choice::Wanted;
             if is_folder && choice != Choice::Excluded {
                 folders.push((entry, choice == Choice::Wanted));

@@ -15,27 +15,30 @@ use rustix::fs::{Access, AtFlags, CWD, FileType, Stat, accessat, fstat, stat};
 
 use crate::{
     base::{
-        id::TreeId,
         io::PathError,
         mutex::lock,
         name::EntryName,
         observe::{Note, Observer},
         time::Time,
     },
-    format::tree::{Entry, EntryKind, Metadata},
+    format::tree::{Entry, Metadata},
     local::{
         attributes::{FileCapability, Refused},
         contain::{FolderPath, OpenFolder, TargetRoot},
         owners::Owners,
-        store_folder::{STORE_FOLDER, StoreSigns, holds_store, store_above},
+        store_folder::{STORE_FOLDER, holds_store, store_above},
         unfinished::is_unfinished,
         write::{Inherited, is_temporary, sweep},
     },
+    ops::reserved::Reserved,
     ops::restore::{
         ContentLoss, Mode, Ownership, RestoreAction, RestoreError, RestoreOptions,
-        compare::file_type, filter::Filter, large::Clones, links::LeaderFailure, tally::Tally,
+        filter::Filter,
+        large::Clones,
+        links::LeaderFailure,
+        tally::{Counter, Tally},
     },
-    store::{Entries, Store},
+    store::Store,
 };
 
 /// Device and inode of a file or folder.
@@ -233,33 +236,34 @@ impl<'a> RestoreJob<'a> {
         fstat(folder).is_ok_and(|stat| self.store_folders.contains(&identity(&stat)))
     }
 
-    /// Returns true if an entry must not be restored because a project's store has its
-    /// place, or because it would become a store. Stores are created only by cloning.
-    /// `folder` is where the entry would be restored.
+    /// Returns the reason if an entry must not be restored, because a project's store has its
+    /// place or because it is [reserved](Reserved). `folder` is where the entry would be restored.
     pub(super) fn reserves<'f>(
         &self,
         entry: &Entry,
         folder: impl FnOnce() -> Option<&'f OpenFolder>,
-    ) -> bool {
+    ) -> Option<io::Error> {
         let name = entry.name.as_bytes();
         if name != STORE_FOLDER.as_bytes() {
-            return false;
+            return None;
         }
-        let is_stored = || match entry.kind {
-            EntryKind::Folder { id } => is_store_tree(self.store, id),
-            // The link may lead to a store, now or later. Commits in the project would
-            // then go into that store.
-            EntryKind::Symlink { .. } => true,
-            _ => false,
-        };
-        folder().is_some_and(|folder| may_be_store(folder, name)) || is_stored()
+        match Reserved::of(self.store, entry) {
+            Some(reserved) => Some(reserved.to_error()),
+            None => folder()
+                .is_some_and(|folder| may_be_store(folder, name))
+                .then(RestoreJob::store_in_place),
+        }
     }
 
-    /// Reports an entry that is left out because it would write into a store.
-    pub(super) fn skip_store(&self, path: &Path) {
-        let error =
-            io::Error::new(io::ErrorKind::Unsupported, "restore does not write into a store");
-        self.observer.note(Note::Skipped { path, error: &error });
+    /// Returns the error for an entry whose place a store of the target has.
+    pub(super) fn store_in_place() -> io::Error {
+        io::Error::new(io::ErrorKind::Unsupported, "restore does not write into a store")
+    }
+
+    /// Counts and reports an entry that is left out because of a store.
+    pub(super) fn skip(&self, path: &Path, error: &io::Error) {
+        self.tally.add(Counter::Skipped, 1);
+        self.observer.note(Note::Skipped { path, error });
     }
 
     /// Removes temporary files that a killed restore left in `folder`.
@@ -377,17 +381,6 @@ impl<'a> RestoreJob<'a> {
 /// determined.
 fn may_be_store(folder: &OpenFolder, name: &[u8]) -> bool {
     holds_store(folder, name).unwrap_or_else(|e| e.kind() == io::ErrorKind::PermissionDenied)
-}
-
-/// Returns true if a tree has the contents that make a folder called `.snap` a store, or
-/// has settings, so that commands would treat it as one. A tree that cannot be read is
-/// reported when it is restored.
-fn is_store_tree(store: &Store, tree: TreeId) -> bool {
-    let mut signs = StoreSigns::default();
-    for entry in Entries::of(store, tree).map_while(Result::ok) {
-        signs.add(entry.name.as_bytes(), file_type(&entry.kind));
-    }
-    signs.has_settings() || signs.is_store(STORE_FOLDER.as_bytes())
 }
 
 /// Opens a target in the folder `above`.

@@ -61,6 +61,7 @@ use crate::{
     store::Store,
 };
 
+pub(in crate::ops) use compare::file_type;
 pub use error::{DamagedEntry, RestoreError};
 use job::RestoreJob;
 use plan::RemovalPlan;

@@ -273,8 +273,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
         let folder = cursor.folder(at)?;
         let mut skip = || {
             if is_reporting {
-                job.tally.add(Counter::Skipped, 1);
-                job.skip_store(&at.to_path());
+                job.skip(&at.to_path(), &RestoreJob::store_in_place());
             }
             self.walk.skip();
             FolderState::There { listing: FolderNames::default(), next: 0 }
@@ -415,13 +414,12 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
     fn choose(&mut self, entry: &Entry) -> Choice {
         let at = Arc::clone(&self.level().folder);
         let cursor = &mut self.cursor;
-        let is_reserved =
+        let reserved =
             self.job.reserves(entry, || cursor.as_mut().and_then(|c| c.folder(&at).ok()));
         let level = self.level();
-        if is_reserved {
+        if let Some(error) = reserved {
             if self.is_reporting() {
-                self.job.tally.add(Counter::Skipped, 1);
-                self.job.skip_store(&level.folder.join(&entry.name));
+                self.job.skip(&level.folder.join(&entry.name), &error);
             }
             return Choice::Excluded;
         }

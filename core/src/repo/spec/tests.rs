@@ -392,3 +392,34 @@ fn what_a_revision_may_stand_on_is_known_without_a_store() {
     assert_eq!(bases(b"v1.0"), ["v1.0"]);
     assert!(bases(b"\xff:x").is_empty());
 }
+
+#[test]
+fn a_remote_branch_wins_over_a_tag_of_its_name_and_this_is_reported() {
+    let (fixture, [one, two, three, four]) = diamond();
+    let tracking = RefName::remote("origin", "main").unwrap();
+    fixture.point(&tracking, two);
+    fixture.point(&RefName::tag("origin/main").unwrap(), one);
+    fixture.point(&RefName::tag("origin/v1").unwrap(), three);
+    let find = |rev: &str| {
+        let reported = std::cell::RefCell::new(Vec::new());
+        let report = |used: &RefName, other: &RefName| {
+            reported.borrow_mut().push(format!("{used} {other}"));
+        };
+        let revisions = Revisions::new(&fixture.repo, &|_| None).on_ambiguous(&report);
+        let id = revisions.commit(rev).unwrap();
+        drop(revisions);
+        (id, reported.into_inner())
+    };
+    let both = "refs/remotes/origin/main refs/tags/origin/main".to_owned();
+    assert_eq!(find("origin/main"), (two, vec![both.clone()]));
+    assert_eq!(find("origin/main~"), (one, vec![both]));
+    for (rev, id) in
+        [("tags/origin/main", one), ("remotes/origin/main", two), ("origin/v1", three), ("v1", two)]
+    {
+        assert_eq!(find(rev), (id, Vec::new()), "{rev}");
+    }
+    // A branch of this store comes first.
+    fixture.point(&RefName::branch("origin/main").unwrap(), four);
+    let both = "refs/heads/origin/main refs/remotes/origin/main".to_owned();
+    assert_eq!(find("origin/main"), (four, vec![both]));
+}
