@@ -9,6 +9,7 @@ mod archive;
 mod archives_at_once;
 mod bad_input;
 mod base;
+mod base_sequences;
 mod branch;
 mod cat;
 mod commit;

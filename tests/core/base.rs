@@ -45,6 +45,11 @@ impl Project {
         open(&self.path(".snap"))
     }
 
+    /// Returns the commits that the files come from, if they are known.
+    fn commits(&self) -> Option<Vec<CommitId>> {
+        Some(self.repo().base().unwrap()?.commits)
+    }
+
     fn commit(&self) -> Result<CommitOutcome, CommitError> {
         let options = commit::CommitOptions { unseen: BehindPolicy::Refuse, ..options() };
         commit::run(&self.repo(), CommitSource::Folder(self.path("")), &options, &Silent)
@@ -84,7 +89,7 @@ impl Project {
         fs_err::remove_file(self.path("foreign")).unwrap();
         fs_err::remove_dir_all(self.path(".snap/logs")).unwrap();
         self.pull(tip);
-        self.repo().set_base(&[tip]).unwrap();
+        self.repo().set_committed_base(tip).unwrap();
         made
     }
 }
@@ -109,9 +114,9 @@ fn a_commit_on_top_of_what_was_pulled_is_refused_until_the_base_is_set() {
     project.write("foreign", "mine");
     assert!(matches!(project.update("foreign"), Err(CommitError::Behind(_))));
     fs_err::remove_file(project.path("foreign")).unwrap();
-    project.repo().set_base(&[foreign]).unwrap();
+    project.repo().set_committed_base(foreign).unwrap();
     let made = project.commit().unwrap().id.unwrap();
-    assert_eq!(project.repo().base().unwrap(), Some(vec![made]));
+    assert_eq!(project.commits(), Some(vec![made]));
 }
 
 #[test]
@@ -126,7 +131,7 @@ fn a_stream_is_committed_on_top_of_what_was_pulled_and_files_still_are_not() {
     let unnamed = OtherPaths::Keep(project.path(""));
     let with = commit::CommitOptions { unnamed, unseen: BehindPolicy::Refuse, ..options() };
     commit::run(&project.repo(), source, &with, &Silent).unwrap();
-    assert_eq!(project.repo().base().unwrap(), Some(vec![first]));
+    assert_eq!(project.commits(), Some(vec![first]));
     let Err(CommitError::Behind(behind)) = project.commit() else { panic!("not refused") };
     assert_eq!(behind.commits.len(), 1, "the stream was committed here");
 }
@@ -148,7 +153,7 @@ fn a_path_is_committed_quickly_on_top_of_more_paths_than_any_walk_can_visit() {
     let made = project.update("new").unwrap();
     assert!(made.created);
     // A file of others above a named path is still found.
-    project.repo().set_base(&[first]).unwrap();
+    project.repo().set_committed_base(first).unwrap();
     fs_err::remove_dir_all(project.path(".snap/logs")).unwrap();
     project.write("x/x/new", "1");
     assert!(matches!(project.update("x/x"), Err(CommitError::Behind(_))));
@@ -170,23 +175,23 @@ fn restored_files_are_durable_before_the_base_names_their_commit() {
     let project = Project::new();
     project.write("a", "1");
     let id = project.commit().unwrap().id.unwrap();
-    project.repo().set_base(&[]).unwrap();
+    fs_err::write(project.path(".snap/base"), "-\n").unwrap();
     let steps = std::sync::Arc::new(Steps::default());
     let gate = std::sync::Arc::clone(&steps);
     let repo = crate::scratch::open_gated(&project.path(".snap"), gate);
-    repo.set_restored_base(&[id]).unwrap();
-    repo.set_restored_base(&[id]).unwrap();
+    repo.set_restored_base(id).unwrap();
+    repo.set_restored_base(id).unwrap();
     let taken = steps.0.lock().unwrap();
     assert_eq!(taken[0], (DiskStep::Sync, repo.project().unwrap().to_owned()));
-    let syncs = taken.iter().filter(|(_, path)| Some(path.as_path()) == repo.project());
-    assert_eq!(syncs.count(), 1, "an unchanged base is not written again");
-    assert_eq!(repo.base().unwrap(), Some(vec![id]));
+    let last = taken.last().unwrap();
+    assert_eq!(*last, (DiskStep::Sync, repo.project().unwrap().to_owned()), "not written again");
+    assert_eq!(project.commits(), Some(vec![id]));
 }
 
 #[test]
 fn a_base_that_cannot_be_read_is_not_known() {
     let project = Project::new();
-    assert_eq!(project.repo().base().unwrap(), Some(Vec::new()));
+    assert_eq!(project.commits(), Some(Vec::new()));
     project.write("a", "1");
     let id = project.commit().unwrap().id.unwrap();
     for (text, base) in [
@@ -197,10 +202,10 @@ fn a_base_that_cannot_be_read_is_not_known() {
         ("-".to_owned(), None),
     ] {
         fs_err::write(project.path(".snap/base"), text).unwrap();
-        assert_eq!(project.repo().base().unwrap(), base);
+        assert_eq!(project.commits(), base);
     }
     fs_err::remove_file(project.path(".snap/base")).unwrap();
-    assert_eq!(project.repo().base().unwrap(), None);
+    assert_eq!(project.commits(), None);
 }
 
 #[test]

@@ -97,7 +97,7 @@ fn files_that_were_restored_in_the_middle_of_a_commit_are_read_again() {
     repo.refs().update(&main, Some(theirs), Some(first), &change).unwrap();
     fs_err::remove_file(file("theirs")).unwrap();
     fs_err::remove_dir_all(file(".snap/logs")).unwrap();
-    repo.set_base(&[first]).unwrap();
+    repo.set_committed_base(first).unwrap();
     fs_err::write(file("mine"), "1").unwrap();
     // The restore ignores the lock, as on a file system without locks on folders.
     let meanwhile = Meanwhile(Mutex::new(Some(|| {
@@ -105,7 +105,7 @@ fn files_that_were_restored_in_the_middle_of_a_commit_are_read_again() {
         let change = RefLogMessage { time: START, who: "Ann", reason: "pull: elsewhere" };
         repo.refs().update(&main, Some(first), Some(theirs), &change).unwrap();
         fs_err::write(file("theirs"), "1").unwrap();
-        repo.set_base(&[theirs]).unwrap();
+        repo.set_committed_base(theirs).unwrap();
     })));
     let made = commit::run(&repo, source(), &with(), &meanwhile).unwrap().id.unwrap();
     let made = open(&file(".snap")).store().commit(&made).unwrap();

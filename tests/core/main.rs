@@ -5,6 +5,7 @@
 mod accept;
 mod ahead;
 mod base;
+mod base_sequences;
 mod bundle;
 mod bundle_hostile;
 mod concurrency;

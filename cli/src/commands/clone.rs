@@ -166,8 +166,13 @@ fn clone(
             if !args.no_restore {
                 let only = options.part.paths.iter().map(|path| pattern(path)).collect();
                 let target = (dir, made.is_new, only);
-                restored = Some(restore(&repo, outcome.commit, target, &progress)?);
-                repo.set_restored_base(&[outcome.commit])?;
+                let done = restore(&repo, outcome.commit, target, &progress)?;
+                // Files that lack an entry must not count as those of the commit: the next commit
+                // would remove it.
+                if done.not_made == 0 {
+                    repo.set_restored_base(outcome.commit)?;
+                }
+                restored = Some(done);
             }
             Ok::<_, CliError>(())
         };

@@ -30,13 +30,15 @@ use snap_core::{
         RestoreOutcome, RestoreSource,
     },
     repo::{
-        Repo,
+        RefError, Repo,
         files_lock::lock_target,
         path::{ResolvedPath, components},
     },
 };
 
-use self::protect::{check_target, is_in_place, protection, warn_leftovers, warn_old_attributes};
+use self::protect::{
+    behind_branch, check_target, is_in_place, protection, warn_leftovers, warn_old_attributes,
+};
 use crate::{
     commands::log::all_starts,
     context::Context,
@@ -183,6 +185,16 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, Cl
     let confirm =
         |losses: &Losses| args.yes || cx.ui().is_interactive() && ask(losses, &progress, cx);
     let so_far = Mutex::default();
+    let covered = covered(&snapshot, args);
+    let in_place = own.filter(|_| !args.dry_run);
+    let behind = in_place.and_then(|repo| behind_branch(repo, tip));
+    let before_changes = || {
+        if let Some(repo) = in_place.filter(|_| replaces_files(&snapshot, covered))
+            && let Err(error) = repo.start_restored_base(snapshot.id)
+        {
+            warn_base(&error, cx);
+        }
+    };
     let options = restore::RestoreOptions {
         existing: if args.overwrite { Existing::Overwrite } else { Existing::Stop },
         extras: if args.delete { Extras::Delete } else { Extras::Keep },
@@ -199,6 +211,7 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, Cl
         confirm: Some(&confirm),
         above: project.filter(|_| args.target.is_none()),
         so_far: Some(&so_far),
+        before_changes: Some(&before_changes),
         jobs: cx.settings().config()?.jobs.unwrap_or(0),
         ..restore::RestoreOptions::default()
     };
@@ -225,35 +238,45 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, Cl
     }
     out.finish()?;
     summarize(&outcome, args.dry_run, cx);
-    let covered = covered(&snapshot, args);
     // An older revision may lack files that the tip has and that the partial clone never fetched.
     // Their absence here does not mean that they were deleted.
     let is_all_here = tip.is_none_or(|tip| tip == snapshot.id);
     if let Some(repo) = snapshot.repo()
-        && covered != Covered::Part
+        && matches!(covered, Covered::Everything | Covered::Scope)
         && is_in_place(repo, args, (&target, &place))
         && !args.dry_run
         && outcome.not_made + outcome.not_removed == 0
         // A dump, or files of another folder, are not a state of this project.
         && tip.is_none_or(|tip| repo.shares_history(tip, snapshot.id))
-        && (has_removed_extras(&outcome, args) || !warn_leftovers(repo, tip, &snapshot, cx)?)
-        && !(has_own_attributes(&outcome) && warn_old_attributes(repo, tip, cx))
+        && (has_removed_extras(&outcome, args) || !warn_leftovers((repo, behind.as_ref()), &snapshot, cx)?)
+        && !(has_own_attributes(&outcome) && warn_old_attributes(behind.as_ref(), cx))
         && let Err(error) = repo
-            .set_restored_base(&tip.into_iter().chain([snapshot.id]).collect::<Vec<_>>())
+            .set_restored_base(snapshot.id)
             .and_then(|()| match covered == Covered::Everything && is_all_here {
                 true => repo.set_scope(&[]),
                 false => Ok(()),
             })
     {
-        // A restore from a read-only store must still succeed.
-        cx.ui().warning(format_args!(
-            "the store cannot record which commit the files come from: {error}"
-        ));
+        warn_base(&error, cx);
     }
     if !args.include.is_empty() && is_empty(&outcome) {
         cx.ui().warning(format_args!("no entry matches --include without matching --exclude"));
     }
     Ok(if outcome.is_complete() { CommandOutcome::Success } else { CommandOutcome::Skipped })
+}
+
+/// Warns that the base of the files was not recorded. A restore from a read-only store must still
+/// succeed.
+fn warn_base(error: &RefError, cx: &Context) {
+    cx.ui()
+        .warning(format_args!("the store cannot record which commit the files come from: {error}"));
+}
+
+/// Returns true if a restore in place replaces the project's files by those of another revision. A
+/// restore of one path counts as an edit, and so does a restore of a dump, which lies beside the
+/// files.
+fn replaces_files(snapshot: &Snapshot, covered: Covered) -> bool {
+    covered != Covered::Part && snapshot.commit.root.is_some()
 }
 
 /// Returns true if no path stays that the snapshot lacks.
@@ -276,17 +299,21 @@ enum Covered {
     Everything,
     /// The only path in the scope of a partial clone.
     Scope,
+    /// The paths in the whole project that match patterns.
+    Matching,
+    /// One path.
     Part,
 }
 
 fn covered(snapshot: &Snapshot, args: &RestoreArgs) -> Covered {
-    if !args.include.is_empty() || !args.exclude.is_empty() {
-        return Covered::Part;
-    }
+    let has_patterns = !args.include.is_empty() || !args.exclude.is_empty();
     let path = snapshot.path.as_deref().unwrap_or_default();
     let names: Vec<&[u8]> = components(path).collect();
-    if names.is_empty() {
-        return Covered::Everything;
+    match (names.is_empty(), has_patterns) {
+        (true, false) => return Covered::Everything,
+        (true, true) => return Covered::Matching,
+        (false, true) => return Covered::Part,
+        (false, false) => {}
     }
     let Some(repo) = snapshot.repo() else { return Covered::Part };
     let (Ok(Some(scope)), Some(project)) = (repo.scope(), repo.project()) else {

@@ -184,7 +184,7 @@ impl<'a> List<'a> {
         };
         let base = if args.folder.is_none() { repo.base()? } else { None };
         let unseen = match (base, last) {
-            (Some(base), Some((tip, _))) => repo.unseen(&base, *tip)?,
+            (Some(base), Some((tip, _))) => repo.unseen(&base, head.branch(), *tip)?.commits,
             _ => Vec::new(),
         };
         let scope = if args.folder.is_none() { repo.scope()? } else { None };

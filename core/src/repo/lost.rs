@@ -58,7 +58,7 @@ impl Repo {
         let last = self.refs().log(name)?.pop();
         let Some(line) = last else { return self.lost_with_log(name) };
         let RefValue::Commit(id) = line.new else { return Ok(None) };
-        let base = self.base()?.unwrap_or_default();
+        let base: Vec<CommitId> = self.base()?.unwrap_or_default().named().collect();
         let is_base = base.contains(&id) && !line.names_existing_commit();
         let was_there = line.old != RefValue::Nothing || self.refs().was_done(&line) || is_base;
         // Another process may have created the ref since the first check.
@@ -95,7 +95,7 @@ impl Repo {
     /// Returns the last commit of the branch `name` if `HEAD` names that branch and the store has
     /// neither refs nor logs any more. The base names a commit that existed.
     fn lost_with_log(&self, name: &RefName) -> Result<Option<CommitId>, RefError> {
-        let base = self.base()?.unwrap_or_default();
+        let base: Vec<CommitId> = self.base()?.unwrap_or_default().named().collect();
         let is_alone = || -> Result<bool, RefError> {
             let mut is_alone = self.refs().logged()?.is_empty();
             for kind in [RefKind::Branch, RefKind::Tag] {

@@ -13,7 +13,7 @@ use crate::{
     disk::{CreateMode, Disk, NewFile, lock_wait::is_file_at, output::folder_of},
     local::write::temporary_name,
     repo::{
-        Repo, RepoError, base,
+        Repo, RepoError, base, base_state,
         config::{self, Config, edit::Edit, key::KeyPath, layer::Whose},
         open::{FIRST_BRANCH, STORE_FOLDER, check_links, write_config},
         ref_name::{RefKind, RefName},
@@ -138,7 +138,7 @@ fn build(dir: &Path, disk: &Disk, text: &str) -> Result<(), RepoError> {
     Refs::new(dir, disk.clone()).write_head(&Head::Branch(main))?;
     if dir.ends_with(STORE_FOLDER) {
         let temporary = temporary(dir, base::FILE);
-        disk.write_whole(&temporary, &dir.join(base::FILE), base::NONE.as_bytes())?;
+        disk.write_whole(&temporary, &dir.join(base::FILE), base_state::NONE.as_bytes())?;
     }
     Ok(write_config(dir, disk, text)?)
 }

@@ -3,6 +3,7 @@
 //! | module        | purpose                                                |
 //! |---------------|--------------------------------------------------------|
 //! | [`base`]      | the commits that a project's files come from           |
+//! | [`base_state`] | the base as a state machine                           |
 //! | [`config`]    | settings: `config.toml` of a store and of a user       |
 //! | [`files_lock`] | the lock on a project's files                         |
 //! | `make`        | creates a store ([`Repo::init`])                       |
@@ -22,6 +23,7 @@
 //! | [`undo`]      | finds the ref change to take back or to make again     |
 
 pub mod base;
+pub mod base_state;
 pub mod changed;
 pub mod config;
 pub mod files_lock;

@@ -53,6 +53,16 @@ pub enum Head {
     Detached(CommitId),
 }
 
+impl Head {
+    /// Returns the current branch, or `None` if `HEAD` is detached.
+    pub fn branch(&self) -> Option<&RefName> {
+        match self {
+            Self::Branch(name) => Some(name),
+            Self::Detached(_) => None,
+        }
+    }
+}
+
 impl From<&Head> for RefValue {
     fn from(head: &Head) -> Self {
         match head {

@@ -5,6 +5,7 @@
 //! `snap-core`: a unit test of core that used both would get two copies of core's types.
 
 pub mod alone;
+pub mod branch_world;
 pub mod bytes;
 pub mod compare;
 pub mod mounts;

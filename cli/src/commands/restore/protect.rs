@@ -16,6 +16,7 @@ use snap_core::{
     },
     repo::{
         Repo,
+        base_state::Base,
         path::{components, resolve_path},
     },
     store::Entries,
@@ -36,15 +37,14 @@ use crate::{
 /// # Errors
 /// [`CliError::Diff`] if the user interrupts the comparison: nothing is known then.
 pub(super) fn warn_leftovers(
-    repo: &Repo,
-    tip: Option<CommitId>,
+    (repo, behind): (&Repo, Option<&Base>),
     snapshot: &Snapshot,
     cx: &Context,
 ) -> Result<bool, CliError> {
-    let (Some(base), Some(project)) = (old_base(repo, tip), repo.project()) else {
+    let (Some(base), Some(project)) = (behind, repo.project()) else {
         return Ok(false);
     };
-    let old = base.first().and_then(|id| repo.store().commit(id).ok());
+    let old = base.commits.first().and_then(|id| repo.store().commit(id).ok());
     let Some(old) = old else { return Ok(false) };
     let mut left = (0_u64, PathBuf::new());
     let mut each = |change: diff::Change| {
@@ -77,18 +77,18 @@ pub(super) fn warn_leftovers(
     Ok(count > 0)
 }
 
-/// Returns the commits that the project's files come from, if the branch has further commits from
-/// elsewhere.
-fn old_base(repo: &Repo, tip: Option<CommitId>) -> Option<Vec<CommitId>> {
+/// Returns the base of the project's files, if the branch has further commits from elsewhere.
+pub(super) fn behind_branch(repo: &Repo, tip: Option<CommitId>) -> Option<Base> {
     let base = repo.base().ok()??;
-    let is_behind = repo.unseen(&base, tip?).is_ok_and(|unseen| !unseen.is_empty());
-    is_behind.then_some(base)
+    let head = repo.refs().head().ok()?;
+    let unseen = repo.unseen(&base, head.branch(), tip?).ok()?;
+    (!unseen.commits.is_empty()).then_some(base)
 }
 
 /// Warns that attributes of files differ from those in commits from elsewhere. Returns true if
 /// there are such commits. The next commit would restore the old attributes.
-pub(super) fn warn_old_attributes(repo: &Repo, tip: Option<CommitId>, cx: &Context) -> bool {
-    let is_behind = old_base(repo, tip).is_some();
+pub(super) fn warn_old_attributes(behind: Option<&Base>, cx: &Context) -> bool {
+    let is_behind = behind.is_some();
     if is_behind {
         cx.ui().warning(format_args!(
             "a commit of these attributes would revert those of the branch, so it is refused \

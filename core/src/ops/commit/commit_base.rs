@@ -22,7 +22,8 @@ use crate::{
         diff::{self, DiffError},
     },
     repo::{
-        Repo, base,
+        Repo,
+        base_state::{self, Base},
         open::FIRST_BRANCH,
         path::is_within,
         ref_name::RefName,
@@ -43,7 +44,7 @@ pub(super) struct CommitBase {
     /// The parent of the new commit: the tip, or the base for a new branch.
     parent: Option<(CommitId, Commit)>,
     /// The commits that the project's files come from, if they matter and are known.
-    base: Option<Vec<CommitId>>,
+    base: Option<Base>,
     /// True if the project's files will contain everything in the new commit.
     contains_all: bool,
     /// The commit at which the branch was recreated because its file was lost.
@@ -119,7 +120,7 @@ impl CommitBase {
             // A new branch starts at the commit that the files come from.
             None => {
                 let starts = match &base {
-                    Some(base) => repo.starts(base)?,
+                    Some(base) => repo.starts(&base.commits)?,
                     None => current(repo, &head)?.into_iter().collect(),
                 };
                 let commit = |id| repo.store().commit(&id).ok().map(|commit| (id, commit));
@@ -149,16 +150,20 @@ impl CommitBase {
             check_sources(repo, (branch, commit), options, observer)?;
         }
         let Some(base) = self.base.as_ref().filter(|_| self.contains_all) else { return Ok(()) };
-        let unseen = repo.unseen(base, tip)?;
-        if unseen.is_empty() {
+        let unseen = repo.unseen(base, self.branch(), tip)?;
+        if unseen.commits.is_empty() {
+            // The commit of some paths keeps what a restore took out of the files, so the files
+            // lack a part of it.
+            self.contains_all = input.is_whole() || !unseen.has_replaced;
             return Ok(());
         }
+        let unseen = unseen.commits;
         if options.unseen == BehindPolicy::Accept || input.is_stream() {
             // The commit keeps the changes of others, but the files here lack them.
             self.contains_all = input.is_whole();
             return Ok(());
         }
-        let from = base.first().and_then(|id| repo.store().commit(id).ok());
+        let from = base.commits.first().and_then(|id| repo.store().commit(id).ok());
         let trees = (from.as_ref().map(|commit| commit.tree), commit.tree);
         if let (AttemptInput::Paths(paths), OtherPaths::Keep(_)) = (input, &options.unnamed)
             && leave_alone(repo, &unseen, paths, observer)?
@@ -174,16 +179,13 @@ impl CommitBase {
             self.contains_all = options.ignore == Default::default();
             return Ok(());
         }
-        let branch = match &self.target {
-            CommitTarget::Branch(branch) => Some(branch.clone()),
-            CommitTarget::DetachedHead => None,
-        };
+        let branch = self.branch().cloned();
         let mut behind = BehindBranch::new(repo, branch, unseen, trees, observer);
         if observer.cancelled() {
             return Err(CommitError::Interrupted);
         }
         let is_lost = |id: &&CommitId| repo.store().commit(id).is_err();
-        behind.lost_base = base.iter().find(is_lost).copied();
+        behind.lost_base = base.commits.iter().find(is_lost).copied();
         Err(CommitError::Behind(Box::new(behind)))
     }
 
@@ -285,9 +287,9 @@ impl CommitBase {
         (is_stream, options): (bool, &CommitOptions),
     ) -> Result<(), RefError> {
         let kind = match repo.project() {
-            Some(_) if is_stream => base::STREAM,
-            Some(_) if !self.contains_all => base::UPDATE,
-            _ => base::COMMIT,
+            Some(_) if is_stream => base_state::STREAM,
+            Some(_) if !self.contains_all => base_state::UPDATE,
+            _ => base_state::COMMIT,
         };
         let first_line = commit.message.lines().next().unwrap_or_default();
         let reason = match first_line {
@@ -320,10 +322,11 @@ impl CommitBase {
     /// Records that the project's files are those of a commit. A failure is only
     /// reported: the log of the branch contains the commit, too.
     pub(super) fn follow(&self, repo: &Repo, id: CommitId, observer: &dyn Observer) {
-        let is_known = self.base.as_ref().is_some_and(|base| base.first() == Some(&id));
+        let is_known =
+            self.base.as_ref().is_some_and(|base| base.commits == [id] && base.replaced.is_none());
         if self.contains_all
             && !is_known
-            && let Err(error) = repo.set_base(&[id])
+            && let Err(error) = repo.set_committed_base(id)
         {
             observer.note(Note::TidyFailed { error: &error });
         }

@@ -437,8 +437,8 @@ fn unfetched_ignores(
     if !is_project {
         return Ok(IgnoreFiles::new());
     }
-    let base = repo.base()?.unwrap_or_default().into_iter();
-    let of_base = || base.into_iter().find_map(|id| Some(repo.store().commit(&id).ok()?.tree));
+    let base = repo.base()?.unwrap_or_default();
+    let of_base = || base.named().find_map(|id| Some(repo.store().commit(&id).ok()?.tree));
     match commit_base.tree().or_else(of_base) {
         Some(tree) => Ok(ignore_files(repo.store(), tree, &scope, options.ignore.gitignore)?),
         None => Err(CommitError::UnknownRules),

@@ -231,6 +231,8 @@ pub struct RestoreOptions<'a> {
     /// Called before anything is removed or written, if a file that no commit contains
     /// would be removed.
     pub confirm: Option<&'a Confirm<'a>>,
+    /// Called once before the first change, unless this is a dry run.
+    pub before_changes: Option<&'a (dyn Fn() + Sync + 'a)>,
     /// True if the caller has just created the target. The target then gets the
     /// attributes from the snapshot.
     pub is_new_target: bool,
@@ -289,6 +291,9 @@ pub fn run(
             }
             return Err(RestoreError::Unsaved(losses));
         }
+    }
+    if let Some(before_changes) = options.before_changes {
+        before_changes();
     }
     let done = write(&job, what, &plan, trust);
     if let Some(so_far) = options.so_far {

@@ -59,7 +59,7 @@ pub(super) fn tips(repo: &Repo, findings: &Findings<'_>) -> Result<Vec<CommitId>
         Ok(Head::Branch(_)) => {}
         Err(source) => findings.add(VerifyProblem::Ref { name: "HEAD".to_owned(), source }, []),
     }
-    tips.extend(repo.base()?.unwrap_or_default());
+    tips.extend(repo.base()?.unwrap_or_default().named());
     Ok(tips)
 }
 
