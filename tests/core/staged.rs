@@ -10,7 +10,6 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::{Duration, SystemTime},
 };
 
 use snap_core::{
@@ -154,7 +153,8 @@ fn packs_of_which_only_some_became_part_of_a_store_are_gone_on_with() {
         assert_eq!(packs, ids);
         staged.check_whole(&repo, &last).unwrap();
         assert_eq!(staged.list().unwrap(), []);
-        assert_eq!(fs_err::read_dir(staged.dir()).unwrap().count(), 0, "no journal either");
+        let names = fs_err::read_dir(staged.dir()).unwrap().map(|file| file.unwrap().file_name());
+        assert_eq!(names.collect::<Vec<_>>(), ["users"], "no journal either");
     }
 }
 
@@ -182,20 +182,16 @@ fn what_killed_processes_left_goes_with_the_next_pack() {
     let there = Scratch::new();
     let staged = StagingArea::new(there.repo().store());
     fs_err::create_dir_all(staged.dir()).unwrap();
-    let [left, coming, young] = ["left", "coming", "young"].map(|who| {
+    let [left, coming] = ["left", "coming"].map(|who| {
         let path = staged.dir().join(format!("pack-{who}"));
         fs_err::write(&path, "a part").unwrap();
         path
     });
     let held = fs_err::File::open(&coming).unwrap();
     held.file().lock().unwrap();
-    for path in [&left, &coming] {
-        let before = SystemTime::now() - Duration::from_secs(120);
-        fs_err::File::open(path).unwrap().file().set_modified(before).unwrap();
-    }
     let ids = stage(&here.repo(), &staged);
     assert!(!left.exists(), "the writer no longer runs");
-    assert!(coming.exists() && young.exists());
+    assert!(coming.exists());
     assert_eq!(staged.list().unwrap().len(), ids.len());
 }
 

@@ -23,6 +23,7 @@ use snap_core::{
         open::{STORE_FOLDER, lock_config, read_config_file, write_config},
         path::{PathInTreeError, resolve_path},
         ref_name::RefKind,
+        refs::REFS_AT_ONCE,
     },
 };
 use snap_remote::{
@@ -292,18 +293,30 @@ fn point(
     cx: &Context,
 ) -> Result<(), CliError> {
     let CloneOutcome { name, commit, .. } = outcome;
+    let (mut tracking, mut own) = (Vec::new(), Vec::new());
     for (other, at) in &outcome.refs {
         // The ref moved after the index was read, so its commit is missing locally. The next pull
         // fetches it.
         if repo.store().locate(&at.object())?.is_none() {
             continue;
         }
-        tracking::record_tracking_branch((place, repo), other, Some(*at), cx)?;
-        if other.kind() == RefKind::Tag && other != name {
-            make(repo, (other, *at), place, cx)?;
+        match (other.kind(), place.name.as_deref()) {
+            (RefKind::Branch, Some(remote)) => {
+                tracking.push((RefName::remote(remote, other.short())?, *at));
+            }
+            (RefKind::Tag, _) if other != name => own.push((other.clone(), *at)),
+            _ => {}
         }
     }
-    make(repo, (name, *commit), place, cx)?;
+    own.push((name.clone(), *commit));
+    for (refs, reason) in [(tracking, tracking::REASON.to_owned()), (own, reason(place))] {
+        for some in refs.chunks(REFS_AT_ONCE) {
+            if cx.cancelled() {
+                return Err(RemoteError::Interrupted.into());
+            }
+            cx.with_change(repo.config(), &reason, |change| repo.refs().create_all(some, change))?;
+        }
+    }
     let head = repo.refs().head()?;
     let new = match name.kind() {
         RefKind::Branch => Head::Branch(name.clone()),
@@ -313,19 +326,6 @@ fn point(
         let reason = reason(place);
         cx.with_change(repo.config(), &reason, |change| repo.refs().set_head(&head, &new, change))?;
     }
-    Ok(())
-}
-
-fn make(
-    repo: &Repo,
-    (name, at): (&RefName, CommitId),
-    place: &RemoteSpec,
-    cx: &Context,
-) -> Result<(), CliError> {
-    let reason = reason(place);
-    cx.with_change(repo.config(), &reason, |change| {
-        repo.refs().update(name, None, Some(at), change)
-    })?;
     Ok(())
 }
 

@@ -9,6 +9,9 @@ use snap_core::{
 use super::RemoteSpec;
 use crate::{context::Context, report::CliError};
 
+/// The reason in the logs of remote-tracking branches.
+pub(crate) const REASON: &str = "seen";
+
 /// Records the commit of a branch of a named remote; `None` if the branch was deleted. Tags do not
 /// move, so they are not recorded.
 pub(crate) fn record_tracking_branch(
@@ -23,7 +26,7 @@ pub(crate) fn record_tracking_branch(
     let own = RefName::remote(remote, name.short())?;
     let old = repo.refs().read(&own)?;
     let record = || {
-        cx.with_change(repo.config(), "seen", |change| repo.refs().update(&own, old, at, change))
+        cx.with_change(repo.config(), REASON, |change| repo.refs().update(&own, old, at, change))
     };
     match record() {
         Err(RefError::Beside { .. }) => {

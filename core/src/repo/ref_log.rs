@@ -19,7 +19,7 @@ use std::{fmt, io, os::unix::fs::MetadataExt, path::Path};
 use crate::{
     base::{id::CommitId, io::PathError, limits, time::Time},
     disk::{
-        Disk,
+        Disk, NewFile,
         regular::{open_regular, read_end},
         scratch::unique_name,
     },
@@ -135,8 +135,19 @@ pub(super) fn append(
     change: &RefLogMessage<'_>,
 ) -> Result<(), PathError> {
     let folder = file.parent().unwrap_or(Path::new("."));
-    disk.create_folders(folder)?;
     let fresh = !file.exists();
+    append_unsynced(disk, file, (old, new), change)?.sync()?;
+    if fresh { disk.sync_folder(folder) } else { Ok(()) }
+}
+
+/// Appends a line. The caller syncs the file, and its folder if the file is new.
+pub(super) fn append_unsynced(
+    disk: &Disk,
+    file: &Path,
+    (old, new): (&RefValue, &RefValue),
+    change: &RefLogMessage<'_>,
+) -> Result<NewFile, PathError> {
+    disk.create_folders(file.parent().unwrap_or(Path::new(".")))?;
     let time = change.time.decimal();
     let (who, reason) = (escape(change.who), escape(change.reason));
     unshare(disk, file)?;
@@ -144,8 +155,7 @@ pub(super) fn append(
     let line = format!("{start}{time}\t{old}\t{new}\t{who}\t{reason}\n");
     let mut log = disk.append(file)?;
     log.write(line.as_bytes())?;
-    log.sync()?;
-    if fresh { disk.sync_folder(folder) } else { Ok(()) }
+    Ok(log)
 }
 
 /// Returns the length of a log in bytes; 0 if it is missing.

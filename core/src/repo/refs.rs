@@ -12,6 +12,7 @@
 //! replace the file (temporary file, sync, rename, sync of the folder). Reading takes no lock,
 //! because a file is replaced atomically.
 
+mod create;
 mod damaged;
 mod listing;
 mod lock;
@@ -38,6 +39,7 @@ use crate::{
     },
 };
 
+pub use create::REFS_AT_ONCE;
 pub use damaged::Damage;
 pub use listing::RefListing;
 pub(super) use lock::Lock;

@@ -1,0 +1,121 @@
+//! Creating many refs at once, as a clone does: their files are synced together.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use super::{RefError, RefLogMessage, Refs, ref_log, temporary};
+use crate::{
+    base::{id::CommitId, io::PathError, mutex::lock},
+    disk::NewFile,
+    repo::ref_name::RefName,
+};
+
+/// Files for each thread that syncs. Threads wait for the disk, and a journal writes the changes of
+/// all that wait together.
+const FILES_PER_THREAD: usize = 16;
+
+/// Most threads that sync.
+const THREADS: usize = 16;
+
+/// Refs that [`Refs::create_all`] should get at once: it keeps two files open for each.
+pub const REFS_AT_ONCE: usize = 128;
+
+/// A new ref whose files are not synced yet.
+struct NewRef {
+    path: PathBuf,
+    file: NewFile,
+    log: NewFile,
+}
+
+impl Refs {
+    /// Creates refs, durably. A ref that is at its commit already is left as it is. If this fails
+    /// or the process is killed, some of the refs may exist.
+    ///
+    /// # Errors
+    /// [`RefError::Exists`], [`RefError::Beside`], [`RefError::Locked`], [`RefError::Io`].
+    pub fn create_all(
+        &self,
+        refs: &[(RefName, CommitId)],
+        change: &RefLogMessage<'_>,
+    ) -> Result<(), RefError> {
+        let mut held = self.lock()?;
+        let mut new = Vec::new();
+        for (name, id) in refs {
+            match self.read(name)? {
+                None => new.push((name, *id)),
+                Some(at) if at == *id => {}
+                Some(at) => return Err(RefError::Exists { name: name.clone(), at }),
+            }
+        }
+        if new.is_empty() {
+            return Ok(());
+        }
+        // All lines have the same time. If this is killed, the next change removes the lines of
+        // those refs that were not created.
+        let change = &self.timed(&mut held, change)?;
+        let mut written = Vec::with_capacity(new.len());
+        for (name, id) in new {
+            written.push(self.write_unsynced(name, id, change)?);
+        }
+        // The log line comes before the ref file, see `ref_log`.
+        sync_files(&written.iter().flat_map(|new| [&new.log, &new.file]).collect::<Vec<_>>())?;
+        self.sync_folders_of(written.iter().map(|new| new.log.path()))?;
+        for NewRef { path, file, .. } in &written {
+            self.disk.replace(file.path(), path)?;
+            file.keep();
+        }
+        self.sync_folders_of(written.iter().map(|new| new.path.as_path()))?;
+        held.set_done();
+        Ok(())
+    }
+
+    fn write_unsynced(
+        &self,
+        name: &RefName,
+        id: CommitId,
+        change: &RefLogMessage<'_>,
+    ) -> Result<NewRef, RefError> {
+        let path = name.file(&self.store);
+        self.make_room(name, &path)?;
+        self.disk.create_folders(path.parent().unwrap_or(&self.store))?;
+        let (text, old) = (self.new_text(Some(id))?.encode(), self.lost(name)?);
+        let log = name.log_file(&self.store);
+        let log = ref_log::append_unsynced(&self.disk, &log, (&old, &Some(id).into()), change)?;
+        let mut file = self.disk.create(&temporary(&self.store, "ref"))?;
+        file.write(text.as_bytes())?;
+        Ok(NewRef { path, file, log })
+    }
+
+    fn sync_folders_of<'p>(&self, files: impl Iterator<Item = &'p Path>) -> Result<(), PathError> {
+        let folders: BTreeSet<&Path> = files.filter_map(Path::parent).collect();
+        folders.into_iter().try_for_each(|folder| self.disk.sync_folder(folder))
+    }
+}
+
+/// Syncs files, many at once.
+fn sync_files(files: &[&NewFile]) -> Result<(), PathError> {
+    let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
+    let work = || {
+        while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(error) = file.sync() {
+                lock(&failure).get_or_insert(error);
+                return;
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 1..(files.len() / FILES_PER_THREAD).clamp(1, THREADS) {
+            // If a thread cannot be started, this thread does its work.
+            let _ = thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
+    });
+    lock(&failure).take().map_or(Ok(()), Err)
+}
