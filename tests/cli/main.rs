@@ -24,6 +24,7 @@ mod fifo;
 mod find;
 mod hooks;
 mod init;
+mod linked_paths;
 mod local_remotes;
 mod log;
 mod ls;

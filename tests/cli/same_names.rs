@@ -57,7 +57,12 @@ fn a_file_in_a_folder_does_not_hide_the_branch_of_a_remote() {
     for name in ["main", "other"] {
         fs_err::copy(env.path("p/main"), env.path("c/origin").join(name)).unwrap();
     }
-    insta::assert_snapshot!(env.snap_in("c", ["cat", "origin/main:app"]), @"");
+    insta::assert_snapshot!(env.snap_in("c", ["cat", "origin/main:app"]), @r"
+    exit: 2
+    --- stderr ---
+    error: `origin/main` is a revision and a bundle
+    hint: `./origin/main` names the file; `heads/NAME`, `remotes/NAME` or `tags/NAME` the revision
+    ");
     assert_eq!(env.snap_in("c", ["cat", "./origin/main:app"]).succeeds().stdout, "evil");
     assert_eq!(env.snap_in("c", ["cat", "remotes/origin/main:app"]).succeeds().stdout, "good");
     assert_eq!(env.snap_in("c", ["cat", "origin/other:app"]).succeeds().stdout, "evil");
@@ -72,7 +77,12 @@ fn a_pushed_tag_does_not_hide_the_branch_of_a_remote() {
     env.write("p/app", "new");
     env.snap_in("p", ["commit", "-q"]).succeeds();
     env.snap(["clone", "-q", "p", "c"]).succeeds();
-    insta::assert_snapshot!(env.snap_in("c", ["cat", "origin/main:app"]), @"");
+    insta::assert_snapshot!(env.snap_in("c", ["cat", "origin/main:app"]), @r"
+    exit: 0
+    --- stdout ---
+    new--- stderr ---
+    warning: `origin/main` is taken for remotes/origin/main; tags/origin/main names the tag
+    ");
     for (rev, content) in [("tags/origin/main", "old"), ("remotes/origin/main", "new")] {
         let ran = env.snap_in("c", ["cat", &format!("{rev}:app")]).succeeds();
         assert_eq!((&*ran.stdout, &*ran.stderr), (content, ""), "{rev}");

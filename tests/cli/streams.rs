@@ -32,8 +32,13 @@ fn an_empty_stream_is_refused() {
         let refused = env.snap(args);
         assert_eq!(refused.code, Some(1), "{more:?}: {}", refused.stderr);
     }
-    insta::assert_snapshot!(env.snap(["commit", "--stdin", "db.sql"]), @"");
-    insta::assert_snapshot!(dump(&env, "true"), @"");
+    insta::assert_snapshot!(env.snap(["commit", "--stdin", "db.sql"]), @r"
+    exit: 1
+    --- stderr ---
+    error: the stream for db.sql is empty
+    hint: nothing was committed; --stdin-from-command runs the command and notices a failure; --allow-empty-stream commits an empty file
+    ");
+    assert_eq!(dump(&env, "true").code, Some(1));
     assert_eq!(env.snap(["cat", "HEAD:db.sql"]).succeeds().stdout, "good\n");
     assert_eq!(commits(&env), 1);
     env.snap(["commit", "--stdin", "db.sql", "--allow-empty-stream"]).succeeds();
@@ -60,10 +65,27 @@ fn the_output_of_a_command_is_committed() {
 fn a_command_that_fails_makes_no_commit() {
     let env = TestEnv::new();
     dump(&env, "echo good").succeeds();
-    insta::assert_snapshot!(dump(&env, "echo half; echo no connection >&2; exit 3"), @"");
-    insta::assert_snapshot!(dump(&env, "echo half; kill -9 $$"), @"");
+    insta::assert_snapshot!(dump(&env, "echo half; echo no connection >&2; exit 3"), @r"
+    exit: 1
+    --- stderr ---
+    no connection
+    error: `sh` failed: exit code 3
+    hint: nothing was committed
+    ");
+    insta::assert_snapshot!(dump(&env, "echo half; kill -9 $$"), @r"
+    exit: 1
+    --- stderr ---
+    error: `sh` failed: killed by signal 9
+    hint: nothing was committed
+    ");
     let args = ["commit", "--stdin", "db.sql", "--stdin-from-command", "--", "./no-such-program"];
-    insta::assert_snapshot!(env.snap(args), @"");
+    insta::assert_snapshot!(env.snap(args), @r"
+    exit: 1
+    --- stderr ---
+    error: cannot start `./no-such-program`
+      caused by: No such file or directory (os error 2)
+    hint: check the command after `--`; shell syntax needs `sh -c '…'`
+    ");
     // The first commit of a branch, and a failure of the last bytes of a large dump.
     let large = "dd if=/dev/zero bs=1000 count=9000 2> /dev/null; exit 1";
     assert_eq!(dump(&env, large).code, Some(1));

@@ -19,7 +19,7 @@ use snap_core::{
 
 use crate::{
     commands::{
-        commit::{Describe, LeaveOut, named},
+        commit::{Describe, LeaveOut, followed},
         pack::OutputArgs,
     },
     config::Profile,
@@ -60,8 +60,7 @@ pub(crate) struct ArchiveArgs {
 pub(crate) fn run(args: &ArchiveArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let start = Instant::now();
     for path in &args.paths {
-        path.symlink_metadata()
-            .map_err(|error| CliError::Source(PathError::when("read", path)(error)))?;
+        path.metadata().map_err(|error| CliError::Source(PathError::when("read", path)(error)))?;
     }
     let config = cx.settings().config()?;
     let mut options = args.describe.options(&config, cx)?;
@@ -82,7 +81,7 @@ fn source(args: &ArchiveArgs) -> Result<CommitSource<'static>, CliError> {
     match args.paths.as_slice() {
         [one] if one.is_dir() => Ok(CommitSource::Folder(one.clone())),
         several => {
-            let named = several.iter().map(|path| named(path.clone(), path));
+            let named = several.iter().map(|path| followed(path, path));
             Ok(CommitSource::Paths(named.collect::<Result<Vec<NamedPath>, _>>()?))
         }
     }

@@ -562,8 +562,8 @@ fn of_commit(error: &CommitError) -> Option<String> {
     let hint = match error {
         CommitError::Overlap { .. } => "name each file and folder once",
         CommitError::EmptyStream { .. } => {
-            "nothing was committed; --allow-empty-stream commits an empty file; with \
-             --stdin-from-command, a command that fails is noticed"
+            "nothing was committed; --stdin-from-command runs the command and notices a failure; \
+             --allow-empty-stream commits an empty file"
         }
         CommitError::StreamOverFolder { .. } => {
             "give the stream another name, or commit it to a new branch with -b NAME"

@@ -23,7 +23,7 @@ use snap_core::{
 pub(crate) use self::{
     describe::Describe,
     leave_out::LeaveOut,
-    plan::{named, whole_folder},
+    plan::{followed, named, whole_folder},
 };
 use self::{
     hooks::Hooks,
@@ -57,7 +57,8 @@ settings; see docs/configuration.md.";
 /// Without PATH, the whole project is committed: the folder that contains the store. With PATH,
 /// only these files and folders are updated; the rest is taken from the last commit. A store
 /// outside of a project needs a PATH, and each of its branches accepts only the paths of its first
-/// commit. The id of the snapshot is printed once it is safe on disk. If there is no store, `.snap`
+/// commit. A PATH that is a symbolic link is followed, except one in the project, which is saved as
+/// a link. The id of the snapshot is printed once it is safe on disk. If there is no store, `.snap`
 /// is created in the committed folder.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]

@@ -86,7 +86,7 @@ pub(super) fn place(args: &CommitArgs, cx: &Context) -> Result<TargetStore, CliE
     }
     // No store is created for a commit that would fail.
     if let Some(name) = &args.profile {
-        check_some(name, &of_profile, args)?;
+        check_some(name, &of_profile, None, args)?;
     }
     for path in args.paths() {
         path.symlink_metadata()
@@ -141,8 +141,10 @@ impl CommitPlan {
         if let Some(name) = name {
             let start = plan.start();
             let from_start: Vec<PathBuf> = plan.paths.iter().map(|path| start.join(path)).collect();
-            check_some(name, &from_start, args)?;
-            plan.missing = from_start.into_iter().filter(|path| is_missing(path)).collect();
+            check_some(name, &from_start, plan.project.as_deref(), args)?;
+            let project = plan.project.as_deref();
+            plan.missing =
+                from_start.into_iter().filter(|path| is_missing(path, project)).collect();
         }
         Ok(plan)
     }
@@ -242,7 +244,7 @@ impl CommitPlan {
         }
         for (path, _) in &sources {
             if !self.missing.contains(path)
-                && let Err(error) = path.symlink_metadata()
+                && let Err(error) = path.metadata()
             {
                 return Err(CliError::Source(PathError::when("read", path)(error)));
             }
@@ -253,7 +255,7 @@ impl CommitPlan {
             [(one, _)] if one.is_dir() => Ok(CommitSource::Folder(one.clone())),
             several => {
                 let existing = several.iter().filter(|(path, _)| !self.missing.contains(path));
-                let named = existing.map(|(path, shown)| named(path.clone(), shown));
+                let named = existing.map(|(path, shown)| followed(path, shown));
                 Ok(CommitSource::Paths(named.collect::<Result<_, _>>()?))
             }
         }
@@ -303,8 +305,13 @@ fn source_name(path: &Path) -> Result<Box<[u8]>, CliError> {
 }
 
 /// Fails if none of the paths of a profile exists and no other path is given.
-fn check_some(name: &str, paths: &[PathBuf], args: &CommitArgs) -> Result<(), CliError> {
-    let is_none = !paths.is_empty() && paths.iter().all(|path| is_missing(path));
+fn check_some(
+    name: &str,
+    paths: &[PathBuf],
+    project: Option<&Path>,
+    args: &CommitArgs,
+) -> Result<(), CliError> {
+    let is_none = !paths.is_empty() && paths.iter().all(|path| is_missing(path, project));
     match paths.first().filter(|_| is_none && args.paths().is_empty()) {
         Some(first) => {
             let path = text::line(first.as_os_str().as_bytes());
@@ -314,16 +321,30 @@ fn check_some(name: &str, paths: &[PathBuf], args: &CommitArgs) -> Result<(), Cl
     }
 }
 
-/// Returns true if a path certainly does not exist. The code that reads the path reports other
-/// errors.
-fn is_missing(path: &Path) -> bool {
+/// Returns true if a path certainly does not exist, or is a link to such a path. A link in the
+/// project is committed itself, so it exists. The code that reads the path reports other errors.
+fn is_missing(path: &Path, project: Option<&Path>) -> bool {
     let absent = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
-    path.symlink_metadata().is_err_and(|error| absent.contains(&error.kind()))
+    let is_absent = |found: io::Result<_>| found.is_err_and(|error| absent.contains(&error.kind()));
+    let is_in_project = || project.is_some_and(|project| project::contains(project, path));
+    is_absent(path.symlink_metadata())
+        || path.is_symlink() && is_absent(path.metadata()) && !is_in_project()
 }
 
 /// Returns the folder that is committed if the user names no path.
 pub(crate) fn whole_folder(repo: &Repo) -> PathBuf {
     repo.project().map_or_else(|| PathBuf::from("."), Path::to_owned)
+}
+
+/// Returns a path as [`named`] does, and follows it if it is a symbolic link: the user means what
+/// it leads to. Its place in the snapshot is that of the link.
+pub(crate) fn followed(path: &Path, written: &Path) -> Result<NamedPath, CliError> {
+    let when = PathError::when("follow", path);
+    let target = match path.is_symlink() {
+        true => fs_err::canonicalize(path).map_err(|error| CliError::Source(when(error)))?,
+        false => path.to_owned(),
+    };
+    named(target, written)
 }
 
 /// Returns a path with its place in the snapshot: the path as it was written, without a leading

@@ -24,13 +24,19 @@ pub(super) enum PathLocation {
     Outside,
 }
 
-/// Finds the place of paths as they were typed. Follows symlinks, except one at the end of a path.
+/// Finds the place of paths as they were typed. Follows symlinks, except one at the end of a path
+/// if it lies in the project: as in a commit of the whole project, it is saved as a link.
 pub(super) fn within(project: &Path, paths: &[&Path]) -> Result<PathLocation, CliError> {
     let when = |path| move |error| CliError::Source(PathError::when("find", path)(error));
     let top = fs_err::canonicalize(project).map_err(when(project))?;
     let mut named = Vec::with_capacity(paths.len());
     for path in paths {
-        let real = real(path).map_err(when(path))?;
+        let mut real = real(path).map_err(when(path))?;
+        if !real.starts_with(&top)
+            && let Ok(target) = fs_err::canonicalize(path)
+        {
+            real = target;
+        }
         let Ok(below) = real.strip_prefix(&top) else { return Ok(PathLocation::Outside) };
         if below.as_os_str().is_empty() {
             return Ok(PathLocation::Whole);
@@ -45,6 +51,14 @@ pub(super) fn within(project: &Path, paths: &[&Path]) -> Result<PathLocation, Cl
         named.push(NamedPath { path, inside });
     }
     Ok(if named.is_empty() { PathLocation::Whole } else { PathLocation::Paths(named) })
+}
+
+/// Returns true if a path, which may be a link, lies in the project.
+pub(super) fn contains(project: &Path, path: &Path) -> bool {
+    match (fs_err::canonicalize(project), real(path)) {
+        (Ok(top), Ok(real)) => real.starts_with(top),
+        _ => false,
+    }
 }
 
 /// Returns the path with all symlinks resolved except one at its end. Keeps components that do not

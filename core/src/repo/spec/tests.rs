@@ -377,9 +377,9 @@ fn suffixes_are_taken_off_from_the_right() {
 }
 
 #[test]
-fn a_text_names_branches_before_tags_and_those_before_remotes() {
+fn a_text_names_branches_before_remote_ones_and_those_before_tags() {
     let full = |text| names(text).iter().map(ToString::to_string).collect::<Vec<_>>();
-    assert_eq!(full("v1"), ["refs/heads/v1", "refs/tags/v1", "refs/remotes/v1"]);
+    assert_eq!(full("v1"), ["refs/heads/v1", "refs/remotes/v1", "refs/tags/v1"]);
     assert_eq!(full("tags/v1"), ["refs/tags/v1"]);
     assert_eq!(full("refs/heads/a/b"), ["refs/heads/a/b"]);
     assert!(full("HEAD").is_empty());
@@ -407,7 +407,6 @@ fn a_remote_branch_wins_over_a_tag_of_its_name_and_this_is_reported() {
         };
         let revisions = Revisions::new(&fixture.repo, &|_| None).on_ambiguous(&report);
         let id = revisions.commit(rev).unwrap();
-        drop(revisions);
         (id, reported.into_inner())
     };
     let both = "refs/remotes/origin/main refs/tags/origin/main".to_owned();
