@@ -45,7 +45,7 @@ use crate::{
         catalog::{Catalog, PackSlot},
         damage,
         pack_reader::Completeness,
-        verify_lists::ListChecker,
+        verify_lists::{ListChecker, SharedReadObject},
     },
 };
 
@@ -355,7 +355,7 @@ impl Store {
     pub(super) fn wrong_lists(
         &self,
         pack: &PackFile,
-        read: &(dyn Fn(&ObjectId, ObjectKind) -> Result<Vec<u8>, StoreError> + Sync),
+        read: &SharedReadObject<'_>,
         observer: &dyn Observer,
     ) -> Result<HashMap<ObjectId, StoreError>, StoreError> {
         let wrong = Mutex::new(HashMap::new());

@@ -260,7 +260,7 @@ impl ReceivedPacks<'_> {
 }
 
 /// Reads an object of a given kind, on several threads.
-type SharedReadObject<'a> =
+pub(super) type SharedReadObject<'a> =
     dyn Fn(&ObjectId, ObjectKind) -> Result<Vec<u8>, StoreError> + Sync + 'a;
 
 /// Receives the id and the error of a wrong chunk list. The check of the other lists goes on if it
