@@ -429,3 +429,35 @@ fn a_clone_that_fails_leaves_nothing_else() {
     assert_ne!(clone.wait_with_output().unwrap().status.code(), Some(0));
     assert!(!env.path("work").exists());
 }
+
+#[test]
+fn a_cache_that_cannot_be_made_stops_no_command() {
+    let mut env = env();
+    let url = folder(&env, "there");
+    env.snap_in("work", ["push", "-q", &url, "main"]).succeeds();
+    // A file in place of the user's cache folder stops root, too.
+    env.write("file", "");
+    let file = env.path("file");
+    env.set("XDG_CACHE_HOME", file.to_str().unwrap());
+    for args in [&["ls", &format!("{url}#main")][..], &["verify", &url], &["clone", &url, "c"]] {
+        says(&env.snap(args), 0, &["warning: no cache of the remote is kept: cannot create"]);
+    }
+    says(&env.snap_in("work", ["push", &url, "main:new"]), 0, &["no cache of the remote is kept"]);
+}
+
+#[test]
+fn a_current_folder_that_was_removed_stops_no_clone_of_a_url() {
+    let env = env();
+    let url = folder(&env, "there");
+    env.snap_in("work", ["push", "-q", &url, "main"]).succeeds();
+    let target = env.path("cloned");
+    for args in [&["clone", "-q", &url, target.to_str().unwrap()][..], &["config", "list"]] {
+        fs_err::create_dir(env.path("gone")).unwrap();
+        let mut command = env.command_of("gone", "sh");
+        command.args(["-c", "/bin/rmdir ../gone && exec \"$@\"", "sh"]);
+        command.arg(env!("CARGO_BIN_EXE_snap")).args(args);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert_eq!(env.read("cloned/notes.txt"), "first\n");
+}

@@ -13,7 +13,7 @@ use std::{
 };
 
 use snap_core::{
-    base::{id::CommitId, observe::Silent, time::Time},
+    base::{id::CommitId, kind::ErrorKind, observe::Silent, time::Time},
     disk::{Disk, DiskStep, FaultDecision, FaultInjector},
     ops::{
         commit::{self, CommitSource},
@@ -304,6 +304,40 @@ fn making_a_store_that_failed_can_be_done_again() {
             fs_err::create_dir_all(&source).unwrap();
             commit::run(&repo, CommitSource::Folder(source), &options(), &Silent).unwrap();
             assert_eq!(check(&open(&store)), Ok(1));
+        }
+    }
+}
+
+/// A file system that cannot sync folders.
+#[derive(Debug)]
+struct NoFolderSync(i32);
+
+impl FaultInjector for NoFolderSync {
+    fn decide(&self, step: DiskStep, _: &Path) -> FaultDecision {
+        match step {
+            DiskStep::SyncFolder => FaultDecision::Fail(io::Error::from_raw_os_error(self.0)),
+            _ => FaultDecision::Go,
+        }
+    }
+}
+
+#[test]
+fn a_file_system_that_cannot_sync_folders_stops_nothing() {
+    let (from, commits) = history();
+    let bundle = packed(from.repo().store(), commits[2], &[]);
+    // Of the errors, `EIO` means a failing disk.
+    for (errno, is_fine) in [(22, true), (95, true), (5, false)] {
+        let scratch = Scratch::new();
+        scratch.write("file", "content");
+        let repo = open_gated(&scratch.store(), Arc::new(NoFolderSync(errno)));
+        let source = CommitSource::Folder(scratch.source());
+        let committed = commit::run(&repo, source, &options(), &Silent);
+        assert_eq!(committed.is_ok(), is_fine, "{errno}");
+        assert_eq!(taken(repo.store(), &bundle).is_ok(), is_fine, "{errno}");
+        if is_fine {
+            scratch.assert_restores(committed.unwrap().id.unwrap());
+        } else {
+            assert_ne!(committed.unwrap_err().kind(), ErrorKind::Invalid);
         }
     }
 }

@@ -15,7 +15,6 @@ use snap_core::{
 };
 
 use crate::{
-    commands::verify::chain,
     context::Context,
     report::{CliError, CommandOutcome, hint},
     ui::{Out, text, time},
@@ -96,7 +95,7 @@ fn readable_of(
     for error in damaged.into_iter().map(|(_, error)| error).chain(lost).chain(misnamed) {
         let error = CliError::from(error);
         let hint = hint(&error).map(|hint| format!(" ({hint})")).unwrap_or_default();
-        cx.ui().warning_once(&format!("{}{hint}", chain(&error)));
+        cx.ui().warning_once(&format!("{}{hint}", text::chain(&error)));
         is_whole = false;
     }
     Ok((refs, is_whole))

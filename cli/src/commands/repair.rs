@@ -27,7 +27,7 @@ use crate::{
     commands::{
         init::new_store_config,
         push::report_repaired_files,
-        verify::{chain, seen, write_affected, write_touched_json},
+        verify::{seen, write_affected, write_touched_json},
     },
     context::Context,
     remote::{CachePolicy, LimitArgs, RemoteSource, RemoteSpec},
@@ -293,7 +293,7 @@ fn repair_remote(
     if sent_bytes > 0 {
         cx.ui().status(format_args!("Sent {} to {}", ByteCount(sent_bytes), place.shown()));
     }
-    let unread = unread.iter().map(|problem| chain(problem)).collect();
+    let unread = unread.iter().map(|problem| text::chain(problem)).collect();
     let (place, quarantined) = (Some(place), Vec::new());
     Report {
         args,
@@ -344,7 +344,7 @@ fn warn_failed_sources<'a>(sources: impl IntoIterator<Item = &'a RepairSource<'a
             let name = source.name();
             cx.ui().warning(format_args!(
                 "{name} failed and is no longer used as a source: {}",
-                chain(error)
+                text::chain(error)
             ));
         }
     }
@@ -399,7 +399,7 @@ fn open_remotes(dir: &Path, args: &RepairArgs, cx: &Context) -> NamedSources {
         match remote {
             Ok(remote) => opened.push((name, OpenedSource::Remote(Box::new(remote)))),
             Err(error) => {
-                cx.ui().warning(format_args!("{name} is skipped: {}", chain(&error)));
+                cx.ui().warning(format_args!("{name} is skipped: {}", text::chain(&error)));
             }
         }
     }
@@ -513,7 +513,7 @@ impl Report<'_> {
             problem => self.lost.is_empty() || !is_of_pack(problem),
         };
         let problems = self.left.problems.iter().filter(stays);
-        self.unread.iter().cloned().chain(problems.map(|problem| chain(problem))).collect()
+        self.unread.iter().cloned().chain(problems.map(|problem| text::chain(problem))).collect()
     }
 
     fn write_text(&self, out: &mut Out, cx: &Context) -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! `snap verify`: checks that a store or a remote is complete and undamaged.
 
-use std::{error::Error, io, io::Write, path::Path, time::Duration};
+use std::{io, io::Write, path::Path, time::Duration};
 
 use serde_json::json;
 use snap_core::{
@@ -24,7 +24,11 @@ use crate::{
     context::Context,
     remote::{LimitArgs, RemoteSpec, rate, tracking},
     report::{CliError, CommandOutcome, ref_hint},
-    ui::{Out, duration, size, size::ByteCount, text},
+    ui::{
+        Out, duration, size,
+        size::ByteCount,
+        text::{self, chain},
+    },
 };
 
 const EXAMPLES: &str = "\
@@ -463,18 +467,6 @@ fn report_recorded_damage(checked: &Checked, cx: &Context) {
         let packs = size::count(*withdrawn, "pack");
         cx.ui().status(format_args!("Intact again: {packs} that were damaged"));
     }
-}
-
-/// Formats a problem and its causes.
-pub(crate) fn chain(problem: &dyn Error) -> String {
-    let mut shown = problem.to_string();
-    let mut cause = problem.source();
-    while let Some(error) = cause {
-        shown.push_str(": ");
-        shown.push_str(&error.to_string());
-        cause = error.source();
-    }
-    shown
 }
 
 /// Parses `5%` or `0.05`.

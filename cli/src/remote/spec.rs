@@ -8,7 +8,7 @@ use std::{
 
 use rustix::fs::{Access as Right, access};
 use snap_core::{
-    base::id::BlobId,
+    base::{id::BlobId, io::PathError},
     disk::{
         CreateMode, Disk,
         scratch::Scratch,
@@ -21,7 +21,7 @@ use snap_remote::{
 };
 
 use super::credentials::Credentials;
-use crate::{config::Settings, context::Context, report::CliError};
+use crate::{config::Settings, context::Context, report::CliError, ui::text::chain};
 
 /// The default remote.
 pub(crate) const DEFAULT_REMOTE: &str = "origin";
@@ -182,15 +182,26 @@ impl RemoteSpec {
             }
             return Ok((forgotten, Some(Arc::new(scratch))));
         }
-        if let Some(kept) = in_store.into_iter().find(|kept| may_write(kept)) {
-            return Ok((folder(kept), None));
+        let mut failure = None;
+        if let Some(kept) = in_store {
+            let made = folder(kept);
+            match create_writable(&Disk::cache(&made), &made) {
+                Ok(()) => return Ok((made, None)),
+                Err(error) => failure = Some(error),
+            }
         }
-        if let Some(kept) = of_user.filter(|kept| may_write(kept)) {
+        if let Some(kept) = of_user {
             // The cache lists the contents of private stores.
             let disk = Disk::scratch().with_access(CreateMode::PRIVATE);
-            disk.create_folders(&kept)?;
-            disk.apply_access(&kept)?;
-            return Ok((folder(kept), None));
+            let made = folder(kept.clone());
+            let result = disk.create_folders(&kept).and_then(|()| disk.apply_access(&kept));
+            match result.and_then(|()| create_writable(&disk, &made)) {
+                Ok(()) => return Ok((made, None)),
+                Err(error) => failure = Some(error),
+            }
+        }
+        if let Some(error) = failure {
+            cx.ui().warning(format_args!("no cache of the remote is kept: {}", chain(&error)));
         }
         let scratch = Scratch::create(cx.scratch())?;
         Ok((folder(scratch.path().to_owned()), Some(Arc::new(scratch))))
@@ -201,6 +212,13 @@ impl RemoteSpec {
 fn may_write(folder: &Path) -> bool {
     let existing = folder.ancestors().find(|folder| folder.exists());
     existing.is_some_and(|existing| access(existing, Right::WRITE_OK | Right::EXEC_OK).is_ok())
+}
+
+/// Creates a folder in which this user can create files.
+fn create_writable(disk: &Disk, folder: &Path) -> Result<(), PathError> {
+    disk.create_folders(folder)?;
+    let result = access(folder, Right::WRITE_OK | Right::EXEC_OK);
+    result.map_err(PathError::when("write to", folder))
 }
 
 /// Number of hex digits of a hash that name a folder.
@@ -229,9 +247,11 @@ impl Context {
     /// Returns the settings for the current folder: those of its store, or those of the user if
     /// there is no store.
     pub(crate) fn settings_here(&self) -> Result<(Settings, Option<PathBuf>), CliError> {
-        match self.find_store(Path::new("."))? {
-            Some(store) => Ok((self.settings_of(&store)?, Some(store))),
-            None => Ok((self.settings().clone(), None)),
+        match self.find_store(Path::new(".")) {
+            // There is no store around a folder that was removed.
+            Ok(None) | Err(CliError::Folder { .. }) => Ok((self.settings().clone(), None)),
+            Ok(Some(store)) => Ok((self.settings_of(&store)?, Some(store))),
+            Err(error) => Err(error),
         }
     }
 

@@ -312,17 +312,7 @@ fn style(phase: Phase, knows_total: bool) -> ProgressStyle {
 
 /// Formats an error and its causes on one line.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut shown = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let message = error.to_string();
-        if !shown.ends_with(&message) {
-            shown.push_str(": ");
-            shown.push_str(&message);
-        }
-        cause = error.source();
-    }
-    text::line(shown.as_bytes())
+    text::line(text::chain(error).as_bytes())
 }
 
 /// Formats a path for a message; the root folder is a dot.

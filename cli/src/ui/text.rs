@@ -73,6 +73,21 @@ fn steers(c: char) -> bool {
     c.is_control() || misleads
 }
 
+/// Formats an error and its causes, without causes that the message before ends with.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut shown = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let message = error.to_string();
+        if !shown.ends_with(&message) {
+            shown.push_str(": ");
+            shown.push_str(&message);
+        }
+        cause = error.source();
+    }
+    shown
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -29,7 +29,8 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Returns the kind of an I/O error.
+    /// Returns the kind of an I/O error. It is never [`ErrorKind::Invalid`]: that the system refuses
+    /// an operation says nothing about the user's request.
     pub fn of_io(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotFound => Self::NotFound,
@@ -38,7 +39,6 @@ impl ErrorKind {
             io::ErrorKind::Interrupted => Self::Interrupted,
             io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => Self::Damaged,
             io::ErrorKind::Unsupported => Self::Unsupported,
-            io::ErrorKind::InvalidInput => Self::Invalid,
             _ => Self::Unavailable,
         }
     }

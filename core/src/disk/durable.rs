@@ -19,7 +19,10 @@ use std::{
     },
 };
 
-use rustix::fs::{RenameFlags, renameat_with};
+use rustix::{
+    fs::{RenameFlags, renameat_with},
+    io::Errno,
+};
 
 use crate::{
     base::io::PathError,
@@ -301,7 +304,8 @@ impl Disk {
         }
     }
 
-    /// Makes the names in a folder durable.
+    /// Makes the names in a folder durable. On a file system that cannot sync folders, nothing more
+    /// can be done.
     ///
     /// # Errors
     /// [`PathError`] when the folder cannot be opened or synced.
@@ -309,9 +313,19 @@ impl Disk {
         if self.durability == Durability::None {
             return Ok(());
         }
-        self.pass("sync folder", DiskStep::SyncFolder, path)?;
-        let folder = fs_err::File::open(path).map_err(PathError::when("open folder", path))?;
-        rustix::fs::fsync(&folder).map_err(PathError::when("sync folder", path))
+        let sync = || {
+            self.pass("sync folder", DiskStep::SyncFolder, path)?;
+            let folder = fs_err::File::open(path).map_err(PathError::when("open folder", path))?;
+            rustix::fs::fsync(&folder).map_err(PathError::when("sync folder", path))
+        };
+        let is_unsupported = |error: &PathError| {
+            let errno = error.source.raw_os_error().map(Errno::from_raw_os_error);
+            matches!(errno, Some(Errno::INVAL | Errno::OPNOTSUPP))
+        };
+        match sync() {
+            Err(error) if is_unsupported(&error) => Ok(()),
+            synced => synced,
+        }
     }
 
     /// Makes the data of a file durable that was written and closed before.
