@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
+use snap_core::base::kind::ErrorKind;
 use snap_nettest::{
     DavOptions, DavServer, Fault, Kind, Proxy, Rule, S3Options, S3Server, SshServer,
 };
@@ -260,6 +261,25 @@ fn a_host_keeps_to_the_contract() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     let left = fs_err::read_dir(folder.path().join("store/tmp")).unwrap().count();
     assert_eq!(left, 0, "temporary objects remain");
+}
+
+#[test]
+fn a_service_that_ignores_ranges_is_not_taken_for_a_damaged_one() {
+    let server = S3Server::start(S3Options { ignores_ranges: true, ..S3Options::default() });
+    let service = bucket(&server.endpoint(), &server, &Arc::default());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let bytes = Bytes::from(vec![7; 100_000]);
+    runtime.block_on(async {
+        service.write("objects/x", bytes.clone(), WriteCondition::Always).await.unwrap();
+        for range in [0..10, 10..20, 99_990..100_000] {
+            let error = service.read("objects/x", range).await.unwrap_err();
+            assert_eq!(error.reason, FailureReason::RangeIgnored, "{error}");
+            assert_eq!(error.reason.kind(), ErrorKind::Unsupported);
+        }
+        assert_eq!(service.read("objects/x", 0..100_000).await.unwrap().bytes, bytes);
+        let error = service.read("objects/x", 0..100_001).await.unwrap_err();
+        assert_eq!(error.reason, FailureReason::Short, "{error}");
+    });
 }
 
 /// A file server truncates a file before the first byte arrives. A truncated ref could never move

@@ -176,6 +176,9 @@ fn of_service(error: &ServiceError) -> Option<String> {
         FailureReason::TooLong => {
             "snap does not write such objects; check the location and the objects there"
         }
+        FailureReason::RangeIgnored => {
+            "snap reads parts of packs; let each proxy and cache before the service pass on `Range`"
+        }
         FailureReason::Full => "free some space there; what was uploaded is not sent again",
         FailureReason::Busy | FailureReason::Temporary => {
             "run the command again later; what was uploaded is not sent again"

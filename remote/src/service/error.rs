@@ -23,6 +23,8 @@ pub enum FailureReason {
     NoBucket,
     /// The object ends before the requested range.
     Short,
+    /// The service ignores ranges, and sent the whole object.
+    RangeIgnored,
     /// The response is longer than the limit.
     TooLong,
     /// The object is a folder, a pipe or a device.
@@ -75,7 +77,7 @@ impl FailureReason {
             Self::Short | Self::TooLong | Self::Damaged | Self::DamagedThere | Self::NotAFile => {
                 ErrorKind::Damaged
             }
-            Self::Unsupported => ErrorKind::Unsupported,
+            Self::Unsupported | Self::RangeIgnored => ErrorKind::Unsupported,
             Self::Refused => ErrorKind::Invalid,
             Self::Stopped => ErrorKind::Interrupted,
             Self::Full
@@ -100,6 +102,7 @@ impl FailureReason {
             Self::Clock => "the local clock and the clock of the service differ too much",
             Self::NoBucket => "the bucket does not exist",
             Self::Short => "it is truncated",
+            Self::RangeIgnored => "the service ignores range requests",
             Self::TooLong => "it exceeds the size limit",
             Self::NotAFile => "it is not a regular file",
             Self::Full => "the service has no space left",

@@ -277,8 +277,15 @@ impl Service for OpendalService {
         range: Range<u64>,
     ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
         Box::pin(async move {
-            let wanted = range.end - range.start;
+            let (wanted, start) = (range.end - range.start, range.start);
             let (result, reply) = HttpReply::of(at_most(wanted, self.read_now(key, range))).await;
+            // A service may answer with 200 if the range is the whole object.
+            let is_longer = reply.longer_than.is_some()
+                || result.as_ref().is_ok_and(|object| object.bytes.len() as u64 > wanted);
+            if reply.status == Some(200) && (start > 0 || is_longer) {
+                let reason = FailureReason::RangeIgnored;
+                return Err(ServiceError::new("read", key, reason, String::new()));
+            }
             let object = result.map_err(|error| service_error("read", key, &error, &reply))?;
             if object.bytes.len() as u64 != wanted {
                 let missing = wanted.saturating_sub(object.bytes.len() as u64);

@@ -24,6 +24,7 @@ use s3s::{
 };
 
 use super::{
+    S3Options,
     listing::{self, Query},
     object::{Object, md5},
     state::{Bucket, Condition, Shared, failed},
@@ -37,11 +38,13 @@ const RESERVED_BYTES_MAX: i64 = 64 << 20;
 pub(super) struct Handler {
     shared: Shared,
     page_entries: usize,
+    ignores_ranges: bool,
 }
 
 impl Handler {
-    pub(super) fn new(shared: Shared, page_entries: usize) -> Self {
-        Self { shared, page_entries }
+    pub(super) fn new(shared: Shared, options: &S3Options) -> Self {
+        let S3Options { page_entries, ignores_ranges, .. } = *options;
+        Self { shared, page_entries, ignores_ranges }
     }
 
     /// Returns the object if it exists and meets the conditions of the reader.
@@ -151,12 +154,12 @@ impl S3 for Handler {
             asked.if_none_match.as_ref(),
         )?;
         let whole = object.len();
-        let range = match asked.range {
+        let asked_range = asked.range.filter(|_| !self.ignores_ranges);
+        let range = match asked_range {
             Some(range) => range.check(whole)?,
             None => 0..whole,
         };
-        let content_range = asked
-            .range
+        let content_range = asked_range
             .map(|_| format!("bytes {}-{}/{whole}", range.start, range.end.saturating_sub(1)));
         let length = range.end - range.start;
         let pieces = object.pieces(range).into_iter().map(Ok::<_, std::io::Error>);

@@ -39,6 +39,8 @@ pub struct S3Options {
     pub page_entries: usize,
     /// Minimum length of a part of an upload, except for the last part.
     pub part_bytes_min: u64,
+    /// Whether the server ignores the header `Range`, and sends whole objects.
+    pub ignores_ranges: bool,
 }
 
 impl Default for S3Options {
@@ -49,6 +51,7 @@ impl Default for S3Options {
             secret_key: "snap-test-secret-key".to_owned(),
             page_entries: 1_000,
             part_bytes_min: 5 << 20,
+            ignores_ranges: false,
         }
     }
 }
@@ -100,7 +103,7 @@ impl S3Server {
             state.part_bytes_min = options.part_bytes_min;
             state.buckets.insert(options.bucket.clone(), Bucket::default());
         }
-        let mut service = S3ServiceBuilder::new(Handler::new(shared.clone(), options.page_entries));
+        let mut service = S3ServiceBuilder::new(Handler::new(shared.clone(), &options));
         service.set_auth(SimpleAuth::from_single(&*options.access_key, &*options.secret_key));
         let service = service.build();
         let serving = Serving::start(move |stream| {
