@@ -212,9 +212,9 @@ fn a_device_that_cannot_be_made_is_told_and_counted() {
     let output = command.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{stderr}");
-    let told = "could not create character device `null`: Operation not permitted";
+    let told = "could not restore character device `null`: Operation not permitted";
     assert!(stderr.contains(told), "{stderr}");
-    let told = r#"{"version":1,"type":"warning","message":"1 entry could not be created"}"#;
+    let told = r#"{"version":1,"type":"warning","message":"1 entry could not be restored"}"#;
     assert!(stderr.contains(told), "{stderr}");
     let record: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&record["skipped"], &record["files_written"]), (&1.into(), &2.into()));
@@ -248,10 +248,57 @@ fn a_dry_run_finds_a_folder_that_cannot_be_written_into() {
         chown(env.path("home/sub"), Some(0), Some(0)).unwrap();
         let output = command.args(["restore", "latest", "--overwrite"]).args(dry).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert_eq!(output.status.code(), Some(3), "{stderr}");
+        assert!(stderr.contains("could not restore"), "{stderr}");
         assert!(stderr.contains("Permission denied") && stderr.contains("sub"), "{stderr}");
     }
     assert!(!env.path("home/sub/more.txt").exists());
+}
+
+#[test]
+fn a_folder_that_refuses_does_not_keep_others_from_being_restored() {
+    if !needs_root() {
+        return;
+    }
+    let env = TestEnv::new();
+    for number in 0..30 {
+        env.write(&format!("home/d{number:02}/f"), "saved");
+    }
+    env.snap(["commit", "home"]).succeeds();
+    for number in 0..30 {
+        env.write(&format!("home/d{number:02}/f"), "changed");
+    }
+    for path in ["home/d05/extra", "home/extra", "home/sub/more.txt"] {
+        env.write(path, "x");
+    }
+    for number in 0..30 {
+        for path in [format!("home/d{number:02}"), format!("home/d{number:02}/f")] {
+            chown(env.path(path), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+    }
+    let mut command = as_nobody(&env);
+    // Folders and files of another user.
+    for path in ["home/d05", "home/d06", "home/d06/f"] {
+        chown(env.path(path), Some(0), Some(0)).unwrap();
+        env.mode(path, 0o755);
+    }
+    env.mode("home/d06", 0o700);
+    let output =
+        command.args(["restore", "latest", "--overwrite", "--delete", "-y"]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    for told in [
+        "could not restore file `d05/f`: Permission denied",
+        "could not restore folder `d06`: Permission denied",
+        "could not remove `d05/extra`: Permission denied",
+        "warning: 2 entries could not be restored",
+    ] {
+        assert!(stderr.contains(told), "{told} is missing in {stderr}");
+    }
+    for number in (0..30).filter(|number| ![5, 6].contains(number)) {
+        assert_eq!(env.read(&format!("home/d{number:02}/f")), "saved", "{number}");
+    }
+    assert!(!env.path("home/extra").exists());
 }
 
 #[test]
