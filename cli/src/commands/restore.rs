@@ -64,7 +64,7 @@ Examples:
 /// Without DIR, files are restored to their place in the project. Files that already equal the
 /// snapshot are kept, so an interrupted restore can be run again. If a file differs, nothing is
 /// written, unless --overwrite is given. Without --overwrite, existing files and folders also keep
-/// their mode, owner, ACL and other attributes, and the output counts those that differ.
+/// their mode, owner, ACL and other attributes, and the output lists those that differ.
 ///
 /// A path that refuses, such as an immutable folder, is named, and the restore goes on. A full,
 /// failing or read-only disk ends it.

@@ -162,8 +162,8 @@ fn finish(
 ) -> io::Result<()> {
     let is_new = job.is_unfinished(at, folder, &fstat(folder)?);
     let change = folder_change(job, folder, at, metadata)?;
-    if let Some((change, on_change)) = change.zip(job.options.on_change) {
-        on_change(&at.to_path(), change, ContentLoss::Nothing);
+    if let Some(change) = change {
+        job.changed_path(&at.to_path(), change, ContentLoss::Nothing);
     }
     if is_new || AttributePolicy::of(job) == AttributePolicy::Replace {
         set_attributes(job, folder, at, metadata)?;

@@ -87,7 +87,9 @@ impl RestoreOutcome {
     /// Returns true if the restore is complete: every entry and every attribute that this
     /// user may set is as in the snapshot, and every planned extra was removed.
     pub fn is_complete(&self) -> bool {
-        self.not_made + self.not_removed + self.skipped + self.failed_attributes == 0
+        let own_attributes = self.files_own_attributes + self.folders_own_attributes;
+        let refused = self.not_made + self.not_removed + self.skipped + self.failed_attributes;
+        refused + own_attributes == 0
     }
 }
 
