@@ -204,14 +204,57 @@ fn in_no_short_sequence_of_events_a_commit_takes_back_what_its_files_lack() {
 fn in_no_random_sequence_of_events_a_commit_takes_back_what_its_files_lack() {
     on_two_threads(|env, number| {
         let mut rng = Rng::new(27 + number as u64);
-        for _ in 0..100 {
+        for round in 0..100 {
+            let events = match round % 4 {
+                0 => draw(&mut rng),
+                _ => draw_forbidden(&mut rng),
+            };
             let mut run = Run::start(env);
-            while run.done.len() < 6 {
-                let event = EVENTS[rng.index(EVENTS.len())];
+            for event in events {
+                // A commit that the program refuses, and the model permits, changes what applies.
                 if run.world.applies(event) {
                     run.step(event);
                 }
             }
         }
     });
+}
+
+/// Draws a sequence of six events that apply.
+fn draw(rng: &mut Rng) -> Vec<Event> {
+    let (mut world, mut events) = (World::default(), Vec::new());
+    while events.len() < 6 {
+        let event = EVENTS[rng.index(EVENTS.len())];
+        if world.applies(event) {
+            let is_whole = event != Event::CommitPath;
+            let is_refused =
+                world.target(event).is_some_and(|branch| is_whole && !world.permits(branch));
+            world.apply(event, is_refused);
+            events.push(event);
+        }
+    }
+    events
+}
+
+/// Draws a sequence that restores something after a pull, and whose last commit the model forbids.
+fn draw_forbidden(rng: &mut Rng) -> Vec<Event> {
+    loop {
+        let events = draw(rng);
+        let pull = events.iter().position(|event| *event == Event::Pull);
+        let is_restore = |event: &Event| {
+            matches!(event, Event::Restore(_) | Event::RestoreBack | Event::Killed(_))
+        };
+        let is_restored_later = pull.is_some_and(|pull| events[pull..].iter().any(is_restore));
+        let (last, before) = events.split_last().unwrap();
+        let mut world = World::default();
+        for event in before {
+            let is_whole = *event != Event::CommitPath;
+            let target = world.target(*event).filter(|_| is_whole);
+            world.apply(*event, target.is_some_and(|branch| !world.permits(branch)));
+        }
+        let target = world.target(*last).filter(|_| *last != Event::CommitPath);
+        if is_restored_later && target.is_some_and(|branch| !world.permits(branch)) {
+            return events;
+        }
+    }
 }

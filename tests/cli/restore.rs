@@ -212,9 +212,9 @@ fn a_device_that_cannot_be_made_is_told_and_counted() {
     let output = command.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{stderr}");
-    let told = "could not create character device `null`: Operation not permitted";
+    let told = "could not restore character device `null`: Operation not permitted";
     assert!(stderr.contains(told), "{stderr}");
-    let told = r#"{"version":1,"type":"warning","message":"1 entry could not be created"}"#;
+    let told = r#"{"version":1,"type":"warning","message":"1 entry could not be restored"}"#;
     assert!(stderr.contains(told), "{stderr}");
     let record: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&record["skipped"], &record["files_written"]), (&1.into(), &2.into()));
@@ -248,10 +248,57 @@ fn a_dry_run_finds_a_folder_that_cannot_be_written_into() {
         chown(env.path("home/sub"), Some(0), Some(0)).unwrap();
         let output = command.args(["restore", "latest", "--overwrite"]).args(dry).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert_eq!(output.status.code(), Some(3), "{stderr}");
+        assert!(stderr.contains("could not restore"), "{stderr}");
         assert!(stderr.contains("Permission denied") && stderr.contains("sub"), "{stderr}");
     }
     assert!(!env.path("home/sub/more.txt").exists());
+}
+
+#[test]
+fn a_folder_that_refuses_does_not_keep_others_from_being_restored() {
+    if !needs_root() {
+        return;
+    }
+    let env = TestEnv::new();
+    for number in 0..30 {
+        env.write(&format!("home/d{number:02}/f"), "saved");
+    }
+    env.snap(["commit", "home"]).succeeds();
+    for number in 0..30 {
+        env.write(&format!("home/d{number:02}/f"), "changed");
+    }
+    for path in ["home/d05/extra", "home/extra", "home/sub/more.txt"] {
+        env.write(path, "x");
+    }
+    for number in 0..30 {
+        for path in [format!("home/d{number:02}"), format!("home/d{number:02}/f")] {
+            chown(env.path(path), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+    }
+    let mut command = as_nobody(&env);
+    // Folders and files of another user.
+    for path in ["home/d05", "home/d06", "home/d06/f"] {
+        chown(env.path(path), Some(0), Some(0)).unwrap();
+        env.mode(path, 0o755);
+    }
+    env.mode("home/d06", 0o700);
+    let output =
+        command.args(["restore", "latest", "--overwrite", "--delete", "-y"]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
+    for told in [
+        "could not restore file `d05/f`: Permission denied",
+        "could not restore folder `d06`: Permission denied",
+        "could not remove `d05/extra`: Permission denied",
+        "warning: 2 entries could not be restored",
+    ] {
+        assert!(stderr.contains(told), "{told} is missing in {stderr}");
+    }
+    for number in (0..30).filter(|number| ![5, 6].contains(number)) {
+        assert_eq!(env.read(&format!("home/d{number:02}/f")), "saved", "{number}");
+    }
+    assert!(!env.path("home/extra").exists());
 }
 
 #[test]
@@ -293,7 +340,8 @@ fn files_that_are_one_on_disk_and_several_in_the_snapshot_are_separated() {
     fs_err::hard_link(env.path("p/a"), env.path("p/b")).unwrap();
     fs_err::hard_link(env.path("p/a"), env.path("outside")).unwrap();
     env.mode("outside", 0o640);
-    let kept = env.snap_in("p", ["restore", "latest"]).succeeds();
+    let kept = env.snap_in("p", ["restore", "latest"]);
+    assert_eq!(kept.code, Some(3), "{}", kept.stderr);
     assert!(kept.stderr.contains("2 files keep their current attributes"), "{}", kept.stderr);
     env.snap_in("p", ["restore", "latest", "--overwrite"]).succeeds();
     let meta = |path: &str| fs_err::metadata(env.path(path)).unwrap();
@@ -421,27 +469,29 @@ fn what_was_closed_since_stays_closed_unless_it_may_be_overwritten() {
     let before = fs_err::metadata(env.path("p/key")).unwrap().ctime_nsec();
     fs_err::remove_file(env.path("p/d/in")).unwrap();
     insta::assert_snapshot!(env.snap_in("p", ["restore", "latest", "-n"]), @r"
-    exit: 0
+    exit: 3
     --- stdout ---
     keep    key  (own attributes)
     create  d/in
     keep    d  (own attributes)
     --- stderr ---
     Would restore 1 file, 2 B; 1 already there
-    1 file and 1 folder keep their current attributes; --overwrite sets those of the snapshot
+    warning: 1 file and 1 folder keep their current attributes; --overwrite sets those of the snapshot
     ");
     insta::assert_snapshot!(env.snap_in("p", ["restore", "latest"]), @r"
-    exit: 0
+    exit: 3
     --- stderr ---
+    warning: kept `key`: it has attributes of its own
+    warning: kept `d`: it has attributes of its own
     Restored 1 file, 2 B; 1 already there
-    1 file and 1 folder keep their current attributes; --overwrite sets those of the snapshot
+    warning: 1 file and 1 folder keep their current attributes; --overwrite sets those of the snapshot
     ");
     assert_eq!((mode_of(&env, "p/key"), mode_of(&env, "p/d")), (0o600, 0o700));
     assert_eq!(fs_err::metadata(env.path("p/key")).unwrap().ctime_nsec(), before);
     assert_eq!(env.read("p/d/in"), "in");
-    for args in [&["restore", "latest:key"][..], &["restore", "latest:d"]] {
-        env.snap_in("p", args).succeeds();
-    }
+    assert_eq!(env.snap_in("p", ["restore", "latest:key"]).code, Some(3));
+    // A time alone is no difference, and the folder that is restored into is the user's.
+    env.snap_in("p", ["restore", "latest:d"]).succeeds();
     assert_eq!((mode_of(&env, "p/key"), mode_of(&env, "p/d")), (0o600, 0o700));
     let json = env.snap_in("p", ["restore", "latest", "--json"]).json();
     let counts = (&json[0]["files_own_attributes"], &json[0]["folders_own_attributes"]);
@@ -468,7 +518,7 @@ fn attributes_that_were_kept_do_not_take_back_those_of_the_branch() {
     env.snap(["clone", "p", "other"]).succeeds();
     env.snap_in("p", ["commit"]).succeeds();
     env.snap_in("other", ["pull"]).succeeds();
-    let told = env.snap_in("other", ["restore", "latest"]).succeeds().stderr;
+    let told = env.snap_in("other", ["restore", "latest"]).stderr;
     assert!(told.contains("1 file and 1 folder keep their current attributes"), "{told}");
     assert!(told.contains("would revert those of the branch"), "{told}");
     env.write("other/new", "new");

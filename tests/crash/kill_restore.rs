@@ -122,3 +122,69 @@ fn kill_while_made(make: &dyn Fn(&Path)) {
         fs_err::remove_dir_all(&target).unwrap();
     }
 }
+
+#[test]
+fn a_restore_killed_at_any_step_changes_nothing_that_was_there() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    let place = folder();
+    let (store, source) = (place.path().join("store"), place.path().join("source"));
+    let set = |path: &Path, mode: u32| {
+        fs_err::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let write = |top: &Path, name: &str| {
+        let path = top.join(name);
+        fs_err::create_dir_all(path.parent().unwrap()).unwrap();
+        fs_err::write(&path, name).unwrap();
+        set(path.parent().unwrap(), 0o755);
+        set(&path, 0o644);
+    };
+    for name in ["there/key", "there/new", "key", "made/deep/new"] {
+        write(&source, name);
+    }
+    std::os::unix::fs::symlink("key", source.join("there/link")).unwrap();
+    well(snap(&store).arg("init"));
+    well(snap(&store).args(["commit", "-m", "all"]).arg(&source));
+    // The user has closed these since.
+    let closed = [("there/key", 0o600), ("there", 0o700), ("key", 0o400), ("", 0o750)];
+    let prepare = |target: &Path| {
+        write(target, "there/key");
+        write(target, "key");
+        std::os::unix::fs::symlink("key", target.join("there/link")).unwrap();
+        closed.iter().for_each(|(name, mode)| set(&target.join(name), *mode));
+    };
+    let seen = |target: &Path| {
+        ["there/key", "there", "there/link", "key", ""].map(|name| {
+            let meta = fs_err::symlink_metadata(target.join(name)).unwrap();
+            (meta.ino(), meta.mode(), meta.uid(), meta.is_file().then(|| meta.mtime_nsec()))
+        })
+    };
+    let restore = |target: &Path| {
+        let mut command = snap(&store);
+        command.args(["restore", "latest"]).arg(target);
+        command
+    };
+    let first = place.path().join("first");
+    prepare(&first);
+    let log = place.path().join("steps");
+    let output = restore(&first).env("SNAP_TEST_STEP_LOG", &log).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "the differences are listed");
+    let count = fs_err::read_to_string(&log).unwrap().lines().count();
+    for step in spread(count, KILLS) {
+        let target = place.path().join(format!("target{step}"));
+        prepare(&target);
+        let before = seen(&target);
+        stop_at(&mut restore(&target), step, Stop::Kill).output().unwrap();
+        assert_eq!(seen(&target), before, "killed at step {step}");
+        let output = restore(&target).output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "step {step}");
+        assert_eq!(seen(&target), before, "run again after step {step}");
+        for name in ["made", "made/deep"] {
+            let mode = fs_err::metadata(target.join(name)).unwrap().mode() & 0o7777;
+            assert_eq!(mode, 0o755, "{name} after step {step}");
+        }
+        for name in ["made/deep/new", "there/new"] {
+            assert!(target.join(name).exists(), "{name} after step {step}");
+        }
+    }
+}

@@ -71,6 +71,87 @@ fn nothing_behind_a_mount_point_is_removed() {
     });
 }
 
+/// Mounts a FUSE file system whose server is gone.
+fn mount_dead(at: &Path) -> bool {
+    fs_err::create_dir_all(at).unwrap();
+    let options = "fd=3,rootmode=40000,user_id=0,group_id=0";
+    let script = format!("exec 3<>/dev/fuse && mount -i -t fuse none \"$1\" -o {options}");
+    tool("sh", ["-c".as_ref(), script.as_ref(), "sh".as_ref(), at.as_os_str()])
+}
+
+#[test]
+fn paths_that_refuse_are_named_and_all_others_are_restored() {
+    const TEST: &str = "mounted_target::paths_that_refuse_are_named_and_all_others_are_restored";
+    in_own_mounts(TEST, || {
+        let place = folder();
+        let project = place.path().join("project");
+        for number in 0..40 {
+            write(&project.join(format!("d{number:02}/f")), "saved");
+        }
+        fs_err::hard_link(project.join("d03/f"), project.join("d30/other-name")).unwrap();
+        well(bare().current_dir(&project).arg("commit"));
+        for number in 0..40 {
+            write(&project.join(format!("d{number:02}/f")), "changed");
+        }
+        fs_err::remove_file(project.join("d30/other-name")).unwrap();
+        // A file and a folder that are mount points, a read-only one, and a dead file server.
+        let mount_point = project.join("d01/f");
+        bind(&mount_point, &mount_point);
+        let read_only = project.join("d02");
+        bind(&read_only, &read_only);
+        let args = ["-o", "remount,bind,ro"].map(OsStr::new);
+        assert!(tool("mount", args.into_iter().chain([read_only.as_os_str()])));
+        let first_name = project.join("d03");
+        bind(&first_name, &first_name);
+        assert!(tool("mount", args.into_iter().chain([first_name.as_os_str()])));
+        let mut refused = vec!["d01/f", "d02/f", "d03/f"];
+        let has_fuse = mount_dead(&project.join("d04")) && mount_dead(&project.join("extra"));
+        refused.extend(has_fuse.then_some("d04"));
+
+        for delete in [&[][..], &["--delete", "--yes"]] {
+            let mut restore = bare();
+            restore.current_dir(&project).args(["restore", "latest", "--overwrite"]).args(delete);
+            let said = fails(&mut restore, 3);
+            for path in &refused {
+                assert!(
+                    said.contains(&format!("could not restore file `{path}`"))
+                        || said.contains(&format!("could not restore folder `{path}`")),
+                    "{path}: {said}"
+                );
+            }
+            let extra = said.contains("could not remove `extra`");
+            assert_eq!(extra, has_fuse && !delete.is_empty(), "{said}");
+            for number in (0..40).filter(|number| ![1, 2, 3].contains(number)) {
+                let path = project.join(format!("d{number:02}/f"));
+                if number != 4 || !has_fuse {
+                    assert_eq!(fs_err::read(&path).unwrap(), b"saved", "{number}: {said}");
+                }
+            }
+            assert_eq!(fs_err::read(project.join("d30/other-name")).unwrap(), b"saved");
+        }
+    });
+}
+
+#[test]
+fn a_read_only_target_ends_the_restore_at_once() {
+    const TEST: &str = "mounted_target::a_read_only_target_ends_the_restore_at_once";
+    in_own_mounts(TEST, || {
+        let place = folder();
+        let (project, target) = (place.path().join("project"), place.path().join("target"));
+        write(&project.join("a"), "saved");
+        write(&project.join("b"), "saved");
+        well(bare().current_dir(&project).arg("commit"));
+        fs_err::create_dir_all(&target).unwrap();
+        bind(&target, &target);
+        let args = ["-o", "remount,bind,ro"].map(OsStr::new);
+        assert!(tool("mount", args.into_iter().chain([target.as_os_str()])));
+        let args = ["restore", "latest", "../target"];
+        let said = fails(bare().current_dir(&project).args(args), 1);
+        assert!(said.contains("Read-only file system"), "{said}");
+        assert!(!said.contains("could not restore"), "{said}");
+    });
+}
+
 #[test]
 fn a_mount_point_in_the_way_of_a_file_blocks_it_and_keeps_what_is_in_it() {
     const TEST: &str =

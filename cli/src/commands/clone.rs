@@ -425,7 +425,7 @@ fn print_result(
         ui.status(format_args!("Restored {files}, {}", ByteCount(restored.bytes_written)));
         if restored.not_made > 0 {
             let what = size::count(restored.not_made, "entry");
-            ui.warning(format_args!("{what} could not be created"));
+            ui.warning(format_args!("{what} could not be restored"));
         }
         for (what, count) in &restored.not_applied {
             let entries = size::count(*count, "entry");

@@ -64,10 +64,13 @@ Examples:
 /// Without DIR, files are restored to their place in the project. Files that already equal the
 /// snapshot are kept, so an interrupted restore can be run again. If a file differs, nothing is
 /// written, unless --overwrite is given. Without --overwrite, existing files and folders also keep
-/// their mode, owner, ACL and other attributes, and the output counts those that differ.
+/// their mode, owner, ACL and other attributes, and the output lists those that differ.
 ///
-/// The exit code is 3, with a warning, if a pipe, socket or device could not be created, an
-/// attribute could not be set, or a path could not be removed. Attributes that only root can set,
+/// A path that refuses, such as an immutable folder, is named, and the restore goes on. A full,
+/// failing or read-only disk ends it.
+///
+/// The exit code is 3, with a warning, if a path could not be restored or removed, an attribute
+/// could not be set, or existing entries keep other attributes. Attributes that only root can set,
 /// such as other owners, and stores and mount points that are kept, cause a warning but do not
 /// change the exit code.
 ///
@@ -498,7 +501,7 @@ fn report_own_attributes(outcome: &RestoreOutcome, cx: &Context) {
     if !counts.is_empty() {
         let verb = if files + folders == 1 { "keeps its" } else { "keep their" };
         let what = counts.join(" and ");
-        cx.ui().status(format_args!(
+        cx.ui().warning(format_args!(
             "{what} {verb} current attributes; --overwrite sets those of the snapshot"
         ));
     }
@@ -546,7 +549,7 @@ fn summarize(outcome: &RestoreOutcome, dry_run: bool, cx: &Context) {
     }
     if outcome.not_made > 0 {
         let what = size::count(outcome.not_made, "entry");
-        ui.warning(format_args!("{what} could not be created"));
+        ui.warning(format_args!("{what} could not be restored"));
     }
     for (what, count) in &outcome.not_applied {
         ui.warning(format_args!("{what} of {} could not be set", size::count(*count, "entry")));

@@ -204,7 +204,7 @@ impl Observer for Progress<'_> {
             )),
             Note::NotCreated { noun, path, error } => {
                 self.print_note(format_args!(
-                    "could not create {noun} `{}`: {}",
+                    "could not restore {noun} `{}`: {}",
                     shown(path),
                     chain(error)
                 ));

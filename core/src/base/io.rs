@@ -5,7 +5,36 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::io::Errno;
+
 use crate::base::kind::ErrorKind;
+
+/// Returns true if an I/O error concerns one path, so that work on other paths can go on: a missing
+/// permission, an immutable file, a mount point, a dead file server behind a mount, a name that the
+/// file system does not support. Returns false if other paths would fail as well, or if going on
+/// does harm: a full disk or quota, a failing, removed or read-only disk, or a process without
+/// memory or file descriptors. An error that is not from a system call counts as one of those.
+///
+/// A read-only mount below a writable target also says `EROFS`. A caller that can look at the
+/// target decides that case itself.
+pub fn is_of_one_path(error: &io::Error) -> bool {
+    let of_all = [
+        Errno::NOSPC,
+        Errno::DQUOT,
+        Errno::IO,
+        Errno::ROFS,
+        Errno::NODEV,
+        Errno::NXIO,
+        Errno::NOMEM,
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::INTR,
+    ];
+    match Errno::from_io_error(error) {
+        Some(errno) => !of_all.contains(&errno),
+        None => error.kind() == io::ErrorKind::AlreadyExists,
+    }
+}
 
 /// A failed system call on a path.
 #[derive(Debug, thiserror::Error)]
@@ -38,8 +67,47 @@ impl PathError {
         matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
     }
 
+    /// Returns true if other paths of the target may work although this one failed.
+    pub fn is_of_one_path(&self) -> bool {
+        is_of_one_path(&self.source)
+    }
+
     /// Returns true if the path did not exist.
     pub fn is_not_found(&self) -> bool {
         self.source.kind() == io::ErrorKind::NotFound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_one_path_are_told_from_those_of_the_whole_disk() {
+        let of_one = [
+            Errno::PERM,
+            Errno::ACCESS,
+            Errno::BUSY,
+            Errno::NOTCONN,
+            Errno::STALE,
+            Errno::NAMETOOLONG,
+            Errno::INVAL,
+            Errno::NOENT,
+            Errno::NOTDIR,
+            Errno::LOOP,
+            Errno::TXTBSY,
+            Errno::FBIG,
+        ];
+        let of_all = [
+            Errno::NOSPC,
+            Errno::DQUOT,
+            Errno::IO,
+            Errno::ROFS,
+            Errno::NOMEM,
+            Errno::MFILE,
+            Errno::NFILE,
+        ];
+        of_one.iter().for_each(|errno| assert!(is_of_one_path(&(*errno).into()), "{errno}"));
+        of_all.iter().for_each(|errno| assert!(!is_of_one_path(&(*errno).into()), "{errno}"));
     }
 }

@@ -142,7 +142,7 @@ pub enum Note<'a> {
         /// The source folders of the last commit.
         sources: &'a str,
     },
-    /// A pipe, socket or device could not be created by a restore.
+    /// A restore could not create or replace an entry.
     NotCreated {
         /// The kind of file, such as "fifo".
         noun: &'static str,

@@ -9,6 +9,7 @@ use std::{io, os::fd::AsFd, sync::Arc};
 use rustix::{fs::fstat, io::Errno};
 
 use crate::{
+    base::io::PathError,
     format::tree::{Entry, EntryKind, Metadata},
     local::{
         attributes::{AttributeTarget, Attributes, Extra, FOLDER_ATTRIBUTES, apply},
@@ -72,7 +73,10 @@ impl Finish<'_, '_> {
                 Ok(_) if self.job.is_noted_store(&folder) => self.walk.skip(),
                 Ok(_) => {}
                 Err(error) if is_no_folder(&error.source) => self.walk.skip(),
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    self.refuse(&folder, error)?;
+                    self.walk.skip();
+                }
             }
         }
         self.levels.push(FinishLevel { folder, wanted, used: wanted });
@@ -119,12 +123,26 @@ impl Finish<'_, '_> {
                     Some(metadata) => finish(self.job, folder, at, metadata),
                     None => leave_private(folder),
                 };
-                done.map_err(|e| self.job.error("open folder", at, None, e))?;
+                if let Err(error) = done {
+                    self.refuse(at, self.job.error("open folder", at, None, error))?;
+                }
             }
             Ok(_) => {}
             Err(error) if is_no_folder(&error.source) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => self.refuse(at, error)?,
         }
+        Ok(())
+    }
+
+    /// Reports a folder whose attributes cannot be set.
+    ///
+    /// # Errors
+    /// The error if the whole target is concerned.
+    fn refuse(&self, at: &FolderPath, error: PathError) -> Result<(), RestoreError> {
+        if !self.job.is_of_one_path(&error.source) {
+            return Err(error.into());
+        }
+        (self.job.refusals(at, None))(FOLDER_ATTRIBUTES, error.source);
         Ok(())
     }
 }
@@ -145,8 +163,8 @@ fn finish(
 ) -> io::Result<()> {
     let is_new = job.is_unfinished(at, folder, &fstat(folder)?);
     let change = folder_change(job, folder, at, metadata)?;
-    if let Some((change, on_change)) = change.zip(job.options.on_change) {
-        on_change(&at.to_path(), change, ContentLoss::Nothing);
+    if let Some(change) = change {
+        job.changed_path(&at.to_path(), change, ContentLoss::Nothing);
     }
     if is_new || AttributePolicy::of(job) == AttributePolicy::Replace {
         set_attributes(job, folder, at, metadata)?;

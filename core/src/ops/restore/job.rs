@@ -11,11 +11,16 @@ use std::{
     },
 };
 
-use rustix::fs::{Access, AtFlags, CWD, FileType, Stat, accessat, fstat, stat};
+use rustix::{
+    fs::{
+        Access, AtFlags, CWD, FileType, Stat, StatVfsMountFlags, accessat, fstat, fstatvfs, stat,
+    },
+    io::Errno,
+};
 
 use crate::{
     base::{
-        io::PathError,
+        io::{PathError, is_of_one_path},
         mutex::lock,
         name::EntryName,
         observe::{Note, Observer},
@@ -337,8 +342,62 @@ impl<'a> RestoreJob<'a> {
         change: RestoreAction,
         loss: ContentLoss,
     ) {
+        if self.options.on_change.is_some() || change == RestoreAction::Keep {
+            self.changed_path(&folder.join(name), change, loss);
+        }
+    }
+
+    /// Reports a change of the entry with a path relative to the target. A restore that writes
+    /// also names what it keeps.
+    pub(super) fn changed_path(&self, path: &Path, change: RestoreAction, loss: ContentLoss) {
+        if change == RestoreAction::Keep && self.options.mode == Mode::Write {
+            self.observer.note(Note::Kept { path, why: "it has attributes of its own" });
+        }
         if let Some(on_change) = self.options.on_change {
-            on_change(&folder.join(name), change, loss);
+            on_change(path, change, loss);
+        }
+    }
+
+    /// Handles the failure of one entry of the target: reports and counts the entry if only it is
+    /// concerned.
+    ///
+    /// # Errors
+    /// The error if the whole target is concerned.
+    pub(super) fn refuse(
+        &self,
+        path: &Path,
+        noun: &'static str,
+        error: impl Into<RestoreError>,
+    ) -> Result<(), RestoreError> {
+        match error.into() {
+            RestoreError::Io(error) if self.is_of_one_path(&error.source) => {
+                self.tally.not_made(self.observer, noun, path, &error.source);
+                Ok(())
+            }
+            error => Err(error),
+        }
+    }
+
+    /// Reports and counts an entry that cannot be removed.
+    pub(super) fn not_removed(&self, path: &Path, error: &io::Error) {
+        self.tally.add(Counter::NotRemoved, 1);
+        self.observer.note(Note::NotRemoved { path, error });
+    }
+
+    /// Returns true if an I/O error concerns one entry of the target. A read-only or dead mount
+    /// below a target that works is one entry.
+    pub(super) fn is_of_one_path(&self, error: &io::Error) -> bool {
+        let is_alive = || {
+            let root = self.root().and_then(|root| root.folder(&FolderPath::top()).ok());
+            root.is_some_and(|root| {
+                fstat(&root).is_ok()
+                    && fstatvfs(&root)
+                        .is_ok_and(|of| !of.f_flag.contains(StatVfsMountFlags::RDONLY))
+            })
+        };
+        match Errno::from_io_error(error) {
+            Some(Errno::ROFS | Errno::NOTCONN | Errno::STALE) => is_alive(),
+            _ => is_of_one_path(error),
         }
     }
 

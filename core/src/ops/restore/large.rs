@@ -71,7 +71,7 @@ pub(super) fn write(job: &RestoreJob<'_>, task: &FileTask) {
             written(job, task, reported_bytes);
         }
         Err(LargeFileStop::Damage(error)) => task.damaged(job, error),
-        Err(LargeFileStop::Path(error)) => job.fail(error),
+        Err(LargeFileStop::Path(error)) => task.refuse(job, error),
         Err(LargeFileStop::Halted) => {}
     }
 }
@@ -96,7 +96,7 @@ fn write_checked(
         }
         let mut refused = job.refusals(&task.folder, Some(&task.name));
         let renamed = spec.finish(draft, &mut *refused).map_err(failed)?;
-        if !task.taken(job, renamed) {
+        if !task.taken(job, renamed).map_err(failed)? {
             break;
         }
         spec = FileSpec { placement: Placement::Replace, ..spec };

@@ -93,7 +93,7 @@ impl Leaders {
 pub(super) enum LeaderFailure {
     /// The content cannot be read from the store.
     Damaged(Arc<StoreError>),
-    /// The system does not create such entries here.
+    /// The system does not create such entries, or not in this place.
     Refused(Errno),
 }
 
@@ -118,7 +118,10 @@ pub(super) fn write_links(job: &RestoreJob<'_>, tasks: &[LinkTask]) {
             return;
         }
         if let Err(error) = write_link(job, task, &mut from, &mut into) {
-            job.fail(error);
+            let path = task.folder.join(&task.name);
+            if let Err(error) = job.refuse(&path, task.leader.kind.noun(), error) {
+                job.fail(error);
+            }
         }
     }
 }
@@ -133,10 +136,20 @@ fn write_link(
         EntryKind::File { size, .. } => *size,
         _ => 0,
     };
-    if let Some(why) = job.leader_failure(task.link) {
-        job.observer.advance(size, 1);
-        report_failure(job, task, why);
-        return Ok(());
+    match job.leader_failure(task.link) {
+        // The first name is refused where it lies. This one may lie elsewhere.
+        Some(LeaderFailure::Refused(errno))
+            if matches!(task.leader.kind, EntryKind::File { .. }) =>
+        {
+            (job.refusals(&task.folder, Some(&task.name)))("hard link", errno.into());
+            return write_copy(job, task);
+        }
+        Some(why) => {
+            job.observer.advance(size, 1);
+            report_failure(job, task, why);
+            return Ok(());
+        }
+        None => {}
     }
     let failed = |error| job.error("link", &task.folder, Some(&task.name), error);
     let (from, into) = (from.folder(&task.leader.folder)?, into.folder(&task.folder)?);

@@ -15,7 +15,12 @@
 //! The plan takes about 100 bytes and the name for each path. It is the only part of a
 //! restore that grows with the target.
 
-use std::{ffi::OsString, os::unix::ffi::OsStringExt, path::PathBuf, sync::Arc};
+use std::{
+    ffi::OsString,
+    os::unix::ffi::OsStringExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use rustix::{
     fs::{Access, AtFlags, FileType, Stat, accessat},
@@ -23,7 +28,7 @@ use rustix::{
 };
 
 use crate::{
-    base::{name::EntryName, observe::Note},
+    base::{io::PathError, name::EntryName, observe::Note},
     local::{
         contain::{FolderCache, FolderNames, FolderPath, OpenFolder},
         mount::Mount,
@@ -262,11 +267,12 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
         name: &EntryName,
     ) -> Result<bool, RestoreError> {
         let at = &around.folder;
-        let mount = Mount::of_entry(cursor.folder(at)?, name.as_os_str());
-        let mount = mount.map_err(|e| self.job.error("look at", at, Some(name), e))?;
+        let Ok(mount) = Mount::of_entry(cursor.folder(at)?, name.as_os_str()) else {
+            return Ok(false);
+        };
         let is_empty = |folder: &OpenFolder| folder.list().is_ok_and(|listing| listing.is_empty());
         let below = at.child(name.clone());
-        Ok(!around.mount.is_left_by(&mount) && is_empty(cursor.folder(&below)?))
+        Ok(!around.mount.is_left_by(&mount) && cursor.folder(&below).is_ok_and(is_empty))
     }
 
     /// Reports that nothing in a folder is removed because it lies behind a mount point.
@@ -337,8 +343,10 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
         let job = self.job;
         let failed = |action, source| job.error(action, at, Some(name), source);
         let folder = cursor.folder(at)?;
-        let Some(stat) = folder.stat(name).map_err(|e| failed("look at", e))? else {
-            return Ok(RemovalDecision::Remove);
+        let stat = match folder.stat(name) {
+            Ok(Some(stat)) => stat,
+            Ok(None) => return Ok(RemovalDecision::Remove),
+            Err(error) => return self.refuse(&at.join(name), failed("look at", error)),
         };
         let kind = FileType::from_raw_mode(stat.st_mode);
         let is_folder = kind == FileType::Directory;
@@ -350,7 +358,11 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
             return Ok(RemovalDecision::Keep);
         }
         let own_mount = Mount::of_entry(folder, name.as_os_str());
-        if mount.is_left_by(&own_mount.map_err(|e| failed("look at", e))?) {
+        let own_mount = match own_mount {
+            Ok(own_mount) => own_mount,
+            Err(error) => return self.refuse(&at.join(name), failed("look at", error)),
+        };
+        if mount.is_left_by(&own_mount) {
             return Ok(self.keep(at.join(name), KeepReason::Mount));
         }
         if self.guard.as_ref().is_some_and(|guard| guard.is_outside(name)) {
@@ -397,12 +409,16 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
             return Ok(RemovalDecision::Remove);
         }
         let below = at.child(name.clone());
-        let folder = cursor.folder(&below)?;
+        let folder = match cursor.folder(&below) {
+            Ok(folder) => folder,
+            Err(error) => return self.refuse(&below.to_path(), error),
+        };
         let listing = match folder.list() {
+            Ok(listing) => listing,
             Err(error) if is_denied(&error) => {
                 return Ok(self.keep(below.to_path(), KeepReason::Unreadable));
             }
-            listing => listing.map_err(|e| failed("read folder", e))?,
+            Err(error) => return self.refuse(&below.to_path(), failed("read folder", error)),
         };
         let is_foreign = is_store(name.as_bytes(), &listing);
         if job.is_store(folder) || (is_foreign && is_own) {
@@ -431,6 +447,19 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
         let (folder, name, loss) = (Arc::clone(folder), name.clone(), ContentLoss::Nothing);
         self.removals.push(Removal { folder, name, what, loss });
         self.removals.len() - 1
+    }
+
+    /// Keeps an entry that cannot be looked at, such as a mount point whose server is gone, and
+    /// reports that it is not removed.
+    ///
+    /// # Errors
+    /// The error if the whole target is concerned.
+    fn refuse(&self, path: &Path, error: PathError) -> Result<RemovalDecision, RestoreError> {
+        if !self.job.is_of_one_path(&error.source) {
+            return Err(error.into());
+        }
+        self.job.not_removed(path, &error.source);
+        Ok(RemovalDecision::Keep)
     }
 
     fn keep(&self, path: PathBuf, why: KeepReason) -> RemovalDecision {

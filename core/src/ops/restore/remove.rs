@@ -49,10 +49,10 @@ pub(super) fn run(job: &RestoreJob<'_>, planned: &[Removal]) {
                 job.tally.add(Counter::Kept, 1);
                 job.observer.note(Note::Kept { path: &path(), why });
             }
-            Err(error) => {
-                job.tally.add(Counter::NotRemoved, 1);
-                job.observer.note(Note::NotRemoved { path: &path(), error: &error.source });
+            Err(error) if job.is_of_one_path(&error.source) => {
+                job.not_removed(&path(), &error.source);
             }
+            Err(error) => return job.fail(error),
         }
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn write_group(job: &RestoreJob<'_>, group: &[(Option<ObjectLocation>
             }
             let bytes = frame.as_ref().zip(*place).map(|(frame, place)| (place, frame.as_slice()));
             if let Err(error) = write(job, &mut cursor, task, bytes, &mut hashed) {
-                job.fail(error);
+                task.refuse(job, error);
             }
         }
     });
@@ -112,7 +112,7 @@ fn write_bytes(
         } else {
             spec.write(folder, bytes, &mut *refused).map_err(failed)?
         };
-        if !task.taken(job, renamed) {
+        if !task.taken(job, renamed).map_err(failed)? {
             break;
         }
         spec = FileSpec { placement: Placement::Replace, ..spec };

@@ -73,7 +73,8 @@ pub struct RestoreOutcome {
     /// Entries of the snapshot that are never restored, since they would be part of a
     /// store in the target.
     pub skipped: u64,
-    /// Pipes, sockets and devices that the system refused to create.
+    /// Entries that the target refused, such as a device without privilege, or anything in
+    /// an immutable folder. A refused folder counts once.
     pub not_made: u64,
     /// Attributes that could not be applied, each with the number of entries.
     pub not_applied: Vec<(&'static str, u64)>,
@@ -84,9 +85,11 @@ pub struct RestoreOutcome {
 
 impl RestoreOutcome {
     /// Returns true if the restore is complete: every entry and every attribute that this
-    /// user may set was restored, and every planned extra was removed.
+    /// user may set is as in the snapshot, and every planned extra was removed.
     pub fn is_complete(&self) -> bool {
-        self.not_made + self.not_removed + self.skipped + self.failed_attributes == 0
+        let own_attributes = self.files_own_attributes + self.folders_own_attributes;
+        let refused = self.not_made + self.not_removed + self.skipped + self.failed_attributes;
+        refused + own_attributes == 0
     }
 }
 
@@ -178,7 +181,8 @@ impl Tally {
     /// Resets the counters, except those of extras that stay. The caller has already
     /// handled conflicts and damage.
     pub(super) fn reset(&mut self) {
-        let counters = [Counter::Kept, Counter::Excluded, Counter::RulesUnknown];
+        let counters =
+            [Counter::Kept, Counter::Excluded, Counter::RulesUnknown, Counter::NotRemoved];
         let counts = counters.map(|counter| (counter, self.get(counter)));
         let rules_damaged = std::mem::take(&mut *lock(&self.rules_damaged));
         *self = Self { rules_damaged: Mutex::new(rules_damaged), ..Self::default() };

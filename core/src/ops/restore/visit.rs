@@ -11,6 +11,7 @@ mod folders;
 pub(super) use folders::folder_change;
 
 use std::{
+    path::Path,
     sync::{
         Arc,
         mpsc::{SyncSender, sync_channel},
@@ -19,7 +20,10 @@ use std::{
 };
 
 use rayon::prelude::*;
-use rustix::fs::{FileType, Stat};
+use rustix::{
+    fs::{FileType, Stat},
+    io::Errno,
+};
 
 use crate::{
     base::id::TreeId,
@@ -35,7 +39,7 @@ use crate::{
         filter::Choice,
         guard::Guard,
         job::RestoreJob,
-        links::Leaders,
+        links::{LeaderFailure, Leaders},
         plan::{PlannedFolder, RemovalPlan, RemovalPlanner},
         tally::Counter,
         visit::folders::{make, make_accessible},
@@ -120,6 +124,8 @@ enum FolderState {
     InTheWay(Stat),
     /// A folder that this run created or, in a dry run, would create.
     Made,
+    /// A folder that cannot be created or used. Everything in it is left out.
+    Refused,
     /// An existing folder, and the position up to which its names were merged.
     There { listing: FolderNames, next: usize },
 }
@@ -240,7 +246,10 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
         let FolderTag { mut state, wanted, tree } = found;
         let there = matches!(state, FolderState::There { .. }) || (is_top && !job.is_empty());
         if there {
-            state = self.look_into(&folder)?;
+            state = match self.look_into(&folder) {
+                Err(error) if !is_top => self.refuse_folder(&folder, error)?,
+                state => state?,
+            };
         }
         let inherited = if is_top { job.inherited() } else { None };
         let mut level = VisitLevel {
@@ -255,15 +264,60 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
             own: AttributePolicy::of(job),
             is_used: wanted,
         };
-        if self.intent != VisitMode::Write && matches!(level.state, FolderState::There { .. }) {
-            self.find_mount(&mut level)?;
-        }
         if matches!(level.state, FolderState::There { .. }) {
-            self.find_unfinished(&mut level)?;
+            match self.look_at_folder(&mut level) {
+                Err(error) if !is_top => {
+                    level.state = self.refuse_folder(&level.folder, error)?;
+                }
+                looked => looked?,
+            }
         }
         self.guard_enter(&level.folder, tree, &level.state)?;
         self.levels.push(level);
-        if wanted && !is_top { self.ensure() } else { Ok(()) }
+        if wanted && !is_top && !self.ensure()? {
+            self.walk.skip();
+        }
+        Ok(())
+    }
+
+    /// Determines the mount of an existing folder, and whether a killed restore left it.
+    fn look_at_folder(&mut self, level: &mut VisitLevel) -> Result<(), RestoreError> {
+        if self.intent != VisitMode::Write {
+            self.find_mount(level)?;
+        }
+        self.find_unfinished(level)
+    }
+
+    /// Reports a folder that cannot be created or used, and leaves out everything in it.
+    ///
+    /// # Errors
+    /// The error if the whole target is concerned.
+    fn refuse_folder(
+        &mut self,
+        at: &FolderPath,
+        error: RestoreError,
+    ) -> Result<FolderState, RestoreError> {
+        self.refuse(&at.to_path(), "folder", error)?;
+        self.walk.skip();
+        Ok(FolderState::Refused)
+    }
+
+    /// Reports an entry that cannot be restored, if this visit reports notes.
+    ///
+    /// # Errors
+    /// The error if the whole target is concerned.
+    fn refuse(
+        &self,
+        path: &Path,
+        noun: &'static str,
+        error: RestoreError,
+    ) -> Result<(), RestoreError> {
+        match &error {
+            RestoreError::Io(of) if !self.is_reporting() && self.job.is_of_one_path(&of.source) => {
+                Ok(())
+            }
+            _ => self.job.refuse(path, noun, error),
+        }
     }
 
     /// Lists an existing folder.
@@ -282,7 +336,12 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
             return Ok(skip());
         }
         let listing = match folder.list() {
-            Err(_) if self.intent == VisitMode::Write && make_accessible(cursor, at) => {
+            // Without `--overwrite`, a folder keeps the mode that its owner gave it.
+            Err(_)
+                if self.intent == VisitMode::Write
+                    && AttributePolicy::of(job) == AttributePolicy::Replace
+                    && make_accessible(cursor, at) =>
+            {
                 cursor.folder(at)?.list()
             }
             listing => listing,
@@ -307,8 +366,12 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
         Ok(FolderState::There { listing, next: 0 })
     }
 
-    /// Creates the present folder and the missing folders above it.
-    fn ensure(&mut self) -> Result<(), RestoreError> {
+    /// Creates the present folder and the missing folders above it. Returns false if one
+    /// of them is refused.
+    fn ensure(&mut self) -> Result<bool, RestoreError> {
+        if self.levels.iter().any(|level| matches!(level.state, FolderState::Refused)) {
+            return Ok(false);
+        }
         let is_there = |level: &VisitLevel| {
             matches!(level.state, FolderState::Made | FolderState::There { .. })
         };
@@ -329,7 +392,15 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
                     self.job.tally.differs(level.folder.to_path());
                 }
             } else if let Some(cursor) = &mut self.cursor {
-                level.inherited = make(self.job, cursor, parent, name, in_the_way)?;
+                match make(self.job, cursor, parent, name, in_the_way) {
+                    Ok(inherited) => level.inherited = inherited,
+                    Err(error) => {
+                        level.state = FolderState::Refused;
+                        let path = level.folder.to_path();
+                        self.refuse(&path, "folder", error.into())?;
+                        return Ok(false);
+                    }
+                }
             }
             let stat = match (&level.state, self.job.options.mode) {
                 (FolderState::InTheWay(stat), Mode::DryRun) => Some(stat),
@@ -342,7 +413,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
             self.job.tally.add(Counter::Folders, 1);
             level.state = FolderState::Made;
         }
-        Ok(())
+        Ok(true)
     }
 
     fn leave(&mut self, metadata: Option<&Metadata>) -> Result<(), RestoreError> {
@@ -353,37 +424,52 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
             parent.is_used |= level.is_used;
         }
         match metadata.filter(|_| level.is_used && self.intent == VisitMode::Compare) {
-            Some(metadata) => self.report_folder(&level, metadata),
+            Some(metadata) => match self.report_folder(&level, metadata) {
+                Err(error) => self.refuse(&level.folder.to_path(), "folder", error),
+                reported => reported,
+            },
             None => Ok(()),
         }
     }
 
-    /// Returns the stat of the existing entries with the names of `entries`.
-    fn look_at(&mut self, entries: &[Entry]) -> Result<Vec<Option<Stat>>, RestoreError> {
+    /// Returns the stat of the existing entries with the names of `entries`, and reports
+    /// those that cannot be looked at, such as a mount point whose server is gone.
+    fn look_at(&mut self, entries: &[Entry]) -> Result<Vec<Found>, RestoreError> {
         let mut stats = Vec::with_capacity(entries.len());
         for entry in entries {
             self.extras_before(Some(&entry.name))?;
             let Some(level) = self.levels.last_mut() else { break };
             let FolderState::There { listing, next } = &mut level.state else { break };
             let hit = listing.get(*next).is_some_and(|(name, _)| name == entry.name.as_bytes());
-            let mut stat = None;
+            let mut found = Found { stat: None, is_refused: false };
             if let Some(cursor) = self.cursor.as_mut().filter(|_| hit) {
                 *next += 1;
-                let failed = |e| self.job.error("look at", &level.folder, Some(&entry.name), e);
-                stat = cursor.folder(&level.folder)?.stat(&entry.name).map_err(failed)?;
+                let at = Arc::clone(&level.folder);
+                match cursor.folder(&at)?.stat(&entry.name) {
+                    Ok(stat) => found.stat = stat,
+                    Err(error) => {
+                        let error = self.job.error("look at", &at, Some(&entry.name), error);
+                        self.refuse(&at.join(&entry.name), entry.kind.noun(), error.into())?;
+                        found.is_refused = true;
+                    }
+                }
             }
-            stats.push(stat);
+            stats.push(found);
         }
-        stats.resize(entries.len(), None);
+        stats.resize(entries.len(), Found { stat: None, is_refused: false });
         Ok(stats)
     }
 
     fn entries(&mut self, entries: Vec<Entry>) -> Result<(), RestoreError> {
-        let stats = self.look_at(&entries)?;
+        let found = self.look_at(&entries)?;
         let mut choices = Vec::with_capacity(entries.len());
-        for entry in &entries {
-            choices.push(self.choose(entry));
+        for (entry, found) in entries.iter().zip(&found) {
+            choices.push(match found.is_refused {
+                true => Choice::Excluded,
+                false => self.choose(entry),
+            });
         }
+        let stats: Vec<Option<Stat>> = found.into_iter().map(|found| found.stat).collect();
         let verdicts = self.verdicts(&entries, &stats, &choices)?;
         let mut folders = Vec::new();
         let all = entries.into_iter().zip(stats).zip(choices).zip(verdicts);
@@ -399,8 +485,15 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
                 }
             } else if choice == Choice::Wanted {
                 self.levels.last_mut().expect("a folder was entered").is_used = true;
-                self.ensure()?;
-                self.act(entry, stat, verdict)?;
+                if !self.ensure()? {
+                    continue;
+                }
+                let (name, noun, link) =
+                    (entry.name.clone(), entry.kind.noun(), entry.metadata.link);
+                if let Err(error) = self.act(entry, stat, verdict) {
+                    self.refuse(&self.level().folder.join(&name), noun, error)?;
+                    self.job.leader_failed(link, LeaderFailure::Refused(Errno::PERM));
+                }
                 if self.window.is_full() {
                     self.flush();
                 }
@@ -454,6 +547,14 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
         }
         Ok(job.pool.install(|| entries.par_iter().zip(stats).zip(choices).map(one).collect()))
     }
+}
+
+/// What the target has under the name of an entry.
+#[derive(Clone, Copy)]
+struct Found {
+    stat: Option<Stat>,
+    /// True if it cannot be looked at.
+    is_refused: bool,
 }
 
 fn state_of(stat: Option<&Stat>) -> FolderState {

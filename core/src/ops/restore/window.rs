@@ -1,12 +1,13 @@
 //! A window: a batch of files that are collected during the walk and written in the order
 //! of their contents in the store.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use rayon::prelude::*;
+use rustix::io::Errno;
 
 use crate::{
-    base::{id::BlobId, kind::ErrorKind, name::EntryName},
+    base::{id::BlobId, io::PathError, kind::ErrorKind, name::EntryName},
     disk::Renamed,
     format::{pack::ObjectKind, tree::Metadata},
     local::{
@@ -158,16 +159,27 @@ impl FileTask {
 
     /// Handles a name that was taken after it was found free. Returns true if the caller
     /// must try again and replace it.
-    pub(super) fn taken(&self, job: &RestoreJob<'_>, renamed: Renamed) -> bool {
-        if renamed == Renamed::Done {
-            return false;
+    ///
+    /// # Errors
+    /// `EEXIST` if the entry that has the name may not be overwritten.
+    pub(super) fn taken(&self, job: &RestoreJob<'_>, renamed: Renamed) -> io::Result<bool> {
+        match (renamed, job.options.existing) {
+            (Renamed::Done, _) => Ok(false),
+            (Renamed::Taken, Existing::Overwrite) => Ok(true),
+            (Renamed::Taken, Existing::Stop) => Err(Errno::EXIST.into()),
         }
-        if job.options.existing == Existing::Overwrite {
-            return true;
+    }
+
+    /// Leaves out a file that the target refuses, or ends the run if the whole target fails.
+    pub(super) fn refuse(&self, job: &RestoreJob<'_>, error: PathError) {
+        let errno = Errno::from_io_error(&error.source).unwrap_or(Errno::EXIST);
+        match job.refuse(&self.folder.join(&self.name), "file", error) {
+            Ok(()) => {
+                job.leader_failed(self.metadata.link, LeaderFailure::Refused(errno));
+                job.observer.advance(self.size, 1);
+            }
+            Err(error) => job.fail(error),
         }
-        let error = std::io::ErrorKind::AlreadyExists.into();
-        job.fail(job.error("create", &self.folder, Some(&self.name), error));
-        false
     }
 }
 

@@ -165,6 +165,10 @@ impl FolderVisit<'_, '_> {
             self.job.tally.differs(folder.join(&entry.name));
             return;
         }
+        // A later visit reports it.
+        if change == RestoreAction::Keep && !self.is_reporting() {
+            return;
+        }
         let is_dry = self.job.options.mode == Mode::DryRun;
         match stat.filter(|_| is_dry && change == RestoreAction::Replace) {
             Some(stat) => self.planner.replaces(&folder, &entry.name, stat),

@@ -79,8 +79,8 @@ impl FolderVisit<'_, '_> {
         Ok(())
     }
 
-    /// In a dry run, fails if the existing folder at level `index` is not writable, as
-    /// the real run would.
+    /// In a dry run, reports the existing folder at level `index` if it is not writable. The
+    /// real run would report each entry in it.
     pub(super) fn check_writable(&mut self, index: usize) -> Result<(), RestoreError> {
         let is_dry = self.job.options.mode == Mode::DryRun;
         let (Some(level), Some(cursor)) = (self.levels.get_mut(index), &mut self.cursor) else {
@@ -93,9 +93,12 @@ impl FolderVisit<'_, '_> {
         }
         let access = Access::WRITE_OK | Access::EXEC_OK;
         let may = accessat(cursor.folder(&level.folder)?, c".", access, AtFlags::EACCESS);
-        let failed = |e: Errno| self.job.error("write into folder", &level.folder, None, e.into());
-        may.map_err(failed)?;
         level.is_writable = true;
-        Ok(())
+        let at = Arc::clone(&level.folder);
+        let failed = |e: Errno| self.job.error("write into folder", &at, None, e.into());
+        match may.map_err(failed) {
+            Ok(()) => Ok(()),
+            Err(error) => self.refuse(&at.to_path(), "folder", error.into()),
+        }
     }
 }

@@ -62,8 +62,8 @@ impl FolderVisit<'_, '_> {
         let failed = |e| job.error("look at", at, None, e);
         let change = folder_change(job, folder, at, metadata).map_err(failed)?;
         let path = if at.depth() == 0 { PathBuf::from(".") } else { at.to_path() };
-        if let Some((change, on_change)) = change.zip(job.options.on_change) {
-            on_change(&path, change, ContentLoss::Nothing);
+        if let Some(change) = change {
+            job.changed_path(&path, change, ContentLoss::Nothing);
         }
         Ok(())
     }
