@@ -97,7 +97,7 @@ impl Context {
     /// Opens the snapshot that `what` names: `REV[:PATH]` in the store, `FILE.snap[:PATH]`, or
     /// `REMOTE#REV[:PATH]`.
     pub(crate) fn open_snapshot(&self, what: &OsStr) -> Result<Snapshot, CliError> {
-        if let Some((file, path)) = find_bundle(what.as_bytes()) {
+        if let Some((file, path)) = split_bundle(what.as_bytes(), is_named_bundle) {
             self.check_not_revision(&file)?;
             return self.open_bundle(&file, path);
         }
@@ -189,9 +189,12 @@ pub(crate) fn advice(
             Some(format!("{file} was changed after it was created; copy it again"))
         }
         (CliError::NoStore | CliError::Spec(SpecError::Unknown { .. }), _, None) => {
-            let bundle = arguments.skip(1).find(|argument| is_bundle(Path::new(argument)))?;
-            let mut file = text::line(bundle.as_bytes());
-            if !is_named_bundle(Path::new(&bundle)) {
+            let mut bundles = arguments.skip(1).filter_map(|argument| {
+                split_bundle(argument.as_bytes(), is_bundle).map(|(file, _)| file)
+            });
+            let bundle = bundles.next()?;
+            let mut file = text::line(bundle.as_os_str().as_bytes());
+            if !is_named_bundle(&bundle) {
                 file.insert_str(0, "./");
             }
             Some(format!(
@@ -203,19 +206,21 @@ pub(crate) fn advice(
     }
 }
 
-/// Splits `what` into a bundle file and a path in it, if it names a bundle. A file name may contain
-/// `:`, so the longest part that is a bundle wins. A name without `/` and without the suffix of
-/// bundles is a revision, whatever files there are.
-fn find_bundle(what: &[u8]) -> Option<(PathBuf, Option<Vec<u8>>)> {
+/// Splits `what` into a bundle file and a path in it, if it names a bundle, which `is_bundle`
+/// decides. A file name may contain `:`, so the longest part that is a bundle wins.
+fn split_bundle(
+    what: &[u8],
+    is_bundle: impl Fn(&Path) -> bool,
+) -> Option<(PathBuf, Option<Vec<u8>>)> {
     let colons = what.iter().enumerate().rev().filter(|(_, byte)| **byte == b':');
     std::iter::once(what.len()).chain(colons.map(|(at, _)| at)).find_map(|end| {
         let file = Path::new(OsStr::from_bytes(&what[..end]));
-        is_named_bundle(file).then(|| (file.to_owned(), what.get(end + 1..).map(<[u8]>::to_vec)))
+        is_bundle(file).then(|| (file.to_owned(), what.get(end + 1..).map(<[u8]>::to_vec)))
     })
 }
 
-/// Returns true if a name is that of a bundle, and not of a revision or a remote, and the file is a
-/// bundle.
+/// Returns true if a file is a bundle and its name is that of one. A name without `/` and without
+/// the suffix of bundles is a revision or a remote, whatever files there are.
 pub(crate) fn is_named_bundle(file: &Path) -> bool {
     let name = file.as_os_str().as_bytes();
     (name.contains(&b'/') || name.ends_with(BUNDLE)) && is_bundle(file)

@@ -153,11 +153,15 @@ fn a_bundle_is_looked_into_without_a_store() {
     env.snap(["restore", "both.snap:src", "out"]).succeeds();
     assert_eq!(env.read("out/main.rs"), "fn main() {}\n");
     // One name has a colon; the other one lacks the usual suffix.
-    for name in ["a:b.snap", "bundle"] {
+    for name in ["a:b.snap", "./bundle"] {
         fs_err::copy(env.path("both.snap"), env.path(name)).unwrap();
         env.snap(["restore", &format!("{name}:notes.txt"), "out", "--overwrite"]).succeeds();
         assert_eq!(env.read("out/notes.txt"), "two\n");
     }
+    // Without the suffix and without a slash, it would be a revision.
+    let refused = env.snap(["restore", "bundle:notes.txt", "out"]);
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    assert!(refused.stderr.contains("hint: ./bundle is a bundle: "), "{}", refused.stderr);
     insta::assert_snapshot!(env.snap(["restore", "both.snap"]), @r"
     exit: 2
     --- stderr ---
