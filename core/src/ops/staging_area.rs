@@ -14,10 +14,10 @@
 //! |--------------|------|
 //! | 64 digits    | a pack under its name |
 //! | `publishing` | the journal: names of packs, some of which may be part of the store already |
-//! | `users`      | locked by the processes that stage packs, shared |
 //! | others       | partial uploads of a server ([`StagingArea::dir`]) |
 //!
-//! The staging folder itself is locked during a publication.
+//! The staging folder itself is locked during a publication. Processes that stage packs hold the
+//! file `staged.lock` of the store, shared.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -55,8 +55,8 @@ const FOLDER: &str = "staged";
 /// The journal within the staging folder: packs that are being published together.
 const JOURNAL: &str = "publishing";
 
-/// The file that processes lock, shared, while they stage packs.
-const USERS: &str = "users";
+/// The file of the store that processes lock, shared, while they stage packs.
+const LOCK: &str = "staged.lock";
 
 /// The name prefix of packs that are still being received.
 const RECEIVING_PREFIX: &str = "pack";
@@ -160,7 +160,9 @@ pub struct StagingArea {
     dir: PathBuf,
     disk: Disk,
     publishing: Mutex<()>,
-    /// The lock of this process on [`USERS`].
+    /// The path of [`LOCK`].
+    lock_path: PathBuf,
+    /// The lock of this process.
     users: OnceLock<File>,
     /// Packs that this process has checked, with the state of their files at that time.
     /// Packs left by an earlier process are checked again, since a power cut may have
@@ -205,7 +207,8 @@ impl StagingArea {
         let (dir, disk) = (store.dir().join("tmp").join(FOLDER), store.disk().clone());
         let (checked, complete) = (Mutex::default(), Mutex::default());
         let (publishing, users) = (Mutex::new(()), OnceLock::new());
-        Self { dir, disk, publishing, users, checked, complete }
+        let lock_path = store.dir().join(LOCK);
+        Self { dir, disk, publishing, lock_path, users, checked, complete }
     }
 
     fn checked(&self) -> MutexGuard<'_, HashMap<PackId, FileMark>> {
@@ -226,7 +229,7 @@ impl StagingArea {
     pub fn enter(&self) -> Result<(), PathError> {
         self.disk.create_folders(&self.dir)?;
         if self.users.get().is_none() {
-            let users = self.disk.lock_file(&self.dir.join(USERS))?;
+            let users = self.disk.lock_file(&self.lock_path)?;
             // This waits only while another process removes files. Without locks, no process
             // does.
             let _ = users.lock_shared();
@@ -241,7 +244,7 @@ impl StagingArea {
         let is_folder = fs_err::symlink_metadata(&self.dir).is_ok_and(|meta| meta.is_dir());
         let staged = self.removable().filter(|paths| is_folder && !paths.is_empty());
         let Some(staged) = staged else { return };
-        let users = self.disk.lock_file(&self.dir.join(USERS));
+        let users = self.disk.lock_file(&self.lock_path);
         if users.is_ok_and(|users| users.try_lock().is_ok()) {
             for path in staged {
                 let _ = self.disk.remove(&path);
@@ -252,7 +255,7 @@ impl StagingArea {
     /// Returns the files that no begun publication needs; `None` when that is unknown.
     fn removable(&self) -> Option<Vec<PathBuf>> {
         let begun: HashSet<String> = self.journaled().ok()?.iter().map(PackId::to_string).collect();
-        let is_needed = |name: &str| name == JOURNAL || name == USERS || begun.contains(name);
+        let is_needed = |name: &str| name == JOURNAL || begun.contains(name);
         let entries = fs_err::read_dir(&self.dir).ok()?.flatten();
         let removable = entries.filter(|entry| {
             let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
