@@ -23,7 +23,7 @@ use crate::base::io::PathError;
 const OBJECTS: &str = "objects";
 
 /// Parts that are changed without a [`Disk`](super::Disk), or swept.
-const PARTS: [&str; 16] = [
+const PARTS: [&str; 17] = [
     "partial",
     "tmp",
     "index",
@@ -37,6 +37,7 @@ const PARTS: [&str; 16] = [
     "lock",
     "shadow.lock",
     "compact.lock",
+    "staged.lock",
     "serve.lock",
     "base",
     "scope",

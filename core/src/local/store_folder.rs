@@ -82,7 +82,7 @@ impl StoreSigns {
             b"HEAD" if is(FileType::RegularFile) => self.has_refs = true,
             b"refs" if is(FileType::Directory) => self.has_refs = true,
             b"logs" | b"base" | b"scope" | b"compact.lock" | b"shadow" | b"shadow.lock"
-            | b"serve.lock" => {}
+            | b"staged.lock" | b"serve.lock" => {}
             _ => self.has_others = true,
         }
     }
