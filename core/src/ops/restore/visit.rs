@@ -423,7 +423,9 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
         if let Some(parent) = self.levels.last_mut() {
             parent.is_used |= level.is_used;
         }
-        match metadata.filter(|_| level.is_used && self.intent == VisitMode::Compare) {
+        // The last pass of a real run reports folders.
+        let is_dry = self.intent == VisitMode::Compare && self.is_reporting();
+        match metadata.filter(|_| level.is_used && is_dry) {
             Some(metadata) => match self.report_folder(&level, metadata) {
                 Err(error) => self.refuse(&level.folder.to_path(), "folder", error),
                 reported => reported,
