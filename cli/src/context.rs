@@ -242,21 +242,27 @@ impl Context {
         self.named
     }
 
-    /// Returns the named store, or else the store in `start` or above it.
+    /// Returns the named store, or else the store in `start` or above it. There is no store around a
+    /// current folder that was removed.
     pub(crate) fn find_store(&self, start: &Path) -> Result<Option<PathBuf>, CliError> {
         match &self.store {
             Some(store) => Ok(Some(store.clone())),
-            None => {
-                let start = std::path::absolute(start);
-                let start = start.map_err(|source| CliError::Folder { source })?;
-                Ok(Repo::find(&start, &self.env.ceilings)?)
-            }
+            None => match std::path::absolute(start) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(source) => Err(CliError::Folder { source }),
+                Ok(start) => Ok(Repo::find(&start, &self.env.ceilings)?),
+            },
         }
     }
 
     /// Returns the store of the current folder.
     pub(crate) fn store_dir(&self) -> Result<PathBuf, CliError> {
-        self.find_store(Path::new("."))?.ok_or(CliError::NoStore)
+        let here = Path::new(".");
+        let found = self.find_store(here)?;
+        found.ok_or_else(|| match std::path::absolute(here) {
+            Err(source) => CliError::Folder { source },
+            Ok(_) => CliError::NoStore,
+        })
     }
 
     /// Opens the store of the current folder.

@@ -435,10 +435,10 @@ fn a_cache_that_cannot_be_made_stops_no_command() {
     let mut env = env();
     let url = folder(&env, "there");
     env.snap_in("work", ["push", "-q", &url, "main"]).succeeds();
-    // A file in place of the user's cache folder stops root, too.
-    env.write("file", "");
-    let file = env.path("file");
-    env.set("XDG_CACHE_HOME", file.to_str().unwrap());
+    // A file in place of a folder stops root, too.
+    env.write("caches/snap/remotes", "");
+    let caches = env.path("caches");
+    env.set("XDG_CACHE_HOME", caches.to_str().unwrap());
     for args in [&["ls", &format!("{url}#main")][..], &["verify", &url], &["clone", &url, "c"]] {
         says(&env.snap(args), 0, &["warning: no cache of the remote is kept: cannot create"]);
     }

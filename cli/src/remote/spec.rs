@@ -247,11 +247,9 @@ impl Context {
     /// Returns the settings for the current folder: those of its store, or those of the user if
     /// there is no store.
     pub(crate) fn settings_here(&self) -> Result<(Settings, Option<PathBuf>), CliError> {
-        match self.find_store(Path::new(".")) {
-            // There is no store around a folder that was removed.
-            Ok(None) | Err(CliError::Folder { .. }) => Ok((self.settings().clone(), None)),
-            Ok(Some(store)) => Ok((self.settings_of(&store)?, Some(store))),
-            Err(error) => Err(error),
+        match self.find_store(Path::new("."))? {
+            Some(store) => Ok((self.settings_of(&store)?, Some(store))),
+            None => Ok((self.settings().clone(), None)),
         }
     }
 

@@ -22,7 +22,10 @@ use crate::{
         limits,
         observe::Observer,
     },
-    disk::{Disk, NewFile, scratch::unique_name},
+    disk::{
+        Disk, NewFile,
+        scratch::{NewLock, lock_new, unique_name},
+    },
     format::{
         pack::{Frame, ObjectKind, PackedObject},
         wire::FormatError,
@@ -86,13 +89,21 @@ impl<'s> ReceivedPacks<'s> {
         let tmp = &target.layout().tmp;
         target.disk().create_folders(tmp)?;
         sweep::run(tmp);
-        let dir = tmp.join(unique_name(sweep::INCOMING_PREFIX));
-        // The folders need not survive a crash. The files do, so they go through
-        // `target`'s disk.
-        Store::create(&dir, &Disk::scratch())?;
-        let path = dir.join(sweep::LOCK_FILE);
-        let lock = Disk::scratch().lock_file(&path)?;
-        lock.lock().map_err(PathError::when("lock", &path))?;
+        let (dir, lock) = loop {
+            let dir = tmp.join(unique_name(sweep::INCOMING_PREFIX));
+            // The folders need not survive a crash. The files do, so they go through
+            // `target`'s disk.
+            Store::create(&dir, &Disk::scratch())?;
+            let path = dir.join(sweep::LOCK_FILE);
+            let lock = match Disk::scratch().lock_file(&path) {
+                // Another process took the folder for abandoned.
+                Err(error) if error.is_not_found() => continue,
+                lock => lock?,
+            };
+            if lock_new(&lock, &path)? != NewLock::Lost {
+                break (dir, lock);
+            }
+        };
         let own = Store::open(&dir, target.disk().clone(), observer)?;
         let (packs, gone) = (Vec::new(), gone(target));
         Ok(Self {

@@ -53,17 +53,26 @@ pub fn run(tmp: &Path) {
             let is_unused = !lock.exists() && is_older(UNLOCKED_AGE);
             let locked = locked_abandoned(&lock);
             if is_unused || locked.is_some() {
-                let _ = fs_err::remove_dir_all(&path);
+                remove_folder(&path);
             }
         } else if meta.is_dir() && starts(scratch::PREFIX) {
             if let Some(_locked) = locked_abandoned(&path) {
-                let _ = fs_err::remove_dir_all(&path);
+                remove_folder(&path);
             }
         } else if meta.is_file()
             && (starts("pack-") || starts(UPLOAD_PREFIX) || is_older(OTHER_AGE))
         {
             remove_abandoned(&path);
         }
+    }
+}
+
+/// Removes an abandoned folder. It is renamed first, so that an owner that has just created it and
+/// has not locked it yet notices that it is gone.
+fn remove_folder(path: &Path) {
+    let gone = path.with_file_name(scratch::unique_name(scratch::PREFIX));
+    if fs_err::rename(path, &gone).is_ok() {
+        let _ = fs_err::remove_dir_all(&gone);
     }
 }
 

@@ -21,7 +21,7 @@ use super::{
     ConditionalWrites, FailureReason, ListedObject, MultipartUpload, ObjectVersion, Service,
     ServiceError, StoredObject, WriteCondition, check_hash,
     keys::REFS,
-    opendal_error::service_error,
+    opendal_error::{is_long, service_error},
     parts::{self, OpendalUpload},
     temporary_key, too_long,
     transport::{
@@ -281,7 +281,10 @@ impl Service for OpendalService {
             let (result, reply) = HttpReply::of(at_most(wanted, self.read_now(key, range))).await;
             // A service may answer with 200 if the range is the whole object.
             let is_longer = reply.longer_than.is_some()
-                || result.as_ref().is_ok_and(|object| object.bytes.len() as u64 > wanted);
+                || match &result {
+                    Ok(object) => object.bytes.len() as u64 > wanted,
+                    Err(error) => is_long(error),
+                };
             if reply.status == Some(200) && (start > 0 || is_longer) {
                 let reason = FailureReason::RangeIgnored;
                 return Err(ServiceError::new("read", key, reason, String::new()));

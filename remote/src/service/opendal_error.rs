@@ -113,7 +113,7 @@ fn is_cut(error: &Error) -> bool {
     error.to_string().contains("too little data")
 }
 
-fn is_long(error: &Error) -> bool {
+pub(super) fn is_long(error: &Error) -> bool {
     error.to_string().contains("too much data")
 }
 
