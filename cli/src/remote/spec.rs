@@ -8,7 +8,7 @@ use std::{
 
 use rustix::fs::{Access as Right, access};
 use snap_core::{
-    base::{id::BlobId, io::PathError},
+    base::{id::BlobId, io::PathError, kind::ErrorKind},
     disk::{
         CreateMode, Disk,
         scratch::Scratch,
@@ -163,9 +163,16 @@ impl RemoteSpec {
         let folder = |above: PathBuf| above.join("remotes").join(&hash[..SHOWN_DIGITS]);
         let in_store = self.store.as_ref().map(|store| store.join("cache"));
         let of_user = cx.cache_home().map(|home| home.join("snap"));
-        // If `HOME` belongs to another user, that user controls the links in this cache.
-        let of_user =
-            of_user.filter(|kept| check_owned_by_user(kept, &folder(kept.clone())).is_ok());
+        let mut failure = None;
+        // If `HOME` belongs to another user, as with sudo, that user controls the links in this
+        // cache.
+        let of_user = of_user.filter(|kept| {
+            let checked = check_owned_by_user(kept, &folder(kept.clone()));
+            let is_own = checked.is_ok();
+            let is_of_other = |error: &PathError| error.kind() == ErrorKind::Denied;
+            failure = checked.err().filter(|error| !is_of_other(error));
+            is_own
+        });
         if let Some(cache) = &in_store {
             let above = cache.parent().unwrap_or(cache);
             check_no_links_between(above, &folder(cache.clone()))?;
@@ -182,7 +189,6 @@ impl RemoteSpec {
             }
             return Ok((forgotten, Some(Arc::new(scratch))));
         }
-        let mut failure = None;
         if let Some(kept) = in_store {
             let made = folder(kept);
             match create_writable(&Disk::cache(&made), &made) {
