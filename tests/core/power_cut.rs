@@ -303,6 +303,20 @@ fn refs_survive_a_power_cut_at_each_step() {
 }
 
 #[test]
+fn refs_that_are_created_together_survive_a_power_cut_at_each_step() {
+    let scratch = Scratch::new();
+    scratch.write("a", "a");
+    let id = scratch.commit().id.unwrap();
+    let change = RefLogMessage { time: Time { secs: 1, nanos: 0 }, who: "Ann", reason: "test" };
+    let branches = ["x", "a/b/c", "a/b/d"].map(|name| RefName::branch(name).unwrap());
+    let tags = ["v1", "v2"].map(|name| RefName::tag(name).unwrap());
+    let refs: Vec<_> = branches.into_iter().chain(tags).map(|name| (name, id)).collect();
+    cut_each_step(&scratch, &|repo| {
+        repo.refs().create_all(&refs, &change).map_err(|error| error.to_string())
+    });
+}
+
+#[test]
 fn the_simulation_loses_what_is_not_synced() {
     let dir = temporary();
     let (root, cuts) = (dir.path().join("root"), temporary());

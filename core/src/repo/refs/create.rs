@@ -93,8 +93,12 @@ impl Refs {
         Ok(NewRef { path, file, log })
     }
 
+    /// Syncs the folders of files up to the store. Another process may have created some of them,
+    /// and crashed before it synced their names.
     fn sync_folders_of<'p>(&self, files: impl Iterator<Item = &'p Path>) -> Result<(), PathError> {
-        let folders: BTreeSet<&Path> = files.filter_map(Path::parent).collect();
+        let inside =
+            |file: &'p Path| file.ancestors().skip(1).take_while(|folder| *folder != self.store);
+        let folders: BTreeSet<&Path> = files.flat_map(inside).collect();
         folders.into_iter().try_for_each(|folder| self.disk.sync_folder(folder))
     }
 }

@@ -64,6 +64,23 @@ fn a_name_cannot_be_a_folder_of_another() {
 }
 
 #[test]
+fn refs_are_created_together_unless_one_is_elsewhere() {
+    let (_dir, refs) = refs();
+    let all = |text: &str| ["a/b", "c", "a/d"].map(|name| (branch(name), id(text)));
+    refs.update(&branch("c"), None, Some(id("1")), &CHANGE).unwrap();
+    refs.create_all(&all("1"), &CHANGE).unwrap();
+    assert_eq!(refs.list(RefKind::Branch).unwrap().len(), 3);
+    let log = refs.log(&branch("a/d")).unwrap();
+    assert_eq!((log.len(), &log[0].new), (1, &RefValue::Commit(id("1"))));
+    refs.create_all(&all("1"), &CHANGE).unwrap();
+    assert_eq!(refs.log(&branch("a/d")).unwrap().len(), 1, "they are there already");
+    assert!(matches!(refs.create_all(&all("2"), &CHANGE), Err(RefError::Exists { .. })));
+    let beside = [(branch("new"), id("1")), (branch("c/below"), id("1"))];
+    assert!(matches!(refs.create_all(&beside, &CHANGE), Err(RefError::Beside { .. })));
+    assert_eq!(refs.read(&branch("new")).unwrap(), None);
+}
+
+#[test]
 fn all_are_listed_in_order() {
     let (_dir, refs) = refs();
     for name in ["z", "a/x", "a/b/c", "m"] {
