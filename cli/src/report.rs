@@ -239,6 +239,9 @@ pub(crate) enum CliError {
     /// The command needs a remote, and there is none.
     #[error("there is no remote")]
     NoRemotes,
+    /// The patterns of a restore select nothing.
+    #[error("no entry matches --include without matching --exclude; nothing was restored")]
+    NothingIncluded,
     /// The command needs a remote, and none of several is the default.
     #[error("no default remote among `{}`", known.join("`, `"))]
     WhichRemote { known: Vec<String> },
@@ -364,7 +367,9 @@ impl CliError {
             Self::NoStore | Self::NoContent { .. } | Self::NoUserFile | Self::NoRef { .. } => {
                 ErrorKind::NotFound
             }
-            Self::NoCommand { .. } | Self::NoPaths { .. } => ErrorKind::NotFound,
+            Self::NoCommand { .. } | Self::NoPaths { .. } | Self::NothingIncluded => {
+                ErrorKind::NotFound
+            }
             Self::NoProfile { .. } | Self::NoHome { .. } | Self::NoStart { .. } => {
                 ErrorKind::Invalid
             }

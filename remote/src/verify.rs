@@ -65,6 +65,7 @@ pub fn run(
     (waiting, observer): (&BlockingContext, &dyn Observer),
 ) -> Result<RemoteVerifyOutcome, RemoteError> {
     let mut remote = remote.keep_mirror();
+    remote.remove_damaged_stubs()?;
     let asking = waiting.unless_stopped(request_first(&mut remote, options.data, seen));
     let FirstReplies { tips, seen, lengths, problems } = waiting.runtime.block_on(asking)?;
     let partial = waiting.unless_stopped(async { Ok(remote.client().partial_clone().await?) });

@@ -40,7 +40,7 @@ fn prepare() -> TestEnv {
 }
 
 /// Copies a folder with everything below it.
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     fs_err::create_dir(to).unwrap();
     for entry in fs_err::read_dir(from).unwrap() {
         let entry = entry.unwrap();

@@ -39,6 +39,7 @@ mod path_log;
 mod profile;
 mod reflink;
 mod remote;
+mod remote_cache;
 mod remote_credentials;
 mod remote_errors;
 mod remote_names;

@@ -182,11 +182,12 @@ fn links_are_counted_and_a_pattern_without_a_match_is_told() {
     Created 1 folder; cloned the blocks of 0 files; restored the attributes of 0 entries
     ");
     insta::assert_snapshot!(env.snap_in("home", ["restore", "latest", "../b", "-i", "*.pdf"]), @r"
-    exit: 0
+    exit: 1
     --- stderr ---
-    Restored 0 files, 0 B; 0 already there
-    warning: no entry matches --include without matching --exclude
+    error: no entry matches --include without matching --exclude; nothing was restored
+    hint: patterns have the syntax of .gitignore; `snap ls -R REV` lists all entries
     ");
+    assert!(!env.path("b").exists());
 }
 
 /// A user without privileges.

@@ -117,7 +117,8 @@ pub(crate) struct RestoreArgs {
     #[arg(long)]
     checksum: bool,
 
-    /// Restore only paths that match a pattern, as in .gitignore; may be repeated
+    /// Restore only paths that match a pattern, as in .gitignore; may be repeated; the exit code is
+    /// 1 if nothing matches
     #[arg(short, long, value_name = "PATTERN")]
     include: Vec<String>,
 
@@ -218,6 +219,7 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, Cl
         jobs: cx.settings().config()?.jobs.unwrap_or(0),
         ..restore::RestoreOptions::default()
     };
+    let was_there = fs_err::symlink_metadata(&target).is_ok();
     if let (None, Some(project), false) = (&args.target, project, args.dry_run) {
         let above = match &what {
             RestoreSource::Folder { .. } => place.parent().unwrap_or(Path::new("")),
@@ -236,6 +238,14 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, Cl
             return Err(error.into());
         }
     };
+    let own_folders = outcome.folders.saturating_sub(u64::from(!was_there));
+    if !args.include.is_empty() && is_empty(&outcome) && own_folders == 0 {
+        if !was_there && !args.dry_run {
+            // The restore has created the folder, and nothing in it. Removing it may fail.
+            let _ = fs_err::remove_dir(&target);
+        }
+        return Err(CliError::NothingIncluded);
+    }
     if cx.ui().is_json() {
         out.json(&RestoredJson::new(&outcome, args.dry_run, true))?;
     }
@@ -261,9 +271,6 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, Cl
             })
     {
         warn_base(&error, cx);
-    }
-    if !args.include.is_empty() && is_empty(&outcome) {
-        cx.ui().warning(format_args!("no entry matches --include without matching --exclude"));
     }
     Ok(if outcome.is_complete() { CommandOutcome::Success } else { CommandOutcome::Skipped })
 }
@@ -489,7 +496,8 @@ impl RestoredJson {
 fn is_empty(outcome: &RestoreOutcome) -> bool {
     let files = outcome.files_written + outcome.files_kept;
     let made = outcome.symlinks + outcome.links + outcome.others;
-    files + made + outcome.others_kept + outcome.not_made + outcome.repaired == 0
+    let refused = outcome.not_made + outcome.not_removed + outcome.skipped;
+    files + made + outcome.others_kept + refused + outcome.removed + outcome.repaired == 0
 }
 
 /// Reports how many entries keep attributes that differ from the snapshot.

@@ -160,6 +160,9 @@ fn of_cli(error: &CliError) -> Option<String> {
             "zip supports 0 (not compressed) to 9 (smallest)"
         }
         CliError::NoLevel { .. } => "tar.zst supports 1 (fastest) to 19 (smallest)",
+        CliError::NothingIncluded => {
+            "patterns have the syntax of .gitignore; `snap ls -R REV` lists all entries"
+        }
         CliError::NoRemote { .. } | CliError::NoRemotes | CliError::WhichRemote { .. } => {
             return remote::which(error);
         }

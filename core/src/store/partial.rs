@@ -4,7 +4,13 @@
 //! checks every object against its id and the whole file against its name. The pack
 //! then moves to `objects/`, which holds only whole packs.
 
-use std::{collections::HashMap, io, ops::Range, path::Path, sync::Arc};
+use std::{
+    collections::HashMap,
+    io,
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use rayon::prelude::*;
 
@@ -81,16 +87,16 @@ impl Store {
         self.refresh()
     }
 
-    /// Removes from the store in `dir` all stubs but those for which `keep` returns
-    /// true. Call this before the store is opened: no process that needs the other
-    /// stubs may have it open.
+    /// Removes from the store in `dir` all stubs for which `keep` returns false, and those that
+    /// cannot be opened: the caller can make them again. Call this before the store is opened: no
+    /// process that needs the other stubs may have it open.
     ///
     /// # Errors
     /// [`StoreError::Io`] when the stubs cannot be listed or removed.
     pub fn retain_stubs(
         dir: &Path,
         disk: &Disk,
-        keep: &dyn Fn(&PackId) -> bool,
+        keep: &(dyn Fn(&PackId) -> bool + Sync),
     ) -> Result<(), StoreError> {
         let folder = StorePaths::of(dir).partial;
         let entries = match fs_err::read_dir(&folder) {
@@ -98,14 +104,23 @@ impl Store {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(PathError::when("list", &folder)(error).into()),
         };
+        let mut stubs: Vec<(PackId, PathBuf)> = Vec::new();
         for entry in entries {
             let entry = entry.map_err(PathError::when("list", &folder))?;
             let id = entry.file_name().to_str().and_then(|name| name.parse().ok());
-            if id.is_some_and(|id| !keep(&id)) {
-                disk.remove(&entry.path())?;
-            }
+            stubs.extend(id.map(|id| (id, entry.path())));
         }
-        Ok(())
+        stubs.into_par_iter().try_for_each(|(id, path)| {
+            if keep(&id) && PackFile::open(&path, id).is_ok() {
+                return Ok(());
+            }
+            let is_folder = fs_err::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir());
+            match is_folder {
+                true => fs_err::remove_dir_all(&path).map_err(PathError::when("remove", &path))?,
+                false => disk.remove(&path)?,
+            }
+            Ok(())
+        })
     }
 
     /// Returns true if an object can be read without fetching anything: its frame

@@ -94,8 +94,13 @@ impl RemoteStore {
                 .filter(|(name, _)| known.contains_key(*name) && !name.ends_with(GROUP))
                 .map(|(name, bytes)| (name, *bytes))
                 .collect();
-            for name in to_merge(&small, bytes) {
-                only.extend(known[&name].iter().map(|id| (self.mirror.store(), *id)));
+            // A file with an outline that is damaged in the mirror stays as it is.
+            let store = self.mirror.store();
+            let is_readable =
+                |id: &PackId| store.outline(id).is_ok_and(|outline| outline.tables().is_ok());
+            let merged = to_merge(&small, bytes).into_iter();
+            for name in merged.filter(|name| known[name].iter().all(is_readable)) {
+                only.extend(known[&name].iter().map(|id| (store, *id)));
             }
             tidy(only);
         }

@@ -4,12 +4,17 @@
 //! again, and the remote store verified again; so nothing here is synced. Damage that a
 //! verification finds is recorded in the mirror as shadows.
 //!
+//! Any file of the mirror may be cut, damaged or replaced by a folder. That says nothing about the
+//! remote store: opening the mirror removes such a file, and the next listing reads again what it
+//! held.
+//!
 //! Each stub belongs to an index file that was read completely. A stub whose index file is
 //! unknown was left by a killed process and would wrongly count as complete, so the next process
 //! removes it. Several processes may use the folder; they change it under a lock.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
+    fs,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -73,6 +78,13 @@ const DAMAGED_INDEX: &str = "damaged-index";
 /// The lock for changes of the folder.
 const LOCK: &str = "lock";
 
+/// Files of a mirror.
+const FILES: [&str; 9] =
+    [NAMES, SEEN, SENDING, CONDITIONS, NEWEST, DAMAGED, SHADOWS, DAMAGED_INDEX, LOCK];
+
+/// Folders of a mirror.
+const FOLDERS: [&str; 4] = ["objects", "partial", "index", "tmp"];
+
 /// Names of index files, and the packs of each.
 type IndexFilePacks = BTreeMap<String, BTreeSet<PackId>>;
 
@@ -93,18 +105,51 @@ impl Mirror {
     /// [`StoreError`] if the folder cannot be used, or if it or an entry of it is a link.
     pub fn open(dir: &Path) -> Result<Self, StoreError> {
         let disk = Disk::cache(dir);
+        remove_wrong_kinds(dir)?;
         disk.create_folders(dir)?;
         check_no_link_entries(dir)?;
         Store::create(dir, &disk)?;
         let _lock = lock(dir, &disk)?;
+        remove_damaged_shadows(dir, &disk)?;
         let indexed: HashSet<PackId> = read_names(dir).into_values().flatten().collect();
         Store::retain_stubs(dir, &disk, &|id| indexed.contains(id))?;
-        let store = Store::open(dir, disk, &Silent)?;
+        let mut store = Store::open(dir, disk.clone(), &Silent)?;
+        // A lost segment is rebuilt from the stubs, which reads more of them.
+        let unreadable = store.unreadable_packs();
+        let unreadable: HashSet<PackId> =
+            unreadable.iter().filter_map(|error| error.damaged_pack()).collect();
+        if !unreadable.is_empty() {
+            let is_kept = |id: &PackId| indexed.contains(id) && !unreadable.contains(id);
+            Store::retain_stubs(dir, &disk, &is_kept)?;
+            store = Store::open(dir, disk, &Silent)?;
+        }
         store.sweep();
         let here: HashSet<PackId> = store.packs().into_iter().collect();
         let mut names = read_names(dir);
         names.retain(|_, packs| packs.iter().all(|id| here.contains(id)));
         Ok(Self { dir: dir.to_owned(), store, names: Mutex::new(names) })
+    }
+
+    /// Reads the object tables of all stubs, and removes the stubs whose table is damaged.
+    /// Opening the mirror does not read these tables, because they grow with the remote store.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the folder cannot be used.
+    pub fn remove_damaged_stubs(&mut self) -> Result<(), StoreError> {
+        let is_damaged = |id: &PackId| {
+            let tables = self.store.open_pack(id).and_then(|pack| pack.objects());
+            tables.is_err_and(|error| error.damaged_pack().is_some())
+        };
+        let damaged: HashSet<PackId> = self.store.packs().into_iter().filter(is_damaged).collect();
+        if damaged.is_empty() {
+            return Ok(());
+        }
+        {
+            let _lock = lock(&self.dir, self.store.disk())?;
+            Store::retain_stubs(&self.dir, self.store.disk(), &|id| !damaged.contains(id))?;
+        }
+        *self = Self::open(&self.dir)?;
+        Ok(())
     }
 
     /// Deletes everything in the mirror.
@@ -272,7 +317,7 @@ impl Mirror {
     /// [`StoreError`] if the folder cannot be written.
     pub fn correct_conditions(dir: &Path, is_kept: bool) -> Result<(), StoreError> {
         let path = dir.join(CONDITIONS);
-        if path.exists() {
+        if path.is_file() {
             let temporary = dir.join("tmp").join(unique_name(CONDITIONS));
             let text = conditions_text(is_kept);
             Disk::cache(dir).write_whole(&temporary, &path, text.as_bytes())?;
@@ -456,6 +501,41 @@ fn conditions_text(is_kept: bool) -> String {
     }
 }
 
+/// Removes files in the places of folders, and folders in the places of files. Links are left
+/// to the check that refuses them.
+fn remove_wrong_kinds(dir: &Path) -> Result<(), PathError> {
+    let has_kind = |path: &Path, is_wrong: fn(&fs::Metadata) -> bool| {
+        fs_err::symlink_metadata(path).is_ok_and(|meta| is_wrong(&meta))
+    };
+    let folders = FOLDERS.iter().map(|name| dir.join(name));
+    for path in std::iter::once(dir.to_owned()).chain(folders) {
+        if has_kind(&path, |meta| !meta.is_dir() && !meta.is_symlink()) {
+            fs_err::remove_file(&path).map_err(PathError::when("remove", &path))?;
+        }
+    }
+    for path in FILES.iter().map(|name| dir.join(name)) {
+        if has_kind(&path, fs::Metadata::is_dir) {
+            fs_err::remove_dir_all(&path).map_err(PathError::when("remove", &path))?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes a table of shadows that cannot be decoded. Then it is unknown what the remote store
+/// lacks, until it is verified.
+fn remove_damaged_shadows(dir: &Path, disk: &Disk) -> Result<(), PathError> {
+    let path = dir.join(SHADOWS);
+    if !path.exists() {
+        return Ok(());
+    }
+    let bytes = read_at_most(&path, limits::SHADOW_BYTES);
+    if bytes.is_ok_and(|bytes| ShadowTable::decode(&bytes).is_ok()) {
+        return Ok(());
+    }
+    disk.write_whole(&dir.join("tmp").join(unique_name(DAMAGED)), &dir.join(DAMAGED), b"")?;
+    disk.remove(&path)
+}
+
 /// Waits for the lock of the folder.
 fn lock(dir: &Path, disk: &Disk) -> Result<NewFile, StoreError> {
     let path = dir.join(LOCK);
@@ -466,7 +546,8 @@ fn lock(dir: &Path, disk: &Disk) -> Result<NewFile, StoreError> {
 
 fn read_names(dir: &Path) -> IndexFilePacks {
     let text = read_text(&dir.join(NAMES)).unwrap_or_default();
-    text.lines().filter_map(parse).collect()
+    // A line without its end was cut, perhaps between two ids.
+    text.split_inclusive('\n').filter_map(|line| parse(line.strip_suffix('\n')?)).collect()
 }
 
 /// Reads a file of a mirror; returns `None` if that fails, or if it is too long.

@@ -212,6 +212,14 @@ impl RemoteStore {
         &self.mirror
     }
 
+    /// Removes the damaged files of the mirror that opening it does not find.
+    ///
+    /// # Errors
+    /// [`RemoteError::Store`] if the cache cannot be used.
+    pub(crate) fn remove_damaged_stubs(&mut self) -> Result<(), RemoteError> {
+        Ok(self.mirror.remove_damaged_stubs()?)
+    }
+
     /// Clears the mirror, because the store is gone.
     ///
     /// # Errors

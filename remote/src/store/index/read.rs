@@ -208,7 +208,7 @@ impl RemoteStore {
         listed: Vec<ListedObject>,
     ) -> Result<(), RemoteError> {
         let (mut listed, mut pause) = (self.names(listed), PAUSE);
-        let (mut uncovered, mut shadowed) = (Vec::new(), None);
+        let (mut uncovered, mut shadowed, mut may_lack) = (Vec::new(), None, false);
         // Ends once no listed file is missing and the listing covers all packs in the mirror.
         for number in 1.. {
             let gone = self.read_new(&listed).await?;
@@ -223,7 +223,9 @@ impl RemoteStore {
                 if self.is_kept {
                     self.must_exist().await?;
                 }
-                uncovered.extend(self.uncovered_objects(&listed)?);
+                let objects = self.uncovered_objects(&listed)?;
+                may_lack |= objects.is_none();
+                uncovered.extend(objects.into_iter().flatten());
                 shadowed.get_or_insert_with(|| self.mirror.store().shadow_table());
                 // The store may be on a disk that is not mounted now.
                 let was_seen = self.mirror.was_seen();
@@ -246,7 +248,7 @@ impl RemoteStore {
         }
         if !listed.is_empty() {
             self.mirror.remember_seen();
-            if self.lacks_any(&uncovered)? {
+            if may_lack || self.lacks_any(&uncovered)? {
                 // An index file is lost, and with it the packs that it listed.
                 self.mirror.remember_damage();
             }
@@ -286,11 +288,12 @@ impl RemoteStore {
         Ok(true)
     }
 
-    /// Returns some objects of each pack in the mirror that no listed file covers.
+    /// Returns some objects of each pack in the mirror that no listed file covers. Returns `None`
+    /// if the mirror cannot tell.
     fn uncovered_objects(
         &self,
         listed: &BTreeMap<String, u64>,
-    ) -> Result<Vec<ObjectId>, RemoteError> {
+    ) -> Result<Option<Vec<ObjectId>>, RemoteError> {
         let known = self.mirror.outlines();
         let (here, gone): (Vec<_>, Vec<_>) =
             known.iter().partition(|(name, _)| listed.contains_key(*name));
@@ -299,10 +302,15 @@ impl RemoteStore {
         let gone: BTreeSet<&PackId> = gone.into_iter().flat_map(|(_, packs)| packs).collect();
         let mut objects = Vec::new();
         for id in gone.difference(&listed_packs) {
-            let pack = self.mirror.store().open_pack(id)?;
-            objects.extend(pack.objects()?.iter().take(UNTOLD_OBJECTS).map(|object| object.id));
+            let pack = self.mirror.store().open_pack(id);
+            let tables = pack.and_then(|pack| pack.objects());
+            // The mirror itself may be damaged, and then the objects are unknown.
+            if tables.as_ref().is_err_and(|error| error.damaged_pack().is_some()) {
+                return Ok(None);
+            }
+            objects.extend(tables?.iter().take(UNTOLD_OBJECTS).map(|object| object.id));
         }
-        Ok(objects)
+        Ok(Some(objects))
     }
 
     /// Returns the names and lengths of files and groups in a listing. Remembers the parts.
