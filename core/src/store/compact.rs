@@ -8,7 +8,7 @@
 //! Full frames are copied unchanged; objects of small frames are packed into larger
 //! frames. Every object is checked against its id first. A damaged pack is reported,
 //! shadowed and left in place, and the other packs are merged without it. The new pack is
-//! [proven](super::proof) if all old packs were. Packs that
+//! proven if all old packs were. Packs that
 //! are partial or already shadowed are left alone. The new pack is durable and indexed
 //! before the old packs are removed. A reader that finds a pack gone lists the packs
 //! again.

@@ -228,7 +228,7 @@ impl Store {
     /// Checked: every frame against its checksum, every object against its id, the hash of the
     /// whole file against its name, and with [`ChunkListCheck::Now`] the contents behind chunk lists.
     /// Chunks are read twice then, and all other bytes once. Wrong chunk lists are shadowed and
-    /// reported to `observer`; the pack is then [proven](super::proof).
+    /// reported to `observer`; the pack is then proven.
     ///
     /// # Errors
     /// [`StoreError::Absent`] names a frame that is missing locally: of this pack, or of a chunk
