@@ -16,6 +16,9 @@ use std::{collections::BTreeMap, fmt, path::Path, str::FromStr};
 /// Longest location in bytes. Longer ones are mistakes, and errors print the location.
 const LOCATION_BYTES: usize = 2048;
 
+/// Option with the URL of a service.
+pub const ENDPOINT: &str = "endpoint";
+
 /// Option of services whose protocol has conditional writes that some implementations
 /// ignore.
 const CONDITIONAL_WRITES: (&str, &str) = (
@@ -72,7 +75,7 @@ impl Scheme {
     pub fn options(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::S3 => &[
-                ("endpoint", "URL of the service; default: AWS"),
+                (ENDPOINT, "URL of the service; default: AWS"),
                 ("region", "region of the bucket"),
                 ("profile", "profile in the AWS files"),
                 ("path-style", "true: bucket in the path, false: bucket in the host name"),
@@ -82,14 +85,14 @@ impl Scheme {
                 ("checksums", "false: send no CRC32C with writes"),
             ],
             Self::Gcs => &[
-                ("endpoint", "URL of the service"),
+                (ENDPOINT, "URL of the service"),
                 ("credential-path", "file of the key of a service account"),
                 ("anonymous", "true: send unsigned requests"),
                 CONDITIONAL_WRITES,
             ],
             Self::Azblob => &[
                 ("account", "storage account"),
-                ("endpoint", "URL of the service"),
+                (ENDPOINT, "URL of the service"),
                 CONDITIONAL_WRITES,
             ],
             Self::Webdav | Self::Webdavs => &[("username", "user name")],
@@ -309,12 +312,22 @@ impl Location {
                 let scheme = self.scheme.name();
                 return Err(LocationError::Option { scheme, option: option.clone() });
             }
-            let revealed = if option == "endpoint" { leaked_secret(value) } else { None };
-            if let Some(what) = revealed {
-                return Err(LocationError::Revealing { option: option.clone(), what });
+            if option == ENDPOINT {
+                check_endpoint(value)?;
             }
         }
         Ok(())
+    }
+}
+
+/// Checks that the URL of a service contains nothing that may be a secret.
+///
+/// # Errors
+/// [`LocationError::Revealing`].
+pub fn check_endpoint(url: &str) -> Result<(), LocationError> {
+    match leaked_secret(url) {
+        Some(what) => Err(LocationError::Revealing { option: ENDPOINT.to_owned(), what }),
+        None => Ok(()),
     }
 }
 

@@ -147,6 +147,41 @@ fn what_cannot_be_a_remote_is_refused() {
 }
 
 #[test]
+fn a_secret_in_the_url_of_a_service_is_neither_stored_nor_shown() {
+    let env = env();
+    for url in ["https://ada:geheim@host", "https://host/?sig=geheim"] {
+        let ran = env.snap_in("work", ["config", "set", "remote.a.endpoint", url]);
+        says(&ran, 2, &["option `endpoint` contains", "hint: set SNAP_REMOTE_USER"]);
+        assert!(!ran.stderr.contains("geheim"), "{}", ran.stderr);
+    }
+    let mut config = env.read("work/.snap/config.toml");
+    assert!(!config.contains("geheim"));
+    // The user may have written it by hand.
+    config.push_str("\n[remote.a]\nurl = \"s3://b\"\nendpoint = \"https://ada:geheim@host\"\n");
+    config.push_str("\n[remote.b]\nurl = \"webdavs://ada:geheim@host/x\"\n");
+    env.write("work/.snap/config.toml", config);
+    let commands: [&[&str]; 9] = [
+        &["config", "list"],
+        &["config", "get", "remote.a.endpoint"],
+        &["config", "get", "remote.b.url"],
+        &["config", "trust"],
+        &["remote", "list"],
+        &["remote", "show", "a"],
+        &["remote", "show", "b"],
+        &["push", "a"],
+        &["ls", "b#main"],
+    ];
+    for command in commands {
+        for json in [&[][..], &["--json"]] {
+            let ran = env.snap_in("work", command.iter().chain(json));
+            let said = format!("{}{}", ran.stdout, ran.stderr);
+            assert!(!said.contains("geheim"), "{command:?}: {said}");
+            assert!(!said.is_empty(), "{command:?}");
+        }
+    }
+}
+
+#[test]
 fn a_remote_of_the_user_is_for_all_stores() {
     let mut env = env();
     let file = env.path("user.toml").to_str().unwrap().to_owned();

@@ -23,7 +23,7 @@ use snap_core::{
         open::{ConfigLock, lock_config, read_config_file, write_config},
     },
 };
-use snap_remote::location::Location;
+use snap_remote::location::{ENDPOINT, Location, LocationError, check_endpoint};
 
 use crate::{
     config::{Settings, user_file},
@@ -278,11 +278,37 @@ fn write_json(
     })?)
 }
 
+/// Checks the URL of a remote or of its service, which other users may read in the settings.
+fn check_url(key: &KeyPath, value: &str) -> Result<(), LocationError> {
+    match key.parts() {
+        [remote, _, url] if (remote.as_str(), url.as_str()) == ("remote", "url") => {
+            value.parse::<Location>().map(drop)
+        }
+        [remote, _, url] if (remote.as_str(), url.as_str()) == ("remote", ENDPOINT) => {
+            check_endpoint(value)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns a value for output. A URL that contains a secret, which the user wrote into the file by
+/// hand, is replaced by the reason for which snap refuses it.
+pub(super) fn shown_value(key: &KeyPath, value: Value) -> Value {
+    let Value::Text(text) = &value else { return value };
+    match check_url(key, text) {
+        Err(error @ (LocationError::ContainsSecret { .. } | LocationError::Revealing { .. })) => {
+            Value::Text(format!("({error})"))
+        }
+        _ => value,
+    }
+}
+
 fn list(show: Show, cx: &Context) -> Result<(), CliError> {
     let settings = settings(cx)?;
     let mut out = cx.ui().out();
     let is_trusted = settings.is_store_trusted();
     for (path, setting) in settings.merged().all() {
+        let setting = setting.map(|(value, origin)| (shown_value(&path, value), origin));
         let trusted = setting.as_ref().and_then(|(_, origin)| trust::of(&path, origin, is_trusted));
         if cx.ui().is_json() {
             write_json(&mut out, &path, setting.as_ref(), trusted)?;
@@ -312,6 +338,7 @@ fn get(path: &KeyPath, show: Show, cx: &Context) -> Result<(), CliError> {
     }
     let settings = settings(cx)?;
     let setting = settings.merged().get(path);
+    let setting = setting.map(|(value, origin)| (shown_value(path, value), origin));
     let is_trusted = settings.is_store_trusted();
     let trusted = setting.as_ref().and_then(|(_, origin)| trust::of(path, origin, is_trusted));
     let mut out = cx.ui().out();
@@ -419,7 +446,8 @@ impl ConfigFileEdit {
         let mut out = cx.ui().out();
         if cx.ui().is_json() {
             let layer = Layer::parse(&self.text, &self.path, self.whose)?;
-            let value = layer.get(key).map_or(serde_json::Value::Null, |(value, _)| json(value));
+            let value = layer.get(key).map(|(value, _)| json(&shown_value(key, value.clone())));
+            let value = value.unwrap_or(serde_json::Value::Null);
             let path = self.path.to_string_lossy().into_owned();
             out.json(&SettingChangeJson {
                 version: 1,
@@ -435,12 +463,7 @@ impl ConfigFileEdit {
 }
 
 fn set(key: &KeyPath, value: &str, whose: Whose, cx: &Context) -> Result<(), CliError> {
-    if let [remote, _, url] = key.parts()
-        && (remote.as_str(), url.as_str()) == ("remote", "url")
-    {
-        // A URL with a password is refused, because other users may read the file.
-        value.parse::<Location>()?;
-    }
+    check_url(key, value)?;
     let mut target = ConfigFileEdit::find(whose, cx)?;
     target.change(cx, &|edit| Ok(Some(edit.set(key, value)?)))?;
     cx.ui().status(format_args!("Set {key} in {}", target.path.display()));

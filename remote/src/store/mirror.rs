@@ -5,8 +5,8 @@
 //! verification finds is recorded in the mirror as shadows.
 //!
 //! Any file of the mirror may be cut, damaged or replaced by a folder. That says nothing about the
-//! remote store: opening the mirror removes such a file, and the next listing reads again what it
-//! held.
+//! remote store. Opening the mirror checks the files and clears the mirror if a stub or the list of
+//! index files is damaged; the index is then read again.
 //!
 //! Each stub belongs to an index file that was read completely. A stub whose index file is
 //! unknown was left by a killed process and would wrongly count as complete, so the next process
@@ -40,7 +40,7 @@ use snap_core::{
 };
 
 /// A line for each index file whose packs are all in the mirror: its name, and the ids of its
-/// packs.
+/// packs. The last line is a checksum.
 const NAMES: &str = "outlines";
 
 /// Exists once the remote store was seen.
@@ -111,26 +111,28 @@ impl Mirror {
         Store::create(dir, &disk)?;
         let _lock = lock(dir, &disk)?;
         remove_damaged_shadows(dir, &disk)?;
-        let indexed: HashSet<PackId> = read_names(dir).into_values().flatten().collect();
+        let names = read_names(dir);
+        let is_listed = names.is_some();
+        let mut names = names.unwrap_or_default();
+        let indexed: HashSet<PackId> = names.values().flatten().copied().collect();
         Store::retain_stubs(dir, &disk, &|id| indexed.contains(id))?;
         let mut store = Store::open(dir, disk.clone(), &Silent)?;
+        let here: HashSet<PackId> = store.packs().into_iter().collect();
         // A lost segment is rebuilt from the stubs, which reads more of them.
-        let unreadable = store.unreadable_packs();
-        let unreadable: HashSet<PackId> =
-            unreadable.iter().filter_map(|error| error.damaged_pack()).collect();
-        if !unreadable.is_empty() {
-            let is_kept = |id: &PackId| indexed.contains(id) && !unreadable.contains(id);
-            Store::retain_stubs(dir, &disk, &is_kept)?;
+        let is_whole = is_listed && store.unreadable_packs().is_empty();
+        if !is_whole || !indexed.is_subset(&here) {
+            // An object in the mirror stands for everything that it refers to, so a mirror with
+            // a gap is useless. The next listing fills an empty one.
+            names.clear();
+            Self { dir: dir.to_owned(), store, names: Mutex::default() }.write_names(&names)?;
+            Store::retain_stubs(dir, &disk, &|_| false)?;
             store = Store::open(dir, disk, &Silent)?;
         }
         store.sweep();
-        let here: HashSet<PackId> = store.packs().into_iter().collect();
-        let mut names = read_names(dir);
-        names.retain(|_, packs| packs.iter().all(|id| here.contains(id)));
         Ok(Self { dir: dir.to_owned(), store, names: Mutex::new(names) })
     }
 
-    /// Reads the object tables of all stubs, and removes the stubs whose table is damaged.
+    /// Reads the object tables of all stubs, and clears the mirror if one is damaged.
     /// Opening the mirror does not read these tables, because they grow with the remote store.
     ///
     /// # Errors
@@ -250,7 +252,7 @@ impl Mirror {
     /// Changes the names in memory and in the folder, where other processes may have changed
     /// them. The caller must hold the lock.
     fn change_names(&self, change: impl Fn(&mut IndexFilePacks)) -> Result<(), StoreError> {
-        let mut written = read_names(&self.dir);
+        let mut written = read_names(&self.dir).unwrap_or_else(|| self.names().clone());
         change(&mut written);
         change(&mut self.names());
         Ok(self.write_names(&written)?)
@@ -263,6 +265,7 @@ impl Mirror {
             packs.iter().for_each(|id| text.push_str(&format!(" {id}")));
             text.push('\n');
         }
+        text.push_str(&names_end(&text));
         self.write(NAMES, &text)
     }
 
@@ -507,8 +510,7 @@ fn remove_wrong_kinds(dir: &Path) -> Result<(), PathError> {
     let has_kind = |path: &Path, is_wrong: fn(&fs::Metadata) -> bool| {
         fs_err::symlink_metadata(path).is_ok_and(|meta| is_wrong(&meta))
     };
-    let folders = FOLDERS.iter().map(|name| dir.join(name));
-    for path in std::iter::once(dir.to_owned()).chain(folders) {
+    for path in FOLDERS.iter().map(|name| dir.join(name)) {
         if has_kind(&path, |meta| !meta.is_dir() && !meta.is_symlink()) {
             fs_err::remove_file(&path).map_err(PathError::when("remove", &path))?;
         }
@@ -544,10 +546,25 @@ fn lock(dir: &Path, disk: &Disk) -> Result<NewFile, StoreError> {
     Ok(file)
 }
 
-fn read_names(dir: &Path) -> IndexFilePacks {
-    let text = read_text(&dir.join(NAMES)).unwrap_or_default();
-    // A line without its end was cut, perhaps between two ids.
-    text.split_inclusive('\n').filter_map(|line| parse(line.strip_suffix('\n')?)).collect()
+/// Reads [`NAMES`]; returns `None` if the file is damaged.
+fn read_names(dir: &Path) -> Option<IndexFilePacks> {
+    let path = dir.join(NAMES);
+    if !path.exists() {
+        return Some(IndexFilePacks::new());
+    }
+    let text = read_text(&path)?;
+    let end = text.len().checked_sub(names_end("").len())?;
+    let (lines, end) = text.split_at_checked(end)?;
+    if end != names_end(lines) {
+        return None;
+    }
+    lines.lines().map(parse).collect()
+}
+
+/// Returns the last line of [`NAMES`]: a checksum, because a file that was cut between two lines
+/// looks complete.
+fn names_end(lines: &str) -> String {
+    format!("end {}\n", blake3::hash(lines.as_bytes()).to_hex())
 }
 
 /// Reads a file of a mirror; returns `None` if that fails, or if it is too long.

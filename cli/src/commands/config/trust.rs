@@ -17,7 +17,7 @@ use snap_core::repo::{
     open::{STORE_FOLDER, read_config_file, refuse_found_link},
 };
 
-use super::json;
+use super::{json, shown_value};
 use crate::{
     config::trust::{is_sensitive, sensitive},
     context::Context,
@@ -81,9 +81,11 @@ pub(super) fn run(dir: Option<&Path>, forget: bool, cx: &Context) -> Result<(), 
     }
     // The values that were shown are the ones that become trusted, so the file is not read again.
     let file = read_config_file(&store)?;
-    let shown_settings: Vec<_> = sensitive(&file.layer).collect();
+    let shown_settings: Vec<_> = sensitive(&file.layer)
+        .map(|(key, value, _)| (key, shown_value(key, value.clone())))
+        .collect();
     if !cx.ui().is_json() {
-        for (key, value, _) in &shown_settings {
+        for (key, value) in &shown_settings {
             writeln!(out, "{}", text::line(format!("{key} = {value}").as_bytes()))?;
         }
         out.flush()?;
@@ -104,7 +106,7 @@ pub(super) fn run(dir: Option<&Path>, forget: bool, cx: &Context) -> Result<(), 
     if cx.ui().is_json() {
         let settings = shown_settings
             .iter()
-            .map(|(key, value, _)| TrustedSettingJson { key: key.to_string(), value: json(value) });
+            .map(|(key, value)| TrustedSettingJson { key: key.to_string(), value: json(value) });
         let (action, settings) = ("trusted", settings.collect());
         out.json(&TrustJson {
             version: 1,
