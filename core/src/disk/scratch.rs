@@ -78,7 +78,12 @@ impl Scratch {
     pub fn create(parent: &Path) -> Result<Self, PathError> {
         loop {
             let path = parent.join(unique_name(PREFIX));
-            Disk::scratch().with_access(CreateMode::PRIVATE).create_folders(&path)?;
+            let made = Disk::scratch().with_access(CreateMode::PRIVATE).create_folders(&path);
+            match made {
+                // Another process took the folder for abandoned before its mode was set.
+                Err(error) if error.is_not_found() && parent.is_dir() => continue,
+                made => made?,
+            }
             let Ok(folder) = fs_err::File::open(&path) else { continue };
             let folder = folder.into_parts().0;
             match lock_new(&folder, &path)? {
