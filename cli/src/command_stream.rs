@@ -40,7 +40,7 @@ pub(crate) struct CommandStream {
 
 enum State {
     Ready(Command),
-    /// The pipe comes first, so that it is closed before the command is told to end.
+    /// The pipe comes first, so that it is closed before the command gets a signal.
     Running(Stream<ChildStdout>, ChildProcess),
     Ended,
 }

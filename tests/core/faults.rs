@@ -325,7 +325,7 @@ impl FaultInjector for NoFolderSync {
 fn a_file_system_that_cannot_sync_folders_stops_nothing() {
     let (from, commits) = history();
     let bundle = packed(from.repo().store(), commits[2], &[]);
-    // Of the errors, `EIO` means a failing disk.
+    // EINVAL, EOPNOTSUPP; EIO means a failing disk.
     for (errno, is_fine) in [(22, true), (95, true), (5, false)] {
         let scratch = Scratch::new();
         scratch.write("file", "content");

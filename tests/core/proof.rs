@@ -132,6 +132,36 @@ fn only_packs_that_were_written_or_hashed_here_are_proven() {
 }
 
 #[test]
+fn the_objects_of_a_store_from_elsewhere_are_hashed_together_once() {
+    let scratch = Scratch::new();
+    scratch.write("large", file());
+    scratch.write("small", "content");
+    scratch.commit();
+    let copied = scratch.path("copied");
+    copy(&scratch.store(), &copied);
+    open(&copied).store().hash_unproven_packs(&Silent).unwrap();
+    let (small, large) = (BlobId::of(b"content").object(), BlobId::of(&file()).object());
+    let [pack] = open(&copied).store().packs()[..] else { panic!("one pack") };
+    // Damage in place shows that nothing is read again.
+    let path = open(&copied).store().pack_path(&pack);
+    let frames = open(&copied).store().open_pack(&pack).unwrap().frames().to_vec();
+    for frame in frames {
+        snap_core::disk::Disk::default().fill(&path, frame.offset, &[7]).unwrap();
+    }
+    let repo = open(&copied);
+    assert!(repo.store().is_stored(&small).unwrap());
+    assert!(!repo.store().is_stored(&large).unwrap(), "a chunk list is not hashed");
+    assert!(!repo.store().is_proven(&pack));
+    assert_eq!(repo.store().list_proofs().unproven_packs, 1);
+
+    let (_, objects) = forgeries().swap_remove(0);
+    let store = Crafted::of(&objects);
+    store.repo().store().hash_unproven_packs(&Silent).unwrap();
+    let table = store.repo().store().shadow_table();
+    assert_eq!(table.entries().count(), 1, "the forged object is shadowed");
+}
+
+#[test]
 fn the_list_of_proven_packs_is_a_cache_that_may_hold_anything() {
     let scratch = Scratch::new();
     scratch.write("large", file());

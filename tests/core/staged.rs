@@ -122,7 +122,7 @@ fn what_killed_pushes_staged_goes_with_the_next_commit_if_nobody_stages_packs() 
     let staged = StagingArea::new(repo.store());
     let begun = BTreeSet::from([*ids.first().unwrap()]);
     staged.journal_begin(&begun).unwrap();
-    commit("nobody stages packs");
+    commit("no process stages packs");
     let names = fs_err::read_dir(staged.dir()).unwrap();
     let mut names: Vec<_> =
         names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();

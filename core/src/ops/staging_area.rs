@@ -19,6 +19,8 @@
 //! The staging folder itself is locked during a publication. Processes that stage packs hold the
 //! file `staged.lock` of the store, shared.
 
+mod abandoned;
+
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     fs::{File, Metadata},
@@ -26,7 +28,7 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, OnceLock},
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
 use crate::{
@@ -46,7 +48,7 @@ use crate::{
     format::{outline, pack::ObjectKind, wire::FormatError},
     ops::accept::{self, AcceptError, VerifiedPacks},
     repo::{Repo, ref_name::RefKind, refs::RefError},
-    store::{Store, StoreError, sweep},
+    store::{Store, StoreError},
 };
 
 /// The staging folder within `tmp/` of a store.
@@ -66,9 +68,6 @@ pub const PART: &str = ".part";
 
 /// The name suffix of a group of outlines.
 pub const GROUP: &str = ".group";
-
-/// The time after which an unused staged file is removed.
-const AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// The result of receiving a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -219,49 +218,6 @@ impl StagingArea {
     /// to.
     pub fn complete(&self) -> MutexGuard<'_, HashSet<PackId>> {
         lock(&self.complete)
-    }
-
-    /// Creates the folder, and keeps [`StagingArea::sweep_abandoned`] from removing its files while
-    /// this value lives. Call this before a file is created in the folder.
-    ///
-    /// # Errors
-    /// [`PathError`] when the folder or the lock file cannot be created.
-    pub fn enter(&self) -> Result<(), PathError> {
-        self.disk.create_folders(&self.dir)?;
-        if self.users.get().is_none() {
-            let users = self.disk.lock_file(&self.lock_path)?;
-            // This waits only while another process removes files. Without locks, no process
-            // does.
-            let _ = users.lock_shared();
-            let _ = self.users.set(users);
-        }
-        Ok(())
-    }
-
-    /// Removes what killed processes staged, unless a publication has begun or another process
-    /// stages packs now. Writers of the store call this when they start. Failures are ignored.
-    pub fn sweep_abandoned(&self) {
-        let is_folder = fs_err::symlink_metadata(&self.dir).is_ok_and(|meta| meta.is_dir());
-        let staged = self.removable().filter(|paths| is_folder && !paths.is_empty());
-        let Some(staged) = staged else { return };
-        let users = self.disk.lock_file(&self.lock_path);
-        if users.is_ok_and(|users| users.try_lock().is_ok()) {
-            for path in staged {
-                let _ = self.disk.remove(&path);
-            }
-        }
-    }
-
-    /// Returns the files that no begun publication needs; `None` when that is unknown.
-    fn removable(&self) -> Option<Vec<PathBuf>> {
-        let begun: HashSet<String> = self.journaled().ok()?.iter().map(PackId::to_string).collect();
-        let is_needed = |name: &str| name == JOURNAL || begun.contains(name);
-        let entries = fs_err::read_dir(&self.dir).ok()?.flatten();
-        let removable = entries.filter(|entry| {
-            let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-            is_file && !entry.file_name().to_str().is_some_and(is_needed)
-        });
-        Some(removable.map(|entry| entry.path()).collect())
     }
 
     /// Locks publishing for all other threads and processes.
@@ -540,23 +496,6 @@ impl StagingArea {
             all.append(&mut ids(&self.part(&format!("{part}{PART}"))?)?);
         }
         Ok(IndexUpload::Packs(all))
-    }
-
-    /// Removes staged files that are too old, and partial files of killed processes.
-    /// Failures are ignored: the next sweep tries again.
-    pub fn sweep(&self) {
-        for path in self.removable().unwrap_or_default() {
-            let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-            if name.starts_with(RECEIVING_PREFIX.as_bytes()) {
-                sweep::remove_abandoned(&path);
-                continue;
-            }
-            let age = fs_err::metadata(&path).and_then(|meta| meta.modified()).ok();
-            let age = age.and_then(|time| time.elapsed().ok());
-            if age.is_some_and(|age| age > AGE) {
-                let _ = self.disk.remove(&path);
-            }
-        }
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU8, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -39,7 +39,7 @@ use crate::{
         fetch::Fetcher,
         pack_reader::{Completeness, PackFile},
         pack_writer::FinishedPack,
-        proof::{ProofState, ProvenPacks},
+        proof::{KnownProof, ProvenPacks},
         segment::{self, Segment},
         shadow::{self, Shadows},
     },
@@ -114,8 +114,7 @@ pub(super) struct PackSlot {
     pub(super) open: Mutex<Option<Arc<PackFile>>>,
     /// Time of the last read, in seconds since 1970; 0 means never.
     used_secs: AtomicU64,
-    /// A [`ProofState`].
-    pub(super) proof: AtomicU8,
+    pub(super) proof: KnownProof,
 }
 
 impl PackSlot {
@@ -127,7 +126,7 @@ impl PackSlot {
             home,
             open: Mutex::new(None),
             used_secs: AtomicU64::new(0),
-            proof: AtomicU8::new(ProofState::Unknown as u8),
+            proof: KnownProof::default(),
         })
     }
 
@@ -150,7 +149,7 @@ impl PackSlot {
         let is_replaced = open.as_ref().is_some_and(|pack| pack.is_replaced());
         if is_replaced {
             *open = None;
-            self.proof.store(ProofState::Unknown as u8, Ordering::Relaxed);
+            self.proof.forget();
         }
         is_replaced
     }

@@ -9,20 +9,26 @@
 //! In any other pack, for example of a store that was copied or extracted from an archive:
 //!
 //! - An object counts as stored for a writer after it was read and hashed once
-//!   ([`Store::is_stored`]).
+//!   ([`Store::is_stored`]), or after the objects of its pack were
+//!   ([`Store::hash_unproven_packs`]).
 //! - A chunk list does not count. Hashing its content may cost terabytes of reading, and a new
 //!   list costs 36 bytes for each chunk.
 //!
-//! The file `cache/proven` has a line for each proven pack, as in [`PackCheck`]. It is a cache: a
-//! pack without a line is not proven, and a line of another file than the present one is ignored.
-//! The maker of an archive cannot foresee the inode and the time of birth of the extracted file.
+//! The file `cache/proven` has a line for each pack that was hashed, as in [`PackCheck`]. If the
+//! contents behind its chunk lists were not hashed, the identity begins with `objects:`. The file
+//! is a cache: a pack without a line is not proven, and a line of another file than the present
+//! one is ignored. The maker of an archive cannot foresee the inode and the time of birth of the
+//! extracted file.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     fs::Metadata,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{Mutex, atomic::Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicU8, Ordering},
+    },
     time::UNIX_EPOCH,
 };
 
@@ -32,7 +38,7 @@ use crate::{
         io::PathError,
         limits,
         mutex::lock,
-        observe::Observer,
+        observe::{Observer, Phase},
         time::Time,
     },
     disk::{regular::read_at_most, scratch::unique_name},
@@ -52,7 +58,12 @@ use crate::{
 /// Name of the file in `cache/`.
 const FILE: &str = "proven";
 
-/// Lines of packs that are gone, at most, before the file is written again without them.
+/// Begins the identity of a pack of which only the objects were hashed, not the contents behind its
+/// chunk lists.
+const OBJECTS_ONLY: &str = "objects:";
+
+/// The file is written again, with one line for each present pack, when it has this many lines
+/// more than twice the number of packs.
 const STALE_LINES: usize = 64;
 
 /// Objects of unproven packs that were hashed, at most, before the set of them is cleared.
@@ -125,16 +136,22 @@ impl ProvenPacks {
         self.path.is_some()
     }
 
-    /// Returns when a pack in the file `pack` was proven, in seconds since 1970.
-    fn proven_secs(&self, id: &PackId, pack: &Path) -> Option<i64> {
+    /// Returns how much of a pack in the file `pack` was hashed, and when that was, in seconds
+    /// since 1970.
+    fn find(&self, id: &PackId, pack: &Path) -> Option<(PackProof, i64)> {
         let path = self.path.as_ref()?;
         let identity = identity_of(&fs_err::metadata(pack).ok()?);
         let mut known = lock(&self.known);
-        let secs = |known: &KnownProofs| {
-            known.checks.get(id).filter(|check| check.identity == identity).map(|check| check.secs)
+        let find = |known: &KnownProofs| {
+            let check = known.checks.get(id)?;
+            let (proof, of) = match check.identity.strip_prefix(OBJECTS_ONLY) {
+                Some(of) => (PackProof::Objects, of),
+                None => (PackProof::All, &*check.identity),
+            };
+            (of == identity).then_some((proof, check.secs))
         };
-        if let Some(secs) = secs(&known) {
-            return Some(secs);
+        if let Some(found) = find(&known) {
+            return Some(found);
         }
         // Another process may have added lines.
         let file_bytes = fs_err::metadata(path).map_or(0, |meta| meta.len());
@@ -142,39 +159,62 @@ impl ProvenPacks {
             return None;
         }
         *known = KnownProofs { file_bytes, checks: PackCheck::read_all(path) };
-        secs(&known)
+        find(&known)
     }
 }
 
-/// Whether a pack is proven, as far as this open store knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How much of a pack this machine has hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub(super) enum ProofState {
-    /// The file of proven packs was not consulted yet.
-    Unknown,
-    Proven,
-    Unproven,
+pub(super) enum PackProof {
+    Nothing = 1,
+    /// Every object against its id, except chunk lists.
+    Objects,
+    /// Everything, with the contents behind chunk lists.
+    All,
+}
+
+/// The [`PackProof`] of a pack, for many threads. It is unknown until the file of proven packs was
+/// consulted.
+#[derive(Debug, Default)]
+pub(super) struct KnownProof(AtomicU8);
+
+impl KnownProof {
+    fn get(&self) -> Option<PackProof> {
+        let known = [PackProof::Nothing, PackProof::Objects, PackProof::All];
+        let value = self.0.load(Ordering::Relaxed);
+        known.into_iter().find(|proof| *proof as u8 == value)
+    }
+
+    fn set(&self, proof: PackProof) {
+        self.0.store(proof as u8, Ordering::Relaxed);
+    }
+
+    /// Forgets the proof of a file that was replaced.
+    pub(super) fn forget(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
 }
 
 impl Catalog {
-    /// Returns true if the pack in a slot is proven.
-    pub(super) fn is_proven(&self, slot: &PackSlot) -> bool {
-        match slot.proof.load(Ordering::Relaxed) {
-            state if state == ProofState::Unknown as u8 => {
-                let is_proven = slot.home == Completeness::Whole
-                    && slot.span.is_none()
-                    && self.proven.proven_secs(&slot.id, &slot.path).is_some();
-                let state = if is_proven { ProofState::Proven } else { ProofState::Unproven };
-                slot.proof.store(state as u8, Ordering::Relaxed);
-                is_proven
-            }
-            state => state == ProofState::Proven as u8,
-        }
+    /// Returns how much of the pack in a slot was hashed.
+    pub(super) fn proof_of(&self, slot: &PackSlot) -> PackProof {
+        slot.proof.get().unwrap_or_else(|| {
+            let is_file = slot.home == Completeness::Whole && slot.span.is_none();
+            let found = if is_file { self.proven.find(&slot.id, &slot.path) } else { None };
+            let proof = found.map_or(PackProof::Nothing, |(proof, _)| proof);
+            slot.proof.set(proof);
+            proof
+        })
     }
 
-    /// Returns true if the pack of a place is proven.
+    /// Returns true if the object at a place was hashed; for a chunk list, the content behind it.
     pub(super) fn is_proven_at(&self, place: &ObjectLocation) -> bool {
-        self.is_proven(&self.packs[place.pack as usize])
+        let wanted = match place.kind {
+            ObjectKind::ChunkList => PackProof::All,
+            _ => PackProof::Objects,
+        };
+        self.proof_of(&self.packs[place.pack as usize]) >= wanted
     }
 }
 
@@ -192,14 +232,19 @@ impl Store {
     /// behind its chunk lists.
     pub fn is_proven(&self, pack: &PackId) -> bool {
         let catalog = self.catalog();
-        catalog.slot(pack).is_some_and(|slot| catalog.is_proven(slot))
+        catalog.slot(pack).is_some_and(|slot| catalog.proof_of(slot) == PackProof::All)
     }
 
     /// Records that packs were hashed now, with the contents behind their chunk lists. Wrong
     /// objects in them must be shadowed, durably. If the file cannot be written, the proof holds
     /// for this open store.
     pub fn record_proven(&self, packs: &[PackId]) {
+        self.record_proof(packs, PackProof::All);
+    }
+
+    fn record_proof(&self, packs: &[PackId], proof: PackProof) {
         let catalog = self.catalog();
+        let prefix = if proof == PackProof::All { "" } else { OBJECTS_ONLY };
         let secs = Time::now().secs;
         let mut lines = String::new();
         for id in packs {
@@ -207,9 +252,10 @@ impl Store {
             else {
                 continue;
             };
-            slot.proof.store(ProofState::Proven as u8, Ordering::Relaxed);
+            slot.proof.set(proof);
             if let Ok(file) = fs_err::metadata(&slot.path) {
-                lines.push_str(&PackCheck { secs, identity: identity_of(&file) }.line(id));
+                let identity = format!("{prefix}{}", identity_of(&file));
+                lines.push_str(&PackCheck { secs, identity }.line(id));
             }
         }
         // The file is a cache: without a line, the pack is hashed again when it is needed.
@@ -248,9 +294,11 @@ impl Store {
             else {
                 continue;
             };
-            match catalog.proven.proven_secs(id, &slot.path) {
-                None => proofs.unproven_packs += 1,
-                Some(secs) => {
+            match catalog.proven.find(id, &slot.path) {
+                None | Some((PackProof::Nothing | PackProof::Objects, _)) => {
+                    proofs.unproven_packs += 1;
+                }
+                Some((PackProof::All, secs)) => {
                     let oldest = proofs.oldest_secs.map_or(secs, |oldest| oldest.min(secs));
                     proofs.oldest_secs = Some(oldest);
                 }
@@ -282,7 +330,7 @@ impl Store {
     ) -> Result<bool, StoreError> {
         for _ in 0..limits::MERGE_RETRIES {
             let Some((place, is_proven)) = self.locate_for_writers(id)? else { return Ok(false) };
-            if is_proven || lock(&self.hashed).contains(id) {
+            if is_proven || lock(&self.hashed).contains(&(*id, place.pack)) {
                 return Ok(true);
             }
             if place.kind == ObjectKind::ChunkList {
@@ -294,7 +342,7 @@ impl Store {
                     if hashed.len() >= HASHED_OBJECTS {
                         hashed.clear();
                     }
-                    hashed.insert(*id);
+                    hashed.insert((*id, place.pack));
                     return Ok(true);
                 }
                 Err(StoreError::Gone { .. }) => self.refresh()?,
@@ -312,6 +360,46 @@ impl Store {
     /// As [`Store::locate`].
     pub fn is_in_whole_pack(&self, id: &ObjectId) -> Result<bool, StoreError> {
         Ok(self.locate_for_writers(id)?.is_some())
+    }
+
+    /// Hashes the objects of all whole packs that were not hashed on this machine, and records
+    /// that. An operation that looks up most objects of a store calls this first, so that it is
+    /// done once. Wrong objects are shadowed, durably. Ends early when the user asks to stop.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the shadow table cannot be written.
+    pub fn hash_unproven_packs(&self, observer: &dyn Observer) -> Result<(), StoreError> {
+        let catalog = self.catalog();
+        let is_unhashed = |id: &PackId| {
+            catalog.slot(id).is_some_and(|slot| {
+                slot.home == Completeness::Whole && catalog.proof_of(slot) == PackProof::Nothing
+            })
+        };
+        let packs: Vec<PackId> = self.packs().into_iter().filter(is_unhashed).collect();
+        if packs.is_empty() {
+            return Ok(());
+        }
+        let bytes = |id: &PackId| fs_err::metadata(self.pack_path(id)).map_or(0, |meta| meta.len());
+        observer.phase(Phase::Data, Some(packs.iter().map(bytes).sum()));
+        for id in packs {
+            if observer.cancelled() {
+                return Ok(());
+            }
+            let checked = self.open_pack(&id).and_then(|pack| {
+                pack.check(&pack.objects()?, observer)?;
+                Ok(pack.file_bytes())
+            });
+            match checked {
+                Ok(_) if observer.cancelled() => return Ok(()),
+                Ok(bytes) => {
+                    observer.advance(bytes, 0);
+                    self.record_proof(&[id], PackProof::Objects);
+                }
+                // The other objects of the pack are hashed when they are needed.
+                Err(error) => drop(self.shadow_damage(&error)?),
+            }
+        }
+        Ok(())
     }
 
     /// Returns true if nothing need be received to have an object: [`Store::is_stored`], or a
@@ -384,5 +472,5 @@ impl Store {
     }
 }
 
-/// Objects of unproven packs that were read and hashed.
-pub(super) type HashedObjects = Mutex<HashSet<ObjectId>>;
+/// Objects of unproven packs that were read and hashed, each with the number of its pack.
+pub(super) type HashedObjects = Mutex<HashSet<(ObjectId, u32)>>;

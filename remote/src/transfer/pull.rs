@@ -101,6 +101,7 @@ fn run_once(
     (runtime, observer): (&Handle, &dyn Observer),
 ) -> Result<PullOutcome, RemoteError> {
     if !options.part.is_everything() {
+        hash_own_packs(store, observer)?;
         let wanted = options.part.of(commit);
         let received_bytes = partial::fetch_part(store, remote, &wanted, (runtime, observer))?;
         return Ok(PullOutcome { commit, added: WriteStats::default(), received_bytes });
@@ -108,6 +109,7 @@ fn run_once(
     if is_here(store, commit, observer)? {
         return Ok(PullOutcome { commit, added: WriteStats::default(), received_bytes: 0 });
     }
+    hash_own_packs(store, observer)?;
     let lacking = FetchPlanner { local: store, mirror: remote.mirror().store() };
     let wanted = lacking.packs(&|pack| left_out.contains(pack))?;
     StagingArea::new(store).sweep_abandoned();
@@ -139,6 +141,13 @@ fn run_once(
     let added = incoming.adopt(options.level)?;
     receiving.finish();
     Ok(PullOutcome { commit, added, received_bytes })
+}
+
+/// Hashes local packs from elsewhere once: the plan looks up every object that the remote store
+/// lists.
+fn hash_own_packs(store: &Store, observer: &dyn Observer) -> Result<(), RemoteError> {
+    store.hash_unproven_packs(observer)?;
+    if observer.cancelled() { Err(RemoteError::Interrupted) } else { Ok(()) }
 }
 
 /// Returns true if a commit is stored locally with everything that it refers to, so that nothing is

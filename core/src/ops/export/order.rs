@@ -158,7 +158,8 @@ impl Producer<'_> {
             self.lose(&path, loss);
             return Ok(());
         }
-        // Without an owner, the file would give the rights of whoever unpacks it, as in a restore.
+        // As in a restore: without an owner, the file would give the rights of the user who unpacks
+        // it.
         if !metadata.owner.as_ref().is_some_and(|owner| owner.is_possible()) {
             metadata.owner = None;
             if !matches!(kind, EntryKind::Folder { .. }) {

@@ -39,7 +39,7 @@ pub struct S3Options {
     pub page_entries: usize,
     /// Minimum length of a part of an upload, except for the last part.
     pub part_bytes_min: u64,
-    /// Whether the server ignores the header `Range`, and sends whole objects.
+    /// The server ignores the header `Range`, and sends whole objects.
     pub ignores_ranges: bool,
 }
 
