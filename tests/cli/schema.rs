@@ -156,14 +156,16 @@ fn every_record_is_as_its_schema_says() {
         schemas.check(&format!("snap --json {}", args.join(" ")), &ran.stderr, &["error"]);
         assert_eq!(serde_json::from_str::<Value>(&ran.stderr).unwrap()["exit"], ran.code.unwrap());
     }
-    let ran = env.snap(["--json", "restore", "old", "left-out", "--include", "nothing"]).succeeds();
+    env.write(".snap/refs/tags/damaged", "not a commit");
+    let ran = env.snap(["--json", "tag"]);
+    fs_err::remove_file(env.path(".snap/refs/tags/damaged")).unwrap();
     let warnings: String = ran
         .stderr
         .lines()
         .filter(|line| line.starts_with('{'))
         .map(|l| l.to_owned() + "\n")
         .collect();
-    schemas.check("snap --json restore --include nothing", &warnings, &["warning"]);
+    schemas.check("snap --json tag", &warnings, &["warning"]);
     damage(&env);
     let ran = env.snap(["--json", "verify", "--data"]);
     let found = ["verify-problem", "verify-commit", "verify-path", "verify-summary"];
