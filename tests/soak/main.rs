@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `sequences` | random sequences of commands, against a model |
 //! | `network`, `network:NAME` | random clients of each kind of remote, or of one, behind a faulty proxy |
+//! | `ignore` | random patterns of ignore files, against git |
 //! | `storms` | `kill -9` by the clock, of commits and of a server |
 //! | `hostile` | thousands of hostile clients of a server |
 //!
@@ -15,6 +16,7 @@
 #![expect(clippy::print_stdout, reason = "a report for whoever runs it")]
 
 mod hostile;
+mod ignore;
 mod storms;
 
 use std::{
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
     let found = match kind.split_once(':').unwrap_or((kind, "")) {
         ("sequences", _) => sequences(program, until, seed),
         ("network", name) => network(program, until, seed, name),
+        ("ignore", _) => ignore::run(Program(program), until, seed),
         ("storms", _) => storms::run(Program(program), until, seed),
         ("hostile", _) => hostile::run(Program(program), until, seed),
         _ => vec![format!("there is no kind `{kind}`")],

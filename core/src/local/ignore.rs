@@ -260,8 +260,8 @@ impl IgnoreScope {
                 continue;
             }
             match add_line(&mut builder, line) {
-                // An invalid pattern matches nothing.
-                Ok(()) | Err(AddError::Invalid(_)) => {}
+                // Git takes an invalid pattern for one that matches nothing.
+                Ok(()) | Err(AddError::Invalid(_) | AddError::MatchesNothing) => {}
                 Err(AddError::Cost(cost)) => costly.push((number, cost)),
             }
         }
@@ -280,8 +280,10 @@ impl IgnoreScope {
                 let level = IgnoreLevel { above: self, matcher, prefix_bytes };
                 (Self(Some(Arc::new(level))), error)
             }
-            // The matcher of all patterns together is too large.
-            Err(error) => (self, Some(io::Error::other(error))),
+            Err(_) => {
+                let error = "none of its lines is applied: together they are too large to compile";
+                (self, Some(io::Error::other(error)))
+            }
         }
     }
 
@@ -433,19 +435,20 @@ mod tests {
         let text = (1..=count).map(|n| format!("*.e{n}\n")).collect::<String>() + "plain\n";
         let (scope, error) = IgnoreScope::default().with_file(text.as_bytes(), b"");
         let wanted =
-            "line 65537 (and 9 more lines) is not applied: its file has more than 65536 wildcards";
+            "line 8193 (and 9 more lines) is not applied: its file has more than 8192 wildcards";
         assert_eq!(error.unwrap().to_string(), wanted);
         let excluded = |path: &str| rules(&[]).excludes_path(&scope, path.as_bytes(), false);
-        assert!(excluded("a.e1") && excluded("a.e65536") && excluded("plain"));
-        assert!(!excluded("a.e65537"));
+        assert!(excluded("a.e1") && excluded("a.e8192") && excluded("plain"));
+        assert!(!excluded("a.e8193"));
     }
 
     #[test]
     fn an_ignore_file_with_patterns_that_do_not_fit_in_a_matcher_is_named() {
-        let text = (0..16_000).map(|n| format!("*{n:0>200}a*b?c*\n")).collect::<String>();
+        let text = (0..270).map(|n| format!("*{n:0>3800}a*b?c*\n")).collect::<String>();
         assert!(text.len() as u64 <= limits::IGNORE_FILE_BYTES);
         let (_, error) = IgnoreScope::default().with_file(text.as_bytes(), b"");
-        assert!(error.is_some());
+        let wanted = "none of its lines is applied: together they are too large to compile";
+        assert_eq!(error.unwrap().to_string(), wanted);
     }
 
     #[test]
@@ -490,8 +493,8 @@ mod tests {
 
     #[test]
     fn a_bad_pattern_is_named() {
-        let options = Options { patterns: vec!["ok".into(), "[z-a]".into()], ..Options::default() };
+        let options = Options { patterns: vec!["ok".into(), "[z".into()], ..Options::default() };
         let error = IgnoreRules::new(options, None).unwrap_err();
-        assert_eq!(error.to_string(), "`[z-a]` is not a valid pattern");
+        assert_eq!(error.to_string(), "`[z` is not a valid pattern");
     }
 }

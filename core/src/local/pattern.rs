@@ -68,6 +68,8 @@ pub(crate) enum AddError {
     Cost(PatternCost),
     /// The pattern has a syntax error.
     Invalid(ignore::Error),
+    /// The pattern matches no path in git.
+    MatchesNothing,
 }
 
 impl From<AddError> for ignore::Error {
@@ -75,6 +77,9 @@ impl From<AddError> for ignore::Error {
         match error {
             AddError::Cost(cost) => Self::Glob { glob: None, err: cost.to_string() },
             AddError::Invalid(error) => error,
+            AddError::MatchesNothing => {
+                Self::Glob { glob: None, err: "it can match no path".to_owned() }
+            }
         }
     }
 }
@@ -83,21 +88,23 @@ impl From<AddError> for ignore::Error {
 /// length.
 ///
 /// # Errors
-/// [`AddError`] when the pattern is too costly or invalid.
+/// [`AddError`] when the pattern is too costly or invalid, or matches no path.
 pub(crate) fn add_line(builder: &mut GitignoreBuilder, line: &str) -> Result<(), AddError> {
     if line.starts_with('#') {
         return Ok(());
     }
     check_cost(line.as_bytes()).map_err(AddError::Cost)?;
-    builder.add_line(None, &as_git_reads(line)).map(drop).map_err(AddError::Invalid)
+    let line = as_git_reads(line).ok_or(AddError::MatchesNothing)?;
+    builder.add_line(None, &line).map(drop).map_err(AddError::Invalid)
 }
 
 /// Translates a pattern so that [`GitignoreBuilder`](ignore::gitignore) reads it as git does.
+/// Returns `None` if the pattern matches no path in git.
 ///
 /// Git drops trailing spaces that are not escaped by a backslash. The builder drops all trailing
 /// white space, so any other white space at the end is put into a group of one member. (A class
 /// does not work: it holds single bytes.)
-fn as_git_reads(line: &str) -> Cow<'_, str> {
+fn as_git_reads(line: &str) -> Option<Cow<'_, str>> {
     let mut end = 0;
     let mut chars = line.char_indices();
     while let Some((at, char)) = chars.next() {
@@ -108,24 +115,58 @@ fn as_git_reads(line: &str) -> Cow<'_, str> {
         }
     }
     let line = &line[..end];
+    // No path has an empty name. A backslash at the end escapes nothing and matches nothing; the
+    // builder would drop it before a `/`.
+    let inner = line.strip_suffix('/').unwrap_or(line);
+    if matches!(line, "!" | "!/" | "/")
+        || (inner.len() - inner.trim_end_matches('\\').len()) % 2 == 1
+    {
+        return None;
+    }
     match line.char_indices().next_back() {
         Some((at, last)) if last != ' ' && last.is_whitespace() => {
             let before = &line[..at];
             let backslashes = at - before.trim_end_matches('\\').len();
             // An odd backslash escapes the last character; inside the group no escape is needed.
-            let before = translate(&before[..at - backslashes % 2]);
-            Cow::Owned(format!("{before}{{{last}}}"))
+            let before = translate(&before[..at - backslashes % 2])?;
+            Some(Cow::Owned(format!("{before}{{{last}}}")))
         }
-        _ => translate(line),
+        _ => match double_asterisk_after_name(line) {
+            Some((start, name, rest, end)) => {
+                let (name, rest) = (translate(name)?, translate(rest)?);
+                let shorter = rest.strip_prefix('/').unwrap_or("*");
+                Some(Cow::Owned(format!("{start}/{{{name}{shorter},{name}*/**{rest}}}{end}")))
+            }
+            None => translate(line),
+        },
     }
 }
 
-/// Translates braces and brackets.
-fn translate(line: &str) -> Cow<'_, str> {
-    if line.starts_with('#') || !line.contains(['{', '}', '[']) {
-        return Cow::Borrowed(line);
+/// Splits a pattern at the first `**` if a name without wildcards stands right before it, and the
+/// end or a `/` after it. Returns the mark of a negated pattern, the name, the text after the
+/// asterisks, and the mark of a pattern of folders.
+///
+/// The manual of git calls such asterisks regular ones. But git compares a name without wildcards
+/// on its own and reads what follows as a new pattern, at whose start a `**` also matches `/`.
+fn double_asterisk_after_name(line: &str) -> Option<(&str, &str, &str, &str)> {
+    let (start, pattern) = line.split_at(usize::from(line.starts_with('!')));
+    let (pattern, end) = pattern.split_at(pattern.strip_suffix('/').unwrap_or(pattern).len());
+    let (name, rest) = pattern.split_at(pattern.find(['*', '?', '[', '\\'])?);
+    let after = rest.trim_start_matches('*');
+    let is_split = rest.starts_with("**") && (after.is_empty() || after.starts_with('/'));
+    let is_name = !name.is_empty() && !name.ends_with('/') && !line.starts_with('#');
+    // Without a `/`, git compares names, which have none.
+    let has_slash = pattern.contains('/');
+    let name = name.strip_prefix('/').unwrap_or(name);
+    (is_split && is_name && has_slash).then_some((start, name, after, end))
+}
+
+/// Translates asterisks, braces and brackets. Returns `None` if a bracket expression matches nothing.
+fn translate(line: &str) -> Option<Cow<'_, str>> {
+    if line.starts_with('#') || !(line.contains(['{', '}', '[']) || line.contains("***")) {
+        return Some(Cow::Borrowed(line));
     }
-    let (mut text, mut rest, mut has_slash) = (String::new(), line, false);
+    let (mut text, mut rest) = (String::new(), line);
     while let Some(char) = rest.chars().next() {
         let after = &rest[char.len_utf8()..];
         rest = after;
@@ -136,27 +177,41 @@ fn translate(line: &str) -> Cow<'_, str> {
                 rest = &after[after.chars().next().map_or(0, char::len_utf8)..];
             }
             '{' | '}' => text.extend(['\\', char]),
+            '*' if after.starts_with('*') => {
+                text.push_str("**");
+                rest = after.trim_start_matches('*');
+            }
             '[' => match BracketClass::read(after) {
-                Some((class, after)) => {
-                    has_slash |= class.is_negated;
+                ReadClass::Class(class, after) => {
                     text.push_str(&class.text());
                     rest = after;
                 }
-                None => text.push(char),
+                ReadClass::NotAscii => text.push(char),
+                ReadClass::MatchesNothing => return None,
             },
             _ => text.push(char),
         }
     }
-    // Only a `/` that the user wrote anchors a pattern to the folder of its file.
-    let (mark, own) = match line.strip_prefix('!') {
-        Some(own) => ("!", own),
-        None => ("", line),
-    };
-    let is_free = !own.strip_suffix('/').unwrap_or(own).contains('/');
-    if has_slash && is_free {
-        text.insert_str(mark.len(), "**/");
+    // Only a `/` that the user wrote anchors a pattern to the folder of its file, also one in
+    // brackets. The text of a class may lack it, and has one of its own if the class is negated.
+    let mark = if line.starts_with('!') { "!" } else { "" };
+    let is_anchored = |pattern: &str| pattern.strip_suffix('/').unwrap_or(pattern).contains('/');
+    match (is_anchored(&line[mark.len()..]), is_anchored(&text[mark.len()..])) {
+        (true, false) => text.insert(mark.len(), '/'),
+        (false, true) => text.insert_str(mark.len(), "**/"),
+        _ => {}
     }
-    Cow::Owned(text)
+    Some(Cow::Owned(text))
+}
+
+/// The result of reading a bracket expression.
+enum ReadClass<'t> {
+    /// The class, and the text after its `]`.
+    Class(BracketClass, &'t str),
+    /// It has characters outside ASCII, which [`BracketClass`] cannot represent.
+    NotAscii,
+    /// Git matches nothing with it: it has no end, no member or a named class that does not exist.
+    MatchesNothing,
 }
 
 /// The ASCII characters in a bracket expression.
@@ -185,44 +240,54 @@ const NAMED: [(&str, IsIn); 12] = [
 ];
 
 impl BracketClass {
-    /// Parses a class after its `[`. Returns the class and the text after its `]`. Returns `None`
-    /// if the text is not a class, or contains characters outside ASCII.
-    fn read(text: &str) -> Option<(Self, &str)> {
+    /// Parses a class after its `[`.
+    fn read(text: &str) -> ReadClass<'_> {
+        Self::parse(text).unwrap_or(ReadClass::MatchesNothing)
+    }
+
+    /// Returns `None` if git matches nothing with the class.
+    fn parse(text: &str) -> Option<ReadClass<'_>> {
         let is_negated = text.starts_with(['!', '^']);
         let bytes = text.as_bytes();
-        let (mut at, mut members) = (usize::from(is_negated), 0_u128);
-        let start = at;
+        let start = usize::from(is_negated);
+        let (mut at, mut members, mut is_ascii) = (start, 0_u128, true);
         loop {
             let byte = *bytes.get(at)?;
             if byte == b']' && at > start {
                 break;
             }
             if let Some(named) = text.get(at..).and_then(|rest| rest.strip_prefix("[:")) {
-                let (name, _) = named.split_once(":]")?;
-                let (_, is_in) = NAMED.iter().find(|(known, _)| *known == name)?;
-                (0..128_u8).filter(is_in).for_each(|byte| members |= 1 << byte);
-                at += name.len() + 4;
-                continue;
+                let (name, _) = named.split_once(']')?;
+                // Without `:]`, the `[` is a member.
+                if let Some(name) = name.strip_suffix(':') {
+                    let (_, is_in) = NAMED.iter().find(|(known, _)| *known == name)?;
+                    (0..128_u8).filter(is_in).for_each(|byte| members |= 1 << byte);
+                    at += name.len() + 4;
+                    continue;
+                }
             }
             let (first, next) = Self::member(bytes, at)?;
             let is_range = bytes.get(next) == Some(&b'-') && bytes.get(next + 1)? != &b']';
             let (last, next) =
                 if is_range { Self::member(bytes, next + 1)? } else { (first, next) };
-            if first > last {
-                return None;
-            }
-            (first..=last).for_each(|byte| members |= 1 << byte);
+            is_ascii &= first.is_ascii() && last.is_ascii();
+            // The first character of a range is a member even if the range is empty.
+            let range = first..=last.max(first);
+            range.filter(u8::is_ascii).for_each(|byte| members |= 1 << byte);
             at = next;
         }
+        if !is_ascii {
+            return Some(ReadClass::NotAscii);
+        }
         let class = Self { is_negated, members: members & !(1 << b'/') };
-        (class.members != 0 || is_negated).then_some((class, &text[at + 1..]))
+        let has_members = class.members != 0 || is_negated;
+        has_members.then(|| ReadClass::Class(class, &text[at + 1..]))
     }
 
-    /// Returns the character at `at`, and the position of the next one.
+    /// Returns the byte at `at`, and the position of the next one.
     fn member(bytes: &[u8], at: usize) -> Option<(u8, usize)> {
         let escaped = usize::from(bytes.get(at) == Some(&b'\\'));
-        let byte = *bytes.get(at + escaped)?;
-        byte.is_ascii().then_some((byte, at + escaped + 1))
+        Some((*bytes.get(at + escaped)?, at + escaped + 1))
     }
 
     /// Formats the class for `globset`: without escapes, with `]` first and `-` last, and without a
@@ -276,7 +341,10 @@ mod tests {
 
     fn matches(pattern: &str, path: &str) -> bool {
         let mut builder = GitignoreBuilder::new("");
-        add_line(&mut builder, pattern).unwrap();
+        match add_line(&mut builder, pattern) {
+            Ok(()) | Err(AddError::MatchesNothing) => {}
+            Err(error) => panic!("{pattern}: {error:?}"),
+        }
         builder.build().unwrap().matched(path, false).is_ignore()
     }
 
@@ -315,7 +383,41 @@ mod tests {
             ("sub/a[!x]b", "sub/ayb", true),
             ("sub/a[!x]b", "other/sub/ayb", false),
             ("[[-\\]]", "\\", true),
+            // These match nothing, or less than they seem to.
+            ("[", "[", false),
+            ("/[", "[", false),
+            ("*[", "[", false),
+            ("[a", "[a", false),
+            ("[a\\]", "a", false),
+            ("[[:x:]]", "x]", false),
+            ("[[:]", ":", true),
+            ("[[:]", "[", true),
+            ("[/]", "a", false),
+            ("[b-a]", "b", true),
+            ("[b-a]", "a", false),
+            ("[!b-a]", "a", true),
+            ("[x/]", "x", true),
+            ("[x/]", "sub/x", false),
+            ("a\\/", "a", false),
+            ("\\/", "a", false),
+            ("[a\u{fc}", "a", false),
             ("[\\\\]", "\\", true),
+            ("!", "a", false),
+            ("/", "a", false),
+            // Two or more asterisks.
+            ("***/bar", "bar", true),
+            ("a/***/b", "a/b", true),
+            ("\\***/b", "*x/b", true),
+            ("\\***/b", "*/x/b", false),
+            ("foo**/bar", "foobar", true),
+            ("foo**/bar", "foo/bar", true),
+            ("foo**/bar", "foox/y/bar", true),
+            ("foo**/bar", "x/foo/bar", false),
+            ("/foo***/bar", "foo/y/bar", true),
+            ("a/{b}**", "a/{b}c/d", true),
+            ("a/b**", "a/b", true),
+            ("?a/b**/c", "xa/b/d/c", false),
+            ("foo**", "x/foobar", true),
         ] {
             assert_eq!(matches(pattern, path), ignored, "{pattern} {path}");
         }

@@ -104,10 +104,10 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_that_makes_no_sense_is_named() {
+    fn a_pattern_that_can_match_no_path_is_named() {
         let options =
-            RestoreOptions { include: vec!["[z-a]".to_owned()], ..RestoreOptions::default() };
+            RestoreOptions { include: vec!["[z".to_owned()], ..RestoreOptions::default() };
         let error = Filter::new(&options).unwrap_err();
-        assert!(error.to_string().contains("`[z-a]`"), "{error}");
+        assert!(error.to_string().contains("`[z`"), "{error}");
     }
 }
