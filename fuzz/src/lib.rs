@@ -27,7 +27,8 @@ use snap_core::{
         ignore::{self, IgnoreRules, IgnoreScope},
         scan::{FileKind, FileStat},
     },
-    repo::{Config, RefName, Repo, config::VERSION, ref_log, spec::Revisions},
+    ops::find::{self, FindOptions, FoundPath},
+    repo::{Config, RefName, Repo, config::VERSION, past::PastError, ref_log, spec::Revisions},
     store::BundleReader,
 };
 
@@ -37,7 +38,7 @@ pub mod seeds;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets; each has a file in `targets/` and a folder in `fixtures/fuzz/`.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 15] = [
     ("wire", wire),
     ("tree", tree),
     ("commit", commit),
@@ -52,6 +53,7 @@ pub const TARGETS: [Target; 14] = [
     ("revision", revision),
     ("config", config),
     ("ignore", ignore),
+    ("find", find),
 ];
 
 /// Checks the primitives; the byte before each selects which one is read.
@@ -242,15 +244,20 @@ pub fn ref_log(data: &[u8]) {
     assert!(lines.len() <= data.iter().filter(|byte| **byte == b'\n').count());
 }
 
-/// Checks a revision, on a store without commits.
-pub fn revision(data: &[u8]) {
+/// Opens a store without commits.
+fn empty_repo() -> Repo {
     static REPO: LazyLock<(tempfile::TempDir, PathBuf)> = LazyLock::new(|| {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path().join("store");
         Repo::init(&store, &Disk::default(), &Config::default()).unwrap();
         (folder, store)
     });
-    let repo = Repo::open(&REPO.1, Disk::default(), &Silent).unwrap();
+    Repo::open(&REPO.1, Disk::default(), &Silent).unwrap()
+}
+
+/// Checks a revision, on a store without commits.
+pub fn revision(data: &[u8]) {
+    let repo = empty_repo();
     let date = |_: &str| None;
     let _ = Revisions::new(&repo, &date).resolve(data);
     let Ok(text) = std::str::from_utf8(data) else { return };
@@ -273,15 +280,28 @@ pub fn config(data: &[u8]) {
     }
 }
 
-/// Checks the lines of an ignore file; the last line is the path to match.
+/// Checks patterns of options and the lines of an ignore file; the last line is the path to match.
 pub fn ignore(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let path = lines.pop().unwrap_or_default();
+    let (scope, _) = IgnoreScope::default().with_file(lines.join("\n").as_bytes(), b"");
+    let none = IgnoreRules::new(ignore::Options::default(), None).unwrap();
+    none.excludes_path(&scope, path.as_bytes(), false);
     let options = ignore::Options { patterns: lines, ..ignore::Options::default() };
     let Ok(rules) = IgnoreRules::new(options, None) else { return };
     rules.excludes_size(&FileStat { kind: FileKind::File, ..seeds::stat() });
     for is_folder in [false, true] {
         rules.excludes_path(&IgnoreScope::default(), path.as_bytes(), is_folder);
+    }
+}
+
+/// Checks the pattern of a search, on a store without commits.
+pub fn find(data: &[u8]) {
+    let repo = empty_repo();
+    for case in [find::Case::Exact, find::Case::Ignored] {
+        let options = FindOptions { case, ..FindOptions::new(data) };
+        let mut each = |_: &FoundPath| Ok::<_, PastError>(());
+        let _ = find::run(repo.store(), &[], &options, &Silent, &mut each);
     }
 }

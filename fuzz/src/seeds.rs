@@ -39,7 +39,11 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
             .map(|text| text.as_bytes().to_vec())
             .to_vec(),
         "config" => vec![Config::default().to_text().into_bytes()],
-        "ignore" => vec![b"*.o\n!keep.o\n/build/\ndoc/**/*.{a,b}\n[a-z]?\nsrc/build/x.o".to_vec()],
+        "ignore" => vec![
+            b"*.o\n!keep.o\n/build/\ndoc/**/*.{a,b}\n[a-z]?\n!a***\\*/b**/c\n[!a-]]\nsrc/build/x.o"
+                .to_vec(),
+        ],
+        "find" => vec![b"src/**/*.{c,{h,hh}}/[a-z!]?\\*/".to_vec()],
         _ => Vec::new(),
     }
 }
