@@ -115,12 +115,14 @@ fn as_git_reads(line: &str) -> Option<Cow<'_, str>> {
         }
     }
     let line = &line[..end];
-    // No path has an empty name. A backslash at the end escapes nothing and matches nothing; the
-    // builder would drop it before a `/`.
     let inner = line.strip_suffix('/').unwrap_or(line);
-    if matches!(line, "!" | "!/" | "/")
-        || (inner.len() - inner.trim_end_matches('\\').len()) % 2 == 1
-    {
+    // No path has an empty name.
+    let before_brackets = inner.split('[').next().unwrap_or_default();
+    let has_empty_name = before_brackets.contains("//") || inner.ends_with('/');
+    // A backslash at the end escapes nothing and matches nothing; the builder would drop it before
+    // a `/`.
+    let is_cut = (inner.len() - inner.trim_end_matches('\\').len()) % 2 == 1;
+    if matches!(inner, "" | "!") && !line.is_empty() || has_empty_name || is_cut {
         return None;
     }
     match line.char_indices().next_back() {
@@ -404,6 +406,9 @@ mod tests {
             ("[\\\\]", "\\", true),
             ("!", "a", false),
             ("/", "a", false),
+            ("**//", "a", false),
+            ("a//b", "a/b", false),
+            ("a[//b]", "ab", true),
             // Two or more asterisks.
             ("***/bar", "bar", true),
             ("a/***/b", "a/b", true),
