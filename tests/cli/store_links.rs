@@ -309,10 +309,15 @@ fn packs_do_not_lie_in_another_store_or_another_part_of_the_store() {
 
 #[test]
 fn an_unfinished_store_with_links_is_not_completed() {
-    for part in ["tmp", "cache", "logs", "lock"] {
+    for part in ["tmp", "cache", "logs", "lock", "objects"] {
         let env = env();
         env.write("unpacked/.snap/lock", "");
-        let target = if part == "lock" { "own/thesis" } else { "own" };
+        fs_err::create_dir_all(env.path("empty")).unwrap();
+        let target = match part {
+            "lock" => "own/thesis",
+            "objects" => "empty",
+            _ => "own",
+        };
         let mode = |path: &str| fs_err::metadata(env.path(path)).unwrap().mode();
         let before = mode("own");
         plant(&env.path(target), &env.path("unpacked/.snap").join(part));

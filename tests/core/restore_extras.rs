@@ -138,6 +138,32 @@ fn neither_is_a_store_written_into_nor_one_made() {
 }
 
 #[test]
+fn what_commands_would_take_for_an_unfinished_or_damaged_store_is_left_out() {
+    let parts = [
+        &[".snap/"][..],
+        &[".snap/HEAD"],
+        &[".snap/objects/"],
+        &[".snap/HEAD", ".snap/refs/heads/main", ".snap/objects/pack"],
+        &[".snap/config.toml/", ".snap/notes"],
+        &[".SNAP/HEAD", ".SNAP/objects/"],
+    ];
+    for parts in parts {
+        let (_dir, source, target) = dirs();
+        write(&source.join("sub/file"), "");
+        for part in parts {
+            match part.strip_suffix('/') {
+                Some(folder) => fs_err::create_dir_all(source.join("sub").join(folder)).unwrap(),
+                None => write(&source.join("sub").join(part), "ref: refs/heads/main"),
+            }
+        }
+        let outcome = Snapshot::of(&source).restore(&target).unwrap();
+        assert_eq!(outcome.skipped, 1, "{parts:?}");
+        let names: Vec<_> = fs_err::read_dir(target.join("sub")).unwrap().collect();
+        assert_eq!(names.len(), 1, "{parts:?}");
+    }
+}
+
+#[test]
 fn a_bare_store_that_a_snapshot_has_is_made_anew_and_not_written_into() {
     let (_dir, source, target) = dirs();
     write(&source.join("a"), "a");

@@ -31,6 +31,13 @@ use crate::{base::id::PackId, local::contain::FolderNames};
 /// Name of the store folder in a project.
 pub const STORE_FOLDER: &str = ".snap";
 
+/// Returns true for the name of the store folder in a project, also on file systems that do not
+/// distinguish upper and lower case. Some of these take `\u{17f}` (long s) for `s`.
+pub fn is_store_name(name: &[u8]) -> bool {
+    let name = String::from_utf8_lossy(name).replace('\u{17f}', "s");
+    name.eq_ignore_ascii_case(STORE_FOLDER)
+}
+
 /// The settings file of a store.
 const CONFIG: &[u8] = b"config.toml";
 
@@ -49,6 +56,8 @@ const ENOUGH_PARTS: usize = 3;
 /// The parts of a store that were found among the entries of a folder.
 #[derive(Debug, Default)]
 pub struct StoreSigns {
+    /// There is a `config.toml`, of whatever kind.
+    has_settings: bool,
     has_objects: bool,
     has_refs: bool,
     own: [bool; OWN_PARTS.len()],
@@ -68,6 +77,7 @@ impl StoreSigns {
     /// (`Unknown`), the entry counts as the expected kind.
     pub fn add(&mut self, name: &[u8], kind: FileType) {
         let is = |wanted| kind == wanted || kind == FileType::Unknown;
+        self.has_settings |= name == CONFIG;
         if let Some(part) = OWN_PARTS.iter().position(|(own, _)| *own == name) {
             let fits = is(OWN_PARTS[part].1);
             self.own[part] = fits;
@@ -87,10 +97,11 @@ impl StoreSigns {
         }
     }
 
-    /// Returns true if the folder contains a settings file. The search for a project's store ends
-    /// at a `.snap` with this file.
-    pub fn has_settings(&self) -> bool {
-        self.own[0]
+    /// Returns true if commands take the folder, which is called `.snap`, for a store, although it
+    /// may be a damaged or unfinished one. Without other entries, the folder is empty, or an
+    /// interrupted `init` left it.
+    pub fn may_be_store(&self) -> bool {
+        self.has_settings || !self.has_others || self.is_store(STORE_FOLDER.as_bytes())
     }
 
     /// Returns true if the folder is a store; `name` is the folder's own name.
@@ -179,11 +190,7 @@ pub fn ends_search(folder: &Path) -> bool {
             .map_err(io::Error::from)
             .and_then(|fd| FolderNames::read(&fd));
     match listing {
-        Ok(listing) => {
-            let signs = StoreSigns::of(&listing);
-            // Without other entries, the folder is empty, or an interrupted `init` left it.
-            !signs.has_others || listing.has(CONFIG) || signs.is_store(STORE_FOLDER.as_bytes())
-        }
+        Ok(listing) => StoreSigns::of(&listing).may_be_store(),
         Err(_) => folder.is_dir(),
     }
 }

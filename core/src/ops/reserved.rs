@@ -1,7 +1,7 @@
 //! Entries of a snapshot that no command writes to a folder or an archive: they would be a
 //! store, or lead to one.
 //!
-//! Commands find the store of a project as `.snap`. A snapshot may come from another user, so it
+//! Commands find the store of a project as `.snap`, in any case on some file systems. A snapshot may come from another user, so it
 //! must not decide which store that is.
 
 use std::io;
@@ -11,7 +11,7 @@ use rustix::fs::FileType;
 use crate::{
     base::id::TreeId,
     format::tree::{Entry, EntryKind},
-    local::store_folder::{STORE_FOLDER, StoreSigns},
+    local::store_folder::{StoreSigns, is_store_name},
     ops::restore::file_type,
     store::{Entries, Store},
 };
@@ -29,7 +29,7 @@ pub(super) enum Reserved {
 impl Reserved {
     /// Returns the reason for an entry of a snapshot, or `None` if it may be written.
     pub(super) fn of(store: &Store, entry: &Entry) -> Option<Self> {
-        if entry.name.as_bytes() != STORE_FOLDER.as_bytes() {
+        if !is_store_name(entry.name.as_bytes()) {
             return None;
         }
         match entry.kind {
@@ -49,9 +49,9 @@ impl Reserved {
     }
 }
 
-/// Returns true if a tree has the contents that make a folder called `.snap` a store, or
-/// has settings, so that commands would treat it as one. A tree that cannot be read is
-/// reported when it is written.
+/// Returns true if commands would take a folder with the entries of `tree`, called `.snap`, for a
+/// store, also for an unfinished or damaged one. A tree that cannot be read is reported when it is
+/// written.
 fn is_store_tree(store: &Store, tree: TreeId) -> bool {
     let mut signs = StoreSigns::default();
     for entry in Entries::of(store, tree).map_while(Result::ok) {
@@ -62,5 +62,5 @@ fn is_store_tree(store: &Store, tree: TreeId) -> bool {
         };
         signs.add(entry.name.as_bytes(), kind);
     }
-    signs.has_settings() || signs.is_store(STORE_FOLDER.as_bytes())
+    signs.may_be_store()
 }

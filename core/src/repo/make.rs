@@ -52,8 +52,8 @@ impl Repo {
     ///
     /// # Errors
     /// [`RepoError::Exists`], [`RepoError::NotEmpty`], [`RepoError::Io`], and the errors of
-    /// [`check_links`] for an unfinished store. If `dir` did not exist before, it is removed after
-    /// an error.
+    /// [`check_links`] for an unfinished store, whose `objects` may not be a link either. If `dir`
+    /// did not exist before, it is removed after an error.
     pub fn init(dir: &Path, disk: &Disk, config: &Config) -> Result<(), RepoError> {
         Self::init_for(Sharing::Private, dir, disk, config)
     }
@@ -93,6 +93,10 @@ impl Repo {
                 return Err(taken(dir));
             }
             check_links(dir)?;
+            let objects = dir.join("objects");
+            if objects.is_symlink() {
+                return Err(RepoError::Link { path: objects });
+            }
             let made = build(dir, &store_disk, &text);
             if made.is_err() && !was_there {
                 let _ = fs_err::remove_dir_all(dir);

@@ -31,7 +31,7 @@ use crate::{
         attributes::{FileCapability, Refused},
         contain::{FolderPath, OpenFolder, TargetRoot},
         owners::Owners,
-        store_folder::{STORE_FOLDER, holds_store, store_above},
+        store_folder::{STORE_FOLDER, holds_store, is_store_name, store_above},
         unfinished::is_unfinished,
         write::{Inherited, is_temporary, sweep},
     },
@@ -249,7 +249,7 @@ impl<'a> RestoreJob<'a> {
         folder: impl FnOnce() -> Option<&'f OpenFolder>,
     ) -> Option<io::Error> {
         let name = entry.name.as_bytes();
-        if name != STORE_FOLDER.as_bytes() {
+        if !is_store_name(name) {
             return None;
         }
         match Reserved::of(self.store, entry) {
