@@ -23,7 +23,7 @@ use snap_core::{
         Config, RefName, Repo,
         open::{read_config_file, refuse_remote},
         refs::RefLogMessage,
-        spec::{Resolved, Revisions},
+        spec::{OtherMeaning, Resolved, Revisions},
     },
 };
 
@@ -399,29 +399,30 @@ impl Context {
     /// Resolves `spec` to a commit and, after a `:`, a path.
     pub(crate) fn resolve(&self, repo: &Repo, spec: &OsStr) -> Result<Resolved, CliError> {
         let date = |text: &str| time::parse(text, self.now());
-        let warn = |used: &RefName, other: &RefName| self.warn_ambiguous(used, other);
+        let warn = |used: &RefName, other: &OtherMeaning| self.warn_ambiguous(used, other);
         Ok(Revisions::new(repo, &date).on_ambiguous(&warn).resolve(spec.as_bytes())?)
     }
 
     /// Resolves `rev` to a commit.
     pub(crate) fn resolve_commit(&self, repo: &Repo, rev: &str) -> Result<CommitId, CliError> {
         let date = |text: &str| time::parse(text, self.now());
-        let warn = |used: &RefName, other: &RefName| self.warn_ambiguous(used, other);
+        let warn = |used: &RefName, other: &OtherMeaning| self.warn_ambiguous(used, other);
         Ok(Revisions::new(repo, &date).on_ambiguous(&warn).commit(rev)?)
     }
 
-    fn warn_ambiguous(&self, used: &RefName, other: &RefName) {
+    fn warn_ambiguous(&self, used: &RefName, other: &OtherMeaning) {
         let full = |name: &RefName| {
             let full = name.to_string();
             text::line(full.strip_prefix("refs/").unwrap_or(&full).as_bytes())
         };
-        self.ui.warning_once(&format!(
-            "`{}` is taken for {}; {} names the {}",
-            text::line(used.short().as_bytes()),
-            full(used),
-            full(other),
-            other.kind().noun(),
-        ));
+        let other = match other {
+            OtherMeaning::Ref(other) => {
+                format!("{} names the {}", full(other), other.kind().noun())
+            }
+            OtherMeaning::Commit(id) => format!("the commit is {id:.12}"),
+        };
+        let short = text::line(used.short().as_bytes());
+        self.ui.warning_once(&format!("`{short}` is taken for {}; {other}", full(used)));
     }
 
     /// Calls `work` with the log entry of a change.

@@ -11,8 +11,8 @@
 //! | `REV@DATE`         | the newest commit of that history up to DATE       |
 //! | `REV:PATH`         | an entry of that snapshot                          |
 //!
-//! A name takes precedence over an id prefix of the same text. A tag comes last, because others can
-//! push one with the name of a remote branch into every clone. The caller parses dates, because it
+//! Others can push tags of any name into every clone. So a tag comes after all branches, a ref called
+//! `REV@DATE` comes after the date, and a name that is also an id prefix is reported. The caller parses dates, because it
 //! knows the time zone. A date may contain `:`; if a text can be split in several ways, the longest
 //! date wins.
 
@@ -167,8 +167,15 @@ enum Suffix<'t> {
     Date(&'t str),
 }
 
-/// Receives a ref that was used, and one that the same text could name.
-pub type OnAmbiguous<'a> = &'a dyn Fn(&RefName, &RefName);
+/// What else a text could name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OtherMeaning {
+    Ref(RefName),
+    Commit(CommitId),
+}
+
+/// Receives a ref that was used, and what the same text could name.
+pub type OnAmbiguous<'a> = &'a dyn Fn(&RefName, &OtherMeaning);
 
 /// Resolves revisions of one repository.
 pub struct Revisions<'a> {
@@ -183,7 +190,8 @@ impl<'a> Revisions<'a> {
         Self { repo, date, on_ambiguous: None }
     }
 
-    /// Reports a text that names a remote branch and also a local branch or a tag.
+    /// Reports a text that names a remote branch and also a local branch or a tag, or that names a
+    /// ref and also begins the id of a commit.
     #[must_use]
     pub fn on_ambiguous(self, receiver: OnAmbiguous<'a>) -> Self {
         Self { on_ambiguous: Some(receiver), ..self }
@@ -270,10 +278,16 @@ impl<'a> Revisions<'a> {
             let is_commit = self.repo.store().locate(&id.object())?;
             return Ok(is_commit.filter(|place| place.kind == ObjectKind::Commit).map(|_| id));
         }
+        if let Some((rev, date)) = text.rsplit_once('@')
+            && (self.date)(date).is_some()
+            && self.base(rev)?.is_some()
+        {
+            return Ok(None);
+        }
         let names = names(text);
         for (at, name) in names.iter().enumerate() {
             if let Some(id) = self.repo.refs().read(name)? {
-                self.report_ambiguous(name, &names[at + 1..]);
+                self.report_ambiguous(name, &names[at + 1..], text);
                 return Ok(Some(id));
             }
         }
@@ -283,15 +297,20 @@ impl<'a> Revisions<'a> {
         }
     }
 
-    /// Reports the first of `others` that exists, if it or `used` is a remote branch.
-    fn report_ambiguous(&self, used: &RefName, others: &[RefName]) {
+    /// Reports the first of `others` that exists, if it or `used` is a remote branch, or else the
+    /// commit whose id begins with `text`.
+    fn report_ambiguous(&self, used: &RefName, others: &[RefName], text: &str) {
         let Some(report) = self.on_ambiguous else { return };
         let is_remote = |name: &RefName| name.kind() == RefKind::Remote;
         let mut others = others.iter().filter(|other| is_remote(used) || is_remote(other));
         // A damaged ref counts, too.
-        if let Some(other) = others.find(|other| !matches!(self.repo.refs().read(other), Ok(None)))
+        let other = others.find(|other| !matches!(self.repo.refs().read(other), Ok(None)));
+        if let Some(other) = other {
+            report(used, &OtherMeaning::Ref(other.clone()));
+        } else if let Some(prefix) = IdPrefix::parse(text)
+            && let Ok(Some(id)) = self.prefixed(&prefix)
         {
-            report(used, other);
+            report(used, &OtherMeaning::Commit(id));
         }
     }
 

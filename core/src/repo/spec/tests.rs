@@ -402,7 +402,11 @@ fn a_remote_branch_wins_over_a_tag_of_its_name_and_this_is_reported() {
     fixture.point(&RefName::tag("origin/v1").unwrap(), three);
     let find = |rev: &str| {
         let reported = std::cell::RefCell::new(Vec::new());
-        let report = |used: &RefName, other: &RefName| {
+        let report = |used: &RefName, other: &OtherMeaning| {
+            let other = match other {
+                OtherMeaning::Ref(name) => name.to_string(),
+                OtherMeaning::Commit(id) => id.to_string(),
+            };
             reported.borrow_mut().push(format!("{used} {other}"));
         };
         let revisions = Revisions::new(&fixture.repo, &|_| None).on_ambiguous(&report);
@@ -421,4 +425,26 @@ fn a_remote_branch_wins_over_a_tag_of_its_name_and_this_is_reported() {
     fixture.point(&RefName::branch("origin/main").unwrap(), four);
     let both = "refs/heads/origin/main refs/remotes/origin/main".to_owned();
     assert_eq!(find("origin/main"), (four, vec![both]));
+}
+
+#[test]
+fn a_tag_hides_no_date_and_a_tag_that_hides_an_id_is_reported() {
+    let (fixture, [one, _, _, four]) = diamond();
+    let prefix = &four.to_string()[..8];
+    fixture.point(&RefName::tag(prefix).unwrap(), one);
+    fixture.point(&RefName::tag("main@now").unwrap(), one);
+    fixture.point(&RefName::tag("gone@now").unwrap(), one);
+    let reported = std::cell::RefCell::new(Vec::new());
+    let report = |used: &RefName, other: &OtherMeaning| {
+        reported.borrow_mut().push((used.clone(), other.clone()));
+    };
+    let date = |text: &str| (text == "now").then_some(Time { secs: i64::MAX, nanos: 0 });
+    let revisions = Revisions::new(&fixture.repo, &date).on_ambiguous(&report);
+    assert_eq!(revisions.commit("main@now").unwrap(), four);
+    assert_eq!(revisions.commit("tags/main@now").unwrap(), one);
+    assert_eq!(revisions.commit("gone@now").unwrap(), one, "there is no `gone`");
+    assert_eq!(reported.borrow().len(), 0);
+    assert_eq!(revisions.commit(prefix).unwrap(), one);
+    let tag = RefName::tag(prefix).unwrap();
+    assert_eq!(reported.into_inner(), [(tag, OtherMeaning::Commit(four))]);
 }
