@@ -120,6 +120,19 @@ fn what_commits_leave_out_stays_unless_told() {
 }
 
 #[test]
+fn what_the_last_commit_left_out_stays_when_an_older_one_is_restored() {
+    let env = TestEnv::new();
+    env.write("a", "1");
+    env.snap(["commit", "-q"]).succeeds();
+    env.write("b", "2");
+    env.write("key.secret", "3");
+    env.snap(["commit", "-q", "-e", "*.secret"]).succeeds();
+    env.snap(["restore", "latest~1", "--overwrite", "--delete", "--yes"]).succeeds();
+    assert!(!env.path("b").exists());
+    assert_eq!(env.read("key.secret"), "3");
+}
+
+#[test]
 fn a_snapshot_of_several_paths_removes_nothing_outside_them() {
     let env = TestEnv::new();
     env.write("data/one/a", "1");

@@ -125,6 +125,14 @@ pub(super) fn protection(
         rules.push(LeaveOut::default().join(&Profile::default(), repo.config(), cx)?);
     }
     let in_place = snapshot.repo().filter(|repo| is_in_place(repo, args, (target, place)));
+    // The commits that the files come from may have left out more than the snapshot's.
+    let base = in_place.and_then(|repo| Some((repo, repo.base().ok()??)));
+    for (repo, id) in base.iter().flat_map(|(repo, base)| base.commits.iter().map(|id| (*repo, id)))
+    {
+        rules.extend(
+            repo.store().commit(id).map(|commit| commit.selection.rules).unwrap_or_default(),
+        );
+    }
     Ok(Some(ExtraProtection {
         rules,
         made_of,
