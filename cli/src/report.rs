@@ -125,6 +125,12 @@ pub(crate) enum CliError {
          are not trusted"
     )]
     KeysWithheld { remote: String },
+    /// The command names no remote, and only an untrusted store says which one is the default.
+    #[error(
+        "the default remote is not used: only the settings of this store name {remote}, and they \
+         are not trusted"
+    )]
+    UntrustedDefault { remote: String },
     /// A hook cannot be started.
     #[error("cannot start the {name} hook")]
     HookStart { name: &'static str, source: io::Error },
@@ -376,9 +382,10 @@ impl CliError {
             Self::Untrusted { .. } | Self::RelativeTrust { .. } | Self::SystemFile { .. } => {
                 ErrorKind::Invalid
             }
-            Self::UntrustedStore(_) | Self::ForeignSettings { .. } | Self::KeysWithheld { .. } => {
-                ErrorKind::Denied
-            }
+            Self::UntrustedStore(_)
+            | Self::ForeignSettings { .. }
+            | Self::KeysWithheld { .. }
+            | Self::UntrustedDefault { .. } => ErrorKind::Denied,
             Self::NoStateFolder => ErrorKind::NotFound,
             Self::HookStart { .. }
             | Self::PreHook { .. }

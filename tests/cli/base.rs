@@ -275,7 +275,7 @@ fn a_copy_of_hard_links_does_not_take_commits_of_the_other_for_its_own() {
     env.write("ann/new.txt", "work");
     env.snap_in("ann", ["commit"]).succeeds();
     env.snap_in("ann", ["push"]).succeeds();
-    env.snap_in("copy", ["pull"]).succeeds();
+    env.snap_in("copy", ["pull", "origin"]).succeeds();
     env.write("copy/z.txt", "z");
     let refused = env.snap_in("copy", ["commit"]);
     assert_eq!(refused.code, Some(1), "{}", refused.stderr);
@@ -303,7 +303,7 @@ fn a_restore_that_left_something_out_does_not_bring_the_files_up_to_date() {
         std::os::unix::process::CommandExt::uid(&mut command, 65_534);
         command.args(args).output().unwrap().status.code()
     };
-    assert_eq!(run(&["pull"]), Some(0));
+    assert_eq!(run(&["pull", "origin"]), Some(0));
     assert_eq!(run(&["restore", "HEAD", "--overwrite", "--no-owner"]), Some(3));
     assert_eq!(run(&["commit"]), Some(1));
 }

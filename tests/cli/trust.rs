@@ -315,9 +315,14 @@ fn an_untrusted_remote_is_asked_without_keys_and_runs_nothing() {
     let remote = format!("file://{}", env.path("remote").display());
     let text = env.read(".snap/config.toml");
     env.write(".snap/config.toml", format!("{text}\n[remote.origin]\nurl = '{remote}'\n"));
-    env.snap(["push"]).succeeds();
+    for command in ["push", "pull"] {
+        let told = ["only the settings of this store name origin", "or name the remote"];
+        refuses(&env.snap([command]), 1, &told);
+    }
+    assert!(!env.path("remote").exists());
+    env.snap(["push", "origin"]).succeeds();
     env.set("SNAP_REMOTE_SECRET", "hunter2");
-    insta::assert_snapshot!(env.snap(["push"]), @r"
+    insta::assert_snapshot!(env.snap(["push", "origin"]), @r"
     exit: 1
     --- stderr ---
     error: no credentials are sent to origin: only the settings of this store name it, and they are not trusted
@@ -357,7 +362,13 @@ fn keys_of_the_users_own_file_do_not_go_where_an_untrusted_store_says() {
         ".snap/config.toml",
         format!("{text}\n[remote.origin]\nurl = 'http://127.0.0.1:9/evil'\n"),
     );
-    for args in [&["push"][..], &["pull"], &["remote", "check"], &["log", "origin#main"]] {
+    let commands: [&[&str]; 4] = [
+        &["push", "origin"],
+        &["pull", "origin"],
+        &["remote", "check", "origin"],
+        &["log", "origin#main"],
+    ];
+    for args in commands {
         refuses(&env.snap(args), 1, &["no credentials are sent to origin"]);
     }
     assert!(!ran.exists());

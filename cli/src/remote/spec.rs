@@ -259,7 +259,8 @@ impl Context {
         }
     }
 
-    /// Returns the requested remote.
+    /// Returns the requested remote. A default remote that only an untrusted store names is refused:
+    /// its author chose the location, and a push would send the files there.
     pub(crate) fn remote(&self, which: RemoteChoice<'_>) -> Result<RemoteSpec, CliError> {
         if let RemoteChoice::Named(text) = which
             && (text.contains("://") || Location::is_path(text))
@@ -267,7 +268,13 @@ impl Context {
             return RemoteSpec::of_url(text, BTreeMap::new());
         }
         let (settings, store) = self.settings_here()?;
-        resolve_remote(which, &settings, store)
+        let spec = resolve_remote(which, &settings, store)?;
+        match which {
+            RemoteChoice::Default if !spec.is_trusted() => {
+                Err(CliError::UntrustedDefault { remote: spec.shown() })
+            }
+            _ => Ok(spec),
+        }
     }
 }
 

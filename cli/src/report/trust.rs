@@ -73,6 +73,9 @@ pub(super) fn hint(error: &CliError) -> Option<String> {
             "`snap config trust` shows the settings and trusts them; credentials are also sent if \
              you pass the URL instead of the name of the remote"
         }
+        CliError::UntrustedDefault { .. } => {
+            "`snap config trust` shows the settings and trusts them; or name the remote"
+        }
         _ => return None,
     };
     Some(hint.to_owned())
