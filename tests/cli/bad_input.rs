@@ -161,8 +161,10 @@ fn a_missing_or_damaged_index_is_made_again() {
 
     for file in fs_err::read_dir(env.path(".snap/index")).unwrap() {
         let file = file.unwrap().path();
-        env.mode(&file, 0o644);
-        fs_err::write(file, "not an index").unwrap();
+        if file.extension().is_some_and(|extension| extension == "idx") {
+            env.mode(&file, 0o644);
+            fs_err::write(file, "not an index").unwrap();
+        }
     }
     let again = env.snap(["ls", "-R"]).succeeds();
     assert_eq!(again.stdout, listed);

@@ -6,6 +6,7 @@ use std::{path::Path, thread};
 use snap_testkit::{
     branch_world::{BRANCHES, EVENTS, Event, World},
     rng::Rng,
+    trees,
 };
 
 use crate::env::{Ran, TestEnv};
@@ -41,15 +42,7 @@ fn prepare() -> TestEnv {
 
 /// Copies a folder with everything below it.
 pub(crate) fn copy(from: &Path, to: &Path) {
-    fs_err::create_dir(to).unwrap();
-    for entry in fs_err::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let to = to.join(entry.file_name());
-        match entry.file_type().unwrap().is_dir() {
-            true => copy(&entry.path(), &to),
-            false => drop(fs_err::copy(entry.path(), to).unwrap()),
-        }
-    }
+    trees::copy(from, to).unwrap();
 }
 
 impl<'e> Run<'e> {
@@ -118,6 +111,8 @@ impl<'e> Run<'e> {
             Event::Restore(branch) => drop(self.snap_owned(&self.restore(NAMES[branch]))),
             Event::RestoreBack => drop(self.snap_owned(&self.restore("HEAD~1"))),
             Event::Killed(branch) => {
+                // The first command in a copied store makes the index again, which takes steps.
+                drop(self.snap(&["log", "-q"]));
                 let mut restore = self.env.command("w/p");
                 restore.args(self.restore(NAMES[branch])).env("SNAP_TEST_STOP_AT", KILLED_AT);
                 drop(restore.output().unwrap());

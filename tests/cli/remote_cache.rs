@@ -50,9 +50,17 @@ fn add_files(folder: &Path, cache: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Replaces a folder by a copy of another one.
+/// Makes the files in `to` equal to those in `from`. Its folders stay: snap clears a copied cache.
 fn replace(to: &Path, from: &Path) {
-    let _ = fs_err::remove_dir_all(to);
+    let (mut old, mut new) = (Vec::new(), Vec::new());
+    if to.is_dir() {
+        add_files(to, to, &mut old);
+    }
+    add_files(from, from, &mut new);
+    old.iter().for_each(|file| fs_err::remove_file(to.join(file)).unwrap());
+    for file in new.iter().map(|file| to.join(file)).filter(|file| file.is_dir()) {
+        fs_err::remove_dir(file).unwrap();
+    }
     copy(from, to);
 }
 

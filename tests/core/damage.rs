@@ -78,7 +78,7 @@ impl Victim {
 }
 
 fn drop_index(store: &Path) {
-    let _ = fs_err::remove_dir_all(store.join("index"));
+    segments(store).iter().for_each(|segment| fs_err::remove_file(segment).unwrap());
 }
 
 fn name(path: &Path) -> &str {
@@ -242,7 +242,8 @@ type Damage = Box<dyn Fn(&mut Vec<u8>)>;
 
 fn segments(store: &Path) -> Vec<PathBuf> {
     let entries = fs_err::read_dir(store.join("index")).unwrap();
-    entries.map(|entry| entry.unwrap().path()).collect()
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "idx")).collect()
 }
 
 #[test]

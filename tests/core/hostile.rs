@@ -361,8 +361,9 @@ fn an_index_that_points_elsewhere_is_not_believed() {
     let (one, two) = (blob(&[1; 100]), blob(&[2; 100]));
     let crafted = Crafted::of(&[one.clone(), two.clone()]);
     drop(crafted.repo());
-    let path =
-        fs_err::read_dir(crafted.store().join("index")).unwrap().next().unwrap().unwrap().path();
+    let files = fs_err::read_dir(crafted.store().join("index")).unwrap();
+    let mut files = files.map(|entry| entry.unwrap().path());
+    let path = files.find(|path| path.extension().is_some_and(|end| end == "idx")).unwrap();
     let whole = fs_err::read(&path).unwrap();
     // Change the pack, kind, frame, offset and length of each record, and fix the
     // checksums.

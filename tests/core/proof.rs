@@ -11,7 +11,15 @@ use snap_core::{
         kind::ErrorKind,
         observe::{Note, Observer, Silent},
     },
-    format::{chunk_list::ChunkListEntries, pack::ObjectKind},
+    disk::{
+        Disk,
+        table::{Table, TableWriter},
+    },
+    format::{
+        chunk_list::ChunkListEntries,
+        pack::ObjectKind,
+        table::{Shape, TablePurpose},
+    },
     ops::{
         bundle::pack,
         verify::{self, Data},
@@ -85,6 +93,60 @@ fn a_forged_tree_does_not_count_as_stored() {
     let store = Crafted::of(&[claim]);
     let id = commit(&store.repo(), &scratch.source(), &options()).id.unwrap();
     assert_restores(&store.repo(), id, &scratch.source(), &scratch.path("restored"));
+}
+
+/// Adds a record of an object that no pack has to each index segment of a store.
+fn forge_index(store: &Path, id: &BlobId) {
+    const SHAPE: Shape = Shape { purpose: TablePurpose::Index, key_bytes: 32, record_bytes: 48 };
+    let index = store.join("index");
+    for entry in fs_err::read_dir(&index).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "idx") {
+            continue;
+        }
+        let (mut records, meta) = {
+            let table = Table::open(&path, SHAPE).unwrap();
+            let records = table.iter().map(|record| record.unwrap().to_vec());
+            (records.collect::<Vec<_>>(), table.meta().to_vec())
+        };
+        let mut forged = records[0].clone();
+        forged[..32].copy_from_slice(id.object().as_bytes());
+        records.push(forged);
+        records.sort();
+        fs_err::remove_file(&path).unwrap();
+        let mut writer = TableWriter::create(&Disk::default(), &path, SHAPE).unwrap();
+        records.iter().for_each(|record| writer.push(record).unwrap());
+        writer.finish(&meta).unwrap();
+    }
+}
+
+#[test]
+fn an_index_from_elsewhere_satisfies_no_commit() {
+    let scratch = Scratch::new();
+    scratch.write("large", Corpus::Random.make_seeded(8_000, 1));
+    scratch.commit();
+    let victims = Corpus::Random.make_seeded(500, 2);
+    forge_index(&scratch.store(), &BlobId::of(&victims));
+    let copied = scratch.path("copied");
+    copy(&scratch.store(), &copied);
+    // Hashing the packs proves them, not the index.
+    verified(&open(&copied), Data::All);
+    scratch.write("mine", victims);
+    let id = commit(&open(&copied), &scratch.source(), &options()).id.unwrap();
+    assert_restores(&open(&copied), id, &scratch.source(), &scratch.path("restored"));
+}
+
+#[test]
+fn verify_makes_an_index_again_that_disagrees_with_a_pack() {
+    let scratch = Scratch::new();
+    scratch.write("file", "content");
+    scratch.commit();
+    let forged = BlobId::of(b"nowhere");
+    forge_index(&scratch.store(), &forged);
+    let repo = scratch.repo();
+    assert!(repo.store().locate(&forged.object()).unwrap().is_some());
+    assert!(verified(&repo, Data::None).problems.is_empty());
+    assert!(repo.store().locate(&forged.object()).unwrap().is_none());
 }
 
 #[test]

@@ -26,6 +26,7 @@ use snap_core::{
 };
 use snap_testkit::{
     compare::{self, compare},
+    trees,
     wait::until,
 };
 
@@ -151,15 +152,7 @@ pub(crate) fn assert_restores_from(store: &Store, id: CommitId, source: &Path, t
 
 /// Copies a folder.
 pub(crate) fn copy(from: &Path, to: &Path) {
-    for entry in walkdir::WalkDir::new(from) {
-        let entry = entry.unwrap();
-        let to = to.join(entry.path().strip_prefix(from).unwrap());
-        if entry.file_type().is_dir() {
-            fs_err::create_dir(to).unwrap();
-        } else {
-            fs_err::copy(entry.path(), to).unwrap();
-        }
-    }
+    trees::copy(from, to).unwrap();
 }
 
 /// Waits until another thread waits for a lock on a file or folder.

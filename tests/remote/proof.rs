@@ -17,10 +17,10 @@ use snap_core::{
 use snap_remote::{
     remote_packs::{BlockingContext, RemotePacks},
     service::traffic::Traffic,
-    store::RemoteError,
+    store::{Mirror, RemoteError},
     transfer::{clone, partial::PartialScope, pull, push},
 };
-use snap_testkit::bytes::Corpus;
+use snap_testkit::{bytes::Corpus, trees};
 
 use super::{
     clone::{clone_into, restore},
@@ -122,4 +122,25 @@ fn contract(service: &MakeService<'_>) {
 #[test]
 fn a_wrong_chunk_list_of_somebody_else_satisfies_no_commit_and_stops_nobody() {
     with_each_service("proof", &contract);
+}
+
+#[test]
+fn a_copied_mirror_satisfies_no_push() {
+    with_each_service("mirror", &|service| {
+        let traffic = Arc::new(Traffic::default());
+        let place = Place::new();
+        place.write("file", "content");
+        let commit = place.commit();
+        let mut remote = place.remote(service(&traffic), Arc::clone(&traffic));
+        place.push(&mut remote, commit).unwrap();
+        let made = remote.mirror().store().dir().to_owned();
+        assert!(Mirror::open(&made).unwrap().has(&commit.object()).unwrap());
+        // An archive brings the same files in another folder.
+        let unpacked = made.with_file_name("unpacked");
+        trees::copy(&made, &unpacked).unwrap();
+        for _ in 0..2 {
+            let mirror = Mirror::open(&unpacked).unwrap();
+            assert_eq!((mirror.outlines().len(), mirror.store().packs()), (0, Vec::new()));
+        }
+    });
 }

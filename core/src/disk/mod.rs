@@ -10,6 +10,7 @@ mod durable;
 mod fault_injector;
 pub mod folder_times;
 pub mod lock_wait;
+pub mod made_here;
 pub mod output;
 pub mod regular;
 pub mod scratch;

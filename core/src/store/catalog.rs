@@ -2,7 +2,8 @@
 //!
 //! A catalog is made by listing folders. Each pack must be covered by a segment. A pack
 //! without one is read and indexed at once, so `index/` may be deleted or damaged at
-//! any time. A catalog is an immutable value: a change makes a new one.
+//! any time. An index that [was not made here](crate::disk::made_here) is made again before it is
+//! used, unless the store is only read. A catalog is an immutable value: a change makes a new one.
 //!
 //! A pack is in `objects/` or, when some of its frames lie elsewhere, in `partial/`; most stores
 //! have no `partial/`. If a pack is in both, the whole one is used, and the next writer removes the
@@ -10,7 +11,9 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    fs::Metadata,
     io,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
@@ -30,6 +33,7 @@ use crate::{
     disk::{
         Disk,
         folder_times::FolderTimes,
+        made_here::{is_made_here, mark_made_here},
         scratch::unique_name,
         table::{TableError, merge_from},
     },
@@ -204,6 +208,9 @@ pub struct IndexRepair {
     pub packs: usize,
     /// True if an index existed and was damaged.
     pub damaged: bool,
+    /// True if the index came with a store from elsewhere. The packs of such an index do not
+    /// count.
+    replaced: bool,
 }
 
 impl Catalog {
@@ -363,15 +370,26 @@ impl Catalog {
         repair: &mut IndexRepair,
     ) -> Result<(), TableError> {
         self.segments.clear();
+        let is_foreign = layout.upkeep == IndexMode::Rebuild && is_foreign(&layout.index);
         let entries = match fs_err::read_dir(&layout.index) {
             Ok(entries) => entries,
             // `index/` was deleted: all packs are indexed again below.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if layout.upkeep == IndexMode::Rebuild {
+                    let _ = disk.create_folders(&layout.index);
+                    let _ = mark_made_here(&layout.index, disk, &layout.tmp);
+                }
+                return Ok(());
+            }
             Err(error) => return Err(PathError::when("list", &layout.index)(error).into()),
         };
         for entry in entries {
             let path = entry.map_err(PathError::when("list", &layout.index))?.path();
             if path.extension().is_none_or(|ending| ending != SEGMENT) {
+                continue;
+            }
+            if is_foreign && !disk.remove(&path).is_err_and(|error| is_read_only(&error)) {
+                repair.replaced = true;
                 continue;
             }
             match Segment::open(&path, &self.numbers) {
@@ -390,6 +408,10 @@ impl Catalog {
                 Err(TableError::Io(error)) if !error.is_not_found() => repair.damaged = true,
                 Err(error) => return Err(error),
             }
+        }
+        if is_foreign {
+            // Without the mark, the next process makes the index again.
+            let _ = mark_made_here(&layout.index, disk, &layout.tmp);
         }
         Ok(())
     }
@@ -422,7 +444,7 @@ impl Catalog {
                 Ok((objects, pack)) => {
                     let records = segment::records(0, pack.frames(), &objects);
                     self.add_records(layout, disk, id, records);
-                    repair.packs += usize::from(!fresh);
+                    repair.packs += usize::from(!fresh && !repair.replaced);
                 }
                 Err(error @ StoreError::Gone { .. }) => return Err(error),
                 // One bad pack must not make the others unusable. The error is reported
@@ -519,6 +541,19 @@ fn publish(
 fn is_fresh(path: &Path) -> bool {
     let modified = fs_err::metadata(path).and_then(|meta| meta.modified());
     modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age < FRESH))
+}
+
+/// Returns true if an index may have come with a store from elsewhere. It may then name objects that
+/// no pack has. The index of another user's store is believed: that user could remove packs, too.
+fn is_foreign(index: &Path) -> bool {
+    let user = rustix::process::geteuid();
+    let is_own = |meta: Metadata| user.is_root() || meta.uid() == user.as_raw();
+    !is_made_here(index) && fs_err::metadata(index).is_ok_and(is_own)
+}
+
+/// Returns true for a disk that nobody can write to. No commit relies on the index there.
+fn is_read_only(error: &PathError) -> bool {
+    error.source.kind() == io::ErrorKind::ReadOnlyFilesystem
 }
 
 fn is_not_found(error: &TableError) -> bool {

@@ -136,7 +136,7 @@ impl Store {
 
     /// Runs a query on the index. A segment that turns out to be damaged is removed and
     /// rebuilt, and the query runs again.
-    fn query_index<T>(
+    pub(super) fn query_index<T>(
         &self,
         ask: impl Fn(&Catalog) -> Result<T, TableError>,
     ) -> Result<T, StoreError> {

@@ -279,7 +279,7 @@ impl Store {
     /// Reports damage of the index that was repaired since the store was opened, or
     /// since the last call.
     pub fn report_repairs(&self, observer: &dyn Observer) {
-        let IndexRepair { packs, damaged } = std::mem::take(&mut *lock(&self.repaired));
+        let IndexRepair { packs, damaged, .. } = std::mem::take(&mut *lock(&self.repaired));
         if damaged {
             observer.note(Note::Reindexed { packs, damaged });
         }

@@ -17,6 +17,7 @@
 
 use std::{
     collections::{BinaryHeap, HashMap},
+    hash::{BuildHasher, RandomState},
     path::{Path, PathBuf},
 };
 
@@ -95,6 +96,22 @@ fn place(record: &[u8]) -> Option<ObjectLocation> {
     })
 }
 
+/// A digest of the records of one pack, whatever their order and the number of the pack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct RecordsDigest {
+    records: u64,
+    sum: u64,
+}
+
+impl RecordsDigest {
+    /// Adds a record. All records must be hashed with the same `state`.
+    pub(super) fn add(&mut self, state: &RandomState, record: &[u8]) {
+        let kind = field(record, 32) & !(MAX_PACKS - 1);
+        self.records += 1;
+        self.sum = self.sum.wrapping_add(state.hash_one((&record[..32], kind, &record[36..])));
+    }
+}
+
 /// An open segment, backed by a file or, if the store cannot be written, by memory.
 #[derive(Debug)]
 pub(super) struct Segment {
@@ -153,6 +170,22 @@ impl Segment {
             SegmentRecords::File(table) => Some(table.path()),
             SegmentRecords::Memory(_) => None,
         }
+    }
+
+    /// Returns a digest of the records of each pack that it covers.
+    ///
+    /// # Errors
+    /// [`TableError`] when the file is damaged.
+    pub(super) fn digests(&self, state: &RandomState) -> Result<Vec<RecordsDigest>, TableError> {
+        let mut digests = vec![RecordsDigest::default(); self.packs.len()];
+        for at in 0..self.records() {
+            let Some(record) = self.record(at)? else { break };
+            let pack = (field(record, 32) & (MAX_PACKS - 1)) as usize;
+            if let Some(digest) = digests.get_mut(pack) {
+                digest.add(state, record);
+            }
+        }
+        Ok(digests)
     }
 
     /// Returns the number of records.

@@ -4,6 +4,8 @@
 //! again, and the remote store verified again; so nothing here is synced. Damage that a
 //! verification finds is recorded in the mirror as shadows.
 //!
+//! A mirror that [was not made here](snap_core::disk::made_here) is cleared first.
+//!
 //! Any file of the mirror may be cut, damaged or replaced by a folder. That says nothing about the
 //! remote store. Opening the mirror checks the files and clears the mirror if a stub or the list of
 //! index files is damaged; the index is then read again.
@@ -28,7 +30,10 @@ use snap_core::{
         time::Time,
     },
     disk::{
-        Disk, NewFile, regular::read_at_most, scratch::unique_name,
+        Disk, NewFile,
+        made_here::{MADE_HERE, is_made_here, mark_made_here},
+        regular::read_at_most,
+        scratch::unique_name,
         symlink_guard::check_no_link_entries,
     },
     format::{
@@ -79,8 +84,8 @@ const DAMAGED_INDEX: &str = "damaged-index";
 const LOCK: &str = "lock";
 
 /// Files of a mirror.
-const FILES: [&str; 9] =
-    [NAMES, SEEN, SENDING, CONDITIONS, NEWEST, DAMAGED, SHADOWS, DAMAGED_INDEX, LOCK];
+const FILES: [&str; 10] =
+    [NAMES, SEEN, SENDING, CONDITIONS, NEWEST, DAMAGED, SHADOWS, DAMAGED_INDEX, MADE_HERE, LOCK];
 
 /// Folders of a mirror.
 const FOLDERS: [&str; 4] = ["objects", "partial", "index", "tmp"];
@@ -108,8 +113,14 @@ impl Mirror {
         remove_wrong_kinds(dir)?;
         disk.create_folders(dir)?;
         check_no_link_entries(dir)?;
-        Store::create(dir, &disk)?;
         let _lock = lock(dir, &disk)?;
+        if !is_made_here(dir) {
+            remove_all_but_lock(dir)?;
+        }
+        Store::create(dir, &disk)?;
+        if !is_made_here(dir) {
+            mark_made_here(dir, &disk, &dir.join("tmp"))?;
+        }
         remove_damaged_shadows(dir, &disk)?;
         let names = read_names(dir);
         let is_listed = names.is_some();
@@ -386,17 +397,21 @@ impl Mirror {
         Ok(())
     }
 
-    /// Copies the records of damage from the mirror in `from` to the one in `to`, for callers
-    /// that must not change the first.
+    /// Copies the records of damage from the mirror in `from` to a new one in `to`, for callers
+    /// that must not change the first. A mirror that was not made here has no records that count.
     ///
     /// # Errors
     /// [`PathError`] if a file cannot be read or written.
     pub fn copy_damage(from: &Path, to: &Path) -> Result<(), PathError> {
+        if !is_made_here(from) {
+            return Ok(());
+        }
+        let disk = Disk::cache(to);
+        disk.create_folders(to)?;
+        mark_made_here(to, &disk, to)?;
         for name in [DAMAGED, DAMAGED_INDEX, SHADOWS] {
             let path = from.join(name);
             if path.exists() {
-                let disk = Disk::cache(to);
-                disk.create_folders(to)?;
                 let bytes = read_at_most(&path, limits::MIRROR_FILE_BYTES);
                 let bytes = bytes.map_err(PathError::when("copy", &path))?;
                 disk.write_whole(&to.join(unique_name(name)), &to.join(name), &bytes)?;
@@ -519,6 +534,22 @@ fn remove_wrong_kinds(dir: &Path) -> Result<(), PathError> {
         if has_kind(&path, fs::Metadata::is_dir) {
             fs_err::remove_dir_all(&path).map_err(PathError::when("remove", &path))?;
         }
+    }
+    Ok(())
+}
+
+/// Removes a mirror that came with a store from elsewhere. It may claim that the remote store has
+/// objects which are nowhere.
+fn remove_all_but_lock(dir: &Path) -> Result<(), PathError> {
+    for entry in fs_err::read_dir(dir).map_err(PathError::when("list", dir))? {
+        let path = entry.map_err(PathError::when("list", dir))?.path();
+        let is_folder = fs_err::symlink_metadata(&path).is_ok_and(|meta| meta.is_dir());
+        let removed = match is_folder {
+            true => fs_err::remove_dir_all(&path),
+            false if path.ends_with(LOCK) => Ok(()),
+            false => fs_err::remove_file(&path),
+        };
+        removed.map_err(PathError::when("remove", &path))?;
     }
     Ok(())
 }

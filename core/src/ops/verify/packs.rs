@@ -24,7 +24,7 @@ use crate::{
         Data, Findings, VerifyError, VerifyOutcome, VerifyProblem,
         rolling::{Schedule, identity_here},
     },
-    store::{PackFile, Store, StoreError, actual_id},
+    store::{IndexDigests, PackFile, Store, StoreError, actual_id},
 };
 
 /// Totals over all packs.
@@ -57,7 +57,7 @@ pub(super) fn check(
     };
     observer.phase(Phase::Data, (total > 0).then_some(total));
     let counts = PackCounters::default();
-    let reindexed = AtomicBool::new(false);
+    let index = IndexCheck { digests: store.index_digests()?, is_rebuilt: AtomicBool::new(false) };
     // The bridge hands out tasks in order and calls `schedule.begin` from one thread at a
     // time.
     let tasks = packs.iter().map(|id| {
@@ -69,7 +69,7 @@ pub(super) fn check(
             return Err(VerifyError::Interrupted);
         }
         let id = task.id;
-        match check_pack(store, &task, &schedule, (findings, &reindexed), observer, &counts) {
+        match check_pack(store, &task, &schedule, (findings, &index), observer, &counts) {
             Ok(()) => Ok(()),
             // The pack was merged into another one meanwhile, which has its objects.
             Err(StoreError::Gone { .. }) => Ok(()),
@@ -89,6 +89,13 @@ pub(super) fn check(
     outcome.absent_objects = counts.absent.into_inner();
     outcome.bytes_read = counts.bytes.into_inner();
     Ok(())
+}
+
+/// What the index had when the check began.
+struct IndexCheck {
+    digests: IndexDigests,
+    /// True once a pack had other objects and the index was made again.
+    is_rebuilt: AtomicBool,
 }
 
 /// A pack and how much of it is read.
@@ -116,7 +123,7 @@ fn check_pack(
     store: &Store,
     task: &PackTask,
     schedule: &Schedule<'_>,
-    (findings, reindexed): (&Findings<'_>, &AtomicBool),
+    (findings, index): (&Findings<'_>, &IndexCheck),
     observer: &dyn Observer,
     counts: &PackCounters,
 ) -> Result<(), StoreError> {
@@ -126,16 +133,14 @@ fn check_pack(
     let is_partial = store.is_partial(&id);
     counts.partial.fetch_add(u64::from(is_partial), Ordering::Relaxed);
     if data == Data::All && !is_partial {
-        check_hash(store, id, findings)?;
+        check_hash(store, id, findings, observer)?;
     }
     let pack = Arc::new(store.open_pack(&id)?);
     let objects = pack.objects()?;
     counts.objects.fetch_add(objects.len() as u64, Ordering::Relaxed);
-    let mut lacking = false;
-    for object in &objects {
-        lacking |= store.locate(&object.id)?.is_none();
-    }
-    if lacking && !reindexed.swap(true, Ordering::Relaxed) {
+    if !index.digests.agrees(&id, &pack, &objects)
+        && !index.is_rebuilt.swap(true, Ordering::Relaxed)
+    {
         store.reindex()?;
     }
     let random = RandomState::new();
@@ -198,8 +203,14 @@ fn count_absent(
     Ok(())
 }
 
-/// Hashes a whole pack file and compares the hash with its name.
-fn check_hash(store: &Store, id: PackId, findings: &Findings<'_>) -> Result<(), StoreError> {
+/// Hashes a whole pack file and compares the hash with its name. Ends early when the user asks to
+/// stop.
+fn check_hash(
+    store: &Store,
+    id: PackId,
+    findings: &Findings<'_>,
+    observer: &dyn Observer,
+) -> Result<(), StoreError> {
     let path = store.pack_path(&id);
     let mut file = match fs_err::File::open(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -210,6 +221,9 @@ fn check_hash(store: &Store, id: PackId, findings: &Findings<'_>) -> Result<(), 
     let mut hasher = blake3::Hasher::new();
     let mut buffer = vec![0; 1 << 20];
     loop {
+        if observer.cancelled() {
+            return Ok(());
+        }
         match file.read(&mut buffer).map_err(PathError::when("read", &path))? {
             0 => break,
             read => hasher.update(&buffer[..read]),

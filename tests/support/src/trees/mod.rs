@@ -25,6 +25,22 @@ const TEXT_FILES_A_FOLDER: usize = 100;
 /// Files in each folder of [`million`].
 const TINY_FILES_A_FOLDER: usize = 1_000;
 
+/// Copies the folders and files in `from` to `to`, which may exist.
+///
+/// # Errors
+/// The error of the first folder or file that cannot be copied.
+pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in walkdir::WalkDir::new(from) {
+        let entry = entry?;
+        let inside = entry.path().strip_prefix(from).map_err(io::Error::other)?;
+        match entry.file_type().is_dir() {
+            true => fs::create_dir_all(to.join(inside))?,
+            false => drop(fs::copy(entry.path(), to.join(inside))?),
+        }
+    }
+    Ok(())
+}
+
 /// Writes `count` text files of `bytes_each` bytes, in folders of 100 files.
 ///
 /// # Errors

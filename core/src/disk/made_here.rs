@@ -1,0 +1,72 @@
+//! Tells folders of derived files that were made on this machine from copies that came with a store.
+//!
+//! A writer believes some derived files without a check: the index of a store, and the mirror of a
+//! remote store. The author of an archive could put entries into them for objects that are
+//! nowhere. So such a folder has the file `made-here`, with the folder's own inode and time of
+//! birth. A copied or extracted folder has others, which its author cannot foresee; its files are
+//! made again. Where the file system records no birth, the inode alone counts.
+
+use std::{fs::Metadata, os::unix::fs::MetadataExt, path::Path, time::UNIX_EPOCH};
+
+use crate::{
+    base::io::PathError,
+    disk::{Disk, regular::read_at_most, scratch::unique_name},
+};
+
+/// Name of the file.
+pub const MADE_HERE: &str = "made-here";
+
+/// The longest file: two numbers.
+const FILE_BYTES: u64 = 64;
+
+/// Returns true if [`mark_made_here`] marked the folder, and it is not a copy.
+pub fn is_made_here(folder: &Path) -> bool {
+    let mark = read_at_most(&folder.join(MADE_HERE), FILE_BYTES);
+    let meta = fs_err::symlink_metadata(folder);
+    mark.ok().zip(meta.ok()).is_some_and(|(mark, meta)| mark == text_for(&meta).as_bytes())
+}
+
+/// Marks a folder as made on this machine. The file is first written to the folder `tmp`. It is
+/// not synced: without it, the derived files are made again.
+///
+/// # Errors
+/// [`PathError`] if the folder does not exist or the file cannot be written.
+pub fn mark_made_here(folder: &Path, disk: &Disk, tmp: &Path) -> Result<(), PathError> {
+    let meta = fs_err::symlink_metadata(folder).map_err(PathError::when("stat", folder))?;
+    let temporary = tmp.join(unique_name(MADE_HERE));
+    let mut file = disk.create(&temporary)?;
+    file.write(text_for(&meta).as_bytes())?;
+    disk.replace(&temporary, &folder.join(MADE_HERE))?;
+    file.keep();
+    Ok(())
+}
+
+fn text_for(folder: &Metadata) -> String {
+    let born = folder.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    match born {
+        Some(born) => format!("{}:{}\n", folder.ino(), born.as_nanos()),
+        None => format!("{}\n", folder.ino()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_is_not_made_here() {
+        let dir = tempfile::tempdir().unwrap();
+        let [folder, copy] = ["folder", "copy"].map(|name| dir.path().join(name));
+        fs_err::create_dir(&folder).unwrap();
+        assert!(!is_made_here(&folder));
+        mark_made_here(&folder, &Disk::default(), dir.path()).unwrap();
+        assert!(is_made_here(&folder));
+        fs_err::create_dir(&copy).unwrap();
+        fs_err::copy(folder.join(MADE_HERE), copy.join(MADE_HERE)).unwrap();
+        assert!(!is_made_here(&copy));
+        fs_err::remove_dir_all(&copy).unwrap();
+        fs_err::rename(&folder, &copy).unwrap();
+        assert!(is_made_here(&copy), "it was moved");
+        assert!(!is_made_here(&folder));
+    }
+}
