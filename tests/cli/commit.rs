@@ -1,6 +1,11 @@
 //! `snap commit`.
 
-use std::{io::Write, process::Stdio};
+use std::{io::Write, os::fd::AsRawFd, process::Stdio};
+
+use snap_testkit::{
+    mounts::{in_own_mounts, tool},
+    skip::skip,
+};
 
 use crate::env::TestEnv;
 
@@ -342,4 +347,53 @@ fn a_dry_run_counts_a_content_once_and_needs_no_rights_on_the_store() {
     let ran = env.snap(["commit", "home", "--dry-run", "--json"]).succeeds();
     let added = ran.json()[0]["bytes_added"].as_u64().unwrap();
     assert!(added < 6 << 20, "a repeated chunk counts once: {added}");
+}
+
+#[test]
+fn files_that_report_no_size_are_saved_with_their_content() {
+    let env = TestEnv::new();
+    let source = "/proc/sys/fs/inotify";
+    env.snap(["--store", "s", "init"]).succeeds();
+    env.snap(["--store", "s", "commit", source, "--json"]).succeeds();
+    let file = "max_user_watches";
+    let content = fs_err::read_to_string(format!("{source}/{file}")).unwrap();
+    assert!(content.len() > 1);
+    let read = |rev: &str| env.snap(["--store", "s", "cat", &format!("{rev}:{file}")]);
+    assert_eq!(read("latest").succeeds().stdout, content);
+    // Their stat does not show their changes, so nothing is recorded that would hide one.
+    let again = env.snap(["--store", "s", "commit", source, "--allow-empty"]).succeeds();
+    assert!(!again.stderr.contains("changed while"), "{}", again.stderr);
+    assert_eq!(read("latest").succeeds().stdout, content);
+}
+
+#[test]
+fn one_file_system_leaves_out_mounts_that_the_user_may_not_read() {
+    let test = "commit::one_file_system_leaves_out_mounts_that_the_user_may_not_read";
+    let Ok(fuse) = fs_err::OpenOptions::new().read(true).write(true).open("/dev/fuse") else {
+        return skip(test, "/dev/fuse cannot be opened");
+    };
+    in_own_mounts(test, || {
+        let env = TestEnv::new();
+        env.write("home/a.txt", "one");
+        let point = env.path("home/mount");
+        fs_err::create_dir(&point).unwrap();
+        rustix::io::fcntl_setfd(&fuse, rustix::io::FdFlags::empty()).unwrap();
+        let fd = fuse.file().as_raw_fd();
+        let options = format!("fd={fd},rootmode=40000,user_id=1234,group_id=1234");
+        let mount = ["-i", "-t", "fuse", "-o", &options, "fuse", point.to_str().unwrap()];
+        if !tool("mount", mount) {
+            return skip(test, "a FUSE mount is refused");
+        }
+        // Not even root may stat the mount of another user, and later it has no server.
+        let mut server = Some(fuse);
+        for has_server in [true, false] {
+            server.take_if(|_| !has_server);
+            let failed = env.snap_in("home", ["commit", "--dry-run"]);
+            assert_eq!(failed.code, Some(3), "{}", failed.stderr);
+            assert!(failed.stderr.contains("skipped `mount`"), "{}", failed.stderr);
+            env.snap_in("home", ["commit", "--one-file-system", "--allow-empty"]).succeeds();
+            env.snap_in("home", ["status", "--one-file-system"]).succeeds();
+        }
+        assert_eq!(env.snap_in("home", ["ls"]).succeeds().stdout, "a.txt\n");
+    });
 }

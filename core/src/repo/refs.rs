@@ -42,9 +42,9 @@ use crate::{
 pub use create::REFS_AT_ONCE;
 pub use damaged::Damage;
 pub use listing::RefListing;
-pub(super) use lock::{Lock, LockRecord};
 #[cfg(test)]
 pub(super) use lock::wait_for_second_open;
+pub(super) use lock::{Lock, LockRecord};
 
 /// The value of `HEAD`.
 #[derive(Clone, Debug, PartialEq, Eq)]
