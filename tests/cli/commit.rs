@@ -364,6 +364,12 @@ fn files_that_report_no_size_are_saved_with_their_content() {
     let again = env.snap(["--store", "s", "commit", source, "--allow-empty"]).succeeds();
     assert!(!again.stderr.contains("changed while"), "{}", again.stderr);
     assert_eq!(read("latest").succeeds().stdout, content);
+    for command in [["status", "--json"], ["diff", "--json"]] {
+        let args = ["--store", "s", command[0], command[1], "--folder", source];
+        let records = env.snap(args).succeeds().json();
+        let changes: Vec<_> = records.iter().filter(|record| record["type"] == "change").collect();
+        assert!(changes.is_empty(), "{changes:?}");
+    }
 }
 
 #[test]

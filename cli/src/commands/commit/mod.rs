@@ -23,7 +23,7 @@ use snap_core::{
 pub(crate) use self::{
     describe::Describe,
     leave_out::LeaveOut,
-    plan::{followed, named, whole_folder},
+    plan::{followed, named, source_name, whole_folder},
 };
 use self::{
     hooks::Hooks,
