@@ -403,3 +403,34 @@ fn one_file_system_leaves_out_mounts_that_the_user_may_not_read() {
         assert_eq!(env.snap_in("home", ["ls"]).succeeds().stdout, "a.txt\n");
     });
 }
+
+#[test]
+fn a_pattern_that_is_written_as_a_path_on_disk_and_excludes_nothing_is_named() {
+    let env = TestEnv::new();
+    env.write("home/u/cache/x", "one");
+    env.write("home/u/notes.txt", "two");
+    let at = env.path("home");
+    let at = at.to_str().unwrap();
+    env.snap(["--store", "s", "init"]).succeeds();
+    let commit = |sources: &[&str], pattern: &str| {
+        let fixed = ["--store", "s", "commit", "--replace", "--allow-empty", "-e", pattern];
+        let made = env.snap(fixed.iter().chain(sources)).succeeds();
+        let files = env.snap(["--store", "s", "ls", "-R"]).succeeds().stdout;
+        (made.stderr.contains("excludes nothing"), made.stderr, files.contains("cache"))
+    };
+    let absolute = format!("{at}/u/cache");
+    let (warned, stderr, has_cache) = commit(&[at], &absolute);
+    assert!(warned && has_cache, "{stderr}");
+    let advice = "patterns start at the top of the snapshot; write `/u/cache`";
+    assert!(stderr.contains(advice), "{stderr}");
+    let both = [&format!("{at}/u")[..], "home/u/notes.txt"];
+    // Here the place in the snapshot is the absolute path.
+    assert!(!commit(&both, &absolute).0);
+    assert!(!commit(&both, &absolute).2);
+    for pattern in ["/u/cache", "cache", "/nothing/of/that/name", "/*/cache"] {
+        assert!(!commit(&[at], pattern).0, "{pattern}");
+    }
+    let archive = ["archive", "home", "-o", "home.snap", "-e", &absolute];
+    let made = env.snap(archive).succeeds();
+    assert!(made.stderr.contains(advice), "{}", made.stderr);
+}
