@@ -89,9 +89,9 @@ fn source(args: &ArchiveArgs) -> Result<CommitSource<'static>, CliError> {
     }
 }
 
-/// Returns patterns that exclude the output file and its temporary files.
+/// Returns patterns that exclude the output file. A snapshot never has its temporary files.
 fn own_files(args: &ArchiveArgs) -> Vec<String> {
-    let mut patterns = vec![".snap-part-*".to_owned(), ".snap-scratch-*".to_owned()];
+    let mut patterns = Vec::new();
     if args.output.is_stdout() {
         return patterns;
     }
