@@ -88,6 +88,9 @@ pub(crate) enum CliError {
     /// A `~` cannot be replaced by a folder.
     #[error("cannot expand `~` in `{path}`")]
     NoHome { path: String },
+    /// A path begins with the home folder of another user.
+    #[error("cannot expand `~` in `{path}`: only your own home folder is known")]
+    OtherHome { path: String },
     /// A path of a profile is relative, and the store has no project folder to start at.
     #[error("profile `{profile}`: `{path}` is relative, and a bare store has no project folder")]
     NoStart { profile: String, path: String },
@@ -376,9 +379,10 @@ impl CliError {
             Self::NoCommand { .. } | Self::NoPaths { .. } | Self::NothingIncluded => {
                 ErrorKind::NotFound
             }
-            Self::NoProfile { .. } | Self::NoHome { .. } | Self::NoStart { .. } => {
-                ErrorKind::Invalid
-            }
+            Self::NoProfile { .. }
+            | Self::NoHome { .. }
+            | Self::OtherHome { .. }
+            | Self::NoStart { .. } => ErrorKind::Invalid,
             Self::Untrusted { .. } | Self::RelativeTrust { .. } | Self::SystemFile { .. } => {
                 ErrorKind::Invalid
             }

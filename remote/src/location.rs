@@ -262,11 +262,11 @@ impl Location {
         format!("{}://{text}", Scheme::File.name()).parse()
     }
 
-    /// Returns true if `text` is the path of a folder: it starts with `/`, `./` or `../`.
-    /// Any other text may be the name of a remote or of a branch.
+    /// Returns true if `text` is the path of a folder: it starts with `/`, `./`, `../` or `~`. Any
+    /// other text may be the name of a remote or of a branch.
     pub fn is_path(text: &str) -> bool {
         let begins = |start: &str| text == start.trim_end_matches('/') || text.starts_with(start);
-        text.starts_with('/') || begins("./") || begins("../")
+        text.starts_with(['/', '~']) || begins("./") || begins("../")
     }
 
     /// Returns the location without any part that may be a password or a key, for error

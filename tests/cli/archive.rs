@@ -1,5 +1,7 @@
 //! `snap archive`: a bundle without a store.
 
+use snap_core::disk::scratch::unique_name;
+
 use crate::env::TestEnv;
 
 fn folder() -> TestEnv {
@@ -80,4 +82,26 @@ fn what_cannot_be_read_is_said() {
       caused by: No such file or directory (os error 2)
     ");
     assert!(!env.path("x.snap").exists());
+}
+
+#[test]
+fn files_of_the_user_are_archived_and_temporary_files_of_snap_are_not() {
+    let env = folder();
+    for name in [".snap-part-list.txt", ".snap-scratch-12-18f2a3b400000000-0"] {
+        env.write(&format!("photos/{name}"), "the user's");
+    }
+    let own = ["part", "scratch"].map(|what| unique_name(&format!(".snap-{what}")));
+    for name in &own {
+        env.write(&format!("photos/{name}"), "left by a killed snap");
+    }
+    env.snap(["archive", "photos", "-o", "p.snap"]).succeeds();
+    let listed = env.snap(["ls", "p.snap"]).succeeds().stdout;
+    let kept = ".snap-part-list.txt\n.snap-scratch-12-18f2a3b400000000-0\njune/\nnotes.txt\n";
+    assert_eq!(listed, kept);
+    env.snap(["commit", "photos"]).succeeds();
+    assert_eq!(env.snap_in("photos", ["ls"]).succeeds().stdout, kept);
+    // A restore does not take them for files that are not part of the snapshot.
+    let args = ["restore", "HEAD", "--overwrite", "--delete", "--yes"];
+    env.snap_in("photos", args).succeeds();
+    assert!(own.iter().all(|name| env.path("photos").join(name).exists()));
 }

@@ -1,6 +1,11 @@
 //! `snap commit`.
 
-use std::{io::Write, process::Stdio};
+use std::{io::Write, os::fd::AsRawFd, process::Stdio};
+
+use snap_testkit::{
+    mounts::{in_own_mounts, tool},
+    skip::skip,
+};
 
 use crate::env::TestEnv;
 
@@ -342,4 +347,90 @@ fn a_dry_run_counts_a_content_once_and_needs_no_rights_on_the_store() {
     let ran = env.snap(["commit", "home", "--dry-run", "--json"]).succeeds();
     let added = ran.json()[0]["bytes_added"].as_u64().unwrap();
     assert!(added < 6 << 20, "a repeated chunk counts once: {added}");
+}
+
+#[test]
+fn files_that_report_no_size_are_saved_with_their_content() {
+    let env = TestEnv::new();
+    let source = "/proc/sys/fs/inotify";
+    env.snap(["--store", "s", "init"]).succeeds();
+    env.snap(["--store", "s", "commit", source, "--json"]).succeeds();
+    let file = "max_user_watches";
+    let content = fs_err::read_to_string(format!("{source}/{file}")).unwrap();
+    assert!(content.len() > 1);
+    let read = |rev: &str| env.snap(["--store", "s", "cat", &format!("{rev}:{file}")]);
+    assert_eq!(read("latest").succeeds().stdout, content);
+    // Their stat does not show their changes, so nothing is recorded that would hide one.
+    let again = env.snap(["--store", "s", "commit", source, "--allow-empty"]).succeeds();
+    assert!(!again.stderr.contains("changed while"), "{}", again.stderr);
+    assert_eq!(read("latest").succeeds().stdout, content);
+    for command in [["status", "--json"], ["diff", "--json"]] {
+        let args = ["--store", "s", command[0], command[1], "--folder", source];
+        let records = env.snap(args).succeeds().json();
+        let changes: Vec<_> = records.iter().filter(|record| record["type"] == "change").collect();
+        assert!(changes.is_empty(), "{changes:?}");
+    }
+}
+
+#[test]
+fn one_file_system_leaves_out_mounts_that_the_user_may_not_read() {
+    let test = "commit::one_file_system_leaves_out_mounts_that_the_user_may_not_read";
+    let Ok(fuse) = fs_err::OpenOptions::new().read(true).write(true).open("/dev/fuse") else {
+        return skip(test, "/dev/fuse cannot be opened");
+    };
+    in_own_mounts(test, || {
+        let env = TestEnv::new();
+        env.write("home/a.txt", "one");
+        let point = env.path("home/mount");
+        fs_err::create_dir(&point).unwrap();
+        rustix::io::fcntl_setfd(&fuse, rustix::io::FdFlags::empty()).unwrap();
+        let fd = fuse.file().as_raw_fd();
+        let options = format!("fd={fd},rootmode=40000,user_id=1234,group_id=1234");
+        let mount = ["-i", "-t", "fuse", "-o", &options, "fuse", point.to_str().unwrap()];
+        if !tool("mount", mount) {
+            return skip(test, "a FUSE mount is refused");
+        }
+        // Not even root may stat the mount of another user, and later it has no server.
+        let mut server = Some(fuse);
+        for has_server in [true, false] {
+            server.take_if(|_| !has_server);
+            let failed = env.snap_in("home", ["commit", "--dry-run"]);
+            assert_eq!(failed.code, Some(3), "{}", failed.stderr);
+            assert!(failed.stderr.contains("mount`: "), "{}", failed.stderr);
+            env.snap_in("home", ["commit", "--one-file-system", "--allow-empty"]).succeeds();
+            env.snap_in("home", ["status", "--one-file-system"]).succeeds();
+        }
+        assert_eq!(env.snap_in("home", ["ls"]).succeeds().stdout, "a.txt\n");
+    });
+}
+
+#[test]
+fn a_pattern_that_is_written_as_a_path_on_disk_and_excludes_nothing_is_named() {
+    let env = TestEnv::new();
+    env.write("home/u/cache/x", "one");
+    env.write("home/u/notes.txt", "two");
+    let at = env.path("home");
+    let at = at.to_str().unwrap();
+    env.snap(["--store", "s", "init"]).succeeds();
+    let commit = |sources: &[&str], pattern: &str| {
+        let fixed = ["--store", "s", "commit", "--replace", "--allow-empty", "-e", pattern];
+        let made = env.snap(fixed.iter().chain(sources)).succeeds();
+        let files = env.snap(["--store", "s", "ls", "-R"]).succeeds().stdout;
+        (made.stderr.contains("excludes nothing"), made.stderr, files.contains("cache"))
+    };
+    let absolute = format!("{at}/u/cache");
+    let (warned, stderr, has_cache) = commit(&[at], &absolute);
+    assert!(warned && has_cache, "{stderr}");
+    let advice = "patterns start at the top of the snapshot; write `/u/cache`";
+    assert!(stderr.contains(advice), "{stderr}");
+    let both = [&format!("{at}/u")[..], "home/u/notes.txt"];
+    // Here the place in the snapshot is the absolute path.
+    assert!(!commit(&both, &absolute).0);
+    assert!(!commit(&both, &absolute).2);
+    for pattern in ["/u/cache", "cache", "/nothing/of/that/name", "/*/cache"] {
+        assert!(!commit(&[at], pattern).0, "{pattern}");
+    }
+    let archive = ["archive", "home", "-o", "home.snap", "-e", &absolute];
+    let made = env.snap(archive).succeeds();
+    assert!(made.stderr.contains(advice), "{}", made.stderr);
 }

@@ -281,3 +281,31 @@ fn a_damaged_pack_ends_a_push_with_4_and_the_command_to_run() {
     assert!(!env.path("there/refs/heads/main").exists());
     assert!(!env.path("there/objects").join(&name).exists());
 }
+
+#[test]
+fn a_location_that_begins_with_a_tilde_is_a_path_in_the_home_folder() {
+    let mut env = TestEnv::new();
+    let home = env.path("home");
+    fs_err::create_dir(&home).unwrap();
+    env.set("HOME", home.to_str().unwrap());
+    env.write("p/a.txt", "one");
+    env.snap_in("p", ["commit"]).succeeds();
+    // No shell expands these.
+    env.snap_in("p", ["push", "~/a store #1?"]).succeeds();
+    assert!(home.join("a store #1?/refs/heads/main").is_file());
+    env.snap(["clone", "~/a store #1?", "copy"]).succeeds();
+    assert_eq!(env.read("copy/a.txt"), "one");
+    env.snap_in("p", ["remote", "add", "backup", "~/backup"]).succeeds();
+    env.snap_in("p", ["push", "backup"]).succeeds();
+    env.snap_in("p", ["config", "set", "remote.other.url", "~/backup"]).succeeds();
+    assert!(env.snap_in("p", ["verify", "other"]).succeeds().stderr.contains("1 commit"));
+    let listed = env.snap_in("p", ["remote"]).succeeds().stdout;
+    assert!(listed.contains("other") && listed.contains("~/backup"), "{listed}");
+    let refused = env.snap_in("p", ["push", "~nobody/backup"]);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("cannot expand `~` in `~nobody/backup`"), "{}", refused.stderr);
+    assert!(!env.path("p/~nobody").exists() && !env.path("p/~").exists());
+    // A folder of that name needs a path that says so.
+    env.snap_in("p", ["push", "./~nobody/backup"]).succeeds();
+    assert!(env.path("p/~nobody/backup/refs/heads/main").is_file());
+}

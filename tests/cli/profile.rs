@@ -162,8 +162,8 @@ fn paths_that_mean_nothing_are_named() {
     insta::assert_snapshot!(of("~bob/docs"), @r"
     exit: 2
     --- stderr ---
-    error: cannot expand `~` in `~bob/docs`
-    hint: set HOME, or write the full path
+    error: cannot expand `~` in `~bob/docs`: only your own home folder is known
+    hint: write the full path, or `./~…` for a file or folder of that name
     ");
 }
 

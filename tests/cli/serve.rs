@@ -306,6 +306,9 @@ fn whoever_has_a_token_may_do_what_it_is_for() {
     env.snap_in("there", ["branch", "--force", "main", "main~1"]).succeeds();
     let refused = env.snap_in("there", ["push", "-q", "--force"]);
     says(&refused, 1, &["only a token with write may make a move that is not a fast-forward"]);
+    let hint =
+        "the token may only append: the branch or tag stays as it is there; push the commits";
+    says(&refused, 1, &[hint]);
     // The server has answered, so it is known that the branch has not moved.
     let refused = env.snap_in("there", ["push", "--force"]);
     let why = "main -> main  rejected: permission denied: `refs/heads/main` is at ";

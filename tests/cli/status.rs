@@ -215,3 +215,72 @@ fn a_damaged_store_is_said_so() {
     assert_eq!(said.code, Some(4), "{said}");
     assert!(said.stderr.contains("hint: `snap verify"), "{said}");
 }
+
+#[test]
+fn a_store_without_a_project_is_compared_with_the_sources_of_its_commit() {
+    let env = TestEnv::new();
+    env.write("home/photos/a.jpg", "one");
+    env.write("home/photos/new/b.jpg", "two");
+    env.write("home/notes.txt", "three");
+    env.write("etc/app.conf", "four");
+    env.write("elsewhere/other.txt", "five");
+    let store = env.path("store");
+    let store = store.to_str().unwrap();
+    env.snap(["--store", store, "init"]).succeeds();
+    let absolute = env.path("etc");
+    let absolute = absolute.to_str().unwrap();
+    let sets: [(&str, &[&str], &str, &str); 3] = [
+        // One folder, two relative ones and a file, and a mix with absolute paths.
+        (".", &["home/photos"], "a.jpg", "new/b.jpg"),
+        ("home", &["photos", "notes.txt"], "notes.txt", "photos/new/b.jpg"),
+        ("home", &["photos", absolute], "photos/a.jpg", "photos/new/b.jpg"),
+    ];
+    for (folder, sources, changed, removed) in sets {
+        let commit =
+            ["--store", store, "commit", "--replace"].into_iter().chain(sources.iter().copied());
+        env.snap_in(folder, commit).succeeds();
+        let run = |command: &[&str]| {
+            let args = ["--store", store].into_iter().chain(command.iter().copied());
+            env.snap_in("elsewhere", args)
+        };
+        let status = run(&["status", "--short"]).succeeds();
+        assert_eq!(status.stdout, "", "{sources:?}: {}", status.stderr);
+        assert_eq!(run(&["diff", "--exit-code"]).succeeds().stdout, "");
+        run(&["verify", "--against-files"]).succeeds();
+
+        let on_disk = match sources {
+            ["home/photos"] => env.path("home/photos").join(changed),
+            _ => env.path("home").join(changed),
+        };
+        let before = fs_err::read(&on_disk).unwrap();
+        fs_err::write(&on_disk, "another").unwrap();
+        fs_err::remove_dir_all(env.path("home/photos/new")).unwrap();
+        let status = run(&["status", "--short", "--all"]).succeeds();
+        let gone = removed.strip_suffix("/b.jpg").unwrap();
+        let mut lines: Vec<_> = status.stdout.lines().collect();
+        lines.sort_unstable();
+        let expected = [format!("D {gone}/"), format!("D {removed}"), format!("M {changed}")];
+        assert_eq!(lines, expected, "{sources:?}: {}", status.stderr);
+        let diff = run(&["diff", "--", changed]).succeeds();
+        assert!(diff.stdout.contains("+another"), "{}", diff.stdout);
+        let shown = run(&["status", "--json"]).succeeds().json();
+        assert_eq!(shown[0]["sources"].as_array().unwrap().len(), sources.len());
+        let typed = run(&["status", "--short", on_disk.to_str().unwrap()]).succeeds();
+        assert_eq!(typed.stdout, format!("M {changed}\n"));
+        fs_err::write(&on_disk, before).unwrap();
+        env.write("home/photos/new/b.jpg", "two");
+    }
+    // The files of a clone come from its commits; the sources are those of another machine.
+    env.snap(["clone", store, "clone"]).succeeds();
+    let status = env.snap_in("clone", ["status", "--short"]).succeeds();
+    assert_eq!(status.stdout, "", "{}", status.stderr);
+    env.write("clone/photos/a.jpg", "another");
+    let status = env.snap_in("clone", ["status", "--short"]).succeeds();
+    assert_eq!(status.stdout, "M photos/a.jpg\n");
+    // A stream has no source on disk, and a source that is gone is named.
+    fs_err::remove_dir_all(env.path("home")).unwrap();
+    let args = ["--store", store, "status", "--short"];
+    let gone = env.snap_in("elsewhere", args).succeeds();
+    assert!(gone.stdout.contains("D photos/"), "{}", gone.stdout);
+    assert!(!gone.stdout.contains("app.conf"), "{}", gone.stdout);
+}

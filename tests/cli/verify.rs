@@ -133,6 +133,43 @@ fn a_branch_that_is_lost_is_found_by_its_log() {
 }
 
 #[test]
+fn lost_tags_and_branches_are_named_with_the_command_that_creates_them_again() {
+    let env = TestEnv::new();
+    env.write("home/a.txt", "one");
+    let id = env.snap(["commit", "home"]).succeeds().stdout.trim().to_owned();
+    env.snap_in("home", ["tag", "v1"]).succeeds();
+    env.snap_in("home", ["tag", "v2"]).succeeds();
+    env.snap_in("home", ["branch", "side"]).succeeds();
+    env.snap_in("home", ["tag", "removed"]).succeeds();
+    env.snap_in("home", ["tag", "--delete", "removed"]).succeeds();
+    for file in ["refs/tags/v1", "refs/tags/v2", "refs/heads/side"] {
+        fs_err::remove_file(env.path("home/.snap").join(file)).unwrap();
+    }
+    // A power cut may empty the lock file, and people remove files of that name.
+    for is_emptied in [false, true] {
+        if is_emptied {
+            fs_err::write(env.path("home/.snap/lock"), "").unwrap();
+        }
+        let found = env.snap_in("home", ["verify", "--json"]);
+        assert_eq!(found.code, Some(4), "{}", found.stderr);
+        let problems = found.json().into_iter().filter(|record| record["type"] == "problem");
+        let problems: Vec<_> = problems.collect();
+        let names: Vec<_> = problems.iter().map(|problem| problem["ref"].as_str()).collect();
+        let lost = ["refs/heads/side", "refs/tags/v1", "refs/tags/v2"].map(Some);
+        assert_eq!(names, lost, "{}", found.stdout);
+        assert!(problems.iter().all(|problem| problem["commit"] == id[..]), "{}", found.stdout);
+    }
+    fs_err::remove_file(env.path("home/.snap/lock")).unwrap();
+    let found = env.snap_in("home", ["verify", "--json"]).json();
+    let commands = found.iter().filter_map(|record| record["command"].as_str());
+    for command in commands {
+        env.snap_in("home", command.split(' ').skip(1)).succeeds();
+    }
+    env.snap_in("home", ["verify"]).succeeds();
+    assert_eq!(env.snap_in("home", ["tag"]).succeeds().stdout.lines().count(), 2);
+}
+
+#[test]
 fn a_lost_branch_is_not_thought_to_have_followed_a_commit_of_another() {
     let env = TestEnv::new();
     env.write("home/a.txt", "one");

@@ -17,9 +17,10 @@ use snap_core::{
         wire::FormatError,
     },
     ops::{
+        cat::CatError,
         diff::{
-            self, Change, ChangeSide, ComparedFolder, ComparedKind, Detail, DiffError, DiffOptions,
-            DiffOutcome, Limit, New, RenameDetection, Status,
+            self, Change, ChangeSide, ComparedFiles, ComparedFolder, ComparedKind, Detail,
+            DiffError, DiffOptions, DiffOutcome, Limit, New, RenameDetection, Status,
         },
         list::{self, ListDepth},
     },
@@ -82,7 +83,8 @@ fn trees(repo: &Repo, old: TreeId, new: TreeId, options: &DiffOptions) -> Vec<Ch
 
 fn folder(path: PathBuf) -> New {
     let (ignore, scope) = Default::default();
-    New::Folder(ComparedFolder { path, ignore, scope, reproducible: false })
+    let files = ComparedFiles::Folder(path);
+    New::Folder(ComparedFolder { files, ignore, scope, reproducible: false })
 }
 
 fn apply(mut tree: Tree, changes: &[Change]) -> Tree {
@@ -457,4 +459,29 @@ fn however_many_threads_compare_small_folders_none_is_lost() {
         let new = changes.iter().filter(|change| change.path == b"030/new").count();
         assert_eq!(new, 1);
     }
+}
+
+#[test]
+fn a_file_that_grows_after_its_comparison_takes_no_more_memory_than_it_had() {
+    let scratch = Scratch::new();
+    let source = scratch.source();
+    let id = scratch.commit().id.unwrap();
+    for name in ["grows", "grows little"] {
+        fs_err::write(source.join(name), "a line\n").unwrap();
+    }
+    let repo = scratch.repo();
+    let new = folder(source.clone());
+    let sides = (Some(tree_of(&repo, id)), &new);
+    let changes = run(&repo, sides, &DiffOptions::default(), &Silent).unwrap().0;
+    fs_err::write(source.join("grows"), vec![b'x'; 1 << 20]).unwrap();
+    fs_err::write(source.join("grows little"), "a line\nanother\n").unwrap();
+    let reader = diff::ContentReader::new(repo.store(), &new, 8 << 20).unwrap();
+    let read = |name: &str| {
+        let change = changes.iter().find(|change| change.path == name.as_bytes()).unwrap();
+        reader.new_side(&change.path, change.new.as_ref(), &Silent)
+    };
+    let Err(CatError::Output(grown)) = read("grows") else { panic!("it is read whole") };
+    assert_eq!(grown.to_string(), "it grew while it was compared");
+    let little = diff::SideContent::Bytes(b"a line\nanother\n".to_vec());
+    assert_eq!(read("grows little").unwrap(), little);
 }

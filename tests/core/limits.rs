@@ -18,7 +18,7 @@ use snap_core::{
     local::ignore,
     ops::{
         commit::{self, CommitOutcome, CommitSource, NamedPath},
-        diff::{self, ComparedFolder, New},
+        diff::{self, ComparedFiles, ComparedFolder, New},
         list::{self, ListDepth},
         restore::{self, RestoreSource},
         verify,
@@ -157,7 +157,7 @@ fn files_behind_paths_that_are_too_long_for_the_system_are_compared() {
     let repo = scratch.repo();
     let old = repo.store().commit(&id).unwrap().tree;
     let folder = ComparedFolder {
-        path: scratch.source(),
+        files: ComparedFiles::Folder(scratch.source()),
         ignore: ignore::Options::default(),
         scope: Vec::new(),
         reproducible: false,

@@ -19,7 +19,7 @@ use snap_core::{
 
 use crate::{
     commands::{
-        commit::{Describe, LeaveOut, followed},
+        commit::{Describe, LeaveOut, followed, unmatched},
         pack::OutputArgs,
     },
     config::Profile,
@@ -67,9 +67,11 @@ pub(crate) fn run(args: &ArchiveArgs, cx: &Context) -> Result<CommandOutcome, Cl
     options.unchanged = Unchanged::Commit;
     options.ignore = args.leave_out.join(&Profile::default(), &config, cx)?;
     options.ignore.patterns.extend(own_files(args));
+    let source = source(args)?;
+    unmatched::warn(&source, &args.leave_out.join(&Profile::default(), &config, cx)?.patterns, cx)?;
     let (mut output, scratch) = args.output.open(cx)?;
     let progress = cx.progress();
-    let outcome = archive::run(source(args)?, &options, (&config, scratch), &mut output, &progress)
+    let outcome = archive::run(source, &options, (&config, scratch), &mut output, &progress)
         .map_err(|source| CliError::Pack { file: args.output.shown(), source: Box::new(source) })?;
     output.finish()?;
     drop(progress);
@@ -87,9 +89,9 @@ fn source(args: &ArchiveArgs) -> Result<CommitSource<'static>, CliError> {
     }
 }
 
-/// Returns patterns that exclude the output file and its temporary files.
+/// Returns patterns that exclude the output file. A snapshot never has its temporary files.
 fn own_files(args: &ArchiveArgs) -> Vec<String> {
-    let mut patterns = vec![".snap-part-*".to_owned(), ".snap-scratch-*".to_owned()];
+    let mut patterns = Vec::new();
     if args.output.is_stdout() {
         return patterns;
     }

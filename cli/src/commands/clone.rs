@@ -83,7 +83,8 @@ pub(crate) struct CloneArgs {
 }
 
 pub(crate) fn run(args: &CloneArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
-    let place = RemoteSpec::of_url(&args.url, args.option.iter().cloned().collect())?;
+    let options = args.option.iter().cloned().collect();
+    let place = RemoteSpec::of_url(&args.url, options, cx.settings())?;
     let dir = dir(args, &place)?;
     refuse_in_store(&dir.join(STORE_FOLDER))?;
     let mut made = CloneInProgress::begin(&dir)?;

@@ -281,7 +281,11 @@ fn write_json(
 /// Checks the URL of a remote or of its service, which other users may read in the settings.
 fn check_url(key: &KeyPath, value: &str) -> Result<(), LocationError> {
     match key.parts() {
-        [remote, _, url] if (remote.as_str(), url.as_str()) == ("remote", "url") => {
+        // A relative path would lead elsewhere in each folder.
+        [remote, _, url]
+            if (remote.as_str(), url.as_str()) == ("remote", "url")
+                && !value.starts_with(['/', '~']) =>
+        {
             value.parse::<Location>().map(drop)
         }
         [remote, _, url] if (remote.as_str(), url.as_str()) == ("remote", ENDPOINT) => {

@@ -1,13 +1,18 @@
 //! `snap status`: lists what is new or changed since the last commit.
 
-use std::{ffi::OsString, io, io::Write, path::PathBuf};
+use std::{
+    ffi::OsString,
+    io,
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 use serde::Serialize;
 use snap_core::{
     base::{id::CommitId, name::EntryName},
     format::commit::Commit,
     ops::{
-        diff::{self, Change, ComparedKind, DiffOptions, DiffOutcome, New, Status},
+        diff::{self, Change, ComparedFiles, ComparedKind, DiffOptions, DiffOutcome, New, Status},
         record::{self, CommitRecord},
     },
     repo::{
@@ -45,7 +50,8 @@ them unchanged are read and compared; nothing is written to the folder.";
 
 /// Show new, changed and removed files since the last commit
 ///
-/// Compares the project with the last commit. An added or removed folder is one line. Exits with 0
+/// Compares the project with the last commit; in a store without a project, the sources of that
+/// commit. An added or removed folder is one line. Exits with 0
 /// whether or not something changed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -62,7 +68,7 @@ pub(crate) struct StatusArgs {
     #[arg(short, long)]
     all: bool,
 
-    /// Folder to compare; default: the project
+    /// Folder to compare; default: the project, or in a store without one the sources of the commit
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
 
@@ -90,7 +96,8 @@ pub(crate) fn run(args: &StatusArgs, cx: &Context) -> Result<CommandOutcome, Cli
     let options = DiffOptions { limit, ..DiffOptions::default() };
     let progress = cx.progress();
     let mut list = List::new(args, cx.ui(), &progress);
-    list.head((args, &repo), last.as_ref(), cx)?;
+    let sources = if args.folder.is_none() { sources(&repo, &new.files) } else { Vec::new() };
+    list.head((args, &repo), (last.as_ref(), &sources), cx)?;
     let old = commit.map(|commit| commit.tree);
     let mut each = |change| Ok(list.take(change)?);
     let outcome = collect(&mut each, |each| {
@@ -100,6 +107,16 @@ pub(crate) fn run(args: &StatusArgs, cx: &Context) -> Result<CommandOutcome, Cli
     drop(progress);
     warn_if_exposed(&repo, cx);
     Ok(done(&outcome, outcome.skipped, None, cx))
+}
+
+/// Returns the paths that are compared, unless they are the project.
+fn sources(repo: &Repo, files: &ComparedFiles) -> Vec<Vec<u8>> {
+    let paths: Vec<&Path> = match files {
+        ComparedFiles::Folder(path) if repo.project() == Some(path) => Vec::new(),
+        ComparedFiles::Folder(path) => vec![path],
+        ComparedFiles::Paths(named) => named.iter().map(|named| named.path.as_path()).collect(),
+    };
+    paths.iter().map(|path| path.as_os_str().as_encoded_bytes().to_vec()).collect()
 }
 
 /// Warns if other users can read the content of private files in the store.
@@ -157,6 +174,9 @@ struct StatusJson<'a> {
     /// The paths of a partial clone.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     scope: Vec<String>,
+    /// The compared paths, if they are not the project.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sources: Vec<String>,
 }
 
 impl<'a> List<'a> {
@@ -174,7 +194,7 @@ impl<'a> List<'a> {
     fn head(
         &mut self,
         (args, repo): (&StatusArgs, &Repo),
-        last: Option<&(CommitId, Commit)>,
+        (last, sources): (Option<&(CommitId, Commit)>, &[Vec<u8>]),
         cx: &Context,
     ) -> Result<(), CliError> {
         let head = repo.refs().head()?;
@@ -206,6 +226,7 @@ impl<'a> List<'a> {
                     commit,
                     unseen: unseen.len() as u64,
                     scope: scope.iter().map(|path| record::text(path)).collect(),
+                    sources: sources.iter().map(|path| record::text(path)).collect(),
                 })?;
             }
             StatusFormat::Long => {
@@ -238,6 +259,10 @@ impl<'a> List<'a> {
                 if !scope.is_empty() {
                     let paths: Vec<_> = scope.iter().map(|path| text::line(path)).collect();
                     writeln!(self.out, "A partial clone of {}", paths.join(", "))?;
+                }
+                if !sources.is_empty() {
+                    let paths: Vec<_> = sources.iter().map(|path| text::line(path)).collect();
+                    writeln!(self.out, "Compared with {}", paths.join(", "))?;
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 use std::{io, io::Write, path::Path, time::Duration};
 
+use serde::Serialize;
 use serde_json::json;
 use snap_core::{
     base::{id::CommitId, time::Time},
@@ -201,10 +202,38 @@ pub(crate) fn write_affected(out: &mut Out, touched: &Affected, cx: &Context) ->
     }
 }
 
+/// A branch or tag that is missing, and the command that creates it again.
+#[derive(Serialize)]
+struct LostRef {
+    r#ref: String,
+    commit: String,
+    command: String,
+}
+
+impl LostRef {
+    fn of(problem: &VerifyProblem) -> Option<Self> {
+        let VerifyProblem::RefLost { name, id } = problem else { return None };
+        let noun = if name.kind() == RefKind::Tag { "tag" } else { "branch" };
+        let command = format!("snap {noun} {} {id:.12}", text::word(name.short().as_bytes()));
+        Some(Self { r#ref: name.to_string(), commit: id.to_string(), command })
+    }
+}
+
+#[derive(Serialize)]
+struct ProblemJson {
+    #[serde(flatten)]
+    record: serde_json::Value,
+    #[serde(flatten)]
+    lost: Option<LostRef>,
+}
+
 fn write_json(out: &mut Out, checked: &Checked) -> io::Result<()> {
     let (outcome, problems) = (&checked.outcome, checked.problems());
-    for problem in &problems {
-        out.json(&json!({ "version": 1, "type": "problem", "message": problem }))?;
+    let remote = checked.remote_problems.iter().map(|_| None);
+    let lost = remote.chain(outcome.problems.iter().map(LostRef::of));
+    for (problem, lost) in problems.iter().zip(lost) {
+        let record = json!({ "version": 1, "type": "problem", "message": problem });
+        out.json(&ProblemJson { record, lost })?;
     }
     write_touched_json(out, &outcome.touched)?;
     out.json(&json!({
@@ -392,14 +421,9 @@ fn hints(checked: &Checked, cx: &Context) {
     }
     let hints = outcome.problems.iter().filter_map(|problem| match problem {
         VerifyProblem::Ref { source, .. } | VerifyProblem::Scope { source } => ref_hint(source),
-        VerifyProblem::RefLost { name, id } => {
-            let noun = if name.kind() == RefKind::Tag { "tag" } else { "branch" };
-            Some(format!(
-                "`snap {noun} {} {id:.12}` recreates it",
-                text::word(name.short().as_bytes())
-            ))
+        problem => {
+            LostRef::of(problem).map(|LostRef { command, .. }| format!("`{command}` recreates it"))
         }
-        _ => None,
     });
     hints.for_each(|hint| cx.ui().status(format_args!("{hint}")));
     let is_pack = |problem: &VerifyProblem| {

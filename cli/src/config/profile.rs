@@ -83,7 +83,7 @@ impl Settings {
         match (rest.strip_prefix('/'), rest.is_empty()) {
             (Some(below), _) => Ok(self.home.as_ref().ok_or_else(no_home)?.join(below)),
             (None, true) => self.home.clone().ok_or_else(no_home),
-            (None, false) => Err(no_home()),
+            (None, false) => Err(CliError::OtherHome { path: text.to_owned() }),
         }
     }
 }

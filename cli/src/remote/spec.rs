@@ -74,11 +74,16 @@ impl RemoteSpec {
         Ok(Self { name: None, location, options, credentials, store: None })
     }
 
-    /// Makes a place from a location that the user typed, or from the path of a folder.
-    pub(crate) fn of_url(url: &str, options: BTreeMap<String, String>) -> Result<Self, CliError> {
-        let is_folder = !url.contains("://") && Path::new(url).is_dir();
-        let location: Location = match is_folder || Location::is_path(url) {
-            true => Location::of_folder(Path::new(url))?,
+    /// Makes a place from a location that the user typed, or from the path of a folder. A `~` at
+    /// the start of a path is the home folder, also where no shell replaces it.
+    pub(crate) fn of_url(
+        url: &str,
+        options: BTreeMap<String, String>,
+        settings: &Settings,
+    ) -> Result<Self, CliError> {
+        let is_path = Location::is_path(url);
+        let location: Location = match is_path || !url.contains("://") && Path::new(url).is_dir() {
+            true => Location::of_folder(&settings.expand(url)?)?,
             false => url.parse()?,
         };
         location.check(&options)?;
@@ -92,7 +97,7 @@ impl RemoteSpec {
         store: Option<PathBuf>,
     ) -> Result<Option<Self>, CliError> {
         let Some(remote) = settings.find_remote(name)? else { return Ok(None) };
-        let mut place = Self::of_url(&remote.url, remote.options)?;
+        let mut place = Self::of_url(&remote.url, remote.options, settings)?;
         let are_withheld = !remote.is_trusted;
         let file = remote.credentials_file.as_deref().map(|file| settings.expand(file));
         place.credentials = Credentials {
@@ -265,7 +270,7 @@ impl Context {
         if let RemoteChoice::Named(text) = which
             && (text.contains("://") || Location::is_path(text))
         {
-            return RemoteSpec::of_url(text, BTreeMap::new());
+            return RemoteSpec::of_url(text, BTreeMap::new(), self.settings());
         }
         let (settings, store) = self.settings_here()?;
         let spec = resolve_remote(which, &settings, store)?;

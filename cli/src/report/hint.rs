@@ -135,6 +135,9 @@ fn of_cli(error: &CliError) -> Option<String> {
         CliError::NoCommand { .. } => "`snap --help` lists the commands",
         CliError::BadDate { .. } => return date(),
         CliError::NoUserFile => "set SNAP_CONFIG to a file, or HOME to a folder",
+        CliError::OtherHome { .. } => {
+            "write the full path, or `./~…` for a file or folder of that name"
+        }
         CliError::NoHome { .. } => "set HOME, or write the full path",
         CliError::NoStart { .. } => "start the path with `/` or `~/`",
         CliError::NoPaths { profile, .. } => {

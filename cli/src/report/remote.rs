@@ -121,6 +121,9 @@ fn of_remote(error: &RemoteError) -> Option<String> {
     Some(hint.to_owned())
 }
 
+/// Part of the messages of a snap server that refuses a move which an `append` token may not make.
+const NEEDS_WRITE: &str = "token with write";
+
 fn of_service(error: &ServiceError) -> Option<String> {
     if let Some(hint) = error.detail.map(of_detail) {
         return Some(hint.to_owned());
@@ -143,6 +146,10 @@ fn of_service(error: &ServiceError) -> Option<String> {
         FailureReason::Unauthenticated if is_server(error) => {
             "set a token in SNAP_REMOTE_SECRET or `remote.NAME.credentials_file`; the \
              administrator of the server creates one with `snap serve token add`"
+        }
+        FailureReason::Denied if is_server(error) && error.why().contains(NEEDS_WRITE) => {
+            "the token may only append: the branch or tag stays as it is there; push the commits as \
+             a new branch (`snap branch NAME`), or use a token with the scope `write`"
         }
         FailureReason::Denied if is_server(error) => {
             "the token lacks permission; `snap serve token list` on the server shows its rights"

@@ -92,6 +92,14 @@ pub const META_FRAME_BYTES: usize = 256 << 10;
 /// Size up to which a file is stored as one blob. Larger files are cut into chunks.
 pub const WHOLE_FILE_BYTES: u64 = 1 << 20;
 
+/// Number of bytes up to which a file is read that reports a size of 0, as files under `/proc` do.
+/// Some of them are endless.
+pub const UNSIZED_FILE_BYTES: usize = 1 << 20;
+
+/// Time that such a file has to deliver all of its bytes. Some files of the kernel, such as
+/// `trace_pipe`, deliver bytes only when something happens.
+pub const UNSIZED_FILE_TIME: Duration = Duration::from_secs(1);
+
 /// Number of frames in one pack.
 pub const PACK_FRAMES: usize = 1 << 20;
 

@@ -12,7 +12,10 @@ use rustix::io::Errno;
 
 use crate::{
     base::io::PathError,
-    disk::{CreateMode, Disk, NewFile, Renamed, scratch::unique_name},
+    disk::{
+        CreateMode, Disk, NewFile, Renamed,
+        scratch::{PART_PREFIX, unique_name},
+    },
 };
 
 /// Dirty bytes after which write-back is started.
@@ -56,7 +59,7 @@ impl OutputFile {
         if path.file_name().is_none() {
             return refuse(Errno::INVAL);
         }
-        let temporary = folder_of(path).join(unique_name(".snap-part"));
+        let temporary = folder_of(path).join(unique_name(PART_PREFIX));
         // If the replaced file is private, the new one must not be readable by others
         // at any time.
         let created = match &replaced {

@@ -11,18 +11,40 @@ use std::{
 use crate::{
     base::{io::PathError, time::Time},
     disk::{CreateMode, Disk, NewFile, lock_wait::is_file_at},
+    format::table::checksum,
 };
 
 static SERIAL: AtomicU64 = AtomicU64::new(0);
 
-/// Prefix of the names of scratch folders.
+/// Prefix of the names of scratch files and folders.
 pub const PREFIX: &str = ".snap-scratch";
 
-/// Returns a name that no other process or thread uses.
+/// Prefix of the names of output files that are not complete.
+pub const PART_PREFIX: &str = ".snap-part";
+
+/// Returns a name that no other process or thread uses. It ends with a checksum of the rest, by
+/// which [`is_unique_name`] recognises it.
 pub fn unique_name(what: &str) -> String {
     let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
     let Time { secs, nanos } = Time::now();
-    format!("{what}-{}-{secs:x}{nanos:08x}-{serial}", std::process::id())
+    let name = format!("{what}-{}-{secs:x}{nanos:08x}-{serial}", std::process::id());
+    let sum = name_sum(name.as_bytes());
+    format!("{name}-{sum:08x}")
+}
+
+/// Returns true if [`unique_name`] made this name for `what`. A file of the user with a similar name
+/// does not end with the checksum.
+pub fn is_unique_name(name: &[u8], what: &str) -> bool {
+    let starts = name.strip_prefix(what.as_bytes()).is_some_and(|rest| rest.starts_with(b"-"));
+    let Some((rest, sum)) = name.split_at_checked(name.len().saturating_sub(9)) else {
+        return false;
+    };
+    starts && sum == format!("-{:08x}", name_sum(rest)).as_bytes()
+}
+
+/// Returns the checksum in the name of a temporary file.
+pub fn name_sum(rest: &[u8]) -> u32 {
+    checksum(rest) as u32
 }
 
 /// Creates a file in `folder` that is locked until it is closed.
@@ -104,5 +126,27 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         // A failure only leaves the folder on the disk.
         let _ = fs_err::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_with_their_checksum_are_recognised() {
+        for what in [PREFIX, PART_PREFIX, "pack"] {
+            let name = unique_name(what);
+            assert!(is_unique_name(name.as_bytes(), what), "{name}");
+            assert!(!is_unique_name(format!("{name}0").as_bytes(), what));
+            assert!(!is_unique_name(format!("{name}.bak").as_bytes(), what));
+            let other = name.replacen(char::is_numeric, "x", 1);
+            assert!(!is_unique_name(other.as_bytes(), what), "{other}");
+        }
+        let part = unique_name(PART_PREFIX);
+        assert!(!is_unique_name(part.as_bytes(), PREFIX));
+        for name in ["", "-", ".snap-part", ".snap-part-notes", ".snap-part-12345678", "äöü"] {
+            assert!(!is_unique_name(name.as_bytes(), PART_PREFIX), "{name}");
+        }
     }
 }

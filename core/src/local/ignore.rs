@@ -187,6 +187,11 @@ impl IgnoreRules {
         name == CACHEDIR_TAG.as_bytes()
     }
 
+    /// Returns true if no other file system than that of the root is entered.
+    pub fn stays_on_one_file_system(&self) -> bool {
+        self.options.one_file_system
+    }
+
     /// Returns true if a folder is entered. `root_device` is the device of the committed folder.
     /// Kernel file systems below it, such as `/proc` and `/sys`, are not entered: their files are
     /// not the user's, and reading them may have side effects.

@@ -52,6 +52,19 @@ impl Mount {
     }
 }
 
+/// Returns true if an entry of an open folder certainly is on another file system. Only its device
+/// is asked for, which the system also tells of a FUSE mount of another user, and of one whose
+/// server does not answer.
+pub fn is_on_other_device(folder: impl AsFd, name: &OsStr) -> bool {
+    let device = |name, flags| {
+        let raw = statx(&folder, name, flags | AtFlags::STATX_DONT_SYNC, StatxFlags::empty())?;
+        Ok::<_, io::Error>(makedev(raw.stx_dev_major, raw.stx_dev_minor))
+    };
+    let here = device("".as_ref(), AtFlags::EMPTY_PATH);
+    let entry = device(name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT);
+    here.ok().zip(entry.ok()).is_some_and(|(here, entry)| here != entry)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,6 +84,9 @@ mod tests {
         let mount = Mount::of_folder(root.file()).unwrap();
         let proc = Mount::of_entry(root.file(), "proc".as_ref()).unwrap();
         assert!(mount.is_left_by(&proc), "{mount:?} {proc:?}");
+        assert!(is_on_other_device(root.file(), "proc".as_ref()));
+        assert!(!is_on_other_device(folder.file(), "sub".as_ref()));
+        assert!(!is_on_other_device(folder.file(), "missing".as_ref()));
     }
 
     #[test]

@@ -10,12 +10,17 @@ use std::{
         unix::ffi::OsStrExt,
     },
     sync::LazyLock,
+    time::{Duration, Instant},
 };
 
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{Mode, OFlags, openat},
+    io::Errno,
+};
 
 use crate::{
-    base::{id::BlobId, time::Time},
+    base::{id::BlobId, limits, time::Time},
     chunk::is_zeros,
     format::tree::Xattr,
     local::{
@@ -102,6 +107,63 @@ pub struct Hashed {
     pub steady: bool,
 }
 
+/// Returns true if a file that had `stat` when it was opened did not change until it was read, which
+/// returned `size` bytes, and had the stat `after`.
+pub fn is_steady(stat: &FileStat, after: &FileStat, size: u64) -> bool {
+    after.same_state(stat) && (size == stat.size || stat.size == 0)
+}
+
+/// Reads an open file that reports a size of 0. It may have a content all the same: the kernel
+/// generates the files under `/proc` when they are read. The caller must have opened it with
+/// `O_NONBLOCK`.
+///
+/// # Errors
+/// Returns the error of the system call, or an error that says why the file is not read: it has
+/// more than [`limits::UNSIZED_FILE_BYTES`], or the reader had to wait longer than `time`.
+pub fn read_unsized(fd: impl AsFd, time: Duration) -> io::Result<Vec<u8>> {
+    const LEAST_BYTES: usize = 16 << 10;
+    let (mut content, mut left) = (Vec::new(), time);
+    loop {
+        let filled = content.len();
+        let more = filled.max(LEAST_BYTES).min(limits::UNSIZED_FILE_BYTES + 1 - filled);
+        content.resize(filled + more, 0);
+        let read = rustix::io::read(&fd, &mut content[filled..]);
+        content.truncate(filled + read.unwrap_or(0));
+        match read {
+            Ok(0) => return Ok(content),
+            Ok(_) if content.len() > limits::UNSIZED_FILE_BYTES => {
+                let mib = limits::UNSIZED_FILE_BYTES >> 20;
+                let text = format!("it reports no size, and its content exceeds {mib} MiB");
+                return Err(io::Error::other(text));
+            }
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) if left.is_zero() => {
+                let secs = time.as_secs();
+                let text = format!("it reports no size, and its content did not end in {secs} s");
+                return Err(io::Error::other(text));
+            }
+            Err(Errno::AGAIN) => left = left.saturating_sub(wait_for_bytes(&fd, left)?),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Waits until a read does not block, at most for `time`. Returns the time that it took.
+fn wait_for_bytes(fd: impl AsFd, time: Duration) -> io::Result<Duration> {
+    let start = Instant::now();
+    let most = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+    match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&most)) {
+        Ok(0) => Ok(time),
+        // Some files are always ready, although a read of them would block.
+        Ok(_) => {
+            std::thread::sleep(Duration::from_millis(1));
+            Ok(start.elapsed())
+        }
+        Err(Errno::INTR) => Ok(start.elapsed()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Reads and hashes the file `name` in a folder, which had `stat` when it was listed. If the file
 /// changes meanwhile, it is read once more.
 ///
@@ -118,13 +180,19 @@ pub fn hash_file(
     loop {
         let read_at = Time::now();
         let fd = open_file(folder, name, &before)?;
-        let (id, size) = hash_content(&fd, &before, stop)?;
+        let (id, size) = match before.size {
+            0 => {
+                let content = read_unsized(&fd, limits::UNSIZED_FILE_TIME)?;
+                (BlobId::of(&content), content.len() as u64)
+            }
+            _ => hash_content(&fd, &before, stop)?,
+        };
         let xattrs = read_xattrs(XattrTarget::Fd(fd.as_fd())).map_err(unread_xattrs)?;
         let after = FileStat::of_fd(fd.as_fd())?;
         if after.kind != FileKind::File {
             return Err(io::Error::other("no longer a regular file"));
         }
-        let steady = after.same_state(&before) && size == before.size;
+        let steady = is_steady(&before, &after, size);
         if !steady && !again {
             (before, again) = (after, true);
             continue;
@@ -228,6 +296,40 @@ mod tests {
         let stopped = FileStat::of_name(folder.as_fd(), name)
             .and_then(|stat| hash_file(folder.as_fd(), name, &stat, &|| true));
         assert_eq!(stopped.unwrap_err().kind(), io::ErrorKind::Interrupted);
+    }
+
+    #[test]
+    fn a_file_without_a_size_is_read_to_its_end_within_limits() {
+        let file = |path: &str| {
+            let stat = FileStat::of_path(path.as_ref()).unwrap();
+            open_file(rustix::fs::CWD, path.as_ref(), &stat).unwrap()
+        };
+        let version = read_unsized(file("/proc/version"), Duration::ZERO).unwrap();
+        assert_eq!(version, fs_err::read("/proc/version").unwrap());
+        let endless = read_unsized(file("/dev/zero"), Duration::MAX).unwrap_err();
+        let text = "it reports no size, and its content exceeds 1 MiB";
+        assert_eq!(endless.to_string(), text);
+
+        // A pipe that stays open stands for a file that answers later, or never.
+        let pipe = || {
+            let (reader, writer) = io::pipe().unwrap();
+            rustix::fs::fcntl_setfl(&reader, OFlags::NONBLOCK).unwrap();
+            (reader, writer)
+        };
+        let (silent, _open) = pipe();
+        for time in [Duration::ZERO, Duration::from_millis(1)] {
+            let late = read_unsized(&silent, time).unwrap_err();
+            let text = "it reports no size, and its content did not end in 0 s";
+            assert_eq!(late.to_string(), text);
+        }
+        let (reader, writer) = pipe();
+        let content = std::thread::scope(|scope| {
+            let reading = scope.spawn(|| read_unsized(&reader, Duration::from_secs(600)));
+            rustix::io::write(&writer, b"answer").unwrap();
+            drop(writer);
+            reading.join().unwrap().unwrap()
+        });
+        assert_eq!(content, b"answer");
     }
 
     #[test]

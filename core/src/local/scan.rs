@@ -192,6 +192,17 @@ impl ScannedFolder {
         Ok(listing)
     }
 
+    /// Makes a listing of these entries, whose names are sorted.
+    pub fn of<'n>(entries: impl Iterator<Item = (&'n [u8], io::Result<FileStat>)>) -> Self {
+        let mut listing = Self::default();
+        for (name, stat) in entries {
+            let start = listing.names.len() as u32;
+            listing.names.extend_from_slice(name);
+            listing.keep(start..start + name.len() as u32, stat);
+        }
+        listing
+    }
+
     fn stat(&self, fd: BorrowedFd<'_>, span: &Range<u32>) -> io::Result<FileStat> {
         let name = &self.names[span.start as usize..=span.end as usize];
         let name = std::ffi::CStr::from_bytes_with_nul(name).map_err(io::Error::other)?;

@@ -1,12 +1,17 @@
 //! Lists a folder without its excluded entries, as a snapshot sees it.
 
 use std::{
+    ffi::OsStr,
     io,
-    os::fd::{AsFd, OwnedFd},
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
 };
 
 use crate::local::{
     ignore::{IgnoreRules, IgnoreScope},
+    mount::is_on_other_device,
     scan::ScannedFolder,
     write::is_temporary,
 };
@@ -39,6 +44,10 @@ impl Visible {
     ) -> io::Result<Self> {
         let mut listing = ScannedFolder::read(fd.as_fd())?;
         let mut failed = std::mem::take(&mut listing.failed);
+        if rules.stays_on_one_file_system() {
+            // No other mount is entered, so it does not matter that this one cannot be.
+            failed.retain(|(name, _)| !is_on_other_device(fd, OsStr::from_bytes(name)));
+        }
         let (scope, errors) = rules.enter(above, fd, &listing, path);
         failed.extend(errors.into_iter().map(|(name, error)| (name.as_bytes().to_vec(), error)));
         filter(rules, &scope, (&mut listing, fd), path, stop);

@@ -31,8 +31,9 @@ use rustix::{
 
 use crate::{
     base::{name::EntryName, time::Time},
+    disk::scratch,
     disk::{DiskStep, Renamed, take_step},
-    format::{table::checksum, tree::Xattr},
+    format::tree::Xattr,
     local::{
         attributes::{
             AttributeTarget, Attributes, Extra, FileCapability, Refused, XattrTarget, apply,
@@ -321,11 +322,20 @@ pub fn temporary_name() -> EntryName {
 fn name_sum(unique: u64) -> u32 {
     let mut text = TEMPORARY_PREFIX.to_vec();
     text.extend_from_slice(&unique.to_be_bytes());
-    checksum(&text) as u32
+    scratch::name_sum(&text)
+}
+
+/// Returns true if snap gave this name to a temporary file or folder beside the user's files: a
+/// draft, an output file that is not complete, or a scratch folder.
+pub fn is_temporary(name: &[u8]) -> bool {
+    is_draft(name)
+        || [scratch::PREFIX, scratch::PART_PREFIX]
+            .iter()
+            .any(|what| scratch::is_unique_name(name, what))
 }
 
 /// Returns true if a name has the form that [`temporary_name`] generates.
-pub fn is_temporary(name: &[u8]) -> bool {
+fn is_draft(name: &[u8]) -> bool {
     let Some(digits) = name.strip_prefix(TEMPORARY_PREFIX).filter(|digits| digits.len() == 24)
     else {
         return false;
@@ -344,7 +354,7 @@ pub fn is_temporary(name: &[u8]) -> bool {
 /// # Errors
 /// Returns the error of the system call.
 pub fn sweep(folder: &OpenFolder, listing: &FolderNames, before: Time) -> io::Result<()> {
-    for (name, _) in listing.iter().filter(|(name, _)| is_temporary(name)) {
+    for (name, _) in listing.iter().filter(|(name, _)| is_draft(name)) {
         let Ok(name) = EntryName::new(name) else { continue };
         let Some(stat) = folder.stat(&name)? else { continue };
         let changed = Time { secs: stat.st_ctime, nanos: stat.st_ctime_nsec as u32 };

@@ -8,7 +8,7 @@ use crate::{
         Pointer, Repo,
         ref_log::{RefLogEntry, RefValue},
         ref_name::{RefKind, RefName},
-        refs::{Head, RefError},
+        refs::{Head, LockRecord, RefError},
     },
 };
 
@@ -23,13 +23,14 @@ impl Repo {
         for kind in [RefKind::Branch, RefKind::Tag] {
             existing.extend(self.refs().names(kind)?);
         }
+        let last_change = self.refs().last_change()?;
         for pointer in self.refs().logged()? {
             let Pointer::Ref(name) = pointer else { continue };
             // The logs of refs that exist need not be read.
             if existing.contains(&name) {
                 continue;
             }
-            if let Some(id) = self.lost_ref(&name)? {
+            if let Some(id) = self.lost_since(&name, last_change.as_ref())? {
                 lost.push((name, id));
             }
         }
@@ -52,6 +53,14 @@ impl Repo {
     /// # Errors
     /// [`RefError`] when its log cannot be read.
     pub fn lost_ref(&self, name: &RefName) -> Result<Option<CommitId>, RefError> {
+        self.lost_since(name, self.refs().last_change()?.as_ref())
+    }
+
+    fn lost_since(
+        &self,
+        name: &RefName,
+        last_change: Option<&LockRecord>,
+    ) -> Result<Option<CommitId>, RefError> {
         if !matches!(self.refs().read(name), Ok(None)) {
             return Ok(None);
         }
@@ -60,7 +69,8 @@ impl Repo {
         let RefValue::Commit(id) = line.new else { return Ok(None) };
         let base: Vec<CommitId> = self.base()?.unwrap_or_default().named().collect();
         let is_base = base.contains(&id) && !line.names_existing_commit();
-        let was_there = line.old != RefValue::Nothing || self.refs().was_done(&line) || is_base;
+        let was_done = last_change.is_some_and(|last| last.completes(&line));
+        let was_there = line.old != RefValue::Nothing || was_done || is_base;
         // Another process may have created the ref since the first check.
         if !was_there || !matches!(self.refs().read(name), Ok(None)) {
             return Ok(None);

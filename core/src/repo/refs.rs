@@ -34,7 +34,7 @@ use crate::{
     },
     format::ref_text::RefText,
     repo::{
-        ref_log::{self, RefLogEntry, RefValue},
+        ref_log::{self, RefValue},
         ref_name::{RefKind, RefName, RefNameError},
     },
 };
@@ -42,9 +42,9 @@ use crate::{
 pub use create::REFS_AT_ONCE;
 pub use damaged::Damage;
 pub use listing::RefListing;
-pub(super) use lock::Lock;
 #[cfg(test)]
 pub(super) use lock::wait_for_second_open;
+pub(super) use lock::{Lock, LockRecord};
 
 /// The value of `HEAD`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -518,10 +518,10 @@ impl Refs {
     /// last line of the log records the creation of the ref, that line is used only if the change
     /// was completed: a crash may have prevented it.
     fn lost(&self, name: &RefName) -> Result<RefValue, RefError> {
-        let last = self.log(name)?.pop();
-        let was_there = |line: &RefLogEntry| line.old != RefValue::Nothing || self.was_done(line);
-        let stood = last.filter(was_there).map(|line| line.new);
-        Ok(stood.unwrap_or(RefValue::Nothing))
+        let Some(line) = self.log(name)?.pop() else { return Ok(RefValue::Nothing) };
+        let was_there = line.old != RefValue::Nothing
+            || self.last_change()?.is_some_and(|last| last.completes(&line));
+        Ok(if was_there { line.new } else { RefValue::Nothing })
     }
 
     /// Points a ref whose file is damaged at `new`. Its log still has the old value.

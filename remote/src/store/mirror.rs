@@ -33,7 +33,7 @@ use snap_core::{
         Disk, NewFile,
         made_here::{MADE_HERE, is_made_here, mark_made_here},
         regular::read_at_most,
-        scratch::unique_name,
+        scratch::{PREFIX, unique_name},
         symlink_guard::check_no_link_entries,
     },
     format::{
@@ -171,7 +171,7 @@ impl Mirror {
     /// [`StoreError`] if the folder cannot be used.
     pub fn reset(&mut self) -> Result<(), StoreError> {
         // Renamed first, so that no process sees a half-deleted mirror.
-        let gone = self.dir.with_file_name(unique_name(".snap-scratch"));
+        let gone = self.dir.with_file_name(unique_name(PREFIX));
         self.store.disk().replace(&self.dir, &gone)?;
         // Files that cannot be removed now only take up space.
         let _ = fs_err::remove_dir_all(&gone);

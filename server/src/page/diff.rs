@@ -271,7 +271,7 @@ fn contents(
 ) -> Result<Markup, HttpProblem> {
     let store = repository.repo().store();
     let new = New::Tree(Some(to.commit.tree));
-    let reader = ContentReader::new(store, &new, CONTENT_BYTES).map_err(DiffError::Output)?;
+    let reader = ContentReader::new(store, &new, CONTENT_BYTES)?;
     let (mut room, mut bytes, mut all) = (DiffBudget::default(), 0, Vec::new());
     for (at, change) in changes.iter().take(SHOWN).enumerate().filter(|(_, c)| has_lines(c)) {
         let sides = [&change.old, &change.new].into_iter().flatten();

@@ -6,6 +6,7 @@ mod leave_out;
 mod output;
 mod plan;
 mod project;
+pub(crate) mod unmatched;
 
 use std::{ffi::OsString, path::PathBuf, time::Instant};
 
@@ -23,7 +24,7 @@ use snap_core::{
 pub(crate) use self::{
     describe::Describe,
     leave_out::LeaveOut,
-    plan::{followed, named, whole_folder},
+    plan::{followed, named, source_name, whole_folder},
 };
 use self::{
     hooks::Hooks,
@@ -180,6 +181,9 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<CommandOutcome, Cli
     let missing = plan.warn_missing(args, cx);
     let progress = cx.progress();
     let source = plan.source(args, &repo, &mut options, cx)?;
+    if options.unnamed == commit::OtherPaths::Remove {
+        unmatched::warn(&source, &options.ignore.patterns, cx)?;
+    }
     let mut outcome = commit::run(&repo, source, &options, &progress).map_err(of_commit)?;
     outcome.skipped += missing;
     progress.clear();

@@ -291,7 +291,7 @@ impl CommitPlan {
 
 /// Returns a source path as it is recorded and compared: absolute, without `.` and `..`. Symlinks
 /// are not resolved, so a link that leads elsewhere each day stays the same source.
-fn source_name(path: &Path) -> Result<Box<[u8]>, CliError> {
+pub(crate) fn source_name(path: &Path) -> Result<Box<[u8]>, CliError> {
     let path = std::path::absolute(path).map_err(|source| CliError::Folder { source })?;
     let mut plain = PathBuf::new();
     for part in path.components() {

@@ -110,7 +110,7 @@ pub(crate) struct DiffArgs {
     #[arg(long)]
     exit_code: bool,
 
-    /// Folder to compare; default: the project
+    /// Folder to compare; default: the project, or in a store without one the sources of the commit
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
 
@@ -143,8 +143,7 @@ fn compare(
     let new = match &sides {
         Sides::Trees { new, .. } | Sides::Entries(_, new) => new,
     };
-    let reader = ContentReader::new(repo.store(), new, limits::DIFF_FILE_BYTES);
-    let reader = reader.map_err(|source| CliError::Folder { source })?;
+    let reader = ContentReader::new(repo.store(), new, limits::DIFF_FILE_BYTES)?;
     let differences: fn(&Change) -> Differences = match args.metadata {
         true => Change::differences,
         false => |change| change.differences().usual(),

@@ -10,9 +10,12 @@ use std::{
 use snap_core::{
     base::{id::TreeId, io::PathError, name::EntryName},
     format::{commit::Commit, tree::Entry},
-    ops::diff::{Change, ComparedFolder, Limit, New},
+    ops::{
+        commit::NamedPath,
+        diff::{Change, ComparedFiles, ComparedFolder, Limit, New},
+    },
     repo::{
-        Repo, SpecError,
+        Head, Repo, SpecError,
         path::{PathInTreeError, ResolvedPath, components, resolve_path},
         spec::Resolved,
     },
@@ -52,22 +55,71 @@ pub(crate) struct SideArguments<'a> {
     pub(crate) leave_out: &'a LeaveOut,
 }
 
-/// Returns the folder that is compared with a commit, and its exclude rules.
+/// Returns the files that are compared with a commit, and their exclude rules.
 fn folder(
     repo: &Repo,
     wanted: &SideArguments<'_>,
     commit: Option<&Commit>,
     cx: &Context,
 ) -> Result<ComparedFolder, CliError> {
-    let path = wanted.folder.map_or_else(|| commit::whole_folder(repo), Path::to_owned);
+    let files = match (wanted.folder, commit) {
+        (Some(folder), _) => ComparedFiles::Folder(folder.to_owned()),
+        (None, Some(commit)) => match sources(repo, commit)? {
+            Some(files) => files,
+            None => ComparedFiles::Folder(commit::whole_folder(repo)),
+        },
+        (None, None) => ComparedFiles::Folder(commit::whole_folder(repo)),
+    };
     let root = commit.and_then(|commit| commit.root.as_ref());
     let scope = if wanted.folder.is_none() { repo.scope()? } else { None };
     Ok(ComparedFolder {
-        path,
+        files,
         scope: scope.unwrap_or_default(),
         ignore: wanted.leave_out.join(&Profile::default(), repo.config(), cx)?,
         reproducible: root.is_some_and(|root| root.owner.is_none()),
     })
+}
+
+/// Returns the recorded sources of a commit, each with its path in the snapshot. Returns `None` if
+/// the commit has none on disk, or if the project's own files come from commits. The sources of a
+/// clone are those of another machine.
+fn sources(repo: &Repo, commit: &Commit) -> Result<Option<ComparedFiles>, CliError> {
+    if repo.project().is_some() && (repo.base()?.is_some() || !commits_here(repo)?) {
+        return Ok(None);
+    }
+    let sources = commit.selection.sources.iter().map(|name| OsStr::from_bytes(name));
+    let sources: Vec<&Path> = sources.map(Path::new).filter(|path| path.is_absolute()).collect();
+    Ok(match sources.as_slice() {
+        [] => None,
+        [one] if commit.root.is_some() => Some(ComparedFiles::Folder(one.to_path_buf())),
+        several => {
+            let places = several.iter().map(|path| source_place(repo, commit.tree, path));
+            Some(ComparedFiles::Paths(places.collect::<Result<_, _>>()?))
+        }
+    })
+}
+
+/// Returns true if the last change of the current branch was a commit in this store.
+fn commits_here(repo: &Repo) -> Result<bool, CliError> {
+    let Head::Branch(branch) = repo.refs().head()? else { return Ok(false) };
+    let last = repo.refs().log(&branch)?.pop();
+    Ok(last.is_some_and(|line| line.reason.starts_with("commit")))
+}
+
+/// Returns a source with its path in a snapshot: that is the path as the user wrote it, which is
+/// absolute or the end of the absolute one.
+fn source_place(repo: &Repo, tree: TreeId, source: &Path) -> Result<NamedPath, CliError> {
+    let whole = commit::followed(source, source);
+    // A link that leads nowhere, or another path that cannot be followed, counts as removed.
+    let whole = whole.or_else(|_| commit::named(source.to_owned(), source))?;
+    for at in 0..whole.inside.len() {
+        let inside = &whole.inside[at..];
+        let path: Vec<_> = inside.iter().map(EntryName::as_bytes).collect();
+        if in_tree(repo, Some(tree), &path.join(&b'/'))? {
+            return Ok(NamedPath { inside: inside.to_vec(), ..whole });
+        }
+    }
+    Ok(whole)
 }
 
 /// Determines the two sides.
@@ -93,15 +145,15 @@ pub(crate) fn sides(
         }
         (Some(old), Some(new)) if named_path => inside(repo, &old, &new),
         (Some(old), Some(new)) => {
-            let path = commit::whole_folder(repo);
+            let files = ComparedFiles::Folder(commit::whole_folder(repo));
             let sides = (Some(old.commit.tree), New::Tree(Some(new.commit.tree)));
-            limited(repo, sides, (&path, &paths))
+            limited(repo, sides, (&files, &paths))
         }
         (Some(old), None) => {
             let folder = folder(repo, wanted, Some(&old.commit), cx)?;
             let new = New::Folder(folder.clone());
             match &old.path {
-                None => limited(repo, (Some(old.commit.tree), new), (&folder.path, &paths)),
+                None => limited(repo, (Some(old.commit.tree), new), (&folder.files, &paths)),
                 Some(path) => {
                     find(repo.store(), old.commit.tree, (&old.rev, path))?;
                     let limit = Limit::to(vec![normal(path)]);
@@ -114,7 +166,7 @@ pub(crate) fn sides(
             let head = head.map(|id| repo.store().commit(&id)).transpose()?;
             let folder = folder(repo, wanted, head.as_ref(), cx)?;
             let sides = (head.map(|commit| commit.tree), New::Folder(folder.clone()));
-            limited(repo, sides, (&folder.path, &paths))
+            limited(repo, sides, (&folder.files, &paths))
         }
     }
 }
@@ -130,7 +182,7 @@ pub(crate) fn since(
     let paths: Vec<&OsStr> = wanted.paths.iter().map(OsString::as_os_str).collect();
     let new = New::Folder(folder.clone());
     let tree = commit.map(|commit| commit.tree);
-    Ok((folder.clone(), limit(repo, (tree, &new), (&folder.path, &paths))?))
+    Ok((folder.clone(), limit(repo, (tree, &new), (&folder.files, &paths))?))
 }
 
 /// Returns the revisions at the start of the arguments, at most two. The rest are paths, if they
@@ -194,7 +246,7 @@ fn is_folder(entry: &Entry) -> bool {
 fn limited(
     repo: &Repo,
     (old, new): (Option<TreeId>, New),
-    paths: (&Path, &[&OsStr]),
+    paths: (&ComparedFiles, &[&OsStr]),
 ) -> Result<Sides, CliError> {
     let limit = limit(repo, (old, &new), paths)?;
     Ok(Sides::Trees { old, new, prefix: Vec::new(), limit })
@@ -204,10 +256,11 @@ fn limited(
 fn limit(
     repo: &Repo,
     (old, new): (Option<TreeId>, &New),
-    (folder, paths): (&Path, &[&OsStr]),
+    (files, paths): (&ComparedFiles, &[&OsStr]),
 ) -> Result<Limit, CliError> {
     // Paths outside the scope of a partial clone need not be in its folder.
     if let (New::Folder(_), []) = (new, paths)
+        && let ComparedFiles::Folder(folder) = files
         && repo.project() == Some(folder)
         && let Some(scope) = repo.scope()?
     {
@@ -216,14 +269,15 @@ fn limit(
         };
         return Ok(Limit::to_scope(scope.into_iter().map(joined).collect()));
     }
-    let paths = paths.iter().map(|path| in_folder(folder, path));
+    let paths = paths.iter().map(|path| match files {
+        ComparedFiles::Folder(folder) => in_folder(folder, path),
+        ComparedFiles::Paths(named) => in_paths(named, path),
+    });
     let paths = paths.collect::<Result<Vec<_>, _>>()?;
     for path in &paths {
         let exists = match new {
             New::Tree(tree) => in_tree(repo, *tree, path)?,
-            New::Folder(folder) => {
-                folder.path.join(OsStr::from_bytes(path)).symlink_metadata().is_ok()
-            }
+            New::Folder(folder) => folder.files.has(path),
         };
         if !exists && !in_tree(repo, old, path)? {
             return Err(CliError::OnNeitherSide { path: text::line(path) });
@@ -238,6 +292,28 @@ fn in_tree(repo: &Repo, tree: Option<TreeId>, path: &[u8]) -> Result<bool, CliEr
         Ok(_) => Ok(true),
         Err(PathInTreeError::NotFound { .. } | PathInTreeError::NotAFolder { .. }) => Ok(false),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Converts a typed path to one in the snapshot of several sources. A path that leads to none of
+/// them is one in the snapshot already.
+fn in_paths(named: &[NamedPath], path: &OsStr) -> Result<Vec<u8>, CliError> {
+    let joined = |inside: &[EntryName], below: &[u8]| {
+        let names = inside.iter().map(EntryName::as_bytes).chain(components(below));
+        names.collect::<Vec<_>>().join(&b'/')
+    };
+    let real = |path: &Path| fs_err::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let typed = commit::source_name(Path::new(path))?;
+    let typed = real(Path::new(OsStr::from_bytes(&typed)));
+    for NamedPath { path, inside } in named {
+        if let Ok(below) = typed.strip_prefix(real(path)) {
+            return Ok(joined(inside, below.as_os_str().as_bytes()));
+        }
+    }
+    let names: Vec<_> = components(path.as_bytes()).collect();
+    match names.contains(&&b".."[..]) {
+        true => Err(CliError::Outside { path: text::line(path.as_bytes()) }),
+        false => Ok(names.join(&b'/')),
     }
 }
 

@@ -177,7 +177,7 @@ fn add(args: &RemoteAddArgs, cx: &Context) -> Result<(), CliError> {
     let name = &args.name;
     check_name(name)?;
     let options: BTreeMap<_, _> = args.option.iter().cloned().collect();
-    let place = RemoteSpec::of_url(&args.url, options)?;
+    let place = RemoteSpec::of_url(&args.url, options, cx.settings())?;
     let (settings, _) = cx.settings_here()?;
     if let Some(url) = settings.remote_url(name) {
         return Err(CliError::RemoteExists { name: name.clone(), url: shown_url(&url) });
@@ -273,6 +273,9 @@ fn list(cx: &Context) -> Result<(), CliError> {
 
 /// Formats a location for output. Leaves out a password that the user wrote into the file by hand.
 fn shown_url(url: &str) -> String {
+    if Location::is_path(url) {
+        return url.to_owned();
+    }
     match url.parse::<Location>() {
         Ok(location) => location.to_string(),
         Err(error) => format!("({error})"),

@@ -144,6 +144,9 @@ fn drafts_of_a_killed_run_are_swept_and_nothing_else() {
         drop(held);
     });
     assert!(is_temporary(temporary_name().as_bytes()));
+    assert!(is_temporary(scratch::unique_name(scratch::PART_PREFIX).as_bytes()));
+    assert!(!is_temporary(scratch::unique_name("pack").as_bytes()));
+    assert!(!is_temporary(b".snap-part-1234-18f2a3b400000000-0"), "a name of an earlier version");
 }
 
 #[test]

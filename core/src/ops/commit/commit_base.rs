@@ -377,7 +377,7 @@ fn has_files_of(
         _ => return false,
     };
     let folder = diff::ComparedFolder {
-        path: path.clone(),
+        files: diff::ComparedFiles::Folder(path.clone()),
         ignore: options.ignore.clone(),
         scope: scope.to_vec(),
         reproducible: tip.root.as_ref().is_some_and(|root| root.owner.is_none()),

@@ -27,7 +27,7 @@ use crate::{
     local::{
         attributes::{XattrTarget, read_xattrs},
         holes::{self, ContentReader, hash_zeros},
-        read::{content, hash_content, open_file},
+        read::{content, hash_content, is_steady, open_file, read_unsized},
         scan::{FileKind, FileStat},
         stat_cache::{KnownFile, NameHash},
     },
@@ -87,6 +87,8 @@ pub(super) struct ReadOutcome {
     pub(super) file: ReadFile,
     /// True if the file changed during both attempts. The last read is kept.
     pub(super) changing: bool,
+    /// True if the file reports no size, but has a content. Its stat does not show its changes.
+    pub(super) is_unsized: bool,
     /// The error of reading its extended attributes.
     pub(super) unread_xattrs: Option<io::Error>,
 }
@@ -102,7 +104,10 @@ pub(super) fn read(
     stat: &FileStat,
 ) -> Result<ReadOutcome, Unread> {
     let read = read_twice(job, (folder, name), place, stat);
-    if !matches!(&read, Ok(ReadOutcome { changing: false, unread_xattrs: None, .. })) {
+    let is_kept = |outcome: &ReadOutcome| {
+        !outcome.changing && !outcome.is_unsized && outcome.unread_xattrs.is_none()
+    };
+    if !read.as_ref().is_ok_and(is_kept) {
         job.cache.forget_file(stat);
     }
     read
@@ -125,7 +130,8 @@ fn read_twice(
         if after.kind != FileKind::File {
             return Err(Unread::File(io::Error::other("no longer a regular file")));
         }
-        let steady = after.same_state(&before) && size == before.size;
+        let steady = is_steady(&before, &after, size);
+        let is_unsized = steady && size != before.size;
         let id = match content {
             Some(id) if steady || again => id,
             _ => {
@@ -138,14 +144,14 @@ fn read_twice(
             Ok(xattrs) => (xattrs, None),
             Err(error) => (Vec::new(), Some(error)),
         };
-        if steady && unread_xattrs.is_none() {
+        if steady && !is_unsized && unread_xattrs.is_none() {
             let known = KnownFile { id, xattrs: !xattrs.is_empty(), sparse };
             job.cache.add_file(&after, place, &known, read_at);
         }
         let xattrs = job.content.keep(xattrs).into_boxed_slice();
         let stat = (after != *stat).then(|| Box::new(after));
         let file = ReadFile { id, size, xattrs, sparse, stat };
-        return Ok(ReadOutcome { file, changing: !steady, unread_xattrs });
+        return Ok(ReadOutcome { file, changing: !steady, is_unsized, unread_xattrs });
     }
 }
 
@@ -164,18 +170,28 @@ fn read_content(
         let (id, size) = stream(job, &mut *content(fd, stat)?)?;
         return Ok((Some(id), size));
     }
+    if stat.size == 0 {
+        let content = read_unsized(fd, limits::UNSIZED_FILE_TIME)?;
+        return store_small(job, &content);
+    }
     BUFFER.with_borrow_mut(|buffer| {
         let size = read_small(fd, buffer, stat.size as usize)?;
-        let bytes = &buffer[..size];
-        count(&job.counts.bytes_read, size as u64);
-        job.observer.advance(size as u64, 1);
         if size as u64 != stat.size && !keep {
+            count(&job.counts.bytes_read, size as u64);
+            job.observer.advance(size as u64, 1);
             return Ok((None, size as u64));
         }
-        let id = BlobId::of(bytes);
-        job.writer.add_blob(CommitJob::lane(), id, bytes)?;
-        Ok((Some(id), size as u64))
+        store_small(job, &buffer[..size])
     })
+}
+
+/// Stores a content of at most [`limits::WHOLE_FILE_BYTES`].
+fn store_small(job: &CommitJob<'_>, bytes: &[u8]) -> Result<(Option<BlobId>, u64), Unread> {
+    let (id, size) = (BlobId::of(bytes), bytes.len() as u64);
+    count(&job.counts.bytes_read, size);
+    job.observer.advance(size, 1);
+    job.writer.add_blob(CommitJob::lane(), id, bytes)?;
+    Ok((Some(id), size))
 }
 
 /// Hashes a large file that was probably only renamed. Returns its id if it has the

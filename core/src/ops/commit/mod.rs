@@ -10,7 +10,7 @@ mod encode;
 mod error;
 mod file;
 mod job;
-mod paths;
+pub(in crate::ops) mod paths;
 mod previous;
 mod publish;
 mod scope;

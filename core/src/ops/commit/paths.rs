@@ -43,7 +43,8 @@ use crate::{
 };
 
 /// An entry of a virtual folder.
-pub(super) enum VirtualEntry {
+#[derive(Debug)]
+pub(in crate::ops) enum VirtualEntry {
     /// A file or folder on disk.
     OnDisk(PathBuf, PathOrigin),
     /// An intermediate folder on the way to a named path: its path on disk, its items,
@@ -52,11 +53,11 @@ pub(super) enum VirtualEntry {
 }
 
 /// The items of a virtual folder.
-pub(super) type Items = BTreeMap<EntryName, VirtualEntry>;
+pub(in crate::ops) type Items = BTreeMap<EntryName, VirtualEntry>;
 
 /// Records whether the user named a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PathOrigin {
+pub(in crate::ops) enum PathOrigin {
     /// The user named it, so it must exist on disk or in the previous commit.
     ByUser,
     /// It was found in a listing, so it is left out if it cannot be read.
@@ -83,7 +84,8 @@ impl KeepFrom<'_> {
 }
 
 /// The folder on disk that a virtual folder updates.
-pub(super) struct ListedFolder {
+#[derive(Debug)]
+pub(in crate::ops) struct ListedFolder {
     /// The entries that the ignore rules allow; `None` if the folder is missing or
     /// excluded itself.
     pub(super) visible: Option<Visible>,
@@ -125,7 +127,7 @@ pub(super) fn root_folder(
     folder(job, (items, None), (kept, present.as_ref()), &mut Vec::new(), previous)
 }
 
-pub(super) fn place(
+pub(in crate::ops) fn place(
     into: &mut Items,
     path: &Path,
     inside: &[EntryName],
@@ -447,7 +449,7 @@ fn single(
         let place =
             NameHash::new(&FileStat::of_fd(folder.as_fd()).map_err(error)?, own_name.as_bytes());
         match file::read(job, (folder.as_fd(), own_name), place, stat) {
-            Ok(file::ReadOutcome { file: read, changing, unread_xattrs }) => {
+            Ok(file::ReadOutcome { file: read, changing, unread_xattrs, .. }) => {
                 if let Some(error) = unread_xattrs {
                     job.lose_attributes(path, &error);
                 }

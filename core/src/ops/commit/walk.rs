@@ -302,9 +302,12 @@ impl<'w> CommitWalk<'w> {
             }
         }
         match file::read(job, (node.fd.as_fd(), OsStr::from_bytes(name)), place, &entry.stat) {
-            Ok(file::ReadOutcome { file, changing, unread_xattrs }) => {
+            Ok(file::ReadOutcome { file, changing, is_unsized, unread_xattrs }) => {
                 if let Some(error) = unread_xattrs {
                     self.lose_attributes(node, name, &error);
+                }
+                if is_unsized {
+                    node.is_unstable.store(true, Ordering::Relaxed);
                 }
                 if changing {
                     count(&job.counts.changing, 1);

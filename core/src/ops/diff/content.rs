@@ -4,21 +4,19 @@ use std::{
     collections::HashMap,
     fs::File,
     io::{self, Read},
-    os::fd::{AsFd, OwnedFd},
+    os::fd::AsFd,
     sync::{Mutex, PoisonError},
 };
-
-use rustix::fs::{Mode, OFlags, openat};
 
 use crate::{
     base::{id::BlobId, limits, observe::Observer},
     local::{
-        read::{open_above, open_file},
+        read::{open_file, read_unsized},
         scan::{FileKind, FileStat},
     },
     ops::{
         cat::{self, CatError},
-        diff::{Change, ChangeSide, ComparedKind, New},
+        diff::{Change, ChangeSide, ComparedKind, DiffError, New, places::Places},
     },
     store::Store,
 };
@@ -34,12 +32,15 @@ pub enum SideContent {
     None,
 }
 
+/// Number of bytes by which a file may grow between its comparison and the reading of its content.
+const GROWTH_BYTES: u64 = 64 << 10;
+
 /// Reads the contents of both sides of a comparison.
 #[derive(Debug)]
 pub struct ContentReader<'a> {
     store: &'a Store,
-    /// The folder on the new side, unless that side is a tree.
-    folder: Option<OwnedFd>,
+    /// The files on the new side, unless that side is a tree.
+    places: Option<Places>,
     limit_bytes: u64,
     /// Contents that were prefetched and not yet requested.
     ahead: Mutex<HashMap<BlobId, Vec<u8>>>,
@@ -49,16 +50,13 @@ impl<'a> ContentReader<'a> {
     /// Creates a reader for contents of up to `limit_bytes` each.
     ///
     /// # Errors
-    /// The I/O error if the compared folder cannot be opened.
-    pub fn new(store: &'a Store, new: &New, limit_bytes: u64) -> io::Result<Self> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = match new {
+    /// [`DiffError::Folder`] if the compared folder cannot be opened.
+    pub fn new(store: &'a Store, new: &New, limit_bytes: u64) -> Result<Self, DiffError> {
+        let places = match new {
             New::Tree(_) => None,
-            New::Folder(folder) => {
-                Some(openat(rustix::fs::CWD, &folder.path, flags, Mode::empty())?)
-            }
+            New::Folder(folder) => Some(Places::open(&folder.files)?),
         };
-        Ok(Self { store, folder, limit_bytes, ahead: Mutex::default() })
+        Ok(Self { store, places, limit_bytes, ahead: Mutex::default() })
     }
 
     /// Prefetches the small contents of these changes in one batch, so that each frame is
@@ -68,7 +66,7 @@ impl<'a> ContentReader<'a> {
         for change in changes.filter(|change| {
             change.old.is_none() || change.new.is_none() || change.differences().content
         }) {
-            let new = if self.folder.is_some() { None } else { change.new.as_ref() };
+            let new = if self.places.is_some() { None } else { change.new.as_ref() };
             for item in [change.old.as_ref(), new].into_iter().flatten() {
                 if let ComparedKind::File { size, id: Some(id) } = item.what
                     && size <= limits::WHOLE_FILE_BYTES.min(self.limit_bytes)
@@ -115,11 +113,13 @@ impl<'a> ContentReader<'a> {
         item: Option<&ChangeSide>,
         observer: &dyn Observer,
     ) -> Result<SideContent, CatError> {
-        match (&self.folder, item.map(|item| &item.what)) {
+        match (&self.places, item.map(|item| &item.what)) {
             (Some(_), Some(ComparedKind::File { size, .. })) if *size > self.limit_bytes => {
                 Ok(SideContent::TooLarge)
             }
-            (Some(folder), Some(ComparedKind::File { .. })) => Ok(self.file(folder, path)?),
+            (Some(places), Some(ComparedKind::File { size, .. })) => {
+                Ok(self.file(places, path, *size)?)
+            }
             _ => self.old(item, observer),
         }
     }
@@ -142,17 +142,24 @@ impl<'a> ContentReader<'a> {
         Ok(SideContent::Bytes(bytes))
     }
 
-    fn file(&self, folder: &OwnedFd, path: &[u8]) -> io::Result<SideContent> {
-        let (folder, name) = open_above(folder.as_fd(), path)?;
-        let stat = FileStat::of_name(folder.as_fd(), name)?;
-        let file = File::from(open_file(folder.as_fd(), name, &stat)?);
-        if FileStat::of_fd(file.as_fd())?.kind != FileKind::File {
+    /// Reads a file of a folder that had `size` bytes when it was compared. The contents of a batch
+    /// of changes take hardly more memory than the sizes say, even if files grow.
+    fn file(&self, places: &Places, path: &[u8], size: u64) -> io::Result<SideContent> {
+        let (folder, name) = places.open_above(path)?;
+        let stat = FileStat::of_name(folder.as_fd(), &name)?;
+        let fd = open_file(folder.as_fd(), &name, &stat)?;
+        if FileStat::of_fd(fd.as_fd())?.kind != FileKind::File {
             return Err(io::Error::other("no longer a regular file"));
         }
-        let mut bytes = Vec::with_capacity(usize::try_from(stat.size).unwrap_or(0).min(1 << 20));
-        file.take(self.limit_bytes + 1).read_to_end(&mut bytes)?;
-        match bytes.len() as u64 > self.limit_bytes {
-            true => Ok(SideContent::TooLarge),
+        if stat.size == 0 {
+            return read_unsized(fd, limits::UNSIZED_FILE_TIME).map(SideContent::Bytes);
+        }
+        let most = size.saturating_add(GROWTH_BYTES).min(self.limit_bytes);
+        let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0).min(1 << 20));
+        File::from(fd).take(most + 1).read_to_end(&mut bytes)?;
+        match bytes.len() as u64 > most {
+            true if most == self.limit_bytes => Ok(SideContent::TooLarge),
+            true => Err(io::Error::other("it grew while it was compared")),
             false => Ok(SideContent::Bytes(bytes)),
         }
     }

@@ -1,7 +1,7 @@
 //! Compares one folder on the user's disk with one tree.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     io,
     iter::Peekable,
     os::{
@@ -26,31 +26,43 @@ use crate::{
         fingerprint::{self, TreeOptions},
         ignore::{IgnoreRules, IgnoreScope},
         owners::Owners,
-        read::{Hashed, hash_file, open_above, open_folder, unread_xattrs},
+        read::{Hashed, hash_file, open_folder, unread_xattrs},
         scan::{FileKind, FileStat, ScannedEntry, ScannedFolder},
         stat_cache::{KnownFile, NameHash, StatCache},
         visible::{Visible, join},
     },
-    ops::diff::{Change, ChangeSide, ComparedKind, DiffError, job::DiffJob},
+    ops::diff::{
+        Change, ChangeSide, ComparedKind, DiffError,
+        job::DiffJob,
+        places::{self, Items, Places, VirtualEntry},
+    },
     store::Entries,
 };
 
 /// The folder that a tree is compared with, and the state that all its subfolders share.
 pub(super) struct FolderSide<'a> {
     pub(super) job: &'a DiffJob<'a>,
-    path: &'a Path,
+    places: &'a Places,
     rules: &'a IgnoreRules,
     cache: &'a StatCache,
     tree_options: TreeOptions,
     owners: Owners,
-    top: Arc<OwnedFd>,
-    device: u64,
+}
+
+/// A folder on disk, or a virtual one.
+enum SpotPlace<'a> {
+    /// A folder whose path the user named.
+    Top(&'a Path),
+    /// The open parent folder and the name in it.
+    Below(Arc<OwnedFd>, Vec<u8>),
+    Virtual(&'a Items),
 }
 
 /// A folder that waits to be compared.
-pub(super) struct FolderSpot {
-    /// The open parent folder and the name in it; `None` for the root.
-    place: Option<(Arc<OwnedFd>, Vec<u8>)>,
+pub(super) struct FolderSpot<'a> {
+    place: SpotPlace<'a>,
+    /// The device of the committed folder that it is part of; `None` if it is that folder.
+    device: Option<u64>,
     pub(super) path: Vec<u8>,
     scope: IgnoreScope,
     depth: usize,
@@ -59,35 +71,34 @@ pub(super) struct FolderSpot {
 }
 
 /// A result of comparing a folder. Results come in order.
-pub(super) enum FolderEvent {
+pub(super) enum FolderEvent<'a> {
     /// A path that differs.
     Change(Change),
     /// A subfolder that must be compared.
-    Enter(FolderSpot),
+    Enter(FolderSpot<'a>),
     /// A tree that was removed with everything below this path.
     Gone(Vec<u8>, TreeId),
 }
 
 impl<'a> FolderSide<'a> {
-    pub(super) fn open(
+    pub(super) fn new(
         job: &'a DiffJob<'a>,
-        (path, rules): (&'a Path, &'a IgnoreRules),
+        (places, rules): (&'a Places, &'a IgnoreRules),
         cache: &'a StatCache,
         tree_options: TreeOptions,
-    ) -> Result<Self, DiffError> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let unreadable = |source: io::Error| DiffError::Folder { path: path.to_owned(), source };
-        let top = openat(rustix::fs::CWD, path, flags, Mode::empty());
-        let top = top.map_err(|error| unreadable(error.into()))?;
-        let device = FileStat::of_fd(top.as_fd()).map_err(unreadable)?.device;
-        let owners = Owners::default();
-        Ok(Self { job, path, rules, cache, tree_options, owners, top: Arc::new(top), device })
+    ) -> Self {
+        Self { job, places, rules, cache, tree_options, owners: Owners::default() }
     }
 
     /// Returns the root, to be compared with `expected`.
-    pub(super) fn root(&self, expected: Option<TreeId>) -> FolderSpot {
+    pub(super) fn root(&self, expected: Option<TreeId>) -> FolderSpot<'a> {
+        let place = match self.places {
+            Places::Folder(path, _) => SpotPlace::Top(path),
+            Places::Virtual(items) => SpotPlace::Virtual(items),
+        };
         FolderSpot {
-            place: None,
+            place,
+            device: None,
             path: Vec::new(),
             scope: IgnoreScope::default(),
             depth: 0,
@@ -96,7 +107,7 @@ impl<'a> FolderSide<'a> {
     }
 
     fn shown(&self, path: &[u8]) -> PathBuf {
-        self.path.join(OsStr::from_bytes(path))
+        self.places.shown(path)
     }
 
     /// Reports and counts an entry that cannot be read and so is not compared.
@@ -106,7 +117,7 @@ impl<'a> FolderSide<'a> {
     }
 
     /// Lists a folder. Returns `None` if it cannot be read, which it reports.
-    pub(super) fn visit(&'a self, spot: FolderSpot) -> Result<Option<Compare<'a>>, DiffError> {
+    pub(super) fn visit(&'a self, spot: FolderSpot<'a>) -> Result<Option<Compare<'a>>, DiffError> {
         match self.list(&spot) {
             Ok(listed) => Compare::new(self, spot, listed).map(Some),
             Err(error) => {
@@ -116,21 +127,29 @@ impl<'a> FolderSide<'a> {
         }
     }
 
-    fn list(&self, spot: &FolderSpot) -> io::Result<DiskFolder> {
+    fn list(&self, spot: &FolderSpot<'a>) -> io::Result<DiskFolder<'a>> {
         let fd = match &spot.place {
-            None => Arc::clone(&self.top),
-            Some(_) if spot.depth > limits::DEPTH => {
+            _ if spot.depth > limits::DEPTH => {
                 let text = format!("nested deeper than {} folders", limits::DEPTH);
                 return Err(io::Error::other(text));
             }
-            Some((above, name)) => Arc::new(open_folder(above.as_fd(), OsStr::from_bytes(name))?),
+            SpotPlace::Virtual(items) => return Ok(self.list_virtual(spot, items)),
+            SpotPlace::Top(path) => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                Arc::new(openat(rustix::fs::CWD, *path, flags, Mode::empty())?)
+            }
+            SpotPlace::Below(above, name) => {
+                Arc::new(open_folder(above.as_fd(), OsStr::from_bytes(name))?)
+            }
         };
         let stat = FileStat::of_fd(fd.as_fd())?;
-        if !self.rules.descends(&stat, self.device) {
+        let device = spot.device.unwrap_or(stat.device);
+        let place = DiskPlace::Folder { fd: Arc::clone(&fd), stat, device };
+        if !self.rules.descends(&stat, device) {
             // A commit stores such a folder (a mount point) as an empty one.
             let (listing, scope, unknown) =
                 (ScannedFolder::default(), spot.scope.clone(), Vec::new());
-            return Ok(DiskFolder { fd, stat, listing, scope, unknown, proven: false });
+            return Ok(DiskFolder { place, listing, scope, unknown, proven: false });
         }
         let Visible { listing, scope, failed } =
             Visible::read(self.rules, &spot.scope, &fd, &spot.path, &|| {
@@ -149,26 +168,39 @@ impl<'a> FolderSide<'a> {
         self.job.observer.advance(files, files);
         let mut unknown: Vec<Vec<u8>> = failed.into_iter().map(|(name, _)| name).collect();
         unknown.sort_unstable();
-        Ok(DiskFolder { fd, stat, listing, scope, unknown, proven })
+        Ok(DiskFolder { place, listing, scope, unknown, proven })
+    }
+
+    /// Lists a virtual folder. No ignore rules apply to paths that the user named.
+    fn list_virtual(&self, spot: &FolderSpot<'a>, items: &'a Items) -> DiskFolder<'a> {
+        let mut listing = ScannedFolder::of(places::stats(items));
+        let mut unknown = Vec::new();
+        for (name, error) in std::mem::take(&mut listing.failed) {
+            self.skip(&join(&spot.path, &name), &error);
+            unknown.push(name);
+        }
+        let files = listing.entries.len() as u64;
+        self.job.observer.advance(files, files);
+        let (place, scope) = (DiskPlace::Virtual(items), spot.scope.clone());
+        DiskFolder { place, listing, scope, unknown, proven: false }
     }
 
     /// Returns the content's id of a file that was compared before, and whether it has
     /// holes. Returns `None` if the file cannot be read; then it is not part of any
     /// rename.
     pub(super) fn identify(&self, path: &[u8]) -> Option<(BlobId, bool)> {
-        let (folder, name) = open_above(self.top.as_fd(), path).ok()?;
-        let stat = FileStat::of_name(folder.as_fd(), name).ok()?;
+        let (folder, name) = self.places.open_above(path).ok()?;
+        let stat = FileStat::of_name(folder.as_fd(), &name).ok()?;
         let stop = || self.job.observer.cancelled();
-        let hashed = hash_file(folder.as_fd(), name, &stat, &stop).ok()?;
+        let hashed = hash_file(folder.as_fd(), &name, &stat, &stop).ok()?;
         self.job.count_read(hashed.stat.size);
         Some((hashed.id, hashed.sparse))
     }
 }
 
 /// A folder that was listed.
-struct DiskFolder {
-    fd: Arc<OwnedFd>,
-    stat: FileStat,
+struct DiskFolder<'a> {
+    place: DiskPlace<'a>,
     listing: ScannedFolder,
     scope: IgnoreScope,
     /// Names that could not be read. They are sorted.
@@ -178,24 +210,52 @@ struct DiskFolder {
     proven: bool,
 }
 
+/// The place of a listed folder.
+enum DiskPlace<'a> {
+    /// An open folder, and the device of the committed folder that it is part of.
+    Folder {
+        fd: Arc<OwnedFd>,
+        stat: FileStat,
+        device: u64,
+    },
+    Virtual(&'a Items),
+}
+
+impl DiskFolder<'_> {
+    /// Returns the open folder on disk of an entry, and the name there.
+    fn on_disk(&self, name: &[u8]) -> io::Result<(Arc<OwnedFd>, OsString)> {
+        match &self.place {
+            DiskPlace::Folder { fd, .. } => {
+                Ok((Arc::clone(fd), OsStr::from_bytes(name).to_owned()))
+            }
+            DiskPlace::Virtual(items) => {
+                let item = items.iter().find(|(other, _)| other.as_bytes() == name);
+                let (_, item) = item.ok_or(io::ErrorKind::NotFound)?;
+                let (fd, name) = places::open_parent(places::on_disk(item))?;
+                Ok((Arc::new(fd), name))
+            }
+        }
+    }
+}
+
 /// Compares the entries of a folder one by one, whenever the caller requests the next
 /// event.
 pub(super) struct Compare<'a> {
     side: &'a FolderSide<'a>,
     path: Vec<u8>,
     depth: usize,
-    open: DiskFolder,
+    open: DiskFolder<'a>,
     at: usize,
     expected: Option<Peekable<Entries<'a>>>,
     /// Events to return before the next entry is compared, in reverse order.
-    pending: Vec<FolderEvent>,
+    pending: Vec<FolderEvent<'a>>,
 }
 
 impl<'a> Compare<'a> {
     fn new(
         side: &'a FolderSide<'a>,
-        spot: FolderSpot,
-        open: DiskFolder,
+        spot: FolderSpot<'a>,
+        open: DiskFolder<'a>,
     ) -> Result<Self, DiffError> {
         let FolderSpot { path, depth, expected, .. } = spot;
         let has_folder =
@@ -223,7 +283,7 @@ impl<'a> Compare<'a> {
     }
 
     /// Returns the next event.
-    pub(super) fn next(&mut self) -> Result<Option<FolderEvent>, DiffError> {
+    pub(super) fn next(&mut self) -> Result<Option<FolderEvent<'a>>, DiffError> {
         loop {
             if let Some(event) = self.pending.pop() {
                 return Ok(Some(event));
@@ -264,8 +324,23 @@ impl<'a> Compare<'a> {
     fn enter(&mut self, name: Vec<u8>, expected: Option<TreeId>) {
         let path = self.join(&name);
         if self.side.job.limit.reaches_present(&path) {
+            let (place, device) = match &self.open.place {
+                DiskPlace::Folder { fd, device, .. } => {
+                    (SpotPlace::Below(Arc::clone(fd), name), Some(*device))
+                }
+                DiskPlace::Virtual(items) => {
+                    match items.iter().find(|(other, _)| other.as_bytes() == name) {
+                        Some((_, VirtualEntry::OnDisk(path, _))) => (SpotPlace::Top(path), None),
+                        Some((_, VirtualEntry::Intermediate(_, below, _))) => {
+                            (SpotPlace::Virtual(below), None)
+                        }
+                        None => return,
+                    }
+                }
+            };
             self.pending.push(FolderEvent::Enter(FolderSpot {
-                place: Some((Arc::clone(&self.open.fd), name)),
+                place,
+                device,
                 path,
                 scope: self.open.scope.clone(),
                 depth: self.depth + 1,
@@ -340,7 +415,7 @@ impl<'a> Compare<'a> {
                 let xattrs = self.xattrs(name)?;
                 Ok((ComparedKind::Folder { id: None }, listed.stat, (xattrs, false)))
             }
-            _ => describe::special(self.open.fd.as_fd(), name, &listed.stat).and_then(|kind| {
+            _ => self.special(name, &listed.stat).and_then(|kind| {
                 let xattrs = self.xattrs(name)?;
                 Ok((
                     kind.map_or(ComparedKind::Socket, ComparedKind::from),
@@ -360,8 +435,14 @@ impl<'a> Compare<'a> {
         }
     }
 
+    fn special(&self, name: &[u8], stat: &FileStat) -> io::Result<Option<EntryKind>> {
+        let (folder, name) = self.open.on_disk(name)?;
+        describe::special(folder.as_fd(), name.as_bytes(), stat)
+    }
+
     fn xattrs(&self, name: &[u8]) -> io::Result<Vec<Xattr>> {
-        describe::xattrs(self.open.fd.as_fd(), name).map_err(unread_xattrs)
+        let (folder, name) = self.open.on_disk(name)?;
+        describe::xattrs(folder.as_fd(), name.as_bytes()).map_err(unread_xattrs)
     }
 
     fn file(
@@ -372,28 +453,35 @@ impl<'a> Compare<'a> {
     ) -> io::Result<Described> {
         let side = self.side;
         let size = stat.size;
-        let place = NameHash::new(&self.open.stat, name);
+        let (folder, disk_name) = self.open.on_disk(name)?;
+        let folder_stat = match &self.open.place {
+            DiskPlace::Folder { stat, .. } => *stat,
+            DiskPlace::Virtual(_) => FileStat::of_fd(folder.as_fd())?,
+        };
+        let place = NameHash::new(&folder_stat, disk_name.as_bytes());
         if let Some(known) = side.cache.file_at(stat, place) {
             let xattrs = if known.xattrs { self.xattrs(name)? } else { Vec::new() };
             let what = ComparedKind::File { size, id: Some(known.id) };
             return Ok((what, *stat, (xattrs, known.sparse)));
         }
-        // A file of another length is modified in any case, so it is not read.
-        let may_be_same = matches!(old, Some(Entry { kind: EntryKind::File { size: old, .. }, .. }) if *old == size);
+        // A file of another length is modified in any case, so it is not read. A length of 0 says
+        // nothing: files of the kernel have a content all the same.
+        let may_be_same = size == 0
+            || matches!(old, Some(Entry { kind: EntryKind::File { size: old, .. }, .. }) if *old == size);
         if !may_be_same {
             return Ok((ComparedKind::File { size, id: None }, *stat, (self.xattrs(name)?, false)));
         }
         let stop = || side.job.observer.cancelled();
-        let hashed = hash_file(self.open.fd.as_fd(), OsStr::from_bytes(name), stat, &stop);
-        if !matches!(&hashed, Ok(Hashed { steady: true, .. })) {
+        let hashed = hash_file(folder.as_fd(), &disk_name, stat, &stop);
+        if !hashed.as_ref().is_ok_and(|hashed| hashed.steady) {
             side.cache.forget_file(stat);
         }
         let Hashed { id, stat: after, xattrs, sparse, read_at, steady } = hashed?;
         side.job.count_read(after.size);
-        if steady {
+        if steady && after.size == size {
             let known = KnownFile { id, xattrs: !xattrs.is_empty(), sparse };
             side.cache.add_file(&after, place, &known, read_at);
-        } else {
+        } else if !steady {
             side.job.observer.note(Note::Changing { path: &side.shown(path) });
         }
         Ok((ComparedKind::File { size: after.size, id: Some(id) }, after, (xattrs, sparse)))

@@ -27,20 +27,22 @@ mod folder;
 mod job;
 mod limit;
 pub mod lines;
+mod places;
 mod renames;
 mod slot;
 mod trees;
 mod walk;
 
-use std::{path::PathBuf, sync::atomic::Ordering};
+use std::sync::atomic::Ordering;
 
 pub use self::{
     change::{Change, ChangeSide, ComparedKind, Differences, Status},
     content::{ContentReader, SideContent},
     error::DiffError,
     limit::Limit,
+    places::ComparedFiles,
 };
-use self::{folder::FolderSide, job::DiffJob, renames::Pairing, trees::Trees};
+use self::{folder::FolderSide, job::DiffJob, places::Places, renames::Pairing, trees::Trees};
 use crate::{
     base::{
         id::TreeId,
@@ -66,10 +68,10 @@ pub enum New {
     Folder(ComparedFolder),
 }
 
-/// A folder on the user's disk, and the rules that say which of its files are committed.
+/// Files on the user's disk, and the rules that say which of them are committed.
 #[derive(Clone, Debug)]
 pub struct ComparedFolder {
-    pub path: PathBuf,
+    pub files: ComparedFiles,
     /// Rules for files that are ignored.
     pub ignore: ignore::Options,
     /// The paths of a partial clone, or empty for a full one. Ignore files above these
@@ -242,7 +244,8 @@ fn with_folder(
     let tree_options = TreeOptions { reproducible: folder.reproducible, one_file_system };
     let cache = &store.dir().join("cache");
     let cache = StatCache::for_reading(options.reading, cache, store.disk().clone());
-    let side = FolderSide::open(job, (&folder.path, &rules), &cache, tree_options)?;
+    let places = Places::open(&folder.files)?;
+    let side = FolderSide::new(job, (&places, &rules), &cache, tree_options);
     walk::run(&side, old, options.jobs, &mut |change| pairing.push(change))?;
     pairing.finish(&|path| side.identify(path))?;
     drop(side);

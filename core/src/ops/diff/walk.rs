@@ -28,7 +28,7 @@ use crate::{
 const WORKER_MAX_ENTRIES: usize = 4096;
 
 /// A folder that waits to be compared, and its result.
-type FolderTask<'a> = TaskSlot<FolderSpot, Result<Events<'a>, DiffError>>;
+type FolderTask<'a> = TaskSlot<FolderSpot<'a>, Result<Events<'a>, DiffError>>;
 
 /// The results of comparing a folder.
 struct Events<'a> {
@@ -125,7 +125,7 @@ impl<'a> FolderWalk<'a> {
         drop(unfinished);
     }
 
-    fn compare(&self, spot: FolderSpot) -> Result<Events<'a>, DiffError> {
+    fn compare(&self, spot: FolderSpot<'a>) -> Result<Events<'a>, DiffError> {
         let mut ready = VecDeque::new();
         let Some(mut compare) = self.side.visit(spot)? else {
             return Ok(Events { ready, rest: None });
@@ -222,7 +222,7 @@ impl<'a> FolderWalk<'a> {
 }
 
 /// Converts an event; makes a task for a subfolder and adds it to `folders`.
-fn step<'a>(event: FolderEvent, folders: &mut Vec<Arc<FolderTask<'a>>>) -> DiffStep<'a> {
+fn step<'a>(event: FolderEvent<'a>, folders: &mut Vec<Arc<FolderTask<'a>>>) -> DiffStep<'a> {
     match event {
         FolderEvent::Change(change) => DiffStep::Change(Box::new(change)),
         FolderEvent::Gone(path, id) => DiffStep::Gone(path, id),

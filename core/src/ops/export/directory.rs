@@ -9,7 +9,7 @@ use std::{
 
 use rustix::fs::{CWD, Mode, OFlags, openat, unlink};
 
-use crate::disk::scratch::unique_name;
+use crate::disk::scratch::{PREFIX, unique_name};
 
 /// The number of bytes that are held in memory.
 const MEMORY_BYTES: usize = 4 << 20;
@@ -85,7 +85,7 @@ fn nameless(folder: &Path) -> io::Result<File> {
         return Ok(File::from(fd));
     }
     // Fallback for file systems without `O_TMPFILE`.
-    let path = folder.join(unique_name(".snap-scratch"));
+    let path = folder.join(unique_name(PREFIX));
     let fd = openat(CWD, &path, flags | OFlags::CREATE | OFlags::EXCL, mode)?;
     unlink(&path)?;
     Ok(File::from(fd))

@@ -3,8 +3,8 @@
 //! The lock file holds the time of the last change of any ref, in the form of a log line, followed
 //! by ` done` once the ref has moved. The time gives the next change a later one without reading
 //! all logs. ` done` tells a change that a crash prevented from a ref whose file is lost. The next
-//! change removes the log line of a prevented change. The file is not synced; if it is empty or
-//! damaged, the time is read from the logs.
+//! change removes the log line of a prevented change. The file is not synced; if it is missing, empty
+//! or damaged, the time is read from the logs.
 
 use std::{
     fs::TryLockError,
@@ -16,7 +16,7 @@ use crate::{
     base::{io::PathError, time::Time},
     disk::{NewFile, lock_wait::is_file_at},
     repo::{
-        ref_log::{self, RefLogEntry},
+        ref_log::{self, RefLogEntry, RefValue},
         ref_name::Pointer,
         refs::{RefError, RefLogMessage, Refs, read_small},
     },
@@ -76,7 +76,11 @@ impl Refs {
                 }
                 Some(time)
             }
-            None => self.newest()?,
+            None => {
+                let newest = self.newest()?;
+                newest.map_or(Ok(()), |time| self.take_back_creations(time))?;
+                newest
+            }
         };
         let time = last.map_or(change.time, |last| change.time.max(last.successor()));
         lock.set_last(LockRecord { time, is_done: false });
@@ -85,8 +89,20 @@ impl Refs {
 
     /// Removes the log line of a change that a crash prevented.
     fn take_back_prevented(&self, time: Time) -> Result<(), RefError> {
+        self.take_back(time, |_| true)
+    }
+
+    /// Removes the log lines of refs that a crash may have kept from being created. It is called if
+    /// the lock file is lost, as a power cut may lose it. A later change would make such a line look
+    /// as if the ref had existed.
+    fn take_back_creations(&self, time: Time) -> Result<(), RefError> {
+        self.take_back(time, |line| line.old == RefValue::Nothing)
+    }
+
+    fn take_back(&self, time: Time, wanted: fn(&RefLogEntry) -> bool) -> Result<(), RefError> {
         for pointer in self.logged()? {
-            let Some(line) = self.log_of(&pointer)?.pop().filter(|line| line.time == time) else {
+            let last = self.log_of(&pointer)?.pop();
+            let Some(line) = last.filter(|line| line.time == time && wanted(line)) else {
                 continue;
             };
             if self.target(&pointer).is_ok_and(|at| at != line.new && at == line.old) {
@@ -100,10 +116,17 @@ impl Refs {
         Ok(())
     }
 
-    /// Returns true if a logged change was completed, as far as the lock file says.
-    pub(in crate::repo) fn was_done(&self, line: &RefLogEntry) -> bool {
-        let last = LockRecord::read(&self.store.join(LOCK));
-        last.is_some_and(|last| line.time < last.time || last.is_done && line.time == last.time)
+    /// Returns the time of the last change of any ref, and whether it was completed. If the lock
+    /// file is lost, the newest line in all logs gives the time; then it is unknown whether that
+    /// change was completed, but every earlier one was.
+    ///
+    /// # Errors
+    /// [`RefError::Io`] if a log cannot be read.
+    pub(in crate::repo) fn last_change(&self) -> Result<Option<LockRecord>, RefError> {
+        if let Some(last) = LockRecord::read(&self.store.join(LOCK)) {
+            return Ok(Some(last));
+        }
+        Ok(self.newest()?.map(|time| LockRecord { time, is_done: false }))
     }
 
     /// Returns the time of the newest line in all logs; `None` if there is no line.
@@ -164,12 +187,17 @@ pub(in crate::repo) fn wait_for_second_open(held: &Lock) {
 
 /// The content of the lock file.
 #[derive(Clone, Copy, Debug)]
-struct LockRecord {
+pub(in crate::repo) struct LockRecord {
     time: Time,
     is_done: bool,
 }
 
 impl LockRecord {
+    /// Returns true if this record proves that a logged change was completed.
+    pub(in crate::repo) fn completes(&self, line: &RefLogEntry) -> bool {
+        line.time < self.time || self.is_done && line.time == self.time
+    }
+
     fn read(path: &Path) -> Option<Self> {
         let text = read_small(path, "time").ok()??;
         let text = text.strip_suffix('\n')?;

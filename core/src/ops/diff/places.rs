@@ -1,0 +1,154 @@
+//! Where the entries of a compared folder are on disk.
+//!
+//! A commit of several paths has a virtual root, which corresponds to no folder on disk. The same
+//! [`Items`] as in that commit then lead from a path in the snapshot to one on disk.
+
+use std::{
+    ffi::{OsStr, OsString},
+    io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+
+use crate::{
+    local::{read::open_above, scan::FileStat},
+    ops::{
+        commit::{NamedPath, paths},
+        diff::DiffError,
+    },
+    repo::path::components,
+};
+
+pub(super) use crate::ops::commit::paths::{Items, VirtualEntry};
+
+/// The files on disk that a tree is compared with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ComparedFiles {
+    /// The contents of a folder.
+    Folder(PathBuf),
+    /// Several files and folders, each at its path in the snapshot.
+    Paths(Vec<NamedPath>),
+}
+
+impl ComparedFiles {
+    /// Returns true if there is an entry on disk at a path of the snapshot.
+    pub fn has(&self, path: &[u8]) -> bool {
+        let names: Vec<&[u8]> = components(path).collect();
+        let on_disk = match self {
+            Self::Folder(top) => Some((top, &names[..])),
+            Self::Paths(named) => named.iter().find_map(|NamedPath { path, inside }| {
+                let is_at = names.len() >= inside.len()
+                    && inside.iter().zip(&names).all(|(name, other)| name.as_bytes() == *other);
+                is_at.then(|| (path, &names[inside.len()..]))
+            }),
+        };
+        on_disk.is_some_and(|(top, names)| {
+            let mut path = top.clone();
+            path.extend(names.iter().map(|name| OsStr::from_bytes(name)));
+            path.symlink_metadata().is_ok()
+        })
+    }
+}
+
+/// The same, prepared for looking up entries.
+#[derive(Debug)]
+pub(super) enum Places {
+    Folder(PathBuf, OwnedFd),
+    Virtual(Items),
+}
+
+impl Places {
+    /// Opens the compared folder, or arranges the named paths.
+    pub(super) fn open(files: &ComparedFiles) -> Result<Self, DiffError> {
+        Ok(match files {
+            ComparedFiles::Folder(path) => Self::Folder(path.clone(), open_folder(path)?),
+            ComparedFiles::Paths(named) => {
+                let mut items = Items::new();
+                for NamedPath { path, inside } in named {
+                    let twice = |_| DiffError::Folder {
+                        path: path.clone(),
+                        source: io::Error::other("it is part of another compared path"),
+                    };
+                    paths::place(&mut items, path, inside).map_err(twice)?;
+                }
+                Self::Virtual(items)
+            }
+        })
+    }
+
+    /// Returns the path on disk of an entry, for messages.
+    pub(super) fn shown(&self, path: &[u8]) -> PathBuf {
+        match self {
+            Self::Folder(top, _) => top.join(OsStr::from_bytes(path)),
+            Self::Virtual(items) => match find(items, path) {
+                Some((top, [])) => top.to_owned(),
+                Some((top, rest)) => top.join(OsStr::from_bytes(rest)),
+                None => PathBuf::from(OsStr::from_bytes(path)),
+            },
+        }
+    }
+
+    /// Opens the folder on disk of the entry at `path`, and returns it with the name there.
+    pub(super) fn open_above(&self, path: &[u8]) -> io::Result<(OwnedFd, OsString)> {
+        let (top, rest) = match self {
+            Self::Folder(_, top) => {
+                let (above, name) = open_above(top.as_fd(), path)?;
+                return Ok((above, name.to_owned()));
+            }
+            Self::Virtual(items) => find(items, path).ok_or(io::ErrorKind::NotFound)?,
+        };
+        if rest.is_empty() {
+            return open_parent(top);
+        }
+        let top =
+            openat(CWD, top, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let (above, name) = open_above(top.as_fd(), rest)?;
+        Ok((above, name.to_owned()))
+    }
+}
+
+/// Opens a compared folder, to list it.
+pub(super) fn open_folder(path: &Path) -> Result<OwnedFd, DiffError> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(CWD, path, flags, Mode::empty())
+        .map_err(|error| DiffError::Folder { path: path.to_owned(), source: error.into() })
+}
+
+/// Opens the folder of a path, and returns it with the last name of the path.
+pub(super) fn open_parent(path: &Path) -> io::Result<(OwnedFd, OsString)> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let folder = openat(CWD, parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+    Ok((folder, path.file_name().unwrap_or(OsStr::new(".")).to_owned()))
+}
+
+/// Returns the path on disk of an item of a virtual folder.
+pub(super) fn on_disk(item: &VirtualEntry) -> &Path {
+    let (VirtualEntry::OnDisk(path, _) | VirtualEntry::Intermediate(path, ..)) = item;
+    path
+}
+
+/// Returns the stat of each item of a virtual folder.
+pub(super) fn stats(items: &Items) -> impl Iterator<Item = (&[u8], io::Result<FileStat>)> {
+    items.iter().map(|(name, item)| (name.as_bytes(), FileStat::of_path(on_disk(item))))
+}
+
+/// Returns the path on disk of the item at or above `path`, and the rest of the path below it.
+fn find<'p>(items: &'p Items, path: &'p [u8]) -> Option<(&'p Path, &'p [u8])> {
+    let (mut items, mut rest) = (items, path);
+    loop {
+        let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+        let (name, below) = rest.split_at(end);
+        rest = below.strip_prefix(b"/").unwrap_or(below);
+        let item = items.iter().find(|(other, _)| other.as_bytes() == name)?.1;
+        match item {
+            VirtualEntry::Intermediate(_, below, _) if !rest.is_empty() => items = below,
+            item => return Some((on_disk(item), rest)),
+        }
+    }
+}
