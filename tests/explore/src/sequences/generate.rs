@@ -18,6 +18,10 @@ const FILES: [&str; 12] =
 /// Paths of folders, for renames, removals and commits of a path.
 const FOLDERS: [&str; 5] = ["d", "d/e", "ign", "inner", "m"];
 
+/// Folders that get a link called `.snap`, and in which commits run. The first is not in a partial
+/// clone.
+const LINKED: [&str; 3] = ["inner", "d", "d/e"];
+
 /// Contents of `.snapignore`.
 const IGNORE: [&[&str]; 4] = [&[], &["*.tmp"], &["ign/"], &["*.tmp", "ign/"]];
 
@@ -167,7 +171,9 @@ impl Generator<'_> {
             year: self.chance(15).then(|| if self.chance(2) { 2099 } else { 2001 }),
             ..CommitArgs::default()
         };
-        if self.chance(6) {
+        if self.chance(8) {
+            args.within = Some(LINKED[self.rng.index(LINKED.len())]);
+        } else if self.chance(6) {
             let count = 1 + self.rng.index(2);
             args.paths = (0..count).map(|_| self.path(place)).collect();
         }
@@ -178,7 +184,7 @@ impl Generator<'_> {
     }
 
     fn file_op(&mut self, place: Place) -> FileOp {
-        match self.rng.below(20) {
+        match self.rng.below(22) {
             0..6 => FileOp::Write(self.file(place), self.filling()),
             6..11 => {
                 let filling = Filling { large: false, ..self.filling() };
@@ -203,7 +209,13 @@ impl Generator<'_> {
                 1 => FileOp::Symlink(self.file(place), self.file(place)),
                 _ => FileOp::Attribute(self.file(place), self.rng.below(3) as u8),
             },
-            18 if place != Place::Partial => FileOp::Ignore(IGNORE[self.rng.index(IGNORE.len())]),
+            18 if self.chance(2) => {
+                let within = if place == Place::Partial { 1 } else { 0 };
+                let folder = LINKED[within + self.rng.index(LINKED.len() - within)];
+                FileOp::StoreLink(folder.to_owned())
+            }
+            19 => FileOp::Immutable(self.path(place), !self.chance(4)),
+            20 if place != Place::Partial => FileOp::Ignore(IGNORE[self.rng.index(IGNORE.len())]),
             _ if place != Place::Partial && self.chance(2) => {
                 let path = if self.chance(2) { "inner" } else { "d/e" };
                 if self.option("lookalike folders", 3) {
@@ -225,6 +237,7 @@ impl Generator<'_> {
                 0 => ops.push(Op::Mount(place, Some(MountKind::Memory))),
                 1 => ops.push(Op::Mount(place, Some(MountKind::Bind))),
                 2 if self.chance(2) => ops.push(Op::Mount(place, None)),
+                3 => self.attributes(place, ops),
                 _ => {
                     let args = self.restore(place);
                     ops.push(Op::Restore(place, args));
@@ -235,12 +248,79 @@ impl Generator<'_> {
                 ops.push(Op::Restore(place, args));
             }
             Theme::Damage => self.damage(place, ops),
-            Theme::Remotes | Theme::Partial => ops.push(match self.rng.below(8) {
-                0..3 => Op::Push(place),
-                3..6 => Op::Pull(place),
-                6 => Op::Clone(Place::Clone),
-                _ => Op::Clone(Place::Partial),
-            }),
+            Theme::Remotes | Theme::Partial => match self.rng.below(10) {
+                0..3 => ops.push(Op::Push(place)),
+                3..6 => ops.push(Op::Pull(place)),
+                6 => ops.push(Op::Clone(Place::Clone)),
+                7 => ops.push(Op::Clone(Place::Partial)),
+                8 => self.branches(ops),
+                _ => {
+                    let number = self.rng.below(CONTENTS);
+                    ops.push(Op::Forge(Place::Hub, number));
+                    ops.push(if self.chance(2) { Op::Pull(place) } else { Op::Clone(place) });
+                    self.commit_large(place, number, ops);
+                }
+            },
+        }
+    }
+
+    /// Writes a large file, and commits it.
+    fn commit_large(&mut self, place: Place, number: u64, ops: &mut Vec<Op>) {
+        let write = FileOp::Write(self.file(place), Filling { number, large: true });
+        ops.extend([Op::File(place, write), Op::Commit(place, CommitArgs::default())]);
+    }
+
+    /// Changes attributes of what is committed, and restores it without `--overwrite`.
+    fn attributes(&mut self, place: Place, ops: &mut Vec<Op>) {
+        ops.push(Op::Commit(place, CommitArgs::default()));
+        let mode = if self.chance(2) { 0o600 } else { 0o700 };
+        let (folder, file) = (self.folder(place), self.file(place));
+        ops.push(Op::File(place, FileOp::Chmod(folder, 0o700)));
+        ops.push(Op::File(
+            place,
+            match self.chance(2) {
+                true => FileOp::Chmod(file, mode),
+                false => FileOp::Attribute(file, self.rng.below(3) as u8),
+            },
+        ));
+        let args = RestoreArgs { back: self.rng.below(2), ..RestoreArgs::default() };
+        ops.push(Op::Restore(place, args));
+    }
+
+    /// Has a colleague's commit pulled and restored into the clone. Then restores, switches and
+    /// commits in any order.
+    fn branches(&mut self, ops: &mut Vec<Op>) {
+        let place = Place::Clone;
+        let whole = |back| RestoreArgs {
+            back,
+            overwrite: true,
+            delete: true,
+            yes: true,
+            ..RestoreArgs::default()
+        };
+        let side = CommitArgs { side: true, ..CommitArgs::default() };
+        ops.extend([Op::Clone(place), Op::Commit(place, side)]);
+        let write = FileOp::Write(self.file(Place::Project), self.filling());
+        ops.extend([
+            Op::File(Place::Project, write),
+            Op::Commit(Place::Project, CommitArgs::default()),
+            Op::Push(Place::Project),
+            Op::Pull(place),
+            Op::Restore(place, whole(0)),
+        ]);
+        for _ in 0..4 + self.rng.below(5) {
+            match self.rng.below(5) {
+                0..2 => {
+                    let branch = if self.chance(2) { "side" } else { "main" };
+                    ops.push(Op::Switch(place, branch));
+                }
+                2 => ops.push(Op::Restore(place, whole(self.rng.below(4)))),
+                _ => {
+                    let write = FileOp::Write(self.file(place), self.filling());
+                    ops.push(Op::File(place, write));
+                    ops.push(Op::Commit(place, CommitArgs::default()));
+                }
+            }
         }
     }
 
@@ -287,7 +367,7 @@ impl Generator<'_> {
             back: self.rng.below(4),
             path: self.chance(5).then(|| self.path(place)),
             elsewhere: self.chance(5),
-            overwrite: delete || !self.chance(4),
+            overwrite: delete || !self.chance(3),
             delete,
             delete_excluded: delete && self.option("restore --delete-excluded", 4),
             dry_run: self.chance(8),
@@ -299,7 +379,12 @@ impl Generator<'_> {
 
     fn damage(&mut self, place: Place, ops: &mut Vec<Op>) {
         let place = if place == Place::Partial { Place::Project } else { place };
-        match self.rng.below(11) {
+        match self.rng.below(12) {
+            11 => {
+                let number = self.rng.below(CONTENTS);
+                ops.push(Op::Forge(place, number));
+                self.commit_large(place, number, ops);
+            }
             0 => ops.push(Op::Drop(place, if self.chance(2) { "cache" } else { "index" })),
             1..4 => {
                 let kind = match self.rng.below(4) {

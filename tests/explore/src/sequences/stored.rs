@@ -19,7 +19,7 @@ use snap_core::{
     disk::Disk,
     format::tree::{Entry, EntryKind as StoredKind, Node as Stored},
     ops::cat,
-    repo::{Repo, ref_name::RefKind},
+    repo::{Head, Repo, ref_name::RefKind},
 };
 
 use crate::sequences::{
@@ -79,6 +79,14 @@ impl Reader {
         let listed = self.repo.refs().list(RefKind::Branch);
         let listed = listed.map_err(|error| format!("branches cannot be listed: {error}"))?;
         Ok(listed.into_iter().map(|(name, id)| (name.short().to_owned(), id.to_string())).collect())
+    }
+
+    /// Returns the current branch.
+    pub(crate) fn branch(&self) -> Option<String> {
+        match self.repo.refs().head() {
+            Ok(Head::Branch(name)) => Some(name.short().to_owned()),
+            _ => None,
+        }
     }
 
     /// Returns the parents and the time of a commit in seconds; `None` if the commit cannot be
