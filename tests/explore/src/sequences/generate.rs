@@ -233,11 +233,13 @@ impl Generator<'_> {
         let theme = if self.chance(4) { THEMES[self.rng.index(THEMES.len())] } else { self.theme };
         match theme {
             Theme::Changes => self.hidden_change(place, ops),
-            Theme::Restores if place != Place::Partial => match self.rng.below(8) {
+            Theme::Restores if place != Place::Partial => match self.rng.below(10) {
                 0 => ops.push(Op::Mount(place, Some(MountKind::Memory))),
                 1 => ops.push(Op::Mount(place, Some(MountKind::Bind))),
                 2 if self.chance(2) => ops.push(Op::Mount(place, None)),
                 3 => self.attributes(place, ops),
+                4 => self.store_link(place, ops),
+                5 => self.refusal(place, ops),
                 _ => {
                     let args = self.restore(place);
                     ops.push(Op::Restore(place, args));
@@ -273,55 +275,87 @@ impl Generator<'_> {
     /// Changes attributes of what is committed, and restores it without `--overwrite`.
     fn attributes(&mut self, place: Place, ops: &mut Vec<Op>) {
         ops.push(Op::Commit(place, CommitArgs::default()));
-        let mode = if self.chance(2) { 0o600 } else { 0o700 };
         let (folder, file) = (self.folder(place), self.file(place));
-        ops.push(Op::File(place, FileOp::Chmod(folder, 0o700)));
-        ops.push(Op::File(
-            place,
-            match self.chance(2) {
-                true => FileOp::Chmod(file, mode),
-                false => FileOp::Attribute(file, self.rng.below(3) as u8),
-            },
-        ));
+        let change = match self.chance(2) {
+            true => FileOp::Chmod(file, 0o700),
+            false => FileOp::Attribute(file, self.rng.below(3) as u8),
+        };
         let args = RestoreArgs { back: self.rng.below(2), ..RestoreArgs::default() };
-        ops.push(Op::Restore(place, args));
+        ops.extend([
+            Op::File(place, FileOp::Chmod(folder, 0o700)),
+            Op::File(place, change),
+            Op::Restore(place, args),
+        ]);
     }
 
-    /// Has a colleague's commit pulled and restored into the clone. Then restores, switches and
-    /// commits in any order.
-    fn branches(&mut self, ops: &mut Vec<Op>) {
-        let place = Place::Clone;
-        let whole = |back| RestoreArgs {
-            back,
-            overwrite: true,
-            delete: true,
-            yes: true,
-            ..RestoreArgs::default()
-        };
-        let side = CommitArgs { side: true, ..CommitArgs::default() };
-        ops.extend([Op::Clone(place), Op::Commit(place, side)]);
-        let write = FileOp::Write(self.file(Place::Project), self.filling());
+    /// Commits a link called `.snap`. Then restores or clones it, and commits beside it.
+    fn store_link(&mut self, place: Place, ops: &mut Vec<Op>) {
+        let folder = LINKED[self.rng.index(LINKED.len())];
+        let link = format!("{folder}/.snap");
         ops.extend([
-            Op::File(Place::Project, write),
-            Op::Commit(Place::Project, CommitArgs::default()),
-            Op::Push(Place::Project),
-            Op::Pull(place),
-            Op::Restore(place, whole(0)),
+            Op::File(place, FileOp::StoreLink(folder.to_owned())),
+            Op::Commit(place, CommitArgs::default()),
         ]);
-        for _ in 0..4 + self.rng.below(5) {
-            match self.rng.below(5) {
-                0..2 => {
-                    let branch = if self.chance(2) { "side" } else { "main" };
-                    ops.push(Op::Switch(place, branch));
-                }
-                2 => ops.push(Op::Restore(place, whole(self.rng.below(4)))),
-                _ => {
-                    let write = FileOp::Write(self.file(place), self.filling());
-                    ops.push(Op::File(place, write));
-                    ops.push(Op::Commit(place, CommitArgs::default()));
-                }
-            }
+        if self.chance(3) {
+            ops.extend([Op::Push(place), Op::Clone(Place::Clone)]);
         }
+        let beside = CommitArgs { within: Some(folder), ..CommitArgs::default() };
+        let args = RestoreArgs { overwrite: self.chance(2), ..RestoreArgs::default() };
+        let mut steps = vec![
+            Op::Commit(place, beside),
+            Op::File(place, FileOp::Remove(link)),
+            Op::Restore(place, args),
+        ];
+        // The commit meets the link, or what the restore made of it.
+        steps.rotate_left(self.rng.index(2));
+        ops.extend(steps);
+    }
+
+    /// Makes a changed file or folder immutable, and restores an older commit over it.
+    fn refusal(&mut self, place: Place, ops: &mut Vec<Op>) {
+        let (path, file) = (self.path(place), self.file(place));
+        let write = FileOp::Write(file, self.filling());
+        ops.extend([
+            Op::Commit(place, CommitArgs::default()),
+            Op::File(place, write),
+            Op::File(place, FileOp::Immutable(path.clone(), true)),
+            Op::Restore(place, RestoreArgs { overwrite: true, yes: true, ..self.restore(place) }),
+            Op::File(place, FileOp::Immutable(path, false)),
+        ]);
+    }
+
+    /// Pulls a colleague's commit into the clone and restores it. Then restores an older commit,
+    /// switches to another branch and commits, in any order, and goes back.
+    fn branches(&mut self, ops: &mut Vec<Op>) {
+        let (place, colleague) = (Place::Clone, Place::Project);
+        let whole = |back| {
+            let (overwrite, delete, yes) = (true, true, true);
+            Op::Restore(place, RestoreArgs { back, overwrite, delete, yes, ..Default::default() })
+        };
+        let side = Op::Commit(place, CommitArgs { side: true, ..CommitArgs::default() });
+        let onto_tip = Op::Commit(colleague, CommitArgs { onto_tip: true, ..Default::default() });
+        let has_side_first = self.chance(2);
+        ops.extend([Op::Clone(place), Op::Switch(place, "main")]);
+        ops.extend(has_side_first.then(|| side.clone()));
+        ops.extend([Op::Push(place), Op::Pull(colleague)]);
+        ops.extend([self.change(colleague), onto_tip, Op::Push(colleague)]);
+        ops.extend([Op::Pull(place), whole(0)]);
+        ops.extend((!has_side_first).then_some(side));
+        let mut steps = vec![
+            vec![whole(1 + self.rng.below(3))],
+            vec![Op::Switch(place, "side")],
+            vec![self.change(place), Op::Commit(place, CommitArgs::default())],
+        ];
+        while !steps.is_empty() {
+            ops.extend(steps.remove(self.rng.index(steps.len())));
+        }
+        ops.extend([Op::Switch(place, "main"), self.change(place)]);
+        ops.push(Op::Commit(place, CommitArgs::default()));
+    }
+
+    /// Returns a change of one file.
+    fn change(&mut self, place: Place) -> Op {
+        Op::File(place, FileOp::Write(self.file(place), self.filling()))
     }
 
     fn hidden_change(&mut self, place: Place, ops: &mut Vec<Op>) {

@@ -227,11 +227,11 @@ impl Contract<'_> {
         if ran.code == Some(0) && self.has_store_link {
             return Err(self.fault("a restore does not report a link called `.snap`", "", ran));
         }
+        self.check_kept(after, ran, asks)?;
         let keeps = self.wanted.iter().find(|(path, node)| self.keeps_attributes(path, node));
         if let (Some(0), Some((path, _))) = (ran.code, keeps) {
             return Err(self.fault("a restore does not report kept attributes", path, ran));
         }
-        self.check_kept(after, ran, asks)?;
         self.check_written(after, ran)?;
         if ran.code == Some(0) && self.args.delete {
             let stays = self.extras().find(|path| {

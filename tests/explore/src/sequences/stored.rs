@@ -60,6 +60,9 @@ const PACKS: [&str; 2] = ["objects", "partial"];
 /// Folders that a reader does not need.
 const UNUSED: [&str; 2] = ["cache", "tmp"];
 
+/// The list of packs that this machine has hashed. It holds for hard links, too.
+const PROVEN: &str = "cache/proven";
+
 impl Reader {
     /// Opens the store in `dir`; an error is a message.
     pub(crate) fn open(dir: &Path) -> Result<Self, String> {
@@ -205,6 +208,9 @@ fn copy(dir: &Path, index: Index) -> io::Result<tempfile::TempDir> {
         } else {
             copy_all(&entry.path(), &to)?;
         }
+    }
+    if dir.join(PROVEN).exists() {
+        fs::copy(dir.join(PROVEN), copy.path().join(PROVEN))?;
     }
     Ok(copy)
 }
