@@ -74,6 +74,26 @@ fn project_with_a_link() -> TestEnv {
 }
 
 #[test]
+fn a_restore_reports_no_link_that_it_was_not_asked_for() {
+    let env = TestEnv::new();
+    env.write("work/docs/page", "1");
+    env.write("work/src/main", "1");
+    symlink("../../nowhere/.snap", env.path("work/src/.snap")).unwrap();
+    env.snap_in("work", ["commit", "-q"]).succeeds();
+    env.snap_in("work", ["push", "-q", "../remote", "main"]).succeeds();
+    for args in [
+        &["clone", "--path", "docs", "remote", "clone"][..],
+        &["restore", "--store", "work/.snap", "latest", "included", "--include", "docs"],
+        &["restore", "--store", "work/.snap", "latest", "excluded", "--exclude", "src/.snap"],
+    ] {
+        let ran = env.snap(args).succeeds();
+        assert!(!ran.stderr.contains("skipped"), "{args:?}: {}", ran.stderr);
+    }
+    let ran = env.snap(["restore", "--store", "work/.snap", "latest", "whole"]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+}
+
+#[test]
 fn a_store_behind_a_link_is_used_only_if_it_is_named() {
     let mut env = project_with_a_link();
     let commands: [&[&str]; 20] = [

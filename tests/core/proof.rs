@@ -322,6 +322,21 @@ fn a_wrong_chunk_list_of_a_pack_that_becomes_whole_is_shadowed_and_reported() {
 }
 
 #[test]
+fn a_bundle_of_a_copied_store_takes_each_chunk_list_once() {
+    // Two packs have the list. Which of them comes first depends on the ids of the packs.
+    for seed in 0..6 {
+        let scratch = Scratch::new();
+        scratch.write("large", Corpus::Random.make_seeded(4 << 20, seed));
+        scratch.commit();
+        let copied = scratch.path("copied");
+        copy(&scratch.store(), &copied);
+        scratch.write("small", "content");
+        let id = commit(&open(&copied), &scratch.source(), &options()).id.unwrap();
+        packed(open(&copied).store(), id, &[]);
+    }
+}
+
+#[test]
 fn a_bundle_of_a_store_from_elsewhere_has_no_wrong_chunk_list() {
     let content = file();
     let (forgery, mut objects) = forgeries().swap_remove(1);

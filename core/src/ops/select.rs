@@ -8,7 +8,7 @@
 //! fetched.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     path::{Path, PathBuf},
 };
 
@@ -123,12 +123,15 @@ impl<'s> SelectedPacks<'s> {
         observer: &dyn Observer,
     ) -> Result<Self, SelectError> {
         observer.phase(Phase::Structure, None);
-        let mut wanted = SendSet::find(store, commits, has, observer)?;
-        let mut wrong = wanted.prove(store, observer)?;
-        if !wrong.is_empty() {
-            // Wrong chunk lists were shadowed. Other packs may have right ones.
-            wanted = SendSet::find(store, commits, has, observer)?;
-        }
+        let mut proofs = Proofs::default();
+        let wanted = loop {
+            let wanted = SendSet::find(store, commits, has, observer)?;
+            if !wanted.prove(store, &mut proofs, observer)? {
+                break wanted;
+            }
+            // A chunk list may now be taken from another pack.
+        };
+        let mut wrong = proofs.wrong;
         let (whole, parts) = wanted.packs(store, (gather.lost, &mut wrong), observer)?;
         let gathered = match parts.is_empty() {
             true => None,
@@ -160,6 +163,13 @@ impl<'s> SelectedPacks<'s> {
 
 /// Errors of wrong chunk lists.
 type WrongLists = HashMap<ObjectId, StoreError>;
+
+/// The packs that were hashed for a selection.
+#[derive(Default)]
+struct Proofs {
+    packs: HashSet<PackId>,
+    wrong: WrongLists,
+}
 
 /// The set of objects to send.
 struct SendSet {
@@ -204,24 +214,32 @@ impl SendSet {
     }
 
     /// Hashes the packs with wanted objects that this machine has not hashed yet, because the
-    /// receiver may rely on them. Shadows wrong chunk lists, and returns their errors.
-    fn prove(&self, store: &Store, observer: &dyn Observer) -> Result<WrongLists, SelectError> {
+    /// receiver may rely on them. Shadows wrong chunk lists. Returns true if a pack was hashed: a
+    /// chunk list that several packs have may then have another place.
+    fn prove(
+        &self,
+        store: &Store,
+        proofs: &mut Proofs,
+        observer: &dyn Observer,
+    ) -> Result<bool, SelectError> {
         let packs = self.touched.keys().filter_map(|number| store.pack_id(*number));
-        let unproven: Vec<PackId> =
-            packs.filter(|id| !store.is_partial(id) && !store.is_proven(id)).collect();
+        let is_unproven = |id: &PackId| {
+            !proofs.packs.contains(id) && !store.is_partial(id) && !store.is_proven(id)
+        };
+        let unproven: Vec<PackId> = packs.filter(is_unproven).collect();
         let bytes =
             |id: &PackId| fs_err::metadata(store.pack_path(id)).map_or(0, |meta| meta.len());
-        let mut wrong = WrongLists::new();
         if !unproven.is_empty() {
             observer.phase(Phase::Data, Some(unproven.iter().map(bytes).sum()));
         }
         for id in &unproven {
-            wrong.extend(store.prove_pack(id, observer)?);
+            proofs.wrong.extend(store.prove_pack(id, observer)?);
             if observer.cancelled() {
                 return Err(ReachError::Interrupted.into());
             }
         }
-        Ok(wrong)
+        proofs.packs.extend(&unproven);
+        Ok(!unproven.is_empty())
     }
 
     /// Returns true if an object is wanted from this pack. Other packs may contain it,

@@ -508,21 +508,23 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
 
     fn choose(&mut self, entry: &Entry) -> Choice {
         let at = Arc::clone(&self.level().folder);
+        let is_folder = matches!(entry.kind, EntryKind::Folder { .. });
+        let choice = match self.job.filter.is_open() {
+            true => Choice::Wanted,
+            false => self.job.filter.choose(&at.join(&entry.name), is_folder, self.level().wanted),
+        };
+        if choice == Choice::Excluded {
+            return choice;
+        }
         let cursor = &mut self.cursor;
         let reserved =
             self.job.reserves(entry, || cursor.as_mut().and_then(|c| c.folder(&at).ok()));
-        let level = self.level();
-        if let Some(error) = reserved {
-            if self.is_reporting() {
-                self.job.skip(&level.folder.join(&entry.name), &error);
-            }
-            return Choice::Excluded;
+        let Some(error) = reserved else { return choice };
+        // A folder that is not wanted may hold wanted entries.
+        if self.is_reporting() && (is_folder || choice == Choice::Wanted) {
+            self.job.skip(&at.join(&entry.name), &error);
         }
-        if self.job.filter.is_open() {
-            return Choice::Wanted;
-        }
-        let is_folder = matches!(entry.kind, EntryKind::Folder { .. });
-        self.job.filter.choose(&level.folder.join(&entry.name), is_folder, level.wanted)
+        Choice::Excluded
     }
 
     fn verdicts(

@@ -10,7 +10,7 @@ use crate::sequences::{
     execute::Execution,
     files::{self, is_within},
     model::{Damage, Rules},
-    operation::{DamageKind, FileOp, MountKind, Place},
+    operation::{DamageKind, FileOp, MountKind, Place, victim_from},
 };
 
 impl Execution {
@@ -69,6 +69,14 @@ impl Execution {
             FileOp::Lookalike(path) => {
                 fs::create_dir_all(at(path).join(".snap"))?;
                 fs::write(at(path).join(".snap/notes"), "mine\n")
+            }
+            FileOp::StoreLink(path) => {
+                fs::create_dir_all(at(path))?;
+                fs::os::unix::fs::symlink(victim_from(path), at(path).join(".snap"))
+            }
+            FileOp::Immutable(path, is_immutable) => {
+                self.world.has_immutable.set(true);
+                files::set_immutable(&at(path), *is_immutable)
             }
         }
     }

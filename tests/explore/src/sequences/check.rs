@@ -200,13 +200,15 @@ fn covers(lost: &BTreeSet<Option<String>>, path: Option<&str>) -> bool {
 /// Adopts the branches of a store into the model. Each tip must be a commit that the model knows.
 pub(crate) fn adopt_tips(world: &World, model: &mut Model, place: Place) -> Result<(), Fault> {
     let told = |message: String| Fault::new("a store cannot be read", message);
-    let tips = Reader::open(&world.store(place)).and_then(|reader| reader.tips()).map_err(told)?;
+    let reader = Reader::open(&world.store(place)).map_err(told)?;
+    let tips = reader.tips().map_err(told)?;
     if let Some((branch, id)) = tips.iter().find(|(_, id)| !model.commits.contains_key(*id)) {
         let detail = format!("{branch} of {} is at {id:.12}", place.folder());
         return Err(Fault::new("a branch is at an unknown commit", detail));
     }
     let store = model.store(place);
     store.tips = tips;
+    store.current = reader.branch();
     for tip in store.tips.values().cloned().collect::<Vec<_>>() {
         for id in model.ancestors(&tip) {
             let store = model.store(place);

@@ -1,12 +1,20 @@
 //! Runs the operations of a sequence and compares the results with the model.
 
-use std::{collections::BTreeSet, path::Path, rc::Rc, thread, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    rc::Rc,
+    thread,
+    time::Duration,
+};
 
 use crate::{
     sequences::{
         check::{Before, Fresh, adopt_tips, check_store},
-        files::{self, Filling, Tree},
-        model::{Commit, Damage, Fault, Id, Model, Rules, grafted, nameable, selected},
+        files::{self, Filling, Kind, Tree, differences},
+        model::{
+            Commit, Damage, Fault, Id, Model, Rules, grafted, is_store_link, nameable, prefixes,
+            selected,
+        },
         operation::{CommitArgs, MountKind, Op, Place},
         stored::Reader,
         world::{Ran, World},
@@ -99,7 +107,9 @@ impl Execution {
                 self.commit(*place, &CommitArgs::default(), End::Exit)
             }),
             Op::Restore(place, args) => self.restore(*place, args),
+            Op::Switch(place, branch) => self.switch(*place, branch),
             Op::Undo(place, redo) => self.undo(*place, *redo),
+            Op::Forge(place, number) => self.forge(*place, *number),
             Op::Damage(place, which, kind) => {
                 self.damage(*place, *which, *kind);
                 Ok(())
@@ -149,11 +159,12 @@ impl Execution {
         let disk = selected(files, rules, behind);
         // The first commit goes to the current branch, which is `main`.
         let may_branch = place != Place::Partial && self.model.store(place).tip().is_some();
-        let branch = if args.side && may_branch { "side" } else { "main" };
+        let current = self.model.store(place).branch();
+        let branch = if args.side && may_branch { "side" } else { &current };
         let tip_before = self.model.store(place).tips.get(branch).cloned();
         let parent = tip_before.as_ref().map(|tip| self.model.commits[tip].tree.clone());
         let parent = parent.unwrap_or_default();
-        let paths = if branch == "side" || tip_before.is_none() {
+        let paths = if args.side || tip_before.is_none() {
             Vec::new()
         } else {
             nameable(&args.paths, files, &parent, rules, behind)
@@ -170,10 +181,15 @@ impl Execution {
             _ => paths.iter().map(String::as_str).collect(),
         };
         let expected = if own.is_empty() { disk } else { grafted(&parent, &disk, &own) };
-        let foreign = if branch == "side" { BTreeSet::new() } else { self.model.foreign(place) };
+        let foreign = self.model.foreign(place, branch);
+        let Some(cwd) = self.cwd(place, args.within, files) else { return Ok(()) };
+        let through_link = args.within.is_some_and(|within| {
+            let own = format!("{within}/.snap");
+            files.get(&own).is_some_and(|node| is_store_link(&own, node))
+        });
 
-        let options = CommitArgs { side: branch == "side", ..args.clone() };
-        let mut command = self.world.command(&self.world.folder(place));
+        let options = CommitArgs { side: args.side && may_branch, ..args.clone() };
+        let mut command = self.world.command(&cwd);
         command.args(options.options()).args(&paths);
         if let Some(year) = args.year {
             command.env("SNAP_TIME", format!("{year}-01-01T00:00:00Z"));
@@ -181,8 +197,22 @@ impl Execution {
         if let End::Kill(step) = end {
             stop_at(&mut command, step, Stop::Kill);
         }
-        let ran: Ran = command.output().unwrap().into();
+        let ran: Ran = match args.within {
+            None => command.output().unwrap().into(),
+            Some(_) => {
+                let run = || command.output().unwrap().into();
+                let (ran, [theirs, now]): (Ran, _) = self.world.beside_victim(run);
+                if theirs != now {
+                    let detail = [vec![ran.told()], differences(&theirs, &now)].concat();
+                    return Err(Fault::new("a commit changes another store", detail.join("\n")));
+                }
+                ran
+            }
+        };
         before.check_unchanged(&self.world, None)?;
+        if through_link && ran.code != Some(1) {
+            return Err(Fault::new("a store is found through a link", ran.told()));
+        }
         if args.dry_run {
             return self.check_tip(place, branch, tip_before.as_ref(), "a dry run moves a branch");
         }
@@ -203,10 +233,9 @@ impl Execution {
                 let is_hurt = self.model.store(place).damage == Damage::Hidden
                     || (self.model.store(place).damage > Damage::None && !own.is_empty())
                     || self.is_history_lost(place);
-                let is_behind = !foreign.is_empty()
-                    || tip_before.as_ref().is_some_and(|t| self.model.is_restored_away(place, t));
+                let is_behind = !foreign.is_empty() || self.model.is_restored_away(place, branch);
                 let is_refused = is_behind && !args.onto_tip && ran.code == Some(1);
-                if !is_hurt && !is_refused {
+                if !is_hurt && !is_refused && !through_link {
                     return Err(Fault::new("a commit fails without a reason", ran.told()));
                 }
                 return self.check_tip(
@@ -237,11 +266,7 @@ impl Execution {
         }
         let time_secs = self.acknowledge(place, branch, &id, expected, rules);
         if is_new {
-            let store = self.model.store(place);
-            store.seen.insert(id.clone());
-            if let Some(contained) = &mut store.contained {
-                contained.insert(id.clone());
-            }
+            self.model.committed(place, &id, !args.paths.is_empty());
         }
         let is_dated = |secs: i64| (secs - args.clock_secs()).abs() < DAY_SECS;
         if is_new && !time_secs.is_none_or(is_dated) {
@@ -268,6 +293,37 @@ impl Execution {
             self.check_clean(place)?;
         }
         Ok(())
+    }
+
+    /// Returns the folder in which a commit runs. Returns `None` if `within` is no folder of the
+    /// project or a link called `.snap` is in another folder: the commit would leave it out while
+    /// the other project is there.
+    fn cwd(&self, place: Place, within: Option<&str>, files: &Tree) -> Option<PathBuf> {
+        let folder = self.world.folder(place);
+        let Some(within) = within else { return Some(folder) };
+        let own = format!("{within}/.snap");
+        let is_plain = |prefix: &str| {
+            files.get(prefix).is_some_and(|node| node.kind == Kind::Folder)
+                && !files.contains_key(&format!("{prefix}/.snap/HEAD"))
+        };
+        let is_fit = self.has_store(place)
+            && self.mounted_on(place).is_none()
+            && prefixes(within).all(is_plain)
+            && !files.iter().any(|(path, node)| is_store_link(path, node) && *path != own);
+        is_fit.then(|| folder.join(within))
+    }
+
+    fn switch(&mut self, place: Place, branch: &str) -> Result<(), Fault> {
+        if !self.model.store(place).tips.contains_key(branch) {
+            return Ok(());
+        }
+        let before = Before::read(&self.world);
+        let ran = self.world.run(&self.world.folder(place), ["branch", "--switch", branch]);
+        before.check_unchanged(&self.world, None)?;
+        if ran.code != Some(0) {
+            return Err(Fault::new("a switch fails without a reason", ran.told()));
+        }
+        adopt_tips(&self.world, &mut self.model, place)
     }
 
     /// Records an acknowledged commit. Returns the time of the commit, if it can be read.
@@ -302,7 +358,7 @@ impl Execution {
         }
         let told = |message| Fault::new("a store cannot be read", message);
         let reader = Reader::open(&self.world.store(place)).map_err(told)?;
-        Ok(reader.tips().map_err(told)?.get("main").cloned())
+        Ok(reader.tips().map_err(told)?.get(&self.model.store(place).branch()).cloned())
     }
 
     /// Fails if a branch is not at the expected commit; also checks the store.
@@ -372,6 +428,7 @@ impl Execution {
                 return Err(Fault::new("verify does not find damage", lost));
             }
             Some(0) => {}
+            Some(4) if store.damage == Damage::None && !store.forged.is_empty() => {}
             Some(4) if store.damage != Damage::None => {
                 if data || store.damage == Damage::Lost {
                     store.damage = Damage::Known;

@@ -5,12 +5,16 @@ use std::{
     collections::BTreeMap,
     fs::FileTimes,
     io::{self, Write as _},
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{MetadataExt as _, PermissionsExt as _},
+    },
     path::Path,
     time::{Duration, SystemTime},
 };
 
 use fs_err as fs;
+use rustix::fs::{IFlags, Mode, OFlags, ioctl_getflags, ioctl_setflags};
 use snap_core::base::id::BlobId;
 use snap_testkit::{bytes::Corpus, rng::mix};
 
@@ -168,6 +172,26 @@ pub(crate) fn touch(path: &Path, secs: u64) -> io::Result<()> {
 /// Sets the permission bits of a file or folder.
 pub(crate) fn chmod(path: &Path, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+}
+
+/// Makes a file or folder immutable, or ends that. Fails where the user or the file system does not
+/// allow it.
+pub(crate) fn set_immutable(path: &Path, is_immutable: bool) -> io::Result<()> {
+    let file = open_plain(path)?;
+    let mut flags = ioctl_getflags(&file)?;
+    flags.set(IFlags::IMMUTABLE, is_immutable);
+    Ok(ioctl_setflags(&file, flags)?)
+}
+
+/// Returns true if a file or folder is immutable.
+pub(crate) fn is_immutable(path: &Path) -> bool {
+    let flags = open_plain(path).and_then(|file| Ok(ioctl_getflags(&file)?));
+    flags.is_ok_and(|flags| flags.contains(IFlags::IMMUTABLE))
+}
+
+fn open_plain(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
 /// Removes a file, or a folder with everything below it.

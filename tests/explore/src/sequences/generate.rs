@@ -18,6 +18,10 @@ const FILES: [&str; 12] =
 /// Paths of folders, for renames, removals and commits of a path.
 const FOLDERS: [&str; 5] = ["d", "d/e", "ign", "inner", "m"];
 
+/// Folders that get a link called `.snap`, and in which commits run. The first is not in a partial
+/// clone.
+const LINKED: [&str; 3] = ["inner", "d", "d/e"];
+
 /// Contents of `.snapignore`.
 const IGNORE: [&[&str]; 4] = [&[], &["*.tmp"], &["ign/"], &["*.tmp", "ign/"]];
 
@@ -167,7 +171,9 @@ impl Generator<'_> {
             year: self.chance(15).then(|| if self.chance(2) { 2099 } else { 2001 }),
             ..CommitArgs::default()
         };
-        if self.chance(6) {
+        if self.chance(8) {
+            args.within = Some(LINKED[self.rng.index(LINKED.len())]);
+        } else if self.chance(6) {
             let count = 1 + self.rng.index(2);
             args.paths = (0..count).map(|_| self.path(place)).collect();
         }
@@ -178,7 +184,7 @@ impl Generator<'_> {
     }
 
     fn file_op(&mut self, place: Place) -> FileOp {
-        match self.rng.below(20) {
+        match self.rng.below(22) {
             0..6 => FileOp::Write(self.file(place), self.filling()),
             6..11 => {
                 let filling = Filling { large: false, ..self.filling() };
@@ -203,7 +209,13 @@ impl Generator<'_> {
                 1 => FileOp::Symlink(self.file(place), self.file(place)),
                 _ => FileOp::Attribute(self.file(place), self.rng.below(3) as u8),
             },
-            18 if place != Place::Partial => FileOp::Ignore(IGNORE[self.rng.index(IGNORE.len())]),
+            18 if self.chance(2) => {
+                let within = if place == Place::Partial { 1 } else { 0 };
+                let folder = LINKED[within + self.rng.index(LINKED.len() - within)];
+                FileOp::StoreLink(folder.to_owned())
+            }
+            19 => FileOp::Immutable(self.path(place), !self.chance(4)),
+            20 if place != Place::Partial => FileOp::Ignore(IGNORE[self.rng.index(IGNORE.len())]),
             _ if place != Place::Partial && self.chance(2) => {
                 let path = if self.chance(2) { "inner" } else { "d/e" };
                 if self.option("lookalike folders", 3) {
@@ -221,10 +233,13 @@ impl Generator<'_> {
         let theme = if self.chance(4) { THEMES[self.rng.index(THEMES.len())] } else { self.theme };
         match theme {
             Theme::Changes => self.hidden_change(place, ops),
-            Theme::Restores if place != Place::Partial => match self.rng.below(8) {
+            Theme::Restores if place != Place::Partial => match self.rng.below(10) {
                 0 => ops.push(Op::Mount(place, Some(MountKind::Memory))),
                 1 => ops.push(Op::Mount(place, Some(MountKind::Bind))),
                 2 if self.chance(2) => ops.push(Op::Mount(place, None)),
+                3 => self.attributes(place, ops),
+                4 => self.store_link(place, ops),
+                5 => self.refusal(place, ops),
                 _ => {
                     let args = self.restore(place);
                     ops.push(Op::Restore(place, args));
@@ -235,13 +250,112 @@ impl Generator<'_> {
                 ops.push(Op::Restore(place, args));
             }
             Theme::Damage => self.damage(place, ops),
-            Theme::Remotes | Theme::Partial => ops.push(match self.rng.below(8) {
-                0..3 => Op::Push(place),
-                3..6 => Op::Pull(place),
-                6 => Op::Clone(Place::Clone),
-                _ => Op::Clone(Place::Partial),
-            }),
+            Theme::Remotes | Theme::Partial => match self.rng.below(10) {
+                0..3 => ops.push(Op::Push(place)),
+                3..6 => ops.push(Op::Pull(place)),
+                6 => ops.push(Op::Clone(Place::Clone)),
+                7 => ops.push(Op::Clone(Place::Partial)),
+                8 => self.branches(ops),
+                _ => {
+                    let number = self.rng.below(CONTENTS);
+                    ops.push(Op::Forge(Place::Hub, number));
+                    ops.push(if self.chance(2) { Op::Pull(place) } else { Op::Clone(place) });
+                    self.commit_large(place, number, ops);
+                }
+            },
         }
+    }
+
+    /// Writes a large file, and commits it.
+    fn commit_large(&mut self, place: Place, number: u64, ops: &mut Vec<Op>) {
+        let write = FileOp::Write(self.file(place), Filling { number, large: true });
+        ops.extend([Op::File(place, write), Op::Commit(place, CommitArgs::default())]);
+    }
+
+    /// Changes attributes of what is committed, and restores it without `--overwrite`.
+    fn attributes(&mut self, place: Place, ops: &mut Vec<Op>) {
+        ops.push(Op::Commit(place, CommitArgs::default()));
+        let (folder, file) = (self.folder(place), self.file(place));
+        let change = match self.chance(2) {
+            true => FileOp::Chmod(file, 0o700),
+            false => FileOp::Attribute(file, self.rng.below(3) as u8),
+        };
+        let args = RestoreArgs { back: self.rng.below(2), ..RestoreArgs::default() };
+        ops.extend([
+            Op::File(place, FileOp::Chmod(folder, 0o700)),
+            Op::File(place, change),
+            Op::Restore(place, args),
+        ]);
+    }
+
+    /// Commits a link called `.snap`. Then restores or clones it, and commits beside it.
+    fn store_link(&mut self, place: Place, ops: &mut Vec<Op>) {
+        let folder = LINKED[self.rng.index(LINKED.len())];
+        let link = format!("{folder}/.snap");
+        ops.extend([
+            Op::File(place, FileOp::StoreLink(folder.to_owned())),
+            Op::Commit(place, CommitArgs::default()),
+        ]);
+        if self.chance(3) {
+            ops.extend([Op::Push(place), Op::Clone(Place::Clone)]);
+        }
+        let beside = CommitArgs { within: Some(folder), ..CommitArgs::default() };
+        let args = RestoreArgs { overwrite: self.chance(2), ..RestoreArgs::default() };
+        let mut steps = vec![
+            Op::Commit(place, beside),
+            Op::File(place, FileOp::Remove(link)),
+            Op::Restore(place, args),
+        ];
+        // The commit meets the link, or what the restore made of it.
+        steps.rotate_left(self.rng.index(2));
+        ops.extend(steps);
+    }
+
+    /// Makes a changed file or folder immutable, and restores an older commit over it.
+    fn refusal(&mut self, place: Place, ops: &mut Vec<Op>) {
+        let (path, file) = (self.path(place), self.file(place));
+        let write = FileOp::Write(file, self.filling());
+        ops.extend([
+            Op::Commit(place, CommitArgs::default()),
+            Op::File(place, write),
+            Op::File(place, FileOp::Immutable(path.clone(), true)),
+            Op::Restore(place, RestoreArgs { overwrite: true, yes: true, ..self.restore(place) }),
+            Op::File(place, FileOp::Immutable(path, false)),
+        ]);
+    }
+
+    /// Pulls a colleague's commit into the clone and restores it. Then restores an older commit,
+    /// switches to another branch and commits, in any order, and goes back.
+    fn branches(&mut self, ops: &mut Vec<Op>) {
+        let (place, colleague) = (Place::Clone, Place::Project);
+        let whole = |back| {
+            let (overwrite, delete, yes) = (true, true, true);
+            Op::Restore(place, RestoreArgs { back, overwrite, delete, yes, ..Default::default() })
+        };
+        let side = Op::Commit(place, CommitArgs { side: true, ..CommitArgs::default() });
+        let onto_tip = Op::Commit(colleague, CommitArgs { onto_tip: true, ..Default::default() });
+        let has_side_first = self.chance(2);
+        ops.extend([Op::Clone(place), Op::Switch(place, "main")]);
+        ops.extend(has_side_first.then(|| side.clone()));
+        ops.extend([Op::Push(place), Op::Pull(colleague)]);
+        ops.extend([self.change(colleague), onto_tip, Op::Push(colleague)]);
+        ops.extend([Op::Pull(place), whole(0)]);
+        ops.extend((!has_side_first).then_some(side));
+        let mut steps = vec![
+            vec![whole(1 + self.rng.below(3))],
+            vec![Op::Switch(place, "side")],
+            vec![self.change(place), Op::Commit(place, CommitArgs::default())],
+        ];
+        while !steps.is_empty() {
+            ops.extend(steps.remove(self.rng.index(steps.len())));
+        }
+        ops.extend([Op::Switch(place, "main"), self.change(place)]);
+        ops.push(Op::Commit(place, CommitArgs::default()));
+    }
+
+    /// Returns a change of one file.
+    fn change(&mut self, place: Place) -> Op {
+        Op::File(place, FileOp::Write(self.file(place), self.filling()))
     }
 
     fn hidden_change(&mut self, place: Place, ops: &mut Vec<Op>) {
@@ -287,7 +401,7 @@ impl Generator<'_> {
             back: self.rng.below(4),
             path: self.chance(5).then(|| self.path(place)),
             elsewhere: self.chance(5),
-            overwrite: delete || !self.chance(4),
+            overwrite: delete || !self.chance(3),
             delete,
             delete_excluded: delete && self.option("restore --delete-excluded", 4),
             dry_run: self.chance(8),
@@ -299,7 +413,12 @@ impl Generator<'_> {
 
     fn damage(&mut self, place: Place, ops: &mut Vec<Op>) {
         let place = if place == Place::Partial { Place::Project } else { place };
-        match self.rng.below(11) {
+        match self.rng.below(12) {
+            11 => {
+                let number = self.rng.below(CONTENTS);
+                ops.push(Op::Forge(place, number));
+                self.commit_large(place, number, ops);
+            }
             0 => ops.push(Op::Drop(place, if self.chance(2) { "cache" } else { "index" })),
             1..4 => {
                 let kind = match self.rng.below(4) {

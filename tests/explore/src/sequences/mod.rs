@@ -16,6 +16,7 @@ mod check;
 mod execute;
 mod features;
 mod files;
+mod forge;
 mod generate;
 mod model;
 mod operation;

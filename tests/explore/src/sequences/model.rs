@@ -108,6 +108,18 @@ pub(crate) enum Damage {
     Hidden,
 }
 
+/// The commits of one branch that a restore took out of the files while the branch was current. A
+/// commit to this branch may take them back.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Replaced {
+    /// The branch.
+    pub(crate) branch: String,
+    /// The part of it that [`Store::seen`] had.
+    pub(crate) seen: BTreeSet<Id>,
+    /// The part of it that [`Store::contained`] had.
+    pub(crate) contained: BTreeSet<Id>,
+}
+
 /// The expected state of a store.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
@@ -115,23 +127,40 @@ pub(crate) struct Store {
     pub(crate) commits: Vec<Id>,
     /// The tips of the branches.
     pub(crate) tips: BTreeMap<String, Id>,
+    /// The current branch; `None` for `main`.
+    pub(crate) current: Option<String>,
+    /// Contents under whose ids the store may have lists of other chunks.
+    pub(crate) forged: BTreeSet<BlobId>,
     /// The damage that the test has done to it.
     pub(crate) damage: Damage,
     /// Paths in commits that the damage took; `None` means the commit itself.
     pub(crate) lost: BTreeMap<Id, BTreeSet<Option<String>>>,
-    /// Commits that the working folder contains, so that new commits may follow them.
+    /// The most that the files may contain, apart from commits that were made here. The program
+    /// must refuse to commit on top of other commits.
     pub(crate) seen: BTreeSet<Id>,
-    /// Commits that the files contain since the last restore of a whole commit; `None` before that.
-    /// The program may refuse to commit on top of earlier local commits.
+    /// The least that the files contain since the last restore of a whole commit; `None` before
+    /// that. The program may refuse to commit on top of other commits.
     pub(crate) contained: Option<BTreeSet<Id>>,
+    /// What the last restore took out of the files, until the next commit of all files.
+    pub(crate) replaced: Option<Replaced>,
     /// True if a remote is configured.
     pub(crate) has_remote: bool,
 }
 
 impl Store {
+    /// Returns the current branch.
+    pub(crate) fn branch(&self) -> String {
+        self.current.clone().unwrap_or_else(|| "main".to_owned())
+    }
+
     /// Returns the tip of the current branch.
     pub(crate) fn tip(&self) -> Option<&Id> {
-        self.tips.get("main")
+        self.tips.get(&self.branch())
+    }
+
+    /// Returns what the last restore took out of the files, if it did so on this branch.
+    fn replaced_on(&self, branch: &str) -> Option<&Replaced> {
+        self.replaced.as_ref().filter(|replaced| replaced.branch == branch)
     }
 
     /// Records an acknowledged commit.
@@ -170,22 +199,78 @@ impl Model {
         found
     }
 
-    /// Returns the commits on the branch `main` of a place that were made elsewhere and that its
-    /// working folder does not contain. A commit on top of them would revert them.
-    pub(crate) fn foreign(&self, place: Place) -> BTreeSet<Id> {
+    /// Returns the commits on a branch of a place that were made elsewhere and that its working
+    /// folder does not contain. A commit on top of them would revert them.
+    pub(crate) fn foreign(&self, place: Place, branch: &str) -> BTreeSet<Id> {
         let Some(store) = self.stores.get(&place) else { return BTreeSet::new() };
-        let Some(tip) = store.tip() else { return BTreeSet::new() };
+        let Some(tip) = store.tips.get(branch) else { return BTreeSet::new() };
+        let replaced = store.replaced_on(branch);
         let is_foreign = |id: &Id| {
             !store.seen.contains(id)
+                && !replaced.is_some_and(|replaced| replaced.seen.contains(id))
                 && self.commits.get(id).is_some_and(|commit| commit.by != place)
         };
         self.ancestors(tip).into_iter().filter(is_foreign).collect()
     }
 
-    /// Returns true if a restore took an ancestor of `tip` out of the files.
-    pub(crate) fn is_restored_away(&self, place: Place, tip: &Id) -> bool {
-        let contained = self.stores.get(&place).and_then(|store| store.contained.as_ref());
-        contained.is_some_and(|contained| !self.ancestors(tip).is_subset(contained))
+    /// Returns true if a restore took a commit of a branch out of the files.
+    pub(crate) fn is_restored_away(&self, place: Place, branch: &str) -> bool {
+        let Some(store) = self.stores.get(&place) else { return false };
+        let (Some(contained), Some(tip)) = (&store.contained, store.tips.get(branch)) else {
+            return false;
+        };
+        let replaced = store.replaced_on(branch);
+        let is_in =
+            |id: &Id| contained.contains(id) || replaced.is_some_and(|r| r.contained.contains(id));
+        !self.ancestors(tip).iter().all(is_in)
+    }
+
+    /// Updates a place after a restore of a whole commit into it. If the restore did not end, or
+    /// left entries as they were, the files may be of either state.
+    pub(crate) fn restored(&mut self, place: Place, id: &Id, is_whole: bool) {
+        let restored = self.ancestors(id);
+        let store = self.store(place).clone();
+        let tip = store.tip().map(|tip| self.ancestors(tip)).unwrap_or_default();
+        let made_here = |id: &&Id| self.commits.get(*id).is_some_and(|c| c.by == place);
+        let contained = store.contained.clone().unwrap_or_else(|| {
+            store.commits.iter().filter(made_here).chain(&store.seen).cloned().collect()
+        });
+        let before = store.replaced_on(&store.branch()).cloned().unwrap_or_default();
+        let of_tip = |ids: &BTreeSet<Id>, more: &BTreeSet<Id>| -> BTreeSet<Id> {
+            ids.union(more).filter(|id| tip.contains(*id)).cloned().collect()
+        };
+        let replaced = Replaced {
+            branch: store.branch(),
+            seen: of_tip(&store.seen, &before.seen),
+            contained: of_tip(&contained, &before.contained),
+        };
+        let store = self.store(place);
+        store.replaced = Some(replaced);
+        if is_whole {
+            store.seen.clone_from(&restored);
+            store.contained = Some(restored);
+        } else {
+            store.contained = Some(contained.intersection(&restored).cloned().collect());
+            store.seen.extend(restored);
+        }
+    }
+
+    /// Updates a place after a new commit of its files, of named paths if `is_part`.
+    pub(crate) fn committed(&mut self, place: Place, id: &Id, is_part: bool) {
+        let contained = match is_part {
+            true => BTreeSet::from([id.clone()]),
+            false => self.ancestors(id),
+        };
+        let store = self.store(place);
+        store.seen.extend(contained.iter().cloned());
+        if let Some(known) = &mut store.contained {
+            known.extend(contained);
+        }
+        match &mut store.replaced {
+            // Whether named paths end it depends on what else the branch has.
+            Some(replaced) if is_part => replaced.contained.clear(),
+            replaced => *replaced = None,
+        }
     }
 
     /// Returns true if a commit changed something at or below one of `paths`.
@@ -233,6 +318,12 @@ pub(crate) fn is_in_nested_store(path: &str, files: &Tree) -> bool {
         let is_named = prefix == ".snap" || prefix.ends_with("/.snap");
         is_named && files.contains_key(&format!("{prefix}/HEAD"))
     })
+}
+
+/// Returns true if a restore must leave out this entry: a symbolic link called `.snap` could lead
+/// commits into another store.
+pub(crate) fn is_store_link(path: &str, node: &Node) -> bool {
+    path.rsplit('/').next() == Some(".snap") && matches!(node.kind, Kind::Symlink(_))
 }
 
 /// Returns `parent` with the entries at `paths` replaced by those of `files`.

@@ -60,8 +60,13 @@ pub(crate) enum Op {
     Burst(Place, u64),
     /// Restores.
     Restore(Place, RestoreArgs),
+    /// Switches to a branch, if it exists.
+    Switch(Place, &'static str),
     /// Undoes the last change of a ref, or redoes it.
     Undo(Place, bool),
+    /// Adds packs of another user to a store: under the id of a large file with this number they
+    /// have a list of other chunks. For the remote, the other user pushes them.
+    Forge(Place, u64),
     /// Damages or removes a pack: its number, and the kind of damage.
     Damage(Place, u64, DamageKind),
     /// Removes a derived folder of the store.
@@ -112,6 +117,11 @@ pub(crate) enum FileOp {
     Nest(String),
     /// Creates a folder called `.snap` that is not a store, with one file.
     Lookalike(String),
+    /// Creates a symlink called `.snap` in this folder. It leads to another project, which is there
+    /// only while a commit runs with [`CommitArgs::within`].
+    StoreLink(String),
+    /// Makes a file or folder immutable, or ends that.
+    Immutable(String, bool),
 }
 
 /// What is mounted.
@@ -174,6 +184,8 @@ pub(crate) struct CommitArgs {
     pub(crate) exclude: bool,
     /// Does not follow mounts.
     pub(crate) one_file_system: bool,
+    /// The folder of the project in which the command runs, beside another project.
+    pub(crate) within: Option<&'static str>,
     /// Makes a commit even if nothing changed.
     pub(crate) allow_empty: bool,
     /// Writes nothing.
@@ -273,7 +285,9 @@ impl Op {
             | Self::Commit(place, _)
             | Self::Burst(place, _)
             | Self::Restore(place, _)
+            | Self::Switch(place, _)
             | Self::Undo(place, _)
+            | Self::Forge(place, _)
             | Self::Damage(place, ..)
             | Self::Drop(place, _)
             | Self::Verify(place, _)
@@ -286,6 +300,11 @@ impl Op {
             | Self::Kill(place, _) => Some(*place),
         }
     }
+}
+
+/// Returns the store of the other project as seen from a folder of a project.
+pub(crate) fn victim_from(folder: &str) -> String {
+    format!("{}../victim/.snap", "../".repeat(folder.split('/').count()))
 }
 
 /// Formats a sequence as a script that a reader can follow and, for the most part, run.
@@ -309,7 +328,9 @@ impl fmt::Display for Op {
                 let year = args.year.map(|year| format!("SNAP_TIME={year}-01-01T00:00:00Z "));
                 let words = [args.options().join(" "), args.paths.join(" ")].join(" ");
                 let words = words.trim_end();
-                write!(f, "(cd {} && {}snap {words})", place.folder(), year.unwrap_or_default())
+                let within = args.within.map(|within| format!("/{within}")).unwrap_or_default();
+                let (folder, year) = (place.folder(), year.unwrap_or_default());
+                write!(f, "(cd {folder}{within} && {year}snap {words})")
             }
             Self::Burst(place, number) => write!(
                 f,
@@ -326,6 +347,12 @@ impl fmt::Display for Op {
                     args.options().join(" "),
                     args.back,
                 )
+            }
+            Self::Switch(place, branch) => {
+                write!(f, "(cd {} && snap branch --switch {branch})", place.folder())
+            }
+            Self::Forge(place, number) => {
+                write!(f, "forge-chunk-list --of 'content {number} --large' {}", place.folder())
             }
             Self::Undo(place, redo) => {
                 write!(
@@ -401,6 +428,11 @@ impl fmt::Display for FileOp {
             Self::Lookalike(path) => {
                 write!(f, "mkdir -p {path}/.snap && echo mine > {path}/.snap/notes")
             }
+            Self::StoreLink(path) => {
+                write!(f, "mkdir -p {path} && ln -s {} {path}/.snap", victim_from(path))
+            }
+            Self::Immutable(path, true) => write!(f, "chattr +i {path}"),
+            Self::Immutable(path, false) => write!(f, "chattr -i {path}"),
         }
     }
 }

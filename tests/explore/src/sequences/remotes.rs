@@ -1,10 +1,12 @@
 //! Clones, pushes and pulls.
 
+use std::collections::BTreeSet;
+
 use crate::sequences::{
     check::{Before, adopt_tips, check_store, note_damage},
     execute::Execution,
-    files::{Kind, Tree, differences, is_within, observe},
-    model::{Damage, Fault},
+    files::{Kind, Node, Tree, differences, is_within, observe},
+    model::{Damage, Fault, is_store_link},
     operation::Place,
 };
 
@@ -28,11 +30,15 @@ impl Execution {
         args.extend([location.as_str(), folder.to_str().expect("a plain path")]);
         let ran = self.world.run(&self.world.outside(), args);
         before.check_unchanged(&self.world, Some(place))?;
-        if ran.code != Some(0) {
+        let has_link =
+            tree.iter().any(|(path, node)| is_within(path, scope) && is_store_link(path, node));
+        if ran.code != Some(if has_link { 3 } else { 0 }) {
             return Err(Fault::new("a clone fails without a reason", ran.told()));
         }
         let within = |tree: &Tree| -> Tree {
-            let kept = tree.iter().filter(|(path, _)| is_within(path, scope));
+            let is_kept =
+                |path: &str, node: &Node| is_within(path, scope) && !is_store_link(path, node);
+            let kept = tree.iter().filter(|(path, node)| is_kept(path, node));
             kept.map(|(path, node)| (path.clone(), node.clone())).collect()
         };
         let (expected, found) = (within(&tree), observe(&folder).unwrap());
@@ -41,9 +47,12 @@ impl Execution {
             return Err(Fault::new("a clone writes files that differ from the commit", detail));
         }
         let seen = self.model.ancestors(&tip);
+        let forged = self.model.store(Place::Hub).forged.clone();
         let store = self.model.store(place);
         store.has_remote = true;
-        store.contained = Some(seen.clone());
+        store.forged = forged;
+        // Files without the link are not those of the commit.
+        store.contained = Some(if has_link { BTreeSet::new() } else { seen.clone() });
         store.seen = seen;
         adopt_tips(&self.world, &mut self.model, place)?;
         check_store(&self.world, &mut self.model, place, None)
@@ -52,6 +61,20 @@ impl Execution {
     /// Pushes the current branch to the remote.
     pub(crate) fn push(&mut self, place: Place) -> Result<(), Fault> {
         let Some(tip) = self.model.store(place).tip().cloned() else { return Ok(()) };
+        let branch = self.model.store(place).branch();
+        // The first push decides the default branch of the remote.
+        if branch != "main" && self.model.store(Place::Hub).tip().is_none() {
+            return Ok(());
+        }
+        // A push relies on the index of the remote, so it would not send the content.
+        let ancestors = self.model.ancestors(&tip);
+        let hub = self.model.store(Place::Hub).clone();
+        let is_forged =
+            |node: &Node| matches!(node.kind, Kind::File(_, id) if hub.forged.contains(&id));
+        let mut new = ancestors.iter().filter(|id| !hub.commits.contains(id));
+        if new.any(|id| self.model.commits[id].tree.values().any(is_forged)) {
+            return Ok(());
+        }
         let (folder, location) = (self.world.folder(place), self.world.location());
         if !self.model.store(place).has_remote {
             let ran = self.world.run(&folder, ["remote", "add", "origin", &location]);
@@ -61,17 +84,16 @@ impl Execution {
             self.model.store(place).has_remote = true;
         }
         let before = Before::read(&self.world);
-        let hub_tip = self.model.store(Place::Hub).tip().cloned();
+        let hub_tip = self.model.store(Place::Hub).tips.get(&branch).cloned();
         let ran = self.world.run(&folder, ["push"]);
         before.check_unchanged(&self.world, None)?;
-        let ancestors = self.model.ancestors(&tip);
         let is_forward = hub_tip.is_none_or(|hub_tip| ancestors.contains(&hub_tip));
         match ran.code {
             Some(0) => {
                 for id in &ancestors {
                     self.model.store(Place::Hub).hold(id);
                 }
-                self.model.store(Place::Hub).tips.insert("main".to_owned(), tip);
+                self.model.store(Place::Hub).tips.insert(branch, tip);
             }
             _ if !is_forward || self.model.store(place).damage != Damage::None => {}
             _ => return Err(Fault::new("a push fails without a reason", ran.told())),
@@ -82,7 +104,10 @@ impl Execution {
 
     /// Pulls the current branch of the remote.
     pub(crate) fn pull(&mut self, place: Place) -> Result<(), Fault> {
-        let Some(hub_tip) = self.model.store(Place::Hub).tip().cloned() else { return Ok(()) };
+        let branch = self.model.store(place).branch();
+        let hub = self.model.store(Place::Hub);
+        let forged = hub.forged.clone();
+        let Some(hub_tip) = hub.tips.get(&branch).cloned() else { return Ok(()) };
         if !self.model.store(place).has_remote {
             return Ok(());
         }
@@ -91,6 +116,7 @@ impl Execution {
         let ran = self.world.run(&self.world.folder(place), ["pull"]);
         before.check_unchanged(&self.world, None)?;
         adopt_tips(&self.world, &mut self.model, place)?;
+        self.model.store(place).forged.extend(forged);
         let ancestors = self.model.ancestors(&hub_tip);
         let is_forward = tip.as_ref().is_none_or(|tip| ancestors.contains(tip));
         let after = self.model.store(place).tip().cloned();

@@ -28,6 +28,7 @@ impl Execution {
         let store = self.model.store(place);
         let whole: BTreeSet<Id> = match ran.code {
             Some(0) => reachable,
+            Some(4) if store.damage == Damage::None && !store.forged.is_empty() => reachable,
             Some(4) if store.damage != Damage::None => {
                 reachable.intersection(&at_remote).cloned().collect()
             }
@@ -53,11 +54,12 @@ impl Execution {
     /// must restore the file unchanged.
     pub(crate) fn lose_file(&mut self, place: Place, file: OwnFile) -> Result<(), Fault> {
         let lost = self.world.store(place).join(file.path());
-        let has_remote = self.model.store(place).has_remote;
+        let store = self.model.store(place);
+        let (has_remote, is_main) = (store.has_remote, store.branch() == "main");
         // After a crash the log may be ahead of the branch.
         let is_told = file != OwnFile::Branch || self.is_logged(place);
         // The settings contain the remote, which a repair cannot restore.
-        if !self.has_store(place) || !lost.is_file() || !is_told || has_remote {
+        if !self.has_store(place) || !lost.is_file() || !is_told || has_remote || !is_main {
             return Ok(());
         }
         let before = fs_err::read(&lost).unwrap();

@@ -8,8 +8,8 @@ use snap_core::base::id::BlobId;
 use crate::sequences::{
     check::{Before, check_store},
     execute::Execution,
-    files::{Kind, Tree, is_within, observe},
-    model::{Damage, Fault, Id, Rules, is_in_nested_store, prefixes},
+    files::{Kind, Node, Tree, is_immutable, is_within, observe},
+    model::{Damage, Fault, Rules, is_in_nested_store, is_store_link, prefixes},
     operation::{Place, RestoreArgs},
     world::Ran,
 };
@@ -30,6 +30,10 @@ struct Contract<'a> {
     /// Rules whose excluded files may be protected.
     perhaps: Rules,
     has_mount: bool,
+    /// Immutable entries.
+    immutable: BTreeSet<String>,
+    /// True if the restore must leave out a symbolic link called `.snap`.
+    has_store_link: bool,
     /// True if the store was damaged, so that the program may know less.
     is_hurt: bool,
     /// Contents that a commit contains.
@@ -56,8 +60,11 @@ impl Execution {
             let rules = Rules { tmp: args.exclude, ign: false };
             rules.exclude(path, &commit.tree)
         };
+        let is_chosen = |path: &str| is_within(path, scope) && !is_excluded(path);
+        let has_store_link =
+            commit.tree.iter().any(|(path, node)| is_chosen(path) && is_store_link(path, node));
         let wanted: Tree = (commit.tree.iter())
-            .filter(|(path, _)| is_within(path, scope) && !is_excluded(path))
+            .filter(|(path, node)| is_chosen(path) && !is_store_link(path, node))
             .map(|(path, node)| (path.clone(), node.clone()))
             .collect();
         let revision = match scope {
@@ -82,7 +89,7 @@ impl Execution {
             let prefix =
                 if is_file { scope.rsplit_once('/').map_or("", |(above, _)| above) } else { scope };
             let found = observe(&elsewhere).unwrap();
-            self.check_elsewhere(args, &wanted, prefix, &found, &lost, &ran)?;
+            self.check_elsewhere((args, has_store_link), &wanted, prefix, &found, &lost, &ran)?;
             return check_store(&self.world, &mut self.model, place, None);
         }
         let saved = Rules::of(&commit.tree);
@@ -97,33 +104,28 @@ impl Execution {
             surely: if scope.is_empty() { surely.or(saved) } else { surely },
             perhaps: surely.or(saved),
             // A restore of the mount point itself is meant for the mounted files.
+            immutable: self.immutable(place, before.of(place)),
+            has_store_link,
             has_mount: self.mounted_on(place).is_some() && scope != "m",
             stored: self.stored_contents(place),
             is_hurt: self.model.store(place).damage != Damage::None,
         };
         let after = observe(&folder).unwrap();
         contract.check(&after, &ran, self.asks)?;
-        if self.is_whole(args, &ran) {
-            self.take_in(place, &id);
+        if ran.code != Some(1) && args.path.is_none() && !args.dry_run {
+            let is_whole = ran.code == Some(0) && !args.exclude;
+            self.model.restored(place, &id, is_whole);
         }
         check_store(&self.world, &mut self.model, place, None)
     }
 
-    /// Returns true if the files are then those of the commit.
-    fn is_whole(&self, args: &RestoreArgs, ran: &Ran) -> bool {
-        // Kept attributes may be old ones.
-        let keeps_old = ran.told().contains("would revert those of the branch");
-        ran.code == Some(0) && args.path.is_none() && !args.dry_run && !args.exclude && !keeps_old
-    }
-
-    /// Updates the model: after a restore of a whole commit, the next commit may follow the tip.
-    fn take_in(&mut self, place: Place, id: &Id) {
-        let tip = self.model.store(place).tip().cloned();
-        let seen = [Some(id.clone()), tip].into_iter().flatten();
-        let seen: BTreeSet<Id> = seen.flat_map(|id| self.model.ancestors(&id)).collect();
-        let store = self.model.store(place);
-        store.seen.extend(seen.iter().cloned());
-        store.contained = Some(seen);
+    /// Returns the immutable entries among the files of a place.
+    fn immutable(&self, place: Place, files: &Tree) -> BTreeSet<String> {
+        if !self.world.has_immutable.get() {
+            return BTreeSet::new();
+        }
+        let folder = self.world.folder(place);
+        files.keys().filter(|path| is_immutable(&folder.join(path))).cloned().collect()
     }
 
     /// Returns the contents of files in reachable commits, without those that damage took.
@@ -146,7 +148,7 @@ impl Execution {
 
     fn check_elsewhere(
         &self,
-        args: &RestoreArgs,
+        (args, has_store_link): (&RestoreArgs, bool),
         wanted: &Tree,
         prefix: &str,
         found: &Tree,
@@ -172,7 +174,8 @@ impl Execution {
             is_unlisted(&below) || found.get(&below) == Some(node)
         });
         match ran.code {
-            Some(0) if !is_hurt || is_whole => {}
+            Some(0) if (!is_hurt || is_whole) && !has_store_link => {}
+            Some(3) if (!is_hurt || is_whole) && has_store_link => {}
             Some(4) if is_hurt => {}
             Some(1) if lost.contains(&None) => {}
             _ => {
@@ -221,7 +224,14 @@ impl Contract<'_> {
             Some(_) => return self.check_refusal(changed, asks, ran),
             None => return Err(self.fault("a restore is killed", "", ran)),
         }
+        if ran.code == Some(0) && self.has_store_link {
+            return Err(self.fault("a restore does not report a link called `.snap`", "", ran));
+        }
         self.check_kept(after, ran, asks)?;
+        let keeps = self.wanted.iter().find(|(path, node)| self.keeps_attributes(path, node));
+        if let (Some(0), Some((path, _))) = (ran.code, keeps) {
+            return Err(self.fault("a restore does not report kept attributes", path, ran));
+        }
         self.check_written(after, ran)?;
         if ran.code == Some(0) && self.args.delete {
             let stays = self.extras().find(|path| {
@@ -240,6 +250,11 @@ impl Contract<'_> {
     fn check_kept(&self, after: &Tree, ran: &Ran, asks: bool) -> Result<(), Fault> {
         for (path, node) in self.before {
             let is_same = after.get(path) == Some(node);
+            if !is_same && !self.args.overwrite {
+                let kind = "a restore without --overwrite changes an existing entry";
+                let detail = format!("{path}: was {node:?}, is {:?}", after.get(path));
+                return Err(self.fault(kind, &detail, ran));
+            }
             if is_same || self.wanted.contains_key(path) && !self.protects(path, Rules::default()) {
                 continue;
             }
@@ -298,7 +313,9 @@ impl Contract<'_> {
         for (path, node) in &self.wanted {
             let is_blocked = self.holds_protected(path, self.perhaps)
                 || prefixes(path).any(|prefix| self.protects(prefix, self.perhaps));
-            if is_lost(&self.lost, path) || is_blocked {
+            // The program must report what it could not write.
+            let is_refused = ran.code != Some(0) && self.refuses(path, node);
+            if is_lost(&self.lost, path) || is_blocked || is_refused {
                 continue;
             }
             // An existing target folder keeps its own attributes.
@@ -371,6 +388,25 @@ impl Contract<'_> {
             rules.exclude(path, self.before)
         };
         self.before.keys().filter(is_extra).filter(move |path| !is_excluded(path))
+    }
+
+    /// Returns true if the restore must keep an entry and report that its mode or attribute
+    /// differs.
+    fn keeps_attributes(&self, path: &str, node: &Node) -> bool {
+        let is_target = path == self.scope && node.kind == Kind::Folder;
+        let differs = self.before.get(path).is_some_and(|before| {
+            before.kind == node.kind
+                && (before.mode != node.mode || before.attribute != node.attribute)
+        });
+        let is_blocked = prefixes(path).any(|prefix| self.protects(prefix, self.perhaps));
+        !self.args.overwrite && differs && !is_target && !is_blocked
+    }
+
+    /// Returns true if an immutable entry keeps an entry of the commit from being written.
+    fn refuses(&self, path: &str, node: &Node) -> bool {
+        let is_in_the_way = |entry: &String| node.kind != Kind::Folder && is_within(entry, path);
+        prefixes(path).any(|prefix| self.immutable.contains(prefix))
+            || self.immutable.iter().any(is_in_the_way)
     }
 
     /// Returns true if an entry itself must survive `--delete`.

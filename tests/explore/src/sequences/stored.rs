@@ -19,7 +19,7 @@ use snap_core::{
     disk::Disk,
     format::tree::{Entry, EntryKind as StoredKind, Node as Stored},
     ops::cat,
-    repo::{Repo, ref_name::RefKind},
+    repo::{Head, Repo, ref_name::RefKind},
 };
 
 use crate::sequences::{
@@ -60,6 +60,9 @@ const PACKS: [&str; 2] = ["objects", "partial"];
 /// Folders that a reader does not need.
 const UNUSED: [&str; 2] = ["cache", "tmp"];
 
+/// The list of packs that this machine has hashed. It holds for hard links, too.
+const PROVEN: &str = "cache/proven";
+
 impl Reader {
     /// Opens the store in `dir`; an error is a message.
     pub(crate) fn open(dir: &Path) -> Result<Self, String> {
@@ -79,6 +82,14 @@ impl Reader {
         let listed = self.repo.refs().list(RefKind::Branch);
         let listed = listed.map_err(|error| format!("branches cannot be listed: {error}"))?;
         Ok(listed.into_iter().map(|(name, id)| (name.short().to_owned(), id.to_string())).collect())
+    }
+
+    /// Returns the current branch.
+    pub(crate) fn branch(&self) -> Option<String> {
+        match self.repo.refs().head() {
+            Ok(Head::Branch(name)) => Some(name.short().to_owned()),
+            _ => None,
+        }
     }
 
     /// Returns the parents and the time of a commit in seconds; `None` if the commit cannot be
@@ -197,6 +208,9 @@ fn copy(dir: &Path, index: Index) -> io::Result<tempfile::TempDir> {
         } else {
             copy_all(&entry.path(), &to)?;
         }
+    }
+    if dir.join(PROVEN).exists() {
+        fs::copy(dir.join(PROVEN), copy.path().join(PROVEN))?;
     }
     Ok(copy)
 }

@@ -9,7 +9,10 @@ use std::{
 
 use fs_err as fs;
 
-use crate::sequences::operation::Place;
+use crate::sequences::{
+    files::{Tree, is_immutable, observe, set_immutable},
+    operation::Place,
+};
 
 /// The folders of one sequence, removed on drop.
 pub(crate) struct World {
@@ -19,6 +22,8 @@ pub(crate) struct World {
     mounted: Vec<PathBuf>,
     /// Number of commands so far, which is the clock.
     commands: Cell<u32>,
+    /// True if a file may be immutable.
+    pub(crate) has_immutable: Cell<bool>,
 }
 
 /// The result of a run of the program.
@@ -67,6 +72,7 @@ impl World {
             jobs,
             mounted: Vec::new(),
             commands: Cell::default(),
+            has_immutable: Cell::default(),
         };
         for folder in ["home", "outside", "project"] {
             fs::create_dir(world.dir.path().join(folder))?;
@@ -100,6 +106,30 @@ impl World {
     /// Returns the folder for restores elsewhere.
     pub(crate) fn elsewhere(&self) -> PathBuf {
         self.dir.path().join("elsewhere")
+    }
+
+    /// Runs `work` while another project is in the folder `victim`, where links called `.snap`
+    /// lead. Returns its store before and after.
+    pub(crate) fn beside_victim<T>(&self, work: impl FnOnce() -> T) -> (T, [Tree; 2]) {
+        let (hidden, shown) = (self.dir.path().join("hidden"), self.dir.path().join("victim"));
+        if !hidden.exists() {
+            fs::create_dir(&hidden).unwrap();
+            fs::write(hidden.join("thesis"), "all of it\n").unwrap();
+            let ran = self.run(&hidden, ["commit"]);
+            assert_eq!(ran.code, Some(0), "{}", ran.told());
+        }
+        fs::rename(&hidden, &shown).unwrap();
+        let store = shown.join(".snap");
+        let before = observe(&store).unwrap();
+        let done = work();
+        let after = observe(&store).unwrap();
+        fs::rename(&shown, &hidden).unwrap();
+        (done, [before, after])
+    }
+
+    /// Returns the folder of another user of the remote.
+    pub(crate) fn attacker(&self) -> PathBuf {
+        self.dir.path().join("attacker")
     }
 
     /// Returns the location of the remote.
@@ -154,6 +184,17 @@ impl Drop for World {
     fn drop(&mut self) {
         while !self.mounted.is_empty() {
             self.unmount();
+        }
+        if self.has_immutable.get() {
+            for place in Place::WORKING {
+                let folder = self.folder(place);
+                for path in observe(&folder).unwrap_or_default().into_keys() {
+                    let path = folder.join(path);
+                    if is_immutable(&path) {
+                        let _ = set_immutable(&path, false);
+                    }
+                }
+            }
         }
     }
 }

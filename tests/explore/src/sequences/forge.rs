@@ -1,0 +1,76 @@
+//! Another user, who gives a store a list of chunks that are not the content of its id.
+
+use fs_err as fs;
+use snap_core::{
+    base::{id::BlobId, observe::Silent},
+    disk::Disk,
+    format::chunk_list::{BlobRef, ChunkList, ChunkListEntries},
+    repo::{Config, Repo},
+    store::ObjectWriter,
+};
+
+use crate::sequences::{
+    check::{Before, check_store},
+    execute::Execution,
+    files::Filling,
+    model::Fault,
+    operation::Place,
+};
+
+impl Execution {
+    /// Gives the store of a place a wrong chunk list for the large file with this number. A store
+    /// in a project gets the packs, as if it had been copied from elsewhere. The remote gets them
+    /// by a push of a branch that is deleted afterwards.
+    pub(crate) fn forge(&mut self, place: Place, number: u64) -> Result<(), Fault> {
+        if !self.has_store(place) {
+            return Ok(());
+        }
+        let content = Filling { number, large: true }.bytes();
+        let attacker = self.world.attacker();
+        if attacker.exists() {
+            fs::remove_dir_all(&attacker).unwrap();
+        }
+        fs::create_dir(&attacker).unwrap();
+        let store = attacker.join(".snap");
+        write_wrong_list(&store, &content);
+        let before = Before::read(&self.world);
+        if place == Place::Hub {
+            // The program counts the content as stored in the store of the attacker, who wrote it.
+            fs::write(attacker.join("iso"), &content).unwrap();
+            let location = self.world.location();
+            for args in [
+                &["commit", "-b", "evil"][..],
+                &["push", &location, "evil"],
+                &["push", &location, "--delete", "evil"],
+            ] {
+                self.world.run(&attacker, args);
+            }
+        } else {
+            for pack in fs::read_dir(store.join("objects")).unwrap() {
+                let pack = pack.unwrap();
+                let to = self.world.store(place).join("objects").join(pack.file_name());
+                fs::copy(pack.path(), to).unwrap();
+            }
+        }
+        before.check_unchanged(&self.world, None)?;
+        self.model.store(place).forged.insert(BlobId::of(&content));
+        check_store(&self.world, &mut self.model, place, None)
+    }
+}
+
+/// Makes a store with a chunk list that has the id of `content`, and other chunks.
+fn write_wrong_list(store: &std::path::Path, content: &[u8]) {
+    Repo::init(store, &Disk::default(), &Config::default()).unwrap();
+    let repo = Repo::open(store, Disk::default(), &Silent).unwrap();
+    let writer = ObjectWriter::new(repo.store(), 3, 1).unwrap();
+    let mut other = content.to_vec();
+    other.reverse();
+    let cuts = [other.len() / 2, other.len()];
+    let (ids, _) = writer.add_chunks(&other, &cuts).unwrap();
+    let lens = [cuts[0], cuts[1] - cuts[0]];
+    let chunks = ids.into_iter().zip(lens).map(|(id, len)| BlobRef { id, bytes: len as u32 });
+    let pieces = ChunkListEntries::Chunks(chunks.collect());
+    let list = ChunkList { total_bytes: other.len() as u64, pieces }.encode();
+    writer.add_chunk_list(BlobId::of(content), &list).unwrap();
+    writer.finish().unwrap();
+}
