@@ -17,7 +17,7 @@ use snap_core::{
     },
     format::{
         chunk_list::ChunkListEntries,
-        pack::ObjectKind,
+        pack::{ObjectKind, TRAILER_BYTES},
         table::{Shape, TablePurpose},
     },
     ops::{
@@ -134,6 +134,27 @@ fn an_index_from_elsewhere_satisfies_no_commit() {
     scratch.write("mine", victims);
     let id = commit(&open(&copied), &scratch.source(), &options()).id.unwrap();
     assert_restores(&open(&copied), id, &scratch.source(), &scratch.path("restored"));
+}
+
+#[test]
+fn an_index_from_elsewhere_still_finds_the_objects_of_a_pack_with_damaged_tables() {
+    let scratch = Scratch::new();
+    scratch.write("file", "content");
+    scratch.commit();
+    let copied = scratch.path("copied");
+    copy(&scratch.store(), &copied);
+    let packs = scratch.repo().store().packs();
+    let path = copied.join("objects").join(packs[0].to_string());
+    let mut bytes = fs_err::read(&path).unwrap();
+    let at = bytes.len() - TRAILER_BYTES - 1;
+    bytes[at] ^= 1;
+    fs_err::remove_file(&path).unwrap();
+    fs_err::write(&path, bytes).unwrap();
+    for _ in 0..2 {
+        let repo = open(&copied);
+        let blob = BlobId::of(b"content").object();
+        assert_eq!(*repo.store().object(&blob, ObjectKind::Blob).unwrap(), *b"content");
+    }
 }
 
 #[test]

@@ -22,6 +22,8 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use rustix::fs::{StatVfsMountFlags, statvfs};
+
 use crate::{
     base::{
         id::PackId,
@@ -40,6 +42,7 @@ use crate::{
     store::{
         StoreError,
         bundle::PackSpan,
+        damage,
         fetch::Fetcher,
         pack_reader::{Completeness, PackFile},
         pack_writer::FinishedPack,
@@ -227,15 +230,20 @@ impl Catalog {
             // List packs first. A segment is written after its pack, so each pack
             // listed here has a segment, or is indexed below.
             let mut catalog = Self::with_packs(layout, before)?;
-            match catalog.open_segments(layout, disk, &mut repair) {
-                Ok(()) => {}
+            let foreign = match catalog.open_segments(layout, disk, &mut repair) {
+                Ok(foreign) => foreign,
                 Err(error) if attempt < limits::MERGE_RETRIES && is_not_found(&error) => continue,
                 Err(error) => return Err(error.into()),
-            }
-            match catalog.index_missing_packs(layout, disk, &mut repair, observer) {
+            };
+            let old = foreign.as_deref().unwrap_or_default();
+            match catalog.index_missing_packs(layout, disk, (&mut repair, old), observer) {
                 Ok(()) => {}
                 Err(StoreError::Gone { .. }) if attempt < limits::MERGE_RETRIES => continue,
                 Err(error) => return Err(error),
+            }
+            if let Some(foreign) = foreign {
+                // Without the mark, the next process makes the index again.
+                let _ = replace_foreign(layout, disk, &foreign);
             }
             catalog.sort_segments();
             catalog.shadows = shadows;
@@ -363,36 +371,34 @@ impl Catalog {
         self.sort_segments();
     }
 
+    /// Opens the segments. If they may have come with a store from elsewhere, they are not used and
+    /// returned.
     fn open_segments(
         &mut self,
         layout: &StorePaths,
         disk: &Disk,
         repair: &mut IndexRepair,
-    ) -> Result<(), TableError> {
+    ) -> Result<Option<Vec<Segment>>, TableError> {
         self.segments.clear();
         let is_foreign = layout.upkeep == IndexMode::Rebuild && is_foreign(&layout.index);
         let entries = match fs_err::read_dir(&layout.index) {
             Ok(entries) => entries,
             // `index/` was deleted: all packs are indexed again below.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if layout.upkeep == IndexMode::Rebuild {
-                    let _ = disk.create_folders(&layout.index);
-                    let _ = mark_made_here(&layout.index, disk, &layout.tmp);
-                }
-                return Ok(());
+                let is_made = layout.upkeep == IndexMode::Rebuild
+                    && disk.create_folders(&layout.index).is_ok();
+                return Ok(is_made.then(Vec::new));
             }
             Err(error) => return Err(PathError::when("list", &layout.index)(error).into()),
         };
+        let mut foreign = Vec::new();
         for entry in entries {
             let path = entry.map_err(PathError::when("list", &layout.index))?.path();
             if path.extension().is_none_or(|ending| ending != SEGMENT) {
                 continue;
             }
-            if is_foreign && !disk.remove(&path).is_err_and(|error| is_read_only(&error)) {
-                repair.replaced = true;
-                continue;
-            }
             match Segment::open(&path, &self.numbers) {
+                Ok(segment) if is_foreign => foreign.push(segment),
                 Ok(segment) if segment.is_live() => self.segments.push(Arc::new(segment)),
                 // This open store must not change the index.
                 Ok(_) | Err(_) if layout.upkeep == IndexMode::ReadOnly => {}
@@ -409,11 +415,8 @@ impl Catalog {
                 Err(error) => return Err(error),
             }
         }
-        if is_foreign {
-            // Without the mark, the next process makes the index again.
-            let _ = mark_made_here(&layout.index, disk, &layout.tmp);
-        }
-        Ok(())
+        repair.replaced = !foreign.is_empty();
+        Ok(is_foreign.then_some(foreign))
     }
 
     /// Returns true if each pack of a segment was listed at some time.
@@ -425,7 +428,7 @@ impl Catalog {
         &mut self,
         layout: &StorePaths,
         disk: &Disk,
-        repair: &mut IndexRepair,
+        (repair, foreign): (&mut IndexRepair, &[Segment]),
         observer: &dyn Observer,
     ) -> Result<(), StoreError> {
         let covered: HashSet<PackId> =
@@ -449,7 +452,16 @@ impl Catalog {
                 Err(error @ StoreError::Gone { .. }) => return Err(error),
                 // One bad pack must not make the others unusable. The error is reported
                 // when an object in it is missed, and by verify.
-                Err(error) => self.unreadable.push(Arc::new(error)),
+                Err(error) => {
+                    // Its objects can be read by the old records. No writer relies on them: a
+                    // damaged pack is not proven, and the index is made again when it is repaired.
+                    if damage(&error).is_some()
+                        && let Some(records) = foreign.iter().find_map(|own| own.records_of(&id))
+                    {
+                        self.add_records(layout, disk, id, records);
+                    }
+                    self.unreadable.push(Arc::new(error));
+                }
             }
             observer.advance(1, 0);
         }
@@ -521,6 +533,12 @@ impl Catalog {
     }
 }
 
+/// Removes the segments that came with a store from elsewhere, and marks the index as made here.
+fn replace_foreign(layout: &StorePaths, disk: &Disk, foreign: &[Segment]) -> Result<(), PathError> {
+    foreign.iter().filter_map(Segment::path).try_for_each(|path| disk.remove(path))?;
+    mark_made_here(&layout.index, disk, &layout.tmp)
+}
+
 /// Writes a segment under a temporary name and moves it into `index/`.
 fn publish(
     layout: &StorePaths,
@@ -545,15 +563,13 @@ fn is_fresh(path: &Path) -> bool {
 
 /// Returns true if an index may have come with a store from elsewhere. It may then name objects that
 /// no pack has. The index of another user's store is believed: that user could remove packs, too.
+/// So is one on a read-only disk, where nothing is committed.
 fn is_foreign(index: &Path) -> bool {
     let user = rustix::process::geteuid();
     let is_own = |meta: Metadata| user.is_root() || meta.uid() == user.as_raw();
-    !is_made_here(index) && fs_err::metadata(index).is_ok_and(is_own)
-}
-
-/// Returns true for a disk that nobody can write to. No commit relies on the index there.
-fn is_read_only(error: &PathError) -> bool {
-    error.source.kind() == io::ErrorKind::ReadOnlyFilesystem
+    let is_writable =
+        || statvfs(index).is_ok_and(|disk| !disk.f_flag.contains(StatVfsMountFlags::RDONLY));
+    !is_made_here(index) && fs_err::metadata(index).is_ok_and(is_own) && is_writable()
 }
 
 fn is_not_found(error: &TableError) -> bool {

@@ -172,6 +172,22 @@ impl Segment {
         }
     }
 
+    /// Returns the records of one pack as in a segment of that pack alone; `None` if the segment
+    /// does not cover it or is damaged.
+    pub(super) fn records_of(&self, pack: &PackId) -> Option<Vec<IndexRecord>> {
+        let wanted = self.packs.iter().position(|id| id == pack)? as u32;
+        let mut found = Vec::new();
+        for at in 0..self.records() {
+            let mut record: IndexRecord = self.record(at).ok()??.try_into().ok()?;
+            let number = field(&record, 32);
+            if number & (MAX_PACKS - 1) == wanted {
+                record[32..36].copy_from_slice(&(number & !(MAX_PACKS - 1)).to_le_bytes());
+                found.push(record);
+            }
+        }
+        Some(found)
+    }
+
     /// Returns a digest of the records of each pack that it covers.
     ///
     /// # Errors
