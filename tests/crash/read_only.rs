@@ -56,10 +56,10 @@ fn a_read_only_store_or_remote_is_read_and_a_push_says_why_not() {
             well(snap(&store).args(["commit", "-m", message]).arg(&work));
         };
         commit("main 1");
-        well(snap(&store).arg("push"));
+        well(snap(&store).args(["push", "origin"]));
         commit("main 2");
         seal(&there);
-        let said = fails(snap(&store).arg("push"), 1);
+        let said = fails(snap(&store).args(["push", "origin"]), 1);
         assert!(said.contains("Read-only file system"), "{said}");
         assert!(said.contains("hint: check the owner and mode of the folder"), "{said}");
         // The cache of a remote is in the store, unless that is read-only.

@@ -66,9 +66,9 @@ pub(crate) fn run(args: &ArchiveArgs, cx: &Context) -> Result<CommandOutcome, Cl
     let mut options = args.describe.options(&config, cx)?;
     options.unchanged = Unchanged::Commit;
     options.ignore = args.leave_out.join(&Profile::default(), &config, cx)?;
-    options.ignore.patterns.extend(own_files(args));
     let source = source(args)?;
-    unmatched::warn(&source, &args.leave_out.join(&Profile::default(), &config, cx)?.patterns, cx)?;
+    unmatched::warn(&source, &options.ignore.patterns, cx)?;
+    options.ignore.patterns.extend(own_files(args));
     let (mut output, scratch) = args.output.open(cx)?;
     let progress = cx.progress();
     let outcome = archive::run(source, &options, (&config, scratch), &mut output, &progress)

@@ -157,6 +157,8 @@ pub enum IndexUpload {
 #[derive(Debug)]
 pub struct StagingArea {
     dir: PathBuf,
+    /// The packs of the store.
+    objects: PathBuf,
     disk: Disk,
     publishing: Mutex<()>,
     /// The path of [`LOCK`].
@@ -206,8 +208,8 @@ impl StagingArea {
         let (dir, disk) = (store.dir().join("tmp").join(FOLDER), store.disk().clone());
         let (checked, complete) = (Mutex::default(), Mutex::default());
         let (publishing, users) = (Mutex::new(()), OnceLock::new());
-        let lock_path = store.dir().join(LOCK);
-        Self { dir, disk, publishing, lock_path, users, checked, complete }
+        let (lock_path, objects) = (store.dir().join(LOCK), store.dir().join("objects"));
+        Self { dir, objects, disk, publishing, lock_path, users, checked, complete }
     }
 
     fn checked(&self) -> MutexGuard<'_, HashMap<PackId, FileMark>> {

@@ -1,6 +1,6 @@
 //! Removes staged files that no process will publish.
 
-use std::{collections::HashSet, path::PathBuf, time::Duration};
+use std::{collections::HashSet, os::unix::fs::MetadataExt, path::PathBuf, time::Duration};
 
 use super::{JOURNAL, RECEIVING_PREFIX, StagingArea};
 use crate::{
@@ -57,8 +57,8 @@ impl StagingArea {
         Some(removable.map(|entry| entry.path()).collect())
     }
 
-    /// Removes staged files that are too old, and partial files of killed processes.
-    /// Failures are ignored: the next sweep tries again.
+    /// Removes staged files that are too old, other names of packs that became part of the store, and
+    /// partial files of killed processes. Failures are ignored: the next sweep tries again.
     pub fn sweep(&self) {
         for path in self.removable().unwrap_or_default() {
             let name = path.file_name().unwrap_or_default().as_encoded_bytes();
@@ -66,9 +66,12 @@ impl StagingArea {
                 sweep::remove_abandoned(&path);
                 continue;
             }
-            let age = fs_err::metadata(&path).and_then(|meta| meta.modified()).ok();
-            let age = age.and_then(|time| time.elapsed().ok());
-            if age.is_some_and(|age| age > AGE) {
+            let Ok(meta) = fs_err::metadata(&path) else { continue };
+            let stored = self.objects.join(path.file_name().unwrap_or_default());
+            let is_stored = fs_err::metadata(stored)
+                .is_ok_and(|stored| (stored.dev(), stored.ino()) == (meta.dev(), meta.ino()));
+            let age = meta.modified().ok().and_then(|time| time.elapsed().ok());
+            if is_stored || age.is_some_and(|age| age > AGE) {
                 let _ = self.disk.remove(&path);
             }
         }
