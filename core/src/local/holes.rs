@@ -132,12 +132,13 @@ impl ContentReader for SparseReader {
 /// Each block of BLAKE3 is hashed with its position, so every zero must be hashed: a long run has
 /// no equal subtrees that could be hashed once.
 pub fn hash_zeros(hasher: &mut blake3::Hasher, bytes: u64, stop: &dyn Fn() -> bool) {
-    // Pages that are never written share one page of zeros.
-    static ZEROS: [u8; 16 << 20] = [0; 16 << 20];
+    const PIECE_BYTES: u64 = 16 << 20;
+    // The pages are never written, so the system maps all of them to one page of zeros.
+    let zeros = vec![0; bytes.min(PIECE_BYTES) as usize];
     let mut rest = bytes;
     while rest > 0 && !stop() {
-        let piece = rest.min(ZEROS.len() as u64);
-        hasher.update_rayon(&ZEROS[..piece as usize]);
+        let piece = rest.min(PIECE_BYTES);
+        hasher.update_rayon(&zeros[..piece as usize]);
         rest -= piece;
     }
 }
