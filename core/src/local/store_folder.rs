@@ -34,8 +34,9 @@ pub const STORE_FOLDER: &str = ".snap";
 /// Returns true for the name of the store folder in a project, also on file systems that do not
 /// distinguish upper and lower case. Some of these take `\u{17f}` (long s) for `s`.
 pub fn is_store_name(name: &[u8]) -> bool {
-    let name = String::from_utf8_lossy(name).replace('\u{17f}', "s");
-    name.eq_ignore_ascii_case(STORE_FOLDER)
+    let after_long_s = name.strip_prefix(".\u{17f}".as_bytes());
+    name.eq_ignore_ascii_case(STORE_FOLDER.as_bytes())
+        || after_long_s.is_some_and(|end| end.eq_ignore_ascii_case(b"nap"))
 }
 
 /// The settings file of a store.
@@ -206,6 +207,16 @@ mod tests {
         let mut signs = StoreSigns::default();
         entries.iter().for_each(|(name, kind)| signs.add(name.as_bytes(), *kind));
         signs.is_store(name.as_bytes())
+    }
+
+    #[test]
+    fn a_store_name_is_recognised_in_any_case() {
+        for name in [".snap", ".SNAP", ".sNaP", ".\u{17f}nap", ".\u{17f}NAP"] {
+            assert!(is_store_name(name.as_bytes()), "{name}");
+        }
+        for name in ["", "snap", ".snaps", ".\u{17f}\u{17f}nap", ".\u{17f}snap", ".snapignore"] {
+            assert!(!is_store_name(name.as_bytes()), "{name}");
+        }
     }
 
     #[test]
