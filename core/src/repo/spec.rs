@@ -240,13 +240,7 @@ impl<'a> Revisions<'a> {
     pub fn commit(&self, rev: &str) -> Result<CommitId, SpecError> {
         // Removes suffixes until the rest names a commit, then applies them from the inside out.
         let mut suffixes = Vec::new();
-        let mut rest = rev;
-        let mut id = loop {
-            match self.base(rest)? {
-                Some(id) => break id,
-                None => rest = peel(rest, &mut suffixes).ok_or_else(|| self.unknown(rest))?,
-            }
-        };
+        let mut id = self.base(rev, &mut suffixes)?;
         while let Some(suffix) = suffixes.pop() {
             id = match suffix {
                 Suffix::Back(count) => self.back(id, count)?,
@@ -255,6 +249,33 @@ impl<'a> Revisions<'a> {
             };
         }
         Ok(id)
+    }
+
+    /// Removes suffixes from a revision until the rest names a commit. Looks up each part once.
+    fn base<'t>(
+        &self,
+        rev: &'t str,
+        suffixes: &mut Vec<Suffix<'t>>,
+    ) -> Result<CommitId, SpecError> {
+        let mut rest = rev;
+        loop {
+            let (mut parts, outer) = (vec![rest], suffixes.len());
+            while let Some((before, date)) = rest.rsplit_once('@')
+                && (self.date)(date).is_some()
+            {
+                suffixes.push(Suffix::Date(date));
+                parts.push(before);
+                rest = before;
+            }
+            // A date comes before a ref of the same text, so the shortest part comes first.
+            for (dates, part) in parts.iter().enumerate().rev() {
+                if let Some(id) = self.named(part)? {
+                    suffixes.truncate(outer + dates);
+                    return Ok(id);
+                }
+            }
+            rest = peel(rest, suffixes).ok_or_else(|| self.unknown(rest))?;
+        }
     }
 
     /// Returns the error for a branch of `HEAD` without a commit.
@@ -266,7 +287,7 @@ impl<'a> Revisions<'a> {
     }
 
     /// Resolves a text without suffixes; returns `None` if it names no commit.
-    fn base(&self, text: &str) -> Result<Option<CommitId>, SpecError> {
+    fn named(&self, text: &str) -> Result<Option<CommitId>, SpecError> {
         if matches!(text, "HEAD" | "latest") {
             let head = self.repo.refs().head()?;
             return match (self.repo.refs().head_commit()?, head) {
@@ -277,12 +298,6 @@ impl<'a> Revisions<'a> {
         if let Ok(id) = text.parse::<CommitId>() {
             let is_commit = self.repo.store().locate(&id.object())?;
             return Ok(is_commit.filter(|place| place.kind == ObjectKind::Commit).map(|_| id));
-        }
-        if let Some((rev, date)) = text.rsplit_once('@')
-            && (self.date)(date).is_some()
-            && self.base(rev)?.is_some()
-        {
-            return Ok(None);
         }
         let names = names(text);
         for (at, name) in names.iter().enumerate() {

@@ -443,8 +443,27 @@ fn a_tag_hides_no_date_and_a_tag_that_hides_an_id_is_reported() {
     assert_eq!(revisions.commit("main@now").unwrap(), four);
     assert_eq!(revisions.commit("tags/main@now").unwrap(), one);
     assert_eq!(revisions.commit("gone@now").unwrap(), one, "there is no `gone`");
+    assert_eq!(revisions.commit("main@now@now").unwrap(), four);
+    assert_eq!(revisions.commit("gone@now@now").unwrap(), one);
     assert_eq!(reported.borrow().len(), 0);
     assert_eq!(revisions.commit(prefix).unwrap(), one);
     let tag = RefName::tag(prefix).unwrap();
     assert_eq!(reported.into_inner(), [(tag, OtherMeaning::Commit(four))]);
+}
+
+#[test]
+fn each_date_of_a_revision_is_parsed_at_most_twice() {
+    let (fixture, [.., four]) = diamond();
+    let parsed = std::cell::Cell::new(0);
+    let date = |text: &str| {
+        parsed.set(parsed.get() + 1);
+        (text == "now").then_some(Time { secs: i64::MAX, nanos: 0 })
+    };
+    let revisions = Revisions::new(&fixture.repo, &date);
+    let dates = "@now".repeat(1000);
+    assert_eq!(revisions.commit(&format!("main{dates}")).unwrap(), four);
+    assert!(parsed.get() <= 2000, "parsed {} times", parsed.get());
+    parsed.set(0);
+    assert!(revisions.commit(&format!("nothing{dates}")).is_err());
+    assert!(parsed.get() <= 2000, "parsed {} times", parsed.get());
 }
