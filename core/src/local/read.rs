@@ -107,6 +107,16 @@ pub struct Hashed {
     pub steady: bool,
 }
 
+/// Returns the stat from which to read an open file that had `stat` when it was listed. Asks the
+/// system only if the file was empty then: it may have grown, and a file that reports no size is
+/// read in another way.
+///
+/// # Errors
+/// Returns the error of the system call.
+pub fn stat_to_read(fd: BorrowedFd<'_>, stat: FileStat) -> io::Result<FileStat> {
+    if stat.size == 0 { FileStat::of_fd(fd) } else { Ok(stat) }
+}
+
 /// Returns true if a file that had `stat` when it was opened did not change until it was read, which
 /// returned `size` bytes, and had the stat `after`.
 pub fn is_steady(stat: &FileStat, after: &FileStat, size: u64) -> bool {
@@ -180,6 +190,7 @@ pub fn hash_file(
     loop {
         let read_at = Time::now();
         let fd = open_file(folder, name, &before)?;
+        before = stat_to_read(fd.as_fd(), before)?;
         let (id, size) = match before.size {
             0 => {
                 let content = read_unsized(&fd, limits::UNSIZED_FILE_TIME)?;
@@ -330,6 +341,20 @@ mod tests {
             reading.join().unwrap().unwrap()
         });
         assert_eq!(content, b"answer");
+    }
+
+    #[test]
+    fn a_file_that_was_empty_when_listed_may_have_grown_to_any_size() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = fs_err::File::open(dir.path()).unwrap();
+        let name = OsStr::new("file");
+        fs_err::write(dir.path().join(name), "").unwrap();
+        let listed = FileStat::of_name(folder.as_fd(), name).unwrap();
+        let content = vec![7; limits::UNSIZED_FILE_BYTES + 1];
+        fs_err::write(dir.path().join(name), &content).unwrap();
+        let hashed = hash_file(folder.as_fd(), name, &listed, &|| false).unwrap();
+        assert_eq!((hashed.id, hashed.steady), (BlobId::of(&content), true));
+        assert_eq!(hashed.stat.size, content.len() as u64);
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::{
     local::{
         attributes::{XattrTarget, read_xattrs},
         holes::{self, ContentReader, hash_zeros},
-        read::{content, hash_content, is_steady, open_file, read_unsized},
+        read::{content, hash_content, is_steady, open_file, read_unsized, stat_to_read},
         scan::{FileKind, FileStat},
         stat_cache::{KnownFile, NameHash},
     },
@@ -124,6 +124,7 @@ fn read_twice(
     loop {
         let read_at = Time::now();
         let fd = open_file(folder, name, &before)?;
+        before = stat_to_read(fd.as_fd(), before)?;
         let (content, size) = read_content(job, &fd, &before, again)?;
         let xattrs = read_xattrs(XattrTarget::Fd(fd.as_fd()));
         let after = FileStat::of_fd(fd.as_fd())?;

@@ -148,7 +148,8 @@ impl<'a> ContentReader<'a> {
         let (folder, name) = places.open_above(path)?;
         let stat = FileStat::of_name(folder.as_fd(), &name)?;
         let fd = open_file(folder.as_fd(), &name, &stat)?;
-        if FileStat::of_fd(fd.as_fd())?.kind != FileKind::File {
+        let stat = FileStat::of_fd(fd.as_fd())?;
+        if stat.kind != FileKind::File {
             return Err(io::Error::other("no longer a regular file"));
         }
         if stat.size == 0 {
