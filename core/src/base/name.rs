@@ -4,7 +4,7 @@
 //! and not `..`. It need not be UTF-8. A name that comes from storage becomes an
 //! `EntryName` before it is used.
 
-use std::{ffi::OsStr, fmt, os::unix::ffi::OsStrExt};
+use std::{borrow::Borrow, ffi::OsStr, fmt, os::unix::ffi::OsStrExt};
 
 use crate::base::limits;
 
@@ -30,6 +30,13 @@ impl EntryName {
     /// Returns the name as an `OsStr`.
     pub fn as_os_str(&self) -> &OsStr {
         OsStr::from_bytes(&self.0)
+    }
+}
+
+/// Maps with names as keys can be searched for bytes.
+impl Borrow<[u8]> for EntryName {
+    fn borrow(&self) -> &[u8] {
+        self.as_bytes()
     }
 }
 

@@ -229,8 +229,7 @@ impl DiskFolder<'_> {
                 Ok((Arc::clone(fd), OsStr::from_bytes(name).to_owned()))
             }
             DiskPlace::Virtual(items) => {
-                let item = items.iter().find(|(other, _)| other.as_bytes() == name);
-                let (_, item) = item.ok_or(io::ErrorKind::NotFound)?;
+                let item = items.get(name).ok_or(io::ErrorKind::NotFound)?;
                 let (fd, name) = places::open_parent(places::on_disk(item))?;
                 Ok((Arc::new(fd), name))
             }
@@ -328,15 +327,13 @@ impl<'a> Compare<'a> {
                 DiskPlace::Folder { fd, device, .. } => {
                     (SpotPlace::Below(Arc::clone(fd), name), Some(*device))
                 }
-                DiskPlace::Virtual(items) => {
-                    match items.iter().find(|(other, _)| other.as_bytes() == name) {
-                        Some((_, VirtualEntry::OnDisk(path, _))) => (SpotPlace::Top(path), None),
-                        Some((_, VirtualEntry::Intermediate(_, below, _))) => {
-                            (SpotPlace::Virtual(below), None)
-                        }
-                        None => return,
+                DiskPlace::Virtual(items) => match items.get(&*name) {
+                    Some(VirtualEntry::OnDisk(path, _)) => (SpotPlace::Top(path), None),
+                    Some(VirtualEntry::Intermediate(_, below, _)) => {
+                        (SpotPlace::Virtual(below), None)
                     }
-                }
+                    None => return,
+                },
             };
             self.pending.push(FolderEvent::Enter(FolderSpot {
                 place,

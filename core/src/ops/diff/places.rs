@@ -145,8 +145,7 @@ fn find<'p>(items: &'p Items, path: &'p [u8]) -> Option<(&'p Path, &'p [u8])> {
         let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
         let (name, below) = rest.split_at(end);
         rest = below.strip_prefix(b"/").unwrap_or(below);
-        let item = items.iter().find(|(other, _)| other.as_bytes() == name)?.1;
-        match item {
+        match items.get(name)? {
             VirtualEntry::Intermediate(_, below, _) if !rest.is_empty() => items = below,
             item => return Some((on_disk(item), rest)),
         }
