@@ -6,11 +6,15 @@
 //! birth. A copied or extracted folder has others, which its author cannot foresee; its files are
 //! made again. Where the file system records no birth, the inode alone counts.
 
-use std::{fs::Metadata, os::unix::fs::MetadataExt, path::Path, time::UNIX_EPOCH};
+use std::{fs::Metadata, os::unix::fs::MetadataExt, path::Path};
 
 use crate::{
     base::io::PathError,
-    disk::{Disk, regular::read_at_most, scratch::unique_name},
+    disk::{
+        Disk,
+        regular::{birth_nanos, read_at_most},
+        scratch::unique_name,
+    },
 };
 
 /// Name of the file.
@@ -42,9 +46,8 @@ pub fn mark_made_here(folder: &Path, disk: &Disk, tmp: &Path) -> Result<(), Path
 }
 
 fn text_for(folder: &Metadata) -> String {
-    let born = folder.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    match born {
-        Some(born) => format!("{}:{}\n", folder.ino(), born.as_nanos()),
+    match birth_nanos(folder) {
+        Some(born) => format!("{}:{born}\n", folder.ino()),
         None => format!("{}\n", folder.ino()),
     }
 }

@@ -29,7 +29,6 @@ use std::{
         Mutex,
         atomic::{AtomicU8, Ordering},
     },
-    time::UNIX_EPOCH,
 };
 
 use crate::{
@@ -41,7 +40,10 @@ use crate::{
         observe::{Observer, Phase},
         time::Time,
     },
-    disk::{regular::read_at_most, scratch::unique_name},
+    disk::{
+        regular::{birth_nanos, read_at_most},
+        scratch::unique_name,
+    },
     format::{
         pack::ObjectKind,
         shadow::{Reason, ShadowedPart},
@@ -104,9 +106,8 @@ impl PackCheck {
 /// Returns the identity of a file: its inode and its time of birth. Where the file system records
 /// no birth, this is the ctime. A copy of the file has another identity.
 pub fn identity_of(file: &Metadata) -> String {
-    let born = file.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    match born {
-        Some(born) => format!("{}:{}", file.ino(), born.as_nanos()),
+    match birth_nanos(file) {
+        Some(born) => format!("{}:{born}", file.ino()),
         None => format!("{}:c{}.{:09}", file.ino(), file.ctime(), file.ctime_nsec()),
     }
 }
