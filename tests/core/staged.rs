@@ -194,6 +194,30 @@ fn what_killed_processes_left_goes_with_the_next_pack() {
     assert_eq!(staged.list().unwrap().len(), ids.len());
 }
 
+#[test]
+fn the_next_pack_removes_staged_names_of_packs_in_the_store() {
+    let (here, _) = grown();
+    let there = Scratch::new();
+    let repo = there.repo();
+    let staged = StagingArea::new(repo.store());
+    let ids = stage(&here.repo(), &staged);
+    staged.publish(&repo, &ids, u64::MAX, &Silent).unwrap();
+    let [linked, copied] = [ids.first().unwrap(), ids.last().unwrap()];
+    let names = [linked, copied].map(|id| staged.dir().join(id.to_string()));
+    fs_err::hard_link(repo.store().pack_path(linked), &names[0]).unwrap();
+    fs_err::copy(repo.store().pack_path(copied), &names[1]).unwrap();
+
+    let other = Scratch::new();
+    other.write("file", "other");
+    other.commit();
+    let other = other.repo();
+    receive(&other, &staged, &other.store().packs()[0]);
+    assert!(!names[0].exists(), "the killed process had made it part of the store");
+    assert!(names[1].exists(), "it is another file");
+    let packs: BTreeSet<PackId> = repo.store().packs().into_iter().collect();
+    assert_eq!(packs, ids);
+}
+
 /// Stages one pack.
 fn receive(from: &Repo, staged: &StagingArea, id: &PackId) -> Received {
     let bytes = fs_err::read(from.store().pack_path(id)).unwrap();
