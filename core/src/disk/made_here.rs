@@ -6,15 +6,11 @@
 //! birth. A copied or extracted folder has others, which its author cannot foresee; its files are
 //! made again. Where the file system records no birth, the inode alone counts.
 
-use std::{fs::Metadata, os::unix::fs::MetadataExt, path::Path};
+use std::{fs::Metadata, os::unix::fs::MetadataExt, path::Path, time::UNIX_EPOCH};
 
 use crate::{
     base::io::PathError,
-    disk::{
-        Disk,
-        regular::{birth_nanos, read_at_most},
-        scratch::unique_name,
-    },
+    disk::{Disk, regular::read_at_most, scratch::unique_name},
 };
 
 /// Name of the file.
@@ -50,6 +46,12 @@ fn text_for(folder: &Metadata) -> String {
         Some(born) => format!("{}:{born}\n", folder.ino()),
         None => format!("{}\n", folder.ino()),
     }
+}
+
+/// Returns the time of birth of a file or folder, in nanoseconds since 1970; `None` if the file
+/// system records none.
+pub fn birth_nanos(file: &Metadata) -> Option<u128> {
+    Some(file.created().ok()?.duration_since(UNIX_EPOCH).ok()?.as_nanos())
 }
 
 #[cfg(test)]

@@ -5,11 +5,10 @@
 //! could fill the memory.
 
 use std::{
-    fs::{File, Metadata, OpenOptions},
+    fs::{File, OpenOptions},
     io::{self, Read, Seek, SeekFrom},
     os::unix::fs::OpenOptionsExt,
     path::Path,
-    time::UNIX_EPOCH,
 };
 
 use rustix::{
@@ -83,12 +82,6 @@ pub fn read_end(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-/// Returns the time of birth of a file or folder, in nanoseconds since 1970; `None` if the file
-/// system records none.
-pub fn birth_nanos(file: &Metadata) -> Option<u128> {
-    Some(file.created().ok()?.duration_since(UNIX_EPOCH).ok()?.as_nanos())
 }
 
 #[cfg(test)]

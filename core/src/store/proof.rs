@@ -40,10 +40,7 @@ use crate::{
         observe::{Observer, Phase},
         time::Time,
     },
-    disk::{
-        regular::{birth_nanos, read_at_most},
-        scratch::unique_name,
-    },
+    disk::{made_here::birth_nanos, regular::read_at_most, scratch::unique_name},
     format::{
         pack::ObjectKind,
         shadow::{Reason, ShadowedPart},
