@@ -4,7 +4,7 @@ use std::{
     os::unix::fs::{FileExt as _, MetadataExt as _},
     path::PathBuf,
     sync::{
-        Mutex,
+        Mutex, OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, SystemTime},
@@ -263,6 +263,21 @@ impl Observer for Meddler {
     }
 }
 
+/// Writes a file once another one was read.
+struct Grows {
+    path: PathBuf,
+    content: Vec<u8>,
+    grown: OnceLock<()>,
+}
+
+impl Observer for Grows {
+    fn advance(&self, bytes: u64, _: u64) {
+        if bytes > 0 {
+            self.grown.get_or_init(|| fs_err::write(&self.path, &self.content).unwrap());
+        }
+    }
+}
+
 #[test]
 fn a_file_that_changes_while_it_is_read_is_read_again_and_then_told() {
     for content in [b"first".to_vec(), Corpus::Random.make(3 << 20)] {
@@ -280,6 +295,21 @@ fn a_file_that_changes_while_it_is_read_is_read_again_and_then_told() {
             assert_noticed(&scratch);
         }
     }
+}
+
+#[test]
+fn a_file_that_grows_after_it_was_listed_as_empty_is_read_whole() {
+    let scratch = Scratch::new();
+    scratch.write("a", "read first");
+    scratch.write("b", "");
+    let path = scratch.source().join("b");
+    let grows = Grows { path, content: Corpus::Random.make(3 << 20), grown: OnceLock::new() };
+    let source = CommitSource::Folder(scratch.source());
+    let one_job = commit::CommitOptions { jobs: Some(1), ..options() };
+    let made = commit::run(&scratch.repo(), source, &one_job, &grows).unwrap();
+    assert!(grows.grown.get().is_some());
+    assert_eq!((made.changing, made.skipped), (0, 0));
+    scratch.assert_restores(made.id.unwrap());
 }
 
 /// As if a program had written through a memory map, or the disk had damaged the file:
