@@ -22,7 +22,7 @@ use snap_core::{
     format::tree::{Entry, EntryKind},
     repo::{
         path::{ResolvedPath, resolve_path},
-        spec::Revisions,
+        spec::{Revisions, base_texts},
     },
 };
 use snap_remote::{
@@ -145,7 +145,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let client = Client::new(service, RequestPolicy::default(), Arc::clone(&traffic));
     let cache = tempfile::tempdir()?;
     let remote = RemoteStore::new(client, location.clone(), cache.path())?;
-    let which = RefSelection::Revisions(&[spec.as_bytes()]);
+    let which = RefSelection::Revisions(&[base_texts(spec.as_bytes(), &|_| None)]);
     let reading =
         RemoteReader::open(remote, which, &BlockingContext::without_stop(runtime.handle()))?;
     let content = open_file(&reading, spec)?;

@@ -23,7 +23,7 @@ use snap_core::{
         Config, RefName, Repo,
         open::{read_config_file, refuse_remote},
         refs::RefLogMessage,
-        spec::{OtherMeaning, Resolved, Revisions},
+        spec::{OtherMeaning, Resolved, Revisions, base_texts},
     },
 };
 
@@ -401,6 +401,12 @@ impl Context {
         let date = |text: &str| time::parse(text, self.now());
         let warn = |used: &RefName, other: &OtherMeaning| self.warn_ambiguous(used, other);
         Ok(Revisions::new(repo, &date).on_ambiguous(&warn).resolve(spec.as_bytes())?)
+    }
+
+    /// Lists the texts that may name the commit that `spec` starts from, in the order in which they
+    /// are looked up.
+    pub(crate) fn base_texts<'s>(&self, spec: &'s OsStr) -> Vec<&'s str> {
+        base_texts(spec.as_bytes(), &|text| time::parse(text, self.now()))
     }
 
     /// Resolves `rev` to a commit.

@@ -129,7 +129,8 @@ impl Context {
         &self,
         RemoteRevision { remote, rev }: &RemoteRevision,
     ) -> Result<Snapshot, CliError> {
-        let elsewhere = self.open_elsewhere(remote, RefSelection::Revisions(&[rev.as_bytes()]))?;
+        let elsewhere =
+            self.open_elsewhere(remote, RefSelection::Revisions(&[self.base_texts(rev)]))?;
         let Resolved { id, commit, rev, path } = self.resolve(elsewhere.repo(), rev)?;
         let name = format!("{}#{rev}", elsewhere.location());
         Ok(Snapshot { source: SnapshotSource::Remote(Box::new(elsewhere)), id, commit, name, path })

@@ -91,6 +91,37 @@ fn a_pushed_tag_does_not_hide_the_branch_of_a_remote() {
 }
 
 #[test]
+fn a_pushed_tag_does_not_hide_a_date_in_a_remote() {
+    let mut env = TestEnv::new();
+    let remote = format!("file://{}", env.path("there").display());
+    let [writer, reader] = ["writer", "reader"].map(|name| env.path(name).display().to_string());
+    let app = |env: &TestEnv, rev: &str| {
+        env.snap(["cat", &format!("{remote}#{rev}:app")]).succeeds().stdout
+    };
+    env.set("XDG_CACHE_HOME", &writer);
+    env.write("p/app", "old");
+    let old = env.snap_in("p", ["commit", "-q"]).succeeds().stdout;
+    env.snap_in("p", ["push", "-q", &remote, "main"]).succeeds();
+    env.set("XDG_CACHE_HOME", &reader);
+    assert_eq!(app(&env, "main"), "old");
+
+    // The reader's cache does not know this commit. The tags lead to one that it knows.
+    env.set("XDG_CACHE_HOME", &writer);
+    env.write("p/app", "new");
+    let new = env.snap_in("p", ["commit", "-q"]).succeeds().stdout;
+    let [branch, id] = ["main", &new[..8]].map(|rev| format!("{rev}@2099-01-01"));
+    for tag in [&*branch, &id, "main@other"] {
+        env.snap_in("p", ["tag", tag, &old[..12]]).succeeds();
+    }
+    env.snap_in("p", ["push", "-q", "--tags", &remote, "main"]).succeeds();
+    env.set("XDG_CACHE_HOME", &reader);
+    assert_eq!(app(&env, &id), "new");
+    assert_eq!(app(&env, &branch), "new");
+    assert_eq!(app(&env, &format!("tags/{branch}")), "old");
+    assert_eq!(app(&env, "main@other"), "old", "this is no date");
+}
+
+#[test]
 fn new_names_do_not_begin_with_that_of_a_remote() {
     let env = TestEnv::new();
     env.write("p/app", "1");

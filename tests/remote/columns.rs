@@ -9,7 +9,7 @@ use snap_core::{
     format::tree::{Entry, EntryKind},
     repo::{
         path::{ResolvedPath, resolve_path},
-        spec::Revisions,
+        spec::{Revisions, base_texts},
     },
 };
 use snap_nettest::{Proxy, S3Options, S3Server};
@@ -47,7 +47,8 @@ fn all_columns_of_a_small_table_are_read_by_four_requests() {
     let remote = there.remote(service(), Arc::clone(&traffic));
     let waiting = BlockingContext::without_stop(runtime);
     let spec = b"main:data/table";
-    let reading = RemoteReader::open(remote, RefSelection::Revisions(&[spec]), &waiting).unwrap();
+    let which = RefSelection::Revisions(&[base_texts(spec, &|_| None)]);
+    let reading = RemoteReader::open(remote, which, &waiting).unwrap();
     let resolved = Revisions::new(reading.repo(), &|_| None).resolve(spec).unwrap();
     let path = resolved.path.unwrap();
     let store = reading.repo().store();

@@ -8,7 +8,7 @@ use snap_core::{
     ops::cat,
     repo::{
         path::{ResolvedPath, resolve_path},
-        spec::{Resolved, Revisions, SpecError},
+        spec::{Resolved, Revisions, SpecError, base_texts},
     },
 };
 use snap_nettest::{Fault, Proxy, Rule, S3Options, S3Server};
@@ -31,10 +31,10 @@ use crate::place::{self, Wrapped};
 const LARGE: usize = 9 << 20;
 
 fn read(place: &Place, remote: RemoteStore, specs: &[&str]) -> Result<RemoteReader, RemoteError> {
-    let specs: Vec<&[u8]> = specs.iter().map(|spec| spec.as_bytes()).collect();
+    let texts: Vec<_> = specs.iter().map(|spec| base_texts(spec.as_bytes(), &|_| None)).collect();
     RemoteReader::open(
         remote,
-        RefSelection::Revisions(&specs),
+        RefSelection::Revisions(&texts),
         &BlockingContext::without_stop(place.runtime.handle()),
     )
 }

@@ -10,6 +10,7 @@ use parquet::{
     file::{properties::WriterProperties, writer::SerializedFileWriter},
     schema::parser::parse_message_type,
 };
+use snap_core::repo::spec::base_texts;
 use snap_remote::{
     ranges::RangeReader,
     reader::{RefSelection, RemoteReader},
@@ -86,8 +87,8 @@ fn open(ground: &Ground<'_>, runtime: &tokio::runtime::Runtime) -> Result<RangeR
     let (bucket, prefix) = (ground.bucket, ground.keepers[0].prefix());
     let remote = RemoteStore::new(bucket.client(&prefix)?, format!("s3://{prefix}"), &cache)?;
     let waiting = BlockingContext::without_stop(runtime.handle());
-    let reading =
-        RemoteReader::open(remote, RefSelection::Revisions(&[SPEC.as_bytes()]), &waiting)?;
+    let which = RefSelection::Revisions(&[base_texts(SPEC.as_bytes(), &|_| None)]);
+    let reading = RemoteReader::open(remote, which, &waiting)?;
     example::open_file(&reading, SPEC)
 }
 

@@ -111,9 +111,9 @@ pub(crate) fn run(args: &LogArgs, cx: &Context) -> Result<CommandOutcome, CliErr
         }
         None => write_log(args, &cx.open_repo()?, rev.as_ref(), cx),
         Some(RemoteRevision { remote, rev }) => {
-            let specs = [rev.as_bytes()];
+            let texts = [cx.base_texts(&rev)];
             // The refs of each commit are shown, so they are needed too.
-            let which = if args.all { RefSelection::All } else { RefSelection::Revisions(&specs) };
+            let which = if args.all { RefSelection::All } else { RefSelection::Revisions(&texts) };
             write_log(args, cx.open_elsewhere(&remote, which)?.repo(), &rev, cx)
         }
     }

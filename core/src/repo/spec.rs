@@ -160,7 +160,7 @@ impl SpecError {
     }
 }
 
-/// A suffix of a revision. A list of them has the suffix next to the base at the end.
+/// A suffix of a revision.
 enum Suffix<'t> {
     Back(usize),
     Parent(usize),
@@ -204,7 +204,7 @@ impl<'a> Revisions<'a> {
     /// # Errors
     /// [`SpecError`] names the part that cannot be resolved.
     pub fn resolve(&self, spec: &[u8]) -> Result<Resolved, SpecError> {
-        let (rev, path) = self.split(spec);
+        let (rev, path) = split_path(spec, self.date);
         let syntax = |_| SpecError::Syntax { text: String::from_utf8_lossy(rev).into_owned() };
         let id = self.commit(std::str::from_utf8(rev).map_err(syntax)?)?;
         let commit = self.repo.store().commit(&id)?;
@@ -216,31 +216,23 @@ impl<'a> Revisions<'a> {
         })
     }
 
-    /// Splits `REV:PATH`.
-    fn split<'s>(&self, spec: &'s [u8]) -> (&'s [u8], Option<&'s [u8]>) {
-        let cut = |at: usize| (&spec[..at], Some(&spec[at + 1..]));
-        let is = |wanted: u8| move |b: &u8| *b == wanted;
-        let Some(first) = spec.iter().position(is(b':')) else { return (spec, None) };
-        let Some(date) = spec[..first].iter().rposition(is(b'@')) else { return cut(first) };
-        let parses = |end: usize| {
-            let text = std::str::from_utf8(&spec[date + 1..end]).unwrap_or_default();
-            (self.date)(text.split(['~', '^']).next().unwrap_or_default()).is_some()
-        };
-        if parses(spec.len()) {
-            return (spec, None);
-        }
-        let ends = (first..spec.len()).rev().filter(|at| spec[*at] == b':');
-        cut(ends.into_iter().find(|at| parses(*at)).unwrap_or(first))
-    }
-
     /// Resolves a revision without a path.
     ///
     /// # Errors
     /// [`SpecError`] names the part that cannot be resolved.
     pub fn commit(&self, rev: &str) -> Result<CommitId, SpecError> {
-        // Removes suffixes until the rest names a commit, then applies them from the inside out.
-        let mut suffixes = Vec::new();
-        let mut id = self.base(rev, &mut suffixes)?;
+        let BaseTexts { texts, mut suffixes } = BaseTexts::of(rev, self.date);
+        let mut found = None;
+        for BaseText { text, suffix_count } in &texts {
+            found = self.named(text)?;
+            if found.is_some() {
+                suffixes.truncate(*suffix_count);
+                break;
+            }
+        }
+        let shortest = texts.iter().map(|base| base.text).min_by_key(|text| text.len());
+        let mut id = found.ok_or_else(|| self.unknown(shortest.unwrap_or(rev)))?;
+        // The suffix next to the base is the last one.
         while let Some(suffix) = suffixes.pop() {
             id = match suffix {
                 Suffix::Back(count) => self.back(id, count)?,
@@ -249,33 +241,6 @@ impl<'a> Revisions<'a> {
             };
         }
         Ok(id)
-    }
-
-    /// Removes suffixes from a revision until the rest names a commit. Looks up each part once.
-    fn base<'t>(
-        &self,
-        rev: &'t str,
-        suffixes: &mut Vec<Suffix<'t>>,
-    ) -> Result<CommitId, SpecError> {
-        let mut rest = rev;
-        loop {
-            let (mut parts, outer) = (vec![rest], suffixes.len());
-            while let Some((before, date)) = rest.rsplit_once('@')
-                && (self.date)(date).is_some()
-            {
-                suffixes.push(Suffix::Date(date));
-                parts.push(before);
-                rest = before;
-            }
-            // A date comes before a ref of the same text, so the shortest part comes first.
-            for (dates, part) in parts.iter().enumerate().rev() {
-                if let Some(id) = self.named(part)? {
-                    suffixes.truncate(outer + dates);
-                    return Ok(id);
-                }
-            }
-            rest = peel(rest, suffixes).ok_or_else(|| self.unknown(rest))?;
-        }
     }
 
     /// Returns the error for a branch of `HEAD` without a commit.
@@ -421,13 +386,67 @@ impl<'a> Revisions<'a> {
     }
 }
 
-/// Lists the possible bases of the revision in `spec`, in the order in which they are tried. A
-/// caller that must fetch refs before it can resolve the revision uses it.
-pub fn bases(spec: &[u8]) -> Vec<&str> {
-    let rev = spec.split(|byte| *byte == b':').next().unwrap_or_default();
-    let mut suffixes = Vec::new();
-    let first = std::str::from_utf8(rev).ok();
-    std::iter::successors(first, |rest| peel(rest, &mut suffixes)).collect()
+/// Lists the texts that may name the commit that `REV` or `REV:PATH` starts from, in the order in
+/// which [`Revisions`] looks them up. A caller that must fetch refs first looks for them in the
+/// same order.
+pub fn base_texts<'s>(spec: &'s [u8], date: ParseDate<'_>) -> Vec<&'s str> {
+    let rev = std::str::from_utf8(split_path(spec, date).0).ok();
+    let texts = rev.map(|rev| BaseTexts::of(rev, date).texts).unwrap_or_default();
+    texts.into_iter().map(|base| base.text).collect()
+}
+
+/// Splits `REV:PATH`.
+fn split_path<'s>(spec: &'s [u8], date: ParseDate<'_>) -> (&'s [u8], Option<&'s [u8]>) {
+    let cut = |at: usize| (&spec[..at], Some(&spec[at + 1..]));
+    let is = |wanted: u8| move |b: &u8| *b == wanted;
+    let Some(first) = spec.iter().position(is(b':')) else { return (spec, None) };
+    let Some(at) = spec[..first].iter().rposition(is(b'@')) else { return cut(first) };
+    let parses = |end: usize| {
+        let text = std::str::from_utf8(&spec[at + 1..end]).unwrap_or_default();
+        date(text.split(['~', '^']).next().unwrap_or_default()).is_some()
+    };
+    if parses(spec.len()) {
+        return (spec, None);
+    }
+    let ends = (first..spec.len()).rev().filter(|at| spec[*at] == b':');
+    cut(ends.into_iter().find(|at| parses(*at)).unwrap_or(first))
+}
+
+/// A text that may name the commit at the base of a revision.
+struct BaseText<'t> {
+    text: &'t str,
+    /// Number of suffixes that come after it in the revision.
+    suffix_count: usize,
+}
+
+/// The possible bases of a revision.
+struct BaseTexts<'t> {
+    /// In the order in which they are looked up.
+    texts: Vec<BaseText<'t>>,
+    /// All suffixes of the revision, the outermost first.
+    suffixes: Vec<Suffix<'t>>,
+}
+
+impl<'t> BaseTexts<'t> {
+    fn of(rev: &'t str, date: ParseDate<'_>) -> Self {
+        let (mut texts, mut suffixes) = (Vec::new(), Vec::new());
+        let mut rest = Some(rev);
+        while let Some(mut text) = rest {
+            let longest = texts.len();
+            texts.push(BaseText { text, suffix_count: suffixes.len() });
+            while let Some((before, end)) = text.rsplit_once('@')
+                && date(end).is_some()
+            {
+                suffixes.push(Suffix::Date(end));
+                texts.push(BaseText { text: before, suffix_count: suffixes.len() });
+                text = before;
+            }
+            // A date comes before a ref of the same text, so the shortest text comes first.
+            texts[longest..].reverse();
+            rest = peel(text, &mut suffixes);
+        }
+        Self { texts, suffixes }
+    }
 }
 
 /// Lists the refs that a text may name, in order of precedence.

@@ -31,8 +31,9 @@ use crate::{
 /// The refs to fetch.
 #[derive(Clone, Copy, Debug)]
 pub enum RefSelection<'a> {
-    /// The refs that these revisions (`REV` or `REV:PATH`) start from.
-    Revisions(&'a [&'a [u8]]),
+    /// For each revision, the ref that it starts from: the first that exists of these texts, which
+    /// come from [`base_texts`](snap_core::repo::spec::base_texts).
+    Revisions(&'a [Vec<&'a str>]),
     /// All refs.
     All,
 }

@@ -10,7 +10,7 @@ use snap_core::{
     format::ref_text::RefText,
     repo::{
         ref_name::{RefKind, RefName},
-        spec::{bases, names},
+        spec::names,
     },
 };
 
@@ -85,10 +85,12 @@ async fn fetch_named_refs(
     which: RefSelection<'_>,
     folder: &Path,
 ) -> Result<BaseCommits, RemoteError> {
-    let RefSelection::Revisions(specs) = which else { return fetch_all_refs(remote, folder).await };
+    let RefSelection::Revisions(revisions) = which else {
+        return fetch_all_refs(remote, folder).await;
+    };
     let mut bases = BaseCommits::new();
-    for spec in specs {
-        match fetch_ref(remote, spec, folder).await? {
+    for texts in revisions {
+        match fetch_ref(remote, texts, folder).await? {
             RefLookup::Ref(id) => bases.push(Some(id)),
             RefLookup::Id(id) => bases.push(id),
             // All refs, so that the error can suggest similar names.
@@ -109,31 +111,35 @@ async fn fetch_all_refs(remote: &RemoteStore, folder: &Path) -> Result<BaseCommi
     Ok(bases)
 }
 
-/// Fetches the ref of one revision. It tries names in the order in which the revision will
-/// be resolved.
+/// Fetches the ref of one revision: the first that exists of `texts`, which have the order in which
+/// the revision will be resolved.
 async fn fetch_ref(
     remote: &RemoteStore,
-    spec: &[u8],
+    texts: &[&str],
     folder: &Path,
 ) -> Result<RefLookup, RemoteError> {
     let mut learnt = RefLookup::Nothing;
-    for base in bases(spec) {
-        if matches!(base, "HEAD" | "latest") {
+    for text in texts {
+        if matches!(*text, "HEAD" | "latest") {
             return fetch_head(remote, folder).await;
         }
-        if let Ok(id) = base.parse::<CommitId>() {
+        if let Ok(id) = text.parse::<CommitId>() {
             return Ok(RefLookup::Id(Some(id)));
         }
         // Remote stores have only branches and tags, and the protocol of a snap server has
         // only these.
         let is_shared = |name: &RefName| matches!(name.kind(), RefKind::Branch | RefKind::Tag);
-        for name in names(base).into_iter().filter(is_shared) {
+        for name in names(text).into_iter().filter(is_shared) {
             if let Some(standing) = remote.read_ref(&name).await? {
                 write_ref(folder, &name, standing.commit)?;
-                return Ok(RefLookup::Ref(standing.commit));
+                return Ok(match learnt {
+                    RefLookup::Nothing => RefLookup::Ref(standing.commit),
+                    // Only the index tells whether an earlier text names a commit.
+                    is_id => is_id,
+                });
             }
         }
-        if IdPrefix::parse(base).is_some() {
+        if IdPrefix::parse(text).is_some() {
             learnt = RefLookup::Id(None);
         }
     }

@@ -13,7 +13,6 @@ pub(crate) mod words;
 
 use std::{
     ffi::OsString,
-    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
@@ -122,8 +121,8 @@ pub(crate) fn run(args: &DiffArgs, cx: &Context) -> Result<CommandOutcome, CliEr
     let Some((remote, revs)) = remote::split(&args.revs, cx)? else {
         return compare(args, &cx.open_repo()?, (&args.revs, args.folder.as_deref()), cx);
     };
-    let specs: Vec<&[u8]> = revs.iter().map(|rev| rev.as_bytes()).collect();
-    let elsewhere = cx.open_elsewhere(&remote, RefSelection::Revisions(&specs))?;
+    let texts: Vec<_> = revs.iter().map(|rev| cx.base_texts(rev)).collect();
+    let elsewhere = cx.open_elsewhere(&remote, RefSelection::Revisions(&texts))?;
     let here = remote::folder(&revs, cx)?;
     let folder = args.folder.as_deref().or(here.as_deref());
     compare(args, elsewhere.repo(), (&revs, folder), cx)

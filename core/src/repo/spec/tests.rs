@@ -87,7 +87,7 @@ impl Fixture {
 
     fn split(&self, spec: &str) -> (String, Option<String>) {
         let date = |text: &str| Some(Time { secs: text.replace(':', "").parse().ok()?, nanos: 0 });
-        let (rev, path) = Revisions::new(&self.repo, &date).split(spec.as_bytes());
+        let (rev, path) = split_path(spec.as_bytes(), &date);
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         (text(rev), path.map(text))
     }
@@ -387,8 +387,11 @@ fn a_text_names_branches_before_remote_ones_and_those_before_tags() {
 
 #[test]
 fn what_a_revision_may_stand_on_is_known_without_a_store() {
+    let date = |text: &str| (text == "2026-11-01 10:00").then_some(Time::default());
+    let bases = |spec| base_texts(spec, &date);
     assert_eq!(bases(b"main~2^:some/path"), ["main~2^", "main~2", "main"]);
-    assert_eq!(bases(b"a@2026-11-01 10:00"), ["a@2026-11-01 10", "a"]);
+    assert_eq!(bases(b"a@2026-11-01 10:00:path"), ["a", "a@2026-11-01 10:00"]);
+    assert_eq!(bases(b"a@other"), ["a@other", "a"]);
     assert_eq!(bases(b"v1.0"), ["v1.0"]);
     assert!(bases(b"\xff:x").is_empty());
 }
