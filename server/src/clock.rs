@@ -136,7 +136,9 @@ impl Clock {
             // A future that has ended has ended in time.
             biased;
             output = future => Ok(output),
-            () = self.sleep_until(end) => Err(Elapsed),
+            // Listed only once `future` is pending, since the expressions of all branches
+            // are evaluated before the first one is polled.
+            () = async { self.sleep_until(end).await } => Err(Elapsed),
         }
     }
 
@@ -236,6 +238,8 @@ impl Timer for Clock {
 mod tests {
     use std::sync::Mutex;
 
+    use futures::FutureExt;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -282,6 +286,13 @@ mod tests {
         assert_eq!(clock.timeout(SECOND, std::future::pending::<()>()).await, Err(Elapsed));
         clock.advance(SECOND);
         assert_eq!(clock.elapsed(began), 2 * SECOND);
+    }
+
+    #[tokio::test]
+    async fn a_timeout_of_what_ends_at_once_is_not_listed_as_a_sleep() {
+        let clock = Clock::manual();
+        let is_listed = async { clock.until_sleeping(|left| !left.is_empty()).now_or_never() };
+        assert_eq!(clock.timeout(SECOND, is_listed).await, Ok(None));
     }
 
     #[tokio::test]

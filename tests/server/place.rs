@@ -165,7 +165,9 @@ impl Serving {
         let answering = Some(tokio::spawn(listening.answer()));
         // reqwest needs a TLS provider even for plain HTTP.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        Self { base, client: Client::new(), clock, shutdown, answering, lock: None }
+        // The guard against a server that never answers.
+        let client = Client::builder().timeout(PATIENCE).build().unwrap();
+        Self { base, client, clock, shutdown, answering, lock: None }
     }
 
     /// Names a file that the server locks until nothing of it runs any more.
