@@ -65,7 +65,7 @@ pub(crate) enum CommandOutcome {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
     /// No store was named, and there is none in this folder or above.
-    #[error("there is no store here or above")]
+    #[error("no store found in this folder or above")]
     NoStore,
     /// The current folder was removed or has no path.
     #[error("cannot determine the current folder")]
@@ -80,10 +80,10 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Settings(PathError),
     /// The user's settings cannot be changed, because no file is configured for them.
-    #[error("there is no file for the user's settings")]
+    #[error("no file is configured for the user's settings")]
     NoUserFile,
     /// The profile does not exist.
-    #[error("there is no profile `{name}`")]
+    #[error("profile `{name}` does not exist")]
     NoProfile { name: String, known: Vec<String> },
     /// A `~` cannot be replaced by a folder.
     #[error("cannot expand `~` in `{path}`")]
@@ -99,8 +99,8 @@ pub(crate) enum CliError {
     NoPaths { profile: String, path: String, count: usize },
     /// A setting in a store's file is used only if the user trusts that file.
     #[error(
-        "{origin}: {what} is refused: the settings of this store are not trusted, or changed \
-         after you trusted them"
+        "{origin}: {what} is not used: you do not trust the settings of this store, or they \
+         changed since"
     )]
     Untrusted { origin: String, what: SensitiveSetting, store: PathBuf },
     /// The store was found by the search, and another user may have put it there.
@@ -120,18 +120,18 @@ pub(crate) enum CliError {
     #[error("{origin}: `{}` is not an absolute path", path.display())]
     RelativeTrust { origin: &'static str, path: PathBuf },
     /// Trust cannot be recorded, because there is no folder for it.
-    #[error("there is no folder to record trust in")]
+    #[error("no folder is configured to record trust in")]
     NoStateFolder,
     /// Credentials are withheld, because an untrusted store's file names the remote.
     #[error(
-        "no credentials are sent to {remote}: only the settings of this store name it, and they \
-         are not trusted"
+        "no credentials are sent to {remote}: only the settings of this store, which are not \
+         trusted, name it"
     )]
     KeysWithheld { remote: String },
     /// The command names no remote, and only an untrusted store says which one is the default.
     #[error(
-        "the default remote is not used: only the settings of this store name {remote}, and they \
-         are not trusted"
+        "the default remote {remote} is not used: only the settings of this store, which are not \
+         trusted, name it"
     )]
     UntrustedDefault { remote: String },
     /// A hook cannot be started.
@@ -153,7 +153,7 @@ pub(crate) enum CliError {
     #[error(transparent)]
     CommandStream(#[from] CommandStreamError),
     /// `commit` has no path to commit: none is given, and the store has no project.
-    #[error("no path is given, and {store} has no project folder")]
+    #[error("a path is required: the store {store} has no project folder")]
     NoSource { store: String },
     /// A commit in `/` without a store would save the whole machine.
     #[error("there is no store here or above, and a commit of / would save the whole machine")]
@@ -162,7 +162,7 @@ pub(crate) enum CliError {
     #[error("{0}")]
     Usage(&'static str),
     /// A whole snapshot would be written into a folder that is itself part of it.
-    #[error("the whole snapshot would be restored into `{path}`, a folder of the snapshot itself")]
+    #[error("cannot restore the whole snapshot into `{path}`: the folder is part of the snapshot")]
     FolderOfSnapshot { what: String, path: String },
     /// A path names something other than a file.
     #[error("`{path}` is a {noun}, not a file")]
@@ -171,22 +171,22 @@ pub(crate) enum CliError {
     #[error("`{text}` is neither REV:PATH nor a content id")]
     NoContent { text: String },
     /// The branch or tag does not exist and never did.
-    #[error("there is no branch or tag `{name}`, and there never was")]
+    #[error("branch or tag `{name}` does not exist and never did")]
     NoRef { name: String },
     /// A path given to `commit` cannot be read.
     #[error(transparent)]
     Source(PathError),
     /// A path given to `commit` cannot be a path in a snapshot.
-    #[error("`{path}` cannot be the path of a file in a snapshot")]
+    #[error("`{path}` is not a valid path in a snapshot")]
     NoPlace { path: String },
     /// A path to compare exists on neither side.
-    #[error("there is no `{path}` on either side")]
+    #[error("`{path}` does not exist on either side")]
     OnNeitherSide { path: String },
     /// A path to compare is outside the folder that is compared.
     #[error("`{path}` is not in the folder that is compared")]
     Outside { path: String },
     /// The named snapshot does not contain the path.
-    #[error("there is no `{path}` in `{within}`")]
+    #[error("`{path}` does not exist in `{within}`")]
     NotWithin { path: String, within: String },
     /// A file to compare cannot be read.
     #[error("cannot compare `{path}`")]
@@ -195,7 +195,7 @@ pub(crate) enum CliError {
     #[error("label `{key}` is given twice")]
     LabelTwice { key: String },
     /// The file name given to `commit --stdin` is invalid.
-    #[error("--stdin needs the name of a file, without folders")]
+    #[error("--stdin requires the name of a file, without folders")]
     StdinName { source: NameError },
     /// The archive format is neither given nor clear from the file name.
     #[error("cannot infer the archive format from `{path}`")]
@@ -204,7 +204,7 @@ pub(crate) enum CliError {
     #[error("{format} does not support compression level {level}")]
     NoLevel { format: &'static str, level: i32 },
     /// The folder given by `--prefix` is invalid.
-    #[error("--prefix needs a relative path")]
+    #[error("--prefix requires a relative path")]
     Prefix { source: NameError },
     /// The branch cannot be deleted, because it is the current one.
     #[error("`{name}` is the current branch")]
@@ -216,22 +216,22 @@ pub(crate) enum CliError {
     #[error("stdout is a terminal")]
     ToTerminal,
     /// The bundle does not exist.
-    #[error("there is no file `{file}`, and no commit of that name")]
+    #[error("`{file}` is neither a file nor a commit")]
     NoBundle { file: String },
     /// A text names a bundle and a revision.
-    #[error("`{name}` is a revision and a bundle")]
+    #[error("`{name}` is both a revision and a bundle")]
     FileOrRevision { name: String },
     /// The name of a new branch or tag could be that of a remote branch.
-    #[error("`{name}` is a name for branches of the remote `{remote}`")]
+    #[error("`{name}` could be a branch of the remote `{remote}`")]
     NameOfRemote { name: String, remote: String },
     /// A file cannot be read as a bundle.
-    #[error("cannot use {file} as a bundle")]
+    #[error("cannot read the bundle {file}")]
     Bundle { file: String, source: Box<BundleError> },
     /// An object in a bundle cannot be read.
-    #[error("cannot read from {file}")]
+    #[error("cannot read from the bundle {file}")]
     InBundle { file: String, source: Box<StoreError> },
     /// A clone failed before everything was fetched; what was fetched is kept.
-    #[error("the clone in {folder} is not complete")]
+    #[error("the clone in {folder} is incomplete")]
     Cloned { folder: String, source: Box<CliError> },
     /// A bundle cannot be written.
     #[error("cannot pack into {file}")]
@@ -243,22 +243,22 @@ pub(crate) enum CliError {
     #[error("cannot export to {file}")]
     ExportTo { file: String, source: io::Error },
     /// The remote does not exist.
-    #[error("there is no remote `{name}`")]
+    #[error("remote `{name}` does not exist")]
     NoRemote { name: String, known: Vec<String> },
     /// The command needs a remote, and there is none.
-    #[error("there is no remote")]
+    #[error("the store has no remote")]
     NoRemotes,
     /// The patterns of a restore select nothing.
-    #[error("no entry matches --include without matching --exclude; nothing was restored")]
+    #[error("nothing was restored: --include and --exclude select no entry")]
     NothingIncluded,
     /// The command needs a remote, and none of several is the default.
-    #[error("no default remote among `{}`", known.join("`, `"))]
+    #[error("none of the remotes is the default: `{}`", known.join("`, `"))]
     WhichRemote { known: Vec<String> },
     /// The remote already exists.
     #[error("remote `{name}` already exists: {url}")]
     RemoteExists { name: String, url: String },
     /// The name of a remote is invalid.
-    #[error("`{name}` cannot be the name of a remote: {why}")]
+    #[error("`{name}` is not a valid name of a remote: {why}")]
     RemoteName { name: String, why: &'static str },
     /// The command needs a ref, because `HEAD` is on no branch.
     #[error("HEAD is detached: name a branch")]
@@ -273,8 +273,8 @@ pub(crate) enum CliError {
     #[error("the credentials command of {remote} failed: {why}")]
     CredentialsCommand { remote: String, why: String },
     /// The branch here and the remote's branch have diverged.
-    #[error("{noun} `{name}` here and at {remote} have diverged")]
-    Diverged { noun: &'static str, name: String, remote: String },
+    #[error("{noun} `{name}` and {remote} have diverged: {here} only here, {there} only there")]
+    Diverged { noun: &'static str, name: String, remote: String, here: String, there: String },
     /// The folder to clone into is not empty.
     #[error("{} is not an empty folder", path.display())]
     NotEmpty { path: PathBuf },
@@ -294,7 +294,7 @@ pub(crate) enum CliError {
     #[error(transparent)]
     File(#[from] PathError),
     /// No command of this name has a manual page.
-    #[error("there is no command `{name}`")]
+    #[error("snap has no command `{name}`")]
     NoCommand { name: String },
     /// The handler for Ctrl-C cannot be installed.
     #[error("cannot catch signals")]

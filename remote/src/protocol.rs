@@ -14,13 +14,15 @@ pub enum Code {
     Unauthorized,
     /// The client may not do this.
     Forbidden,
+    /// As `Forbidden`: the token may only add branches, tags and commits.
+    AppendOnly,
     /// The client exceeded a rate limit.
     SlowDown,
     /// The protocol has no such path.
     NoRoute,
     /// The path does not support the method.
     NoMethod,
-    /// There is no such repository, or the client may not read it.
+    /// Repository not found, or the client may not read it.
     NoRepository,
     /// There is no such object, ref, pack or file.
     NotFound,
@@ -56,7 +58,7 @@ impl Code {
         match self {
             Self::Invalid => StatusCode::BAD_REQUEST,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
-            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::Forbidden | Self::AppendOnly => StatusCode::FORBIDDEN,
             Self::SlowDown => StatusCode::TOO_MANY_REQUESTS,
             Self::NoRoute | Self::NoRepository | Self::NotFound => StatusCode::NOT_FOUND,
             Self::NoMethod => StatusCode::METHOD_NOT_ALLOWED,
@@ -81,6 +83,7 @@ impl Code {
             Self::Invalid => "bad request",
             Self::Unauthorized => "authentication required",
             Self::Forbidden => "permission denied",
+            Self::AppendOnly => "the token may only append",
             Self::SlowDown => "rate limit exceeded",
             Self::NoRoute => "the protocol has no such path",
             Self::NoMethod => "method not allowed for this path",

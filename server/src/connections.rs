@@ -109,8 +109,7 @@ impl ConnectionLimiter {
                 connections = most,
                 wanted = limits.connections,
                 files,
-                "fewer connections at a time than `limits.connections`: \
-                 the process may open no more files"
+                "the limit on open files permits fewer connections than `limits.connections`"
             );
         }
         let free = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));

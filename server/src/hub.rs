@@ -420,7 +420,7 @@ impl Hub {
 /// read.
 pub(crate) fn no_repository(name: &str) -> String {
     let shown: String = name.chars().filter(|c| !c.is_control()).take(NAME_BYTES).collect();
-    format!("there is no repository `{shown}`")
+    format!("repository `{shown}` does not exist")
 }
 
 /// Returns the folder in which a server of `path` keeps its own files.

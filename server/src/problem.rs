@@ -81,7 +81,7 @@ impl HttpProblem {
     /// not a `Conflict`: no precondition could make the request succeed.
     pub fn name_clash(name: &RefName, other: &str) -> Self {
         let (folder, name) = (name.kind().folder(), name.short());
-        let why = format!("`{folder}/{name}` cannot be beside `{folder}/{other}`");
+        let why = format!("`{folder}/{name}` conflicts with `{folder}/{other}`");
         Self::new(Code::NameConflict, why)
     }
 

@@ -49,7 +49,7 @@ fn a_commit_after_a_pull_is_refused_and_names_the_commits_and_their_paths() {
     let refused = env.snap_in("ann", ["commit"]);
     assert_eq!(refused.code, Some(1));
     for part in [
-        "branch `main` is ahead of the files here by 1 commit",
+        "branch `main` has 1 newer commit than the files here",
         "by bob (fix the roof)",
         "they changed a.txt",
         "snap restore HEAD --overwrite --delete",
@@ -61,7 +61,7 @@ fn a_commit_after_a_pull_is_refused_and_names_the_commits_and_their_paths() {
     assert_eq!(env.snap_in("ann", ["commit", "--dry-run"]).code, Some(1));
     assert_eq!(env.snap_in("ann", ["cat", "HEAD:a.txt"]).succeeds().stdout, "bob was here");
     let status = env.snap_in("ann", ["status"]).succeeds().stdout;
-    assert!(status.contains("The branch has 1 commit that the files here do not contain"));
+    assert!(status.contains("The files are behind the branch by 1 commit"));
     let status = &env.snap_in("ann", ["--json", "status"]).succeeds().json()[0];
     assert_eq!(status["unseen"], 1);
 }
@@ -184,7 +184,7 @@ fn after_named_paths_onto_the_tip_the_files_still_lack_what_was_pulled() {
     let refused = env.snap_in("ann", ["commit"]);
     assert_eq!(refused.code, Some(1), "{}", refused.stderr);
     assert!(
-        refused.stderr.contains("is ahead of the files here by 1 commit"),
+        refused.stderr.contains("has 1 newer commit than the files here"),
         "{}",
         refused.stderr
     );
@@ -400,7 +400,7 @@ fn a_lost_commit_that_the_files_come_from_is_found_and_repaired() {
     env.snap_in("ann", ["undo", "main"]).succeeds();
     let refused = env.snap_in("ann", ["commit"]);
     assert_eq!(refused.code, Some(1), "{}", refused.stderr);
-    for part in ["which the files come from, is lost here", "`snap repair` recovers"] {
+    for part in ["from which the files come, is lost", "`snap repair` recovers"] {
         assert!(refused.stderr.contains(part), "{}", refused.stderr);
     }
     assert_eq!(env.snap_in("ann", ["verify"]).code, Some(4));

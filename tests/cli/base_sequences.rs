@@ -95,7 +95,7 @@ impl<'e> Run<'e> {
                     Event::CommitPath => self.snap(&["commit", "-q", &file]),
                     _ => self.snap(&["commit", "-q"]),
                 };
-                is_refused = ran.code == Some(1) && ran.stderr.contains("is ahead of the files");
+                is_refused = ran.code == Some(1) && ran.stderr.contains("than the files here");
                 let stderr = &ran.stderr;
                 assert!(is_refused || ran.code == Some(0), "{:?}: {stderr}", self.done);
                 let must_take = !self.may_refuse || self.is_up_to_date && event == Event::Commit;

@@ -22,16 +22,16 @@ fn a_store_without_commits_has_no_branch_yet() {
     error: branch `main` has no commit yet
     hint: `snap commit` creates the first one
     ");
-    insta::assert_snapshot!(env.snap(["branch", "-d", "main"]), @r"
+    insta::assert_snapshot!(env.snap(["branch", "-d", "main"]), @"
     exit: 1
     --- stderr ---
     error: `main` is the current branch
-    hint: `snap branch --switch NAME` switches to another branch first
+    hint: switch to another branch first: `snap branch --switch NAME`
     ");
     insta::assert_snapshot!(env.snap(["branch", "--switch", "x"]), @r"
     exit: 1
     --- stderr ---
-    error: there is no branch `x`
+    error: branch `x` does not exist
     hint: `snap branch` lists them
     ");
     insta::assert_snapshot!(env.snap(["branch", "--log"]), @"exit: 0");
@@ -39,7 +39,7 @@ fn a_store_without_commits_has_no_branch_yet() {
     insta::assert_snapshot!(env.snap(["branch", "--log", "x"]), @r"
     exit: 1
     --- stderr ---
-    error: there is no branch `x`
+    error: branch `x` does not exist
     hint: `snap branch` lists them
     ");
 }
@@ -47,20 +47,20 @@ fn a_store_without_commits_has_no_branch_yet() {
 #[test]
 fn names_that_would_be_misread_are_refused() {
     let env = env();
-    insta::assert_snapshot!(env.snap(["branch", "latest"]), @r"
+    insta::assert_snapshot!(env.snap(["branch", "latest"]), @"
     exit: 2
     --- stderr ---
-    error: `latest` cannot be the name of a branch: the word is reserved in revisions
+    error: `latest` is not a valid name of a branch: the word is reserved in revisions
     ");
-    insta::assert_snapshot!(env.snap(["tag", "a..b"]), @r"
+    insta::assert_snapshot!(env.snap(["tag", "a..b"]), @"
     exit: 2
     --- stderr ---
-    error: `a..b` cannot be the name of a tag: it contains `..` or ends with a dot
+    error: `a..b` is not a valid name of a tag: it contains `..` or ends with a dot
     ");
     insta::assert_snapshot!(env.snap(["tag", "-d", "none"]), @r"
     exit: 1
     --- stderr ---
-    error: there is no tag `none`
+    error: tag `none` does not exist
     hint: `snap tag` lists them
     ");
 }

@@ -37,11 +37,11 @@ fn what_is_no_file_is_not_printed() {
     error: `HEAD:` is a folder, not a file
     hint: `snap ls` lists a folder
     ");
-    insta::assert_snapshot!(env.snap(["cat", "HEAD:none"]), @r"
+    insta::assert_snapshot!(env.snap(["cat", "HEAD:none"]), @"
     exit: 1
     --- stderr ---
-    error: there is no `none` in `HEAD`
-    hint: `snap ls -R HEAD` lists what is in it
+    error: `none` does not exist in `HEAD`
+    hint: `snap ls -R HEAD` lists its files and folders
     ");
     insta::assert_snapshot!(env.snap(["cat", "HEAD"]), @r"
     exit: 1

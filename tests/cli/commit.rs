@@ -14,13 +14,13 @@ fn the_first_commit_makes_the_store_and_says_so() {
     let env = TestEnv::new();
     env.write("home/notes.txt", "first");
     env.write("home/sub/more.txt", "more");
-    insta::assert_snapshot!(env.snap(["commit", "home", "-m", "start"]), @r"
+    insta::assert_snapshot!(env.snap(["commit", "home", "-m", "start"]), @"
     exit: 0
     --- stdout ---
     [ID]
     --- stderr ---
     Created a store at home/.snap
-    Committed 2 files, 9 B: 2 new, 0 changed, 0 unmodified
+    Committed 2 files, 9 B: 2 added, 0 modified, 0 unmodified
     Read [SIZE], added [SIZE], stored [SIZE] in [TIME]
     ");
     assert!(env.path("home/.snap/config.toml").is_file());
@@ -92,10 +92,10 @@ fn several_paths_stand_under_their_own_names() {
     hint: name each file and folder once
     ");
     env.snap(["--store", "s", "init"]).succeeds();
-    insta::assert_snapshot!(env.snap_in("a", ["--store", "../s", "commit", "x", "../b"]), @r"
+    insta::assert_snapshot!(env.snap_in("a", ["--store", "../s", "commit", "x", "../b"]), @"
     exit: 2
     --- stderr ---
-    error: `../b` cannot be the path of a file in a snapshot
+    error: `../b` is not a valid path in a snapshot
     hint: name the path from a parent folder, without `..`
     ");
 }
@@ -114,10 +114,10 @@ fn a_stream_becomes_a_file() {
     child.stdin.take().unwrap().write_all(b"select 1").unwrap();
     assert!(child.wait().unwrap().success());
     assert_eq!(env.snap(["cat", "HEAD:dump.sql"]).succeeds().stdout, "select 1");
-    insta::assert_snapshot!(env.snap(["commit", "--stdin", "a/b"]), @r"
+    insta::assert_snapshot!(env.snap(["commit", "--stdin", "a/b"]), @"
     exit: 2
     --- stderr ---
-    error: --stdin needs the name of a file, without folders
+    error: --stdin requires the name of a file, without folders
       caused by: an entry name contains a slash
     ");
 }
@@ -127,11 +127,12 @@ fn a_stream_does_not_replace_a_folder() {
     let env = TestEnv::new();
     env.write("src/main.rs", "fn main() {}");
     env.snap(["commit"]).succeeds();
-    insta::assert_snapshot!(env.snap(["commit", "--stdin", "src"]), @r"
+    insta::assert_snapshot!(env.snap(["commit", "--stdin", "src"]), @"
     exit: 2
     --- stderr ---
     error: the stream would replace src, a folder in the last commit
-    hint: give the stream another name, or commit it to a new branch with -b NAME
+    hint: pass another name with `--stdin NAME`
+    hint: `-b NAME` commits to a new branch
     ");
     env.snap(["commit", "--stdin", "src", "-b", "dump", "--allow-empty-stream"]).succeeds();
     assert_eq!(env.snap(["cat", "main:src/main.rs"]).succeeds().stdout, "fn main() {}");
@@ -149,7 +150,7 @@ fn json_has_all_that_a_commit_says() {
     assert_eq!(made["time"], crate::env::NOW);
     assert_eq!((&made["author"], &made["host"]), (&"ann".into(), &"box".into()));
     assert_eq!(made["labels"].to_string(), r#"{"a":"b","k":"v"}"#);
-    assert_eq!((&made["created"], &made["files_new"]), (&true.into(), &1.into()));
+    assert_eq!((&made["created"], &made["files_added"]), (&true.into(), &1.into()));
     assert_eq!(env.snap(["--json", "log"]).succeeds().json()[0]["id"], made["id"]);
 }
 
@@ -211,10 +212,10 @@ fn options_that_make_no_sense_are_usage_errors() {
     --- stderr ---
     error: label `a` is given twice
     ");
-    insta::assert_snapshot!(env.snap(["commit", "-b", "a..b"]), @r"
+    insta::assert_snapshot!(env.snap(["commit", "-b", "a..b"]), @"
     exit: 2
     --- stderr ---
-    error: `a..b` cannot be the name of a branch: it contains `..` or ends with a dot
+    error: `a..b` is not a valid name of a branch: it contains `..` or ends with a dot
     ");
     insta::assert_snapshot!(env.snap(["commit", "--time", "soon"]), @r"
     exit: 2
@@ -285,10 +286,10 @@ fn a_dry_run_says_what_would_be_and_writes_nothing() {
     env.write("home/a", "1");
     env.write("home/b", "1");
     env.write("home/c.o", "object");
-    insta::assert_snapshot!(env.snap(["commit", "home", "--dry-run", "--exclude", "*.o"]), @r"
+    insta::assert_snapshot!(env.snap(["commit", "home", "--dry-run", "--exclude", "*.o"]), @"
     exit: 0
     --- stderr ---
-    Would commit 2 files, 2 B: 2 new, 0 changed, 0 unmodified
+    Would commit 2 files, 2 B: 2 added, 0 modified, 0 unmodified
     Read [SIZE], would add [SIZE]
     ");
     assert!(!env.path("home/.snap").exists());
@@ -298,7 +299,7 @@ fn a_dry_run_says_what_would_be_and_writes_nothing() {
     let before = listing(&env, "home/.snap");
     let ran = env.snap(["commit", "home", "--dry-run", "--json"]).succeeds();
     let record = &ran.json()[0];
-    for (key, value) in [("files_new", 1), ("files_changed", 1), ("files_unmodified", 2)] {
+    for (key, value) in [("files_added", 1), ("files_modified", 1), ("files_unmodified", 2)] {
         assert_eq!(record[key], value, "{record}");
     }
     assert_eq!((&record["dry_run"], &record["created"]), (&true.into(), &true.into()));
@@ -308,7 +309,7 @@ fn a_dry_run_says_what_would_be_and_writes_nothing() {
     let bytes = |record: &serde_json::Value| record["bytes_added"].as_u64().unwrap();
     let commit = bytes(made) - bytes(record);
     assert!((1..400).contains(&commit), "{commit}");
-    assert_eq!(made["files_changed"], record["files_changed"]);
+    assert_eq!(made["files_modified"], record["files_modified"]);
     insta::assert_snapshot!(env.snap(["commit", "home", "--dry-run"]), @r"
     exit: 0
     --- stderr ---

@@ -157,11 +157,12 @@ fn chunk_sizes_of_the_user_are_those_of_new_stores_only() {
     env.write("user.toml", "[chunk]\nmin = 8192\n");
     env.snap(["config", "list"]).succeeds();
     env.write("user.toml", "[chunk]\nmin = 8192\naverage = 4096\n");
-    insta::assert_snapshot!(env.snap(["init", "newer"]), @r"
+    insta::assert_snapshot!(env.snap(["init", "newer"]), @"
     exit: 2
     --- stderr ---
     error: [ROOT]/user.toml:2: `chunk.min` is 8192, but must be at least 4096 and less than `chunk.average`
-    hint: correct that line of the file; SNAP_CONFIG= ignores the file
+    hint: correct that line of the file
+    hint: SNAP_CONFIG= ignores the file
     ");
     assert!(!env.path("newer").exists());
 }
@@ -192,11 +193,12 @@ fn the_users_file_is_made_where_it_belongs() {
     assert!(link.is_symlink());
     assert_eq!(env.read("dot/snap.toml"), "# mine\n\n[ui]\ncolor = \"auto\"\n");
     env.set("SNAP_CONFIG", "");
-    insta::assert_snapshot!(env.snap(["config", "set", "--user", "ui.color", "never"]), @r"
+    insta::assert_snapshot!(env.snap(["config", "set", "--user", "ui.color", "never"]), @"
     exit: 1
     --- stderr ---
-    error: there is no file for the user's settings
-    hint: set SNAP_CONFIG to a file, or HOME to a folder
+    error: no file is configured for the user's settings
+    hint: set SNAP_CONFIG to a file
+    hint: set HOME to a folder
     ");
     env.set("SNAP_CONFIG", home.to_str().unwrap());
     insta::assert_snapshot!(env.snap(["config", "list"]), @r"
@@ -285,11 +287,11 @@ fn a_value_that_does_not_fit_changes_nothing() {
     error: `commit.authr` is not a setting
     hint: did you mean `commit.author`?
     ");
-    insta::assert_snapshot!(env.snap(["config", "set", "version", "2"]), @r"
+    insta::assert_snapshot!(env.snap(["config", "set", "version", "2"]), @"
     exit: 2
     --- stderr ---
     error: `version` is the format version of the store and cannot be set
-    hint: the next commit upgrades an older store
+    hint: the next `snap commit` upgrades an older store
     ");
     insta::assert_snapshot!(env.snap(["config", "set", "ui.color", "never"]), @r"
     exit: 2
@@ -311,11 +313,12 @@ fn what_is_wrong_in_a_file_is_named_with_its_line() {
     hint: did you mean `commit.author`?
     ");
     env.write("user.toml", "[commit]\n\nexclude = '*.o'\n");
-    insta::assert_snapshot!(env.snap(["log"]), @r"
+    insta::assert_snapshot!(env.snap(["log"]), @"
     exit: 2
     --- stderr ---
     error: [ROOT]/user.toml:3: `commit.exclude` is '*.o', but must be a list of strings
-    hint: correct that line of the file; SNAP_CONFIG= ignores the file
+    hint: correct that line of the file
+    hint: SNAP_CONFIG= ignores the file
     ");
     env.write("user.toml", b"[commit]\n# \xff\n");
     insta::assert_snapshot!(env.snap(["log"]), @r"
@@ -325,11 +328,11 @@ fn what_is_wrong_in_a_file_is_named_with_its_line() {
     hint: correct that line of the file
     ");
     env.write("user.toml", "# much\n".repeat(200_000));
-    insta::assert_snapshot!(env.snap(["log"]), @r"
+    insta::assert_snapshot!(env.snap(["log"]), @"
     exit: 2
     --- stderr ---
     error: [ROOT]/user.toml has more than 1048576 bytes
-    hint: a settings file has a few lines; check that file
+    hint: settings files have a few lines; check whether this is one
     ");
     env.write("user.toml", "[profile.home]\npath = ['~/docs']\n");
     insta::assert_snapshot!(env.snap(["commit", "--profile", "home"]), @r"
@@ -340,11 +343,12 @@ fn what_is_wrong_in_a_file_is_named_with_its_line() {
     ");
     fs_err::remove_file(env.path("user.toml")).unwrap();
     env.write(".snap/config.toml", "version = 2\n[chunk]\nmax = 419430\n");
-    insta::assert_snapshot!(env.snap(["log"]), @r"
+    insta::assert_snapshot!(env.snap(["log"]), @"
     exit: 2
     --- stderr ---
     error: [ROOT]/.snap/config.toml:3: `chunk.max` is 419430, but must be more than `chunk.average` and at most 8388608
-    hint: correct that line of the file, or remove the file and run `snap repair`, which recreates it with default settings
+    hint: correct that line of the file
+    hint: or remove the file; `snap repair` then recreates it with default settings
     ");
     env.write("user.toml", "[commit\n");
     insta::assert_snapshot!(env.snap(["log"]), @r"
@@ -422,11 +426,13 @@ fn without_a_store_those_of_the_user_are_listed() {
     let listed = env.snap(["config", "list"]).succeeds().stdout;
     assert!(listed.contains("compression.level = 3\n"), "{listed}");
     assert!(!listed.contains("version"), "{listed}");
-    insta::assert_snapshot!(env.snap(["config", "set", "compression.level", "9"]), @r"
+    insta::assert_snapshot!(env.snap(["config", "set", "compression.level", "9"]), @"
     exit: 1
     --- stderr ---
-    error: there is no store here or above
-    hint: `snap commit` creates one here, `snap init` an empty one; --store STORE uses another
+    error: no store found in this folder or above
+    hint: `snap commit` creates a store here
+    hint: `snap init` creates an empty store
+    hint: `snap --store STORE COMMAND` uses another store
     ");
 }
 
@@ -490,17 +496,18 @@ fn settings_of_a_store_that_were_cut_are_damage_and_repair_leaves_them_to_the_us
     env.snap(["commit", "-q"]).succeeds();
     let cut = "version = 2\n\n[compression]\nlev";
     env.write(".snap/config.toml", cut);
-    insta::assert_snapshot!(env.snap(["log"]), @r"
+    insta::assert_snapshot!(env.snap(["log"]), @"
     exit: 4
     --- stderr ---
     error: [ROOT]/.snap/config.toml is damaged: line 4: key with no value, expected `=`
-    hint: correct that line of the file, or remove the file and run `snap repair`, which recreates it with default settings
+    hint: correct that line of the file
+    hint: or remove the file; `snap repair` then recreates it with default settings
     ");
     for args in [&["repair"][..], &["verify"], &["config", "set", "commit.host", "h"]] {
         let ran = env.snap(args);
         assert_eq!(ran.code, Some(4), "{ran}");
         assert!(ran.stderr.contains("config.toml is damaged"), "{ran}");
-        assert!(ran.stderr.contains("remove the file and run `snap repair`"), "{ran}");
+        assert!(ran.stderr.contains("remove the file; `snap repair` then recreates it"), "{ran}");
         assert_eq!(env.read(".snap/config.toml"), cut);
     }
     // Follows the hint.

@@ -35,7 +35,7 @@ fn the_last_commit_is_compared_with_what_is_there() {
     insta::assert_snapshot!(env().snap(["diff"]), @r#"
     exit: 0
     --- stdout ---
-    new folder empty
+    added folder empty
     diff --git a/fresh/file b/fresh/file
     new file mode 100644
     index [SHORT ID]..[SHORT ID]
@@ -86,10 +86,10 @@ fn the_last_commit_is_compared_with_what_is_there() {
 #[test]
 fn a_line_for_each_file_sums_up() {
     let env = env();
-    insta::assert_snapshot!(env.snap(["diff", "--stat"]), @r"
+    insta::assert_snapshot!(env.snap(["diff", "--stat"]), @"
     exit: 0
     --- stdout ---
-     empty/               | new folder
+     empty/               | added folder
      fresh/file           |   1 +
      gone/deep/file       |   1 -
      image                | Bin 3 B -> 4 B
@@ -149,7 +149,7 @@ fn records_say_what_both_sides_are() {
         (&notes["status"], &notes["differences"]),
         (&"modified".into(), &["content"][..].into())
     );
-    assert_eq!((&notes["lines_added"], &notes["lines_removed"]), (&2.into(), &1.into()));
+    assert_eq!((&notes["lines_added"], &notes["lines_deleted"]), (&2.into(), &1.into()));
     assert_eq!((&notes["old"]["size"], &notes["new"]["size"]), (&14.into(), &16.into()));
     assert_eq!(named("image")["binary"], true);
     assert_eq!(named("new name")["old_path"], "old name");
@@ -159,9 +159,7 @@ fn records_say_what_both_sides_are() {
         (&named("gone")["old"]["kind"], &named("gone")["new"]),
         (&"folder".into(), &().into())
     );
-    insta::assert_snapshot!(summary, @r#"
-    {"version":1,"type":"summary","added":1,"removed":1,"modified":3,"metadata":1,"kind":0,"renamed":1,"folders_added":2,"folders_removed":2,"bytes_added":9,"bytes_removed":4,"skipped":0,"lines_added":4,"lines_removed":3}
-    "#);
+    insta::assert_snapshot!(summary, @r#"{"version":1,"type":"summary","added":1,"deleted":1,"modified":3,"metadata":1,"typechange":0,"renamed":1,"folders_added":2,"folders_deleted":2,"bytes_added":9,"bytes_deleted":4,"skipped":0,"lines_added":4,"lines_deleted":3}"#);
 }
 
 #[test]
@@ -179,14 +177,15 @@ fn paths_limit_what_is_compared() {
     insta::assert_snapshot!(env.snap(["diff", "--", "nowhere"]), @r"
     exit: 1
     --- stderr ---
-    error: there is no `nowhere` on either side
+    error: `nowhere` does not exist on either side
     hint: paths are relative to the current folder
     ");
-    insta::assert_snapshot!(env.snap(["diff", "--", "../other"]), @r"
+    insta::assert_snapshot!(env.snap(["diff", "--", "../other"]), @"
     exit: 2
     --- stderr ---
     error: `../other` is not in the folder that is compared
-    hint: pass a path in it, or another folder with --folder
+    hint: pass a path in it
+    hint: pass another folder with `--folder FOLDER`
     ");
     insta::assert_snapshot!(env.snap(["diff", "HEAD", "HEAD", "HEAD"]), @r"
     exit: 2
@@ -206,7 +205,7 @@ fn paths_limit_what_is_compared() {
     insta::assert_snapshot!(env.snap(["diff", "HEAD", "--", "a", "--stat"]), @r"
     exit: 1
     --- stderr ---
-    error: there is no `a` on either side
+    error: `a` does not exist on either side
     hint: paths are relative to the current folder
     ");
     insta::assert_snapshot!(env.snap(["diff", "HEAD:run.sh", "--", "a"]), @r"
@@ -214,11 +213,11 @@ fn paths_limit_what_is_compared() {
     --- stderr ---
     error: REV:PATH cannot be combined with further paths
     ");
-    insta::assert_snapshot!(env.snap(["diff", "HEAD:nowhere"]), @r"
+    insta::assert_snapshot!(env.snap(["diff", "HEAD:nowhere"]), @"
     exit: 1
     --- stderr ---
-    error: there is no `nowhere` in `HEAD`
-    hint: `snap ls -R HEAD` lists what is in it
+    error: `nowhere` does not exist in `HEAD`
+    hint: `snap ls -R HEAD` lists its files and folders
     ");
 }
 

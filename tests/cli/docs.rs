@@ -8,17 +8,23 @@ use crate::{env::TestEnv, tools};
 fn the_page_of_all_commands_is_up_to_date() {
     let env = TestEnv::new();
     let made = env.snap(["__docs"]).succeeds().stdout;
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/cli.md");
+    assert_page("cli", &made);
+}
+
+/// Checks that a generated page of `docs/`, written by the test module of the same name, is what
+/// it should be. With `SNAP_UPDATE_DOCS`, writes it.
+pub(crate) fn assert_page(name: &str, made: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../docs/{name}.md"));
     if std::env::var_os("SNAP_UPDATE_DOCS").is_some() {
-        fs_err::write(&path, &made).unwrap();
+        fs_err::write(&path, made).unwrap();
     }
     let there = fs_err::read_to_string(&path).unwrap_or_default();
     // Reports only the first difference, because a whole page would hide it.
     let differs = made.lines().zip(there.lines()).find(|(made, there)| made != there);
     assert!(
         made == there,
-        "docs/cli.md is not what the binary says (first difference: {differs:?}); \
-         SNAP_UPDATE_DOCS=1 cargo test -p snap-cli --test cli docs::"
+        "docs/{name}.md is out of date (first difference: {differs:?}); \
+         SNAP_UPDATE_DOCS=1 cargo test -p snap-cli --test cli up_to_date"
     );
 }
 
@@ -55,7 +61,7 @@ fn every_command_has_a_manual_page() {
     insta::assert_snapshot!(env.snap(["man", "comit"]), @r"
     exit: 1
     --- stderr ---
-    error: there is no command `comit`
+    error: snap has no command `comit`
     hint: `snap --help` lists the commands
     ");
     insta::assert_snapshot!(env.snap(["man", "--out", "man/snap.1"]), @r"

@@ -277,11 +277,12 @@ fn the_form_follows_from_the_name_of_the_file() {
     assert!(size("a.bin") < size("a.zip"));
     let refused =
         |args: &[&str]| env.snap([&["--store", "store", "export", "latest"], args].concat());
-    insta::assert_snapshot!(refused(&["-o", "a.rar"]), @r"
+    insta::assert_snapshot!(refused(&["-o", "a.rar"]), @"
     exit: 2
     --- stderr ---
     error: cannot infer the archive format from `a.rar`
-    hint: use .tar, .tar.zst or .zip, or pass --format tar, tar.zst or zip
+    hint: pass --format tar, tar.zst or zip
+    hint: end the file name in .tar, .tar.zst or .zip
     ");
     insta::assert_snapshot!(refused(&["-o", "b.tar", "--level", "3"]), @r"
     exit: 2
@@ -304,12 +305,12 @@ fn the_form_follows_from_the_name_of_the_file() {
     insta::assert_snapshot!(refused(&["-o", "-", "--json"]), @r#"
     exit: 2
     --- stderr ---
-    {"version":1,"type":"error","message":"--json and `-o -` both write to stdout","causes":[],"hint":null,"exit":2}
+    {"version":1,"type":"error","message":"--json and `-o -` both write to stdout","causes":[],"hints":[],"exit":2}
     "#);
-    insta::assert_snapshot!(refused(&["-o", "b.tar", "--prefix", "../up"]), @r"
+    insta::assert_snapshot!(refused(&["-o", "b.tar", "--prefix", "../up"]), @"
     exit: 2
     --- stderr ---
-    error: --prefix needs a relative path
+    error: --prefix requires a relative path
       caused by: an entry name is `.` or `..`
     hint: --prefix is a folder in the archive, such as project-1.0
     ");
@@ -370,12 +371,12 @@ fn what_is_there_is_replaced_only_when_told_to() {
     error: cannot create a file beside none/x.tar
       caused by: No such file or directory (os error 2)
     ");
-    insta::assert_snapshot!(again(&["-o", "/dev/full", "--format", "tar"]), @r"
+    insta::assert_snapshot!(again(&["-o", "/dev/full", "--format", "tar"]), @"
     exit: 1
     --- stderr ---
     error: cannot export to /dev/full
       caused by: No space left on device (os error 28)
-    hint: the disk is full; free some space and run the command again; no commit is lost
+    hint: no commit is lost; free some space and run the command again
     ");
     // A device is written to, not replaced.
     again(&["-o", "/dev/null", "--format", "tar", "--force"]).succeeds();

@@ -116,17 +116,19 @@ fn names_that_are_not_utf_8_are_found_and_told_in_hex() {
 #[test]
 fn what_cannot_be_looked_for_is_said() {
     let env = TestEnv::new();
-    insta::assert_snapshot!(env.snap(["find", "x"]), @r"
+    insta::assert_snapshot!(env.snap(["find", "x"]), @"
     exit: 1
     --- stderr ---
-    error: there is no store here or above
-    hint: `snap commit` creates one here, `snap init` an empty one; --store STORE uses another
+    error: no store found in this folder or above
+    hint: `snap commit` creates a store here
+    hint: `snap init` creates an empty store
+    hint: `snap --store STORE COMMAND` uses another store
     ");
     env.snap(["init"]).succeeds();
     insta::assert_snapshot!(env.snap(["find", "x"]), @r"
     exit: 0
     --- stderr ---
-    There is no commit
+    The store has no commits
     ");
     insta::assert_snapshot!(env.snap(["find", "x", "HEAD"]), @r"
     exit: 1
@@ -134,25 +136,28 @@ fn what_cannot_be_looked_for_is_said() {
     error: branch `main` has no commit yet
     hint: `snap commit` creates the first one
     ");
-    insta::assert_snapshot!(env.snap(["find", "{a"]), @r"
+    insta::assert_snapshot!(env.snap(["find", "{a"]), @"
     exit: 2
     --- stderr ---
     error: `{a` is not a valid pattern
       caused by: error parsing glob '{a': unclosed alternate group; missing '}' (maybe escape '{' with '[{]'?)
-    hint: a pattern is a name or path with *, ?, [abc], {a,b} or **; a backslash makes the next character literal
+    hint: a pattern is a name or path with *, ?, [abc], {a,b} or **
+    hint: a backslash makes the next character literal
     ");
-    insta::assert_snapshot!(env.snap(["find", ""]), @r"
+    insta::assert_snapshot!(env.snap(["find", ""]), @"
     exit: 2
     --- stderr ---
     error: `` is not a valid pattern
       caused by: it is empty
-    hint: a pattern is a name or path with *, ?, [abc], {a,b} or **; a backslash makes the next character literal
+    hint: a pattern is a name or path with *, ?, [abc], {a,b} or **
+    hint: a backslash makes the next character literal
     ");
-    insta::assert_snapshot!(env.snap(["find", "../x"]), @r"
+    insta::assert_snapshot!(env.snap(["find", "../x"]), @"
     exit: 2
     --- stderr ---
     error: `../x` is not a valid pattern
       caused by: it contains `..`
-    hint: a pattern is a name or path with *, ?, [abc], {a,b} or **; a backslash makes the next character literal
+    hint: a pattern is a name or path with *, ?, [abc], {a,b} or **
+    hint: a backslash makes the next character literal
     ");
 }

@@ -32,17 +32,17 @@ fn they_run_before_and_after_and_are_told_what_is_made() {
         (
             "post_commit",
             "echo \"$SNAP_HOOK of $SNAP_STORE: $SNAP_COMMIT after ${SNAP_PARENT:-none}\"; echo \
-             \"$SNAP_CREATED $SNAP_FILES $SNAP_BYTES $SNAP_FILES_NEW $SNAP_FILES_CHANGED\"",
+             \"$SNAP_CREATED $SNAP_FILES $SNAP_BYTES $SNAP_FILES_ADDED $SNAP_FILES_MODIFIED\"",
         ),
     ]);
     env.write("sub/b", "2");
-    insta::assert_snapshot!(env.snap_in("sub", ["commit"]), @r"
+    insta::assert_snapshot!(env.snap_in("sub", ["commit"]), @"
     exit: 0
     --- stdout ---
     [ID]
     --- stderr ---
     pre_commit of main in [ROOT]
-    Committed 3 files, 7 B: 3 new, 0 changed, 0 unmodified
+    Committed 3 files, 7 B: 3 added, 0 modified, 0 unmodified
     Read [SIZE], added [SIZE], stored [SIZE] in [TIME]
     post_commit of [ROOT]/.snap: [ID] after none
     true 3 7 3 0
@@ -71,12 +71,12 @@ fn the_one_after_runs_also_when_nothing_changed() {
 #[test]
 fn a_failure_before_the_commit_stops_it_and_one_after_is_reported() {
     let env = env(&[("pre_commit", "echo no disk >&2; exit 3"), ("post_commit", "kill -9 $$")]);
-    insta::assert_snapshot!(env.snap(["commit"]), @r"
+    insta::assert_snapshot!(env.snap(["commit"]), @"
     exit: 1
     --- stderr ---
     no disk
     error: the pre_commit hook failed: exit code 3
-    hint: nothing was committed; --no-hooks commits without it
+    hint: nothing was committed; `snap commit --no-hooks` commits without hooks
     ");
     assert_eq!(commits(&env), 0);
     env.snap(["config", "set", "hooks.pre_commit", ""]).succeeds();
@@ -116,19 +116,19 @@ fn what_a_failure_does_can_be_said() {
 #[test]
 fn one_that_is_missing_or_cannot_be_started_is_told() {
     let mut env = env(&[("pre_commit", "no-such-command 2> /dev/null")]);
-    insta::assert_snapshot!(env.snap(["commit"]), @r"
+    insta::assert_snapshot!(env.snap(["commit"]), @"
     exit: 1
     --- stderr ---
     error: the pre_commit hook failed: exit code 127: a command in it was not found
-    hint: nothing was committed; --no-hooks commits without it
+    hint: nothing was committed; `snap commit --no-hooks` commits without hooks
     ");
     env.set("PATH", "/nowhere");
-    insta::assert_snapshot!(env.snap(["commit"]), @r"
+    insta::assert_snapshot!(env.snap(["commit"]), @"
     exit: 1
     --- stderr ---
     error: cannot start the pre_commit hook
       caused by: No such file or directory (os error 2)
-    hint: hooks are run by `sh -c`; check that `sh` is in PATH
+    hint: hooks run with `sh -c`; check that `sh` is in PATH
     ");
     env.snap(["commit", "--no-hooks"]).succeeds();
 }
@@ -151,14 +151,14 @@ fn those_of_a_profile_stand_in_place_of_the_others() {
     };
     set("hooks.pre_commit", "echo for $SNAP_PROFILE; false");
     set("hooks.on_failure", "report");
-    insta::assert_snapshot!(env.snap(["commit", "--profile", "home"]), @r"
+    insta::assert_snapshot!(env.snap(["commit", "--profile", "home"]), @"
     exit: 0
     --- stdout ---
     [ID]
     --- stderr ---
     for home
     warning: the pre_commit hook failed: exit code 1; continuing
-    Committed 1 file, 1 B: 1 new, 0 changed, 0 unmodified
+    Committed 1 file, 1 B: 1 added, 0 modified, 0 unmodified
     Read [SIZE], added [SIZE], stored [SIZE] in [TIME]
     after all
     ");
@@ -208,9 +208,9 @@ fn interrupted(child: Child) -> String {
 fn ctrl_c_ends_a_slow_one_and_nothing_is_committed() {
     // The children of the hook must end too; otherwise reading their output would take 600 s.
     let env = env(&[("pre_commit", "touch running; sleep 600; touch survived")]);
-    insta::assert_snapshot!(interrupted(started(&env)), @r"
+    insta::assert_snapshot!(interrupted(started(&env)), @"
     error: interrupted in the pre_commit hook
-    hint: nothing was committed; run it again
+    hint: nothing was committed; run the command again
     ");
     assert_eq!(commits(&env), 0);
     assert!(!env.path("survived").exists());

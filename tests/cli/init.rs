@@ -43,11 +43,11 @@ fn a_named_store_is_bare() {
 fn a_store_is_never_made_over_another() {
     let env = TestEnv::new();
     env.snap(["init"]).succeeds();
-    insta::assert_snapshot!(env.snap(["init"]), @r"
+    insta::assert_snapshot!(env.snap(["init"]), @"
     exit: 1
     --- stderr ---
-    error: there is already a store at .snap
-    hint: nothing was changed; use the existing store
+    error: a store already exists at .snap
+    hint: nothing was changed; `snap commit` uses this store
     ");
 }
 

@@ -100,7 +100,7 @@ fn a_push_into_a_project_is_like_a_pull_from_the_other_side() {
     assert_eq!(env.read("work/notes.txt"), "first\n");
     assert_eq!(fs_err::read(&before.1).unwrap(), base);
     let refused = env.snap_in("work", ["commit", "-m", "three"]);
-    says(&refused, 1, &["is ahead of the files here by 1 commit", "hint: ", "--onto-tip"]);
+    says(&refused, 1, &["has 1 newer commit than the files here", "hint: ", "--onto-tip"]);
     // The log names the user, and the push can be undone in that project.
     let log = env.snap_in("work", ["branch", "--log", "main"]).succeeds().stdout;
     assert!(log.lines().next().unwrap().ends_with("ann on box: push"), "{log}");
@@ -121,7 +121,7 @@ fn refs_of_a_project_are_forced_made_and_deleted_by_a_push() {
     env.write("work/notes.txt", "another way\n");
     env.snap_in("work", ["commit", "-qm", "theirs"]).succeeds();
     let theirs = tip(&env, "work", "main");
-    says(&env.snap_in("copy", ["push"]), 1, &["has newer commits"]);
+    says(&env.snap_in("copy", ["push"]), 1, &["the remote has commits that you do not have"]);
     assert_eq!(tip(&env, "work", "main"), theirs);
     says(&env.snap_in("copy", ["push", "--force"]), 0, &["forced"]);
     assert_eq!(tip(&env, "work", "main"), tip(&env, "copy", "main"));
@@ -262,7 +262,7 @@ fn a_folder_is_pushed_to_by_its_path() {
     assert_eq!(listed, format!("origin  {}\n", folder(&env, "there/a")));
     says(&env.snap_in("work", ["push"]), 0, &["Nothing to push"]);
     // The name of a remote or a branch is not a path.
-    says(&env.snap_in("work", ["push", "there/a"]), 1, &["there is no remote `there/a`"]);
+    says(&env.snap_in("work", ["push", "there/a"]), 1, &["remote `there/a` does not exist"]);
 }
 
 #[test]

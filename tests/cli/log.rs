@@ -87,7 +87,7 @@ fn what_names_no_commit_is_told_with_what_is_close() {
     insta::assert_snapshot!(env.snap(["log", "mian"]), @r"
     exit: 1
     --- stderr ---
-    error: there is no commit, branch or tag `mian`
+    error: `mian` is not a commit, branch or tag
     hint: did you mean `main`?
     ");
     insta::assert_snapshot!(env.snap(["log", "HEAD~5"]), @r"
@@ -96,14 +96,15 @@ fn what_names_no_commit_is_told_with_what_is_close() {
     error: commit [SHORT ID] has no parent 1
     hint: it is the first commit
     ");
-    insta::assert_snapshot!(env.snap(["log", "latest@2020-01-01"]), @r"
+    insta::assert_snapshot!(env.snap(["log", "latest@2020-01-01"]), @"
     exit: 1
     --- stderr ---
     error: `latest@2020-01-01` has no commit on or before that date
-    hint: `snap log --all` lists the commits, `snap branch` and `snap tag` the names
+    hint: `snap log --all` lists the commits
+    hint: `snap branch` lists the branches, `snap tag` the tags
     ");
     for (typed, hint) in [
-        ("src", "hint: it is a path: write it after a revision, as in `HEAD:PATH`"),
+        ("src", "hint: a path follows a revision, as in `HEAD:PATH`"),
         ("main..other", "hint: `snap diff OLD NEW` compares two commits"),
         ("@2026-11-01", "hint: `latest@DATE` is the newest commit"),
     ] {

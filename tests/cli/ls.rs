@@ -88,11 +88,11 @@ fn an_entry_is_shown_with_all_it_says() {
 #[test]
 fn what_is_not_in_the_snapshot_is_named() {
     let env = env();
-    insta::assert_snapshot!(env.snap(["ls", "HEAD:sub/none/b"]), @r"
+    insta::assert_snapshot!(env.snap(["ls", "HEAD:sub/none/b"]), @"
     exit: 1
     --- stderr ---
-    error: there is no `sub/none` in `HEAD`
-    hint: `snap ls -R HEAD` lists what is in it
+    error: `sub/none` does not exist in `HEAD`
+    hint: `snap ls -R HEAD` lists its files and folders
     ");
     insta::assert_snapshot!(env.snap(["ls", "HEAD:a/b"]), @r"
     exit: 1

@@ -29,6 +29,7 @@ mod local_remotes;
 mod log;
 mod ls;
 mod mending;
+mod messages;
 mod moves;
 mod noticed;
 mod pack;

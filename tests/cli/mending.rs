@@ -266,7 +266,7 @@ fn a_lost_head_or_one_of_a_lost_branch_is_noticed_and_repaired_by_a_push() {
     // Without a branch it is not known whether one was lost.
     fs_err::remove_dir_all(env.path("there/refs")).unwrap();
     let ran = env.snap(["verify", &url]);
-    says(&ran, 0, &["there is no branch or tag", "or all branches were lost"]);
+    says(&ran, 0, &["the store has no branch or tag", "or all branches were lost"]);
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn verify_knows_where_the_branches_of_a_remote_stood() {
     copy("before", "there");
     let ran = env.snap_in("work", ["verify", "origin"]);
     says(&ran, 4, &["found; "]);
-    assert!(ran.stdout.contains(", which is missing now"), "{}", ran.stdout);
+    assert!(ran.stdout.contains(", which is missing there"), "{}", ran.stdout);
     // Refs that other users moved or deleted are not damage.
     copy("now", "there");
     env.snap(["clone", "-q", &folder(&env, "there"), "other"]).succeeds();
@@ -512,7 +512,7 @@ fn lost_or_damaged_settings_of_a_server_stop_a_push_and_force_writes_them_again(
 #[test]
 fn verify_says_that_a_remote_has_no_branch() {
     with_each_live_store(|env, url, store| {
-        let told = "No damage found, but there is no branch or tag";
+        let told = "No damage found, but the store has no branch or tag";
         let ran = env.snap_in("work", ["verify", url, "--data"]);
         assert!(ran.succeeds().stderr.contains("No errors found"));
         fs_err::remove_file(store.join("refs/heads/main")).unwrap();
@@ -539,12 +539,12 @@ fn a_clone_begins_with_another_branch_where_the_default_branch_was_deleted() {
         says(&ran, 0, &["warning: `main` was the default branch there"]);
         let _ = fs_err::remove_dir_all(env.path("cloned"));
         let ran = env.snap(["clone", &url, "cloned"]);
-        says(&ran, 0, &["warning: there is no branch `main`", "using `aside` as the default"]);
+        says(&ran, 0, &["warning: branch `main` does not exist", "using `aside` as the default"]);
         assert_eq!(env.read("cloned/notes.txt"), env.read("work/notes.txt"));
         assert!(env.snap(["ls", &format!("{url}#")]).succeeds().stdout.contains("notes.txt"));
         env.snap_in("work", ["push", "-q", &url, "--delete", "aside"]).succeeds();
         let _ = fs_err::remove_dir_all(env.path("cloned"));
-        says(&env.snap(["clone", &url, "cloned"]), 1, &["there is no branch `main`"]);
+        says(&env.snap(["clone", &url, "cloned"]), 1, &["branch `main` does not exist"]);
     }
 }
 
@@ -706,7 +706,7 @@ fn a_lost_or_damaged_pack_that_nothing_needs_stops_no_clone_and_no_pull() {
                 fs_err::write(unneeded, damaged).unwrap();
             }
         }
-        let left_out = "left out a pack that nothing here needs";
+        let left_out = "skipped a pack that no branch or tag needs";
         says(&env.snap(["clone", &folder(&env, "there"), "cloned"]), 0, &[left_out]);
         assert_eq!(env.read("cloned/new.txt"), "three");
         env.snap_in("cloned", ["verify", "--data"]).succeeds();
@@ -714,7 +714,7 @@ fn a_lost_or_damaged_pack_that_nothing_needs_stops_no_clone_and_no_pull() {
         says(&env.snap_in("old", ["pull"]), 0, &[left_out]);
         assert_eq!(env.snap_in("old", ["cat", "HEAD:new.txt"]).succeeds().stdout, "three");
         if is_lost {
-            let told = "Its index lists 1 pack that no branch or tag needs and that does not exist";
+            let told = "Its index lists 1 pack that does not exist";
             says(&env.snap_in("work", ["verify", "origin"]), 0, &[told]);
             says(&env.snap_in("work", ["repair", "origin"]), 0, &["Nothing to repair"]);
         }
@@ -726,7 +726,7 @@ fn a_lost_or_damaged_pack_that_nothing_needs_stops_no_clone_and_no_pull() {
         let text = fs_err::read_to_string(env.path("there/refs/heads/main")).unwrap();
         let (_, rest) = text.split_once('\n').unwrap();
         fs_err::write(clone, format!("{id}\n{rest}")).unwrap();
-        says(&env.snap(["clone", &folder(&env, "there"), "again"]), 4, &["is not complete"]);
+        says(&env.snap(["clone", &folder(&env, "there"), "again"]), 4, &["is incomplete"]);
         if is_lost {
             says(&env.snap_in("work", ["verify", "origin"]), 4, &[]);
         }

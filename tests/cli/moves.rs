@@ -16,7 +16,7 @@ fn commit(env: &TestEnv) -> Value {
 
 /// Returns the numbers of new, changed and unmodified files of a commit.
 fn counts(made: &Value) -> [u64; 3] {
-    ["files_new", "files_changed", "files_unmodified"].map(|key| made[key].as_u64().unwrap())
+    ["files_added", "files_modified", "files_unmodified"].map(|key| made[key].as_u64().unwrap())
 }
 
 /// A rename changes a file's ctime, as a rewrite does. The rename of a folder changes nothing below

@@ -26,14 +26,14 @@ fn attributes_that_cannot_be_read_are_named_with_exit_code_3() {
     if !add_unreadable_attributes(&env, "home/notes.txt") {
         return;
     }
-    insta::assert_snapshot!(env.snap(["commit", "home"]), @r"
+    insta::assert_snapshot!(env.snap(["commit", "home"]), @"
     exit: 3
     --- stdout ---
     [ID]
     --- stderr ---
     Created a store at home/.snap
     warning: cannot read extended attributes of `home/notes.txt`: Argument list too long (os error 7)
-    Committed 2 files, 11 B: 2 new, 0 changed, 0 unmodified
+    Committed 2 files, 11 B: 2 added, 0 modified, 0 unmodified
     Read [SIZE], added [SIZE], stored [SIZE] in [TIME]
     warning: committed 1 entry without extended attributes
     ");
@@ -75,17 +75,17 @@ fn verify_against_files_names_what_changed_although_its_times_did_not() {
     fs_err::remove_file(env.path("home/gone.txt")).unwrap();
     env.write("home/new.txt", "new");
     let seen = env.snap_in("home", ["verify", "--against-files"]).succeeds();
-    assert_eq!(seen.stdout, "removed: gone.txt\nnew: new.txt\n");
+    assert_eq!(seen.stdout, "deleted: gone.txt\nadded: new.txt\n");
 
     let before = fs_err::metadata(env.path("home/notes.txt")).unwrap().modified().unwrap();
     env.write("home/notes.txt", "fjrst");
     let file = fs_err::OpenOptions::new().append(true).open(env.path("home/notes.txt")).unwrap();
     file.file().set_modified(before).unwrap();
-    insta::assert_snapshot!(env.snap_in("home", ["verify", "--against-files"]), @r"
+    insta::assert_snapshot!(env.snap_in("home", ["verify", "--against-files"]), @"
     exit: 4
     --- stdout ---
-    removed: gone.txt
-    new: new.txt
+    deleted: gone.txt
+    added: new.txt
     damaged: notes.txt
     --- stderr ---
     Read 2 files, 9 B, and compared them with commit [ID]

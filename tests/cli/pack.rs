@@ -58,12 +58,13 @@ fn a_history_goes_through_one_file() {
 #[test]
 fn an_update_needs_what_it_builds_on() {
     let env = project();
-    insta::assert_snapshot!(env.snap_in("elsewhere", ["unpack", "../second.snap"]), @r"
+    insta::assert_snapshot!(env.snap_in("elsewhere", ["unpack", "../second.snap"]), @"
     exit: 1
     --- stderr ---
     error: cannot unpack ../second.snap
       caused by: the store lacks prerequisites of the bundle: commits [ID]
-    hint: first unpack a bundle with these commits, or pack again without --since
+    hint: first unpack a bundle with these commits
+    hint: or pack again without --since
     ");
     assert!(!env.path("elsewhere/.snap").exists());
     env.snap_in("elsewhere", ["unpack", "../first.snap"]).succeeds();
@@ -84,11 +85,13 @@ fn a_branch_goes_forward_only() {
     let env = project();
     env.write("elsewhere/own", "own");
     env.snap_in("elsewhere", ["commit", "-m", "own"]).succeeds();
-    insta::assert_snapshot!(env.snap_in("elsewhere", ["unpack", "../both.snap", "-b", "main"]), @r"
+    insta::assert_snapshot!(env.snap_in("elsewhere", ["unpack", "../both.snap", "-b", "main"]), @"
     exit: 1
     --- stderr ---
     error: branch `main` has commits that are not ancestors of [SHORT ID]
-    hint: the new commits are in the store; --force moves the branch, `--branch NAME` with a new name keeps both
+    hint: the commits of the bundle are in the store
+    hint: --force moves the branch to them
+    hint: `--branch NAME` with a new name keeps both
     ");
     env.snap_in("elsewhere", ["unpack", "../both.snap", "-b", "theirs"]).succeeds();
     env.snap_in("elsewhere", ["unpack", "../both.snap", "-b", "main", "--force"]).succeeds();
@@ -173,34 +176,37 @@ fn a_bundle_is_looked_into_without_a_store() {
 fn what_is_no_bundle_is_said_so() {
     let env = project();
     env.write("text.snap", "not a bundle, but long enough to be one");
-    insta::assert_snapshot!(env.snap(["ls", "text.snap"]), @r"
+    insta::assert_snapshot!(env.snap(["ls", "text.snap"]), @"
     exit: 4
     --- stderr ---
-    error: cannot use text.snap as a bundle
+    error: cannot read the bundle text.snap
       caused by: the file is not a bundle
       caused by: not a bundle: wrong magic number
-    hint: `snap pack` and `snap archive` create bundles
+    hint: `snap pack` creates a bundle of commits
+    hint: `snap archive` creates a bundle of a folder
     ");
-    insta::assert_snapshot!(env.snap(["ls", "none.snap"]), @r"
+    insta::assert_snapshot!(env.snap(["ls", "none.snap"]), @"
     exit: 1
     --- stderr ---
-    error: there is no file `none.snap`, and no commit of that name
-    hint: `snap pack` creates bundles, `snap log` lists commits
+    error: `none.snap` is neither a file nor a commit
+    hint: `snap log` lists the commits
+    hint: `snap pack` creates a bundle
     ");
-    insta::assert_snapshot!(env.snap(["ls", "second.snap"]), @r"
+    insta::assert_snapshot!(env.snap(["ls", "second.snap"]), @"
     exit: 1
     --- stderr ---
-    error: cannot use second.snap as a bundle
+    error: cannot read the bundle second.snap
       caused by: the bundle is incomplete: it requires commit [SHORT ID]
-    hint: `snap unpack` it into a store that has the commits it builds on
+    hint: run `snap unpack` in a store that has the prerequisites
     ");
-    insta::assert_snapshot!(env.snap_in("elsewhere", ["unpack", "../text.snap"]), @r"
+    insta::assert_snapshot!(env.snap_in("elsewhere", ["unpack", "../text.snap"]), @"
     exit: 4
     --- stderr ---
     error: cannot unpack ../text.snap
       caused by: the file is not a bundle
       caused by: not a bundle: wrong magic number
-    hint: `snap pack` and `snap archive` create bundles
+    hint: `snap pack` creates a bundle of commits
+    hint: `snap archive` creates a bundle of a folder
     ");
     let whole = fs_err::read(env.path("both.snap")).unwrap();
     fs_err::write(env.path("cut.snap"), &whole[..500]).unwrap();
@@ -237,7 +243,7 @@ fn a_file_that_is_there_stays() {
     insta::assert_snapshot!(env.snap_in("project", ["--json", "pack", "-o", "-"]), @r#"
     exit: 2
     --- stderr ---
-    {"version":1,"type":"error","message":"--json and `-o -` both write to stdout","causes":[],"hint":null,"exit":2}
+    {"version":1,"type":"error","message":"--json and `-o -` both write to stdout","causes":[],"hints":[],"exit":2}
     "#);
 }
 

@@ -37,8 +37,7 @@ fn what_a_partial_clone_left_at_its_origin_is_no_damage_of_a_remote() {
     for (name, _) in PARTIAL {
         let at = env.path(name).display().to_string();
         env.snap_in(name, ["verify"]).succeeds();
-        let told =
-            format!("This is a partial clone. Not checked, because only its origin, {origin}");
+        let told = format!("were not checked, because only the origin, {origin}, has them");
         for options in [&["verify", &at][..], &["verify", &at, "--data"]] {
             let ran = env.snap(options);
             says(&ran, 0, &[&told, "No errors found"]);
@@ -57,21 +56,21 @@ fn what_a_partial_clone_left_at_its_origin_is_no_damage_of_a_remote() {
         fs_err::remove_file(pack.unwrap().path()).unwrap();
     }
     let ran = env.snap(["verify", &env.path("shallow").display().to_string()]);
-    says(&ran, 4, &["This is a partial clone", "problem"]);
+    says(&ran, 4, &["Partial clone: ", "problem"]);
     assert!(ran.stdout.contains("is not in the store"), "{ran}");
 }
 
 #[test]
 fn a_clone_of_a_partial_clone_is_refused_and_names_the_origin() {
     let env = cloned();
-    let hint = format!("hint: clone from its origin, `snap clone {}`", folder(&env, "work"));
+    let hint = format!("hint: clone from its origin: `snap clone {}`", folder(&env, "work"));
     for (name, _) in PARTIAL {
         let ran = env.snap(["clone", name, "again"]);
-        says(&ran, 1, &["is a partial clone and lacks a part of what was requested", &hint]);
+        says(&ran, 1, &["is a partial clone and lacks some of the requested objects", &hint]);
         assert!(!env.path("again").exists(), "{name}");
         env.snap(["init", "-q", "empty"]).succeeds();
         let ran = env.snap_in("empty", ["pull", &format!("../{name}"), "main"]);
-        says(&ran, 1, &["is a partial clone and lacks a part of what was requested", &hint]);
+        says(&ran, 1, &["is a partial clone and lacks some of the requested objects", &hint]);
         fs_err::remove_dir_all(env.path("empty")).unwrap();
         env.snap_in(name, ["fetch"]).succeeds();
         let whole = format!("whole-{name}");

@@ -70,7 +70,7 @@ fn a_patch_turns_files_into_folders_and_back() {
     env.snap(["commit", "-q"]).succeeds();
     for (old, new) in [("HEAD~1", "HEAD"), ("HEAD", "HEAD~1")] {
         let made = env.snap(["diff", old, new]).succeeds();
-        assert!(made.stderr.contains("`git apply` applies this patch"), "{}", made.stderr);
+        assert!(made.stderr.contains("apply the patch with `git apply`"), "{}", made.stderr);
         let blocks: Vec<String> =
             made.stdout.split("diff --git ").skip(1).map(|b| format!("diff --git {b}")).collect();
         let is_removal = |block: &&String| block.contains("\ndeleted file mode ");

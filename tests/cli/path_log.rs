@@ -77,17 +77,17 @@ fn a_rename_is_shown_where_it_happened() {
 #[test]
 fn a_path_that_never_was_is_an_error() {
     let env = env();
-    insta::assert_snapshot!(env.snap(["log", "--", "none", "a.txt"]), @r"
+    insta::assert_snapshot!(env.snap(["log", "--", "none", "a.txt"]), @"
     exit: 1
     --- stderr ---
     error: no commit contains `none`, `a.txt`
-    hint: paths start at the top of the snapshot; `snap find NAME` searches them
+    hint: `snap find NAME` searches the whole history
     ");
-    insta::assert_snapshot!(env.snap(["log", "--since", "2026-11-05", "--", "none"]), @r"
+    insta::assert_snapshot!(env.snap(["log", "--since", "2026-11-05", "--", "none"]), @"
     exit: 1
     --- stderr ---
     error: no commit contains `none`
-    hint: paths start at the top of the snapshot; `snap find NAME` searches them
+    hint: `snap find NAME` searches the whole history
     ");
     insta::assert_snapshot!(env.snap(["log", "--", "../docs"]), @r"
     exit: 2

@@ -74,10 +74,10 @@ fn relative_paths_start_at_the_project() {
     assert_eq!(files(&env, ".snap"), ["plan", "src/deep/lib.rs"]);
     assert_eq!(env.snap(["cat", "HEAD:plan"]).succeeds().stdout, "plan");
     env.snap(["config", "set", "profile.code.paths", r#"["src", ".."]"#]).succeeds();
-    insta::assert_snapshot!(env.snap(["commit", "--profile", "code"]), @r"
+    insta::assert_snapshot!(env.snap(["commit", "--profile", "code"]), @"
     exit: 2
     --- stderr ---
-    error: `..` cannot be the path of a file in a snapshot
+    error: `..` is not a valid path in a snapshot
     hint: name the path from a parent folder, without `..`
     ");
     env.snap(["--store", "bare", "init"]).succeeds();
@@ -132,13 +132,13 @@ fn one_that_is_not_there_is_told_with_those_that_are() {
     insta::assert_snapshot!(env.snap(["commit", "--profile", "hom"]), @r"
     exit: 2
     --- stderr ---
-    error: there is no profile `hom`
+    error: profile `hom` does not exist
     hint: did you mean `home`?
     ");
     insta::assert_snapshot!(env.snap(["commit", "--profile", "photos"]), @r"
     exit: 2
     --- stderr ---
-    error: there is no profile `photos`
+    error: profile `photos` does not exist
     hint: known: `home`, `work`
     ");
     assert!(!env.path(".snap").exists());
@@ -146,8 +146,9 @@ fn one_that_is_not_there_is_told_with_those_that_are() {
     insta::assert_snapshot!(env.snap(["commit", "--profile", "home"]), @r#"
     exit: 2
     --- stderr ---
-    error: there is no profile `home`
-    hint: `snap config set profile.NAME.paths '["~/docs"]'` creates one; with --user, for all stores
+    error: profile `home` does not exist
+    hint: `snap config set profile.NAME.paths '["~/docs"]'` creates one for this store
+    hint: with --user, it creates one for all stores
     "#);
 }
 
@@ -159,25 +160,26 @@ fn paths_that_mean_nothing_are_named() {
         assert!(!env.path(".snap").exists());
         ran
     };
-    insta::assert_snapshot!(of("~bob/docs"), @r"
+    insta::assert_snapshot!(of("~bob/docs"), @"
     exit: 2
     --- stderr ---
     error: cannot expand `~` in `~bob/docs`: only your own home folder is known
-    hint: write the full path, or `./~…` for a file or folder of that name
+    hint: write the full path
+    hint: write `./~…` for a file or folder of that name
     ");
 }
 
 #[test]
 fn a_path_that_is_not_there_is_told_and_the_others_are_committed() {
     let mut env = env("[profile.a]\npaths = ['~/nowhere', '~/docs']\nexclude = ['*.tmp']\n");
-    insta::assert_snapshot!(env.snap(["commit", "--profile", "a"]), @r"
+    insta::assert_snapshot!(env.snap(["commit", "--profile", "a"]), @"
     exit: 3
     --- stdout ---
     [ID]
     --- stderr ---
     Created a store at .snap
     warning: path of profile `a` does not exist: [ROOT]/home/nowhere
-    Committed 1 file, 4 B: 1 new, 0 changed, 0 unmodified
+    Committed 1 file, 4 B: 1 added, 0 modified, 0 unmodified
     Read [SIZE], added [SIZE], stored [SIZE] in [TIME]
     warning: skipped 1 entry that could not be read
     ");

@@ -46,13 +46,14 @@ fn remotes_are_added_listed_shown_and_removed() {
     insta::assert_snapshot!(snap(&["remote"]), @r"
     exit: 0
     --- stderr ---
-    There is no remote; `snap remote add` adds one
+    The store has no remote; `snap remote add` adds one
     ");
-    insta::assert_snapshot!(snap(&["push"]), @r"
+    insta::assert_snapshot!(snap(&["push"]), @"
     exit: 1
     --- stderr ---
-    error: there is no remote
-    hint: `snap remote add origin URL` adds one; a URL looks like s3://bucket/project or file:///mnt/x
+    error: the store has no remote
+    hint: `snap remote add origin URL` adds one
+    hint: a URL looks like s3://bucket/project or file:///mnt/disk/project
     ");
     let add = ["remote", "add", "origin", "s3://bucket/a", "--option", "path-style=true"];
     insta::assert_snapshot!(snap(&add), @r"
@@ -60,11 +61,12 @@ fn remotes_are_added_listed_shown_and_removed() {
     --- stderr ---
     Added remote origin at s3://bucket/a
     ");
-    insta::assert_snapshot!(snap(&add), @r"
+    insta::assert_snapshot!(snap(&add), @"
     exit: 1
     --- stderr ---
     error: remote `origin` already exists: s3://bucket/a
-    hint: `snap remote remove origin` removes it from the settings; the data at the remote stays
+    hint: choose another name
+    hint: `snap remote remove origin` removes it from the settings and keeps its data
     ");
     env.snap_in("work", ["remote", "add", "nas", "sftp://ada@nas/srv"]).succeeds();
     insta::assert_snapshot!(snap(&["remote", "list"]), @r"
@@ -91,7 +93,7 @@ fn remotes_are_added_listed_shown_and_removed() {
     insta::assert_snapshot!(snap(&["remote", "show", "orgin"]), @r"
     exit: 1
     --- stderr ---
-    error: there is no remote `orgin`
+    error: remote `orgin` does not exist
     hint: did you mean `origin`?
     ");
     insta::assert_snapshot!(snap(&["remote", "remove", "nas"]), @r"
@@ -102,7 +104,7 @@ fn remotes_are_added_listed_shown_and_removed() {
     insta::assert_snapshot!(snap(&["remote", "remove", "nas"]), @r"
     exit: 1
     --- stderr ---
-    error: there is no remote `nas`
+    error: remote `nas` does not exist
     hint: known remotes: `origin`
     ");
 }
@@ -116,7 +118,7 @@ fn what_cannot_be_a_remote_is_refused() {
         assert_eq!(ran.code, Some(2), "{}", ran.stderr);
         ran.stderr
     };
-    assert!(add("a/b", "s3://b", "region=x").contains("`a/b` cannot be the name of a remote"));
+    assert!(add("a/b", "s3://b", "region=x").contains("`a/b` is not a valid name of a remote"));
     assert!(add("a", "bucket", "region=x").contains("hint: URLs begin with s3://, gs://"));
     assert!(add("a", "/mnt/x", "region=x").contains("`region`"));
     assert!(add("a", "s3://b", "regoin=x").contains("hint: the options are endpoint, region"));
@@ -141,7 +143,7 @@ fn what_cannot_be_a_remote_is_refused() {
         !ran.stderr.contains("geheim") && !env.read("work/.snap/config.toml").contains("geheim")
     );
     let ran = env.snap_in("work", ["config", "set", "remote.a.secret_key", "geheim"]);
-    says(&ran, 2, &["hint: secrets are not settings: set `remote.NAME.credentials_file`"]);
+    says(&ran, 2, &["hint: settings contain no secrets; set `remote.NAME.credentials_file`"]);
     assert!(!ran.stderr.contains("geheim"));
     env.snap_in("work", ["remote", "list"]).succeeds();
 }
@@ -228,7 +230,7 @@ fn a_folder_that_is_away_is_not_made_by_a_check() {
     let ran = env.snap_in("work", ["remote", "check", &disk]).succeeds();
     let untried = "write           not tested: the folder does not exist; a push creates it\n";
     assert!(ran.stdout.contains(untried), "{ran}");
-    assert!(ran.stderr.starts_with("Nothing was written: there is no folder at "), "{ran}");
+    assert!(ran.stderr.starts_with("Nothing was written: the folder "), "{ran}");
     assert!(!env.path("disk").exists());
     env.write("work/a", "1");
     env.snap_in("work", ["commit", "-q"]).succeeds();
@@ -241,7 +243,10 @@ fn a_folder_that_is_away_is_not_made_by_a_check() {
     assert_eq!(ran.code, Some(1), "{ran}");
     assert!(ran.stdout.contains("not tested: the store no longer exists"), "{ran}");
     assert!(ran.stderr.contains("is gone: the location is empty"), "{ran}");
-    assert!(ran.stderr.contains("hint: check that the disk is mounted"), "{ran}");
+    assert!(
+        ran.stderr.contains("hint: check that the location is correct and its disk is mounted"),
+        "{ran}"
+    );
     assert!(!env.path("disk").exists());
     fs_err::create_dir_all(env.path("disk/store")).unwrap();
     let ran = env.snap_in("work", ["--json", "remote", "check", "usb"]);

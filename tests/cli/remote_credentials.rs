@@ -86,25 +86,14 @@ fn variables_win_and_wrong_keys_are_told_without_them() {
     let mut env = env_with(&server);
     set(&env, "remote.origin.credentials_command", "echo name=ada; echo secret=wrong");
     let ran = env.snap_in("work", ["push"]);
-    says(
-        &ran,
-        1,
-        &[
-            "authentication failed: no credentials were found, or the service rejected them",
-            "hint: set AWS_ACCESS_KEY_ID",
-        ],
-    );
+    says(&ran, 1, &["authentication failed", "AWS_ACCESS_KEY_ID"]);
     keeps_secret(&ran);
     env.set("SNAP_REMOTE_USER", "ada");
     env.set("SNAP_REMOTE_SECRET", SECRET);
     keeps_secret(&env.snap_in("work", ["push", "-v"]).succeeds());
     env.set("SNAP_REMOTE_USER", "bob");
     let ran = env.snap_in("work", ["push"]);
-    says(
-        &ran,
-        1,
-        &["authentication failed: no credentials were found, or the service rejected them"],
-    );
+    says(&ran, 1, &["authentication failed"]);
     keeps_secret(&ran);
     keeps_secret(&env.snap_in("work", ["--json", "push"]));
     for args in [&["config", "list", "--origin"][..], &["remote", "show"], &["remote", "list"]] {
@@ -125,7 +114,7 @@ fn a_share_asks_for_name_and_password() {
     let url = format!("{}/snap", server.endpoint().replacen("http", "webdav", 1));
     env.snap_in("work", ["remote", "add", "origin", &url, "--option=username=ada"]).succeeds();
     let ran = env.snap_in("work", ["push"]);
-    says(&ran, 1, &["hint: set AWS_ACCESS_KEY_ID"]);
+    says(&ran, 1, &["AWS_ACCESS_KEY_ID"]);
     env.set("SNAP_REMOTE_SECRET", SECRET);
     keeps_secret(&env.snap_in("work", ["push", "-v"]).succeeds());
     env.snap(["clone", "-q", &url, "other", "--option", "username=ada"]).succeeds();
@@ -144,7 +133,7 @@ fn a_secret_without_a_name_is_refused_and_no_other_account_used() {
     says(
         &ran,
         2,
-        &["the credentials for s3://bucket/p have a secret but no key name", "SNAP_REMOTE_USER"],
+        &["the credentials for s3://bucket/p contain a secret but no name", "SNAP_REMOTE_USER"],
     );
     assert_eq!(server.keys(), [""; 0]);
     env.set("SNAP_REMOTE_SECRET", SECRET);

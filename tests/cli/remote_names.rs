@@ -30,8 +30,8 @@ fn only(env: &TestEnv, name: &str, other: &str) {
 #[track_caller]
 fn refused(env: &TestEnv, url: &str, (name, other): (&str, &str)) {
     only(env, name, other);
-    let beside = format!("`heads/{name}` cannot be beside `heads/{other}`");
-    says(&push(env, url, name), 2, &[&beside, "hint: one name would be a folder of the other"]);
+    let beside = format!("`heads/{name}` conflicts with `heads/{other}`");
+    says(&push(env, url, name), 2, &[&beside, "hint: choose another name"]);
 }
 
 fn keeps_names_apart(env: &TestEnv, url: &str, place: Place) {
@@ -45,7 +45,7 @@ fn keeps_names_apart(env: &TestEnv, url: &str, place: Place) {
         env.snap_in("work", ["push", url, "--delete", first]).succeeds();
         let ran = push(env, url, second);
         if place == Place::Kept {
-            says(&ran, 2, &["which was deleted there", "hint: ", "under another name"]);
+            says(&ran, 2, &["which was deleted there", "hint: ", "of another name"]);
             // The name itself can be used again.
             only(env, first, second);
             push(env, url, first).succeeds();
@@ -167,7 +167,7 @@ fn two_refs_of_which_one_is_a_folder_of_the_other_block_nothing_else() {
     let text = server.get("one/refs/heads/x").unwrap();
     server.put("one/refs/heads/x/y", text.clone());
     server.put("one/refs/heads/main/junk", "junk");
-    let named = ["refs/heads/x/y at ", "cannot exist beside refs/heads/x", "refs/heads/main/junk"];
+    let named = ["refs/heads/x/y at ", "conflicts with refs/heads/x", "refs/heads/main/junk"];
     let ran = env.snap(["verify", url]);
     says(&ran, 4, &["snap push s3://bucket/one --delete refs/heads/x/y"]);
     for named in named {

@@ -42,11 +42,11 @@ fn a_remote_is_read_as_a_store_is() {
     let ran = env.snap(["restore", &format!("{url}#main")]);
     says(&ran, 2, &["a bundle or a remote has no project folder; pass the folder to restore into"]);
     let ran = env.snap(["ls", &format!("{url}#mian")]);
-    says(&ran, 1, &["there is no commit, branch or tag `mian`", "did you mean `main`?"]);
+    says(&ran, 1, &["`mian` is not a commit, branch or tag", "did you mean `main`?"]);
     let ran = env.snap(["cat", &format!("{url}#main:none")]);
-    says(&ran, 1, &["there is no `none` in `file://"]);
+    says(&ran, 1, &["`none` does not exist in `file://"]);
     let ran = env.snap(["ls", &format!("{url}/elsewhere#main")]);
-    says(&ran, 1, &["there is no store at file://", "check the path"]);
+    says(&ran, 1, &["no store found at file://", "check the path"]);
     // Nothing was created at the source or in the current folder.
     assert!(!env.path("there/elsewhere").exists() && !env.path(".snap").exists());
 }
@@ -60,9 +60,9 @@ fn a_name_stands_for_a_location() {
     let ran = env.snap_in("work", ["cat", "far#v1:notes.txt"]).succeeds();
     assert_eq!(ran.stdout, "first\n");
     let ran = env.snap_in("work", ["ls", "near#v1"]);
-    says(&ran, 1, &["there is no commit, branch or tag `near#v1`"]);
+    says(&ran, 1, &["`near#v1` is not a commit, branch or tag"]);
     let ran = env.snap_in("work", ["diff", "far#v1", "main"]);
-    says(&ran, 2, &["a remote snapshot can be compared with"]);
+    says(&ran, 2, &["a snapshot of a remote can be compared only with"]);
     // The name of a branch may contain the separator.
     env.snap_in("work", ["branch", "fix#1"]).succeeds();
     env.snap_in("work", ["ls", "fix#1"]).succeeds();

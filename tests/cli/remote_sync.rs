@@ -85,7 +85,7 @@ fn what_is_pushed_is_cloned_changed_pulled_and_restored() {
     assert!(ran.stderr.contains("main"), "{}", ran.stderr);
     env.snap_in("work", ["remote", "remove", "origin"]).succeeds();
     let ran = env.snap_in("work", ["log", "origin/main"]);
-    says(&ran, 1, &["there is no commit, branch or tag `origin/main`"]);
+    says(&ran, 1, &["`origin/main` is not a commit, branch or tag"]);
 }
 
 #[test]
@@ -110,13 +110,13 @@ fn branches_and_tags_go_together_and_can_be_removed() {
     v1  deleted; it was at [SHORT ID]
     ");
     let ran = env.snap_in("work", ["push", "--delete", "side"]);
-    says(&ran, 1, &["there is no branch `side` at file://"]);
+    says(&ran, 1, &["branch `side` does not exist at file://"]);
     let ran = env.snap_in("work", ["pull", "origin", "side"]);
-    says(&ran, 1, &["there is no branch `side` at file://"]);
+    says(&ran, 1, &["branch `side` does not exist at file://"]);
     let ran = env.snap_in("work", ["push", "origin", "nope"]);
-    says(&ran, 1, &["there is no branch `nope`"]);
+    says(&ran, 1, &["branch `nope` does not exist"]);
     let ran = env.snap_in("work", ["push", "main"]);
-    says(&ran, 1, &["there is no remote `main`", "hint: known remotes: `origin`"]);
+    says(&ran, 1, &["remote `main` does not exist", "hint: known remotes: `origin`"]);
 }
 
 #[test]
@@ -138,10 +138,14 @@ fn two_who_push_to_one_branch_lose_nothing() {
     assert_eq!(lost.len(), 1, "{ended:?}");
     let (dir, output) = lost[0];
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("has newer commits") || said.contains("another client moved"), "{said}");
+    assert!(
+        said.contains("the remote has commits that you do not have")
+            || said.contains("another client moved"),
+        "{said}"
+    );
     // The user gets a hint, and following it works.
     let ran = env.snap_in(dir, ["push"]);
-    says(&ran, 1, &["hint: `snap pull` first, or --force"]);
+    says(&ran, 1, &["hint: `snap pull` downloads them first"]);
     let ran = env.snap_in(dir, ["pull"]);
     says(&ran, 1, &["have diverged", "hint: `snap diff main origin/main`"]);
     env.snap_in(dir, ["diff", "main", "origin/main"]).succeeds();
@@ -188,8 +192,8 @@ fn of_two_and_of_eight_who_push_to_a_bucket_at_once_nobody_loses_anything() {
         for (dir, output) in &lost {
             let said = String::from_utf8_lossy(&output.stderr);
             assert_eq!(output.status.code(), Some(1), "{dir}: {said}");
-            assert!(said.contains("has newer commits"), "{dir}: {said}");
-            assert!(said.contains("hint: `snap pull` first, or --force"), "{dir}: {said}");
+            assert!(said.contains("the remote has commits that you do not have"), "{dir}: {said}");
+            assert!(said.contains("hint: `snap pull` downloads them first"), "{dir}: {said}");
         }
         // Each push goes to its own branch, so all of them win.
         for (dir, output) in push_at_once(&env, &dirs, true) {
@@ -279,7 +283,7 @@ fn a_clone_goes_only_where_there_is_nothing() {
     says(
         &ran,
         1,
-        &["there is no store at file://", "hint: check the path; `snap push` creates a store"],
+        &["no store found at file://", "hint: check the path; `snap push` creates a store"],
     );
     assert!(!env.path("other").exists());
     add_origin(&env, "work", &url);
@@ -287,7 +291,7 @@ fn a_clone_goes_only_where_there_is_nothing() {
     let ran = env.snap(["clone", &url, "work"]);
     says(&ran, 1, &["work is not an empty folder"]);
     let ran = env.snap(["clone", &url, "other", "--ref", "nope"]);
-    says(&ran, 1, &["there is no branch `nope`"]);
+    says(&ran, 1, &["branch `nope` does not exist"]);
     assert!(!env.path("other").exists());
     fs_err::create_dir(env.path("empty")).unwrap();
     env.snap(["clone", "-q", &url, "empty", "--no-restore"]).succeeds();

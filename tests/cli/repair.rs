@@ -91,7 +91,7 @@ fn without_from_the_remotes_are_asked_and_those_that_are_away_passed_over() {
     fs_err::remove_file(&packs(&env, "work/.snap/objects")[0]).unwrap();
     fs_err::remove_file(env.path("work/notes.txt")).unwrap();
     let ran = env.snap_in("work", ["repair"]);
-    says(&ran, 0, &["backup is skipped: there is no store at", "Repaired 1 pack"]);
+    says(&ran, 0, &["backup is skipped: no store found at", "Repaired 1 pack"]);
     assert!(ran.stdout.starts_with("repaired: pack ") && ran.stdout.contains("from origin"));
     env.snap_in("work", ["verify", "--data"]).succeeds();
 }
@@ -155,7 +155,7 @@ fn bundles_are_asked_last_also_those_that_build_on_others() {
     assert!(ran.stdout.contains("from ../update.snap"), "{}", ran.stdout);
     env.snap_in("work", ["verify", "--data"]).succeeds();
     let ran = env.snap_in("work", ["repair", "--from", "../nothing.snap"]);
-    says(&ran, 1, &["there is no store at", "nothing.snap"]);
+    says(&ran, 1, &["no store found at", "nothing.snap"]);
 }
 
 #[test]

@@ -53,11 +53,12 @@ fn a_snapshot_is_written_elsewhere() {
 fn a_file_that_differs_stops_the_restore() {
     let env = env();
     env.write("home/notes.txt", "second");
-    insta::assert_snapshot!(env.snap_in("home", ["restore", "latest"]), @r"
+    insta::assert_snapshot!(env.snap_in("home", ["restore", "latest"]), @"
     exit: 1
     --- stderr ---
     error: `notes.txt` differs from the snapshot
-    hint: pass --overwrite to replace it, or name another folder
+    hint: --overwrite replaces it
+    hint: `snap restore REV DIR` restores to another folder
     ");
     assert_eq!(env.read("home/notes.txt"), "second");
     insta::assert_snapshot!(env.snap_in("home/sub", ["restore", "latest", "--overwrite"]), @r"
@@ -84,11 +85,12 @@ fn a_file_that_rotted_in_place_is_found_with_checksum_only() {
 
     env.snap_in("home", ["restore", "latest", "--overwrite"]).succeeds();
     assert_eq!(env.read("home/notes.txt"), "fjrst");
-    insta::assert_snapshot!(env.snap_in("home", ["restore", "latest", "--checksum"]), @r"
+    insta::assert_snapshot!(env.snap_in("home", ["restore", "latest", "--checksum"]), @"
     exit: 1
     --- stderr ---
     error: `notes.txt` differs from the snapshot
-    hint: pass --overwrite to replace it, or name another folder
+    hint: --overwrite replaces it
+    hint: `snap restore REV DIR` restores to another folder
     ");
     let args = ["restore", "latest", "--overwrite", "--checksum"];
     insta::assert_snapshot!(env.snap_in("home", args), @r"
@@ -181,11 +183,12 @@ fn links_are_counted_and_a_pattern_without_a_match_is_told() {
     Restored 2 files and 2 other entries, 9 B; 0 already there
     Created 1 folder; cloned the blocks of 0 files; restored the attributes of 0 entries
     ");
-    insta::assert_snapshot!(env.snap_in("home", ["restore", "latest", "../b", "-i", "*.pdf"]), @r"
+    insta::assert_snapshot!(env.snap_in("home", ["restore", "latest", "../b", "-i", "*.pdf"]), @"
     exit: 1
     --- stderr ---
-    error: no entry matches --include without matching --exclude; nothing was restored
-    hint: patterns have the syntax of .gitignore; `snap ls -R REV` lists all entries
+    error: nothing was restored: --include and --exclude select no entry
+    hint: patterns have the syntax of .gitignore
+    hint: `snap ls -R REV` lists all entries
     ");
     assert!(!env.path("b").exists());
 }
@@ -402,11 +405,13 @@ fn a_folder_in_the_way_is_told_before_anything_is_written() {
     let env = env();
     fs_err::remove_file(env.path("home/notes.txt")).unwrap();
     fs_err::rename(env.path("home/sub"), env.path("home/notes.txt")).unwrap();
-    insta::assert_snapshot!(env.snap_in("home", ["restore", "latest", "--overwrite"]), @r"
+    insta::assert_snapshot!(env.snap_in("home", ["restore", "latest", "--overwrite"]), @"
     exit: 1
     --- stderr ---
     error: `notes.txt` is a folder that is not empty
-    hint: move the entries in it away; --overwrite --delete removes those that commits could have contained, --delete-excluded the rest
+    hint: move the entries in it away
+    hint: --overwrite --delete removes those that commits could contain
+    hint: --delete-excluded also removes the others
     ");
     assert!(!env.path("home/sub").exists());
     // The same holds for a folder that cannot be removed, because it has excluded files.

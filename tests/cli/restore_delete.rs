@@ -75,11 +75,13 @@ fn what_no_commit_holds_is_removed_only_with_yes() {
     Would remove 4 paths
     warning: 2 files of these are in no commit and would be lost
     ");
-    insta::assert_snapshot!(env.snap_in("home", args), @r"
+    insta::assert_snapshot!(env.snap_in("home", args), @"
     exit: 1
     --- stderr ---
     error: `new/work.txt`, `undone.txt` are in no commit and would be lost
-    hint: `snap commit -b NAME` saves them first, on a new branch; --dry-run lists them; pass --yes to remove them permanently
+    hint: --dry-run lists them
+    hint: `snap commit -b NAME` saves them first, on a new branch
+    hint: --yes removes them permanently
     ");
     assert!(env.path("home/copy.txt").exists(), "nothing is removed before all is agreed to");
     let json = env.snap_in("home", [&args[..], &["-n", "--json"]].concat()).succeeds().stdout;

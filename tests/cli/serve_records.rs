@@ -106,7 +106,7 @@ fn a_server_answers_with_the_records_that_the_commands_print() {
         let diff = get(&format!("diff?from={}&to={}", place(from), place(to)));
         same(&diff["changes"], &printed(&env, &["diff", from, to], "change"));
         let changes = diff["changes"].as_array().unwrap();
-        let statuses = ["added", "removed", "modified", "metadata", "kind", "renamed"];
+        let statuses = ["added", "deleted", "modified", "metadata", "typechange", "renamed"];
         let has = |status| changes.iter().any(|change| change["status"] == status);
         assert!(to == "HEAD" || statuses.into_iter().all(has), "{diff}");
     }

@@ -73,7 +73,7 @@ fn an_authority_that_is_its_own_server_is_told() {
     let trusted = env.path("cert.pem").to_str().unwrap().to_owned();
     env.set("SSL_CERT_FILE", &trusted);
     let refused = env.snap(["clone", "-q", &serving.url, "copy"]);
-    says(&refused, 1, &["certificate", "hint: the server presented a CA certificate"]);
+    says(&refused, 1, &["certificate", "hint: the server presents a CA certificate"]);
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn a_folder_two_replicas_of_a_bucket_and_relays_serve_two_clients() {
     commit(&env, "ada", "third\n");
     commit(&env, "bob", "other\n");
     env.snap_in("ada", ["push", "-q"]).succeeds();
-    says(&env.snap_in("bob", ["push", "-q"]), 1, &["has newer commits"]);
+    says(&env.snap_in("bob", ["push", "-q"]), 1, &["the remote has commits that you do not have"]);
     env.snap_in("bob", ["pull", "-q", "--force"]).succeeds();
     assert_eq!(notes(&env, "bob"), "third\n");
 
@@ -148,7 +148,7 @@ fn a_bucket_that_is_one_store_is_served_as_one() {
 fn what_cannot_stand_behind_a_server_is_told() {
     let env = TestEnv::new();
     let serve = |args: &[&str]| env.snap(["serve"].iter().chain(args));
-    let twice = ["cannot be served at once: here and s3://b", "hint: remove one of them"];
+    let twice = ["cannot be served at once: here and s3://b", "hint: pass only one of them"];
     says(&serve(&["here", "--upstream", "s3://b"]), 2, &twice);
     says(&serve(&["--upstream", "nowhere"]), 1, &["nowhere"]);
     says(&serve(&["what://b/x"]), 2, &["`what` is not a supported remote scheme", "hint: "]);

@@ -47,23 +47,23 @@ fn what_changed_is_listed_and_summed_up() {
     Nothing changed since 2026-11-21 05:30:00 +00:00
     ");
     change(&env);
-    insta::assert_snapshot!(env.snap(["status"]), @r"
+    insta::assert_snapshot!(env.snap(["status"]), @"
     exit: 0
     --- stdout ---
     On branch main
     Last commit [SHORT ID], 2 hours ago: before the upgrade
 
-      changed  changed (7 B, +1 B)
-      renamed  gone/a => fresh/a
-      new      fresh/ (1 file, 3 B)
-      removed  gone/ (1 file, 2 B)
-      kind     kind (file => symlink)
-      renamed  old => new name
-      metadata run.sh (mode 0644 => 0755)
-      changed  shrunk (4 B, -12 B)
-      new      top (3 B)
+      modified   changed (7 B, +1 B)
+      renamed    gone/a => fresh/a
+      added      fresh/ (1 file, 3 B)
+      deleted    gone/ (1 file, 2 B)
+      typechange kind (file => symlink)
+      renamed    old => new name
+      metadata   run.sh (mode 0644 => 0755)
+      modified   shrunk (4 B, -12 B)
+      added      top (3 B)
 
-    2 new, 2 changed, 1 removed, 2 renamed, 1 of another kind, 1 with other metadata; 7 B added, 20 B removed
+    2 added, 2 modified, 1 deleted, 2 renamed, 1 with another type, 1 with other metadata; 7 B added, 20 B deleted
     ");
     insta::assert_snapshot!(env.snap(["status", "-s"]), @r"
     exit: 0
@@ -117,15 +117,15 @@ fn a_store_without_a_commit_lists_everything() {
     Nothing to commit
     ");
     env.write("file", "x");
-    insta::assert_snapshot!(env.snap(["status"]), @r"
+    insta::assert_snapshot!(env.snap(["status"]), @"
     exit: 0
     --- stdout ---
     On branch main
     No commit yet
 
-      new      file (1 B)
+      added      file (1 B)
 
-    1 new; 1 B added
+    1 added; 1 B added
     ");
 }
 

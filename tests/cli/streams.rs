@@ -32,11 +32,13 @@ fn an_empty_stream_is_refused() {
         let refused = env.snap(args);
         assert_eq!(refused.code, Some(1), "{more:?}: {}", refused.stderr);
     }
-    insta::assert_snapshot!(env.snap(["commit", "--stdin", "db.sql"]), @r"
+    insta::assert_snapshot!(env.snap(["commit", "--stdin", "db.sql"]), @"
     exit: 1
     --- stderr ---
     error: the stream for db.sql is empty
-    hint: nothing was committed; --stdin-from-command runs the command and notices a failure; --allow-empty-stream commits an empty file
+    hint: nothing was committed
+    hint: --stdin-from-command runs the command itself and detects a failure
+    hint: --allow-empty-stream commits an empty file
     ");
     assert_eq!(dump(&env, "true").code, Some(1));
     assert_eq!(env.snap(["cat", "HEAD:db.sql"]).succeeds().stdout, "good\n");
@@ -79,12 +81,13 @@ fn a_command_that_fails_makes_no_commit() {
     hint: nothing was committed
     ");
     let args = ["commit", "--stdin", "db.sql", "--stdin-from-command", "--", "./no-such-program"];
-    insta::assert_snapshot!(env.snap(args), @r"
+    insta::assert_snapshot!(env.snap(args), @"
     exit: 1
     --- stderr ---
     error: cannot start `./no-such-program`
       caused by: No such file or directory (os error 2)
-    hint: check the command after `--`; shell syntax needs `sh -c '…'`
+    hint: check the command after `--`
+    hint: for shell syntax, write `-- sh -c '…'`
     ");
     // The first commit of a branch, and a failure of the last bytes of a large dump.
     let large = "dd if=/dev/zero bs=1000 count=9000 2> /dev/null; exit 1";

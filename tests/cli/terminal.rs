@@ -51,7 +51,7 @@ fn ids_are_short_and_coloured() {
 fn errors_are_coloured() {
     let env = env();
     let Some(said) = shown(&env, "snap show nope || true") else { return };
-    assert!(said.contains(&format!("{ESCAPE}[31merror:{ESCAPE}[0m there is no")), "{said:?}");
+    assert!(said.contains(&format!("{ESCAPE}[31merror:{ESCAPE}[0m `nope` is not a")), "{said:?}");
     assert!(said.contains(&format!("{ESCAPE}[36mhint:{ESCAPE}[0m ")), "{said:?}");
 }
 
@@ -114,7 +114,7 @@ fn a_bar_appears_after_a_moment_and_leaves_nothing_behind() {
     let rest = &said[bar_end..];
     let (id, summary) = rest.split_once('\n').unwrap();
     assert!(id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit()), "{rest:?}");
-    assert!(summary.starts_with("Committed 2 files, 9.5 MiB: 1 new"), "{rest:?}");
+    assert!(summary.starts_with("Committed 2 files, 9.5 MiB: 1 added"), "{rest:?}");
     // The total is an estimate from the last commit; a full bar would be wrong.
     assert!(!said.contains("0s left"), "{said:?}");
 

@@ -51,11 +51,12 @@ fn a_store_of_another_user_is_read_and_not_written() {
     assert!(!pushed.stderr.contains("--store"), "{pushed}");
     fs_err::remove_dir_all(env.path(".snap/index")).unwrap();
     env.write("private", "key");
-    insta::assert_snapshot!(env.snap(["commit"]), @r"
+    insta::assert_snapshot!(env.snap(["commit"]), @"
     exit: 1
     --- stderr ---
     error: the store at [ROOT]/.snap is read-only: [ROOT]/.snap belongs to the user with id 4321
-    hint: `snap config trust [ROOT]/.snap` trusts it, `--store [ROOT]/.snap` or SNAP_TRUST=[ROOT]/.snap trusts it once in a container or a pipeline
+    hint: `snap config trust [ROOT]/.snap` trusts it
+    hint: `--store [ROOT]/.snap` or SNAP_TRUST=[ROOT]/.snap trusts it once, for a container or a pipeline
     ");
     for args in [
         &["config", "set", "commit.host", "h"][..],
@@ -188,11 +189,13 @@ fn another_user_cannot_lure_a_commit_into_a_planted_store() {
 fn a_store_that_other_users_may_write_to_is_refused_unless_it_is_shared() {
     let env = project();
     env.mode(".snap", 0o777);
-    insta::assert_snapshot!(env.snap(["commit"]), @r"
+    insta::assert_snapshot!(env.snap(["commit"]), @"
     exit: 1
     --- stderr ---
     error: the store at [ROOT]/.snap is read-only: every user may write to [ROOT]/.snap (mode 0777)
-    hint: `chmod o-w [ROOT]/.snap` removes the write permission of others; `snap config trust [ROOT]/.snap` trusts it, `--store [ROOT]/.snap` or SNAP_TRUST=[ROOT]/.snap trusts it once in a container or a pipeline
+    hint: `chmod o-w [ROOT]/.snap` removes the write permission of others
+    hint: `snap config trust [ROOT]/.snap` trusts it
+    hint: `--store [ROOT]/.snap` or SNAP_TRUST=[ROOT]/.snap trusts it once, for a container or a pipeline
     ");
     env.mode(".snap", 0o770);
     let group = env.snap(["commit", "-q"]);
@@ -217,11 +220,12 @@ fn unpacked(settings: &str) -> TestEnv {
 #[test]
 fn a_hook_counts_only_when_the_user_has_seen_it() {
     let env = unpacked("[hooks]\npre_commit = 'touch ran'\n");
-    insta::assert_snapshot!(env.snap(["commit"]), @r"
+    insta::assert_snapshot!(env.snap(["commit"]), @"
     exit: 2
     --- stderr ---
-    error: [ROOT]/.snap/config.toml:34: `pre_commit` is refused: the settings of this store are not trusted, or changed after you trusted them
-    hint: `snap config trust [ROOT]/.snap` shows these settings and trusts them; --no-hooks commits without hooks
+    error: [ROOT]/.snap/config.toml:34: `pre_commit` is not used: you do not trust the settings of this store, or they changed since
+    hint: `snap config trust [ROOT]/.snap` shows these settings and trusts them
+    hint: --no-hooks commits without hooks
     ");
     assert!(!env.path("ran").exists());
     env.snap(["commit", "-q", "--no-hooks"]).succeeds();
@@ -239,13 +243,13 @@ fn a_hook_counts_only_when_the_user_has_seen_it() {
     fs_err::remove_file(env.path("ran")).unwrap();
     let text = env.read(".snap/config.toml").replace("touch ran", "touch ran; true");
     env.write(".snap/config.toml", &text);
-    refuses(&env.snap(["commit"]), 2, &["or changed after you trusted them"]);
+    refuses(&env.snap(["commit"]), 2, &["or they changed since"]);
     // It does not become trusted when the user changes another setting.
     env.snap(["config", "set", "commit.host", "h"]).succeeds();
     env.snap(["config", "set", "hooks.post_commit", "true"]).succeeds();
-    refuses(&env.snap(["commit"]), 2, &["`pre_commit` is refused"]);
+    refuses(&env.snap(["commit"]), 2, &["`pre_commit` is not used"]);
     env.snap(["config", "unset", "hooks.pre_commit"]).succeeds();
-    refuses(&env.snap(["commit"]), 2, &["`post_commit` is refused"]);
+    refuses(&env.snap(["commit"]), 2, &["`post_commit` is not used"]);
     assert!(!env.path("ran").exists());
 }
 
@@ -269,7 +273,7 @@ fn a_copy_and_a_store_that_was_moved_ask_again() {
     env.snap(["config", "set", "hooks.pre_commit", "touch ran"]).succeeds();
     fs_err::create_dir(env.path("moved")).unwrap();
     fs_err::rename(env.path(".snap"), env.path("moved/.snap")).unwrap();
-    refuses(&env.snap_in("moved", ["commit"]), 2, &["is refused", "snap config trust"]);
+    refuses(&env.snap_in("moved", ["commit"]), 2, &["is not used", "snap config trust"]);
     let list = env.snap_in("moved", ["config", "list", "--origin"]).succeeds().stdout;
     assert!(list.contains("config.toml:34 (not trusted)"), "{list}");
     let json = env.snap_in("moved", ["--json", "config", "get", "hooks.pre_commit"]).json();
@@ -284,17 +288,17 @@ fn an_untrusted_store_neither_turns_off_nor_weakens_a_hook_of_the_user() {
         let mut env = unpacked(settings);
         env.set("SNAP_CONFIG", env.path("user.toml").to_str().unwrap());
         env.snap(["config", "set", "--user", "hooks.pre_commit", "false"]).succeeds();
-        refuses(&env.snap(["commit"]), 2, &["is refused"]);
+        refuses(&env.snap(["commit"]), 2, &["is not used"]);
     }
 }
 
 #[test]
 fn a_profile_counts_only_when_the_user_has_seen_it() {
     let env = unpacked("[profile.theirs]\npaths = ['/etc/hostname']\n");
-    insta::assert_snapshot!(env.snap(["commit", "--profile", "theirs"]), @r"
+    insta::assert_snapshot!(env.snap(["commit", "--profile", "theirs"]), @"
     exit: 2
     --- stderr ---
-    error: [ROOT]/.snap/config.toml:34: profile `theirs` is refused: the settings of this store are not trusted, or changed after you trusted them
+    error: [ROOT]/.snap/config.toml:34: profile `theirs` is not used: you do not trust the settings of this store, or they changed since
     hint: `snap config trust [ROOT]/.snap` shows these settings and trusts them
     ");
     env.snap(["config", "trust"]).succeeds();
@@ -316,17 +320,18 @@ fn an_untrusted_remote_is_asked_without_keys_and_runs_nothing() {
     let text = env.read(".snap/config.toml");
     env.write(".snap/config.toml", format!("{text}\n[remote.origin]\nurl = '{remote}'\n"));
     for command in ["push", "pull"] {
-        let told = ["only the settings of this store name origin", "or name the remote"];
+        let told = ["the default remote origin is not used", "or name the remote"];
         refuses(&env.snap([command]), 1, &told);
     }
     assert!(!env.path("remote").exists());
     env.snap(["push", "origin"]).succeeds();
     env.set("SNAP_REMOTE_SECRET", "hunter2");
-    insta::assert_snapshot!(env.snap(["push", "origin"]), @r"
+    insta::assert_snapshot!(env.snap(["push", "origin"]), @"
     exit: 1
     --- stderr ---
-    error: no credentials are sent to origin: only the settings of this store name it, and they are not trusted
-    hint: `snap config trust` shows the settings and trusts them; credentials are also sent if you pass the URL instead of the name of the remote
+    error: no credentials are sent to origin: only the settings of this store, which are not trusted, name it
+    hint: `snap config trust` shows the settings and trusts them
+    hint: or pass the URL instead of the name of the remote
     ");
     // The push works if the user names the location, or trusts the file that does.
     env.snap(["push", &remote]).succeeds();
@@ -338,7 +343,7 @@ fn an_untrusted_remote_is_asked_without_keys_and_runs_nothing() {
         format!("{text}\n[remote.origin]\nurl = '{remote}'\ncredentials_command = '{command}'\n");
     env.write(".snap/config.toml", more);
     for args in [&["push"][..], &["pull"], &["remote", "check"], &["remote", "show"]] {
-        refuses(&env.snap(args), 2, &["`credentials_command` of remote `origin` is refused"]);
+        refuses(&env.snap(args), 2, &["`credentials_command` of remote `origin` is not used"]);
     }
     assert!(!env.path("ran").exists());
     // Reading the location is harmless.
@@ -424,7 +429,7 @@ fn no_command_waits_for_a_pipe_in_a_store_or_reads_without_end() {
 fn without_a_home_folder_the_environment_says_what_is_trusted() {
     let mut env = unpacked("[hooks]\npre_commit = 'touch ran'\n");
     env.set("XDG_STATE_HOME", "");
-    refuses(&env.snap(["commit"]), 2, &["is refused"]);
+    refuses(&env.snap(["commit"]), 2, &["is not used"]);
     refuses(&env.snap(["config", "trust"]), 1, &["SNAP_TRUST"]);
     let root = env.path("").to_str().unwrap().to_owned();
     env.set("SNAP_TRUST", &root);
@@ -448,7 +453,7 @@ fn what_is_trusted_is_recorded_where_no_other_user_reads() {
     if rustix::process::geteuid().is_root() {
         // A record that another user owns, for example because sudo kept HOME, is ignored.
         give(&record, OTHER);
-        refuses(&env.snap(["commit"]), 2, &["is refused"]);
+        refuses(&env.snap(["commit"]), 2, &["is not used"]);
     }
 }
 

@@ -114,13 +114,13 @@ fn whatever_changed_last_is_taken_back() {
     insta::assert_snapshot!(env.snap(["undo"]), @r#"
     exit: 0
     --- stderr ---
-    tag v1, at [SHORT ID] (day 3), is removed: undo of "tag: at HEAD", 2026-11-03 10:00:00 +00:00
+    tag v1, at [SHORT ID] (day 3), is deleted: undo of "tag: at HEAD", 2026-11-03 10:00:00 +00:00
     Done; `snap undo --redo` redoes it
     "#);
     insta::assert_snapshot!(env.snap(["undo"]), @r#"
     exit: 0
     --- stderr ---
-    side, at [SHORT ID] (day 2), is removed: undo of "branch: at HEAD~1", 2026-11-03 10:00:00 +00:00
+    side, at [SHORT ID] (day 2), is deleted: undo of "branch: at HEAD~1", 2026-11-03 10:00:00 +00:00
     Done; `snap undo --redo` redoes it
     "#);
     insta::assert_snapshot!(heads(&env), @r"
@@ -155,22 +155,23 @@ fn a_name_chooses_what_is_taken_back() {
     error: nothing to undo of HEAD
     hint: `snap undo` without a name undoes the last change
     ");
-    insta::assert_snapshot!(env.snap(["undo", "none"]), @r"
+    insta::assert_snapshot!(env.snap(["undo", "none"]), @"
     exit: 1
     --- stderr ---
-    error: there is no branch or tag `none`, and there never was
-    hint: `snap branch` and `snap tag` list the existing ones
+    error: branch or tag `none` does not exist and never did
+    hint: `snap branch` lists the branches
+    hint: `snap tag` lists the tags
     ");
     insta::assert_snapshot!(env.snap(["undo", "tags/none"]), @r"
     exit: 1
     --- stderr ---
-    error: there is no tag `none`
+    error: tag `none` does not exist
     hint: `snap tag` lists them
     ");
     insta::assert_snapshot!(env.snap(["undo", "a b"]), @r"
     exit: 2
     --- stderr ---
-    error: `a b` cannot be the name of a branch: it contains a space, a control character or one of ~ ^ : ? * [ \
+    error: `a b` is not a valid name of a branch: it contains a space, a control character or one of ~ ^ : ? * [ \
     ");
     env.snap(["tag", "v2"]).succeeds();
     insta::assert_snapshot!(env.snap(["undo", "--redo"]), @r"
@@ -230,11 +231,12 @@ fn what_cannot_be_undone_is_said() {
     hint: `snap branch --force main ID` moves it to a commit
     ");
     fs_err::write(&main, "nonsense\n").unwrap();
-    insta::assert_snapshot!(env.snap(["undo"]), @r"
+    insta::assert_snapshot!(env.snap(["undo"]), @"
     exit: 4
     --- stderr ---
     error: [ROOT]/.snap/refs/heads/main is damaged: it is not a commit id
-    hint: `snap branch --log main` lists its earlier commits, `snap branch --force main [SHORT ID]` restores it
+    hint: `snap branch --force main [SHORT ID]` restores it
+    hint: `snap branch --log main` lists its earlier commits
     ");
     // After the repair the branch is at its old commit, and a further undo continues from there.
     env.snap(["branch", "--force", "main", there.lines().next().unwrap()]).succeeds();

@@ -123,22 +123,24 @@ fn global_options_stand_before_or_after_the_command() {
 #[test]
 fn no_store_is_said_so_with_a_hint() {
     let env = TestEnv::new();
-    insta::assert_snapshot!(env.snap(["log"]), @r"
+    insta::assert_snapshot!(env.snap(["log"]), @"
     exit: 1
     --- stderr ---
-    error: there is no store here or above
-    hint: `snap commit` creates one here, `snap init` an empty one; --store STORE uses another
+    error: no store found in this folder or above
+    hint: `snap commit` creates a store here
+    hint: `snap init` creates an empty store
+    hint: `snap --store STORE COMMAND` uses another store
     ");
 }
 
 #[test]
 fn a_store_that_was_named_and_is_not_there() {
     let env = TestEnv::new();
-    insta::assert_snapshot!(env.snap(["--store", "nowhere", "log"]), @r"
+    insta::assert_snapshot!(env.snap(["--store", "nowhere", "log"]), @"
     exit: 1
     --- stderr ---
-    error: there is no store at nowhere
-    hint: `snap --store STORE init` creates one
+    error: no store found at nowhere
+    hint: `snap --store STORE init` creates a store
     ");
 }
 
@@ -225,11 +227,12 @@ fn a_store_without_commits_has_no_log() {
     error: branch `main` has no commit yet
     hint: `snap commit` creates the first one
     ");
-    insta::assert_snapshot!(env.snap(["show", "abcd"]), @r"
+    insta::assert_snapshot!(env.snap(["show", "abcd"]), @"
     exit: 1
     --- stderr ---
-    error: there is no commit, branch or tag `abcd`
-    hint: `snap log --all` lists the commits, `snap branch` and `snap tag` the names
+    error: `abcd` is not a commit, branch or tag
+    hint: `snap log --all` lists the commits
+    hint: `snap branch` lists the branches, `snap tag` the tags
     ");
 }
 

@@ -14,12 +14,12 @@ fn env() -> TestEnv {
 #[test]
 fn a_whole_store_is_said_to_be_whole() {
     let env = env();
-    insta::assert_snapshot!(env.snap(["verify"]), @r"
+    insta::assert_snapshot!(env.snap(["verify"]), @"
     exit: 0
     --- stderr ---
     Checked 2 packs with 6 objects, and 2 commits reachable from branches and tags
     No errors found; --data also reads all contents
-    Chunk lists were not compared with their contents; they last were less than a day ago
+    Chunk lists were not compared with their contents; last done less than a day ago
     ");
     insta::assert_snapshot!(env.snap(["verify", "--data"]), @r"
     exit: 0

@@ -71,14 +71,14 @@ fn a_remote_that_lost_a_pack_is_told_and_the_next_push_repairs_it() {
 fn what_cannot_be_verified_is_refused() {
     let env = pushed();
     let ran = env.snap_in("work", ["verify", "nobody"]);
-    says(&ran, 1, &["there is no remote `nobody`"]);
+    says(&ran, 1, &["remote `nobody` does not exist"]);
     let ran = env.snap_in("work", ["verify", "origin", "--against-files"]);
     assert_eq!(ran.code, Some(2), "{}", ran.stderr);
     let ran = env.snap_in("work", ["verify", "--limit-download", "2M"]);
     assert_eq!(ran.code, Some(2), "{}", ran.stderr);
     let nothing = folder(&env, "nothing");
     let ran = env.snap(["verify", &nothing]);
-    says(&ran, 1, &["there is no store at"]);
+    says(&ran, 1, &["no store found at"]);
     // A location can be verified without a local store.
     env.snap(["verify", &folder(&env, "there"), "--sample", "50%"]).succeeds();
 }

@@ -240,7 +240,7 @@ fn the_folder_alone_is_all_new_and_an_empty_one_all_gone() {
     assert_eq!((outcome.added, outcome.folders_added, outcome.bytes_added), (2, 2, 8));
     let (gone, _) =
         run(&repo, (Some(tree_of(&repo, id)), &New::Tree(None)), &all(), &Silent).unwrap();
-    assert!(gone.iter().all(|change| change.status() == Status::Removed));
+    assert!(gone.iter().all(|change| change.status() == Status::Deleted));
     assert_eq!(gone.len(), 4);
 }
 

@@ -117,7 +117,7 @@ impl Scene {
         let output = self.clone(&clone).output().unwrap();
         if !output.status.success() {
             let said = stderr(&output);
-            let is_nothing = ["there is no store at", "there is no branch"];
+            let is_nothing = ["no store found at", "branch `main` does not exist"];
             assert!(is_nothing.iter().any(|nothing| said.contains(nothing)), "{said}");
             return None;
         }

@@ -94,7 +94,7 @@ async fn a_token_of_the_issuer_is_good_for_what_its_claims_are_mapped_to() {
     };
     // A branch can move forward, but not back.
     assert_eq!(status(with(moved(first, second), &append)).await, 200);
-    refused(with(moved(second, first), &append), 403, "forbidden").await;
+    refused(with(moved(second, first), &append), 403, "append-only").await;
     assert_eq!(status(with(moved(second, first), &write)).await, 200);
     let log = fs_err::read_to_string(there.store().join("logs/refs/heads/main.log")).unwrap();
     assert!(log.contains("oidc:ci"), "{log}");

@@ -181,7 +181,7 @@ fn every_schema_can_be_checked() {
 const RECORDS: [(&str, &str, &[&str]); 7] = [
     ("Commit", "commit", &["renames"]),
     ("Entry", "entry", &[]),
-    ("Change", "change", &["binary", "lines_added", "lines_removed"]),
+    ("Change", "change", &["binary", "lines_added", "lines_deleted"]),
     ("Version", "version", &[]),
     ("Stats/properties/commits/items", "stats-commit", &[]),
     ("Stats/properties/files/items", "stats-file", &[]),

@@ -186,7 +186,7 @@ async fn a_page_beyond_the_last_one_says_which_is_the_last() {
     ] {
         let answer = ask(&serving, path).await;
         assert_eq!(answer.status, 404, "{path}");
-        let told = format!("there is no page 5: the last one is {last}");
+        let told = format!("page 5 does not exist; the last page is {last}");
         assert!(answer.text.contains(&told), "{path}: {}", answer.text);
     }
 }
@@ -229,7 +229,10 @@ async fn commands_show_the_public_address_and_nothing_that_a_request_makes_up() 
     let serving = Serving::start(&place, open.clone());
     assert!(shown(&serving, "a.example:80").await.contains("snap push http://a.example:80 main"));
     let made_up = shown(&serving, "x;curl${IFS}evil|sh").await;
-    assert!(made_up.contains("`Host` is not a host") && !made_up.contains("curl"), "{made_up}");
+    assert!(
+        made_up.contains("the `Host` header is not a valid host") && !made_up.contains("curl"),
+        "{made_up}"
+    );
     let public_url = Some("https://snap.example.org/".to_owned());
     let serving = Serving::start(&place, ServerSettings { public_url, ..open });
     let told = shown(&serving, "a.example").await;

@@ -28,7 +28,7 @@ async fn refusals_are_pages_for_browsers_and_problems_for_programs() {
         assert_eq!(is_page, !path.starts_with("/assets"), "{path}");
     }
     let unnamed = ask(&serving, "/r/default/c/nothing").await.text;
-    assert!(unnamed.contains("there is no commit, branch or tag `nothing`"), "{unnamed}");
+    assert!(unnamed.contains("`nothing` is not a commit, branch or tag"), "{unnamed}");
     let program = serving.client.get(format!("{}/nowhere", serving.origin())).send().await.unwrap();
     assert_eq!(program.headers()["content-type"], "application/problem+json");
 }

@@ -212,7 +212,7 @@ async fn a_ref_that_would_be_a_folder_of_another_is_refused_in_words() {
     // ever.
     for (name, other) in [("a/b", "a"), ("a/b/c", "a"), ("x", "x/y")] {
         let problem = refused(set(name), 422, "name-conflict").await;
-        assert_eq!(problem["detail"], format!("`heads/{name}` cannot be beside `heads/{other}`"));
+        assert_eq!(problem["detail"], format!("`heads/{name}` conflicts with `heads/{other}`"));
     }
 }
 

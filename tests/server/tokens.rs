@@ -112,8 +112,8 @@ async fn a_token_is_good_for_its_scope_and_no_more() {
     // With `append`, a branch can move forward but not back.
     assert_eq!(status(moved().bearer_auth(&append)).await, 200);
     let back = |tag: String| serving.put("refs/heads/main", body(first)).header("if-match", tag);
-    refused(back(format!("\"{second}\"")).bearer_auth(&append), 403, "forbidden").await;
-    refused(back("*".to_owned()).bearer_auth(&append), 403, "forbidden").await;
+    refused(back(format!("\"{second}\"")).bearer_auth(&append), 403, "append-only").await;
+    refused(back("*".to_owned()).bearer_auth(&append), 403, "append-only").await;
     // Neither a missing commit nor a wrong old value is accepted.
     refused(back(format!("\"{first}\"")).bearer_auth(&append), 412, "conflict").await;
     let strange = serving.put("refs/heads/main", body(CommitId::of(b"x")));
@@ -128,7 +128,7 @@ async fn a_token_is_good_for_its_scope_and_no_more() {
         let tag = serving.put("refs/tags/v1", body(second));
         tag.header("if-match", format!("\"{first}\""))
     };
-    refused(tag().bearer_auth(&append), 403, "forbidden").await;
+    refused(tag().bearer_auth(&append), 403, "append-only").await;
     assert_eq!(status(tag().bearer_auth(&write)).await, 200);
     // The log of the ref names the token.
     let log = fs_err::read_to_string(there.store().join("logs/refs/heads/main.log")).unwrap();

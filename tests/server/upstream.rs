@@ -501,7 +501,7 @@ async fn a_ref_beside_another_is_refused_before_the_bucket_has_it() {
     assert_eq!(set(&one, "a", None, commit).send().await.unwrap().status(), StatusCode::CREATED);
     for serving in [&one, &two] {
         let refusal = refused(set(serving, "a/b", None, commit), 422, "name-conflict").await;
-        assert_eq!(refusal["detail"], "`heads/a/b` cannot be beside `heads/a`");
+        assert_eq!(refusal["detail"], "`heads/a/b` conflicts with `heads/a`");
         assert_eq!(stands(serving, "a/b").await, None);
     }
 }

@@ -32,7 +32,7 @@ use crate::{
 /// Compares the folder that `snap commit` saves with the last commit.
 pub(crate) fn run(repo: &Repo, cx: &Context) -> Result<CommandOutcome, CliError> {
     let Some(id) = repo.refs().head_commit()? else {
-        return Err(CliError::Usage("there is no commit to compare the files with"));
+        return Err(CliError::Usage("the branch has no commit to compare the files with"));
     };
     let commit = repo.store().commit(&id)?;
     let leave_out = LeaveOut::default();

@@ -106,7 +106,7 @@ pub(crate) fn run(args: &FindArgs, cx: &Context) -> Result<CommandOutcome, CliEr
     let trees = size::count(outcome.trees, "tree");
     cx.ui().detail(format_args!("Searched {commits}; read {trees}"));
     if outcome.commits == 0 {
-        cx.ui().status(format_args!("There is no commit"));
+        cx.ui().status(format_args!("The store has no commits"));
     } else if outcome.paths == 0 {
         let pattern = text::line(args.pattern.as_bytes());
         cx.ui().status(format_args!("No path in {commits} matches {pattern}"));

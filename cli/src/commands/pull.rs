@@ -196,10 +196,12 @@ fn advance(
         Some(old) if is_branch && refs::is_before(repo, old, new)? => PullAction::Moved,
         Some(old) if is_branch && refs::is_before(repo, new, old)? => PullAction::Ahead,
         Some(_) if force => PullAction::Forced,
-        Some(_) => {
+        Some(old) => {
             let (noun, name) = (name.kind().noun(), name.short().to_owned());
             let remote = connection.place.shown();
-            return Err(CliError::Diverged { noun, name, remote });
+            let (here, there) = refs::count_apart(repo, old, new)?;
+            let [here, there] = [here, there].map(|count| size::count(count, "commit"));
+            return Err(CliError::Diverged { noun, name, remote, here, there });
         }
     };
     let action = if force && action == PullAction::Ahead { PullAction::Forced } else { action };

@@ -91,7 +91,7 @@ enum PushAction {
     Forced,
     Same,
     Deleted,
-    Refused,
+    Rejected,
 }
 
 /// A ref of the remote before and after.
@@ -162,7 +162,7 @@ fn ended(moved: &mut [RefMove], cx: &Context) -> Result<CommandOutcome, CliError
 fn moved(repo: &Repo, refs: Vec<PushedRef>) -> Result<Vec<RefMove>, CliError> {
     let each = |PushedRef { name, before: old, after, result }| {
         let action = match (old, &result) {
-            (_, Err(_)) => PushAction::Refused,
+            (_, Err(_)) => PushAction::Rejected,
             (None, Ok(())) => PushAction::Made,
             (Some(old), Ok(())) if old == after => PushAction::Same,
             (Some(old), Ok(())) if is_forward(repo, old, after)? => PushAction::Moved,
@@ -448,7 +448,7 @@ fn line(RefMove { name, old, new, action, error }: &RefMove) -> String {
             return format!("{short}  deleted; it was damaged");
         }
         PushAction::Deleted => return format!("{short}  deleted; it was at {old}"),
-        PushAction::Refused => match (error, old.as_str()) {
+        PushAction::Rejected => match (error, old.as_str()) {
             (Some(RemoteError::Service(error)), _) if error.reason.is_settled() => {
                 format!("rejected: {}", text::line(error.why().as_bytes()))
             }
@@ -461,7 +461,9 @@ fn line(RefMove { name, old, new, action, error }: &RefMove) -> String {
             }
             (Some(RemoteError::Damaged { .. }), _) => "rejected: it is damaged there".to_owned(),
             (_, "") => "rejected: it does not exist there".to_owned(),
-            (_, old) => format!("rejected: the remote has newer commits; it is at {old}"),
+            (_, old) => {
+                format!("rejected: the remote has commits that you do not have (it is at {old})")
+            }
         },
     };
     format!("{short} -> {short}  {what}")

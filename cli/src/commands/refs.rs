@@ -1,6 +1,9 @@
 //! Shared code of the commands that list and move branches and tags.
 
-use std::io::{self, Write};
+use std::{
+    collections::BTreeSet,
+    io::{self, Write},
+};
 
 use serde::Serialize;
 use snap_core::{
@@ -296,4 +299,18 @@ pub(super) fn is_before(repo: &Repo, old: CommitId, new: CommitId) -> Result<boo
         }
     }
     Ok(false)
+}
+
+/// Returns how many commits only the history of `one` contains, and how many only that of `other`.
+pub(super) fn count_apart(
+    repo: &Repo,
+    one: CommitId,
+    other: CommitId,
+) -> Result<(u64, u64), CliError> {
+    let history = |tip| -> Result<BTreeSet<CommitId>, CliError> {
+        let steps = History::new(repo.store(), &[tip], Parents::All)?;
+        steps.map(|step| Ok(step?.0)).collect()
+    };
+    let (one, other) = (history(one)?, history(other)?);
+    Ok((one.difference(&other).count() as u64, other.difference(&one).count() as u64))
 }

@@ -249,8 +249,7 @@ impl<'a> List<'a> {
                 if let Some((id, newest)) = unseen.first() {
                     writeln!(
                         self.out,
-                        "The branch has {} that the files here do not contain; the newest is {} \
-                         by {}",
+                        "The files are behind the branch by {}; the newest is {} by {}",
                         size::count(unseen.len() as u64, "commit"),
                         self.ui.paint().id(&format!("{id:.12}")),
                         text::line(newest.author.as_bytes()),
@@ -312,7 +311,7 @@ impl<'a> List<'a> {
         let bytes = |item: Option<&diff::ChangeSide>| item.map_or(0, |item| item.what.bytes());
         let words = words(change, change.differences().usual());
         if let ComparedKind::Symlink { target } = &change.item().what
-            && matches!(change.status(), Status::Added | Status::Removed | Status::Modified)
+            && matches!(change.status(), Status::Added | Status::Deleted | Status::Modified)
         {
             return self.row(change, &format!("-> {}", text::line(target)));
         }
@@ -325,7 +324,7 @@ impl<'a> List<'a> {
                 format!("{}, -{}", ByteCount(new), ByteCount(old - new))
             }
             Status::Modified if words.is_empty() => ByteCount(new).to_string(),
-            Status::Added | Status::Removed if words.is_empty() => {
+            Status::Added | Status::Deleted if words.is_empty() => {
                 ByteCount(old.max(new)).to_string()
             }
             _ => words,
@@ -349,7 +348,7 @@ impl<'a> List<'a> {
             write!(
                 self.out,
                 "  {} ",
-                self.ui.paint().change(status, &format!("{:<8}", word(status)))
+                self.ui.paint().change(status, &format!("{:<10}", word(status)))
             )?;
         }
         if let Some(old) = &change.old_path {
@@ -385,18 +384,18 @@ fn sums(outcome: &DiffOutcome, commit: Option<&Commit>) -> String {
         };
     }
     let counts = [
-        (outcome.added + outcome.folders_added * u64::from(outcome.added == 0), "new"),
-        (outcome.modified, "changed"),
-        (outcome.removed + outcome.folders_removed * u64::from(outcome.removed == 0), "removed"),
+        (outcome.added + outcome.folders_added * u64::from(outcome.added == 0), "added"),
+        (outcome.modified, "modified"),
+        (outcome.deleted + outcome.folders_deleted * u64::from(outcome.deleted == 0), "deleted"),
         (outcome.renamed, "renamed"),
-        (outcome.kind, "of another kind"),
+        (outcome.kind, "with another type"),
         (outcome.metadata, "with other metadata"),
     ];
     let counts = counts.iter().filter(|(count, _)| *count > 0);
     let shown: Vec<_> =
         counts.map(|(count, what)| format!("{} {what}", size::grouped(*count))).collect();
     let mut sums = shown.join(", ");
-    let bytes = [(outcome.bytes_added, "added"), (outcome.bytes_removed, "removed")];
+    let bytes = [(outcome.bytes_added, "added"), (outcome.bytes_deleted, "deleted")];
     let bytes = bytes.iter().filter(|(bytes, _)| *bytes > 0);
     let bytes: Vec<_> =
         bytes.map(|(bytes, what)| format!("{} {what}", ByteCount(*bytes))).collect();

@@ -164,7 +164,7 @@ fn sentence(repo: &Repo, plan: &UndoPlan) -> Result<String, CliError> {
         (from, RefValue::Nothing) if is_current(repo, &plan.pointer)? => {
             format!("{shown} {way} from {} to no commit", at(from))
         }
-        (from, RefValue::Nothing) => format!("{shown}, at {}, is removed{again}", at(from)),
+        (from, RefValue::Nothing) => format!("{shown}, at {}, is deleted{again}", at(from)),
         (from, to) => format!("{shown} {way} from {} to {}", at(from), at(to)),
     };
     let verb = plan.direction.verb();

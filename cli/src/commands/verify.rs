@@ -301,18 +301,18 @@ fn summarize(checked: &Checked, cx: &Context) {
             Some(PartialClone { origin, .. }) => {
                 let origin = origin.as_ref().map(|url| format!(", {url},")).unwrap_or_default();
                 cx.ui().status(format_args!(
-                    "This is a partial clone. Not checked, because only its origin{origin} has \
-                     them: {absent} of {packs}"
+                    "Partial clone: {absent} of {packs} were not checked, because only the \
+                     origin{origin} has them"
                 ));
             }
             None => cx.ui().status(format_args!(
-                "Not checked, because only a remote has them: {absent} of {packs}"
+                "{absent} of {packs} were not checked, because only a remote has them"
             )),
         }
     }
     if outcome.unneeded_packs > 0 {
         cx.ui().status(format_args!(
-            "Its index lists {} that no branch or tag needs and that does not exist",
+            "Its index lists {} that does not exist; no branch or tag needs it",
             size::count(outcome.unneeded_packs, "pack")
         ));
     }
@@ -328,11 +328,10 @@ fn summarize(checked: &Checked, cx: &Context) {
     report_recorded_damage(checked, cx);
     match checked.problems().len() as u64 {
         0 if place.is_some() && outcome.commits == 0 && partial.is_none() => {
-            cx.ui().status(format_args!("No damage found, but there is no branch or tag"));
+            cx.ui().status(format_args!("No damage found, but the store has no branch or tag"));
             if outcome.packs > 0 {
                 cx.ui().status(format_args!(
-                    "Its packs may come from an interrupted first push, or all branches were lost: \
-                     only a store that has seen them under the name of a remote can tell"
+                    "The first push may have been interrupted, or all branches were lost"
                 ));
             }
         }
@@ -365,12 +364,12 @@ fn report_list_proofs(checked: &Checked, cx: &Context) {
         (0, Some(secs)) => {
             let days = Time::now().secs.saturating_sub(secs).max(0) as u64 / (24 * 3600);
             match days {
-                0 => "; they last were less than a day ago".to_owned(),
-                days => format!("; they last were {} ago", size::count(days, "day")),
+                0 => "; last done less than a day ago".to_owned(),
+                days => format!("; last done {} ago", size::count(days, "day")),
             }
         }
         (packs, _) => {
-            format!("; those of {} never were on this machine", size::count(packs, "pack"))
+            format!("; never done here for {}", size::count(packs, "pack"))
         }
     };
     cx.ui().status(format_args!("Chunk lists were not compared with their contents{earlier}"));

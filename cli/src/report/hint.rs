@@ -83,80 +83,107 @@ fn of_threads(_: &rayon::ThreadPoolBuildError) -> Option<String> {
 fn of_cli(error: &CliError) -> Option<String> {
     let hint = match error {
         CliError::NoStore => {
-            "`snap commit` creates one here, `snap init` an empty one; --store STORE uses another"
+            "`snap commit` creates a store here\n\
+             `snap init` creates an empty store\n\
+             `snap --store STORE COMMAND` uses another store"
         }
         CliError::WholeMachine => {
             "change to the project folder first; `snap --store STORE commit /` commits the whole \
              machine"
         }
         CliError::NoSource { store } => {
-            return Some(format!("`snap --store {store} commit PATH` commits a path"));
+            return Some(format!("name what to commit: `snap --store {store} commit PATH`"));
         }
         CliError::FolderOfSnapshot { what, path } => {
             let place = text::word(format!("{what}:{path}").as_bytes());
             return Some(format!(
-                "`snap restore {place}` restores that folder; pass another folder for the whole \
-                 snapshot"
+                "`snap restore {place}` restores that folder\n\
+                 pass another DIR to restore the whole snapshot"
             ));
         }
         CliError::NotAFile { noun: "folder", .. } => "`snap ls` lists a folder",
         CliError::CurrentBranch { .. } => {
-            "`snap branch --switch NAME` switches to another branch first"
+            "switch to another branch first: `snap branch --switch NAME`"
         }
         CliError::NoContent { .. } => "REV:PATH names a file, such as latest:notes.txt",
         CliError::NoPlace { .. } => "name the path from a parent folder, without `..`",
         CliError::Cloned { folder, .. } => {
             return Some(format!(
-                "what was downloaded is kept: in {folder}, `snap fetch` downloads the rest, then \
-                 `snap restore latest` restores the files"
+                "the downloaded part is kept; in {folder}, run `snap fetch`, then `snap restore \
+                 latest`"
             ));
         }
         CliError::FileOrRevision { name } => {
             let file = text::word(format!("./{name}").as_bytes());
             return Some(format!(
-                "`{file}` names the file; `heads/NAME`, `remotes/NAME` or `tags/NAME` the revision"
+                "`{file}` names the file\n\
+                 `heads/NAME`, `remotes/NAME` or `tags/NAME` names the revision"
             ));
         }
         CliError::NameOfRemote { remote, .. } => {
             return Some(format!("choose a name that does not begin with `{remote}/`"));
         }
-        CliError::NoBundle { .. } => "`snap pack` creates bundles, `snap log` lists commits",
-        CliError::ToTerminal => "pass a file with -o, or redirect stdout to a file or a program",
-        CliError::NotForward { .. } => {
-            "the new commits are in the store; --force moves the branch, `--branch NAME` with a \
-             new name keeps both"
+        CliError::NoBundle { .. } => {
+            "`snap log` lists the commits\n\
+             `snap pack` creates a bundle"
         }
-        CliError::NoRef { .. } => "`snap branch` and `snap tag` list the existing ones",
+        CliError::ToTerminal => {
+            "pass a file with `-o FILE`\n\
+             redirect stdout to a file or a program"
+        }
+        CliError::NotForward { .. } => {
+            "the commits of the bundle are in the store\n\
+             --force moves the branch to them\n\
+             `--branch NAME` with a new name keeps both"
+        }
+        CliError::NoRef { .. } => {
+            "`snap branch` lists the branches\n\
+             `snap tag` lists the tags"
+        }
         CliError::NotWithin { within, .. } => {
-            return Some(format!("`snap ls -R {within}` lists what is in it"));
+            return Some(format!("`snap ls -R {within}` lists its files and folders"));
         }
         CliError::OnNeitherSide { .. } => "paths are relative to the current folder",
-        CliError::Outside { .. } => "pass a path in it, or another folder with --folder",
+        CliError::Outside { .. } => {
+            "pass a path in it\n\
+             pass another folder with `--folder FOLDER`"
+        }
         CliError::NoCommand { .. } => "`snap --help` lists the commands",
         CliError::BadDate { .. } => return date(),
-        CliError::NoUserFile => "set SNAP_CONFIG to a file, or HOME to a folder",
-        CliError::OtherHome { .. } => {
-            "write the full path, or `./~…` for a file or folder of that name"
+        CliError::NoUserFile => {
+            "set SNAP_CONFIG to a file\n\
+             set HOME to a folder"
         }
-        CliError::NoHome { .. } => "set HOME, or write the full path",
+        CliError::OtherHome { .. } => {
+            "write the full path\n\
+             write `./~…` for a file or folder of that name"
+        }
+        CliError::NoHome { .. } => {
+            "set HOME to a folder\n\
+             write the full path"
+        }
         CliError::NoStart { .. } => "start the path with `/` or `~/`",
         CliError::NoPaths { profile, .. } => {
             return Some(format!("`snap config get profile.{profile}.paths` lists them"));
         }
         CliError::NoProfile { known, .. } if known.is_empty() => {
-            "`snap config set profile.NAME.paths '[\"~/docs\"]'` creates one; with --user, for \
-             all stores"
+            "`snap config set profile.NAME.paths '[\"~/docs\"]'` creates one for this store\n\
+             with --user, it creates one for all stores"
         }
         CliError::NoProfile { name, known } => return Some(profiles(name, known)),
-        CliError::HookStart { .. } => "hooks are run by `sh -c`; check that `sh` is in PATH",
-        CliError::PreHook { .. } => "nothing was committed; --no-hooks commits without it",
+        CliError::HookStart { .. } => "hooks run with `sh -c`; check that `sh` is in PATH",
+        CliError::PreHook { .. } => {
+            "nothing was committed; `snap commit --no-hooks` commits without hooks"
+        }
         CliError::CommandStream(CommandStreamError::Start { .. }) => {
-            "check the command after `--`; shell syntax needs `sh -c '…'`"
+            "check the command after `--`\n\
+             for shell syntax, write `-- sh -c '…'`"
         }
         CliError::CommandStream(CommandStreamError::Failed { .. }) => "nothing was committed",
-        CliError::PreHookInterrupted { .. } => "nothing was committed; run it again",
+        CliError::PreHookInterrupted { .. } => "nothing was committed; run the command again",
         CliError::UnknownFormat { .. } => {
-            "use .tar, .tar.zst or .zip, or pass --format tar, tar.zst or zip"
+            "pass --format tar, tar.zst or zip\n\
+             end the file name in .tar, .tar.zst or .zip"
         }
         CliError::NoLevel { format: "tar", .. } => "tar is not compressed; use .tar.zst",
         CliError::NoLevel { format: "zip", .. } => {
@@ -164,39 +191,42 @@ fn of_cli(error: &CliError) -> Option<String> {
         }
         CliError::NoLevel { .. } => "tar.zst supports 1 (fastest) to 19 (smallest)",
         CliError::NothingIncluded => {
-            "patterns have the syntax of .gitignore; `snap ls -R REV` lists all entries"
+            "patterns have the syntax of .gitignore\n\
+             `snap ls -R REV` lists all entries"
         }
         CliError::NoRemote { .. } | CliError::NoRemotes | CliError::WhichRemote { .. } => {
             return remote::which(error);
         }
         CliError::RemoteExists { name, .. } => {
             return Some(format!(
-                "`snap remote remove {name}` removes it from the settings; the data at the remote \
-                 stays"
+                "choose another name\n\
+                 `snap remote remove {name}` removes it from the settings and keeps its data"
             ));
         }
         CliError::NoBranch => "`snap branch` lists the branches",
         CliError::Unfit { .. } => {
-            "grant these permissions to the credentials; `pull`, `clone` and `ls` only need list \
-             and read"
+            "grant these permissions to the credentials\n\
+             `snap pull`, `snap clone` and `snap ls` need only list and read"
         }
         CliError::CredentialsFile { .. } => {
-            "the file needs the lines `name = …` and `secret = …`; `chmod 600` makes it private"
+            "the file needs the lines `name = …` and `secret = …`\n\
+             `chmod 600 FILE` makes it private"
         }
         CliError::CredentialsCommand { .. } => {
-            "the command is run by `sh -c`, and must print the lines `name = …`, `secret = …`, or \
-             JSON"
+            "the command runs with `sh -c`\n\
+             it must print the lines `name = …` and `secret = …`, or JSON"
         }
         CliError::Diverged { remote, .. } if remote.contains("://") => {
-            "`snap remote add NAME URL` makes its commits available as NAME/BRANCH; --force moves \
-             the local one"
+            "`snap remote add NAME URL` makes its commits available as NAME/BRANCH\n\
+             --force moves the local one and drops the local commits from it"
         }
         CliError::Diverged { remote, name, .. } => {
             let theirs = text::word(format!("{remote}/{name}").as_bytes());
             let name = text::word(name.as_bytes());
             return Some(format!(
-                "`snap diff {name} {theirs}` compares them; --force moves the local one, `snap \
-                 branch NAME {name}` keeps it first"
+                "`snap diff {name} {theirs}` compares them\n\
+                 `snap branch NAME {name}` keeps the local commits under another name\n\
+                 `snap pull --force` moves the local one to the remote's"
             ));
         }
         CliError::NotEmpty { .. } => "pass a folder that is empty or does not exist",
@@ -208,10 +238,11 @@ fn of_cli(error: &CliError) -> Option<String> {
 
 fn of_bundle(error: &BundleError) -> Option<String> {
     let hint = match error {
-        BundleError::Incomplete { .. } => {
-            "`snap unpack` it into a store that has the commits it builds on"
+        BundleError::Incomplete { .. } => "run `snap unpack` in a store that has the prerequisites",
+        BundleError::Head(_) => {
+            "`snap pack` creates a bundle of commits\n\
+             `snap archive` creates a bundle of a folder"
         }
-        BundleError::Head(_) => "`snap pack` and `snap archive` create bundles",
         BundleError::Cut { .. } => "the file is truncated; copy it again",
         BundleError::Interrupted => return None,
         error if error.kind() == ErrorKind::Damaged => {
@@ -225,12 +256,13 @@ fn of_bundle(error: &BundleError) -> Option<String> {
 fn of_unpack(error: &bundle::Error) -> Option<String> {
     let hint = match error {
         bundle::Error::Prerequisites { .. } => {
-            "first unpack a bundle with these commits, or pack again without --since"
+            "first unpack a bundle with these commits\n\
+             or pack again without --since"
         }
         bundle::Error::Broken { .. } | bundle::Error::Damaged(_) => {
-            "the store is unchanged; create the bundle again"
+            "the store is unchanged; copy or create the bundle again"
         }
-        bundle::Error::Interrupted => "nothing was changed; run it again",
+        bundle::Error::Interrupted => "nothing was changed; run the command again",
         _ => return None,
     };
     Some(hint.to_owned())
@@ -248,7 +280,7 @@ fn of_file(error: &PathError) -> Option<String> {
 /// Returns the hint for a link inside a store.
 fn remove_link(path: &Path) -> String {
     let word = text::word(path.as_os_str().as_encoded_bytes());
-    format!("another user may have created it; `rm {word}` removes the link")
+    format!("another user may have created the link; `rm {word}` removes it")
 }
 
 /// Returns the hint for an unknown profile: similar names, or the existing profiles.
@@ -267,22 +299,23 @@ fn profiles(name: &str, known: &[String]) -> String {
 
 fn of_repo(error: &RepoError) -> Option<String> {
     let hint = match error {
-        RepoError::NoStore { .. } => "`snap --store STORE init` creates one",
+        RepoError::NoStore { .. } => "`snap --store STORE init` creates a store",
         RepoError::NotAStore { dir } if Repo::is_unfinished(dir) => {
             "its creation was interrupted; the next commit or `snap init` completes it"
         }
         RepoError::SettingsLost { .. } => {
-            "`snap repair` recreates it with default settings; commits are unchanged"
+            "`snap repair` recreates it with default settings and keeps all commits"
         }
         RepoError::ObjectsLost { dir } => {
             let objects = dir.join("objects");
             let word = text::word(objects.as_os_str().as_encoded_bytes());
             if objects.is_symlink() {
-                return Some(format!("{word} is a link to a missing folder; mount its disk"));
+                return Some(format!("{word} links to a missing folder; mount its disk"));
             }
             return Some(format!(
-                "`mkdir {word}`, then `snap repair` downloads the objects from remotes; if this \
-                 folder is not a store of yours, rename it"
+                "if it is your store: `mkdir {word}`, then `snap repair` downloads the objects \
+                 from remotes\n\
+                 if it is not a store, rename the folder"
             ));
         }
         RepoError::NotEmpty { dir } if Repo::has_lost_settings(dir) => {
@@ -293,13 +326,13 @@ fn of_repo(error: &RepoError) -> Option<String> {
         RepoError::FoundLink { dir } => {
             let word = text::word(dir.as_os_str().as_encoded_bytes());
             return Some(format!(
-                "if the link is not yours, `rm {word}` removes it; if it is, name it: `snap \
-                 --store {word} COMMAND`"
+                "if you made the link: `snap --store {word} COMMAND`\n\
+                 if not: `rm {word}` removes the link"
             ));
         }
         RepoError::ObjectsInStore { .. } => {
-            "this store may come from another user; packs on another disk need a folder that is \
-             not in a store"
+            "this store may come from another user\n\
+             to keep packs on another disk, link to a folder that is not in a store"
         }
         RepoError::Remote { dir } => {
             let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
@@ -307,11 +340,12 @@ fn of_repo(error: &RepoError) -> Option<String> {
             let [all, main] =
                 ["", "#main"].map(|end| text::word(format!("file://{path}{end}").as_bytes()));
             return Some(format!(
-                "`snap clone {all}` clones it, `snap ls {main}` lists its files, and `snap serve \
-                 {all}` serves it"
+                "`snap clone {all}` clones it\n\
+                 `snap ls {main}` lists its files\n\
+                 `snap serve {all}` serves it"
             ));
         }
-        RepoError::Exists { .. } => "nothing was changed; use the existing store",
+        RepoError::Exists { .. } => "nothing was changed; `snap commit` uses this store",
         RepoError::NotEmpty { .. } => "pass a folder that is empty or does not exist",
         _ => return None,
     };
@@ -324,7 +358,7 @@ fn of_config(error: &ConfigError) -> Option<String> {
         ConfigError::Unknown { key, .. } | ConfigError::UnknownKey { key, .. }
             if remote::is_secret(key) =>
         {
-            "secrets are not settings: set `remote.NAME.credentials_file` or \
+            "settings contain no secrets; set `remote.NAME.credentials_file` or \
              `remote.NAME.credentials_command`"
         }
         ConfigError::Unknown { close, .. } | ConfigError::UnknownKey { close, .. }
@@ -336,9 +370,11 @@ fn of_config(error: &ConfigError) -> Option<String> {
         ConfigError::Misplaced { rule: PlacementRule::UserFile, .. } => {
             "`snap config set --user KEY VALUE` writes to the user's file"
         }
-        ConfigError::FixedVersion => "the next commit upgrades an older store",
+        ConfigError::FixedVersion => "the next `snap commit` upgrades an older store",
         ConfigError::Awkward { .. } => "edit that file by hand",
-        ConfigError::TooLarge { .. } => "a settings file has a few lines; check that file",
+        ConfigError::TooLarge { .. } => {
+            "settings files have a few lines; check whether this is one"
+        }
         ConfigError::NoVersion { .. } => "add `version = 2`, the newest",
         error => return of_setting_in_file(error),
     };
@@ -346,8 +382,9 @@ fn of_config(error: &ConfigError) -> Option<String> {
 }
 
 fn of_setting_in_file(error: &ConfigError) -> Option<String> {
-    const OF_STORE: &str = "correct that line of the file, or remove the file and run `snap \
-                            repair`, which recreates it with default settings";
+    const OF_STORE: &str = "correct that line of the file\n\
+                            or remove the file; `snap repair` then recreates it with default \
+                            settings";
     let hint = match error {
         ConfigError::Unknown { origin, .. }
         | ConfigError::Value { origin, .. }
@@ -355,7 +392,8 @@ fn of_setting_in_file(error: &ConfigError) -> Option<String> {
             origin.file()?;
             match **origin {
                 SettingOrigin::User { .. } => {
-                    "correct that line of the file; SNAP_CONFIG= ignores the file"
+                    "correct that line of the file\n\
+                     SNAP_CONFIG= ignores the file"
                 }
                 SettingOrigin::Store { .. } => OF_STORE,
                 _ => "correct that line of the file",
@@ -372,22 +410,19 @@ fn of_setting_in_file(error: &ConfigError) -> Option<String> {
 pub(crate) fn of_ref(error: &RefError) -> Option<String> {
     let hint = match error {
         RefError::Exists { .. } => "--force moves it".to_owned(),
-        RefError::Moved { .. } | RefError::HeadMoved => {
-            "another process changed it first; run the command again".to_owned()
-        }
+        RefError::Moved { .. } | RefError::HeadMoved => "run the command again".to_owned(),
         RefError::Unknown { name } => format!("`snap {}` lists them", name.kind().noun()),
         RefError::Damaged { path, .. } => return of_damaged_ref(path),
         RefError::Misnamed { .. } => "rename or remove the file".to_owned(),
         RefError::Lost { name, at } => of_lost_ref(name, at),
-        RefError::Newer { .. } => "a newer version of snap runs garbage collection here; update \
-                                   snap"
-            .to_owned(),
-        RefError::Locked { .. } => "another snap process is using this store; run the command \
-                                    again later"
+        RefError::Newer { .. } => {
+            "update snap: a newer version runs garbage collection here".to_owned()
+        }
+        RefError::Locked { .. } => "another snap process uses this store; run the command again \
+                                    later"
             .to_owned(),
         RefError::FilesBusy { .. } => {
-            "a commit is reading the files, or a restore is writing them; run the command again \
-             when it has ended"
+            "a commit or a restore is running here; run the command again when it has ended"
                 .to_owned()
         }
         _ => return None,
@@ -404,17 +439,17 @@ fn of_damaged_ref(path: &Path) -> Option<String> {
         return head();
     }
     if name == "scope" {
-        let hint = "it lists the paths of the partial clone, and its copy is damaged, too; \
-                      `snap restore HEAD --overwrite` restores all paths, and makes it a full \
-                      clone";
+        let hint = "the file lists the paths of the partial clone, and its copy is damaged, too\n\
+                    `snap restore HEAD --overwrite` restores all paths and makes this a full \
+                    clone";
         return Some(hint.to_owned());
     }
     for above in names {
         let word = text::word(name.as_bytes());
         return Some(match &*above {
             "heads" => format!(
-                "`snap branch --log {word}` lists its earlier commits, `snap branch --force \
-                 {word} {}` restores it",
+                "`snap branch --force {word} {}` restores it\n\
+                 `snap branch --log {word}` lists its earlier commits",
                 last_logged(path)
             ),
             "tags" => format!("`snap tag --force {word} {}` restores it", last_logged(path)),
@@ -440,23 +475,26 @@ fn last_logged(path: &Path) -> String {
 
 fn of_lost_ref(name: &RefName, id: &CommitId) -> String {
     let (noun, name) = (name.kind().noun(), text::word(name.short().as_bytes()));
-    format!("`snap {noun} {name} {id:.12}` recreates it; `snap verify` lists further damage")
+    format!(
+        "`snap {noun} {name} {id:.12}` recreates it\n\
+         `snap verify` lists further damage"
+    )
 }
 
-const LISTS_REVISIONS: &str =
-    "`snap log --all` lists the commits, `snap branch` and `snap tag` the names";
+const LISTS_REVISIONS: &str = "`snap log --all` lists the commits\n\
+                               `snap branch` lists the branches, `snap tag` the tags";
 
 /// Returns the hint for text that is not a revision. Users type paths and git's ranges there.
 fn of_unknown_revision(text: &str) -> String {
     // The user typed `@DATE` or `:PATH` without a revision.
     if text.is_empty() {
-        return "`latest@DATE` is the newest commit on or before a date, `HEAD:PATH` is a path in the \
-                last commit"
+        return "`latest@DATE` is the newest commit on or before a date\n\
+                `HEAD:PATH` is a path in the last commit"
             .to_owned();
     }
     if Path::new(text).symlink_metadata().is_ok() {
-        return "it is a path: write it after a revision, as in `HEAD:PATH`, or after `--` in `snap log` \
-                and `snap diff`"
+        return "a path follows a revision, as in `HEAD:PATH`\n\
+                in `snap log` and `snap diff`, paths follow `--`"
             .to_owned();
     }
     if text.contains("..") && !text.contains('/') {
@@ -505,11 +543,11 @@ fn of_path(error: &PathInTreeError) -> Option<String> {
 fn of_store(error: &StoreError) -> Option<String> {
     match error {
         StoreError::Absent { .. } => {
-            Some("it is downloaded automatically when its remote is reachable".to_owned())
+            Some("snap downloads it when its remote is reachable".to_owned())
         }
         StoreError::PackHash { .. } => Some(
-            "`snap verify --data` lists the affected snapshots and paths; the next commit then \
-             stores them again"
+            "`snap verify --data` lists the affected snapshots and paths\n\
+             the next commit then stores the lost data again"
                 .to_owned(),
         ),
         _ => None,
@@ -519,37 +557,45 @@ fn of_store(error: &StoreError) -> Option<String> {
 fn of_restore(error: &RestoreError) -> Option<String> {
     let hint = match error {
         RestoreError::Differs { count: 1, .. } => {
-            "pass --overwrite to replace it, or name another folder"
+            "--overwrite replaces it\n\
+             `snap restore REV DIR` restores to another folder"
         }
-        RestoreError::Differs { .. } => "pass --overwrite to replace them, or name another folder",
-        RestoreError::InStore { .. } => "name a folder outside the store",
+        RestoreError::Differs { .. } => {
+            "--overwrite replaces them\n\
+             `snap restore REV DIR` restores to another folder"
+        }
+        RestoreError::InStore { .. } => "pass a folder outside the store",
         RestoreError::Link(_) => {
-            "`snap restore REV --include /PATH --overwrite`, without `:PATH`, replaces the link \
-             by the folder; `snap restore REV:PATH DIR` restores elsewhere"
+            "`snap restore REV --include /PATH --overwrite` replaces the link by the folder\n\
+             `snap restore REV:PATH DIR` restores to another folder"
         }
         RestoreError::Blocked { .. } => {
-            "move the entries in it away; --overwrite --delete removes those that commits could \
-             have contained, --delete-excluded the rest"
+            "move the entries in it away\n\
+             --overwrite --delete removes those that commits could contain\n\
+             --delete-excluded also removes the others"
         }
         RestoreError::Unsaved(_) => {
-            "`snap commit -b NAME` saves them first, on a new branch; --dry-run lists them; pass \
-             --yes to remove them permanently"
+            "--dry-run lists them\n\
+             `snap commit -b NAME` saves them first, on a new branch\n\
+             --yes removes them permanently"
         }
         RestoreError::Damaged { .. } if error.kind() == ErrorKind::Unavailable => {
-            "everything available was restored; run the command again when the rest can be \
-             downloaded"
+            "everything else was restored; run the command again when the remote is reachable"
         }
         RestoreError::Damaged { source, .. } if source.is_elsewhere() => {
             return Some(format!(
-                "everything else was restored; {NOT_HERE}; run the command again; if the error \
-                 remains, {PUSH_AGAIN}"
+                "everything else was restored, and {NOT_HERE}\n\
+                 run the command again; if the error remains, {PUSH_AGAIN}"
             ));
         }
         RestoreError::Damaged { .. } => {
-            "everything else was restored; `snap verify --data` lists the damage, `snap repair` \
-             recovers lost data from other copies"
+            "everything else was restored\n\
+             `snap verify --data` lists the damage\n\
+             `snap repair` recovers lost data from other copies"
         }
-        RestoreError::Interrupted => "run the command again to continue; restored files are kept",
+        RestoreError::Interrupted => {
+            "run the command again to continue; it keeps the restored files"
+        }
         _ => return None,
     };
     Some(hint.to_owned())
@@ -558,7 +604,7 @@ fn of_restore(error: &RestoreError) -> Option<String> {
 fn of_export(error: &ExportError) -> Option<String> {
     match error {
         ExportError::PathTooLong { .. } => {
-            Some("tar supports such paths; pass --format tar or tar.zst".to_owned())
+            Some("pass --format tar or tar.zst, which supports such paths".to_owned())
         }
         _ => None,
     }
@@ -568,56 +614,63 @@ fn of_commit(error: &CommitError) -> Option<String> {
     let hint = match error {
         CommitError::Overlap { .. } => "name each file and folder once",
         CommitError::EmptyStream { .. } => {
-            "nothing was committed; --stdin-from-command runs the command and notices a failure; \
+            "nothing was committed\n\
+             --stdin-from-command runs the command itself and detects a failure\n\
              --allow-empty-stream commits an empty file"
         }
         CommitError::StreamOverFolder { .. } => {
-            "give the stream another name, or commit it to a new branch with -b NAME"
+            "pass another name with `--stdin NAME`\n\
+             `-b NAME` commits to a new branch"
         }
         CommitError::Excluded { .. } => {
-            "`snap commit` without paths excludes it, too; change .snapignore or the exclude \
-             options"
+            "change .snapignore or the exclude options; they also apply to `snap commit` without \
+             paths"
         }
         CommitError::Unfinished { path } => {
             let word = text::word(path.as_os_str().as_encoded_bytes());
             return Some(format!(
-                "run the same `snap restore` again to finish the folder; `chmod 700 {word}` \
-                 accepts the folder in its current state"
+                "run the same `snap restore` again to finish the folder\n\
+                 `chmod 700 {word}` accepts the folder in its current state"
             ));
         }
         CommitError::OutOfScope { .. } => {
-            "a commit keeps it unchanged; `snap restore latest --overwrite` downloads all files"
+            "commits keep it unchanged\n\
+             `snap restore latest --overwrite` downloads all files"
         }
         CommitError::OverUnfetched { .. } => {
-            "give it another name, or download all files first; `snap restore latest --overwrite \
-             -n` shows what that changes"
+            "rename the entry\n\
+             `snap restore latest --overwrite` downloads all files; with -n, it shows what that \
+             changes"
         }
         CommitError::Behind(behind) if behind.lost_base.is_some() => {
-            "`snap repair` recovers the lost commit from a remote, then run the command again; \
+            "`snap repair` recovers the lost commit from a remote; then run the command again\n\
              `snap commit -b NAME` saves the files on a new branch"
         }
         CommitError::Behind(_) => {
-            "`snap commit -b NAME` saves the files on a new branch; `snap commit PATH` commits \
-             paths that those commits did not change; `snap restore HEAD --overwrite --delete -n` \
-             lists what a restore of those commits would replace and remove here, without -n it \
-             does so; `snap commit --onto-tip` reverts those commits"
+            "`snap restore HEAD --overwrite --delete -n` lists what an update of the files \
+             changes; without -n, it updates them\n\
+             `snap commit PATH` commits paths that those commits did not change\n\
+             `snap commit -b NAME` saves the files on a new branch\n\
+             `snap commit --onto-tip` commits anyway and undoes the changes of those commits"
         }
         CommitError::OtherSources { .. } => {
-            "-b NAME commits to a new branch; --replace continues this branch with the new source"
+            "`-b NAME` commits to a new branch\n\
+             --replace continues this branch with the new source"
         }
         CommitError::Parent { .. } => {
-            "`snap commit -b NAME` saves the files on a new branch; `snap verify --data` lists \
-             what else is lost"
+            "`snap commit -b NAME` saves the files on a new branch\n\
+             `snap verify --data` lists what else is lost"
         }
         CommitError::Incomplete(_) => {
-            "`snap commit` without paths stores it again from the files of the project; `snap \
-             verify` lists what is lost"
+            "`snap commit` without paths stores them again from the files of the project\n\
+             `snap verify` lists what is lost"
         }
         CommitError::TooManyRules { .. } => {
-            "use the same --exclude options each time, or commit the whole project"
+            "pass the same --exclude options each time\n\
+             or commit the whole project"
         }
         CommitError::Contended { .. } => "run the command again",
-        CommitError::Interrupted => "nothing was committed; run it again",
+        CommitError::Interrupted => "nothing was committed; run the command again",
         _ => return None,
     };
     Some(hint.to_owned())
@@ -625,12 +678,10 @@ fn of_commit(error: &CommitError) -> Option<String> {
 
 fn of_past(error: &PastError) -> Option<String> {
     let hint = match error {
-        PastError::NoSuchPath { .. } => {
-            "paths start at the top of the snapshot; `snap find NAME` searches them"
-        }
+        PastError::NoSuchPath { .. } => "`snap find NAME` searches the whole history",
         PastError::Pattern { .. } => {
-            "a pattern is a name or path with *, ?, [abc], {a,b} or **; a backslash makes the \
-             next character literal"
+            "a pattern is a name or path with *, ?, [abc], {a,b} or **\n\
+             a backslash makes the next character literal"
         }
         _ => return None,
     };
@@ -665,10 +716,10 @@ fn of_io(error: &io::Error) -> Option<String> {
     }
     let hint = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "the disk is full; free some space and run the command again; no commit is lost"
+            "no commit is lost; free some space and run the command again"
         }
         io::ErrorKind::ReadOnlyFilesystem => {
-            "the disk is read-only; log, show, ls, cat, diff, restore and verify still work"
+            "snap log, show, ls, cat, diff, restore and verify also work on a read-only disk"
         }
         io::ErrorKind::PermissionDenied => "check its owner and mode (`ls -ld`)",
         _ => return None,
@@ -690,12 +741,13 @@ fn by_kind(error: &CliError) -> Option<String> {
         return None;
     }
     match error.kind() {
-        ErrorKind::Damaged if causes(error).any(lies_elsewhere) => {
-            Some(format!("{NOT_HERE}; run the command again; if the error remains, {PUSH_AGAIN}"))
-        }
+        ErrorKind::Damaged if causes(error).any(lies_elsewhere) => Some(format!(
+            "{NOT_HERE}; run the command again\n\
+             if the error remains, {PUSH_AGAIN}"
+        )),
         ErrorKind::Damaged => {
-            let text = "`snap verify --data` lists the damage and the affected paths, `snap \
-                        repair` recovers lost data";
+            let text = "`snap verify --data` lists the damage and the affected paths\n\
+                        `snap repair` recovers lost data";
             Some(text.to_owned())
         }
         ErrorKind::Unsupported => Some("a newer version of snap may be able to read it".to_owned()),

@@ -42,13 +42,15 @@ pub(super) fn which(error: &CliError) -> Option<String> {
             })
         }
         CliError::NoRemotes => Some(
-            "`snap remote add origin URL` adds one; a URL looks like s3://bucket/project or \
-             file:///mnt/x"
+            "`snap remote add origin URL` adds one\n\
+             a URL looks like s3://bucket/project or file:///mnt/disk/project"
                 .to_owned(),
         ),
-        CliError::WhichRemote { .. } => {
-            Some("name a remote, or add one called `origin`".to_owned())
-        }
+        CliError::WhichRemote { .. } => Some(
+            "name the remote in the command\n\
+             or name one of them `origin`; it is then the default"
+                .to_owned(),
+        ),
         _ => None,
     }
 }
@@ -62,38 +64,39 @@ pub(super) fn is_secret(key: &str) -> bool {
 fn of_remote(error: &RemoteError) -> Option<String> {
     let hint = match error {
         RemoteError::Emptied { .. } => {
-            "check that the disk is mounted and the location is correct; `snap push --force` \
-             creates a new store there"
+            "check that the location is correct and its disk is mounted\n\
+             `snap push --force` creates a new store there"
         }
         RemoteError::NoStore { .. } => "check the path; `snap push` creates a store",
         RemoteError::NoRef { name, .. } if name.kind() == RefKind::Branch => {
             "check the name; `snap push` sends the branch"
         }
         RemoteError::Behind { .. } => {
-            "`snap pull` first, or --force to overwrite the commits of the remote"
+            "`snap pull` downloads them first\n\
+             `snap push --force` overwrites them"
         }
         RemoteError::Diverged { .. } => {
-            "`snap pull` downloads the commits of the remote; --force overwrites them"
+            "`snap pull` downloads the commits of the remote\n\
+             `snap push --force` overwrites them"
         }
         RemoteError::PartialClone { origin, .. } => {
             return Some(match origin {
                 Some(url) => format!(
-                    "clone from its origin, `snap clone {}`, or run `snap fetch` in the partial \
-                     clone first",
+                    "clone from its origin: `snap clone {}`\n\
+                     or first run `snap fetch` in the partial clone",
                     text::word(url.as_bytes())
                 ),
-                None => "run `snap fetch` in the partial clone first".to_owned(),
+                None => "first run `snap fetch` in the partial clone".to_owned(),
             });
         }
-        RemoteError::Raced { .. } | RemoteError::Held { .. } => "run it again",
-        RemoteError::Itself { .. } => {
-            "pass another store; `snap repair` and `snap branch NAME REV` change this one"
-        }
+        RemoteError::Raced { .. } | RemoteError::Held { .. } => "run the command again",
+        RemoteError::Itself { .. } => "pass another store",
         RemoteError::NotAStore { .. } => {
             "pass an empty folder or prefix, such as s3://bucket/project"
         }
         RemoteError::Vanished { .. } => {
-            "run the command again; if the error remains, push again from an undamaged store"
+            "run the command again\n\
+             if the error remains, push again from an undamaged store"
         }
         error if error.is_of_settings() => {
             "`snap push --force` from a store with the same settings recreates them"
@@ -101,28 +104,23 @@ fn of_remote(error: &RemoteError) -> Option<String> {
         RemoteError::Config { .. } | RemoteError::Newer { .. } => {
             "a newer version of snap may be able to use it"
         }
-        RemoteError::RefBlocked { .. } => "`snap push --delete` removes one of the two",
+        RemoteError::RefBlocked { .. } => "`snap push --delete NAME` deletes one of the two",
         RemoteError::Damaged { key, .. } if key.starts_with(REFS) => {
-            "`snap push --force` replaces it by the local branch or tag, `snap push --delete` \
-             removes it"
+            "`snap push --force` replaces it by the local branch or tag\n\
+             `snap push --delete NAME` deletes it"
         }
         RemoteError::Damaged { key, .. } if key.starts_with(INDEX) => {
-            "`snap repair` the remote, or `snap verify` it, then `snap push --all --tags` from an \
-             undamaged store"
+            "`snap repair REMOTE` repairs it from the local store\n\
+             `snap push --all --tags` from an undamaged store sends lost data again"
         }
         RemoteError::Damaged { .. } | RemoteError::Pack { .. } | RemoteError::Incomplete { .. } => {
             "nothing was changed here; push again from an undamaged store"
         }
-        RemoteError::Interrupted => {
-            "run the command again; a push or pull continues where it stopped"
-        }
+        RemoteError::Interrupted => "run the command again; it continues where it stopped",
         _ => return None,
     };
     Some(hint.to_owned())
 }
-
-/// Part of the messages of a snap server that refuses a move which an `append` token may not make.
-const NEEDS_WRITE: &str = "token with write";
 
 fn of_service(error: &ServiceError) -> Option<String> {
     if let Some(hint) = error.detail.map(of_detail) {
@@ -130,69 +128,67 @@ fn of_service(error: &ServiceError) -> Option<String> {
     }
     let hint = match error.reason {
         FailureReason::Unauthenticated if is_sftp(error) => {
-            "test with `ssh`, the same user and host; the key must be in an agent or without a \
-             passphrase; the option `key` names its file"
+            "test with `ssh USER@HOST`\n\
+             the key must be in an agent or without a passphrase; the option `key` names its file"
         }
         FailureReason::Denied if is_sftp(error) => {
             "check the owner and mode of the folder there (`ls -ld`)"
         }
         FailureReason::Unsupported if is_sftp(error) => {
-            "test with `sftp`, the same user and host, whether the server supports SFTP"
+            "test with `sftp USER@HOST` whether the server supports SFTP"
         }
         FailureReason::HostKey => {
-            "verify the key of the host and log in with `ssh` once; the option `known-hosts` = \
-             add records a new key automatically"
+            "log in with `ssh USER@HOST` once, and verify the key of the host\n\
+             `--option known-hosts=add` accepts and records the keys of new hosts"
         }
         FailureReason::Unauthenticated if is_server(error) => {
-            "set a token in SNAP_REMOTE_SECRET or `remote.NAME.credentials_file`; the \
-             administrator of the server creates one with `snap serve token add`"
-        }
-        FailureReason::Denied if is_server(error) && error.why().contains(NEEDS_WRITE) => {
-            "the token may only append: the branch or tag stays as it is there; push the commits as \
-             a new branch (`snap branch NAME`), or use a token with the scope `write`"
+            "set a token in SNAP_REMOTE_SECRET or `remote.NAME.credentials_file`\n\
+             `snap serve token add NAME` on the server creates one"
         }
         FailureReason::Denied if is_server(error) => {
-            "the token lacks permission; `snap serve token list` on the server shows its rights"
+            "`snap serve token list` on the server shows what the token permits"
         }
         FailureReason::Unauthenticated => {
-            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, SNAP_REMOTE_SECRET, or \
-             `remote.NAME.credentials_file`; `snap remote check` tests them"
+            "set SNAP_REMOTE_USER and SNAP_REMOTE_SECRET, or `remote.NAME.credentials_file`\n\
+             for s3, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY also work\n\
+             `snap remote check` tests the credentials"
         }
         FailureReason::Denied if error.location.starts_with("file://") => {
-            "check the owner and mode of the folder (`ls -ld`), and whether its disk is writable"
+            "check the owner and mode of the folder (`ls -ld`), and that its disk is writable"
         }
         FailureReason::Denied | FailureReason::Unsupported
             if is_share(error) && error.operation == "write" =>
         {
-            "the share must let this user create, replace and rename files (PUT, MOVE), also \
-             through each proxy before it; `snap remote check` tests it"
+            "the share and its proxies must permit this user to create, replace and rename files \
+             (PUT, MOVE)\n\
+             `snap remote check` tests it"
         }
         FailureReason::Denied => {
-            "the credentials are missing or lack permission; `snap remote check` tests them"
+            "the credentials are missing or lack permission\n\
+             `snap remote check` tests them"
         }
         FailureReason::Expired => "get a new token and run the command again",
         FailureReason::Clock => {
             "set the clock of this machine (`timedatectl`) and run the command again"
         }
-        FailureReason::NoBucket => {
-            "check the name, or create the bucket first; snap does not create buckets"
-        }
+        FailureReason::NoBucket => "check the name of the bucket; snap does not create buckets",
         FailureReason::Unreachable => {
-            "check the host name and the network; `snap remote check` tests the connection"
+            "check the host name and the network\n\
+             `snap remote check` tests the connection"
         }
-        FailureReason::TooLong => {
-            "snap does not write such objects; check the location and the objects there"
-        }
+        FailureReason::TooLong => "snap writes no object this large; check the location",
         FailureReason::RangeIgnored => {
-            "snap reads parts of packs; let each proxy and cache before the service pass on `Range`"
+            "configure the proxies and caches before the service to forward `Range` headers"
         }
-        FailureReason::Full => "free some space there; what was uploaded is not sent again",
+        FailureReason::Full => {
+            "free some space there, and run the command again; uploaded data is not sent again"
+        }
         FailureReason::Busy | FailureReason::Temporary => {
-            "run the command again later; what was uploaded is not sent again"
+            "run the command again later; uploaded data is not sent again"
         }
         FailureReason::Unsupported => {
-            "`snap remote check` tests what the service supports; without conditional writes, set \
-             the option `conditional-writes` = false"
+            "`snap remote check` tests what the service supports\n\
+             without conditional writes, set the option `conditional-writes=false`"
         }
         _ => return None,
     };
@@ -201,28 +197,33 @@ fn of_service(error: &ServiceError) -> Option<String> {
 
 fn of_detail(detail: FailureDetail) -> &'static str {
     match detail {
+        FailureDetail::AppendOnly => {
+            "`snap branch NAME`, then `snap push REMOTE NAME` pushes the commits as a new \
+             branch\n\
+             a token with the scope `write` may also move and delete branches and tags"
+        }
         FailureDetail::CaCertificate => {
-            "the server presented a CA certificate instead of a server certificate; \
-             docs/server.md shows how to create one"
+            "the server presents a CA certificate\n\
+             docs/server.md shows how to create a server certificate"
         }
         FailureDetail::Certificate => {
-            "the certificate is not trusted or is for another name; set SSL_CERT_FILE to a file \
-             of CA certificates to trust"
+            "the certificate is not trusted or is for another name\n\
+             set SSL_CERT_FILE to a file of CA certificates to trust"
         }
         FailureDetail::CurrentBranch => {
-            "`snap branch --switch NAME` there selects another branch for its commits"
+            "run `snap branch --switch NAME` in that project to switch to another branch"
         }
         FailureDetail::NameReserved => {
-            "this service reserves the names of deleted objects; push under another name: `snap \
-             branch NAME REV`"
+            "this service reserves the names of deleted objects\n\
+             `snap branch NAME REV` creates a branch of another name to push"
         }
         FailureDetail::PartialClone => {
-            "push to the origin of the partial clone, or run `snap fetch` in the partial clone \
-             first; a push from a store that has everything also works"
+            "push to the origin of the partial clone\n\
+             or first run `snap fetch` in the partial clone"
         }
         FailureDetail::NameConflict => {
-            "one name would be a folder of the other; use another name, or remove the other ref \
-             there with `snap push --delete`"
+            "choose another name\n\
+             `snap push --delete NAME` deletes the other branch or tag there"
         }
     }
 }
@@ -245,21 +246,24 @@ fn is_sftp(error: &ServiceError) -> bool {
 fn of_open(error: &OpenError) -> Option<String> {
     match error {
         OpenError::Half { .. } => Some(
-            "set SNAP_REMOTE_USER, or `name = …` in the credentials file or the output of the \
+            "set SNAP_REMOTE_USER\n\
+             or add `name = …` to the credentials file or to the output of the credentials \
              command"
                 .to_owned(),
         ),
-        OpenError::NoRegion { .. } => {
-            Some("set AWS_REGION, or pass `--option region=…`".to_owned())
-        }
+        OpenError::NoRegion { .. } => Some(
+            "set AWS_REGION\n\
+             or pass `--option region=REGION`"
+                .to_owned(),
+        ),
         OpenError::LeftOut { .. } => {
             Some("install a snap that was built with all features".to_owned())
         }
         OpenError::Store(RepoError::FoundLink { dir }) => {
             let word = text::word(dir.as_os_str().as_encoded_bytes());
             Some(format!(
-                "if the link is not yours, `rm {word}` removes it; if it is, pass {word} as the \
-                 remote"
+                "if you made the link, pass {word} as the remote\n\
+                 if not, `rm {word}` removes the link"
             ))
         }
         _ => None,
@@ -283,8 +287,8 @@ fn of_location(error: &LocationError) -> Option<String> {
         LocationError::Secret { .. }
         | LocationError::Revealing { .. }
         | LocationError::ContainsSecret { .. } => Some(
-            "set SNAP_REMOTE_USER and SNAP_REMOTE_SECRET, or `remote.NAME.credentials_file`, or \
-             `remote.NAME.credentials_command`"
+            "set SNAP_REMOTE_USER and SNAP_REMOTE_SECRET\n\
+             or set `remote.NAME.credentials_file` or `remote.NAME.credentials_command`"
                 .to_owned(),
         ),
         LocationError::Form { .. } => None,

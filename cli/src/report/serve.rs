@@ -15,13 +15,13 @@ pub(crate) enum ServeError {
     #[error("a folder and an upstream cannot be served at once: {place} and {upstream}")]
     Twice { place: String, upstream: String },
     /// The folder has no store and no folder of stores.
-    #[error("there is no store and no folder of stores at {place}")]
+    #[error("{place} is neither a store nor a folder of stores")]
     Nothing { place: String },
     /// Another server already serves the folder.
     #[error("another server serves {place}")]
     Served { place: String },
     /// There is no folder for the cache of an upstream.
-    #[error("there is no cache folder for the upstream")]
+    #[error("no cache folder is configured for the upstream")]
     NoCacheFolder,
     /// A server with an upstream has no default file for tokens, and none was given.
     #[error("no token file is configured for a server with the upstream {upstream}")]
@@ -65,24 +65,26 @@ impl ServeError {
 pub(super) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
     let hint = match error.downcast_ref()? {
         ServeError::OpenToAll { is_behind: true, .. } | ServeError::NoTokenFile { .. } => {
-            "set `tokens = \"FILE\"` in the settings, or SNAP_SERVE_TOKENS; `snap serve token add \
-             NAME --config SETTINGS` creates a token there"
+            "set `tokens = \"FILE\"` in the settings, or SNAP_SERVE_TOKENS\n\
+             then create a token: `snap serve token add NAME --config SETTINGS`"
         }
         ServeError::OpenToAll { .. } => {
-            "`snap serve token add NAME` creates a token; requests without a token are then refused"
+            "`snap serve token add NAME` creates a token; the server then rejects requests \
+             without one"
         }
         ServeError::Tls(TlsError::Invalid { .. } | TlsError::Pair { .. }) => {
-            "use PEM files: `-----BEGIN CERTIFICATE-----`, and the private key of that certificate"
+            "use PEM files: the certificate, and the private key of that certificate"
         }
         ServeError::Settings(SettingsError::Variable { .. }) => {
-            "docs/server.md lists the variables; `limits.stop_secs` is SNAP_SERVE_LIMITS_STOP_SECS"
+            "docs/server.md lists the variables, such as SNAP_SERVE_LIMITS_STOP_SECS"
         }
         ServeError::Settings(SettingsError::Oidc { .. }) => {
             "docs/server.md describes `[oidc]`, with an example"
         }
         ServeError::Expires { .. } => "a date looks like 2027-01-31 or 2027-01-31T10:00",
         ServeError::Tokens(TokensError::Taken { .. }) => {
-            "`snap serve token revoke NAME` frees the name; or use another name"
+            "choose another name\n\
+             `snap serve token revoke NAME` frees the name"
         }
         ServeError::Tokens(TokensError::NoToken { .. }) => {
             "`snap serve token list` lists the tokens"
@@ -91,21 +93,28 @@ pub(super) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
             "a name has up to 64 letters, digits, `.`, `_`, `-` and `@`"
         }
         ServeError::Tokens(TokensError::Repository { .. }) => {
-            "a repository name looks like `team/project`; --repo takes one name"
+            "a repository name looks like `team/project`\n\
+             --repo takes one name and may be repeated"
         }
         ServeError::Nothing { place } => {
             return Some(format!(
-                "`mkdir -p {place}` creates a folder of stores; each push to a new name creates a \
-                 store there"
+                "create the folder: `mkdir -p {place}`\n\
+                 each push to a new name then creates a store in it"
             ));
         }
         ServeError::Served { .. } => {
-            "stop the other server first; for a second address, serve the first server: `snap \
-             serve --upstream URL`"
+            "stop the other server first\n\
+             for a second address, run `snap serve --upstream URL` with the URL of that server"
         }
-        ServeError::Twice { .. } => "remove one of them, or `upstream` from the settings",
+        ServeError::Twice { .. } => {
+            "pass only one of them\n\
+             or remove `upstream` from the settings"
+        }
         ServeError::NoCacheFolder => "set `cache = FOLDER` in the settings file",
-        ServeError::Listen { .. } => "pass another address with --listen; port 0 takes a free port",
+        ServeError::Listen { .. } => {
+            "pass another address with `--listen ADDRESS`\n\
+             port 0 chooses a free port"
+        }
         _ => return None,
     };
     Some(hint.to_owned())

@@ -50,7 +50,10 @@ pub(super) fn hint(error: &CliError) -> Option<String> {
     let hint = match error {
         CliError::Untrusted { store, what, .. } => {
             let without = match what {
-                SensitiveSetting::Hook(_) => "; --no-hooks commits without hooks",
+                SensitiveSetting::Hook(_) => {
+                    "\n\
+                     --no-hooks commits without hooks"
+                }
                 SensitiveSetting::Profile(_) | SensitiveSetting::Remote { .. } => "",
             };
             let store = text::word(store.as_os_str().as_encoded_bytes());
@@ -63,18 +66,21 @@ pub(super) fn hint(error: &CliError) -> Option<String> {
             "`snap config set --user KEY VALUE` changes your own settings"
         }
         CliError::SystemFile { .. } => {
-            "`chown root` and `chmod 644` make it usable; SNAP_CONFIG_SYSTEM= ignores it"
+            "`chown root` and `chmod 644` make it usable\n\
+             SNAP_CONFIG_SYSTEM= ignores it"
         }
         CliError::RelativeTrust { .. } => "start the path with `/`",
         CliError::NoStateFolder => {
-            "set HOME or XDG_STATE_HOME; SNAP_TRUST=PATH trusts a store without a record"
+            "set HOME or XDG_STATE_HOME\n\
+             SNAP_TRUST=PATH trusts a store without a record"
         }
         CliError::KeysWithheld { .. } => {
-            "`snap config trust` shows the settings and trusts them; credentials are also sent if \
-             you pass the URL instead of the name of the remote"
+            "`snap config trust` shows the settings and trusts them\n\
+             or pass the URL instead of the name of the remote"
         }
         CliError::UntrustedDefault { .. } => {
-            "`snap config trust` shows the settings and trusts them; or name the remote"
+            "`snap config trust` shows the settings and trusts them\n\
+             or name the remote in the command"
         }
         _ => return None,
     };
@@ -89,24 +95,30 @@ pub(super) fn of_io(error: &io::Error) -> Option<String> {
 fn of_store(UntrustedStore { store, why, role }: &UntrustedStore) -> String {
     let shown = text::word(store.as_os_str().as_encoded_bytes());
     let once = match role {
-        Role::Here => format!("`--store {shown}` or SNAP_TRUST={shown} trusts it once"),
-        Role::Target => format!("SNAP_TRUST={shown} trusts it once"),
+        Role::Here => format!("`--store {shown}` or SNAP_TRUST={shown}"),
+        Role::Target => format!("SNAP_TRUST={shown}"),
     };
-    let anyway =
-        format!("`snap config trust {shown}` trusts it, {once} in a container or a pipeline");
+    let anyway = format!(
+        "`snap config trust {shown}` trusts it\n\
+         {once} trusts it once, for a container or a pipeline"
+    );
     match &**why {
         Distrust::Owner { uid, .. } if *uid == OVERFLOW_UID => {
-            format!("in a container, files of unknown users look like this; {anyway}")
+            format!(
+                "in a container, files of unknown users look like this\n\
+                 {anyway}"
+            )
         }
         Distrust::World { path, .. } => {
             format!(
-                "`chmod o-w {}` removes the write permission of others; {anyway}",
+                "`chmod o-w {}` removes the write permission of others\n\
+                 {anyway}",
                 text::word(path.as_os_str().as_encoded_bytes())
             )
         }
         Distrust::Group { .. } => format!(
-            "`chmod -R g-w {shown}` removes the write permission of the group; `snap --store \
-             {shown} config set shared true` permits it"
+            "`chmod -R g-w {shown}` removes the write permission of the group\n\
+             `snap --store {shown} config set shared true` permits it"
         ),
         _ => anyway,
     }

@@ -109,8 +109,21 @@ struct WarningJson<'a> {
 struct ErrorJson<'a> {
     message: &'a str,
     causes: &'a [String],
-    hint: Option<&'a str>,
+    hints: Vec<String>,
     exit: u8,
+}
+
+/// Returns the choices of a hint: each line is one. A line that begins with a space continues the
+/// line before it.
+fn choices(hint: &str) -> Vec<String> {
+    let mut choices: Vec<String> = Vec::new();
+    for line in hint.split('\n') {
+        match choices.last_mut() {
+            Some(last) if line.starts_with(' ') => last.push_str(&format!("\n{line}")),
+            _ => choices.push(line.to_owned()),
+        }
+    }
+    choices
 }
 
 impl Ui {
@@ -328,9 +341,9 @@ impl Ui {
         for cause in causes {
             all.push_str(&format!("\n  caused by: {}", text::line(cause.as_bytes())));
         }
-        if let Some(hint) = hint {
+        for hint in hint.into_iter().flat_map(choices) {
             let label = self.err_paint.hint("hint:");
-            all.push_str(&format!("\n{label} {}", text::lines(hint)));
+            all.push_str(&format!("\n{label} {}", text::lines(&hint)));
         }
         self.say_raw(&all);
     }
@@ -340,8 +353,11 @@ impl Ui {
         if self.is_json() {
             return self.error_json(message, &[], Some(hint), exit);
         }
-        let (error, label) = (self.err_paint.error("error:"), self.err_paint.hint("hint:"));
-        self.say_raw(&format!("{error} {message}\n{label} {hint}"));
+        let mut all = format!("{} {message}", self.err_paint.error("error:"));
+        for hint in choices(hint) {
+            all.push_str(&format!("\n{} {hint}", self.err_paint.hint("hint:")));
+        }
+        self.say_raw(&all);
     }
 
     /// Prints clap's message about an invalid command line.
@@ -368,7 +384,8 @@ impl Ui {
     }
 
     fn error_json(&self, message: &str, causes: &[String], hint: Option<&str>, exit: u8) {
-        let error = ErrorJson { message, causes, hint, exit };
+        let hints = hint.into_iter().flat_map(choices).collect();
+        let error = ErrorJson { message, causes, hints, exit };
         self.record(&Versioned::of_type("error", error));
     }
 

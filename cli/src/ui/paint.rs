@@ -48,7 +48,7 @@ impl Paint {
     pub(crate) fn change(self, status: Status, text: &str) -> String {
         let color = match status {
             Status::Added => AnsiColor::Green,
-            Status::Removed => AnsiColor::Red,
+            Status::Deleted => AnsiColor::Red,
             Status::Modified | Status::Metadata | Status::Kind => AnsiColor::Yellow,
             Status::Renamed => AnsiColor::Cyan,
         };

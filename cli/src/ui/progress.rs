@@ -153,15 +153,14 @@ impl Observer for Progress<'_> {
             }
             Note::PackUnreadable { error } => self.print_note(format_args!("{}", chain(error))),
             Note::ConditionsIgnored { location } => self.print_note(format_args!(
-                "{location} does not support conditional writes: each push claims a branch before \
-                 it moves it, which takes more requests"
+                "{location} does not support conditional writes; pushes to it send more requests"
             )),
             Note::UnneededPackUnread { error } => self.print_note(format_args!(
-                "left out a pack that nothing here needs: {}",
+                "skipped a pack that no branch or tag needs: {}",
                 chain(error)
             )),
             Note::WrongChunkList { error } => self.print_note(format_args!(
-                "a received chunk list is wrong, and snap does not rely on it: {}",
+                "ignored a wrong chunk list: {}",
                 chain(error)
             )),
             Note::PackTruncated { error } => self.print_note(format_args!(
@@ -175,8 +174,8 @@ impl Observer for Progress<'_> {
                 super::size::count(packs as u64, "pack"),
             )),
             Note::ParentInFuture { ahead_secs } => self.print_note(format_args!(
-                "the previous commit is dated {ahead_secs} s in the future: the clock is or was \
-                 wrong; this commit has the time of the clock"
+                "the previous commit is dated {ahead_secs} s in the future; check the clock of \
+                 this machine"
             )),
             Note::FilesBusy { project } => self.print_note(format_args!(
                 "waiting for another snap process that is reading or writing the files in {}",
@@ -227,7 +226,7 @@ impl Observer for Progress<'_> {
                 ));
             }
             Note::RenameDetectionSkipped { limit } => self.print_note(format_args!(
-                "renames are not detected: more than {} files were added or removed",
+                "renames are not detected: more than {} files were added or deleted",
                 super::size::grouped(limit as u64)
             )),
             Note::RefClaimedElsewhere { name, location, patience_secs } => self.print_note(format_args!(

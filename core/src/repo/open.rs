@@ -44,7 +44,7 @@ pub struct Repo {
 #[non_exhaustive]
 pub enum RepoError {
     /// The path does not exist.
-    #[error("there is no store at {}", dir.display())]
+    #[error("no store found at {}", dir.display())]
     NoStore {
         /// The path where the store was expected.
         dir: PathBuf,
@@ -97,7 +97,7 @@ pub enum RepoError {
         target: PathBuf,
     },
     /// A store already exists in the folder.
-    #[error("there is already a store at {}", dir.display())]
+    #[error("a store already exists at {}", dir.display())]
     Exists {
         /// The store folder.
         dir: PathBuf,

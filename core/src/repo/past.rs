@@ -62,7 +62,7 @@ pub enum PatternProblem {
     #[error(transparent)]
     Glob(#[from] globset::Error),
     /// The glob is not UTF-8.
-    #[error("it is not UTF-8, which is only allowed in a name without * ? [ {{ \\")]
+    #[error("it contains a wildcard or backslash and is not UTF-8")]
     NotText,
     /// The pattern is empty.
     #[error("it is empty")]

@@ -31,7 +31,7 @@ impl ResolvedPath {
 #[non_exhaustive]
 pub enum PathInTreeError {
     /// There is no such entry.
-    #[error("there is no `{path}` in the snapshot")]
+    #[error("`{path}` does not exist in the snapshot")]
     NotFound {
         /// The path up to the first missing component.
         path: String,

@@ -59,7 +59,7 @@ pub struct RefName {
 
 /// Why a text cannot be the name of a ref.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{name}` cannot be the name of a {}: {rule}", kind.noun())]
+#[error("`{name}` is not a valid name of a {}: {rule}", kind.noun())]
 pub struct RefNameError {
     /// The kind of ref to be named.
     pub kind: RefKind,

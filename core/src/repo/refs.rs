@@ -112,7 +112,7 @@ pub enum RefError {
         at: CommitId,
     },
     /// The file of the ref is lost: its log says that the ref existed, and records no removal.
-    #[error("{} `{}` is missing; it last pointed at {at:.12}", name.kind().noun(), name.short())]
+    #[error("{} `{}` is missing; it last pointed at commit {at:.12}", name.kind().noun(), name.short())]
     Lost {
         /// The lost ref.
         name: RefName,
@@ -144,7 +144,7 @@ pub enum RefError {
         other: String,
     },
     /// The ref does not exist.
-    #[error("there is no {} `{}`", name.kind().noun(), name.short())]
+    #[error("{} `{}` does not exist", name.kind().noun(), name.short())]
     Unknown {
         /// The name that the caller wanted.
         name: RefName,
@@ -161,7 +161,7 @@ pub enum RefError {
         waited_secs: u64,
     },
     /// Another command reads or writes the project's files.
-    #[error("the files of {} have been in use by another snap for {waited_secs} seconds", project.display())]
+    #[error("another snap process has been using the files of {} for {waited_secs} seconds", project.display())]
     FilesBusy {
         /// The project folder.
         project: PathBuf,

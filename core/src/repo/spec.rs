@@ -72,7 +72,7 @@ pub struct PrefixMatch {
 #[non_exhaustive]
 pub enum SpecError {
     /// The text names no commit.
-    #[error("there is no commit, branch or tag `{text}`")]
+    #[error("`{text}` is not a commit, branch or tag")]
     Unknown {
         /// The part that cannot be resolved.
         text: String,
@@ -86,7 +86,7 @@ pub enum SpecError {
         branch: RefName,
     },
     /// A branch or tag is missing, and no log records its removal.
-    #[error("{} `{}` is missing; it last pointed at {id:.12}", name.kind().noun(), name.short())]
+    #[error("{} `{}` is missing; it last pointed at commit {id:.12}", name.kind().noun(), name.short())]
     Lost {
         /// The missing ref.
         name: RefName,

@@ -70,7 +70,7 @@ pub enum StoreError {
     },
 
     /// The value is refused, because no reader would accept it.
-    #[error("an object cannot be stored: readers would refuse it")]
+    #[error("an object cannot be stored: it exceeds a limit of the format")]
     Unstorable(#[from] FormatError),
 
     /// A pack breaks a rule of its format, or a newer snap wrote it.

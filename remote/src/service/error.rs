@@ -93,11 +93,9 @@ impl FailureReason {
     fn words(self) -> &'static str {
         match self {
             Self::NotFound => "the object does not exist",
-            Self::Conflict => "another client has changed it",
+            Self::Conflict => "another client changed it",
             Self::Denied => "permission denied",
-            Self::Unauthenticated => {
-                "authentication failed: no credentials were found, or the service rejected them"
-            }
+            Self::Unauthenticated => "authentication failed",
             Self::Expired => "the credentials have expired",
             Self::Clock => "the local clock and the clock of the service differ too much",
             Self::NoBucket => "the bucket does not exist",
@@ -122,6 +120,8 @@ impl FailureReason {
 /// What is known about an error beyond its [`FailureReason`]. Hints depend on it, retries do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureDetail {
+    /// The token may only add branches, tags and commits.
+    AppendOnly,
     /// The certificate of the server is not trusted, has expired, or is for another name.
     Certificate,
     /// The server presented a CA certificate instead of a server certificate.
@@ -166,6 +166,9 @@ impl ServiceError {
     pub fn why(&self) -> String {
         match (self.reason.words(), self.message.as_str()) {
             ("", message) => message.to_owned(),
+            (words, "") if self.reason == FailureReason::Unauthenticated => {
+                format!("{words}: the credentials are missing, invalid, revoked or expired")
+            }
             (words, "") => words.to_owned(),
             (words, message) => format!("{words}: {message}"),
         }

@@ -397,7 +397,7 @@ fn check_hash(key: &str, hash: blake3::Hash) -> Result<(), ServiceError> {
 /// reverse.
 pub(crate) fn ref_name_conflict(name: &RefName, other: &RefName) -> ServiceError {
     let short = |name: &RefName| format!("{}/{}", name.kind().folder(), name.short());
-    let why = format!("`{}` cannot be beside `{}`", short(name), short(other));
+    let why = format!("`{}` conflicts with `{}`", short(name), short(other));
     let error = ServiceError::new("write", &name.to_string(), FailureReason::Refused, why);
     error.with_detail(FailureDetail::NameConflict)
 }

@@ -53,21 +53,19 @@ pub enum OpenError {
         why: String,
     },
     /// The credentials have a secret key but not the name of the key.
-    #[error("the credentials for {location} have a secret but no key name")]
+    #[error("the credentials for {location} contain a secret but no name")]
     Half {
         /// The location.
         location: String,
     },
     /// The region of a bucket is not known.
-    #[error(
-        "cannot use {location}: the region of the bucket is not known: set `region`, or AWS_REGION"
-    )]
+    #[error("cannot use {location}: the region of the bucket is unknown")]
     NoRegion {
         /// The location.
         location: String,
     },
     /// This build has no support for the kind of remote.
-    #[error("cannot use {location}: this build of snap has no support for {}", scheme.name())]
+    #[error("cannot use {location}: this build of snap does not support {}", scheme.name())]
     LeftOut {
         /// The kind of remote.
         scheme: Scheme,

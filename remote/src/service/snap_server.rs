@@ -235,6 +235,7 @@ impl SnapServer {
         let message = if problem.detail.is_empty() { problem.title } else { problem.detail };
         let error = ServiceError::new(operation, key, what, message);
         let detail = match problem.code {
+            Some(Code::AppendOnly) => Some(FailureDetail::AppendOnly),
             Some(Code::NameConflict) => Some(FailureDetail::NameConflict),
             Some(Code::NameReserved) => Some(FailureDetail::NameReserved),
             _ => None,

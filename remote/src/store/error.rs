@@ -23,7 +23,7 @@ pub enum RemoteError {
     #[error(transparent)]
     Service(#[from] ServiceError),
     /// The location has no store.
-    #[error("there is no store at {location}")]
+    #[error("no store found at {location}")]
     NoStore {
         /// The location.
         location: String,
@@ -83,9 +83,7 @@ pub enum RemoteError {
         location: String,
     },
     /// Two refs exist of which one is a folder of the other. This one is skipped.
-    #[error(
-        "{name} at {location} cannot exist beside {other}: a branch or tag is no folder of another"
-    )]
+    #[error("{name} at {location} conflicts with {other}: one name would be a folder of the other")]
     RefBlocked {
         /// The ref that lies below the other.
         name: Box<RefName>,
@@ -96,7 +94,7 @@ pub enum RemoteError {
     },
     /// A ref that was seen before is missing, but was not deleted.
     #[error(
-        "{} `{}` at {location} is missing; it was last seen at {seen:.12}",
+        "{} `{}` at {location} is missing; it was last seen at commit {seen:.12}",
         name.kind().noun(),
         name.short()
     )]
@@ -110,7 +108,7 @@ pub enum RemoteError {
     },
     /// A ref has moved, and the commit at which it was last seen is missing.
     #[error(
-        "{} `{}` at {location} was last seen at {seen:.12}, which is missing now",
+        "{} `{}` at {location} was last seen at commit {seen:.12}, which is missing there",
         name.kind().noun(),
         name.short()
     )]
@@ -141,7 +139,7 @@ pub enum RemoteError {
         location: String,
     },
     /// The ref does not exist.
-    #[error("there is no {} `{}` at {location}", name.kind().noun(), name.short())]
+    #[error("{} `{}` does not exist at {location}", name.kind().noun(), name.short())]
     NoRef {
         /// The ref.
         name: Box<RefName>,
@@ -150,7 +148,8 @@ pub enum RemoteError {
     },
     /// The remote ref is ahead: it has commits that the local store lacks.
     #[error(
-        "{} `{}` at {location} has newer commits: it is at {theirs:.12}, which is missing here",
+        "{} `{}` at {location}: push rejected: the remote has commits that you do not have (it is \
+         at {theirs:.12})",
         name.kind().noun(),
         name.short()
     )]
@@ -164,7 +163,8 @@ pub enum RemoteError {
     },
     /// The local branch and the remote one have diverged.
     #[error(
-        "{} `{}` and its remote at {location} have diverged: the remote is at {theirs:.12}",
+        "{} `{}` at {location}: push rejected: it has diverged from the local one (it is at \
+         {theirs:.12})",
         name.kind().noun(),
         name.short()
     )]
@@ -178,7 +178,7 @@ pub enum RemoteError {
     },
     /// Another client moved the ref at the same time.
     #[error(
-        "another client moved {} `{}` at {location}: {}",
+        "{} `{}` at {location}: push rejected: another client moved it, and {}",
         name.kind().noun(),
         name.short(),
         position_text(.theirs.as_ref())
@@ -192,7 +192,7 @@ pub enum RemoteError {
         theirs: Option<CommitId>,
     },
     /// The remote store lacks an object that one of its commits refers to.
-    #[error("the store at {location} is not complete: {source}")]
+    #[error("the store at {location} is incomplete: {source}")]
     Incomplete {
         /// The location.
         location: String,
@@ -200,7 +200,7 @@ pub enum RemoteError {
         source: Box<ReachError>,
     },
     /// The remote store is a partial clone, which lacks a part of what was requested.
-    #[error("the store at {location} is a partial clone and lacks a part of what was requested")]
+    #[error("the store at {location} is a partial clone and lacks some of the requested objects")]
     PartialClone {
         /// The location.
         location: String,

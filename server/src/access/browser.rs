@@ -64,9 +64,9 @@ pub(super) fn malformed_host(headers: &HeaderMap) -> Option<HttpProblem> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let host = hosts.next()?;
     let why = match (host.to_str(), hosts.next()) {
-        (_, Some(_)) => "there is more than one `Host`",
+        (_, Some(_)) => "the request has more than one `Host` header",
         (Ok(host), None) if host.is_empty() || is_host(host) => return None,
-        _ => "`Host` is not a host",
+        _ => "the `Host` header is not a valid host",
     };
     Some(HttpProblem::new(Code::Invalid, why))
 }
@@ -91,10 +91,10 @@ pub(super) fn foreign(method: &Method, uri: &Uri, headers: &HeaderMap) -> Option
     let why = match reads {
         // A page of another site may link to this server, but may not embed anything from it.
         true if is_other && header_text(&MODE) != Some("navigate") => {
-            "a page of another site cannot read from this server"
+            "requests from pages of other sites are rejected"
         }
         false if is_other || header_text(&header::ORIGIN).is_some_and(|origin| !is_own(origin)) => {
-            "a page of another site cannot change anything on this server"
+            "changes from pages of other sites are rejected"
         }
         _ => return None,
     };

@@ -152,13 +152,13 @@ pub enum TokensError {
         name: String,
     },
     /// A token of that name exists.
-    #[error("there is already a token `{name}`")]
+    #[error("token `{name}` already exists")]
     Taken {
         /// Name of the existing token.
         name: String,
     },
     /// There is no token of that name.
-    #[error("there is no token `{name}`")]
+    #[error("token `{name}` does not exist")]
     NoToken {
         /// The name that no token has.
         name: String,

@@ -47,7 +47,7 @@ pub(super) static ICON: LazyLock<Asset> =
 pub(super) async fn read(Path(name): Path<String>) -> Result<Response, HttpProblem> {
     let all = [&STYLE, &SCRIPT, &ICON];
     let asset = all.into_iter().find(|asset| asset.name == name);
-    let asset = asset.ok_or_else(|| HttpProblem::new(Code::NotFound, "there is no such file"))?;
+    let asset = asset.ok_or_else(|| HttpProblem::new(Code::NotFound, "file not found"))?;
     let headers = [
         (header::CONTENT_TYPE, asset.kind),
         (header::CACHE_CONTROL, "public, max-age=31536000, immutable"),

@@ -59,7 +59,7 @@ pub(super) enum PageEnd {
 
 /// Builds the problem for a page number beyond the end.
 pub(super) fn no_page(page: usize, last: usize) -> HttpProblem {
-    let why = format!("there is no page {page}: the last one is {last}");
+    let why = format!("page {page} does not exist; the last page is {last}");
     HttpProblem::new(Code::NotFound, why)
 }
 

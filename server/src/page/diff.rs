@@ -167,7 +167,7 @@ fn form(
 fn sums(outcome: &DiffOutcome) -> Markup {
     let words = [
         (outcome.added + outcome.folders_added, "added", "plus"),
-        (outcome.removed + outcome.folders_removed, "removed", "minus"),
+        (outcome.deleted + outcome.folders_deleted, "deleted", "minus"),
         (outcome.modified + outcome.kind, "modified", ""),
         (outcome.renamed, "renamed", ""),
         (outcome.metadata, "with other metadata", ""),
@@ -178,7 +178,7 @@ fn sums(outcome: &DiffOutcome) -> Markup {
                 span class=(class) { (number) " " (word) }
             }
             @if outcome.bytes_added > 0 { span.plus { "+" (ByteCount(outcome.bytes_added)) } }
-            @if outcome.bytes_removed > 0 { span.minus { "−" (ByteCount(outcome.bytes_removed)) } }
+            @if outcome.bytes_deleted > 0 { span.minus { "−" (ByteCount(outcome.bytes_deleted)) } }
         }
     }
 }
@@ -187,10 +187,10 @@ fn sums(outcome: &DiffOutcome) -> Markup {
 fn status(status: Status) -> (&'static str, &'static str, &'static str) {
     match status {
         Status::Added => ("A", "added", "status-added"),
-        Status::Removed => ("D", "removed", "status-removed"),
+        Status::Deleted => ("D", "deleted", "status-deleted"),
         Status::Modified => ("M", "modified", "status-modified"),
         Status::Metadata => ("m", "other metadata", "status-metadata"),
-        Status::Kind => ("T", "another kind", "status-kind"),
+        Status::Kind => ("T", "type changed", "status-type"),
         Status::Renamed => ("R", "renamed", "status-renamed"),
     }
 }

@@ -58,7 +58,7 @@ pub(super) fn view(
         EntryKind::Symlink { target } => html! {
             p.none { "A symbolic link to " code { (show::name(target)) } }
         },
-        kind => html! { p.none { "A " (kind.noun()) ": there is nothing to show." } },
+        kind => html! { p.none { "A " (kind.noun()) " has no content to show." } },
     };
     Ok(html! {
         section.sheet {

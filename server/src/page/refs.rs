@@ -54,7 +54,7 @@ pub(super) fn view(
         }
         (damage(names.damaged()))
         @if all == 0 && names.damaged().is_empty() {
-            section.empty { p { "There are no branches or tags yet. The first push creates one." } }
+            section.empty { p { "No branches or tags yet. The first push creates one." } }
         }
         @for (kind, title) in [(RefKind::Branch, "Branches"), (RefKind::Tag, "Tags")] {
             @if rows.iter().any(|(name, ..)| name.kind() == kind) {

@@ -136,9 +136,9 @@ fn wants_page(path: &str, headers: &HeaderMap) -> bool {
 fn refusal(problem: &HttpProblem, around: FrameContext<'_>, may_enter: bool) -> Markup {
     let status = problem.code.status();
     let (title, advice) = match problem.code {
-        Code::NoRepository => ("There is no such repository", "A push to this name creates it."),
+        Code::NoRepository => ("Repository not found", "A push to this name creates it."),
         _ if status == StatusCode::NOT_FOUND => {
-            ("There is nothing here", "It may be in another commit, or may never have existed.")
+            ("Not found", "It may be in another commit, or may never have existed.")
         }
         Code::Invalid => ("Bad request", "Check the address."),
         Code::Damaged => (

@@ -177,8 +177,8 @@ pub(super) async fn write(
         let repository = at.hub().get(&repo)?;
         let expected = condition.expected(&repository, &wanted)?;
         if let (RefCondition::Damaged(_), true) = (&expected, forward_only) {
-            let why = format!("`{wanted}` is damaged: only a token with write may replace it");
-            return Err(HttpProblem::new(Code::Forbidden, why));
+            let why = format!("`{wanted}` is damaged, and the token may not replace it");
+            return Err(HttpProblem::new(Code::AppendOnly, why));
         }
         if let Some(old) = expected.commit()
             && forward_only
@@ -230,7 +230,7 @@ fn check_count(repository: &Repository, most: usize) -> Result<(), HttpProblem> 
 /// Checks that a ref is a branch at `old`, and that `new` descends from `old`.
 ///
 /// # Errors
-/// [`Code::Forbidden`] when the ref is a tag or `new` does not descend from `old`;
+/// [`Code::AppendOnly`] when the ref is a tag or `new` does not descend from `old`;
 /// [`Code::Conflict`] when the ref is not at `old`; [`Code::Rejected`] when the store lacks `new`.
 fn check_forward(
     repository: &Repository,
@@ -239,8 +239,8 @@ fn check_forward(
     observer: &dyn Observer,
 ) -> Result<(), HttpProblem> {
     if name.kind() != RefKind::Branch {
-        let why = format!("`{name}` exists: moving a tag needs a token with write");
-        return Err(HttpProblem::new(Code::Forbidden, why));
+        let why = format!("`{name}` already exists, and the token may not move tags");
+        return Err(HttpProblem::new(Code::AppendOnly, why));
     }
     match repository.ref_target(name)? {
         Some(at) if at == old => {}
@@ -249,10 +249,10 @@ fn check_forward(
     }
     if !repository.is_after(&new, &old, observer)? {
         let why = format!(
-            "`{name}` is at {old:.12}, and {new:.12} is not a descendant: \
-             only a token with write may make a move that is not a fast-forward"
+            "`{name}` can only be fast-forwarded with this token: {new:.12} does not descend from \
+             {old:.12}"
         );
-        return Err(HttpProblem::new(Code::Forbidden, why));
+        return Err(HttpProblem::new(Code::AppendOnly, why));
     }
     Ok(())
 }

@@ -499,7 +499,7 @@ fn of_two_names_of_which_one_is_a_folder_of_the_other_one_stands() {
     let mut remote = here.remote(wrapped, "remote");
     let pushed_here = here.push_all(&mut remote, vec![here.update("x", first)]).unwrap();
     let error = pushed_here.all_moved().unwrap_err();
-    assert!(error.to_string().contains("`heads/x` cannot be beside `heads/x/y`"), "{error}");
+    assert!(error.to_string().contains("`heads/x` conflicts with `heads/x/y`"), "{error}");
     let standing = |name: &str| here.runtime.block_on(remote.read_ref(&branch(name))).unwrap();
     assert_eq!(standing("x"), None, "the losing push undid its ref");
     let theirs = pushed.lock().unwrap().take();

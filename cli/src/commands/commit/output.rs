@@ -22,8 +22,8 @@ struct MadeCommitJson {
     #[serde(flatten)]
     commit: Versioned<CommitRecord>,
     created: bool,
-    files_new: u64,
-    files_changed: u64,
+    files_added: u64,
+    files_modified: u64,
     files_unmodified: u64,
     skipped: u64,
     without_attributes: u64,
@@ -45,8 +45,8 @@ struct WouldCommitJson {
     folders: u64,
     others: u64,
     bytes: u64,
-    files_new: u64,
-    files_changed: u64,
+    files_added: u64,
+    files_modified: u64,
     files_unmodified: u64,
     skipped: u64,
     without_attributes: u64,
@@ -63,8 +63,8 @@ pub(super) fn id(outcome: &CommitOutcome, repo: &Repo, cx: &Context) -> Result<(
         out.json(&MadeCommitJson {
             commit: Versioned::of_type("made-commit", CommitRecord::new(id, &commit)),
             created: outcome.created,
-            files_new: outcome.files_new,
-            files_changed: outcome.files_changed,
+            files_added: outcome.files_added,
+            files_modified: outcome.files_modified,
             files_unmodified: outcome.files_unmodified,
             skipped: outcome.skipped,
             without_attributes: outcome.without_attributes,
@@ -99,8 +99,8 @@ pub(super) fn summary(
         if outcome.stored_again > 0 {
             let objects = size::count(outcome.stored_again, "object");
             ui.warning(format_args!(
-                "stored {objects} again that the store had lost; `snap verify` lists what earlier \
-                 snapshots lack"
+                "the store had lost {objects} and stored them again; `snap verify` lists what \
+                 earlier snapshots lack"
             ));
         }
     } else {
@@ -142,8 +142,8 @@ pub(super) fn dry(
             folders: outcome.totals.folders,
             others: outcome.totals.others,
             bytes: outcome.totals.bytes,
-            files_new: outcome.files_new,
-            files_changed: outcome.files_changed,
+            files_added: outcome.files_added,
+            files_modified: outcome.files_modified,
             files_unmodified: outcome.files_unmodified,
             skipped: outcome.skipped,
             without_attributes: outcome.without_attributes,
@@ -173,11 +173,11 @@ fn seconds(took: Duration) -> String {
 
 fn counts(outcome: &CommitOutcome) -> String {
     format!(
-        "{}, {}: {} new, {} changed, {} unmodified",
+        "{}, {}: {} added, {} modified, {} unmodified",
         size::count(outcome.totals.files, "file"),
         ByteCount(outcome.totals.bytes),
-        size::grouped(outcome.files_new),
-        size::grouped(outcome.files_changed),
+        size::grouped(outcome.files_added),
+        size::grouped(outcome.files_modified),
         size::grouped(outcome.files_unmodified),
     )
 }

@@ -61,7 +61,7 @@ pub(super) fn run(dir: Option<&Path>, forget: bool, cx: &Context) -> Result<(), 
         let was_there = trust.forget(&store)?;
         match was_there {
             true => cx.ui().status(format_args!("The store at {shown} is not trusted any more")),
-            false => cx.ui().status(format_args!("There is no record of the store at {shown}")),
+            false => cx.ui().status(format_args!("The store at {shown} was not trusted")),
         }
         if cx.ui().is_json() {
             let action = "forgotten";

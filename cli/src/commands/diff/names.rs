@@ -10,7 +10,7 @@ use crate::ui::{Out, Ui, text};
 pub(crate) fn letter(status: Status) -> char {
     match status {
         Status::Added => 'A',
-        Status::Removed => 'D',
+        Status::Deleted => 'D',
         Status::Modified | Status::Metadata => 'M',
         Status::Kind => 'T',
         Status::Renamed => 'R',
@@ -20,11 +20,11 @@ pub(crate) fn letter(status: Status) -> char {
 /// Returns the word for a status, as `snap status` prints it.
 pub(crate) fn word(status: Status) -> &'static str {
     match status {
-        Status::Added => "new",
-        Status::Removed => "removed",
-        Status::Modified => "changed",
+        Status::Added => "added",
+        Status::Deleted => "deleted",
+        Status::Modified => "modified",
         Status::Metadata => "metadata",
-        Status::Kind => "kind",
+        Status::Kind => "typechange",
         Status::Renamed => "renamed",
     }
 }

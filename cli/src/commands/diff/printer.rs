@@ -223,8 +223,8 @@ impl<'a> Printer<'a> {
         self.progress.clear();
         if let Some(path) = self.turned.take().filter(|_| !self.cx.ui().is_terminal()) {
             self.cx.ui().warning(format_args!(
-                "`{}` is a file on one side and a folder on the other: `git apply` applies this \
-                 patch; with GNU `patch`, apply its removals first, in a separate run",
+                "`{}` is a file on one side and a folder on the other; apply the patch with `git \
+                 apply`, not with `patch`",
                 text::line(&path)
             ));
         }

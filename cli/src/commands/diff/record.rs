@@ -22,7 +22,7 @@ pub(crate) struct DiffChangeJson {
 pub(crate) struct LinesJson {
     pub(crate) binary: bool,
     pub(crate) lines_added: Option<u64>,
-    pub(crate) lines_removed: Option<u64>,
+    pub(crate) lines_deleted: Option<u64>,
 }
 
 impl DiffChangeJson {
@@ -39,20 +39,20 @@ pub(crate) struct SummaryJson {
     version: u32,
     r#type: &'static str,
     added: u64,
-    removed: u64,
+    deleted: u64,
     modified: u64,
     metadata: u64,
-    kind: u64,
+    typechange: u64,
     renamed: u64,
     folders_added: u64,
-    folders_removed: u64,
+    folders_deleted: u64,
     bytes_added: u64,
-    bytes_removed: u64,
+    bytes_deleted: u64,
     skipped: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     lines_added: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    lines_removed: Option<u64>,
+    lines_deleted: Option<u64>,
 }
 
 impl SummaryJson {
@@ -62,18 +62,18 @@ impl SummaryJson {
             version: VERSION,
             r#type: "summary",
             added: outcome.added,
-            removed: outcome.removed,
+            deleted: outcome.deleted,
             modified: outcome.modified,
             metadata: outcome.metadata,
-            kind: outcome.kind,
+            typechange: outcome.kind,
             renamed: outcome.renamed,
             folders_added: outcome.folders_added,
-            folders_removed: outcome.folders_removed,
+            folders_deleted: outcome.folders_deleted,
             bytes_added: outcome.bytes_added,
-            bytes_removed: outcome.bytes_removed,
+            bytes_deleted: outcome.bytes_deleted,
             skipped: outcome.skipped,
             lines_added: lines.map(|(added, _)| added),
-            lines_removed: lines.map(|(_, removed)| removed),
+            lines_deleted: lines.map(|(_, deleted)| deleted),
         }
     }
 }

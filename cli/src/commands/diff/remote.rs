@@ -16,7 +16,7 @@ pub(super) fn split(
         let Some(split) = cx.split_remote(arg)? else { continue };
         if remote.as_ref().is_some_and(|remote| *remote != split.remote) {
             return Err(CliError::Usage(
-                "two remotes cannot be compared; pull from one of them first",
+                "snapshots of two remotes cannot be compared; pull from one of them first",
             ));
         }
         remote = Some(split.remote);
@@ -25,8 +25,8 @@ pub(super) fn split(
     match remote {
         None => Ok(None),
         Some(_) if revs.len() < args.len() => Err(CliError::Usage(
-            "a remote snapshot can be compared with files or with the same remote; pull it first, \
-             or pass paths after `--`",
+            "a snapshot of a remote can be compared only with files or with the same remote; pull \
+             it first",
         )),
         Some(remote) => Ok(Some((remote, revs))),
     }

@@ -31,7 +31,7 @@ pub(crate) struct Stat {
     widths: Option<Widths>,
     files: u64,
     added: u64,
-    removed: u64,
+    deleted: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -47,12 +47,12 @@ struct Widths {
 pub(crate) fn count(contents: (&SideContent, &SideContent)) -> LinesJson {
     match LineDiff::compare(contents.0, contents.1) {
         LineDiff::Text(text) => {
-            let (added, removed) = text.counts();
-            let (lines_added, lines_removed) = (Some(added), Some(removed));
-            LinesJson { binary: false, lines_added, lines_removed }
+            let (added, deleted) = text.counts();
+            let (lines_added, lines_deleted) = (Some(added), Some(deleted));
+            LinesJson { binary: false, lines_added, lines_deleted }
         }
         LineDiff::Binary | LineDiff::TooLarge => {
-            LinesJson { binary: true, lines_added: None, lines_removed: None }
+            LinesJson { binary: true, lines_added: None, lines_deleted: None }
         }
     }
 }
@@ -60,14 +60,14 @@ pub(crate) fn count(contents: (&SideContent, &SideContent)) -> LinesJson {
 impl Stat {
     /// Returns the numbers of added and removed lines so far.
     pub(crate) fn sums(&self) -> (u64, u64) {
-        (self.added, self.removed)
+        (self.added, self.deleted)
     }
 
     /// Adds the lines of a change to the totals.
     pub(crate) fn sum(&mut self, lines: Option<LinesJson>) {
         self.files += 1;
         self.added += lines.and_then(|lines| lines.lines_added).unwrap_or(0);
-        self.removed += lines.and_then(|lines| lines.lines_removed).unwrap_or(0);
+        self.deleted += lines.and_then(|lines| lines.lines_deleted).unwrap_or(0);
     }
 
     /// Adds a row; `words` describes differences other than the content.
@@ -92,8 +92,8 @@ impl Stat {
         let row =
             match lines {
                 Some(LinesJson {
-                    lines_added: Some(added), lines_removed: Some(removed), ..
-                }) if words.is_empty() || added + removed > 0 => StatRow::Lines(added, removed),
+                    lines_added: Some(added), lines_deleted: Some(deleted), ..
+                }) if words.is_empty() || added + deleted > 0 => StatRow::Lines(added, deleted),
                 Some(LinesJson { binary: true, .. }) => {
                     StatRow::Bytes(bytes(&change.old), bytes(&change.new))
                 }
@@ -120,11 +120,11 @@ impl Stat {
             return Ok(());
         }
         let mut sums = format!(" {} changed", size::count(self.files, "file"));
-        if self.added > 0 || self.removed == 0 {
+        if self.added > 0 || self.deleted == 0 {
             sums.push_str(&format!(", {}(+)", size::count(self.added, "insertion")));
         }
-        if self.removed > 0 || self.added == 0 {
-            sums.push_str(&format!(", {}(-)", size::count(self.removed, "deletion")));
+        if self.deleted > 0 || self.added == 0 {
+            sums.push_str(&format!(", {}(-)", size::count(self.deleted, "deletion")));
         }
         writeln!(out, "{sums}")
     }
@@ -140,7 +140,7 @@ impl Widths {
     fn of(rows: &[(Vec<u8>, StatRow)], columns: usize) -> Self {
         let name = rows.iter().map(|(name, _)| chars(name)).max().unwrap_or(0);
         let digits = |row: &StatRow| match row {
-            StatRow::Lines(added, removed) => (added + removed).to_string().len(),
+            StatRow::Lines(added, deleted) => (added + deleted).to_string().len(),
             StatRow::Bytes(..) => 3,
             StatRow::Words(_) => 0,
         };
@@ -170,14 +170,14 @@ impl Widths {
                 );
                 writeln!(out, "{:>1$} {old} -> {new}", "Bin", self.number)
             }
-            StatRow::Lines(added, removed) => {
-                let (plus, minus) = self.bar(*added, *removed);
+            StatRow::Lines(added, deleted) => {
+                let (plus, minus) = self.bar(*added, *deleted);
                 let bar = format!(
                     "{}{}",
                     ui.paint().plus(&"+".repeat(plus)),
                     ui.paint().minus(&"-".repeat(minus))
                 );
-                let number = format!("{:>1$}", added + removed, self.number);
+                let number = format!("{:>1$}", added + deleted, self.number);
                 match plus + minus {
                     0 => writeln!(out, "{number}"),
                     _ => writeln!(out, "{number} {bar}"),
@@ -200,10 +200,10 @@ impl Widths {
     }
 
     /// Returns the numbers of signs in a bar; at least one for any lines.
-    fn bar(&self, added: u64, removed: u64) -> (usize, usize) {
+    fn bar(&self, added: u64, deleted: u64) -> (usize, usize) {
         let room = self.bar as u64;
         if self.most <= room {
-            return (added as usize, removed as usize);
+            return (added as usize, deleted as usize);
         }
         let scaled = |lines: u64| match lines {
             0 => 0,
@@ -211,6 +211,6 @@ impl Widths {
                 ((u128::from(lines) * u128::from(room) / u128::from(self.most)) as usize).max(1)
             }
         };
-        (scaled(added), scaled(removed))
+        (scaled(added), scaled(deleted))
     }
 }

@@ -147,11 +147,11 @@ impl Unified<'_> {
         let noun = |item: Option<&ChangeSide>| item.map_or("", |item| item.what.noun());
         let path = quoted("", pair.new_path);
         let line = match (pair.old, pair.new) {
-            (None, new) => format!("new {} {path}", noun(new)),
-            (old, None) => format!("removed {} {path}", noun(old)),
+            (None, new) => format!("added {} {path}", noun(new)),
+            (old, None) => format!("deleted {} {path}", noun(old)),
             (Some(_), Some(new)) => {
                 let words = metadata(change, (self.differences)(change));
-                format!("changed {} {path}: {words}", new.what.noun())
+                format!("modified {} {path}: {words}", new.what.noun())
             }
         };
         self.line(out, &line)

@@ -163,7 +163,7 @@ pub(super) fn run(remote: Option<&str>, cx: &Context) -> Result<CommandOutcome, 
     }
     if found.is_untried && refused.is_empty() {
         let shown = place.shown();
-        cx.ui().status(format_args!("Nothing was written: there is no folder at {shown}"));
+        cx.ui().status(format_args!("Nothing was written: the folder {shown} does not exist"));
         return Ok(CommandOutcome::Success);
     }
     ended(&place, &refused, first, cx)

@@ -266,7 +266,7 @@ fn list(cx: &Context) -> Result<(), CliError> {
     }
     out.finish()?;
     if names.is_empty() {
-        cx.ui().status(format_args!("There is no remote; `snap remote add` adds one"));
+        cx.ui().status(format_args!("The store has no remote; `snap remote add` adds one"));
     }
     Ok(())
 }

@@ -49,7 +49,7 @@ pub(super) fn warn_leftovers(
     let mut left = (0_u64, PathBuf::new());
     let mut each = |change: diff::Change| {
         let path = project.join(OsStr::from_bytes(&change.path));
-        if change.status() == diff::Status::Removed && path.symlink_metadata().is_ok() {
+        if change.status() == diff::Status::Deleted && path.symlink_metadata().is_ok() {
             left = (left.0 + 1, PathBuf::from(OsStr::from_bytes(&change.path)));
         }
         Ok(())
@@ -91,8 +91,8 @@ pub(super) fn warn_old_attributes(behind: Option<&Base>, cx: &Context) -> bool {
     let is_behind = behind.is_some();
     if is_behind {
         cx.ui().warning(format_args!(
-            "a commit of these attributes would revert those of the branch, so it is refused \
-             until a restore with --overwrite sets them"
+            "`snap commit` rejects these attributes, which would revert those of the branch; \
+             `snap restore --overwrite` sets them"
         ));
     }
     is_behind

@@ -246,7 +246,7 @@ fn list(file: &Path, cx: &Context) -> Result<(), CliError> {
     }
     out.finish()?;
     if tokens.list().next().is_none() {
-        cx.ui().status(format_args!("There is no token; `snap serve token add` creates one"));
+        cx.ui().status(format_args!("The store has no tokens; `snap serve token add` creates one"));
     }
     Ok(())
 }

@@ -562,7 +562,7 @@ impl fmt::Display for BehindBranch {
         f.write_str(&branch_or_head(self.branch.as_ref()))?;
         let count = self.commits.len() + self.more_commits;
         let noun = if count == 1 { "commit" } else { "commits" };
-        write!(f, " is ahead of the files here by {count} {noun}: ")?;
+        write!(f, " has {count} newer {noun} than the files here: ")?;
         for (at, (id, commit)) in self.commits.iter().enumerate() {
             let comma = if at == 0 { "" } else { ", " };
             write!(f, "{comma}{id:.12} by {}", plain(commit.author.as_bytes()))?;
@@ -580,7 +580,7 @@ impl fmt::Display for BehindBranch {
             write!(f, "; they changed {}{more}", paths.join(", "))?;
         }
         match self.lost_base {
-            Some(id) => write!(f, "; commit {id:.12}, which the files come from, is lost here"),
+            Some(id) => write!(f, "; commit {id:.12}, from which the files come, is lost"),
             None => Ok(()),
         }
     }

@@ -57,16 +57,12 @@ pub enum CommitError {
     },
     /// The ignore files above the paths of a partial clone are unknown, because no commit that
     /// contains them can be read.
-    #[error(
-        "cannot determine the ignore rules of this partial clone: neither the last commit nor the \
-         commit of the files can be read"
-    )]
+    #[error("the ignore rules of this partial clone are unknown: its last commits cannot be read")]
     UnknownRules,
     /// A file exists at the path of a folder that a partial clone did not fetch, or a folder at the
     /// path of a file.
     #[error(
-        "{} is a {noun} in the last commit that this partial clone fetched only in part; \
-         committing the entry here would remove it",
+        "{} would replace a {noun} of the last commit that this partial clone fetched only in part",
         path.display()
     )]
     OverUnfetched {

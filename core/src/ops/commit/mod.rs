@@ -217,9 +217,9 @@ pub struct CommitOutcome {
     /// True if a new commit was created or, in a dry run, would be.
     pub created: bool,
     /// Files that the previous commit does not have.
-    pub files_new: u64,
+    pub files_added: u64,
     /// Files whose content differs from the previous commit.
-    pub files_changed: u64,
+    pub files_modified: u64,
     /// Files with the same content as in the previous commit.
     pub files_unmodified: u64,
     /// Files and folders that were left out because they cannot be read.
@@ -366,8 +366,8 @@ fn attempt(
     root.is_unproven = root.keeps_others && !is_relied_on && !is_partial;
 
     let mut outcome = CommitOutcome {
-        files_new: job.counts.new.load(Ordering::Relaxed),
-        files_changed: job.counts.changed.load(Ordering::Relaxed),
+        files_added: job.counts.new.load(Ordering::Relaxed),
+        files_modified: job.counts.changed.load(Ordering::Relaxed),
         files_unmodified: job.counts.unmodified.load(Ordering::Relaxed),
         skipped: job.counts.skipped.load(Ordering::Relaxed),
         changing: job.counts.changing.load(Ordering::Relaxed),

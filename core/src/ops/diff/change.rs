@@ -189,7 +189,7 @@ pub enum Status {
     /// The path is new.
     Added,
     /// The path is gone.
-    Removed,
+    Deleted,
     /// The content differs.
     Modified,
     /// Only the metadata differ.
@@ -205,10 +205,10 @@ impl Status {
     pub fn word(self) -> &'static str {
         match self {
             Self::Added => "added",
-            Self::Removed => "removed",
+            Self::Deleted => "deleted",
             Self::Modified => "modified",
             Self::Metadata => "metadata",
-            Self::Kind => "kind",
+            Self::Kind => "typechange",
             Self::Renamed => "renamed",
         }
     }
@@ -232,7 +232,7 @@ impl Change {
         Self { path, old_path: None, old: None, new: Some(item.into()) }
     }
 
-    pub(super) fn removed(path: Vec<u8>, item: impl Into<ChangeSide>) -> Self {
+    pub(super) fn deleted(path: Vec<u8>, item: impl Into<ChangeSide>) -> Self {
         Self { path, old_path: None, old: Some(item.into()), new: None }
     }
 
@@ -252,7 +252,7 @@ impl Change {
     pub fn status(&self) -> Status {
         match (&self.old, &self.new) {
             (None, _) => Status::Added,
-            (_, None) => Status::Removed,
+            (_, None) => Status::Deleted,
             _ if self.old_path.is_some() => Status::Renamed,
             _ => match self.differences() {
                 Differences { kind: true, .. } => Status::Kind,

@@ -358,7 +358,7 @@ impl<'a> Compare<'a> {
             self.pending.push(FolderEvent::Gone(path.clone(), id));
         }
         if self.side.job.limit.includes(&path) {
-            self.pending.push(FolderEvent::Change(Change::removed(path, old)));
+            self.pending.push(FolderEvent::Change(Change::deleted(path, old)));
         }
     }
 

@@ -124,7 +124,7 @@ pub struct DiffOutcome {
     /// Added files, links and special files.
     pub added: u64,
     /// Removed files, links and special files.
-    pub removed: u64,
+    pub deleted: u64,
     /// Files, links and special files with another content.
     pub modified: u64,
     /// Entries of any kind, folders included, of which only the metadata differ.
@@ -136,11 +136,11 @@ pub struct DiffOutcome {
     /// Added folders.
     pub folders_added: u64,
     /// Removed folders.
-    pub folders_removed: u64,
+    pub folders_deleted: u64,
     /// Bytes of added files, and the growth of files that became larger.
     pub bytes_added: u64,
     /// Bytes of removed files, and the loss of files that became smaller.
-    pub bytes_removed: u64,
+    pub bytes_deleted: u64,
     /// Files and folders that were not compared because they could not be read.
     pub skipped: u64,
     /// Files that were read to compare them.
@@ -152,8 +152,8 @@ pub struct DiffOutcome {
 impl DiffOutcome {
     /// Returns the number of changes.
     pub fn changes(&self) -> u64 {
-        let files = self.added + self.removed + self.modified + self.renamed;
-        files + self.metadata + self.kind + self.folders_added + self.folders_removed
+        let files = self.added + self.deleted + self.modified + self.renamed;
+        files + self.metadata + self.kind + self.folders_added + self.folders_deleted
     }
 
     /// Counts a change.
@@ -161,12 +161,12 @@ impl DiffOutcome {
         let bytes = |item: &Option<ChangeSide>| item.as_ref().map_or(0, |item| item.what.bytes());
         let (old, new) = (bytes(&change.old), bytes(&change.new));
         self.bytes_added += new.saturating_sub(old);
-        self.bytes_removed += old.saturating_sub(new);
+        self.bytes_deleted += old.saturating_sub(new);
         let count = match (change.status(), change.item().what.is_folder()) {
             (Status::Added, true) => &mut self.folders_added,
             (Status::Added, false) => &mut self.added,
-            (Status::Removed, true) => &mut self.folders_removed,
-            (Status::Removed, false) => &mut self.removed,
+            (Status::Deleted, true) => &mut self.folders_deleted,
+            (Status::Deleted, false) => &mut self.deleted,
             (Status::Modified, _) => &mut self.modified,
             (Status::Metadata, _) => &mut self.metadata,
             (Status::Kind, _) => &mut self.kind,

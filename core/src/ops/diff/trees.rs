@@ -169,7 +169,7 @@ impl<'a> Trees<'a> {
         Ok(match (old, new) {
             _ if !self.job.limit.includes(&self.path) => None,
             (Some(old), Some(new)) => self.job.compared(path, old.into(), new.into()),
-            (Some(old), None) => Some(Change::removed(path(), ChangeSide::from(old))),
+            (Some(old), None) => Some(Change::deleted(path(), ChangeSide::from(old))),
             (None, Some(new)) => Some(Change::added(path(), ChangeSide::from(new))),
             (None, None) => None,
         })

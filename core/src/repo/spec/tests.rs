@@ -158,16 +158,16 @@ fn every_way_to_name_a_commit_finds_it() {
 fn what_names_nothing_says_so() {
     let (fixture, [.., four]) = diamond();
     for (rev, message) in [
-        ("mian", "there is no commit, branch or tag `mian`"),
-        ("", "there is no commit, branch or tag ``"),
-        ("tags/main", "there is no commit, branch or tag `tags/main`"),
-        ("abc~1", "there is no commit, branch or tag `abc`"),
-        ("main~9999999999999999999999", "there is no commit, branch or tag"),
+        ("mian", "`mian` is not a commit, branch or tag"),
+        ("", "`` is not a commit, branch or tag"),
+        ("tags/main", "`tags/main` is not a commit, branch or tag"),
+        ("abc~1", "`abc` is not a commit, branch or tag"),
+        ("main~9999999999999999999999", "is not a commit, branch or tag"),
         ("v1~2", "has no parent 1"),
         ("main^3", &format!("commit {four:.12} has no parent 3")),
         ("main@5", "`main@5` has no commit on or before that date"),
         ("main@soon", "`soon` is not a date"),
-        (&"0".repeat(64), "there is no commit, branch or tag `000"),
+        (&"0".repeat(64), "is not a commit, branch or tag"),
     ] {
         let error = fixture.find(rev).unwrap_err().to_string();
         assert!(error.contains(message), "{rev}: {error}");
@@ -273,9 +273,9 @@ fn paths_are_found_in_folders_however_large() {
         assert_eq!(find(&format!("large/{name}")).unwrap(), ResolvedPath::Entry(file(name)));
     }
     for (path, message) in [
-        ("b", "there is no `b` in the snapshot"),
-        ("large/40000", "there is no `large/40000`"),
-        ("large/!", "there is no `large/!`"),
+        ("b", "`b` does not exist in the snapshot"),
+        ("large/40000", "`large/40000` does not exist"),
+        ("large/!", "`large/!` does not exist"),
         ("a/b", "`a` is a file, not a folder"),
         ("link/00000", "`link` is a symlink, not a folder"),
         ("large/../a", "contains `..`"),

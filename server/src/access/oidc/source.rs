@@ -51,7 +51,7 @@ pub(super) enum SourceError {
     Json { url: Url, source: serde_json::Error },
     #[error("the discovery document names another issuer: {issuer:?}")]
     OtherIssuer { issuer: String },
-    #[error("the keys are at {url}, which HTTPS does not protect")]
+    #[error("the keys are at {url}, which is not protected by HTTPS")]
     NotSafe { url: Url },
 }
 
