@@ -8,7 +8,7 @@ use clap::{
     builder::StyledStr,
 };
 
-use crate::{commands, ui::ColorMode};
+use crate::{commands, foreign, ui::ColorMode};
 
 /// The groups of commands in the help of `snap`. A command that is in no group is shown at the end.
 const GROUPS: [(&str, &[&str]); 6] = [
@@ -57,7 +57,8 @@ pub(crate) struct Args {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Global {
     /// Store folder; default: SNAP_STORE, else `.snap` here or above
-    #[arg(long, global = true, value_name = "STORE", help_heading = GLOBAL)]
+    #[arg(short = 'r', long, alias = "repo", global = true, value_name = "STORE")]
+    #[arg(help_heading = GLOBAL)]
     pub(crate) store: Option<PathBuf>,
 
     /// Print JSON records on stdout, one per line
@@ -128,7 +129,8 @@ impl Args {
     /// The error in the command line, or the help or version text that it requests.
     pub(crate) fn read() -> Result<Self, clap::Error> {
         let mut definition = with_short_help(definition());
-        let matches = definition.try_get_matches_from_mut(std::env::args_os())?;
+        let words = foreign::translate(&definition, std::env::args_os().collect());
+        let matches = definition.try_get_matches_from_mut(words)?;
         Self::from_arg_matches(&matches).map_err(|error| error.format(&mut definition))
     }
 }

@@ -33,7 +33,7 @@ pub(crate) use self::{
     hint::of_ref as ref_hint,
     trust::{Role, SensitiveSetting, UntrustedStore},
 };
-use crate::{command_stream::CommandStreamError, foreign, stream::Interrupted, ui::Ui};
+use crate::{args, command_stream::CommandStreamError, foreign, stream::Interrupted, ui::Ui};
 
 /// The meaning of each exit code.
 pub(crate) const EXIT_CODES: &[(&str, &str)] = &[
@@ -507,8 +507,9 @@ fn no_date(text: &str) -> String {
 /// Prints the help, the version, or the error in the command line.
 pub(crate) fn usage(answer: &clap::Error, ui: &Ui) -> ExitCode {
     let code = u8::try_from(answer.exit_code()).unwrap_or(2);
-    if let Some((message, hint)) = foreign::advice(answer, std::env::args_os()) {
-        ui.usage_hint(&message, hint, code);
+    let words: Vec<_> = std::env::args_os().collect();
+    if let Some(advice) = foreign::advice(answer, &args::definition(), &words) {
+        ui.usage_hint(&advice.message, &advice.hint, code);
     } else if answer.use_stderr() {
         ui.usage_error(&answer.render(), code);
     } else if let Err(error) = ui.help(&answer.render()) {

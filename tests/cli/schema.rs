@@ -135,7 +135,7 @@ fn every_record_is_as_its_schema_says() {
         (&["fetch"], &["fetched"]),
         (&["--stats", "ls", &url], &["entry", "remote-stats"]),
         (&["remote", "remove", "origin"], &["remote-changed"]),
-        (&["serve", "token", "add", "ci", "--repo", "a"], &["token-changed"]),
+        (&["serve", "token", "add", "ci", "--repository", "a"], &["token-changed"]),
         (&["serve", "token", "list"], &["token"]),
         (&["serve", "token", "revoke", "ci"], &["token-changed"]),
     ];

@@ -91,7 +91,7 @@ pub(super) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
             "a name has up to 64 letters, digits, `.`, `_`, `-` and `@`"
         }
         ServeError::Tokens(TokensError::Repository { .. }) => {
-            "a repository name looks like `team/project`; --repo takes one name"
+            "a repository name looks like `team/project`; --repository takes one name"
         }
         ServeError::Nothing { place } => {
             return Some(format!(

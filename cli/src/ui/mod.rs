@@ -341,6 +341,8 @@ impl Ui {
             return self.error_json(message, &[], Some(hint), exit);
         }
         let (error, label) = (self.err_paint.error("error:"), self.err_paint.hint("hint:"));
+        // Further choices are aligned with the first one.
+        let hint = hint.replace('\n', "\n      ");
         self.say_raw(&format!("{error} {message}\n{label} {hint}"));
     }
 

@@ -26,7 +26,7 @@ use crate::{
 const EXAMPLES: &str = "\
 Examples:
   snap serve token add ada                           may read everything
-  snap serve token add ci --scope append --repo team/project
+  snap serve token add ci --scope append --repository team/project
   snap serve token add root --scope admin --of /srv/snap
   snap serve token add ada --config /etc/snap/serve.toml
   snap serve token list
@@ -82,7 +82,7 @@ struct TokenAddArgs {
 
     /// Repository that the token is limited to; may be repeated; default: all
     #[arg(long, value_name = "REPOSITORY")]
-    repo: Vec<String>,
+    repository: Vec<String>,
 
     /// Expiry date, such as 2027-01-31
     #[arg(long, value_name = "DATE")]
@@ -190,7 +190,7 @@ fn add(args: &TokenAddArgs, cx: &Context) -> Result<(), CliError> {
     let wanted = NewToken {
         name: args.name.clone(),
         scope: args.scope.into(),
-        repositories: (!args.repo.is_empty()).then(|| args.repo.clone()),
+        repositories: (!args.repository.is_empty()).then(|| args.repository.clone()),
         made: cx.now().secs,
         expires: expires.transpose()?.map(|time| time.secs),
     };
