@@ -85,19 +85,19 @@ pub(crate) fn run(command: &Command, cx: &Context) -> Result<CommandOutcome, Cli
 
 /// Returns true if a command needs no worker threads, because it reads and writes no file contents.
 fn does_without_workers(command: &Command) -> bool {
-    matches!(
-        command,
+    match command {
+        Command::Log(args) => !args.reads_contents(),
         Command::Init(_)
-            | Command::Log(_)
-            | Command::Ls(_)
-            | Command::Branch(_)
-            | Command::Tag(_)
-            | Command::Undo(_)
-            | Command::Remote(_)
-            | Command::Config(_)
-            | Command::Completions(_)
-            | Command::Man(_)
-            | Command::Complete(_)
-            | Command::Docs(_)
-    )
+        | Command::Ls(_)
+        | Command::Branch(_)
+        | Command::Tag(_)
+        | Command::Undo(_)
+        | Command::Remote(_)
+        | Command::Config(_)
+        | Command::Completions(_)
+        | Command::Man(_)
+        | Command::Complete(_)
+        | Command::Docs(_) => true,
+        _ => false,
+    }
 }

@@ -15,6 +15,7 @@ const COMMANDS: &[Row] = &[
     (&["add", "stage"], &["`snap commit` saves all files", "`snap commit PATH` saves some"]),
     (&["amend"], &["use `snap undo`, then `snap commit`"]),
     (&["snapshots", "history", "rev-list", "shortlog"], &["use `snap log`"]),
+    (&["whatchanged"], &["use `snap log --patch`"]),
     (&["list"], &["`snap log` lists the snapshots", "`snap ls` lists the files of one"]),
     (&["info"], &["`snap show` prints a commit", "`snap stats` prints the sizes"]),
     (&["describe"], &["use `snap tag`"]),
@@ -72,7 +73,11 @@ const COMMANDS: &[Row] = &[
     (&["blame", "annotate"], &["use `snap log -- PATH`"]),
     (
         &["grep", "search"],
-        &["`snap find NAME` searches names", "`snap cat REV:PATH` prints a file"],
+        &[
+            "`snap find NAME` searches names",
+            "`snap log --grep TEXT` searches messages",
+            "`snap cat REV:PATH` prints a file",
+        ],
     ),
     (
         &["dump", "cat-file"],

@@ -65,6 +65,8 @@ const ROWS: &[Row] = &[
     row(&["log", "show"], &["--pretty", "--format"], &["`--json` prints records"]),
     row(&["log"], &["--branches", "--tags", "--remotes"], &["use `--all`"]),
     row(&["log"], &["--latest"], &["use `-n NUMBER`"]),
+    row(&["log"], &["--committer"], &["use `--author TEXT`"]),
+    row(&["log"], &["--tag"], &["use `--label KEY=VALUE`"]),
     row(&["log"], &["--path"], &["use `snap log -- PATH`"]),
     row(&["log"], &["--decorate"], &["not needed: this is the default"]),
     row(

@@ -2,6 +2,7 @@
 //! files.
 
 mod contents;
+mod made;
 mod names;
 mod printer;
 pub(crate) mod record;
@@ -32,6 +33,7 @@ use self::{
     sides::{SideArguments, Sides},
 };
 pub(crate) use self::{
+    made::write_made_changes,
     names::{letter, shown, word},
     printer::is_below,
 };
@@ -59,6 +61,9 @@ files were added or removed. A moved folder is shown as its files, an empty file
 removed and added. For files above 8 MiB and binary files, the output says only that
 they differ. Owners, attributes, pipes, devices and folders are shown on lines that
 `patch` ignores.";
+
+/// Default number of context lines.
+const CONTEXT_LINES: usize = 3;
 
 /// Show changes between snapshots, or between a snapshot and the files
 ///
@@ -93,7 +98,7 @@ pub(crate) struct DiffArgs {
     null: bool,
 
     /// Number of context lines around each change
-    #[arg(short = 'U', long, value_name = "LINES", default_value_t = 3)]
+    #[arg(short = 'U', long, value_name = "LINES", default_value_t = CONTEXT_LINES)]
     #[arg(conflicts_with_all = ["stat", "name_only", "name_status", "json"])]
     unified: usize,
 
@@ -147,7 +152,8 @@ fn compare(
         true => Change::differences,
         false => |change| change.differences().usual(),
     };
-    let mut printer = Printer::new(cx, &progress, reader, (form, differences));
+    let mut out = cx.ui().out();
+    let mut printer = Printer::new(cx, &progress, reader, (form, differences), &mut out);
     let outcome = match sides {
         Sides::Entries(change, _) => {
             let mut outcome = DiffOutcome::default();
@@ -169,6 +175,7 @@ fn compare(
         }
     };
     let skipped = printer.finish(&outcome)?;
+    out.finish()?;
     drop(progress);
     Ok(done(&outcome, skipped, args.exit_code.then_some(CommandOutcome::Different), cx))
 }
