@@ -99,6 +99,34 @@ fn an_option_of_another_tool_is_answered_with_what_to_write() {
 }
 
 #[test]
+fn options_of_git_and_restic_with_the_same_meaning_work() {
+    let env = TestEnv::new();
+    env.write("a/kept", "1");
+    env.write("a/left.o", "2");
+    env.write("patterns", "*.o\n");
+    let date = "2026-11-01T00:00:00Z";
+    let commit = ["commit", "-q", "a", "--exclude-file", "patterns", "--date", date];
+    env.snap(commit).succeeds();
+    assert_eq!(env.snap(["ls", "-r", "a/.snap"]).succeeds().stdout, "kept\n");
+    let log = |args: &[&str]| {
+        env.snap_in("a", [&["--json", "log"], args].concat()).succeeds().stdout.lines().count()
+    };
+    assert_eq!(log(&["--after", "2026-10-31", "--before", "2026-11-01"]), 1);
+    assert_eq!(log(&["--after", "2026-11-02"]), 0);
+    env.snap_in("a", ["branch", "other"]).succeeds();
+    env.snap_in("a", ["branch", "--switch", "other"]).succeeds();
+    env.write("a/kept", "2");
+    env.snap_in("a", ["commit", "-qn"]).succeeds();
+    assert_eq!(log(&[]), 1);
+    env.snap_in("a", ["commit", "-q"]).succeeds();
+    assert_eq!((log(&[]), log(&["-1"]), log(&["main", "-5"])), (2, 1, 1));
+    env.snap(["clone", "-b", "main", "a", "one"]).succeeds();
+    assert_eq!(env.read("one/kept"), "1");
+    env.snap(["clone", "--branch", "other", "--no-checkout", "a", "two"]).succeeds();
+    assert!(env.path("two/.snap").is_dir() && !env.path("two/kept").exists());
+}
+
+#[test]
 fn a_store_can_be_named_as_in_restic() {
     let env = TestEnv::new();
     env.snap(["-r", "s", "init"]).succeeds();

@@ -64,7 +64,7 @@ pub(crate) struct CloneArgs {
     dir: Option<PathBuf>,
 
     /// Branch or tag to restore; default: the default branch of the remote
-    #[arg(long = "ref", value_name = "NAME")]
+    #[arg(short = 'b', long = "ref", alias = "branch", value_name = "NAME")]
     name: Option<String>,
 
     /// Option of the remote; may be repeated
@@ -72,7 +72,7 @@ pub(crate) struct CloneArgs {
     option: Vec<(String, String)>,
 
     /// Create only the store, without the files
-    #[arg(long)]
+    #[arg(long, alias = "no-checkout")]
     no_restore: bool,
 
     #[command(flatten)]

@@ -34,7 +34,7 @@ pub(crate) struct Describe {
     host: Option<String>,
 
     /// Time of the commit, such as 2026-11-21T08:00:00Z; for imports
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, alias = "date", value_name = "TIME")]
     time: Option<String>,
 }
 

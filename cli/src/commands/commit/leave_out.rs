@@ -15,7 +15,7 @@ pub(crate) struct LeaveOut {
     exclude: Vec<String>,
 
     /// File with patterns to exclude, one per line
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, alias = "exclude-file", value_name = "FILE")]
     exclude_from: Vec<PathBuf>,
 
     /// Exclude folders with a CACHEDIR.TAG

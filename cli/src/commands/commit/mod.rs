@@ -111,7 +111,7 @@ pub(crate) struct CommitArgs {
     checksum: bool,
 
     /// Show what would be committed; write nothing
-    #[arg(long)]
+    #[arg(short = 'n', long)]
     dry_run: bool,
 
     /// Run no hooks

@@ -5,6 +5,7 @@ mod contents;
 mod made;
 mod names;
 mod printer;
+mod range;
 pub(crate) mod record;
 mod remote;
 pub(crate) mod sides;
@@ -27,15 +28,15 @@ use snap_core::{
 };
 use snap_remote::reader::RefSelection;
 
-use self::{
-    names::Ends,
-    printer::{DiffFormat, Printer},
-    sides::{SideArguments, Sides},
-};
 pub(crate) use self::{
     made::write_made_changes,
     names::{letter, shown, word},
     printer::is_below,
+};
+use self::{
+    names::Ends,
+    printer::{DiffFormat, Printer},
+    sides::{SideArguments, Sides},
 };
 use crate::{
     commands::commit::LeaveOut,
@@ -48,6 +49,7 @@ const EXAMPLES: &str = "\
 Examples:
   snap diff                        the last commit and the current files
   snap diff --stat latest~1 latest two commits, one line per file
+  snap diff v1.0..main             the same as `snap diff v1.0 main`
   snap diff v1.0 -- src docs       changes in two folders since v1.0
   snap diff v1.0:a.txt latest:b.txt
   snap diff origin/main main       what `snap push` would send
@@ -123,8 +125,9 @@ pub(crate) struct DiffArgs {
 }
 
 pub(crate) fn run(args: &DiffArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
-    let Some((remote, revs)) = remote::split(&args.revs, cx)? else {
-        return compare(args, &cx.open_repo()?, (&args.revs, args.folder.as_deref()), cx);
+    let revs = range::expand(&args.revs)?;
+    let Some((remote, revs)) = remote::split(&revs, cx)? else {
+        return compare(args, &cx.open_repo()?, (&revs, args.folder.as_deref()), cx);
     };
     let texts: Vec<_> = revs.iter().map(|rev| cx.base_texts(rev)).collect();
     let elsewhere = cx.open_elsewhere(&remote, RefSelection::Revisions(&texts))?;
