@@ -23,16 +23,16 @@ const GROUPS: [(&str, &[&str]); 6] = [
 const EXAMPLES: &str = "\
 Examples:
   snap commit -m 'before the upgrade'   save the current project
-  snap status                           list new and changed files
+  snap status                           list added, modified and deleted files
   snap log                              list the snapshots
   snap ls latest:src                    list the files of one
   snap restore --overwrite latest~1:notes.txt
                                         restore an older version of a file
   snap restore 4f2a /tmp/then           restore a snapshot to another folder
 
-A snapshot is named by its id, a prefix of it (4 digits or more), a branch, a
-tag, `latest` (or HEAD), `latest~2` (two commits earlier) or
-`latest@2026-11-01` (the newest on or before that day).
+A snapshot is named by its id, by the first 4 or more digits of it, by a branch or
+by a tag. `latest` (or HEAD) is the newest one, `latest~2` two commits earlier.
+`latest@2026-11-01` is the newest one on or before that day.
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 done but files were skipped,
 4 damage found, 130 interrupted.";
@@ -173,8 +173,7 @@ pub(crate) fn definition() -> clap::Command {
 }
 
 /// The line in the help of a command that replaces the list of global options.
-const SEE_GLOBAL: &str = "`snap help` lists the global options: --store, --json, --quiet, \
-                          --verbose, --color, --stats, --no-pager";
+const SEE_GLOBAL: &str = "Global options: see `snap --help`";
 
 /// Builds the definition, and hides the global options in the help of the commands. They remain
 /// valid there.

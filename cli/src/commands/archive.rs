@@ -37,13 +37,13 @@ Examples:
 
 /// Save a folder in one file, without a store
 ///
-/// The file is a bundle with one commit, as written by `snap pack`: `restore`, `ls`, `cat`, `show`
-/// and `export` read it, `unpack` imports it into a store. The file itself is skipped if it is in
-/// the folder.
+/// The file is a bundle with one commit, as written by `snap pack`. `restore`, `ls`, `cat`, `show`
+/// and `export` read it; `unpack` imports it into a store. If the file is in the folder, it is
+/// skipped.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ArchiveArgs {
-    /// Folder whose content is saved; or several paths
+    /// Folder whose content to save; or several paths
     #[arg(value_name = "DIR", required = true)]
     paths: Vec<PathBuf>,
 

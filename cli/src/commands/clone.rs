@@ -52,8 +52,8 @@ Examples:
 ///
 /// DIR must be empty or not exist. The clone contains all branches and tags, calls the remote
 /// `origin`, and restores the files of the last commit. If it fails before the first commit has
-/// arrived, nothing is left; later, the downloaded part is kept and `snap fetch` downloads the
-/// rest. With --depth or --path the rest is downloaded on demand.
+/// arrived, nothing is left. After that, `snap fetch` downloads the rest. With --depth or --path,
+/// the rest is downloaded on demand.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CloneArgs {

@@ -41,9 +41,9 @@ Examples:
   snap config set --user profile.home.paths '[\"~/docs\", \"/etc\"]'
   snap config trust                       trust the hooks and remotes of this store
 
-Later origins override earlier ones: built-in value, user's file, store's file,
-environment variable, command-line option. docs/configuration.md describes all
-settings.";
+The highest layer that sets a value wins; lists are not merged. From the lowest to
+the highest: built-in value, system's file, user's file, store's file, environment
+variable, option. docs/configuration.md describes all settings.";
 
 const LIST_EXAMPLES: &str = "\
 Examples:
@@ -135,7 +135,7 @@ enum ConfigAction {
         #[arg(value_name = "DIR")]
         dir: Option<PathBuf>,
 
-        /// Remove the trust in the store
+        /// Withdraw the trust in the store
         #[arg(long)]
         forget: bool,
     },

@@ -67,8 +67,7 @@ the file was renamed; earlier commits are searched for the old name.";
 
 /// List commits, newest first
 ///
-/// Starts at REV (default: HEAD) and follows all parents. With paths, lists only the commits in
-/// which they changed.
+/// Starts at REV and follows all parents. With paths, lists only the commits that changed them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{PATHS}\n\n{EXAMPLES}"))]
 pub(crate) struct LogArgs {
@@ -115,11 +114,11 @@ pub(crate) struct LogArgs {
 /// Options that select commits. A commit must meet all of them.
 #[derive(Debug, clap::Args)]
 struct FilterArgs {
-    /// Omit older commits; a date means its start
+    /// Time of the oldest commit; a date means its start
     #[arg(long, alias = "after", value_name = "DATE")]
     since: Option<String>,
 
-    /// Omit newer commits; a date means its end
+    /// Time of the newest commit; a date means its end
     #[arg(long, alias = "before", value_name = "DATE")]
     until: Option<String>,
 

@@ -30,8 +30,8 @@ Examples:
 
 /// Show a commit, or the metadata of one of its files
 ///
-/// For a file, shows mode, owner, times, extended attributes and content id. `snap cat` prints the
-/// content of a file, `snap ls` lists a folder.
+/// Of a file, shows mode, owner, times, extended attributes and content id. `snap cat` prints its
+/// content. `snap ls` lists a folder.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ShowArgs {

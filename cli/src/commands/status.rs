@@ -1,4 +1,4 @@
-//! `snap status`: lists what is new or changed since the last commit.
+//! `snap status`: lists the changes since the last commit.
 
 use std::{
     ffi::OsString,
@@ -42,17 +42,16 @@ const EXAMPLES: &str = "\
 Examples:
   snap status              what changed since the last commit
   snap status -s           one letter and path per line
-  snap status --all        also list each file of added and removed folders
+  snap status --all        also list each file of added and deleted folders
   snap --json status       for programs
 
 `snap diff` shows the changes in the files. Files whose size and times do not prove
 them unchanged are read and compared; nothing is written to the folder.";
 
-/// Show new, changed and removed files since the last commit
+/// Show added, modified and deleted files since the last commit
 ///
-/// Compares the project with the last commit; in a store without a project, the sources of that
-/// commit. An added or removed folder is one line. Exits with 0
-/// whether or not something changed.
+/// Compares the project with the last commit. In a store without a project, compares the sources of
+/// that commit. An added or deleted folder is one line. Exits with 0, even if there are changes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct StatusArgs {
@@ -60,15 +59,15 @@ pub(crate) struct StatusArgs {
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
 
-    /// One line for each change: A added, D removed, M modified, T changed type, R renamed
+    /// One line for each change: A added, D deleted, M modified, T changed type, R renamed
     #[arg(short, long)]
     short: bool,
 
-    /// List the files in added or removed folders
+    /// List the files in added or deleted folders
     #[arg(short, long)]
     all: bool,
 
-    /// Folder to compare; default: the project, or in a store without one the sources of the commit
+    /// Folder to compare; default: the project, or the sources of the commit
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
 

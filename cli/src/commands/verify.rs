@@ -45,13 +45,13 @@ Examples:
   snap verify origin        check that a remote has all of its packs
   snap verify origin --sample 5% --limit-download 2M
 
-Exits with 4 if there is damage, and lists the affected snapshots and paths.
-With --against-files, exits with 4 if a file differs from the last commit but has
-the same modification time; other changes are listed and exit with 0.
-Later commits no longer use damaged objects: they store them again from files that
-still have the content, and the next push to a remote sends again what the remote
-has lost. `snap repair` recovers lost data now. Nothing else
-is changed.";
+Exits with 4 if there is damage, and lists the affected snapshots and paths. With
+--against-files, exits with 4 if the content of a file changed but not its
+modification time. Other changes are listed and exit with 0.
+
+Later commits do not use damaged objects: they store them again if files still have
+the content. The next push sends again what a remote has lost. `snap repair`
+recovers lost data now. Nothing else is changed.";
 
 /// Check a store for damage
 ///
@@ -73,13 +73,12 @@ pub(crate) struct VerifyArgs {
     #[arg(long, value_name = "PART", value_parser = part, conflicts_with = "data")]
     sample: Option<f64>,
 
-    /// Also read and hash packs that were not read for this time, such as 30d, the longest unread
-    /// first
+    /// Also read packs that were not read for this time, such as 30d
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     #[arg(conflicts_with_all = ["data", "sample"])]
     max_age: Option<Duration>,
 
-    /// Stop starting to read packs after this time, such as 10m; the next run continues
+    /// Time after which no further pack is read, such as 10m; the next run continues
     #[arg(long, value_name = "TIME", value_parser = duration::parse, requires = "max_age")]
     budget: Option<Duration>,
 

@@ -21,7 +21,7 @@ pub(crate) struct Describe {
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
 
-    /// Omit owners and times of files, so that equal contents and modes have equal trees
+    /// Omit owners and times of files, so that equal files give equal snapshots
     #[arg(long)]
     reproducible: bool,
 

@@ -18,7 +18,7 @@ pub(crate) struct LeaveOut {
     #[arg(long, alias = "exclude-file", value_name = "FILE")]
     exclude_from: Vec<PathBuf>,
 
-    /// Exclude folders with a CACHEDIR.TAG
+    /// Exclude the contents of folders with a CACHEDIR.TAG file
     #[arg(long)]
     exclude_caches: bool,
 
@@ -30,7 +30,7 @@ pub(crate) struct LeaveOut {
     #[arg(long)]
     one_file_system: bool,
 
-    /// Apply .gitignore files, too
+    /// Also exclude what .gitignore files name
     #[arg(long)]
     gitignore: bool,
 }

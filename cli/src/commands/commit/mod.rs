@@ -49,23 +49,22 @@ Examples:
   snap commit --dry-run                show what would be committed
   snap commit --checksum               detect changes that kept size and time
 
-A commit excludes the patterns in .snapignore files (in the syntax of .gitignore),
-the exclude options and settings, and the store itself. Profiles and hooks are
+A commit excludes what .snapignore files, the exclude options and the settings name,
+and the store itself. Patterns have the syntax of .gitignore. Profiles and hooks are
 settings; see docs/configuration.md.";
 
 /// Create a snapshot
 ///
-/// Without PATH, the whole project is committed: the folder that contains the store. With PATH,
-/// only these files and folders are updated; the rest is taken from the last commit. A store
-/// outside of a project needs a PATH, and each of its branches accepts only the paths of its first
-/// commit. A PATH that is a symbolic link is followed, except one in the project, which is saved as
-/// a link. The id of the snapshot is printed once it is safe on disk. If there is no store, `.snap`
-/// is created in the committed folder.
+/// Without PATH, commits the whole project: the folder that contains the store. With PATH, updates
+/// only these files and folders, and keeps the rest of the last commit. With a store outside the
+/// folder, name what to commit; a branch then always holds the same sources. A PATH that is a
+/// symbolic link is followed; a link in the project is saved as a link. Prints the id of the
+/// snapshot when it is safe on disk. If there is no store, creates `.snap` in the committed folder.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CommitArgs {
-    /// Files and folders to update in the snapshot; without a project, to commit. With
-    /// --stdin-from-command, the command and its arguments
+    /// Files and folders to commit; default: the project. With --stdin-from-command, the command
+    /// and its arguments
     // An argument of a command may be empty.
     #[arg(value_name = "PATH", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     operands: Vec<PathBuf>,
@@ -85,20 +84,19 @@ pub(crate) struct CommitArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "profile")]
     stdin: Option<OsString>,
 
-    /// Run the command after `--` and commit its output instead of stdin; if it fails, nothing is
-    /// committed
+    /// Commit the output of the command after `--` instead of stdin, unless the command fails
     #[arg(long, requires = "stdin")]
     stdin_from_command: bool,
 
-    /// Commit a stream of 0 bytes, which is otherwise refused
+    /// Commit stdin even if it is empty
     #[arg(long, requires = "stdin")]
     allow_empty_stream: bool,
 
-    /// Commit on top of commits that the files here do not contain, which reverts their changes
+    /// Commit even though the branch has newer commits. This undoes their changes
     #[arg(long)]
     onto_tip: bool,
 
-    /// Replace the whole snapshot by PATH or stdin, even if the last one had other sources
+    /// Commit only PATH or stdin, and keep nothing of the last commit
     #[arg(long)]
     replace: bool,
 
@@ -106,7 +104,7 @@ pub(crate) struct CommitArgs {
     #[arg(long)]
     allow_empty: bool,
 
-    /// Read every file, also those with unchanged size and times
+    /// Read every file, even if its size and times are unchanged
     #[arg(long)]
     checksum: bool,
 

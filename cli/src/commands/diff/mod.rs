@@ -58,10 +58,10 @@ Examples:
   snap diff > changes.patch        for `patch -p1` or `git apply`
   snap diff --name-only -z | xargs -0 ls -l
 
-Renamed and moved files are detected by their content, unless more than 50,000
-files were added or removed. A moved folder is shown as its files, an empty file as
-removed and added. For files above 8 MiB and binary files, the output says only that
-they differ. Owners, attributes, pipes, devices and folders are shown on lines that
+Renamed files are detected by their content, unless more than 50,000 files were
+added or deleted. A moved folder is shown as its files, an empty file as deleted and
+added. Of files above 8 MiB and of binary files, the output says only that they
+differ. Owners, attributes, pipes, devices and folders are shown on lines that
 `patch` ignores.";
 
 /// Default number of context lines.
@@ -69,9 +69,9 @@ const CONTEXT_LINES: usize = 3;
 
 /// Show changes between snapshots, or between a snapshot and the files
 ///
-/// Without REV, compares the last commit with the current files; with one REV, that commit with the
-/// files; with two, one with the other. Besides the content, only changes of mode, owner and
-/// extended attributes are shown, unless --metadata is given.
+/// Without REV, compares the last commit with the files. With one REV, compares that commit with
+/// the files; with two, compares them with each other. Shows changes of content, mode, owner and
+/// extended attributes; --metadata shows all.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DiffArgs {
@@ -83,15 +83,15 @@ pub(crate) struct DiffArgs {
     #[arg(last = true, value_name = "PATH")]
     paths: Vec<OsString>,
 
-    /// Diffstat: added and removed lines of each file
+    /// Number of added and deleted lines of each file
     #[arg(long, conflicts_with_all = ["name_only", "name_status"])]
     stat: bool,
 
-    /// Paths only
+    /// Only the paths of the changes
     #[arg(long, conflicts_with_all = ["name_status", "json"])]
     name_only: bool,
 
-    /// Paths with a letter: A added, D removed, M modified, T changed type, R renamed
+    /// Paths with a letter: A added, D deleted, M modified, T changed type, R renamed
     #[arg(long, conflicts_with = "json")]
     name_status: bool,
 
@@ -108,7 +108,7 @@ pub(crate) struct DiffArgs {
     #[arg(long)]
     metadata: bool,
 
-    /// Show renamed files as removed and added
+    /// Show renamed files as deleted and added
     #[arg(long)]
     no_renames: bool,
 
@@ -116,7 +116,7 @@ pub(crate) struct DiffArgs {
     #[arg(long)]
     exit_code: bool,
 
-    /// Folder to compare; default: the project, or in a store without one the sources of the commit
+    /// Folder to compare; default: the project, or the sources of the commit
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
 
