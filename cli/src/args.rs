@@ -15,7 +15,21 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Make snapshots", &["init", "commit", "status", "archive"]),
     ("Inspect snapshots", &["log", "show", "ls", "cat", "diff", "find", "stats"]),
     ("Restore files", &["restore", "undo"]),
-    ("Share", &["push", "pull", "clone", "fetch", "remote", "serve", "pack", "unpack", "export"]),
+    (
+        "Share",
+        &[
+            "push",
+            "pull",
+            "clone",
+            "fetch",
+            "remote",
+            "ls-remote",
+            "serve",
+            "pack",
+            "unpack",
+            "export",
+        ],
+    ),
     ("Manage", &["branch", "tag", "verify", "repair", "config"]),
     ("Help", &["help", "completions"]),
 ];
@@ -227,6 +241,7 @@ pub(crate) enum Command {
     Clone(commands::clone::CloneArgs),
     Fetch(commands::fetch::FetchArgs),
     Remote(commands::remote::RemoteArgs),
+    LsRemote(commands::ls_remote::LsRemoteArgs),
     #[cfg(feature = "serve")]
     Serve(commands::serve::ServeArgs),
     Pack(commands::pack::PackArgs),

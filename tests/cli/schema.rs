@@ -133,6 +133,7 @@ fn every_record_is_as_its_schema_says() {
         (&["verify", "origin", "--sample", "50%"], &["verify-summary"]),
         (&["pull"], &["pulled"]),
         (&["remote", "show"], &["remote-known"]),
+        (&["ls-remote"], &["ref"]),
         (&["clone", &url, "cloned"], &["cloned"]),
         (&["fetch"], &["fetched"]),
         (&["--stats", "ls", &url], &["entry", "remote-stats"]),

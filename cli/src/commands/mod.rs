@@ -17,6 +17,7 @@ pub(crate) mod find;
 pub(crate) mod init;
 pub(crate) mod log;
 pub(crate) mod ls;
+pub(crate) mod ls_remote;
 pub(crate) mod man;
 pub(crate) mod pack;
 pub(crate) mod pull;
@@ -70,6 +71,7 @@ pub(crate) fn run(command: &Command, cx: &Context) -> Result<CommandOutcome, Cli
         Command::Serve(args) => serve::run(args, cx),
         Command::Fetch(args) => fetch::run(args, cx),
         Command::Remote(args) => remote::run(args, cx),
+        Command::LsRemote(args) => ls_remote::run(args, cx),
         Command::Pack(args) => pack::run(args, cx),
         Command::Unpack(args) => unpack::run(args, cx),
         Command::Undo(args) => undo::run(args, cx),
@@ -93,6 +95,7 @@ fn does_without_workers(command: &Command) -> bool {
         | Command::Tag(_)
         | Command::Undo(_)
         | Command::Remote(_)
+        | Command::LsRemote(_)
         | Command::Config(_)
         | Command::Completions(_)
         | Command::Man(_)
