@@ -239,6 +239,9 @@ pub(crate) enum CliError {
     /// A bundle cannot be unpacked.
     #[error("cannot unpack {file}")]
     Unpack { file: String, source: Box<bundle::Error> },
+    /// A bundle is damaged or incomplete, or cannot be checked.
+    #[error("cannot verify {file}")]
+    VerifyBundle { file: String, source: Box<bundle::Error> },
     /// An archive cannot be written.
     #[error("cannot export to {file}")]
     ExportTo { file: String, source: io::Error },
@@ -444,7 +447,9 @@ impl CliError {
             Self::Bundle { source, .. } => source.kind(),
             Self::InBundle { source, .. } => source.kind(),
             Self::Cloned { source, .. } => source.kind(),
-            Self::Pack { source, .. } | Self::Unpack { source, .. } => source.kind(),
+            Self::Pack { source, .. }
+            | Self::Unpack { source, .. }
+            | Self::VerifyBundle { source, .. } => source.kind(),
             Self::Source(error) | Self::File(error) | Self::Settings(error) => match error.kind() {
                 ErrorKind::Damaged => ErrorKind::Unavailable,
                 kind => kind,

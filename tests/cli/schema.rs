@@ -106,6 +106,7 @@ fn every_record_is_as_its_schema_says() {
         (&["restore", "old", "out"], &["restored"]),
         (&["pack", "old", "-o", "x.snap"], &["packed"]),
         (&["archive", "sub", "-o", "sub.snap"], &["archived"]),
+        (&["verify", "sub.snap"], &["verified-bundle"]),
         (&["export", "old", "-o", "x.tar"], &["exported"]),
         (&["export", "old", "-o", "x.zip"], &["exported"]),
         (&["undo", "--dry-run"], &["undo"]),

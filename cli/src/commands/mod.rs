@@ -35,6 +35,7 @@ pub(crate) mod tag;
 pub(crate) mod undo;
 pub(crate) mod unpack;
 pub(crate) mod verify;
+mod verify_bundle;
 
 use crate::{
     args::Command,

@@ -49,7 +49,9 @@ pub(super) fn of(path: &[&str], argument: &Arg) -> Option<ValueKind> {
         (["tag"], _, "NAME") => ValueKind::Tag,
         (["commit" | "archive" | "log"], _, "NAME") | (["export"], "prefix", _) => ValueKind::Other,
         (["clone"], "name", _) | (["remote", "add"], _, _) => ValueKind::Other,
-        (_, _, "REMOTE" | "REMOTE|URL" | "REMOTE|URL|DIR|FILE") => ValueKind::Remote,
+        (_, _, "REMOTE" | "REMOTE|URL" | "REMOTE|URL|FILE" | "REMOTE|URL|DIR|FILE") => {
+            ValueKind::Remote
+        }
         (_, _, "URL" | "RATE" | "OPTION=VALUE" | "ADDRESS") => ValueKind::Other,
         (_, _, "REV" | "COMMIT" | "FROM" | "TO") => ValueKind::Rev,
         (_, _, "REV[:PATH]" | "COMMIT[:PATH]" | "REV[:PATH]|FILE") => ValueKind::RevOrEntry,
