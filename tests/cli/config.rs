@@ -508,3 +508,26 @@ fn settings_of_a_store_that_were_cut_are_damage_and_repair_leaves_them_to_the_us
     env.snap(["repair"]).succeeds();
     env.snap(["log"]).succeeds();
 }
+
+#[test]
+fn the_settings_without_a_value_are_listed_on_request() {
+    let env = TestEnv::new();
+    env.snap(["init"]).succeeds();
+    let listed = |args: &[&str]| {
+        let args = [&["config", "list"], args].concat();
+        env.snap(args).succeeds().stdout.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (set, all) = (listed(&[]), listed(&["--all"]));
+    assert!(!set.iter().any(|line| line.starts_with('#')), "{set:?}");
+    assert_eq!(all[..set.len()], set);
+    for line in [
+        "# hooks.on_failure is not set; it is `stop` or `report`",
+        "# ui.pager is not set; it is a command or false",
+        "# remote.NAME.url is not set; it is a text",
+    ] {
+        assert!(all.iter().any(|found| found == line), "{line} is missing in {all:#?}");
+    }
+    env.snap(["config", "set", "commit.author", "Ann"]).succeeds();
+    let author = |lines: Vec<String>| lines.iter().filter(|l| l.contains("commit.author")).count();
+    assert_eq!((author(listed(&[])), author(listed(&["--all"]))), (1, 1));
+}
