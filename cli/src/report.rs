@@ -194,6 +194,9 @@ pub(crate) enum CliError {
     /// A label is given twice.
     #[error("label `{key}` is given twice")]
     LabelTwice { key: String },
+    /// A marker in the settings is invalid.
+    #[error("exclude_if_present: `{text}` does not start with the name of a file")]
+    Marker { text: String },
     /// The file name given to `commit --stdin` is invalid.
     #[error("--stdin needs the name of a file, without folders")]
     StdinName { source: NameError },
@@ -409,9 +412,10 @@ impl CliError {
             | Self::WholeMachine
             | Self::FolderOfSnapshot { .. }
             | Self::Usage(_) => ErrorKind::Invalid,
-            Self::NoPlace { .. } | Self::LabelTwice { .. } | Self::StdinName { .. } => {
-                ErrorKind::Invalid
-            }
+            Self::NoPlace { .. }
+            | Self::LabelTwice { .. }
+            | Self::StdinName { .. }
+            | Self::Marker { .. } => ErrorKind::Invalid,
             Self::UnknownFormat { .. } | Self::NoLevel { .. } | Self::Prefix { .. } => {
                 ErrorKind::Invalid
             }

@@ -37,6 +37,8 @@ fn settings_are_listed_set_and_read() {
     commit.author = "ann"
     commit.host = "box"
     commit.exclude = []
+    commit.iexclude = []
+    commit.exclude_if_present = []
     commit.exclude_caches = false
     commit.gitignore = false
     ui.color = "auto"
@@ -85,6 +87,8 @@ fn the_origin_of_each_value_is_told() {
     commit.author = "ann"  # SNAP_AUTHOR
     commit.host = "box"  # SNAP_HOST
     commit.exclude = ["*.o"]  # [ROOT]/user.toml:5
+    commit.iexclude = []  # built-in
+    commit.exclude_if_present = []  # built-in
     commit.exclude_caches = false  # built-in
     commit.gitignore = true  # SNAP_COMMIT_GITIGNORE
     ui.color = "always"  # --color
@@ -94,7 +98,7 @@ fn the_origin_of_each_value_is_told() {
     price.sent = 0.0  # built-in
     price.received = 0.09  # built-in
     profile.home.labels.set = "home"  # [ROOT]/user.toml:10
-    profile.home.message = "by \"night\"\n"  # [ROOT]/.snap/config.toml:34 (trusted)
+    profile.home.message = "by \"night\"\n"  # [ROOT]/.snap/config.toml:38 (trusted)
     profile.home.paths = ["~/docs"]  # [ROOT]/user.toml:9
     "#);
     insta::assert_snapshot!(env.snap(["config", "get", "ui.color", "--origin"]), @r"

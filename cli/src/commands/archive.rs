@@ -19,7 +19,7 @@ use snap_core::{
 
 use crate::{
     commands::{
-        commit::{Describe, LeaveOut, followed, unmatched},
+        commit::{Describe, LeaveOut, PathLists, followed, unmatched},
         pack::OutputArgs,
     },
     config::Profile,
@@ -40,12 +40,15 @@ Examples:
 /// The file is a bundle with one commit, as written by `snap pack`. `restore`, `ls`, `cat`, `show`
 /// and `export` read it; `unpack` imports it into a store. If the file is in the folder, it is
 /// skipped.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ArchiveArgs {
     /// Folder whose content to save; or several paths
-    #[arg(value_name = "DIR", required = true)]
+    #[arg(value_name = "DIR", required_unless_present_any = ["files_from", "files_from_raw"])]
     paths: Vec<PathBuf>,
+
+    #[command(flatten)]
+    lists: PathLists,
 
     #[command(flatten)]
     output: OutputArgs,
@@ -59,6 +62,7 @@ pub(crate) struct ArchiveArgs {
 
 pub(crate) fn run(args: &ArchiveArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let start = Instant::now();
+    let args = &ArchiveArgs { paths: args.lists.join(&args.paths, cx)?, ..args.clone() };
     for path in &args.paths {
         path.metadata().map_err(|error| CliError::Source(PathError::when("read", path)(error)))?;
     }

@@ -101,6 +101,17 @@ fn write_selection(out: &mut Out, selection: &Selection) -> io::Result<()> {
     for rules in &selection.rules {
         let mut parts: Vec<String> =
             rules.patterns.iter().map(|pattern| text::line(pattern.as_bytes())).collect();
+        let ignore_case = rules.ignore_case_patterns.iter();
+        parts.extend(
+            ignore_case.map(|pattern| format!("{} in any case", text::line(pattern.as_bytes()))),
+        );
+        parts.extend(rules.markers.iter().map(|marker| {
+            let header = match &*marker.header {
+                [] => String::new(),
+                header => format!(":{}", text::line(header)),
+            };
+            format!("folders with {}{header}", text::line(marker.name.as_bytes()))
+        }));
         parts.extend(
             rules.larger_than_bytes.map(|limit| format!("larger than {}", ByteCount(limit))),
         );

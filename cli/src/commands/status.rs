@@ -23,7 +23,7 @@ use snap_core::{
 
 use crate::{
     commands::{
-        commit::LeaveOut,
+        commit::{LeaveOut, PathLists},
         diff::{
             collect, done, is_below, letter,
             record::{DiffChangeJson, SummaryJson},
@@ -59,6 +59,9 @@ pub(crate) struct StatusArgs {
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
 
+    #[command(flatten)]
+    lists: PathLists,
+
     /// One line for each change: A added, D deleted, M modified, T changed type, R renamed
     #[arg(short, long)]
     short: bool,
@@ -87,7 +90,7 @@ pub(crate) fn run(args: &StatusArgs, cx: &Context) -> Result<CommandOutcome, Cli
     let commit = last.as_ref().map(|(_, commit)| commit);
     let wanted = SideArguments {
         args: &[],
-        paths: &args.paths,
+        paths: &args.lists.join(&args.paths, cx)?,
         folder: args.folder.as_deref(),
         leave_out: &args.leave_out,
     };

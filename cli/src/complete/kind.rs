@@ -64,7 +64,9 @@ pub(super) fn of(path: &[&str], argument: &Arg) -> Option<ValueKind> {
         (_, _, "FILE" | "PATH") => ValueKind::File,
         (_, _, "DIR" | "FOLDER" | "STORE") => ValueKind::Folder,
         (_, _, "WHO" | "TEXT" | "PATTERN" | "VALUE" | "COMMAND") => ValueKind::Other,
-        (_, _, "SIZE" | "NUMBER" | "N" | "LINES" | "PART" | "DATE" | "TIME") => ValueKind::Other,
+        (_, _, "FILE[:HEADER]" | "SIZE" | "NUMBER" | "N" | "LINES" | "PART" | "DATE" | "TIME") => {
+            ValueKind::Other
+        }
         _ => return None,
     };
     Some(kind)

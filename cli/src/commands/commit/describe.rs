@@ -11,7 +11,7 @@ use snap_core::{
 use crate::{context::Context, report::CliError, ui::time};
 
 /// The description of a commit: message, labels, author, host and time.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Describe {
     /// Message of the commit; if repeated, each adds a paragraph
     #[arg(short, long, value_name = "TEXT")]

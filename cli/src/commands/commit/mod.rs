@@ -4,6 +4,7 @@ mod describe;
 mod hooks;
 mod leave_out;
 mod output;
+mod path_lists;
 mod plan;
 mod project;
 pub(crate) mod unmatched;
@@ -24,6 +25,7 @@ use snap_core::{
 pub(crate) use self::{
     describe::Describe,
     leave_out::LeaveOut,
+    path_lists::PathLists,
     plan::{followed, named, source_name, whole_folder},
 };
 use self::{
@@ -46,6 +48,8 @@ Examples:
   snap --store /mnt/usb/store commit ~/photos
   snap commit --exclude '*.o' --exclude-caches --label ci=1234
   snap commit --profile home           use the settings of profile `home`
+  find . -name '*.md' -print0 | snap commit --files-from-raw -
+  snap commit --exclude-if-present .nobackup --iexclude '*.tmp'
   snap commit --dry-run                show what would be committed
   snap commit --checksum               detect changes that kept size and time
 
@@ -60,7 +64,7 @@ settings; see docs/configuration.md.";
 /// folder, name what to commit; a branch then always holds the same sources. A PATH that is a
 /// symbolic link is followed; a link in the project is saved as a link. Prints the id of the
 /// snapshot when it is safe on disk. If there is no store, creates `.snap` in the committed folder.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CommitArgs {
     /// Files and folders to commit; default: the project. With --stdin-from-command, the command
@@ -68,6 +72,9 @@ pub(crate) struct CommitArgs {
     // An argument of a command may be empty.
     #[arg(value_name = "PATH", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     operands: Vec<PathBuf>,
+
+    #[command(flatten)]
+    lists: PathLists,
 
     #[command(flatten)]
     describe: Describe,
@@ -129,6 +136,9 @@ impl CommitArgs {
     /// Checks what clap cannot: the meaning of the operands depends on an option.
     fn check(&self) -> Result<(), CliError> {
         let wrong = match (self.stdin_from_command, self.operands.as_slice()) {
+            _ if self.stdin.is_some() && !self.lists.is_empty() => {
+                "--stdin and --files-from cannot be used together"
+            }
             (true, []) => "--stdin-from-command needs a command after `--`",
             (false, [_, ..]) if self.stdin.is_some() => "--stdin and PATH cannot be used together",
             (false, paths) if paths.iter().any(|path| path.as_os_str().is_empty()) => {
@@ -143,6 +153,7 @@ impl CommitArgs {
 pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     args.check()?;
     let start = Instant::now();
+    let args = &CommitArgs { operands: args.lists.join(&args.operands, cx)?, ..args.clone() };
     let (store, is_there) = match plan::place(args, cx)? {
         TargetStore::There(store) => (store, true),
         TargetStore::ToBeMade(store) => (store, false),

@@ -39,7 +39,7 @@ use self::{
     sides::{SideArguments, Sides},
 };
 use crate::{
-    commands::commit::LeaveOut,
+    commands::commit::{LeaveOut, PathLists},
     context::Context,
     report::{CliError, CommandOutcome},
     ui::size,
@@ -82,6 +82,9 @@ pub(crate) struct DiffArgs {
     /// Files and folders to compare, relative to the current folder
     #[arg(last = true, value_name = "PATH")]
     paths: Vec<OsString>,
+
+    #[command(flatten)]
+    lists: PathLists,
 
     /// Number of added and deleted lines of each file
     #[arg(long, conflicts_with_all = ["name_only", "name_status"])]
@@ -143,8 +146,8 @@ fn compare(
     cx: &Context,
 ) -> Result<CommandOutcome, CliError> {
     let form = form(args, cx)?;
-    let wanted =
-        SideArguments { args: revs, paths: &args.paths, folder, leave_out: &args.leave_out };
+    let paths = args.lists.join(&args.paths, cx)?;
+    let wanted = SideArguments { args: revs, paths: &paths, folder, leave_out: &args.leave_out };
     let sides = sides::sides(repo, &wanted, cx)?;
     let progress = cx.progress();
     let new = match &sides {
