@@ -56,6 +56,10 @@ pub(crate) struct ArchiveArgs {
     #[command(flatten)]
     describe: Describe,
 
+    /// Profile whose excludes are added to those given here
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+
     #[command(flatten)]
     leave_out: LeaveOut,
 }
@@ -69,7 +73,11 @@ pub(crate) fn run(args: &ArchiveArgs, cx: &Context) -> Result<CommandOutcome, Cl
     let config = cx.settings().config()?;
     let mut options = args.describe.options(&config, cx)?;
     options.unchanged = Unchanged::Commit;
-    options.ignore = args.leave_out.join(&Profile::default(), &config, cx)?;
+    let profile = match &args.profile {
+        Some(name) => cx.settings_here()?.0.profile(name)?,
+        None => Profile::default(),
+    };
+    options.ignore = args.leave_out.join(&profile, &config, cx)?;
     let source = source(args)?;
     unmatched::warn(&source, &options.ignore.patterns, cx)?;
     options.ignore.patterns.extend(own_files(args));

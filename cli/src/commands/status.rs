@@ -74,6 +74,10 @@ pub(crate) struct StatusArgs {
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
 
+    /// Profile whose excludes are added to those given here
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+
     #[command(flatten)]
     leave_out: LeaveOut,
 }
@@ -93,6 +97,7 @@ pub(crate) fn run(args: &StatusArgs, cx: &Context) -> Result<CommandOutcome, Cli
         paths: &args.lists.join(&args.paths, cx)?,
         folder: args.folder.as_deref(),
         leave_out: &args.leave_out,
+        profile: args.profile.as_deref(),
     };
     let (new, limit) = sides::since(&repo, &wanted, commit, cx)?;
     let options = DiffOptions { limit, ..DiffOptions::default() };

@@ -89,6 +89,10 @@ pub(crate) struct VerifyArgs {
     #[arg(long, conflicts_with_all = ["data", "sample", "max_age"])]
     against_files: bool,
 
+    /// Profile whose excludes apply to --against-files
+    #[arg(long, value_name = "NAME", requires = "against_files")]
+    profile: Option<String>,
+
     /// Download limit in bytes per second, such as 2M; default: the setting
     /// `transfer.limit_download`
     #[arg(long, value_name = "RATE", value_parser = rate::parse, requires = "place")]
@@ -140,7 +144,9 @@ pub(crate) fn run(args: &VerifyArgs, cx: &Context) -> Result<CommandOutcome, Cli
             })?;
             check_remote((remote, args.limit_download), data, cx)?
         }
-        None if args.against_files => return against_files::run(&cx.open_repo()?, cx),
+        None if args.against_files => {
+            return against_files::run(&cx.open_repo()?, args.profile.as_deref(), cx);
+        }
         None => check_here(data, cx)?,
     };
     let mut out = cx.ui().out();

@@ -47,7 +47,9 @@ pub(super) fn of(path: &[&str], argument: &Arg) -> Option<ValueKind> {
         (["branch"], _, "NAME") | (_, "branch", _) => ValueKind::Branch,
         (["serve", ..], _, "NAME" | "REPOSITORY") => ValueKind::Other,
         (["tag"], _, "NAME") => ValueKind::Tag,
-        (["commit" | "archive" | "log"], _, "NAME") | (["export"], "prefix", _) => ValueKind::Other,
+        (_, "profile", _)
+        | (["commit" | "archive" | "log"], _, "NAME")
+        | (["export"], "prefix", _) => ValueKind::Other,
         (["clone"], "name", _) | (["remote", "add"], _, _) => ValueKind::Other,
         (_, _, "REMOTE" | "REMOTE|URL" | "REMOTE|URL|FILE" | "REMOTE|URL|DIR|FILE") => {
             ValueKind::Remote

@@ -123,6 +123,10 @@ pub(crate) struct DiffArgs {
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
 
+    /// Profile whose excludes are added to those given here
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+
     #[command(flatten)]
     leave_out: LeaveOut,
 }
@@ -147,7 +151,13 @@ fn compare(
 ) -> Result<CommandOutcome, CliError> {
     let form = form(args, cx)?;
     let paths = args.lists.join(&args.paths, cx)?;
-    let wanted = SideArguments { args: revs, paths: &paths, folder, leave_out: &args.leave_out };
+    let wanted = SideArguments {
+        args: revs,
+        paths: &paths,
+        folder,
+        leave_out: &args.leave_out,
+        profile: args.profile.as_deref(),
+    };
     let sides = sides::sides(repo, &wanted, cx)?;
     let progress = cx.progress();
     let new = match &sides {
