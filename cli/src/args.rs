@@ -8,14 +8,28 @@ use clap::{
     builder::StyledStr,
 };
 
-use crate::{commands, ui::ColorMode};
+use crate::{commands, foreign, ui::ColorMode};
 
 /// The groups of commands in the help of `snap`. A command that is in no group is shown at the end.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Make snapshots", &["init", "commit", "status", "archive"]),
     ("Inspect snapshots", &["log", "show", "ls", "cat", "diff", "find", "stats"]),
     ("Restore files", &["restore", "undo"]),
-    ("Share", &["push", "pull", "clone", "fetch", "remote", "serve", "pack", "unpack", "export"]),
+    (
+        "Share",
+        &[
+            "push",
+            "pull",
+            "clone",
+            "fetch",
+            "remote",
+            "ls-remote",
+            "serve",
+            "pack",
+            "unpack",
+            "export",
+        ],
+    ),
     ("Manage", &["branch", "tag", "verify", "repair", "config"]),
     ("Help", &["help", "completions"]),
 ];
@@ -23,16 +37,16 @@ const GROUPS: [(&str, &[&str]); 6] = [
 const EXAMPLES: &str = "\
 Examples:
   snap commit -m 'before the upgrade'   save the current project
-  snap status                           list new and changed files
+  snap status                           list added, modified and deleted files
   snap log                              list the snapshots
   snap ls latest:src                    list the files of one
   snap restore --overwrite latest~1:notes.txt
                                         restore an older version of a file
   snap restore 4f2a /tmp/then           restore a snapshot to another folder
 
-A snapshot is named by its id, a prefix of it (4 digits or more), a branch, a
-tag, `latest` (or HEAD), `latest~2` (two commits earlier) or
-`latest@2026-11-01` (the newest on or before that day).
+A snapshot is named by its id, by the first 4 or more digits of it, by a branch or
+by a tag. `latest` (or HEAD) is the newest one, `latest~2` two commits earlier.
+`latest@2026-11-01` is the newest one on or before that day.
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 done but files were skipped,
 4 damage found, 130 interrupted.";
@@ -57,7 +71,8 @@ pub(crate) struct Args {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Global {
     /// Store folder; default: SNAP_STORE, else `.snap` here or above
-    #[arg(long, global = true, value_name = "STORE", help_heading = GLOBAL)]
+    #[arg(short = 'r', long, alias = "repo", global = true, value_name = "STORE")]
+    #[arg(help_heading = GLOBAL)]
     pub(crate) store: Option<PathBuf>,
 
     /// Print JSON records on stdout, one per line
@@ -128,7 +143,8 @@ impl Args {
     /// The error in the command line, or the help or version text that it requests.
     pub(crate) fn read() -> Result<Self, clap::Error> {
         let mut definition = with_short_help(definition());
-        let matches = definition.try_get_matches_from_mut(std::env::args_os())?;
+        let words = foreign::translate(&definition, std::env::args_os().collect());
+        let matches = definition.try_get_matches_from_mut(words)?;
         Self::from_arg_matches(&matches).map_err(|error| error.format(&mut definition))
     }
 }
@@ -171,8 +187,7 @@ pub(crate) fn definition() -> clap::Command {
 }
 
 /// The line in the help of a command that replaces the list of global options.
-const SEE_GLOBAL: &str = "`snap help` lists the global options: --store, --json, --quiet, \
-                          --verbose, --color, --stats, --no-pager";
+const SEE_GLOBAL: &str = "Global options: see `snap --help`";
 
 /// Builds the definition, and hides the global options in the help of the commands. They remain
 /// valid there.
@@ -226,6 +241,7 @@ pub(crate) enum Command {
     Clone(commands::clone::CloneArgs),
     Fetch(commands::fetch::FetchArgs),
     Remote(commands::remote::RemoteArgs),
+    LsRemote(commands::ls_remote::LsRemoteArgs),
     #[cfg(feature = "serve")]
     Serve(commands::serve::ServeArgs),
     Pack(commands::pack::PackArgs),

@@ -33,7 +33,7 @@ pub(crate) use self::{
     hint::of_ref as ref_hint,
     trust::{Role, SensitiveSetting, UntrustedStore},
 };
-use crate::{command_stream::CommandStreamError, foreign, stream::Interrupted, ui::Ui};
+use crate::{args, command_stream::CommandStreamError, foreign, stream::Interrupted, ui::Ui};
 
 /// The meaning of each exit code.
 pub(crate) const EXIT_CODES: &[(&str, &str)] = &[
@@ -194,6 +194,9 @@ pub(crate) enum CliError {
     /// A label is given twice.
     #[error("label `{key}` is given twice")]
     LabelTwice { key: String },
+    /// A marker in the settings is invalid.
+    #[error("exclude_if_present: `{text}` does not start with the name of a file")]
+    Marker { text: String },
     /// The file name given to `commit --stdin` is invalid.
     #[error("--stdin requires the name of a file, without folders")]
     StdinName { source: NameError },
@@ -239,6 +242,9 @@ pub(crate) enum CliError {
     /// A bundle cannot be unpacked.
     #[error("cannot unpack {file}")]
     Unpack { file: String, source: Box<bundle::Error> },
+    /// A bundle is damaged or incomplete, or cannot be checked.
+    #[error("cannot verify {file}")]
+    VerifyBundle { file: String, source: Box<bundle::Error> },
     /// An archive cannot be written.
     #[error("cannot export to {file}")]
     ExportTo { file: String, source: io::Error },
@@ -406,9 +412,10 @@ impl CliError {
             | Self::WholeMachine
             | Self::FolderOfSnapshot { .. }
             | Self::Usage(_) => ErrorKind::Invalid,
-            Self::NoPlace { .. } | Self::LabelTwice { .. } | Self::StdinName { .. } => {
-                ErrorKind::Invalid
-            }
+            Self::NoPlace { .. }
+            | Self::LabelTwice { .. }
+            | Self::StdinName { .. }
+            | Self::Marker { .. } => ErrorKind::Invalid,
             Self::UnknownFormat { .. } | Self::NoLevel { .. } | Self::Prefix { .. } => {
                 ErrorKind::Invalid
             }
@@ -444,7 +451,9 @@ impl CliError {
             Self::Bundle { source, .. } => source.kind(),
             Self::InBundle { source, .. } => source.kind(),
             Self::Cloned { source, .. } => source.kind(),
-            Self::Pack { source, .. } | Self::Unpack { source, .. } => source.kind(),
+            Self::Pack { source, .. }
+            | Self::Unpack { source, .. }
+            | Self::VerifyBundle { source, .. } => source.kind(),
             Self::Source(error) | Self::File(error) | Self::Settings(error) => match error.kind() {
                 ErrorKind::Damaged => ErrorKind::Unavailable,
                 kind => kind,
@@ -507,8 +516,9 @@ fn no_date(text: &str) -> String {
 /// Prints the help, the version, or the error in the command line.
 pub(crate) fn usage(answer: &clap::Error, ui: &Ui) -> ExitCode {
     let code = u8::try_from(answer.exit_code()).unwrap_or(2);
-    if let Some((message, hint)) = foreign::advice(answer, std::env::args_os()) {
-        ui.usage_hint(&message, hint, code);
+    let words: Vec<_> = std::env::args_os().collect();
+    if let Some(advice) = foreign::advice(answer, &args::definition(), &words) {
+        ui.usage_hint(&advice.message, &advice.hint, code);
     } else if answer.use_stderr() {
         ui.usage_error(&answer.render(), code);
     } else if let Err(error) = ui.help(&answer.render()) {

@@ -37,6 +37,8 @@ fn settings_are_listed_set_and_read() {
     commit.author = "ann"
     commit.host = "box"
     commit.exclude = []
+    commit.iexclude = []
+    commit.exclude_if_present = []
     commit.exclude_caches = false
     commit.gitignore = false
     ui.color = "auto"
@@ -85,6 +87,8 @@ fn the_origin_of_each_value_is_told() {
     commit.author = "ann"  # SNAP_AUTHOR
     commit.host = "box"  # SNAP_HOST
     commit.exclude = ["*.o"]  # [ROOT]/user.toml:5
+    commit.iexclude = []  # built-in
+    commit.exclude_if_present = []  # built-in
     commit.exclude_caches = false  # built-in
     commit.gitignore = true  # SNAP_COMMIT_GITIGNORE
     ui.color = "always"  # --color
@@ -94,7 +98,7 @@ fn the_origin_of_each_value_is_told() {
     price.sent = 0.0  # built-in
     price.received = 0.09  # built-in
     profile.home.labels.set = "home"  # [ROOT]/user.toml:10
-    profile.home.message = "by \"night\"\n"  # [ROOT]/.snap/config.toml:34 (trusted)
+    profile.home.message = "by \"night\"\n"  # [ROOT]/.snap/config.toml:38 (trusted)
     profile.home.paths = ["~/docs"]  # [ROOT]/user.toml:9
     "#);
     insta::assert_snapshot!(env.snap(["config", "get", "ui.color", "--origin"]), @r"
@@ -514,4 +518,27 @@ fn settings_of_a_store_that_were_cut_are_damage_and_repair_leaves_them_to_the_us
     fs_err::remove_file(env.path(".snap/config.toml")).unwrap();
     env.snap(["repair"]).succeeds();
     env.snap(["log"]).succeeds();
+}
+
+#[test]
+fn the_settings_without_a_value_are_listed_on_request() {
+    let env = TestEnv::new();
+    env.snap(["init"]).succeeds();
+    let listed = |args: &[&str]| {
+        let args = [&["config", "list"], args].concat();
+        env.snap(args).succeeds().stdout.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (set, all) = (listed(&[]), listed(&["--all"]));
+    assert!(!set.iter().any(|line| line.starts_with('#')), "{set:?}");
+    assert_eq!(all[..set.len()], set);
+    for line in [
+        "# hooks.on_failure is not set; it is `stop` or `report`",
+        "# ui.pager is not set; it is a command or false",
+        "# remote.NAME.url is not set; it is a text",
+    ] {
+        assert!(all.iter().any(|found| found == line), "{line} is missing in {all:#?}");
+    }
+    env.snap(["config", "set", "commit.author", "Ann"]).succeeds();
+    let author = |lines: Vec<String>| lines.iter().filter(|l| l.contains("commit.author")).count();
+    assert_eq!((author(listed(&[])), author(listed(&["--all"]))), (1, 1));
 }

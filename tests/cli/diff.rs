@@ -448,3 +448,22 @@ fn what_cannot_be_read_is_left_out_and_told() {
     assert!(stderr.contains("warning: 1 entry could not be read and compared"), "{stderr}");
     assert!(String::from_utf8(output.stdout).unwrap().contains("other | 1 +"));
 }
+
+#[test]
+fn a_range_as_in_git_is_two_commits() {
+    let env = TestEnv::new();
+    for content in ["1\n", "2\n"] {
+        env.write("file", content);
+        env.snap(["commit", "-q"]).succeeds();
+    }
+    env.write("file", "3\n");
+    let two = env.snap(["diff", "HEAD~1", "HEAD"]).succeeds().stdout;
+    assert!(two.contains("-1\n+2\n"), "{two}");
+    assert_eq!(env.snap(["diff", "HEAD~1..HEAD"]).succeeds().stdout, two);
+    assert_eq!(env.snap(["diff", "HEAD~1..", "--", "file"]).succeeds().stdout, two);
+    insta::assert_snapshot!(env.snap(["diff", "HEAD~1...HEAD"]), @r"
+    exit: 2
+    --- stderr ---
+    error: A...B is not supported; A..B compares the two commits
+    ");
+}

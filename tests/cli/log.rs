@@ -245,3 +245,100 @@ fn commits_after_one_that_is_lost_are_all_listed() {
     assert_eq!(pushed.code, Some(4), "{pushed}");
     assert_eq!(pushed.stderr, ran.stderr, "{pushed}");
 }
+
+/// Makes commits of different authors, machines and labels. Returns their messages, newest first,
+/// as `snap log` with `args` lists them.
+fn messages(env: &TestEnv, args: &[&str]) -> Vec<String> {
+    let log = env.snap([&["--json", "log"], args].concat()).succeeds().json();
+    log.iter().map(|commit| commit["message"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn filters_select_commits_that_meet_all_of_them() {
+    let env = TestEnv::new();
+    for (message, author, host, label, file) in [
+        ("first", "Ann Lee", "web1", "ci=1", "a"),
+        ("second", "Bob", "web10", "ci=2", "b"),
+        ("upgrade\n\nof second", "Ann Lee", "web10", "trip=1", "a"),
+    ] {
+        env.write(file, message);
+        let commit = ["commit", "-qm", message, "--author", author, "--host", host];
+        env.snap([&commit[..], &["--label", label]].concat()).succeeds();
+    }
+    let all = ["upgrade\n\nof second", "second", "first"];
+    assert_eq!(messages(&env, &[]), all);
+    assert_eq!(messages(&env, &["--author", "Ann"]), [all[0], all[2]]);
+    assert_eq!(messages(&env, &["--author", "ann"]), [""; 0]);
+    assert_eq!(messages(&env, &["--grep", "second"]), [all[0], all[1]]);
+    assert_eq!(messages(&env, &["--host", "web1"]), [all[2]]);
+    assert_eq!(messages(&env, &["--label", "ci"]), [all[1], all[2]]);
+    assert_eq!(messages(&env, &["--label", "ci=2"]), [all[1]]);
+    assert_eq!(messages(&env, &["--label", "ci", "--label", "trip"]), [""; 0]);
+    assert_eq!(messages(&env, &["--author", "Ann", "--host", "web10"]), [all[0]]);
+    // The limit counts the selected commits, and a path only adds a condition.
+    assert_eq!(messages(&env, &["--label", "ci", "-n", "1"]), [all[1]]);
+    assert_eq!(messages(&env, &["--label", "ci", "--", "a"]), [all[2]]);
+    assert_eq!(messages(&env, &["--author", "Ann", "-n", "1", "--", "a"]), [all[0]]);
+    assert_eq!(messages(&env, &["-2", "--reverse"]), [all[1], all[0]]);
+    assert_eq!(messages(&env, &["--reverse", "--", "a"]), [all[2], all[0]]);
+    assert_eq!(env.snap(["log", "--label", "=x"]).code, Some(2));
+}
+
+#[test]
+fn a_patch_shows_what_a_commit_changed() {
+    let env = TestEnv::new();
+    for (file, content) in [("a", "1\n"), ("b", "2\n"), ("a", "3\n")] {
+        env.write(file, content);
+        env.snap(["commit", "-qm", &format!("{file} is {}", content.trim())]).succeeds();
+    }
+    insta::assert_snapshot!(env.snap(["log", "-p", "--oneline", "-n", "2"]), @r"
+    exit: 0
+    --- stdout ---
+    [ID] 2026-11-21 08:00:00 +00:00 (HEAD -> main) a is 3
+    diff --git a/a b/a
+    index [SHORT ID]..[SHORT ID] 100644
+    --- a/a
+    +++ b/a
+    @@ -1 +1 @@
+    -1
+    +3
+    [ID] 2026-11-21 08:00:00 +00:00 b is 2
+    diff --git a/b b/b
+    new file mode 100644
+    index [SHORT ID]..[SHORT ID]
+    --- /dev/null
+    +++ b/b
+    @@ -0,0 +1 @@
+    +2
+    ");
+    let patch = env.snap(["diff", "HEAD~1", "HEAD"]).succeeds().stdout;
+    let shown = env.snap(["show", "-p"]).succeeds().stdout;
+    assert!(shown.ends_with(&format!("\n\n{patch}")), "{shown}");
+    // The first commit has no parent.
+    let shown = env.snap(["show", "-p", "HEAD~2"]).succeeds().stdout;
+    assert!(shown.contains("--- /dev/null\n+++ b/a\n"), "{shown}");
+    insta::assert_snapshot!(env.snap(["show", "-p", "HEAD:a"]), @r"
+    exit: 2
+    --- stderr ---
+    error: --patch needs a commit, not a path in it
+    ");
+}
+
+#[test]
+fn a_patch_of_paths_has_only_these_under_their_names_of_the_time() {
+    let env = TestEnv::new();
+    env.write("old", "one\n");
+    env.write("other", "1");
+    env.snap(["commit", "-q"]).succeeds();
+    fs_err::rename(env.path("old"), env.path("new")).unwrap();
+    env.write("other", "2");
+    env.snap(["commit", "-q"]).succeeds();
+    env.write("new", "two\n");
+    env.write("other", "3");
+    env.snap(["commit", "-q"]).succeeds();
+    let log = env.snap(["log", "-p", "--oneline", "--follow", "--", "new"]).succeeds().stdout;
+    let lines: Vec<_> = log.lines().filter(|line| line.starts_with("diff ")).collect();
+    let expected = ["diff --git a/new b/new", "diff --git a/old b/new", "diff --git a/old b/old"];
+    assert_eq!(lines, expected, "{log}");
+    assert!(log.contains("rename from old\nrename to new\n"), "{log}");
+}

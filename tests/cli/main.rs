@@ -18,6 +18,7 @@ mod config;
 mod diff;
 mod docs;
 mod env;
+mod excludes;
 mod expanding;
 mod export;
 mod fifo;

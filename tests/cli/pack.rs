@@ -321,3 +321,49 @@ fn an_output_inside_a_store_is_refused() {
     }
     assert_eq!(env.read("home/.snap/HEAD"), head);
 }
+
+#[test]
+fn a_bundle_is_verified_without_a_store() {
+    let env = project();
+    insta::assert_snapshot!(env.snap_in("elsewhere", ["verify", "../both.snap"]), @r"
+    exit: 0
+    --- stderr ---
+    Checked ../both.snap with commit [SHORT ID]: 8 objects, 423 B of contents
+    No errors found
+    ");
+    insta::assert_snapshot!(env.snap_in("elsewhere", ["verify", "../second.snap"]), @r"
+    exit: 1
+    --- stderr ---
+    error: cannot verify ../second.snap
+      caused by: the store lacks prerequisites of the bundle: commits [ID]
+    hint: first unpack a bundle with these commits, or pack again without --since
+    ");
+    assert!(!env.path("elsewhere/.snap").exists());
+    let before = env.snap_in("project", ["--json", "stats"]).succeeds().stdout;
+    insta::assert_snapshot!(env.snap_in("project", ["verify", "../second.snap"]), @r"
+    exit: 0
+    --- stderr ---
+    Checked ../second.snap with commit [SHORT ID]: 3 objects, 195 B of contents
+    It builds on 1 commit, which the store has
+    No errors found
+    ");
+    assert_eq!(env.snap_in("project", ["--json", "stats"]).succeeds().stdout, before);
+    let ran = env.snap(["verify", "both.snap", "--sample", "5%"]);
+    assert_eq!(ran.code, Some(2), "{ran}");
+}
+
+#[test]
+fn each_damaged_byte_of_a_bundle_is_found() {
+    let env = project();
+    let whole = fs_err::read(env.path("first.snap")).unwrap();
+    for at in (0..whole.len()).step_by(whole.len() / 12) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        env.write("damaged.snap", &bytes);
+        let ran = env.snap(["verify", "damaged.snap"]);
+        assert!(matches!(ran.code, Some(1 | 4)), "byte {at}: {ran}");
+    }
+    env.write("damaged.snap", &whole[..whole.len() - 1]);
+    let ran = env.snap(["verify", "damaged.snap"]);
+    assert_eq!(ran.code, Some(4), "{ran}");
+}

@@ -204,3 +204,27 @@ fn a_path_that_is_not_there_is_told_and_the_others_are_committed() {
     ");
     assert!(!env.path(".snap").exists());
 }
+
+#[test]
+fn comparisons_and_archives_leave_out_what_a_profile_excludes() {
+    let env = TestEnv::new();
+    env.snap(["init"]).succeeds();
+    env.snap(["config", "set", "profile.home.exclude", "['*.tmp']"]).succeeds();
+    env.write("file", "1");
+    env.snap(["commit", "-q", "--profile", "home"]).succeeds();
+    env.write("x.tmp", "2");
+    let out = |args: &[&str]| env.snap(args).succeeds().stdout;
+    assert_eq!(out(&["status", "-s"]), "A x.tmp\n");
+    assert_eq!(out(&["status", "-s", "--profile", "home"]), "");
+    assert_eq!(out(&["diff", "--name-only"]), "x.tmp\n");
+    assert_eq!(out(&["diff", "--name-only", "--profile", "home"]), "");
+    assert!(out(&["verify", "--against-files"]).contains("x.tmp"));
+    assert_eq!(out(&["verify", "--against-files", "--profile", "home"]), "");
+    env.snap(["archive", "-q", ".", "--profile", "home", "-o", "a.snap"]).succeeds();
+    assert_eq!(out(&["ls", "a.snap"]), "file\n");
+    let ran = env.snap(["status", "--profile", "nope"]);
+    assert_eq!(ran.code, Some(2), "{ran}");
+    assert!(ran.stderr.contains("there is no profile `nope`"), "{ran}");
+    let ran = env.snap(["diff", "HEAD", "HEAD", "--profile", "home"]);
+    assert_eq!(ran.code, Some(2), "{ran}");
+}

@@ -1,5 +1,6 @@
 //! Reads remotes in place, without a local copy: `URL#REV:PATH`.
 
+use serde_json::json;
 use snap_nettest::{Proxy, S3Options, S3Server};
 
 use crate::{
@@ -82,4 +83,35 @@ fn few_requests_are_made_and_fewer_when_the_index_is_known() {
         let counts = proxy.take_counts();
         assert!(counts.total <= most, "{counts:?}");
     }
+}
+
+#[test]
+fn the_refs_of_a_remote_are_listed_without_a_change_here() {
+    let env = env();
+    let url = folder(&env, "there");
+    pushed(&env, &url);
+    let id = |rev: &str| {
+        let shown = env.snap_in("work", ["--json", "show", rev]).succeeds().json();
+        shown[0]["id"].as_str().unwrap().to_owned()
+    };
+    let (main, v1) = (id("main"), id("v1"));
+    let listed = format!("{main}\tHEAD\n{main}\trefs/heads/main\n{v1}\trefs/tags/v1\n");
+    assert_eq!(env.snap(["ls-remote", &url]).succeeds().stdout, listed);
+    assert!(!env.path(".snap").exists());
+
+    env.snap_in("work", ["remote", "add", "far", &url]).succeeds();
+    assert_eq!(env.snap_in("work", ["ls-remote"]).succeeds().stdout, listed);
+    let known = env.snap_in("work", ["--json", "remote", "show", "far"]).succeeds().json();
+    assert_eq!(known[0]["branches"].as_array().unwrap().len(), 0);
+    let refs = env.snap_in("work", ["--json", "ls-remote", "far"]).succeeds().json();
+    let fields = |at: usize| [&refs[at]["name"], &refs[at]["kind"], &refs[at]["current"]];
+    assert_eq!(fields(0), [&json!("main"), &json!("branch"), &json!(true)]);
+    assert_eq!(fields(1), [&json!("v1"), &json!("tag"), &json!(false)]);
+
+    let ran = env.snap(["ls-remote", &format!("{url}/elsewhere")]);
+    says(&ran, 1, &["there is no store at file://"]);
+    env.write("there/refs/tags/v1", "what?");
+    let ran = env.snap(["ls-remote", &url]);
+    says(&ran, 4, &["v1"]);
+    assert!(ran.stdout.contains("refs/heads/main") && !ran.stdout.contains("v1"), "{ran}");
 }

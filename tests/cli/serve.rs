@@ -280,7 +280,7 @@ fn whoever_has_a_token_may_do_what_it_is_for() {
     commit(&env, "here", "first\n");
     let read = token(&env, "here", &["ada"]);
     let append = token(&env, "here", &["ci", "--scope", "append", "--expires", "2990-01-31"]);
-    let write = token(&env, "here", &["bob", "--scope", "write", "--repo", "default"]);
+    let write = token(&env, "here", &["bob", "--scope", "write", "--repository", "default"]);
     let listed = env.snap_in("here", ["serve", "token", "list"]).succeeds().stdout;
     let lines: Vec<&str> = listed.lines().collect();
     assert_eq!(lines[0], "ada  read    all repositories");

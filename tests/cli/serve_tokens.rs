@@ -52,7 +52,7 @@ fn a_relay_has_tokens_of_its_own() {
     let settings = format!("upstream = {:?}\ntokens = {tokens:?}\n", folder.url);
     env.write("serve.toml", settings);
     let root = token(&env, &["root", "--scope", "admin"]);
-    let ada = token(&env, &["ada", "--repo", "team/project"]);
+    let ada = token(&env, &["ada", "--repository", "team/project"]);
     let listed = env.snap(["serve", "token", "list", "--config", "serve.toml"]).succeeds().stdout;
     assert_eq!(listed, "root  admin   all repositories\nada   read    team/project\n");
     let relay = Serving::with(&env, &["--config", "serve.toml"]);

@@ -43,7 +43,7 @@ fn a_whole_store_is_said_to_be_whole() {
     error: the following required arguments were not provided:
       --max-age <TIME>
 
-    Usage: snap verify --max-age <TIME> --budget <TIME> [REMOTE|URL]
+    Usage: snap verify --max-age <TIME> --budget <TIME> [REMOTE|URL|FILE]
 
     For more information, try '--help'.
     ");

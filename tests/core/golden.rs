@@ -22,7 +22,7 @@ use snap_core::{
             self, Codec, Frame, HEADER_BYTES, ObjectClass, ObjectKind, PackedObject, TRAILER_BYTES,
             Trailer,
         },
-        selection::{IgnoreOptions, Selection, UnreadPaths},
+        selection::{FolderMarker, IgnoreOptions, Selection, UnreadPaths},
         table::{Shape, TablePurpose},
         tree::{Child, Device, Entry, EntryKind, Metadata, Node, Owner, Totals, Xattr},
     },
@@ -157,6 +157,16 @@ fn commits_have_their_golden_bytes() {
         cache_folders: true,
         larger_than_bytes: Some(100 << 20),
         one_file_system: true,
+        ..IgnoreOptions::default()
+    };
+    let marker = |header: &[u8]| FolderMarker {
+        name: EntryName::new(b".nobackup").unwrap(),
+        header: header.into(),
+    };
+    let later = IgnoreOptions {
+        ignore_case_patterns: vec!["*.JPG".into()],
+        markers: vec![marker(b""), marker(b"no")],
+        ..IgnoreOptions::default()
     };
     let gitignore = IgnoreOptions { gitignore: true, ..IgnoreOptions::default() };
     let mut unread = UnreadPaths::default();
@@ -169,7 +179,12 @@ fn commits_have_their_golden_bytes() {
     };
     let commit = Commit { selection, ..commit };
     assert_golden("commit-selection.hex", &commit.encode());
-    assert_eq!(Commit::decode(&golden("commit-selection.hex")), Ok(commit));
+    assert_eq!(Commit::decode(&golden("commit-selection.hex")), Ok(commit.clone()));
+
+    let selection = Selection { rules: vec![later], ..Selection::default() };
+    let commit = Commit { selection, ..commit };
+    assert_golden("commit-markers.hex", &commit.encode());
+    assert_eq!(Commit::decode(&golden("commit-markers.hex")), Ok(commit));
 }
 
 #[test]

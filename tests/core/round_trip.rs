@@ -26,7 +26,7 @@ use snap_core::{
             self, Codec, Frame, HEADER_BYTES, ObjectClass, ObjectKind, PackedObject, TRAILER_BYTES,
             Trailer,
         },
-        selection::{IgnoreOptions, Selection},
+        selection::{FolderMarker, IgnoreOptions, Selection},
         table::{Shape, TableHeader, TablePurpose},
         tree::{
             Child, Device, Entry, EntryKind, Metadata, Node, Owner, Totals, Xattr,
@@ -146,14 +146,25 @@ fn commit() -> impl Strategy<Value = Commit> {
 
 fn selection() -> impl Strategy<Value = Selection> {
     let path = || vec(any::<u8>(), 1..12);
-    let rules = (vec(".{0,8}", 0..3), any::<[bool; 3]>(), proptest::option::of(any::<u64>()));
+    let marker = (vec(b'a'..b'z', 1..9), vec(any::<u8>(), 0..9)).prop_map(|(name, header)| {
+        FolderMarker { name: EntryName::new(&name).unwrap(), header: header.into() }
+    });
+    let patterns = || vec(".{0,8}", 0..3);
+    let rules = (
+        (patterns(), patterns(), vec(marker, 0..3)),
+        any::<[bool; 3]>(),
+        proptest::option::of(any::<u64>()),
+    );
     (vec(rules, 0..3), btree_set(path(), 0..3), vec(path(), 0..3)).prop_map(
         |(sets, sources, paths)| {
             let sources = sources.into_iter().map(Box::from).collect();
             let mut selection = Selection { sources, ..Selection::default() };
-            for (patterns, [gitignore, cache_folders, one_file_system], larger_than_bytes) in sets {
+            for (lists, [gitignore, cache_folders, one_file_system], larger_than_bytes) in sets {
+                let (patterns, ignore_case_patterns, markers) = lists;
                 selection.add_rules(&IgnoreOptions {
                     patterns,
+                    ignore_case_patterns,
+                    markers,
                     gitignore,
                     cache_folders,
                     larger_than_bytes,

@@ -29,14 +29,20 @@ use crate::{
     ui::{Out, VERSION, size, text},
 };
 
-/// Compares the folder that `snap commit` saves with the last commit.
-pub(crate) fn run(repo: &Repo, cx: &Context) -> Result<CommandOutcome, CliError> {
+/// Compares the folder that `snap commit` saves with the last commit. Leaves out what `profile`
+/// excludes.
+pub(crate) fn run(
+    repo: &Repo,
+    profile: Option<&str>,
+    cx: &Context,
+) -> Result<CommandOutcome, CliError> {
     let Some(id) = repo.refs().head_commit()? else {
         return Err(CliError::Usage("the branch has no commit to compare the files with"));
     };
     let commit = repo.store().commit(&id)?;
     let leave_out = LeaveOut::default();
-    let wanted = SideArguments { args: &[], paths: &[], folder: None, leave_out: &leave_out };
+    let wanted =
+        SideArguments { args: &[], paths: &[], folder: None, leave_out: &leave_out, profile };
     let (new, limit) = sides::since(repo, &wanted, Some(&commit), cx)?;
     let options = DiffOptions { limit, reading: ReadMode::All, ..DiffOptions::default() };
     let progress = cx.progress();

@@ -19,7 +19,7 @@ use snap_core::{
 
 use crate::{
     commands::{
-        commit::{Describe, LeaveOut, followed, unmatched},
+        commit::{Describe, LeaveOut, PathLists, followed, unmatched},
         pack::OutputArgs,
     },
     config::Profile,
@@ -37,15 +37,18 @@ Examples:
 
 /// Save a folder in one file, without a store
 ///
-/// The file is a bundle with one commit, as written by `snap pack`: `restore`, `ls`, `cat`, `show`
-/// and `export` read it, `unpack` imports it into a store. The file itself is skipped if it is in
-/// the folder.
-#[derive(Debug, clap::Args)]
+/// The file is a bundle with one commit, as written by `snap pack`. `restore`, `ls`, `cat`, `show`
+/// and `export` read it; `unpack` imports it into a store. If the file is in the folder, it is
+/// skipped.
+#[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ArchiveArgs {
-    /// Folder whose content is saved; or several paths
-    #[arg(value_name = "DIR", required = true)]
+    /// Folder whose content to save; or several paths
+    #[arg(value_name = "DIR", required_unless_present_any = ["files_from", "files_from_raw"])]
     paths: Vec<PathBuf>,
+
+    #[command(flatten)]
+    lists: PathLists,
 
     #[command(flatten)]
     output: OutputArgs,
@@ -53,19 +56,28 @@ pub(crate) struct ArchiveArgs {
     #[command(flatten)]
     describe: Describe,
 
+    /// Profile whose excludes are added to those given here
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+
     #[command(flatten)]
     leave_out: LeaveOut,
 }
 
 pub(crate) fn run(args: &ArchiveArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let start = Instant::now();
+    let args = &ArchiveArgs { paths: args.lists.join(&args.paths, cx)?, ..args.clone() };
     for path in &args.paths {
         path.metadata().map_err(|error| CliError::Source(PathError::when("read", path)(error)))?;
     }
     let config = cx.settings().config()?;
     let mut options = args.describe.options(&config, cx)?;
     options.unchanged = Unchanged::Commit;
-    options.ignore = args.leave_out.join(&Profile::default(), &config, cx)?;
+    let profile = match &args.profile {
+        Some(name) => cx.settings_here()?.0.profile(name)?,
+        None => Profile::default(),
+    };
+    options.ignore = args.leave_out.join(&profile, &config, cx)?;
     let source = source(args)?;
     unmatched::warn(&source, &options.ignore.patterns, cx)?;
     options.ignore.patterns.extend(own_files(args));

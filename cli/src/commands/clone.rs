@@ -52,8 +52,8 @@ Examples:
 ///
 /// DIR must be empty or not exist. The clone contains all branches and tags, calls the remote
 /// `origin`, and restores the files of the last commit. If it fails before the first commit has
-/// arrived, nothing is left; later, the downloaded part is kept and `snap fetch` downloads the
-/// rest. With --depth or --path the rest is downloaded on demand.
+/// arrived, nothing is left. After that, `snap fetch` downloads the rest. With --depth or --path,
+/// the rest is downloaded on demand.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CloneArgs {
@@ -64,7 +64,7 @@ pub(crate) struct CloneArgs {
     dir: Option<PathBuf>,
 
     /// Branch or tag to restore; default: the default branch of the remote
-    #[arg(long = "ref", value_name = "NAME")]
+    #[arg(short = 'b', long = "ref", alias = "branch", value_name = "NAME")]
     name: Option<String>,
 
     /// Option of the remote; may be repeated
@@ -72,7 +72,7 @@ pub(crate) struct CloneArgs {
     option: Vec<(String, String)>,
 
     /// Create only the store, without the files
-    #[arg(long)]
+    #[arg(long, alias = "no-checkout")]
     no_restore: bool,
 
     #[command(flatten)]

@@ -21,9 +21,9 @@ Examples:
   eval (snap completions elvish | slurp)
                                        in ~/.config/elvish/rc.elv
 
-In bash, zsh and fish the Tab key then completes commands, options, branches, tags,
-ids and, after `REV:`, the paths in a snapshot. In PowerShell and Elvish it completes
-commands and options.";
+In bash, zsh and fish, Tab then completes commands, options, refs, ids and, after
+`REV:`, paths in a snapshot. In PowerShell and Elvish, it completes commands and
+options.";
 
 /// Print a completion script for a shell
 #[derive(Debug, clap::Args)]

@@ -17,7 +17,7 @@ use snap_core::{
             ConfigError, FILE,
             edit::{Edit, unknown},
             error::SettingOrigin,
-            key::{KeyPath, Value},
+            key::{KEYS, KeyPath, Value},
             layer::{Layer, Whose},
         },
         open::{ConfigLock, lock_config, read_config_file, write_config},
@@ -41,14 +41,15 @@ Examples:
   snap config set --user profile.home.paths '[\"~/docs\", \"/etc\"]'
   snap config trust                       trust the hooks and remotes of this store
 
-Later origins override earlier ones: built-in value, user's file, store's file,
-environment variable, command-line option. docs/configuration.md describes all
-settings.";
+The highest layer that sets a value wins; lists are not merged. From the lowest to
+the highest: built-in value, system's file, user's file, store's file, environment
+variable, option. docs/configuration.md describes all settings.";
 
 const LIST_EXAMPLES: &str = "\
 Examples:
   snap config list
   snap config list --origin
+  snap config list --all       also the settings without a value
   snap --json config list";
 
 const GET_EXAMPLES: &str = "\
@@ -99,6 +100,10 @@ enum ConfigAction {
         /// Show the origin of each value
         #[arg(long)]
         origin: bool,
+
+        /// Also list the settings without a value, as comments
+        #[arg(short, long)]
+        all: bool,
     },
     /// Print one setting
     #[command(after_help = GET_EXAMPLES)]
@@ -135,7 +140,7 @@ enum ConfigAction {
         #[arg(value_name = "DIR")]
         dir: Option<PathBuf>,
 
-        /// Remove the trust in the store
+        /// Withdraw the trust in the store
         #[arg(long)]
         forget: bool,
     },
@@ -160,6 +165,15 @@ enum Show {
     Origin,
 }
 
+/// The settings that are listed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Listed {
+    /// Those with a value. JSON records also have the other ones with a plain name.
+    Set,
+    /// All.
+    All,
+}
+
 impl From<bool> for Show {
     fn from(origin: bool) -> Self {
         if origin { Self::Origin } else { Self::Value }
@@ -175,8 +189,10 @@ pub(crate) use trust::trust_change;
 
 pub(crate) fn run(args: &ConfigArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     match &args.action {
-        None => list(Show::Value, cx)?,
-        Some(ConfigAction::List { origin }) => list((*origin).into(), cx)?,
+        None => list(Show::Value, Listed::Set, cx)?,
+        Some(ConfigAction::List { origin, all }) => {
+            list((*origin).into(), if *all { Listed::All } else { Listed::Set }, cx)?;
+        }
         Some(ConfigAction::Get { key, origin }) => get(&name(key)?, (*origin).into(), cx)?,
         Some(ConfigAction::Set { key, value, user }) => set(&name(key)?, value, whose(*user), cx)?,
         Some(ConfigAction::Trust { dir, forget }) => trust::run(dir.as_deref(), *forget, cx)?,
@@ -307,7 +323,7 @@ pub(super) fn shown_value(key: &KeyPath, value: Value) -> Value {
     }
 }
 
-fn list(show: Show, cx: &Context) -> Result<(), CliError> {
+fn list(show: Show, listed: Listed, cx: &Context) -> Result<(), CliError> {
     let settings = settings(cx)?;
     let mut out = cx.ui().out();
     let is_trusted = settings.is_store_trusted();
@@ -324,7 +340,23 @@ fn list(show: Show, cx: &Context) -> Result<(), CliError> {
             }
         }
     }
+    if listed == Listed::All && !cx.ui().is_json() {
+        write_unset(&mut out, &settings)?;
+    }
     Ok(out.finish()?)
+}
+
+/// Writes the settings without a value, as comments. The name of a remote, a profile or a label is
+/// `NAME`.
+fn write_unset(out: &mut Out, settings: &Settings) -> Result<(), CliError> {
+    for setting in &KEYS {
+        let path = KeyPath::new(setting.name.split('.'));
+        if !setting.is_plain() || settings.merged().get(&path).is_none() {
+            let name = setting.name.replace('*', "NAME");
+            writeln!(out, "# {name} is not set; it is {}", setting.kind.rule())?;
+        }
+    }
+    Ok(())
 }
 
 fn shown_origin(origin: &SettingOrigin, trusted: Option<bool>) -> String {

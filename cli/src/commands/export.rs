@@ -22,12 +22,11 @@ Examples:
   snap export latest -o - | ssh host tar -x -C /srv
   snap export latest:docs -o - --format zip > docs.zip
 
-tar keeps everything except sockets: owners, times in nanoseconds, links, holes,
-devices and extended attributes (extract them with `tar --xattrs
---xattrs-include='*' -xpf FILE` or `bsdtar -xpf FILE`). zip keeps
-modes, times in seconds, owner numbers and symbolic links. A name that is special on
-Windows (backslash, colon, CON, a dot or space at the end) is rewritten in a zip, with
-`%` and two hex digits for each such character.";
+tar keeps everything except sockets, also owners, links, holes and devices. To
+extract extended attributes, use `tar --xattrs --xattrs-include='*' -xpf FILE` or
+`bsdtar -xpf FILE`. zip keeps modes, times in seconds, owner numbers and symbolic
+links. In a zip, characters that are special on Windows become `%` and two hex
+digits.";
 
 /// Export a snapshot as a tar or zip archive
 ///

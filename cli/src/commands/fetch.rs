@@ -32,9 +32,9 @@ Examples:
 
 /// Download what a partial clone lacks
 ///
-/// A clone made with --depth or --path, or an interrupted clone, downloads missing objects on
-/// demand. This command downloads them now: all of them, or those of some snapshots, folders or
-/// files, which can then be read offline.
+/// A clone with --depth or --path, or an interrupted one, downloads missing objects on demand. This
+/// command downloads them now, so that they can be read offline. REV[:PATH] selects the objects of
+/// some snapshots, folders or files.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct FetchArgs {

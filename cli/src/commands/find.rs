@@ -30,14 +30,13 @@ Examples:
 
 /// Search the whole history for names
 ///
-/// Lists each matching path with its versions, and for each version the commits that contain it:
-/// how many, from the oldest to the newest. A version that was restored later, or exists on several
-/// branches, has several such ranges. Changes of mtime or owner alone do not make a new version; a
-/// folder has only one version.
+/// Lists each matching path with its versions. For each version, shows how many commits contain it,
+/// and the oldest and newest of them. A version that was restored later, or is on several branches,
+/// has several such ranges. A new mtime or owner alone is not a new version. A folder has only one
+/// version.
 ///
-/// A pattern without a slash is compared with names, a pattern with a slash with the path from the
-/// top. `*`, `?`, `[…]` and `{…,…}` match parts of a name, `**` any number of folders. A pattern
-/// without wildcards matches exactly.
+/// A pattern without a slash matches names. A pattern with a slash matches paths from the top. `*`,
+/// `?`, `[…]` and `{…,…}` match parts of a name, `**` any number of folders.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct FindArgs {

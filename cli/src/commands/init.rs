@@ -26,12 +26,11 @@ Examples:
 
 /// Create an empty store
 ///
-/// The store is the folder `.snap` in DIR, or STORE itself when --store or SNAP_STORE is set. `snap
-/// commit` creates a store where there is none, so `snap init` is needed only for an empty or a
-/// shared store.
+/// The store is the folder `.snap` in DIR, or STORE itself if --store or SNAP_STORE is set. `snap
+/// commit` creates a missing store. Use `snap init` for an empty or a shared one.
 ///
-/// Only you can access a new store, whatever your umask is. With --shared the group of the folder
-/// can read and write it; set that group first with `chgrp GROUP DIR && chmod g+s DIR`.
+/// Only you can access a new store, whatever your umask is. With --shared, the group of the folder
+/// can read and write it. Set that group first: `chgrp GROUP DIR && chmod g+s DIR`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct InitArgs {

@@ -14,8 +14,9 @@ use snap_core::{
     base::{id::CommitId, time::Time},
     format::commit::Commit,
     ops::{
+        diff::DiffOutcome,
         log,
-        path_log::{self, FollowRenames, FollowedRename},
+        path_log::{self, FollowRenames, FollowedRename, PathChange},
         record::{self, CommitRecord},
     },
     repo::{Head, Repo, history::Parents, ref_name::RefKind},
@@ -23,12 +24,12 @@ use snap_core::{
 use snap_remote::reader::RefSelection;
 
 use crate::{
-    commands::refs::readable,
+    commands::{diff, refs::readable},
     context::Context,
     remote::RemoteRevision,
     report::{CliError, CommandOutcome},
     ui::{
-        Out, Ui, Versioned, size,
+        Out, Progress, Ui, Versioned, size,
         size::ByteCount,
         text,
         time::{self, Day},
@@ -40,6 +41,8 @@ Examples:
   snap log -n 5                the five newest commits
   snap log --oneline v1.0      the history of tag v1.0, one line per commit
   snap log --since 2026-11-01  commits on that day and later
+  snap log --grep upgrade      commits with this text in their message
+  snap log -p -n 1             the newest commit and its changes
   snap log s3://bucket/project#main
                                commits of a remote, without a clone
   snap log -- src/main.rs      commits that changed the file
@@ -56,13 +59,15 @@ A merge is omitted if one of its parents has the same paths; only that parent is
 then followed, as in git. Otherwise the merge is listed and all parents are followed.
 --first-parent compares with, and follows, only the first parent.
 
+--author and --grep search for text, with its case; --host and --label compare whole
+names. A commit must meet all conditions. Those of --max-count are counted last.
+
 --follow: if a commit adds the path and removes another path with the same content,
 the file was renamed; earlier commits are searched for the old name.";
 
 /// List commits, newest first
 ///
-/// Starts at REV (default: HEAD) and follows all parents. With paths, lists only the commits in
-/// which they changed.
+/// Starts at REV and follows all parents. With paths, lists only the commits that changed them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{PATHS}\n\n{EXAMPLES}"))]
 pub(crate) struct LogArgs {
@@ -86,13 +91,16 @@ pub(crate) struct LogArgs {
     #[arg(long)]
     first_parent: bool,
 
-    /// Omit older commits; a date means its start
-    #[arg(long, value_name = "DATE")]
-    since: Option<String>,
+    /// List the oldest commit first; --max-count still selects the newest ones
+    #[arg(long)]
+    reverse: bool,
 
-    /// Omit newer commits; a date means its end
-    #[arg(long, value_name = "DATE")]
-    until: Option<String>,
+    /// Also print the changes that each commit made, compared with its first parent
+    #[arg(short, long)]
+    patch: bool,
+
+    #[command(flatten)]
+    filter: FilterArgs,
 
     /// Follow a file to its earlier names; only exact renames
     #[arg(long, requires = "paths")]
@@ -101,6 +109,62 @@ pub(crate) struct LogArgs {
     /// Files or folders whose changes to list
     #[arg(last = true, value_name = "PATH")]
     paths: Vec<OsString>,
+}
+
+/// Options that select commits. A commit must meet all of them.
+#[derive(Debug, clap::Args)]
+struct FilterArgs {
+    /// Time of the oldest commit; a date means its start
+    #[arg(long, alias = "after", value_name = "DATE")]
+    since: Option<String>,
+
+    /// Time of the newest commit; a date means its end
+    #[arg(long, alias = "before", value_name = "DATE")]
+    until: Option<String>,
+
+    /// Text that the author contains
+    #[arg(long, value_name = "TEXT")]
+    author: Option<String>,
+
+    /// Text that the message contains
+    #[arg(long, value_name = "TEXT")]
+    grep: Option<String>,
+
+    /// Name of the machine
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+
+    /// Label of the commits, with this value or any; may be repeated
+    #[arg(long = "label", value_name = "KEY[=VALUE]", value_parser = label)]
+    labels: Vec<(String, Option<String>)>,
+}
+
+impl FilterArgs {
+    fn parsed(&self, cx: &Context) -> Result<log::CommitFilter, CliError> {
+        Ok(log::CommitFilter {
+            since: date(self.since.as_deref(), Day::Start, cx)?,
+            until: date(self.until.as_deref(), Day::End, cx)?,
+            author: self.author.clone(),
+            host: self.host.clone(),
+            message: self.grep.clone(),
+            labels: self.labels.clone(),
+        })
+    }
+}
+
+fn label(text: &str) -> Result<(String, Option<String>), &'static str> {
+    match text.split_once('=') {
+        Some(("", _)) => Err("expected KEY or KEY=VALUE"),
+        Some((key, value)) => Ok((key.to_owned(), Some(value.to_owned()))),
+        None => Ok((text.to_owned(), None)),
+    }
+}
+
+impl LogArgs {
+    /// Returns true if the command reads the contents of files.
+    pub(crate) fn reads_contents(&self) -> bool {
+        self.patch
+    }
 }
 
 pub(crate) fn run(args: &LogArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
@@ -133,57 +197,95 @@ fn write_log(
     let options = log::LogOptions {
         parents: if args.first_parent { Parents::First } else { Parents::All },
         limit: args.limit,
-        since: date(args.since.as_deref(), Day::Start, cx)?,
-        until: date(args.until.as_deref(), Day::End, cx)?,
+        filter: args.filter.parsed(cx)?,
     };
-    let names = names(repo, cx)?;
-    let mut writer = LogWriter { out: cx.ui().out(), ui: cx.ui(), names, args, number: 0 };
+    let progress = cx.progress();
+    let mut writer = LogWriter {
+        out: cx.ui().out(),
+        names: names(repo, cx)?,
+        repo,
+        args,
+        cx,
+        progress: &progress,
+        number: 0,
+        skipped: 0,
+    };
     if args.paths.is_empty() {
-        for step in log::run(repo.store(), &starts, &options)? {
-            let (id, commit) = step?;
-            writer.write((&id, &commit), &[])?;
-        }
+        let step = |(id, commit)| PathChange { id, commit, paths: Vec::new(), moved: Vec::new() };
+        let log = log::run(repo.store(), &starts, &options)?;
+        writer.write_all(log.map(|found| Ok(step(found?))))?;
     } else {
         let paths: Vec<&[u8]> = args.paths.iter().map(|path| path.as_bytes()).collect();
         let renames = if args.follow { FollowRenames::Follow } else { FollowRenames::Ignore };
-        let progress = cx.progress();
         let log = path_log::run(repo.store(), &starts, &paths, (&options, renames), &progress)?;
-        for step in log {
-            let step = step?;
-            writer.write((&step.id, &step.commit), &step.moved)?;
-        }
+        writer.write_all(log.map(|step| Ok(step?)))?;
     }
+    let skipped = writer.skipped;
     writer.out.finish()?;
-    Ok(CommandOutcome::Success)
+    Ok(diff::done(&DiffOutcome::default(), skipped, None, cx))
 }
 
 /// Writes commits in the requested format.
 struct LogWriter<'a> {
     out: Out,
-    ui: &'a Ui,
     names: Names,
+    repo: &'a Repo,
     args: &'a LogArgs,
+    cx: &'a Context,
+    progress: &'a Progress<'a>,
     number: u64,
+    /// Number of files that could not be read.
+    skipped: u64,
 }
 
 impl LogWriter<'_> {
-    fn write(&mut self, commit: (&CommitId, &Commit), moved: &[FollowedRename]) -> io::Result<()> {
-        let (out, ui) = (&mut self.out, self.ui);
+    fn write_all(
+        &mut self,
+        mut steps: impl Iterator<Item = Result<PathChange, CliError>>,
+    ) -> Result<(), CliError> {
+        if !self.args.reverse {
+            return steps.try_for_each(|step| self.write(&step?));
+        }
+        let steps = steps.collect::<Result<Vec<_>, _>>()?;
+        steps.iter().rev().try_for_each(|step| self.write(step))
+    }
+
+    fn write(&mut self, step: &PathChange) -> Result<(), CliError> {
+        self.write_commit(step)?;
+        if !self.args.patch {
+            return Ok(());
+        }
+        if !self.cx.ui().is_json() && !self.args.oneline {
+            self.out.write_all(b"\n")?;
+        }
+        let old_names = step.moved.iter().map(|moved| moved.from.clone());
+        let paths = step.paths.iter().cloned().chain(old_names).collect();
+        let commit = (self.repo.store(), &step.commit);
+        self.skipped +=
+            diff::write_made_changes(&mut self.out, commit, paths, (self.cx, self.progress))?;
+        Ok(())
+    }
+
+    fn write_commit(
+        &mut self,
+        PathChange { id, commit, moved, .. }: &PathChange,
+    ) -> io::Result<()> {
+        let (out, ui) = (&mut self.out, self.cx.ui());
         if ui.is_json() {
             let renames = moved.iter().map(RenameJson::new).collect();
-            let commit = Versioned::of_type("commit", CommitRecord::new(commit.0, commit.1));
+            let commit = Versioned::of_type("commit", CommitRecord::new(id, commit));
             return out.json(&StepJson { commit, renames });
         }
         if self.args.oneline {
-            return write_line(out, ui, commit, &self.names);
+            return write_line(out, ui, (id, commit), &self.names);
         }
         if self.number > 0 {
             out.write_all(b"\n")?;
         }
         self.number += 1;
-        write_commit(out, ui, commit, &self.names)?;
+        write_commit(out, ui, (id, commit), &self.names)?;
         for FollowedRename { from, to } in moved {
-            let gap = if commit.1.message.is_empty() { "" } else { "\n" };
+            let gap = if commit.message.is_empty() { "" } else { "\n" };
             writeln!(out, "{gap}Renamed: {} -> {}", text::line(from), text::line(to))?;
         }
         Ok(())

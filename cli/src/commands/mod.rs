@@ -17,6 +17,7 @@ pub(crate) mod find;
 pub(crate) mod init;
 pub(crate) mod log;
 pub(crate) mod ls;
+pub(crate) mod ls_remote;
 pub(crate) mod man;
 pub(crate) mod pack;
 pub(crate) mod pull;
@@ -34,6 +35,7 @@ pub(crate) mod tag;
 pub(crate) mod undo;
 pub(crate) mod unpack;
 pub(crate) mod verify;
+mod verify_bundle;
 
 use crate::{
     args::Command,
@@ -70,6 +72,7 @@ pub(crate) fn run(command: &Command, cx: &Context) -> Result<CommandOutcome, Cli
         Command::Serve(args) => serve::run(args, cx),
         Command::Fetch(args) => fetch::run(args, cx),
         Command::Remote(args) => remote::run(args, cx),
+        Command::LsRemote(args) => ls_remote::run(args, cx),
         Command::Pack(args) => pack::run(args, cx),
         Command::Unpack(args) => unpack::run(args, cx),
         Command::Undo(args) => undo::run(args, cx),
@@ -85,19 +88,20 @@ pub(crate) fn run(command: &Command, cx: &Context) -> Result<CommandOutcome, Cli
 
 /// Returns true if a command needs no worker threads, because it reads and writes no file contents.
 fn does_without_workers(command: &Command) -> bool {
-    matches!(
-        command,
+    match command {
+        Command::Log(args) => !args.reads_contents(),
         Command::Init(_)
-            | Command::Log(_)
-            | Command::Ls(_)
-            | Command::Branch(_)
-            | Command::Tag(_)
-            | Command::Undo(_)
-            | Command::Remote(_)
-            | Command::Config(_)
-            | Command::Completions(_)
-            | Command::Man(_)
-            | Command::Complete(_)
-            | Command::Docs(_)
-    )
+        | Command::Ls(_)
+        | Command::Branch(_)
+        | Command::Tag(_)
+        | Command::Undo(_)
+        | Command::Remote(_)
+        | Command::LsRemote(_)
+        | Command::Config(_)
+        | Command::Completions(_)
+        | Command::Man(_)
+        | Command::Complete(_)
+        | Command::Docs(_) => true,
+        _ => false,
+    }
 }

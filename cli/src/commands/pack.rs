@@ -53,7 +53,7 @@ pub(crate) struct PackArgs {
 }
 
 /// The destination of a file that a command writes.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct OutputArgs {
     /// File to write; `-` is stdout
     #[arg(short, long, value_name = "FILE")]

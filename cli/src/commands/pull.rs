@@ -44,9 +44,9 @@ Examples:
 
 /// Download commits from a remote
 ///
-/// Downloads and verifies the missing objects, then fast-forwards the local branch. A branch with
-/// commits of its own is not moved, unless --force is given; the commits of the remote are then
-/// available as REMOTE/BRANCH. Files of the project are unchanged.
+/// Downloads and verifies the missing objects, then fast-forwards the local branch. If the local
+/// branch has other commits, it is not moved, and the commits of the remote are REMOTE/BRANCH.
+/// --force moves it. Files of the project are unchanged.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PullArgs {

@@ -37,10 +37,9 @@ Examples:
 
 /// Send commits to a remote
 ///
-/// Sends the missing objects, then moves the branch of the remote. The branch is only
-/// fast-forwarded, unless --force is given, so commits pushed by others are not lost. A missing
-/// store is created. If a push is interrupted, run it again to continue; uploaded objects are not
-/// sent again.
+/// Sends the missing objects, then moves the branch of the remote. Without --force, the branch is
+/// only fast-forwarded, so commits of others are not lost. A missing store is created. To continue
+/// an interrupted push, run it again; uploaded objects are not sent again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PushArgs {

@@ -38,14 +38,23 @@ impl From<bool> for OnExistingRef {
     }
 }
 
+/// A branch or tag.
 #[derive(Serialize)]
-struct RefJson<'a> {
+pub(super) struct RefJson<'a> {
     version: u32,
     r#type: &'static str,
     name: &'a str,
     kind: &'static str,
     id: String,
     current: bool,
+}
+
+impl<'a> RefJson<'a> {
+    /// Makes the record of a ref; `current` tells whether `HEAD` names it.
+    pub(super) fn new(name: &'a RefName, id: &CommitId, current: bool) -> Self {
+        let (kind, id) = (name.kind().noun(), id.to_string());
+        Self { version: 1, r#type: "ref", name: name.short(), kind, id, current }
+    }
 }
 
 /// A change of a ref.
@@ -114,15 +123,7 @@ pub(super) fn list(cx: &Context, repo: &Repo, kind: RefKind) -> Result<CommandOu
     for (name, id) in &refs {
         let (short, current) = (name.short(), is_current(name));
         if cx.ui().is_json() {
-            let id = id.to_string();
-            out.json(&RefJson {
-                version: 1,
-                r#type: "ref",
-                name: short,
-                kind: kind.noun(),
-                id,
-                current,
-            })?;
+            out.json(&RefJson::new(name, id, current))?;
             continue;
         }
         let mark = match kind {

@@ -46,23 +46,21 @@ Examples:
   snap repair origin --data         a remote, from the local store
   snap repair origin --from ../copy and from another project
 
-Each damaged or missing object is searched for in this order: another place in the
-store; the same pack in a source, of which only damaged parts are downloaded; other
-packs of the sources; the file of the project that had it; bundles. Recovered data
-is used only if its hash is correct. Nothing is deleted, no id changes and no branch
-moves. Damaged packs that are no longer needed move to
-`quarantine/` in the store.
+Searches for each damaged or missing object in this order: other packs of the store,
+the sources, the files of the project, bundles. Recovered data is used only if its
+hash is correct. Nothing is deleted, no id changes and no branch moves. Damaged
+packs that are no longer needed move to `quarantine/` in the store.
 
-With REMOTE, data that the remote has lost is sent again, from the local store and
-the sources given with --from.
+With REMOTE, sends again what the remote has lost, from the local store and the
+sources of --from.
 
-Exits with 4 if something remains lost, and lists it with the affected snapshots and
+Exits with 4 if something stays lost, and lists it with the affected snapshots and
 paths.";
 
 /// Recover lost or damaged data of a store
 ///
-/// Checks for damage like `snap verify`, and recovers damaged or missing data from every available
-/// source: remotes, other copies, the files of the project, bundles.
+/// Checks for damage like `snap verify`. Recovers damaged or missing data from remotes, other
+/// copies, the files of the project and bundles.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RepairArgs {
@@ -70,8 +68,8 @@ pub(crate) struct RepairArgs {
     #[arg(value_name = "REMOTE|URL")]
     remote: Option<String>,
 
-    /// Source of lost data: a remote, a URL, a project or store, or a bundle; may be repeated, the
-    /// first is preferred; default for the local store: all of its remotes
+    /// Source of lost data: a remote, a URL, a project, a store or a bundle; may be repeated;
+    /// default: all remotes
     #[arg(long, value_name = "REMOTE|URL|DIR|FILE")]
     from: Vec<PathBuf>,
 

@@ -61,24 +61,22 @@ Examples:
 
 /// Restore files from a snapshot
 ///
-/// Without DIR, files are restored to their place in the project. Files that already equal the
-/// snapshot are kept, so an interrupted restore can be run again. If a file differs, nothing is
-/// written, unless --overwrite is given. Without --overwrite, existing files and folders also keep
-/// their mode, owner, ACL and other attributes, and the output lists those that differ.
+/// Without DIR, restores files to their place in the project. Files that already equal the snapshot
+/// stay, so you can run an interrupted restore again. If a file differs, writes nothing;
+/// --overwrite replaces it. Without --overwrite, existing files and folders also keep their mode,
+/// owner, ACL and other attributes. The output lists those that differ.
 ///
-/// A path that refuses, such as an immutable folder, is named, and the restore goes on. A full,
-/// failing or read-only disk ends it.
+/// A path that cannot be written, such as one in an immutable folder, is named, and the restore
+/// continues. A full, failing or read-only disk ends it.
 ///
-/// The exit code is 3, with a warning, if a path could not be restored or removed, an attribute
-/// could not be set, or existing entries keep other attributes. Attributes that only root can set,
-/// such as other owners, and stores and mount points that are kept, cause a warning but do not
-/// change the exit code.
+/// The exit code is 3 if a path could not be restored or deleted, or has other attributes.
+/// Attributes that only root can set cause only a warning. So do stores and mount points that stay.
+/// The exit code is 1 if --include matches nothing.
 ///
-/// --delete removes only paths that commits could contain: paths excluded by the ignore rules
-/// (before or after the restore, or at the time of the commit) stay. Before removing a file whose
-/// content is in no commit, the restore asks for confirmation; without a terminal it needs --yes.
-/// --dry-run lists every path that would be removed or replaced, and marks files that are in no
-/// commit.
+/// --delete deletes only paths that commits could contain. Excluded paths stay: by the rules before
+/// or after the restore, or at the time of the commit. Asks before it deletes a file whose content
+/// is in no commit; without a terminal, --yes is needed. --dry-run lists every path that would be
+/// deleted or replaced, and marks files that are in no commit.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RestoreArgs {
@@ -95,21 +93,20 @@ pub(crate) struct RestoreArgs {
     #[arg(long)]
     overwrite: bool,
 
-    /// Remove paths that are not in the snapshot; stores, mounted file systems and unreadable files
+    /// Delete paths that are not in the snapshot; stores, mounted file systems and unreadable files
     /// stay
     #[arg(long)]
     delete: bool,
 
-    /// With --delete, also remove paths that commits exclude by ignore rules or a size limit, or
-    /// that the commit could not read
+    /// With --delete, also delete paths that were excluded or could not be read
     #[arg(long, requires = "delete")]
     delete_excluded: bool,
 
-    /// Do not ask before removing files that are in no commit
+    /// Do not ask before deleting files that are in no commit
     #[arg(short, long)]
     yes: bool,
 
-    /// Show what would be restored and removed; write nothing
+    /// Show what would be restored and deleted; write nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
 
@@ -117,12 +114,11 @@ pub(crate) struct RestoreArgs {
     #[arg(long)]
     checksum: bool,
 
-    /// Restore only paths that match a pattern, as in .gitignore; may be repeated; the exit code is
-    /// 1 if nothing matches
+    /// Pattern of paths to restore, as in .gitignore; may be repeated
     #[arg(short, long, value_name = "PATTERN")]
     include: Vec<String>,
 
-    /// Skip paths that match a pattern; may be repeated
+    /// Pattern of paths to skip; may be repeated
     #[arg(short, long, value_name = "PATTERN")]
     exclude: Vec<String>,
 

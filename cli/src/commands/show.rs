@@ -7,12 +7,15 @@ use snap_core::{
         selection::Selection,
         tree::{Entry, EntryKind},
     },
-    ops::record::{CommitRecord, EntryRecord},
+    ops::{
+        diff::DiffOutcome,
+        record::{CommitRecord, EntryRecord},
+    },
     repo::path::{ResolvedPath, components},
 };
 
 use crate::{
-    commands::log,
+    commands::{diff, log},
     context::Context,
     report::{CliError, CommandOutcome},
     ui::{Out, Versioned, size, size::ByteCount, text, time},
@@ -22,25 +25,36 @@ const EXAMPLES: &str = "\
 Examples:
   snap show                       the newest commit
   snap show latest~3              three commits earlier
+  snap show -p latest             also the changes that it made
   snap show v1.0:src/main.rs      one file: mode, owner, times, content id";
 
 /// Show a commit, or the metadata of one of its files
 ///
-/// For a file, shows mode, owner, times, extended attributes and content id. `snap cat` prints the
-/// content of a file, `snap ls` lists a folder.
+/// Of a file, shows mode, owner, times, extended attributes and content id. `snap cat` prints its
+/// content. `snap ls` lists a folder.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ShowArgs {
     /// Commit, or a file in it; also FILE.snap:PATH in a bundle, or URL#REV:PATH in a remote
     #[arg(value_name = "REV[:PATH]", default_value = "HEAD")]
     what: OsString,
+
+    /// Also print the changes that the commit made, compared with its first parent
+    #[arg(short, long)]
+    patch: bool,
 }
 
 pub(crate) fn run(args: &ShowArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let found = cx.open_snapshot(&args.what)?;
     let path = found.path.as_deref().unwrap_or_default();
     let mut out = cx.ui().out();
-    match found.find()? {
+    let progress = cx.progress();
+    let found_path = found.find()?;
+    let is_commit = matches!(found_path, ResolvedPath::Root(_));
+    if args.patch && !is_commit {
+        return Err(CliError::Usage("--patch needs a commit, not a path in it"));
+    }
+    match found_path {
         ResolvedPath::Root(_) if cx.ui().is_json() => {
             out.json(&Versioned::of_type("commit", CommitRecord::new(&found.id, &found.commit)))?;
         }
@@ -67,8 +81,17 @@ pub(crate) fn run(args: &ShowArgs, cx: &Context) -> Result<CommandOutcome, CliEr
             }
         }
     }
+    let mut skipped = 0;
+    if args.patch {
+        if !cx.ui().is_json() {
+            out.write_all(b"\n")?;
+        }
+        let commit = (found.store(), &found.commit);
+        skipped = diff::write_made_changes(&mut out, commit, Vec::new(), (cx, &progress))?;
+    }
     out.finish()?;
-    Ok(CommandOutcome::Success)
+    drop(progress);
+    Ok(diff::done(&DiffOutcome::default(), skipped, None, cx))
 }
 
 fn write_selection(out: &mut Out, selection: &Selection) -> io::Result<()> {
@@ -78,6 +101,17 @@ fn write_selection(out: &mut Out, selection: &Selection) -> io::Result<()> {
     for rules in &selection.rules {
         let mut parts: Vec<String> =
             rules.patterns.iter().map(|pattern| text::line(pattern.as_bytes())).collect();
+        let ignore_case = rules.ignore_case_patterns.iter();
+        parts.extend(
+            ignore_case.map(|pattern| format!("{} in any case", text::line(pattern.as_bytes()))),
+        );
+        parts.extend(rules.markers.iter().map(|marker| {
+            let header = match &*marker.header {
+                [] => String::new(),
+                header => format!(":{}", text::line(header)),
+            };
+            format!("folders with {}{header}", text::line(marker.name.as_bytes()))
+        }));
         parts.extend(
             rules.larger_than_bytes.map(|limit| format!("larger than {}", ByteCount(limit))),
         );

@@ -29,12 +29,12 @@ of its frame, by length. Trees, chunk lists and commits are counted as \"meta\".
 
 /// Show the sizes of commits, of files and of the store
 ///
-/// Lists the newest commits and the largest files in the history of REV, the effect of
+/// Lists the newest commits and the largest files in the history of REV. Also shows the effect of
 /// deduplication and compression, and the content of the store.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{LEGEND}\n\n{EXAMPLES}"))]
 pub(crate) struct StatsArgs {
-    /// Commit whose history is counted: a branch, a tag, an id or `latest`
+    /// Commit whose history to count: a branch, a tag, an id or `latest`
     #[arg(default_value = "HEAD")]
     rev: String,
 

@@ -1,4 +1,4 @@
-//! `snap status`: lists what is new or changed since the last commit.
+//! `snap status`: lists the changes since the last commit.
 
 use std::{
     ffi::OsString,
@@ -23,7 +23,7 @@ use snap_core::{
 
 use crate::{
     commands::{
-        commit::LeaveOut,
+        commit::{LeaveOut, PathLists},
         diff::{
             collect, done, is_below, letter,
             record::{DiffChangeJson, SummaryJson},
@@ -42,17 +42,16 @@ const EXAMPLES: &str = "\
 Examples:
   snap status              what changed since the last commit
   snap status -s           one letter and path per line
-  snap status --all        also list each file of added and removed folders
+  snap status --all        also list each file of added and deleted folders
   snap --json status       for programs
 
 `snap diff` shows the changes in the files. Files whose size and times do not prove
 them unchanged are read and compared; nothing is written to the folder.";
 
-/// Show new, changed and removed files since the last commit
+/// Show added, modified and deleted files since the last commit
 ///
-/// Compares the project with the last commit; in a store without a project, the sources of that
-/// commit. An added or removed folder is one line. Exits with 0
-/// whether or not something changed.
+/// Compares the project with the last commit. In a store without a project, compares the sources of
+/// that commit. An added or deleted folder is one line. Exits with 0, even if there are changes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct StatusArgs {
@@ -60,17 +59,24 @@ pub(crate) struct StatusArgs {
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
 
-    /// One line for each change: A added, D removed, M modified, T changed type, R renamed
+    #[command(flatten)]
+    lists: PathLists,
+
+    /// One line for each change: A added, D deleted, M modified, T changed type, R renamed
     #[arg(short, long)]
     short: bool,
 
-    /// List the files in added or removed folders
+    /// List the files in added or deleted folders
     #[arg(short, long)]
     all: bool,
 
-    /// Folder to compare; default: the project, or in a store without one the sources of the commit
+    /// Folder to compare; default: the project, or the sources of the commit
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
+
+    /// Profile whose excludes are added to those given here
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
 
     #[command(flatten)]
     leave_out: LeaveOut,
@@ -88,9 +94,10 @@ pub(crate) fn run(args: &StatusArgs, cx: &Context) -> Result<CommandOutcome, Cli
     let commit = last.as_ref().map(|(_, commit)| commit);
     let wanted = SideArguments {
         args: &[],
-        paths: &args.paths,
+        paths: &args.lists.join(&args.paths, cx)?,
         folder: args.folder.as_deref(),
         leave_out: &args.leave_out,
+        profile: args.profile.as_deref(),
     };
     let (new, limit) = sides::since(&repo, &wanted, commit, cx)?;
     let options = DiffOptions { limit, ..DiffOptions::default() };

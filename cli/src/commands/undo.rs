@@ -32,7 +32,7 @@ Examples:
 /// branch. Only the name moves back: files are unchanged and no snapshot is deleted.
 ///
 /// Each further undo goes one change further back. `snap undo --redo` goes forward again, until a
-/// new change is made. An undo is logged like every change; `snap branch --log NAME` lists the log.
+/// new change is made. `snap branch --log NAME` lists all changes, also those by an undo.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct UndoArgs {

@@ -34,10 +34,10 @@ Examples:
 
 /// Import a bundle into the store
 ///
-/// All objects are verified before they are added to the store. A bundle that is damaged, or builds
-/// on missing commits, is rejected and the store is unchanged. The id of the commit is printed. In
-/// a store without commits the current branch is set to that commit; otherwise only the branch
-/// given with --branch moves.
+/// Verifies all objects before it adds them to the store. A bundle that is damaged, or builds on
+/// missing commits, is rejected, and the store is unchanged. Prints the id of the commit. In a
+/// store without commits, the current branch moves to that commit. Otherwise, only the branch given
+/// with --branch moves.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct UnpackArgs {

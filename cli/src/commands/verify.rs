@@ -1,6 +1,6 @@
 //! `snap verify`: checks that a store or a remote is complete and undamaged.
 
-use std::{io, io::Write, path::Path, time::Duration};
+use std::{ffi::OsString, io, io::Write, os::unix::ffi::OsStrExt, path::Path, time::Duration};
 
 use serde::Serialize;
 use serde_json::json;
@@ -21,10 +21,11 @@ use snap_remote::{
 };
 
 use crate::{
-    commands::against_files,
+    commands::{against_files, verify_bundle},
     context::Context,
     remote::{LimitArgs, RemoteSpec, rate, tracking},
     report::{CliError, CommandOutcome, ref_hint},
+    snapshot::is_named_bundle,
     ui::{
         Out, duration, size,
         size::ByteCount,
@@ -44,26 +45,28 @@ Examples:
                             find files that changed without a new time
   snap verify origin        check that a remote has all of its packs
   snap verify origin --sample 5% --limit-download 2M
+  snap verify project.snap  check all of a bundle; its prerequisites must be in
+                            the store here
 
-Exits with 4 if there is damage, and lists the affected snapshots and paths.
-With --against-files, exits with 4 if a file differs from the last commit but has
-the same modification time; other changes are listed and exit with 0.
-Later commits no longer use damaged objects: they store them again from files that
-still have the content, and the next push to a remote sends again what the remote
-has lost. `snap repair` recovers lost data now. Nothing else
-is changed.";
+Exits with 4 if there is damage, and lists the affected snapshots and paths. With
+--against-files, exits with 4 if the content of a file changed but not its
+modification time. Other changes are listed and exit with 0.
+
+Later commits do not use damaged objects: they store them again if files still have
+the content. The next push sends again what a remote has lost. `snap repair`
+recovers lost data now. Nothing else is changed.";
 
 /// Check a store for damage
 ///
 /// Checks that every branch and tag reaches all of its commits, folders and contents, and that
 /// every pack is complete. For a remote, lists the packs and reads the structure; --data downloads
-/// all packs.
+/// all packs. Of a bundle, reads all data.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct VerifyArgs {
-    /// Remote or URL to check; default: the local store
-    #[arg(value_name = "REMOTE|URL", conflicts_with = "against_files")]
-    remote: Option<String>,
+    /// Remote, URL or bundle to check; default: the local store
+    #[arg(value_name = "REMOTE|URL|FILE", conflicts_with = "against_files")]
+    place: Option<OsString>,
 
     /// Also read and hash all data
     #[arg(long)]
@@ -73,13 +76,12 @@ pub(crate) struct VerifyArgs {
     #[arg(long, value_name = "PART", value_parser = part, conflicts_with = "data")]
     sample: Option<f64>,
 
-    /// Also read and hash packs that were not read for this time, such as 30d, the longest unread
-    /// first
+    /// Also read packs that were not read for this time, such as 30d
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     #[arg(conflicts_with_all = ["data", "sample"])]
     max_age: Option<Duration>,
 
-    /// Stop starting to read packs after this time, such as 10m; the next run continues
+    /// Time after which no further pack is read, such as 10m; the next run continues
     #[arg(long, value_name = "TIME", value_parser = duration::parse, requires = "max_age")]
     budget: Option<Duration>,
 
@@ -87,9 +89,13 @@ pub(crate) struct VerifyArgs {
     #[arg(long, conflicts_with_all = ["data", "sample", "max_age"])]
     against_files: bool,
 
+    /// Profile whose excludes apply to --against-files
+    #[arg(long, value_name = "NAME", requires = "against_files")]
+    profile: Option<String>,
+
     /// Download limit in bytes per second, such as 2M; default: the setting
     /// `transfer.limit_download`
-    #[arg(long, value_name = "RATE", value_parser = rate::parse, requires = "remote")]
+    #[arg(long, value_name = "RATE", value_parser = rate::parse, requires = "place")]
     limit_download: Option<u64>,
 }
 
@@ -124,9 +130,23 @@ pub(crate) fn run(args: &VerifyArgs, cx: &Context) -> Result<CommandOutcome, Cli
         (false, None, Some(max_age)) => Data::Due(Rolling { max_age, budget: args.budget }),
         (false, None, None) => Data::None,
     };
-    let checked = match &args.remote {
-        Some(remote) => check_remote((remote, args.limit_download), data, cx)?,
-        None if args.against_files => return against_files::run(&cx.open_repo()?, cx),
+    let checked = match &args.place {
+        Some(file) if is_named_bundle(Path::new(file)) => {
+            return match (args.sample, args.max_age, args.limit_download) {
+                (None, None, None) => verify_bundle::run(Path::new(file), cx),
+                _ => Err(CliError::Usage("a bundle is always read as a whole; use no option")),
+            };
+        }
+        Some(place) => {
+            let remote = place.to_str().ok_or_else(|| {
+                let file = text::line(place.as_bytes());
+                CliError::NoBundle { file }
+            })?;
+            check_remote((remote, args.limit_download), data, cx)?
+        }
+        None if args.against_files => {
+            return against_files::run(&cx.open_repo()?, args.profile.as_deref(), cx);
+        }
         None => check_here(data, cx)?,
     };
     let mut out = cx.ui().out();

@@ -47,9 +47,13 @@ pub(super) fn of(path: &[&str], argument: &Arg) -> Option<ValueKind> {
         (["branch"], _, "NAME") | (_, "branch", _) => ValueKind::Branch,
         (["serve", ..], _, "NAME" | "REPOSITORY") => ValueKind::Other,
         (["tag"], _, "NAME") => ValueKind::Tag,
-        (["commit" | "archive"], _, "NAME") | (["export"], "prefix", _) => ValueKind::Other,
+        (_, "profile", _)
+        | (["commit" | "archive" | "log"], _, "NAME")
+        | (["export"], "prefix", _) => ValueKind::Other,
         (["clone"], "name", _) | (["remote", "add"], _, _) => ValueKind::Other,
-        (_, _, "REMOTE" | "REMOTE|URL" | "REMOTE|URL|DIR|FILE") => ValueKind::Remote,
+        (_, _, "REMOTE" | "REMOTE|URL" | "REMOTE|URL|FILE" | "REMOTE|URL|DIR|FILE") => {
+            ValueKind::Remote
+        }
         (_, _, "URL" | "RATE" | "OPTION=VALUE" | "ADDRESS") => ValueKind::Other,
         (_, _, "REV" | "COMMIT" | "FROM" | "TO") => ValueKind::Rev,
         (_, _, "REV[:PATH]" | "COMMIT[:PATH]" | "REV[:PATH]|FILE") => ValueKind::RevOrEntry,
@@ -58,11 +62,13 @@ pub(super) fn of(path: &[&str], argument: &Arg) -> Option<ValueKind> {
         (_, _, "TAG") => ValueKind::Tag,
         (_, _, "REF") => ValueKind::Ref,
         (_, _, "KEY") => ValueKind::Setting,
-        (_, _, "KEY=VALUE") => ValueKind::Label,
+        (_, _, "KEY=VALUE" | "KEY[=VALUE]") => ValueKind::Label,
         (_, _, "FILE" | "PATH") => ValueKind::File,
         (_, _, "DIR" | "FOLDER" | "STORE") => ValueKind::Folder,
         (_, _, "WHO" | "TEXT" | "PATTERN" | "VALUE" | "COMMAND") => ValueKind::Other,
-        (_, _, "SIZE" | "NUMBER" | "N" | "LINES" | "PART" | "DATE" | "TIME") => ValueKind::Other,
+        (_, _, "FILE[:HEADER]" | "SIZE" | "NUMBER" | "N" | "LINES" | "PART" | "DATE" | "TIME") => {
+            ValueKind::Other
+        }
         _ => return None,
     };
     Some(kind)

@@ -16,6 +16,10 @@ pub(crate) struct Profile {
     pub(crate) paths: Vec<String>,
     /// Exclude patterns, in addition to those of `commit.exclude`.
     pub(crate) exclude: Vec<String>,
+    /// Patterns that ignore case, in addition to those of `commit.iexclude`.
+    pub(crate) iexclude: Vec<String>,
+    /// Markers, in addition to those of `commit.exclude_if_present`.
+    pub(crate) exclude_if_present: Vec<String>,
     /// Overrides `commit.exclude_caches`.
     pub(crate) exclude_caches: Option<bool>,
     /// Overrides `commit.gitignore`.
@@ -58,6 +62,8 @@ impl Settings {
         Ok(Some(Profile {
             paths: self.merged.list(&key("paths")),
             exclude: self.merged.list(&key("exclude")),
+            iexclude: self.merged.list(&key("iexclude")),
+            exclude_if_present: self.merged.list(&key("exclude_if_present")),
             exclude_caches: self.merged.flag(&key("exclude_caches")),
             gitignore: self.merged.flag(&key("gitignore")),
             one_file_system: self.merged.flag(&key("one_file_system")).unwrap_or(false),

@@ -59,7 +59,9 @@ fn of_cli(error: &CliError) -> Option<Link<'_>> {
         CliError::File(inner) => Some(inner),
         CliError::Bundle { source, .. } => Some(&**source),
         CliError::InBundle { source, .. } => Some(&**source),
-        CliError::Pack { source, .. } | CliError::Unpack { source, .. } => Some(&**source),
+        CliError::Pack { source, .. }
+        | CliError::Unpack { source, .. }
+        | CliError::VerifyBundle { source, .. } => Some(&**source),
         CliError::Content { source, .. } => Some(&**source),
         CliError::Cloned { source, .. } => Some(&**source),
         CliError::Past(inner) => Some(inner),

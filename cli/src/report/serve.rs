@@ -94,7 +94,7 @@ pub(super) fn hint(error: &(dyn Error + 'static)) -> Option<String> {
         }
         ServeError::Tokens(TokensError::Repository { .. }) => {
             "a repository name looks like `team/project`\n\
-             --repo takes one name and may be repeated"
+             --repository takes one name and may be repeated"
         }
         ServeError::Nothing { place } => {
             return Some(format!(

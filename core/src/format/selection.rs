@@ -15,9 +15,11 @@
 //!
 //! | field       | form                  | meaning                                   |
 //! |-------------|-----------------------|-------------------------------------------|
-//! | flags       | u8                    | 1 use `.gitignore` files, 2 leave out the contents of cache folders, 4 one file system, 8 a size limit follows |
+//! | flags       | u8                    | 1 use `.gitignore` files, 2 leave out the contents of cache folders, 4 one file system, 8 a size limit follows, 16 patterns that ignore case follow, 32 markers follow |
 //! | size limit  | varint                | with flag 8: larger files are left out    |
 //! | patterns    | varint count, text each | in gitignore syntax, in order           |
+//! | more patterns | as patterns         | with flag 16: not empty, ignore the case of ASCII letters |
+//! | markers     | varint count, each name and header as bytes | with flag 32: not empty; see [`FolderMarker`] |
 //!
 //! A rule set that excludes nothing is not stored. A commit that updates only some
 //! paths keeps the rule sets of its parent in addition to its own. A path is left out
@@ -32,7 +34,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    base::limits,
+    base::{limits, name::EntryName},
     format::wire::{FormatError, WireReader, WireWriter},
 };
 
@@ -40,12 +42,20 @@ const GITIGNORE: u8 = 1;
 const CACHE_FOLDERS: u8 = 2;
 const ONE_FILE_SYSTEM: u8 = 4;
 const SIZE_LIMIT: u8 = 8;
+const IGNORE_CASE: u8 = 16;
+const MARKERS: u8 = 32;
+const ALL_FLAGS: u8 =
+    GITIGNORE | CACHE_FOLDERS | ONE_FILE_SYSTEM | SIZE_LIMIT | IGNORE_CASE | MARKERS;
 
 /// The options that decide which files are left out of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IgnoreOptions {
     /// Patterns in gitignore syntax, relative to the root.
     pub patterns: Vec<String>,
+    /// Further patterns, which ignore the case of ASCII letters.
+    pub ignore_case_patterns: Vec<String>,
+    /// Folders with any of these markers contain only the markers.
+    pub markers: Vec<FolderMarker>,
     /// True if `.gitignore` files are used, too.
     pub gitignore: bool,
     /// True if the contents of folders with a `CACHEDIR.TAG` are left out, except the
@@ -55,6 +65,15 @@ pub struct IgnoreOptions {
     pub larger_than_bytes: Option<u64>,
     /// True if folders on other file systems are not entered.
     pub one_file_system: bool,
+}
+
+/// An entry that marks its folder: a snapshot contains nothing else of the folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FolderMarker {
+    /// The name of the entry.
+    pub name: EntryName,
+    /// The first bytes of the file. If empty, an entry of any kind marks the folder.
+    pub header: Box<[u8]>,
 }
 
 /// Which files a commit could have contained.
@@ -190,39 +209,85 @@ impl IgnoreOptions {
         w.u8(flag(self.gitignore, GITIGNORE)
             | flag(self.cache_folders, CACHE_FOLDERS)
             | flag(self.one_file_system, ONE_FILE_SYSTEM)
-            | flag(self.larger_than_bytes.is_some(), SIZE_LIMIT));
+            | flag(self.larger_than_bytes.is_some(), SIZE_LIMIT)
+            | flag(!self.ignore_case_patterns.is_empty(), IGNORE_CASE)
+            | flag(!self.markers.is_empty(), MARKERS));
         if let Some(limit) = self.larger_than_bytes {
             w.varint(limit);
         }
-        w.varint(self.patterns.len() as u64);
-        for pattern in &self.patterns {
-            w.bytes(pattern.as_bytes());
+        encode_patterns(w, &self.patterns);
+        if !self.ignore_case_patterns.is_empty() {
+            encode_patterns(w, &self.ignore_case_patterns);
+        }
+        if !self.markers.is_empty() {
+            w.varint(self.markers.len() as u64);
+        }
+        for marker in &self.markers {
+            w.bytes(marker.name.as_bytes());
+            w.bytes(&marker.header);
         }
     }
 
     fn decode(r: &mut WireReader<'_>) -> Result<Self, FormatError> {
         let at = r.at();
         let flags = r.u8("rule set flags")?;
-        if flags & !(GITIGNORE | CACHE_FOLDERS | ONE_FILE_SYSTEM | SIZE_LIMIT) != 0 {
+        if flags & !ALL_FLAGS != 0 {
             return Err(FormatError::Invalid { what: "rule set flags", at });
         }
         let larger_than_bytes = match flags & SIZE_LIMIT {
             0 => None,
             _ => Some(r.varint("size limit")?),
         };
-        let count = r.count("patterns", limits::PATTERNS)?;
-        let mut patterns = Vec::new();
-        for _ in 0..count {
-            patterns.push(r.text("pattern", limits::COMMIT_BYTES)?.to_owned());
+        let patterns = decode_patterns(r)?;
+        let at = r.at();
+        let ignore_case_patterns = match flags & IGNORE_CASE {
+            0 => Vec::new(),
+            _ => decode_patterns(r)?,
+        };
+        let markers = if flags & MARKERS == 0 { Vec::new() } else { decode_markers(r)? };
+        let is_empty = |flag: u8, is_empty: bool| flags & flag != 0 && is_empty;
+        if is_empty(IGNORE_CASE, ignore_case_patterns.is_empty())
+            || is_empty(MARKERS, markers.is_empty())
+        {
+            return Err(FormatError::Invalid { what: "rule set (an empty list)", at });
         }
         Ok(Self {
             patterns,
+            ignore_case_patterns,
+            markers,
             gitignore: flags & GITIGNORE != 0,
             cache_folders: flags & CACHE_FOLDERS != 0,
             larger_than_bytes,
             one_file_system: flags & ONE_FILE_SYSTEM != 0,
         })
     }
+}
+
+fn encode_patterns(w: &mut WireWriter, patterns: &[String]) {
+    w.varint(patterns.len() as u64);
+    patterns.iter().for_each(|pattern| w.bytes(pattern.as_bytes()));
+}
+
+fn decode_patterns(r: &mut WireReader<'_>) -> Result<Vec<String>, FormatError> {
+    let count = r.count("patterns", limits::PATTERNS)?;
+    let mut patterns = Vec::new();
+    for _ in 0..count {
+        patterns.push(r.text("pattern", limits::COMMIT_BYTES)?.to_owned());
+    }
+    Ok(patterns)
+}
+
+fn decode_markers(r: &mut WireReader<'_>) -> Result<Vec<FolderMarker>, FormatError> {
+    let count = r.count("markers", limits::PATTERNS)?;
+    let mut markers = Vec::new();
+    for _ in 0..count {
+        let at = r.at();
+        let name = EntryName::new(r.bytes("marker", limits::COMMIT_BYTES)?);
+        let name = name.map_err(|_| FormatError::Invalid { what: "name of a marker", at })?;
+        let header = r.bytes("header of a marker", limits::COMMIT_BYTES)?.into();
+        markers.push(FolderMarker { name, header });
+    }
+    Ok(markers)
 }
 
 fn encode_paths<'p>(w: &mut WireWriter, paths: impl ExactSizeIterator<Item = &'p [u8]>) {

@@ -22,7 +22,7 @@ use ignore::{
 use rustix::fs::{Mode, OFlags, openat};
 
 use crate::{
-    base::limits,
+    base::{limits, name::EntryName},
     local::{
         kernel_files::kernel_devices,
         pattern::{AddError, PatternCost, add_line, excerpt, wildcards},
@@ -31,7 +31,7 @@ use crate::{
     },
 };
 
-pub use crate::format::selection::IgnoreOptions as Options;
+pub use crate::format::selection::{FolderMarker, IgnoreOptions as Options};
 
 /// Name of snap's own ignore files.
 pub const SNAPIGNORE: &str = ".snapignore";
@@ -40,7 +40,7 @@ pub const SNAPIGNORE: &str = ".snapignore";
 pub const GITIGNORE: &str = ".gitignore";
 
 /// Name of the file that marks a cache folder.
-pub const CACHEDIR_TAG: &str = "CACHEDIR.TAG";
+const CACHEDIR_TAG: &str = "CACHEDIR.TAG";
 
 /// First bytes of a valid tag, see <https://bford.info/cachedir/>.
 const CACHEDIR_SIGNATURE: &[u8] = b"Signature: 8a477f597d28d172789f06886806bc55";
@@ -66,6 +66,7 @@ pub struct IgnoreRules {
     unfetched: IgnoreFiles,
     options: Options,
     own: Gitignore,
+    markers: Vec<FolderMarker>,
     store: Option<(u64, u64)>,
     /// Devices of kernel file systems such as `/proc`. Read when the walk first meets another
     /// device.
@@ -92,14 +93,25 @@ impl IgnoreRules {
     /// [`PatternError`] names the first invalid pattern.
     pub fn new(options: Options, store: Option<(u64, u64)>) -> Result<Self, PatternError> {
         let mut builder = GitignoreBuilder::new("");
-        for pattern in &options.patterns {
-            let named = |source| PatternError { pattern: excerpt(pattern), source };
-            add_line(&mut builder, pattern).map_err(|error| named(error.into()))?;
+        let lists = [(&options.patterns, false), (&options.ignore_case_patterns, true)];
+        for (patterns, ignores_case) in lists {
+            for pattern in patterns {
+                let named = |source| PatternError { pattern: excerpt(pattern), source };
+                builder.case_insensitive(ignores_case).map_err(named)?;
+                add_line(&mut builder, pattern).map_err(|error| named(error.into()))?;
+            }
         }
-        let named = |source| PatternError { pattern: excerpt(&options.patterns.join(" ")), source };
+        let all = || lists.map(|(patterns, _)| patterns.join(" ")).join(" ");
+        let named = |source| PatternError { pattern: excerpt(&all()), source };
         let own = builder.build().map_err(named)?;
         let (unfetched, kernel_devices) = (IgnoreFiles::new(), OnceLock::new());
-        Ok(Self { unfetched, options, own, store, kernel_devices })
+        let mut markers = options.markers.clone();
+        if options.cache_folders
+            && let Ok(name) = EntryName::new(CACHEDIR_TAG.as_bytes())
+        {
+            markers.push(FolderMarker { name, header: CACHEDIR_SIGNATURE.into() });
+        }
+        Ok(Self { unfetched, options, own, markers, store, kernel_devices })
     }
 
     /// Makes rules from options, for snapshots in the store at `store`.
@@ -154,7 +166,7 @@ impl IgnoreRules {
                     continue;
                 }
             }
-            match read_small(&fd, name).and_then(whole) {
+            match read_small(&fd, name.as_bytes()).and_then(whole) {
                 Ok(text) => {
                     let error;
                     (scope, error) = scope.with_file(&text, path);
@@ -166,25 +178,25 @@ impl IgnoreRules {
         (scope, errors)
     }
 
-    /// Returns true if the folder with this listing is a cache folder: a snapshot contains only its
-    /// cache tag.
-    pub fn is_cache_folder(&self, fd: impl AsFd, listing: &ScannedFolder) -> bool {
-        self.options.cache_folders
-            && listing
-                .entries
-                .binary_search_by(|e| listing.name(e).cmp(CACHEDIR_TAG.as_bytes()))
-                .is_ok()
-            && read_small(&fd, CACHEDIR_TAG).is_ok_and(|text| self.honours_cache_tag(&text))
+    /// Returns the markers of folders, including the tag of cache folders.
+    pub fn markers(&self) -> &[FolderMarker] {
+        &self.markers
     }
 
-    /// Returns true if a tag with this content marks a cache folder.
-    pub fn honours_cache_tag(&self, text: &[u8]) -> bool {
-        self.options.cache_folders && text.starts_with(CACHEDIR_SIGNATURE)
-    }
-
-    /// Returns true if the entry is the tag of a cache folder.
-    pub fn is_cache_tag(name: &[u8]) -> bool {
-        name == CACHEDIR_TAG.as_bytes()
+    /// Returns the names of the markers that mark the folder with this listing. If there are any, a
+    /// snapshot contains only these entries of the folder.
+    pub fn markers_in(&self, fd: impl AsFd, listing: &ScannedFolder) -> Vec<&EntryName> {
+        let marks = |marker: &&FolderMarker| {
+            let name = marker.name.as_bytes();
+            let found = listing.entries.binary_search_by(|e| listing.name(e).cmp(name));
+            let kind = found.ok().map(|at| listing.entries[at].stat.kind);
+            let starts = || {
+                let text = read_small(&fd, name);
+                kind == Some(FileKind::File) && text.is_ok_and(|text| marker.is_start_of(&text))
+            };
+            kind.is_some() && (marker.header.is_empty() || starts())
+        };
+        self.markers.iter().filter(marks).map(|marker| &marker.name).collect()
     }
 
     /// Returns true if no other file system than that of the root is entered.
@@ -245,6 +257,13 @@ impl IgnoreRules {
     /// an entry decide whether it is excluded.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+}
+
+impl FolderMarker {
+    /// Returns true if a file with this content has the header.
+    pub fn is_start_of(&self, text: &[u8]) -> bool {
+        text.starts_with(&self.header)
     }
 }
 
@@ -338,7 +357,7 @@ pub(crate) fn whole(text: Vec<u8>) -> io::Result<Vec<u8>> {
 }
 
 /// Reads a file, but at most one byte more than [`limits::IGNORE_FILE_BYTES`].
-pub(crate) fn read_small(folder: &impl AsFd, name: &str) -> io::Result<Vec<u8>> {
+pub(crate) fn read_small(folder: &impl AsFd, name: &[u8]) -> io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = std::fs::File::from(openat(folder, name, flags, Mode::empty())?);
     let mut text = Vec::new();
@@ -379,6 +398,21 @@ mod tests {
     }
 
     #[test]
+    fn case_is_ignored_only_by_patterns_that_say_so() {
+        let options = Options {
+            patterns: vec!["*.o".into()],
+            ignore_case_patterns: vec!["*.JPG".into(), "!Keep.jpg".into()],
+            ..Options::default()
+        };
+        let rules = IgnoreRules::new(options, None).unwrap();
+        let excluded =
+            |name: &str| rules.excludes_path(&IgnoreScope::default(), name.as_bytes(), false);
+        assert!(excluded("a.o") && !excluded("a.O"));
+        assert!(excluded("a.jpg") && excluded("a.JpG"));
+        assert!(!excluded("KEEP.JPG"));
+    }
+
+    #[test]
     fn only_spaces_are_dropped_from_the_end_of_a_pattern_as_git_does() {
         // Each pattern excludes the first name and keeps the second.
         for (pattern, out, kept) in [
@@ -416,8 +450,8 @@ mod tests {
         fs_err::write(dir.path().join("whole"), &text).unwrap();
         fs_err::write(dir.path().join("long"), text + "\n").unwrap();
         let fd = fs_err::File::open(dir.path()).unwrap();
-        assert!(read_small(&fd, "whole").and_then(whole).is_ok());
-        assert!(read_small(&fd, "long").and_then(whole).is_err());
+        assert!(read_small(&fd, b"whole").and_then(whole).is_ok());
+        assert!(read_small(&fd, b"long").and_then(whole).is_err());
     }
 
     #[test]

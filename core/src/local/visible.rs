@@ -67,7 +67,7 @@ fn filter(
     path: &[u8],
     stop: &dyn Fn() -> bool,
 ) {
-    let cache = rules.is_cache_folder(fd, listing);
+    let markers = rules.markers_in(fd, listing);
     let mut entries = std::mem::take(&mut listing.entries);
     let mut inside = join(path, b"");
     let prefix = inside.len();
@@ -85,7 +85,7 @@ fn filter(
         inside.extend_from_slice(name);
         !is_temporary(name)
             && !rules.excludes(scope, (fd, name), &inside, &entry.stat)
-            && (!cache || IgnoreRules::is_cache_tag(name))
+            && (markers.is_empty() || markers.iter().any(|marker| marker.as_bytes() == name))
     });
     listing.entries = entries;
 }

@@ -16,10 +16,43 @@ pub struct LogOptions {
     pub parents: Parents,
     /// The maximum number of commits.
     pub limit: Option<NonZeroU64>,
+    /// The commits that are listed.
+    pub filter: CommitFilter,
+}
+
+/// Selects commits. All conditions that are set must hold.
+#[derive(Clone, Debug, Default)]
+pub struct CommitFilter {
     /// Omits commits older than this.
     pub since: Option<Time>,
     /// Omits commits newer than this.
     pub until: Option<Time>,
+    /// The author contains this text.
+    pub author: Option<String>,
+    /// The host has this name.
+    pub host: Option<String>,
+    /// The message contains this text.
+    pub message: Option<String>,
+    /// The commit has each of these labels; any value will do if none is given.
+    pub labels: Vec<(String, Option<String>)>,
+}
+
+impl CommitFilter {
+    /// Returns true if the filter selects the commit.
+    pub fn selects(&self, commit: &Commit) -> bool {
+        let contains = |text: &str, part: &Option<String>| {
+            part.as_ref().is_none_or(|part| text.contains(part))
+        };
+        self.since.is_none_or(|since| commit.time >= since)
+            && self.until.is_none_or(|until| commit.time <= until)
+            && self.host.as_ref().is_none_or(|host| *host == commit.host)
+            && contains(&commit.author, &self.author)
+            && contains(&commit.message, &self.message)
+            && self.labels.iter().all(|(key, wanted)| {
+                let value = commit.labels.get(key);
+                value.is_some_and(|value| wanted.as_ref().is_none_or(|wanted| wanted == value))
+            })
+    }
 }
 
 /// An iterator over commits of one or several lines of history, which are read on demand.
@@ -27,14 +60,13 @@ pub struct LogOptions {
 pub struct CommitLog<'a> {
     history: History<'a>,
     left: u64,
-    since: Option<Time>,
-    until: Option<Time>,
+    filter: CommitFilter,
 }
 
 /// Lists `starts` and their ancestors, each commit once.
 ///
 /// A commit is read only when the iterator reaches it, so the first commits of a long history cost
-/// no more than those of a short one. With `since`, the whole history is read unless the
+/// no more than those of a short one. With a filter, the whole history is read unless the
 /// limit is reached first.
 ///
 /// # Errors
@@ -45,9 +77,9 @@ pub fn run<'a>(
     starts: &[CommitId],
     options: &LogOptions,
 ) -> Result<CommitLog<'a>, StoreError> {
-    let LogOptions { parents, limit, since, until } = *options;
-    let history = History::new(store, starts, parents)?;
-    Ok(CommitLog { history, left: limit.map_or(u64::MAX, NonZeroU64::get), since, until })
+    let history = History::new(store, starts, options.parents)?;
+    let left = options.limit.map_or(u64::MAX, NonZeroU64::get);
+    Ok(CommitLog { history, left, filter: options.filter.clone() })
 }
 
 impl Iterator for CommitLog<'_> {
@@ -62,9 +94,7 @@ impl Iterator for CommitLog<'_> {
             };
             // A parent may be newer than its child, so an old commit does not end the
             // list.
-            let is_older = self.since.is_some_and(|since| commit.time < since);
-            let is_newer = self.until.is_some_and(|until| commit.time > until);
-            if !is_older && !is_newer {
+            if self.filter.selects(&commit) {
                 return Some(Ok((id, commit)));
             }
         }

@@ -59,6 +59,8 @@ pub struct PathChange {
     pub id: CommitId,
     /// The decoded commit.
     pub commit: Commit,
+    /// The names of the paths in this commit.
+    pub paths: Vec<Vec<u8>>,
     /// The renames in this commit that were followed.
     pub moved: Vec<FollowedRename>,
 }
@@ -137,10 +139,8 @@ impl PathLog<'_> {
             if self.observer.cancelled() {
                 return Err(PastError::Interrupted);
             }
-            let is_older = self.options.since.is_some_and(|since| commit.time < since);
-            let is_newer = self.options.until.is_some_and(|until| commit.time > until);
             let step = self.compare_with_parents(id, commit)?;
-            if let Some(step) = step.filter(|_| !is_older && !is_newer) {
+            if let Some(step) = step.filter(|step| self.options.filter.selects(&step.commit)) {
                 self.left -= 1;
                 return Ok(Some(step));
             }
@@ -191,7 +191,8 @@ impl PathLog<'_> {
             self.known.insert(parent, old);
         }
         self.history.follow(self.options.parents.of(&commit))?;
-        Ok(is_changed.then_some(PathChange { id, commit, moved }))
+        let paths = seen.paths;
+        Ok(is_changed.then_some(PathChange { id, commit, paths, moved }))
     }
 
     fn seen(

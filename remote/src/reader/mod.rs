@@ -63,11 +63,7 @@ impl RemoteReader {
         waiting: &BlockingContext,
     ) -> Result<Self, RemoteError> {
         let scratch = Scratch::create(&remote.mirror().store().dir().join("tmp"))?;
-        waiting.runtime.block_on(waiting.unless_stopped(refs::fetch_refs(
-            &mut remote,
-            which,
-            scratch.path(),
-        )))?;
+        waiting.block_on(refs::fetch_refs(&mut remote, which, scratch.path()))?;
         Ok(Self::of_parts(remote, scratch, waiting))
     }
 
@@ -106,7 +102,7 @@ impl RemoteReader {
             }
             remote.refresh_around_damage(false).await
         };
-        waiting.runtime.block_on(waiting.unless_stopped(asking))?;
+        waiting.block_on(asking)?;
         Ok(Self::of_parts(remote, scratch, waiting))
     }
 

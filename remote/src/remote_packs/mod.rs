@@ -76,6 +76,18 @@ impl BlockingContext {
 }
 
 impl BlockingContext {
+    /// Runs `work` until it ends or the caller stops. Blocks; must not be called on a thread of the
+    /// runtime.
+    ///
+    /// # Errors
+    /// Those of `work`, and [`RemoteError::Interrupted`].
+    pub fn block_on<T>(
+        &self,
+        work: impl Future<Output = Result<T, RemoteError>>,
+    ) -> Result<T, RemoteError> {
+        self.runtime.block_on(self.unless_stopped(work))
+    }
+
     /// Awaits `work`; returns [`RemoteError::Interrupted`] once the user asks to stop.
     pub(crate) async fn unless_stopped<T>(
         &self,

@@ -11,7 +11,7 @@ use snap_core::{
 use crate::{context::Context, report::CliError, ui::time};
 
 /// The description of a commit: message, labels, author, host and time.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Describe {
     /// Message of the commit; if repeated, each adds a paragraph
     #[arg(short, long, value_name = "TEXT")]
@@ -21,7 +21,7 @@ pub(crate) struct Describe {
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
 
-    /// Omit owners and times of files, so that equal contents and modes have equal trees
+    /// Omit owners and times of files, so that equal files give equal snapshots
     #[arg(long)]
     reproducible: bool,
 
@@ -34,7 +34,7 @@ pub(crate) struct Describe {
     host: Option<String>,
 
     /// Time of the commit, such as 2026-11-21T08:00:00Z; for imports
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, alias = "date", value_name = "TIME")]
     time: Option<String>,
 }
 

@@ -4,6 +4,7 @@ mod describe;
 mod hooks;
 mod leave_out;
 mod output;
+mod path_lists;
 mod plan;
 mod project;
 pub(crate) mod unmatched;
@@ -24,6 +25,7 @@ use snap_core::{
 pub(crate) use self::{
     describe::Describe,
     leave_out::LeaveOut,
+    path_lists::PathLists,
     plan::{followed, named, source_name, whole_folder},
 };
 use self::{
@@ -46,29 +48,33 @@ Examples:
   snap --store /mnt/usb/store commit ~/photos
   snap commit --exclude '*.o' --exclude-caches --label ci=1234
   snap commit --profile home           use the settings of profile `home`
+  find . -name '*.md' -print0 | snap commit --files-from-raw -
+  snap commit --exclude-if-present .nobackup --iexclude '*.tmp'
   snap commit --dry-run                show what would be committed
   snap commit --checksum               detect changes that kept size and time
 
-A commit excludes the patterns in .snapignore files (in the syntax of .gitignore),
-the exclude options and settings, and the store itself. Profiles and hooks are
+A commit excludes what .snapignore files, the exclude options and the settings name,
+and the store itself. Patterns have the syntax of .gitignore. Profiles and hooks are
 settings; see docs/configuration.md.";
 
 /// Create a snapshot
 ///
-/// Without PATH, the whole project is committed: the folder that contains the store. With PATH,
-/// only these files and folders are updated; the rest is taken from the last commit. A store
-/// outside of a project needs a PATH, and each of its branches accepts only the paths of its first
-/// commit. A PATH that is a symbolic link is followed, except one in the project, which is saved as
-/// a link. The id of the snapshot is printed once it is safe on disk. If there is no store, `.snap`
-/// is created in the committed folder.
-#[derive(Debug, clap::Args)]
+/// Without PATH, commits the whole project: the folder that contains the store. With PATH, updates
+/// only these files and folders, and keeps the rest of the last commit. With a store outside the
+/// folder, name what to commit; a branch then always holds the same sources. A PATH that is a
+/// symbolic link is followed; a link in the project is saved as a link. Prints the id of the
+/// snapshot when it is safe on disk. If there is no store, creates `.snap` in the committed folder.
+#[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CommitArgs {
-    /// Files and folders to update in the snapshot; without a project, to commit. With
-    /// --stdin-from-command, the command and its arguments
+    /// Files and folders to commit; default: the project. With --stdin-from-command, the command
+    /// and its arguments
     // An argument of a command may be empty.
     #[arg(value_name = "PATH", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     operands: Vec<PathBuf>,
+
+    #[command(flatten)]
+    lists: PathLists,
 
     #[command(flatten)]
     describe: Describe,
@@ -85,20 +91,19 @@ pub(crate) struct CommitArgs {
     #[arg(long, value_name = "NAME", conflicts_with = "profile")]
     stdin: Option<OsString>,
 
-    /// Run the command after `--` and commit its output instead of stdin; if it fails, nothing is
-    /// committed
+    /// Commit the output of the command after `--` instead of stdin, unless the command fails
     #[arg(long, requires = "stdin")]
     stdin_from_command: bool,
 
-    /// Commit a stream of 0 bytes, which is otherwise refused
+    /// Commit stdin even if it is empty
     #[arg(long, requires = "stdin")]
     allow_empty_stream: bool,
 
-    /// Commit on top of commits that the files here do not contain, which reverts their changes
+    /// Commit even though the branch has newer commits. This undoes their changes
     #[arg(long)]
     onto_tip: bool,
 
-    /// Replace the whole snapshot by PATH or stdin, even if the last one had other sources
+    /// Commit only PATH or stdin, and keep nothing of the last commit
     #[arg(long)]
     replace: bool,
 
@@ -106,12 +111,12 @@ pub(crate) struct CommitArgs {
     #[arg(long)]
     allow_empty: bool,
 
-    /// Read every file, also those with unchanged size and times
+    /// Read every file, even if its size and times are unchanged
     #[arg(long)]
     checksum: bool,
 
     /// Show what would be committed; write nothing
-    #[arg(long)]
+    #[arg(short = 'n', long)]
     dry_run: bool,
 
     /// Run no hooks
@@ -131,6 +136,9 @@ impl CommitArgs {
     /// Checks what clap cannot: the meaning of the operands depends on an option.
     fn check(&self) -> Result<(), CliError> {
         let wrong = match (self.stdin_from_command, self.operands.as_slice()) {
+            _ if self.stdin.is_some() && !self.lists.is_empty() => {
+                "--stdin and --files-from cannot be used together"
+            }
             (true, []) => "--stdin-from-command needs a command after `--`",
             (false, [_, ..]) if self.stdin.is_some() => "--stdin and PATH cannot be used together",
             (false, paths) if paths.iter().any(|path| path.as_os_str().is_empty()) => {
@@ -145,6 +153,7 @@ impl CommitArgs {
 pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     args.check()?;
     let start = Instant::now();
+    let args = &CommitArgs { operands: args.lists.join(&args.operands, cx)?, ..args.clone() };
     let (store, is_there) = match plan::place(args, cx)? {
         TargetStore::There(store) => (store, true),
         TargetStore::ToBeMade(store) => (store, false),

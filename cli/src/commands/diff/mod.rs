@@ -2,8 +2,10 @@
 //! files.
 
 mod contents;
+mod made;
 mod names;
 mod printer;
+mod range;
 pub(crate) mod record;
 mod remote;
 pub(crate) mod sides;
@@ -26,17 +28,18 @@ use snap_core::{
 };
 use snap_remote::reader::RefSelection;
 
+pub(crate) use self::{
+    made::write_made_changes,
+    names::{letter, shown, word},
+    printer::is_below,
+};
 use self::{
     names::Ends,
     printer::{DiffFormat, Printer},
     sides::{SideArguments, Sides},
 };
-pub(crate) use self::{
-    names::{letter, shown, word},
-    printer::is_below,
-};
 use crate::{
-    commands::commit::LeaveOut,
+    commands::commit::{LeaveOut, PathLists},
     context::Context,
     report::{CliError, CommandOutcome},
     ui::size,
@@ -46,6 +49,7 @@ const EXAMPLES: &str = "\
 Examples:
   snap diff                        the last commit and the current files
   snap diff --stat latest~1 latest two commits, one line per file
+  snap diff v1.0..main             the same as `snap diff v1.0 main`
   snap diff v1.0 -- src docs       changes in two folders since v1.0
   snap diff v1.0:a.txt latest:b.txt
   snap diff origin/main main       what `snap push` would send
@@ -54,17 +58,20 @@ Examples:
   snap diff > changes.patch        for `patch -p1` or `git apply`
   snap diff --name-only -z | xargs -0 ls -l
 
-Renamed and moved files are detected by their content, unless more than 50,000
-files were added or removed. A moved folder is shown as its files, an empty file as
-removed and added. For files above 8 MiB and binary files, the output says only that
-they differ. Owners, attributes, pipes, devices and folders are shown on lines that
+Renamed files are detected by their content, unless more than 50,000 files were
+added or deleted. A moved folder is shown as its files, an empty file as deleted and
+added. Of files above 8 MiB and of binary files, the output says only that they
+differ. Owners, attributes, pipes, devices and folders are shown on lines that
 `patch` ignores.";
+
+/// Default number of context lines.
+const CONTEXT_LINES: usize = 3;
 
 /// Show changes between snapshots, or between a snapshot and the files
 ///
-/// Without REV, compares the last commit with the current files; with one REV, that commit with the
-/// files; with two, one with the other. Besides the content, only changes of mode, owner and
-/// extended attributes are shown, unless --metadata is given.
+/// Without REV, compares the last commit with the files. With one REV, compares that commit with
+/// the files; with two, compares them with each other. Shows changes of content, mode, owner and
+/// extended attributes; --metadata shows all.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DiffArgs {
@@ -76,15 +83,18 @@ pub(crate) struct DiffArgs {
     #[arg(last = true, value_name = "PATH")]
     paths: Vec<OsString>,
 
-    /// Diffstat: added and removed lines of each file
+    #[command(flatten)]
+    lists: PathLists,
+
+    /// Number of added and deleted lines of each file
     #[arg(long, conflicts_with_all = ["name_only", "name_status"])]
     stat: bool,
 
-    /// Paths only
+    /// Only the paths of the changes
     #[arg(long, conflicts_with_all = ["name_status", "json"])]
     name_only: bool,
 
-    /// Paths with a letter: A added, D removed, M modified, T changed type, R renamed
+    /// Paths with a letter: A added, D deleted, M modified, T changed type, R renamed
     #[arg(long, conflicts_with = "json")]
     name_status: bool,
 
@@ -93,7 +103,7 @@ pub(crate) struct DiffArgs {
     null: bool,
 
     /// Number of context lines around each change
-    #[arg(short = 'U', long, value_name = "LINES", default_value_t = 3)]
+    #[arg(short = 'U', long, value_name = "LINES", default_value_t = CONTEXT_LINES)]
     #[arg(conflicts_with_all = ["stat", "name_only", "name_status", "json"])]
     unified: usize,
 
@@ -101,7 +111,7 @@ pub(crate) struct DiffArgs {
     #[arg(long)]
     metadata: bool,
 
-    /// Show renamed files as removed and added
+    /// Show renamed files as deleted and added
     #[arg(long)]
     no_renames: bool,
 
@@ -109,17 +119,22 @@ pub(crate) struct DiffArgs {
     #[arg(long)]
     exit_code: bool,
 
-    /// Folder to compare; default: the project, or in a store without one the sources of the commit
+    /// Folder to compare; default: the project, or the sources of the commit
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
+
+    /// Profile whose excludes are added to those given here
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
 
     #[command(flatten)]
     leave_out: LeaveOut,
 }
 
 pub(crate) fn run(args: &DiffArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
-    let Some((remote, revs)) = remote::split(&args.revs, cx)? else {
-        return compare(args, &cx.open_repo()?, (&args.revs, args.folder.as_deref()), cx);
+    let revs = range::expand(&args.revs)?;
+    let Some((remote, revs)) = remote::split(&revs, cx)? else {
+        return compare(args, &cx.open_repo()?, (&revs, args.folder.as_deref()), cx);
     };
     let texts: Vec<_> = revs.iter().map(|rev| cx.base_texts(rev)).collect();
     let elsewhere = cx.open_elsewhere(&remote, RefSelection::Revisions(&texts))?;
@@ -135,8 +150,14 @@ fn compare(
     cx: &Context,
 ) -> Result<CommandOutcome, CliError> {
     let form = form(args, cx)?;
-    let wanted =
-        SideArguments { args: revs, paths: &args.paths, folder, leave_out: &args.leave_out };
+    let paths = args.lists.join(&args.paths, cx)?;
+    let wanted = SideArguments {
+        args: revs,
+        paths: &paths,
+        folder,
+        leave_out: &args.leave_out,
+        profile: args.profile.as_deref(),
+    };
     let sides = sides::sides(repo, &wanted, cx)?;
     let progress = cx.progress();
     let new = match &sides {
@@ -147,7 +168,8 @@ fn compare(
         true => Change::differences,
         false => |change| change.differences().usual(),
     };
-    let mut printer = Printer::new(cx, &progress, reader, (form, differences));
+    let mut out = cx.ui().out();
+    let mut printer = Printer::new(cx, &progress, reader, (form, differences), &mut out);
     let outcome = match sides {
         Sides::Entries(change, _) => {
             let mut outcome = DiffOutcome::default();
@@ -169,6 +191,7 @@ fn compare(
         }
     };
     let skipped = printer.finish(&outcome)?;
+    out.finish()?;
     drop(progress);
     Ok(done(&outcome, skipped, args.exit_code.then_some(CommandOutcome::Different), cx))
 }

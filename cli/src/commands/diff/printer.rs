@@ -48,7 +48,7 @@ pub(crate) struct Printer<'a> {
     form: DiffFormat,
     differences: fn(&Change) -> Differences,
     reader: ContentReader<'a>,
-    out: Out,
+    out: &'a mut Out,
     batch: Batch,
     stat: Stat,
     /// An added or removed folder. It is not printed if something in it is printed.
@@ -67,8 +67,8 @@ impl<'a> Printer<'a> {
         progress: &'a Progress<'a>,
         reader: ContentReader<'a>,
         (form, differences): (DiffFormat, fn(&Change) -> Differences),
+        out: &'a mut Out,
     ) -> Self {
-        let out = cx.ui().out();
         let (batch, stat) = (Batch::default(), Stat::default());
         Self {
             cx,
@@ -156,7 +156,7 @@ impl<'a> Printer<'a> {
 
     fn name(&mut self, change: &Change, how: (Option<char>, Ends)) -> Result<(), CliError> {
         self.begin();
-        Ok(names::write_line(&mut self.out, self.cx.ui(), change, how)?)
+        Ok(names::write_line(self.out, self.cx.ui(), change, how)?)
     }
 
     /// Removes the bar, because it would overwrite the output.
@@ -197,7 +197,7 @@ impl<'a> Printer<'a> {
         match self.form {
             DiffFormat::Unified(context) => {
                 let unified = Unified { ui, context, differences };
-                unified.write(&mut self.out, &change, (&old, &new))?;
+                unified.write(self.out, &change, (&old, &new))?;
             }
             DiffFormat::JsonWithLines => {
                 self.stat.sum(lines);
@@ -205,7 +205,7 @@ impl<'a> Printer<'a> {
             }
             _ => {
                 let words = words(&change, differences(&change));
-                self.stat.push(&mut self.out, ui, &change, (lines, words))?;
+                self.stat.push(self.out, ui, &change, (lines, words))?;
             }
         }
         Ok(())
@@ -235,10 +235,9 @@ impl<'a> Printer<'a> {
             DiffFormat::JsonWithLines => {
                 self.out.json(&SummaryJson::new(&outcome, Some(self.stat.sums())))?;
             }
-            DiffFormat::Stat => self.stat.finish(&mut self.out, self.cx.ui())?,
+            DiffFormat::Stat => self.stat.finish(self.out, self.cx.ui())?,
             _ => {}
         }
-        self.out.finish()?;
         Ok(outcome.skipped)
     }
 }

@@ -53,6 +53,8 @@ pub(crate) struct SideArguments<'a> {
     pub(crate) paths: &'a [OsString],
     pub(crate) folder: Option<&'a Path>,
     pub(crate) leave_out: &'a LeaveOut,
+    /// The profile whose excludes are added.
+    pub(crate) profile: Option<&'a str>,
 }
 
 /// Returns the files that are compared with a commit, and their exclude rules.
@@ -72,10 +74,14 @@ fn folder(
     };
     let root = commit.and_then(|commit| commit.root.as_ref());
     let scope = if wanted.folder.is_none() { repo.scope()? } else { None };
+    let profile = match wanted.profile {
+        Some(name) => cx.settings_here()?.0.profile(name)?,
+        None => Profile::default(),
+    };
     Ok(ComparedFolder {
         files,
         scope: scope.unwrap_or_default(),
-        ignore: wanted.leave_out.join(&Profile::default(), repo.config(), cx)?,
+        ignore: wanted.leave_out.join(&profile, repo.config(), cx)?,
         reproducible: root.is_some_and(|root| root.owner.is_none()),
     })
 }
@@ -140,7 +146,9 @@ pub(crate) fn sides(
         (Some(_), Some(_)) if wanted.folder.is_some() => {
             Err(CliError::Usage("--folder cannot be used with two commits"))
         }
-        (Some(_), Some(_)) if *wanted.leave_out != LeaveOut::default() => {
+        (Some(_), Some(_))
+            if *wanted.leave_out != LeaveOut::default() || wanted.profile.is_some() =>
+        {
             Err(CliError::Usage("exclude options do not apply to two commits; pass paths instead"))
         }
         (Some(old), Some(new)) if named_path => inside(repo, &old, &new),

@@ -69,8 +69,7 @@ Examples:
 /// List, add, remove and check remotes
 ///
 /// A remote is a store at another location: a bucket, a server or a folder. Its name and URL are
-/// settings. `snap push` and `snap pull` use the remote called `origin`, or the only one, by
-/// default.
+/// settings. The default remote is `origin`, or the only one.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RemoteArgs {

@@ -47,13 +47,15 @@ Examples:
 
 /// Serve a store, or a folder of stores, over HTTP
 ///
-/// STORE is a store, or a folder of stores: each store in it is a repository, named by its path,
-/// and a push to a new name creates one. With a bucket or another server as upstream, downloads are
-/// cached here and served even when the upstream is unreachable; pushes are forwarded before they
-/// are acknowledged, so any number of servers can share one bucket. All pushed data is verified
-/// before clients see it. Ctrl-C stops the server after the requests in progress. Without tokens
-/// (see `snap serve token`) it listens on this machine only. docs/server.md describes settings,
-/// tokens and TLS.
+///
+/// STORE is a store or a folder of stores. Each store in a folder is a repository, named by its
+/// path; a push to a new name creates one. The server verifies all pushed data before clients see
+/// it. Without tokens (see `snap serve token`), it listens on this machine only. Ctrl-C stops it
+/// after the requests in progress.
+///
+/// An upstream is a bucket or another server. Downloads from it are cached here, and served even if
+/// it is unreachable. Pushes are forwarded before they are acknowledged, so several servers can
+/// share a bucket. docs/server.md describes settings, tokens and TLS.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct ServeArgs {

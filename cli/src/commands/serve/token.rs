@@ -25,21 +25,38 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
+  snap serve token add ada        from now on, clients need a token
+  snap serve token list
+  snap serve token revoke ada";
+
+const ADD_EXAMPLES: &str = "\
+Examples:
   snap serve token add ada                           may read everything
-  snap serve token add ci --scope append --repo team/project
+  snap serve token add ci --scope append --repository team/project
   snap serve token add root --scope admin --of /srv/snap
   snap serve token add ada --config /etc/snap/serve.toml
-  snap serve token list
-  snap serve token revoke ci
+  snap serve token add guest --expires 2027-01-31
 
-The token is printed once; only a hash of it is stored. Clients read it from
-SNAP_REMOTE_SECRET or from `remote.NAME.credentials_file`: docs/remotes.md.";
+Prints the token once, and stores only a hash of it. Clients read the token from
+SNAP_REMOTE_SECRET, or from the file in `remote.NAME.credentials_file`. See
+docs/remotes.md.";
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  snap serve token list
+  snap serve token list --of /srv/snap
+  snap --json serve token list";
+
+const REVOKE_EXAMPLES: &str = "\
+Examples:
+  snap serve token revoke ci
+  snap serve token revoke ada --config /etc/snap/serve.toml";
 
 /// Add, list and revoke tokens
 ///
 /// A server with tokens refuses requests without one, and can listen on any address. Changes take
-/// effect within a second, also on a running server. Tokens are stored with the served stores; for
-/// a server with an upstream, in the file set by `tokens` in its settings, see --config.
+/// effect within a second, also on a running server. Tokens are stored with the served stores. A
+/// server with an upstream stores them in the file that its setting `tokens` names.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TokenArgs {
@@ -51,16 +68,16 @@ pub(crate) struct TokenArgs {
 #[derive(Debug, Subcommand)]
 enum TokenAction {
     /// Add a token and print it
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = ADD_EXAMPLES)]
     Add(TokenAddArgs),
     /// List all tokens, without their secrets
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = LIST_EXAMPLES)]
     List {
         #[command(flatten)]
         of: OfArgs,
     },
     /// Revoke a token
-    #[command(after_help = EXAMPLES)]
+    #[command(after_help = REVOKE_EXAMPLES)]
     Revoke {
         /// Token to revoke
         #[arg(value_name = "NAME")]
@@ -80,9 +97,9 @@ struct TokenAddArgs {
     #[arg(long, value_enum, default_value = "read")]
     scope: ScopeArg,
 
-    /// Repository that the token is limited to; may be repeated; default: all
+    /// Repository that the token permits; may be repeated; default: all
     #[arg(long, value_name = "REPOSITORY")]
-    repo: Vec<String>,
+    repository: Vec<String>,
 
     /// Expiry date, such as 2027-01-31
     #[arg(long, value_name = "DATE")]
@@ -99,7 +116,7 @@ struct OfArgs {
     #[arg(long = "of", value_name = "STORE")]
     place: Option<PathBuf>,
 
-    /// Settings file of the server, for the path of its tokens
+    /// Settings file of the server, which names the file of its tokens
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -190,7 +207,7 @@ fn add(args: &TokenAddArgs, cx: &Context) -> Result<(), CliError> {
     let wanted = NewToken {
         name: args.name.clone(),
         scope: args.scope.into(),
-        repositories: (!args.repo.is_empty()).then(|| args.repo.clone()),
+        repositories: (!args.repository.is_empty()).then(|| args.repository.clone()),
         made: cx.now().secs,
         expires: expires.transpose()?.map(|time| time.secs),
     };

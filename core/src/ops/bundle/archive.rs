@@ -6,13 +6,12 @@ use std::{io::Write, path::Path};
 
 use crate::{
     base::observe::Observer,
-    disk::{Disk, scratch::Scratch},
     format::bundle::BundleHead,
     ops::{
-        bundle::{Error, pack},
+        bundle::{Error, pack, temporary_store},
         commit::{self, CommitError, CommitSource},
     },
-    repo::{Config, Repo},
+    repo::Config,
 };
 
 /// The result of an archive operation.
@@ -36,11 +35,7 @@ pub fn run(
     out: impl Write,
     observer: &dyn Observer,
 ) -> Result<ArchiveOutcome, Error> {
-    let scratch = Scratch::create(scratch)?;
-    let disk = Disk::scratch();
-    let dir = scratch.path().join("store");
-    Repo::init(&dir, &disk, config)?;
-    let repo = Repo::open(&dir, disk, observer)?;
+    let (_scratch, repo) = temporary_store((config, scratch), observer)?;
     let made = commit::run(&repo, source, options, observer)?;
     let id = made.id.ok_or(CommitError::Interrupted)?;
     let store = repo.store();

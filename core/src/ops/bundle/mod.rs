@@ -14,10 +14,13 @@ pub mod archive;
 pub mod pack;
 pub mod unpack;
 
+use std::path::Path;
+
 use crate::{
-    base::{id::CommitId, io::PathError, kind::ErrorKind},
+    base::{id::CommitId, io::PathError, kind::ErrorKind, observe::Observer},
+    disk::{Disk, scratch::Scratch},
     ops::{commit::CommitError, reach::ReachError, select::SelectError},
-    repo::RepoError,
+    repo::{Config, Repo, RepoError},
     store::{BundleError, StoreError},
 };
 
@@ -130,4 +133,17 @@ impl From<SelectError> for Error {
             SelectError::Io(error) => error.into(),
         }
     }
+}
+
+/// Creates an empty store in a temporary folder in `scratch`, which is deleted on drop.
+fn temporary_store(
+    (config, scratch): (&Config, &Path),
+    observer: &dyn Observer,
+) -> Result<(Scratch, Repo), Error> {
+    let scratch = Scratch::create(scratch)?;
+    let disk = Disk::scratch();
+    let dir = scratch.path().join("store");
+    Repo::init(&dir, &disk, config)?;
+    let repo = Repo::open(&dir, disk, observer)?;
+    Ok((scratch, repo))
 }

@@ -4,7 +4,7 @@
 //! verified against its id. A walk over the whole commit then checks that it is complete
 //! in the bundle and the store together. Nothing becomes part of the store before that.
 
-use std::{collections::HashSet, io::Read};
+use std::{collections::HashSet, io::Read, path::Path};
 
 use crate::{
     base::{
@@ -13,10 +13,11 @@ use crate::{
     },
     format::{bundle::BundleHead, pack::ObjectKind},
     ops::{
-        bundle::Error,
+        bundle::{Error, temporary_store},
         reach::{self, ReachError},
         staging_area::StagingArea,
     },
+    repo::Config,
     store::{
         BundleError, BundleReader, Marks, ObjectLocation, ReceivedPacks, Store, StoreError,
         WriteStats,
@@ -137,6 +138,34 @@ impl VerifiedBundle<'_> {
         let BundleHead { commit, prerequisites, .. } = head;
         Ok(UnpackOutcome { commit, prerequisites, objects, raw_bytes, commits, added })
     }
+}
+
+/// Checks a bundle as [`run`] does, and adds nothing to `store`. Returns its head.
+///
+/// # Errors
+/// As [`run`].
+pub fn verify(
+    store: &Store,
+    input: impl Read,
+    options: &UnpackOptions,
+    observer: &dyn Observer,
+) -> Result<BundleHead, Error> {
+    Ok(prepare(store, input, options, observer)?.head)
+}
+
+/// Checks a bundle as [`verify`] does, in a temporary store in the folder `scratch`. The bundle must
+/// have no prerequisites.
+///
+/// # Errors
+/// As [`run`].
+pub fn verify_alone(
+    (config, scratch): (&Config, &Path),
+    input: impl Read,
+    options: &UnpackOptions,
+    observer: &dyn Observer,
+) -> Result<BundleHead, Error> {
+    let (_scratch, repo) = temporary_store((config, scratch), observer)?;
+    verify(repo.store(), input, options, observer)
 }
 
 fn check_work(found: u64, options: &UnpackOptions) -> Result<(), Error> {

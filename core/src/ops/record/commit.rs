@@ -9,7 +9,7 @@ use crate::{
     base::id::CommitId,
     format::{
         commit::Commit,
-        selection::{IgnoreOptions, Selection},
+        selection::{FolderMarker, IgnoreOptions, Selection},
     },
 };
 
@@ -44,10 +44,27 @@ struct SelectionRecord {
 #[derive(Clone, Debug, Serialize)]
 struct RuleSetRecord {
     patterns: Vec<String>,
+    ignore_case_patterns: Vec<String>,
+    markers: Vec<MarkerRecord>,
     gitignore: bool,
     cache_folders: bool,
     larger_than_bytes: Option<u64>,
     one_file_system: bool,
+}
+
+/// An entry that marks its folder.
+#[derive(Clone, Debug, Serialize)]
+struct MarkerRecord {
+    name: PathRecord,
+    header: String,
+}
+
+impl MarkerRecord {
+    fn new(marker: &FolderMarker) -> Self {
+        let name = marker.name.as_bytes();
+        let name = PathRecord { path: text(name), path_hex: exact(name) };
+        Self { name, header: text(&marker.header) }
+    }
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -98,6 +115,8 @@ impl RuleSetRecord {
     fn new(rules: &IgnoreOptions) -> Self {
         Self {
             patterns: rules.patterns.clone(),
+            ignore_case_patterns: rules.ignore_case_patterns.clone(),
+            markers: rules.markers.iter().map(MarkerRecord::new).collect(),
             gitignore: rules.gitignore,
             cache_folders: rules.cache_folders,
             larger_than_bytes: rules.larger_than_bytes,

@@ -13,7 +13,7 @@
 //! folder. Such a restore is incomplete: it may have kept
 //! extras that it should have removed.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use rustix::{
     fs::{AtFlags, FileType, Stat, statat},
@@ -30,7 +30,7 @@ use crate::{
     local::{
         contain::{FolderNames, FolderPath, OpenFolder, TargetRoot},
         ignore::{
-            CACHEDIR_TAG, GITIGNORE, IgnoreRules, IgnoreScope, SNAPIGNORE, read_small, whole,
+            FolderMarker, GITIGNORE, IgnoreRules, IgnoreScope, SNAPIGNORE, read_small, whole,
         },
         scan::{FileKind, FileStat},
         visible::join,
@@ -43,23 +43,37 @@ use crate::{
     store::{Store, StoreError},
 };
 
-/// Files with rules for their folder, the one with the lowest precedence first.
-const FILES: [&str; 3] = [GITIGNORE, SNAPIGNORE, CACHEDIR_TAG];
+/// Files with patterns for their folder, the one with the lowest precedence first.
+const FILES: [&str; 2] = [GITIGNORE, SNAPIGNORE];
 
-/// The text of a file of [`FILES`], if it exists.
+/// The text of an ignore file or of a marker, if it exists.
 #[derive(Clone, Debug, Default)]
 enum IgnoreFileText {
     #[default]
     None,
     Is(Arc<[u8]>),
+    /// The marker exists, and is no regular file.
+    NoFile,
     /// Its rules are unknown: it cannot be read, or commits do not read it.
     Unreadable,
 }
 
-type Texts = [IgnoreFileText; FILES.len()];
+/// The files of a folder that decide what commits exclude.
+#[derive(Clone, Debug, Default)]
+struct Texts {
+    /// Those of [`FILES`].
+    patterns: [IgnoreFileText; FILES.len()],
+    /// Those of [`Guard::markers`]. If there are none, the folder does not exist.
+    markers: Vec<IgnoreFileText>,
+}
 
-/// The texts of an unreadable folder.
-const UNREADABLE: Texts = [const { IgnoreFileText::Unreadable }; FILES.len()];
+impl Texts {
+    /// Returns the texts of an unreadable folder.
+    fn unreadable(markers: &[EntryName]) -> Self {
+        let patterns = [const { IgnoreFileText::Unreadable }; FILES.len()];
+        Self { patterns, markers: vec![IgnoreFileText::Unreadable; markers.len()] }
+    }
+}
 
 /// The reason why an extra is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,8 +100,8 @@ struct RuleState {
     scope: IgnoreScope,
     /// True if everything in the folder is excluded.
     excludes_all: bool,
-    /// True if everything in the folder is excluded, except the cache tag.
-    is_cache: bool,
+    /// The entries that mark the folder. If there are any, everything else in it is excluded.
+    markers: Vec<EntryName>,
     /// The path of an ignore file whose rules are unknown, in the folder or above it.
     unknown: Option<Arc<[u8]>>,
 }
@@ -109,6 +123,8 @@ pub(super) struct Guard<'j> {
     store: &'j Store,
     protection: &'j ExtraProtection,
     rules: Vec<IgnoreRules>,
+    /// The names of the markers of all rules, sorted.
+    markers: Vec<EntryName>,
     levels: Vec<GuardLevel>,
     /// Damaged ignore files that were found since the last [`Guard::take_damaged`].
     damaged: Vec<DamagedRules>,
@@ -122,8 +138,15 @@ impl<'j> Guard<'j> {
         protection: &'j ExtraProtection,
     ) -> Result<Self, RestoreError> {
         let rules = protection.rules.iter().map(|options| IgnoreRules::new(options.clone(), None));
-        let rules = rules.collect::<Result<_, _>>().map_err(RestoreError::Rules)?;
-        Ok(Self { store, protection, rules, levels: Vec::new(), damaged: Vec::new() })
+        let rules: Vec<IgnoreRules> =
+            rules.collect::<Result<_, _>>().map_err(RestoreError::Rules)?;
+        let names: BTreeSet<EntryName> = rules
+            .iter()
+            .flat_map(IgnoreRules::markers)
+            .map(|marker: &FolderMarker| marker.name.clone())
+            .collect();
+        let (markers, levels, damaged) = (names.into_iter().collect(), Vec::new(), Vec::new());
+        Ok(Self { store, protection, rules, markers, levels, damaged })
     }
 
     /// Enters the target, whose tree is `tree`.
@@ -146,9 +169,9 @@ impl<'j> Guard<'j> {
                     .and_then(|root| {
                         let folder = root.folder(&at).ok()?;
                         let listing = folder.list().ok()?;
-                        Some(texts_on_disk(&folder, &listing))
+                        Some(texts_on_disk(&folder, &listing, &self.markers))
                     })
-                    .unwrap_or(UNREADABLE),
+                    .unwrap_or_else(|| Texts::unreadable(&self.markers)),
                 None => Texts::default(),
             };
             let (path_here, tree) = (path.clone(), above);
@@ -191,7 +214,8 @@ impl<'j> Guard<'j> {
         tree: Option<TreeId>,
         existing: Option<(&OpenFolder, &FolderNames)>,
     ) {
-        let before = existing.map(|(folder, listing)| texts_on_disk(folder, listing));
+        let before =
+            existing.map(|(folder, listing)| texts_on_disk(folder, listing, &self.markers));
         let before = before.unwrap_or_default();
         self.levels.push(GuardLevel { path, tree, is_tree_lost: false, before, views: None });
     }
@@ -235,7 +259,7 @@ impl<'j> Guard<'j> {
         let is_excluded = views.iter().enumerate().any(|(at, view)| {
             let rules = &self.rules[at / 2];
             view.excludes_all
-                || (view.is_cache && !IgnoreRules::is_cache_tag(name.as_bytes()))
+                || (!view.markers.is_empty() && !view.markers.contains(name))
                 || rules.excludes_size(&stat)
                 || rules.excludes_path(&view.scope, &path, is_folder)
         });
@@ -254,11 +278,13 @@ impl<'j> Guard<'j> {
         for at in first.unwrap_or(self.levels.len())..self.levels.len() {
             let (above, below) = self.levels.split_at(at);
             let after = match below[0].is_tree_lost {
-                true => Some(UNREADABLE),
+                true => Some(Texts::unreadable(&self.markers)),
                 false => {
-                    let place = &below[0].path;
+                    let (place, markers) = (&below[0].path, &self.markers);
                     let damaged = &mut self.damaged;
-                    below[0].tree.map(|tree| texts_in_tree(self.store, tree, place, damaged))
+                    below[0]
+                        .tree
+                        .map(|tree| texts_in_tree(self.store, tree, markers, (place, damaged)))
                 }
             };
             let sides = [below[0].before.clone(), after.unwrap_or_default()];
@@ -267,7 +293,7 @@ impl<'j> Guard<'j> {
                 for (side, texts) in sides.iter().enumerate() {
                     let above = above.last().and_then(|level| level.views.as_ref());
                     let above = above.map(|views| &views[2 * number + side]);
-                    views.push(view(rules, above, &below[0].path, texts));
+                    views.push(view((rules, &self.markers), above, &below[0].path, texts));
                 }
             }
             self.levels[at].views = Some(views);
@@ -275,102 +301,128 @@ impl<'j> Guard<'j> {
     }
 }
 
-/// Computes the view of the folder at `path` with these files in it.
-fn view(rules: &IgnoreRules, above: Option<&RuleState>, path: &[u8], texts: &Texts) -> RuleState {
+/// Computes the view of the folder at `path` with these files in it. `names` are those of all
+/// markers.
+fn view(
+    (rules, names): (&IgnoreRules, &[EntryName]),
+    above: Option<&RuleState>,
+    path: &[u8],
+    texts: &Texts,
+) -> RuleState {
     let mut view = above.cloned().unwrap_or_default();
-    view.excludes_all |=
-        view.is_cache || (above.is_some() && rules.excludes_path(&view.scope, path, true));
-    view.is_cache = false;
-    for (name, text) in FILES.into_iter().zip(texts) {
-        let is_unknown = match (name, text) {
-            (GITIGNORE, _) if !rules.options().gitignore => false,
-            (_, IgnoreFileText::None) => false,
-            (_, IgnoreFileText::Unreadable) => true,
-            (CACHEDIR_TAG, IgnoreFileText::Is(text)) => {
-                view.is_cache = rules.honours_cache_tag(text);
-                false
-            }
+    view.excludes_all |= !view.markers.is_empty()
+        || (above.is_some() && rules.excludes_path(&view.scope, path, true));
+    view.markers.clear();
+    let mut unknown = |name: &[u8]| {
+        view.unknown.get_or_insert_with(|| join(path, name).into());
+    };
+    for (name, text) in FILES.into_iter().zip(&texts.patterns) {
+        match (name, text) {
+            (GITIGNORE, _) if !rules.options().gitignore => {}
+            (_, IgnoreFileText::None | IgnoreFileText::NoFile) => {}
+            (_, IgnoreFileText::Unreadable) => unknown(name.as_bytes()),
             (_, IgnoreFileText::Is(text)) => {
                 let error;
                 (view.scope, error) = std::mem::take(&mut view.scope).with_file(text, path);
                 // A line that is not applied could exclude anything.
-                error.is_some()
+                if error.is_some() {
+                    unknown(name.as_bytes());
+                }
             }
-        };
-        if is_unknown {
-            view.unknown.get_or_insert_with(|| join(path, name.as_bytes()).into());
+        }
+    }
+    for (name, text) in names.iter().zip(&texts.markers) {
+        for marker in rules.markers().iter().filter(|marker| marker.name == *name) {
+            let marks = match text {
+                IgnoreFileText::None => false,
+                IgnoreFileText::Is(text) => marker.is_start_of(text),
+                IgnoreFileText::NoFile => marker.header.is_empty(),
+                IgnoreFileText::Unreadable => {
+                    unknown(name.as_bytes());
+                    false
+                }
+            };
+            if marks {
+                view.markers.push(name.clone());
+            }
         }
     }
     view
 }
 
-fn texts_on_disk(folder: &OpenFolder, listing: &FolderNames) -> Texts {
-    FILES.map(|name| {
-        if !listing.has(name.as_bytes()) {
+fn texts_on_disk(folder: &OpenFolder, listing: &FolderNames, markers: &[EntryName]) -> Texts {
+    let read = |name: &[u8], is_marker: bool| {
+        if !listing.has(name) {
             return IgnoreFileText::None;
         }
-        let is_tag = name == CACHEDIR_TAG;
         match kind_on_disk(folder, name) {
             Ok(FileType::RegularFile) => {}
+            Ok(_) if is_marker => return IgnoreFileText::NoFile,
             Ok(FileType::Directory) => return IgnoreFileText::None,
             // A commit reads no link or pipe, so the rules are unknown.
-            Ok(_) if is_tag => return IgnoreFileText::None,
             Ok(_) => return IgnoreFileText::Unreadable,
             // It is gone.
             Err(Errno::NOENT) => return IgnoreFileText::None,
             Err(_) => return IgnoreFileText::Unreadable,
         }
         let text = read_small(folder, name);
-        let text = if is_tag { text } else { text.and_then(whole) };
+        let text = if is_marker { text } else { text.and_then(whole) };
         match text {
             Ok(text) => IgnoreFileText::Is(text.into()),
             Err(_) => IgnoreFileText::Unreadable,
         }
-    })
+    };
+    let patterns = FILES.map(|name| read(name.as_bytes(), false));
+    let markers = markers.iter().map(|name| read(name.as_bytes(), true)).collect();
+    Texts { patterns, markers }
 }
 
-fn kind_on_disk(folder: &OpenFolder, name: &str) -> Result<FileType, Errno> {
+fn kind_on_disk(folder: &OpenFolder, name: &[u8]) -> Result<FileType, Errno> {
     let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
     Ok(FileType::from_raw_mode(stat.st_mode))
 }
 
-/// Reads the ignore files of a folder of the snapshot at `place`. Adds those that are damaged to
-/// `damaged`.
+/// Reads the ignore files and markers of a folder of the snapshot at `place`. Adds those that are
+/// damaged to `damaged`.
 fn texts_in_tree(
     store: &Store,
     tree: TreeId,
-    place: &[u8],
-    damaged: &mut Vec<DamagedRules>,
+    markers: &[EntryName],
+    (place, damaged): (&[u8], &mut Vec<DamagedRules>),
 ) -> Texts {
-    FILES.map(|name| {
+    let mut read = |name: &[u8], is_marker: bool| {
         let mut unreadable = |object, source| {
-            damaged.push(DamagedRules { path: join(place, name.as_bytes()), object, source });
+            damaged.push(DamagedRules { path: join(place, name), object, source });
             IgnoreFileText::Unreadable
         };
-        let entry = match entry_named(store, tree, name.as_bytes()) {
+        let entry = match entry_named(store, tree, name) {
             Ok(entry) => entry,
             Err(source) => return unreadable(tree.object(), source),
         };
         match entry.map(|entry| entry.kind) {
+            None => IgnoreFileText::None,
             Some(EntryKind::File { size, .. })
-                if name != CACHEDIR_TAG && size > limits::IGNORE_FILE_BYTES =>
+                if !is_marker && size > limits::IGNORE_FILE_BYTES =>
             {
                 IgnoreFileText::Unreadable
             }
             Some(EntryKind::File { size, id }) => read_stored(store, &id, size)
                 .unwrap_or_else(|source| unreadable(id.object(), source)),
-            None | Some(EntryKind::Folder { .. }) => IgnoreFileText::None,
-            Some(_) if name == CACHEDIR_TAG => IgnoreFileText::None,
+            Some(_) if is_marker => IgnoreFileText::NoFile,
+            Some(EntryKind::Folder { .. }) => IgnoreFileText::None,
             // A commit reads no link or pipe, so the rules are unknown.
             Some(_) => IgnoreFileText::Unreadable,
         }
-    })
+    };
+    let patterns = FILES.map(|name| read(name.as_bytes(), false));
+    let markers = markers.iter().map(|name| read(name.as_bytes(), true)).collect();
+    Texts { patterns, markers }
 }
 
 /// Returns the beginning of a stored content, up to the size limit of ignore files.
 fn read_stored(store: &Store, id: &BlobId, size: u64) -> Result<IgnoreFileText, StoreError> {
     if size == 0 {
-        return Ok(IgnoreFileText::None);
+        return Ok(IgnoreFileText::Is(Arc::new([])));
     }
     let mut text = Vec::new();
     let done = content::stream(store, id, size, &mut |run| {

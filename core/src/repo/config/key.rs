@@ -106,7 +106,7 @@ const KNOWN_HOSTS: ValueType = ValueType::Choice(&["strict", "accept", "add"]);
 
 /// All settings, in the order in which they are listed. `docs/configuration.md` documents each; a
 /// test compares.
-pub const KEYS: [Setting; 53] = [
+pub const KEYS: [Setting; 57] = [
     key("version", BYTES, SettingScope::Store),
     key("shared", ValueType::Flag, SettingScope::Store),
     key("trust", ValueType::List, SettingScope::User),
@@ -119,6 +119,9 @@ pub const KEYS: [Setting; 53] = [
     key("commit.author", ValueType::Text, SettingScope::Any),
     key("commit.host", ValueType::Text, SettingScope::Any),
     key("commit.exclude", ValueType::List, SettingScope::Any).or(|| Some(Value::List(Vec::new()))),
+    key("commit.iexclude", ValueType::List, SettingScope::Any).or(|| Some(Value::List(Vec::new()))),
+    key("commit.exclude_if_present", ValueType::List, SettingScope::Any)
+        .or(|| Some(Value::List(Vec::new()))),
     key("commit.exclude_caches", ValueType::Flag, SettingScope::Any).or(OFF),
     key("commit.gitignore", ValueType::Flag, SettingScope::Any).or(OFF),
     key("hooks.pre_commit", ValueType::Command, SettingScope::Any),
@@ -153,6 +156,8 @@ pub const KEYS: [Setting; 53] = [
     key("remote.*.known-hosts", KNOWN_HOSTS, SettingScope::Any),
     key("profile.*.paths", ValueType::List, SettingScope::Any),
     key("profile.*.exclude", ValueType::List, SettingScope::Any),
+    key("profile.*.iexclude", ValueType::List, SettingScope::Any),
+    key("profile.*.exclude_if_present", ValueType::List, SettingScope::Any),
     key("profile.*.exclude_caches", ValueType::Flag, SettingScope::Any),
     key("profile.*.gitignore", ValueType::Flag, SettingScope::Any),
     key("profile.*.one_file_system", ValueType::Flag, SettingScope::Any),

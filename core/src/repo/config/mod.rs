@@ -90,6 +90,10 @@ pub struct CommitDefaults {
     pub host: Option<String>,
     /// Patterns that are always excluded, in gitignore syntax.
     pub exclude: Vec<String>,
+    /// Further patterns, which ignore case.
+    pub iexclude: Vec<String>,
+    /// Markers of folders whose contents are excluded, each as `FILE` or `FILE:HEADER`.
+    pub exclude_if_present: Vec<String>,
     /// Excludes folders that contain a `CACHEDIR.TAG`.
     pub exclude_caches: bool,
     /// Respects `.gitignore` files too.
@@ -178,7 +182,8 @@ impl Config {
         };
         let flag = |key: &str, value: bool| line(key, Value::Flag(value), !value);
         let level = self.compression.level;
-        let exclude = &self.commit.exclude;
+        let list =
+            |key: &str, list: &[String]| line(key, Value::List(list.to_vec()), list.is_empty());
         format!(
             include_str!("template.txt"),
             version = VERSION,
@@ -188,7 +193,9 @@ impl Config {
             level = line("level", Value::Number(level.into()), level == built_in.compression.level),
             author = optional("author", &self.commit.author),
             host = optional("host", &self.commit.host),
-            exclude = line("exclude", Value::List(exclude.clone()), exclude.is_empty()),
+            exclude = list("exclude", &self.commit.exclude),
+            iexclude = list("iexclude", &self.commit.iexclude),
+            exclude_if_present = list("exclude_if_present", &self.commit.exclude_if_present),
             exclude_caches = flag("exclude_caches", self.commit.exclude_caches),
             gitignore = flag("gitignore", self.commit.gitignore),
         )

@@ -144,6 +144,8 @@ impl SettingLayers {
                 author: self.text(&path("commit.author")),
                 host: self.text(&path("commit.host")),
                 exclude: self.list(&path("commit.exclude")),
+                iexclude: self.list(&path("commit.iexclude")),
+                exclude_if_present: self.list(&path("commit.exclude_if_present")),
                 exclude_caches: self.flag(&path("commit.exclude_caches")).unwrap_or(false),
                 gitignore: self.flag(&path("commit.gitignore")).unwrap_or(false),
             },

@@ -248,8 +248,11 @@ fn history_is_newest_first_and_each_commit_once() {
     assert_eq!(list(&first), [four, two, one]);
     let some = log::LogOptions {
         limit: std::num::NonZeroU64::new(1),
-        since: Some(Time { secs: 20, nanos: 0 }),
-        until: Some(Time { secs: 35, nanos: 0 }),
+        filter: log::CommitFilter {
+            since: Some(Time { secs: 20, nanos: 0 }),
+            until: Some(Time { secs: 35, nanos: 0 }),
+            ..Default::default()
+        },
         ..Default::default()
     };
     assert_eq!(list(&some), [three]);
