@@ -170,6 +170,9 @@ pub(crate) enum CliError {
     /// A text names neither a file in a snapshot nor a blob.
     #[error("`{text}` is neither REV:PATH nor a content id")]
     NoContent { text: String },
+    /// An entry has neither a content nor a tree, so it has no id.
+    #[error("`{path}` is a {noun}, which has no id")]
+    NoId { path: String, noun: &'static str },
     /// The branch or tag does not exist and never did.
     #[error("there is no branch or tag `{name}`, and there never was")]
     NoRef { name: String },
@@ -400,7 +403,9 @@ impl CliError {
             }
             Self::OnNeitherSide { .. } | Self::NotWithin { .. } => ErrorKind::NotFound,
             Self::Outside { .. } => ErrorKind::Invalid,
-            Self::NotAFile { .. } | Self::CurrentBranch { .. } => ErrorKind::Exists,
+            Self::NotAFile { .. } | Self::NoId { .. } | Self::CurrentBranch { .. } => {
+                ErrorKind::Exists
+            }
             Self::BadTime { .. } | Self::BadDate { .. } => ErrorKind::Invalid,
             Self::NoSource { .. }
             | Self::WholeMachine

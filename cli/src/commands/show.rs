@@ -15,6 +15,7 @@ use crate::{
     commands::log,
     context::Context,
     report::{CliError, CommandOutcome},
+    snapshot::Snapshot,
     ui::{Out, Versioned, size, size::ByteCount, text, time},
 };
 
@@ -22,7 +23,9 @@ const EXAMPLES: &str = "\
 Examples:
   snap show                       the newest commit
   snap show latest~3              three commits earlier
-  snap show v1.0:src/main.rs      one file: mode, owner, times, content id";
+  snap show v1.0:src/main.rs      one file: mode, owner, times, content id
+  snap show --id                  the id of the newest commit, for scripts
+  snap show --id v1.0:src         the id of a folder's tree";
 
 /// Show a commit, or the metadata of one of its files
 ///
@@ -34,11 +37,18 @@ pub(crate) struct ShowArgs {
     /// Commit, or a file in it; also FILE.snap:PATH in a bundle, or URL#REV:PATH in a remote
     #[arg(value_name = "REV[:PATH]", default_value = "HEAD")]
     what: OsString,
+
+    /// Print only the full id: of the commit; with :PATH, of the content or the folder
+    #[arg(long, conflicts_with = "json")]
+    id: bool,
 }
 
 pub(crate) fn run(args: &ShowArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let found = cx.open_snapshot(&args.what)?;
     let path = found.path.as_deref().unwrap_or_default();
+    if args.id {
+        return write_id(&found, cx);
+    }
     let mut out = cx.ui().out();
     match found.find()? {
         ResolvedPath::Root(_) if cx.ui().is_json() => {
@@ -67,6 +77,26 @@ pub(crate) fn run(args: &ShowArgs, cx: &Context) -> Result<CommandOutcome, CliEr
             }
         }
     }
+    out.finish()?;
+    Ok(CommandOutcome::Success)
+}
+
+/// Prints the id of the named object and nothing else.
+fn write_id(found: &Snapshot, cx: &Context) -> Result<CommandOutcome, CliError> {
+    let id = match (found.find()?, &found.path) {
+        (ResolvedPath::Root(_), None) => found.id.to_string(),
+        (ResolvedPath::Root(tree), Some(_)) => tree.to_string(),
+        (ResolvedPath::Entry(entry), path) => match &entry.kind {
+            EntryKind::File { id, .. } => id.to_string(),
+            EntryKind::Folder { id } => id.to_string(),
+            kind => {
+                let path = text::line(path.as_deref().unwrap_or_default());
+                return Err(CliError::NoId { path, noun: kind.noun() });
+            }
+        },
+    };
+    let mut out = cx.ui().plain_out();
+    writeln!(out, "{id}")?;
     out.finish()?;
     Ok(CommandOutcome::Success)
 }
