@@ -76,7 +76,7 @@ fn an_old_commit_is_found_by_the_start_of_its_id() {
     let mut first = None;
     for second in 10..50 {
         env.set("SNAP_TIME", &format!("2026-11-01T00:00:{second}Z"));
-        let made = env.snap(["commit", "-q", "--allow-empty"]).succeeds();
+        let made = env.snap(["commit", "--allow-empty"]).succeeds();
         first.get_or_insert_with(|| made.line().to_owned());
     }
     let first = first.unwrap();

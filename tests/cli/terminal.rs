@@ -96,7 +96,7 @@ fn variables_turn_colours_on_and_the_option_overrules_them() {
 #[test]
 fn a_commit_prints_its_whole_id_on_a_terminal_too() {
     let env = env();
-    let Some(said) = shown(&env, "snap -q commit --allow-empty") else { return };
+    let Some(said) = shown(&env, "snap commit --allow-empty 2>/dev/null") else { return };
     let id = said.trim_end();
     assert!(id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit()), "{said:?}");
 }
@@ -119,7 +119,7 @@ fn a_bar_appears_after_a_moment_and_leaves_nothing_behind() {
     assert!(!said.contains("0s left"), "{said:?}");
 
     let quiet = shown(&env, &format!("{zeros} | snap -q commit --stdin zeros2")).unwrap();
-    assert_eq!(quiet.trim_end().len(), 64, "{quiet:?}");
+    assert_eq!(quiet, "");
 }
 
 #[test]

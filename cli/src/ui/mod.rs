@@ -166,6 +166,11 @@ impl Ui {
         self.form == OutputFormat::Json
     }
 
+    /// Returns true if only warnings and errors are printed.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.talk == Verbosity::Quiet
+    }
+
     /// Returns true if stdout is a terminal.
     pub(crate) fn is_terminal(&self) -> bool {
         self.out_is_terminal

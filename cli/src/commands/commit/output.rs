@@ -54,7 +54,7 @@ struct WouldCommitJson {
     bytes_added: u64,
 }
 
-/// Prints the id on stdout.
+/// Prints the id on stdout, unless quiet.
 pub(super) fn id(outcome: &CommitOutcome, repo: &Repo, cx: &Context) -> Result<(), CliError> {
     let Some(id) = &outcome.id else { return Ok(()) };
     let mut out = cx.ui().plain_out();
@@ -72,7 +72,7 @@ pub(super) fn id(outcome: &CommitOutcome, repo: &Repo, cx: &Context) -> Result<(
             bytes_added: outcome.added.raw_bytes,
             bytes_stored: outcome.added.stored_bytes,
         })?;
-    } else {
+    } else if !cx.ui().is_quiet() {
         writeln!(out, "{id}")?;
     }
     Ok(out.finish()?)
