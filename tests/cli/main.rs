@@ -22,6 +22,7 @@ mod expanding;
 mod export;
 mod fifo;
 mod find;
+mod first_commit;
 mod hooks;
 mod init;
 mod linked_paths;

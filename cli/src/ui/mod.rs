@@ -270,6 +270,14 @@ impl Ui {
         }
     }
 
+    /// Prints what the user can do next, after a message or a warning, unless quiet.
+    pub(crate) fn hint(&self, hint: &str) {
+        if self.talk > Verbosity::Quiet {
+            let label = self.err_paint.hint("hint:");
+            self.say_raw(&format!("{label} {}", text::lines(hint)));
+        }
+    }
+
     /// Returns a printer for messages about waiting; `None` if quiet or if the output is JSON.
     pub(crate) fn status_printer(&self) -> Option<StatusPrinter> {
         let speaks = self.talk > Verbosity::Quiet && !self.is_json();

@@ -15,7 +15,7 @@ use snap_core::{
     base::observe::{Note, Observer},
     disk::Disk,
     ops::{
-        commit::{self, CommitError, CommitRun},
+        commit::{self, CommitError, CommitRun, CommitSource},
         tidy,
     },
     repo::Repo,
@@ -188,6 +188,10 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<CommandOutcome, Cli
     outcome.skipped += missing;
     progress.clear();
     let done = match outcome.skipped + outcome.without_attributes {
+    let is_stream = matches!(source, CommitSource::Stream { .. });
+    if !is_stream && !options.ignore.gitignore && plan.is_first_beside_git(&repo)? {
+        output::gitignore_unused(cx);
+    }
         0 => CommandOutcome::Success,
         _ => CommandOutcome::Skipped,
     };

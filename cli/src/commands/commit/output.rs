@@ -167,6 +167,16 @@ pub(super) fn dry(
     Ok(())
 }
 
+/// Says that the first commit beside a `.git` also contains the files that git ignores.
+pub(super) fn gitignore_unused(cx: &Context) {
+    let ui = cx.ui();
+    ui.status(format_args!(".gitignore is not used: the snapshot also contains what git ignores"));
+    ui.hint(
+        "`snap commit --gitignore` uses it once\n  `snap config set commit.gitignore true` uses it \
+         always",
+    );
+}
+
 fn seconds(took: Duration) -> String {
     format!("{:.2} s", took.as_secs_f64())
 }

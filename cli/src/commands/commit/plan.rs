@@ -177,6 +177,13 @@ impl CommitPlan {
         }
     }
 
+    /// Returns true if the project is also a git work tree, and has no commit yet.
+    pub(super) fn is_first_beside_git(&self, repo: &Repo) -> Result<bool, CliError> {
+        let Some(project) = &self.project else { return Ok(false) };
+        let is_git = project.join(".git").symlink_metadata().is_ok();
+        Ok(is_git && (repo.is_absent() || repo.refs().head_commit()?.is_none()))
+    }
+
     /// Returns the source of the commit, and sets the options that depend on its place.
     pub(super) fn source(
         &self,
