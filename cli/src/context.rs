@@ -148,6 +148,16 @@ impl Context {
         &self.env.temp
     }
 
+    /// Returns the user's home folder.
+    pub(crate) fn home(&self) -> Option<&Path> {
+        self.env.home.as_deref()
+    }
+
+    /// Returns the folders in which, and above which, no store is searched for.
+    pub(crate) fn ceilings(&self) -> &[PathBuf] {
+        &self.env.ceilings
+    }
+
     /// Returns the user's cache folder.
     pub(crate) fn cache_home(&self) -> Option<&Path> {
         self.env.cache_home.as_deref()

@@ -158,6 +158,9 @@ pub(crate) enum CliError {
     /// A commit in `/` without a store would save the whole machine.
     #[error("there is no store here or above, and a commit of / would save the whole machine")]
     WholeMachine,
+    /// The user did not want a store in the folder of a first commit.
+    #[error("no store was created at {store}")]
+    StoreDeclined { store: String },
     /// Options contradict each other.
     #[error("{0}")]
     Usage(&'static str),
@@ -167,12 +170,12 @@ pub(crate) enum CliError {
     /// A path names something other than a file.
     #[error("`{path}` is a {noun}, not a file")]
     NotAFile { path: String, noun: &'static str },
-    /// A text names neither a file in a snapshot nor a blob.
-    #[error("`{text}` is neither REV:PATH nor a content id")]
-    NoContent { text: String },
     /// An entry has neither a content nor a tree, so it has no id.
     #[error("`{path}` is a {noun}, which has no id")]
     NoId { path: String, noun: &'static str },
+    /// A text names neither a file in a snapshot nor a blob.
+    #[error("`{text}` is neither REV:PATH nor a content id")]
+    NoContent { text: String },
     /// The branch or tag does not exist and never did.
     #[error("there is no branch or tag `{name}`, and there never was")]
     NoRef { name: String },
@@ -382,6 +385,7 @@ impl CliError {
             Self::NoCommand { .. } | Self::NoPaths { .. } | Self::NothingIncluded => {
                 ErrorKind::NotFound
             }
+            Self::StoreDeclined { .. } => ErrorKind::NotFound,
             Self::NoProfile { .. }
             | Self::NoHome { .. }
             | Self::OtherHome { .. }

@@ -1,7 +1,7 @@
 //! Output on a terminal: colours, short ids, progress bars. `script` of util-linux provides the
 //! terminal; without it these tests are skipped.
 
-use std::process::Stdio;
+use std::{io::Write, process::Stdio};
 
 use snap_testkit::skip::skip_without_program;
 
@@ -23,6 +23,27 @@ pub(crate) fn shown(env: &TestEnv, line: &str) -> Option<String> {
     };
     assert!(output.status.success(), "{output:?}");
     Some(String::from_utf8(output.stdout).unwrap().replace("\r\n", "\n"))
+}
+
+/// Runs `line` as [`shown`] does, in a folder below the root, while the user types `typed`. Returns
+/// the exit code and the output.
+pub(crate) fn answered(
+    env: &TestEnv,
+    dir: &str,
+    line: &str,
+    typed: &str,
+) -> Option<(Option<i32>, String)> {
+    let mut command = env.command_of(dir, "script");
+    command.env("TERM", "dumb").env("SHELL", "/bin/sh").env("PATH", "/usr/bin:/bin");
+    let script = format!("snap() {{ {} \"$@\"; }}; {line}", env!("CARGO_BIN_EXE_snap"));
+    command.args(["-qec", &script, "/dev/null"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let Ok(mut child) = command.spawn() else {
+        skip_without_program("a test of a question", "script");
+        return None;
+    };
+    child.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    Some((output.status.code(), String::from_utf8(output.stdout).unwrap().replace("\r\n", "\n")))
 }
 
 fn env() -> TestEnv {

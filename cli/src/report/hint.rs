@@ -89,6 +89,9 @@ fn of_cli(error: &CliError) -> Option<String> {
             "change to the project folder first; `snap --store STORE commit /` commits the whole \
              machine"
         }
+        CliError::StoreDeclined { .. } => {
+            "change to the project folder first, or create a store here with `snap init`"
+        }
         CliError::NoSource { store } => {
             return Some(format!("`snap --store {store} commit PATH` commits a path"));
         }

@@ -3,6 +3,7 @@
 mod describe;
 mod hooks;
 mod leave_out;
+mod new_store;
 mod output;
 mod plan;
 mod project;
@@ -59,8 +60,13 @@ settings; see docs/configuration.md.";
 /// only these files and folders are updated; the rest is taken from the last commit. A store
 /// outside of a project needs a PATH, and each of its branches accepts only the paths of its first
 /// commit. A PATH that is a symbolic link is followed, except one in the project, which is saved as
-/// a link. The id of the snapshot is printed once it is safe on disk. If there is no store, `.snap`
-/// is created in the committed folder.
+/// a link. The id of the snapshot is printed once it is safe on disk, unless --quiet is given;
+/// `snap show --id` prints it later.
+///
+/// If there is no store, `.snap` is created in the committed folder. On a terminal, snap asks first
+/// if that is `/`, your home folder, or a folder inside another project, such as a git work tree.
+/// Files named .gitignore have no effect unless --gitignore or the setting `commit.gitignore` is
+/// given.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CommitArgs {
@@ -150,6 +156,7 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<CommandOutcome, Cli
         TargetStore::ToBeMade(store) => (store, false),
     };
     if !is_there && !args.dry_run {
+        new_store::confirm(&store, cx)?;
         init::make_for_use(cx, &store)?;
     }
     let settings = match is_there || !args.dry_run {
@@ -181,6 +188,10 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<CommandOutcome, Cli
     let missing = plan.warn_missing(args, cx);
     let progress = cx.progress();
     let source = plan.source(args, &repo, &mut options, cx)?;
+    let is_stream = matches!(source, CommitSource::Stream { .. });
+    if !is_stream && !options.ignore.gitignore && plan.is_first_beside_git(&repo)? {
+        output::gitignore_unused(cx);
+    }
     if options.unnamed == commit::OtherPaths::Remove {
         unmatched::warn(&source, &options.ignore.patterns, cx)?;
     }
@@ -188,10 +199,6 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<CommandOutcome, Cli
     outcome.skipped += missing;
     progress.clear();
     let done = match outcome.skipped + outcome.without_attributes {
-    let is_stream = matches!(source, CommitSource::Stream { .. });
-    if !is_stream && !options.ignore.gitignore && plan.is_first_beside_git(&repo)? {
-        output::gitignore_unused(cx);
-    }
         0 => CommandOutcome::Success,
         _ => CommandOutcome::Skipped,
     };

@@ -92,8 +92,8 @@ pub(super) fn place(args: &CommitArgs, cx: &Context) -> Result<TargetStore, CliE
         path.symlink_metadata()
             .map_err(|error| CliError::Source(PathError::when("read", path)(error)))?;
     }
-    // A timer or a new shell may have `/` as its current folder.
-    if paths.is_empty() && found.is_none() && is_root() {
+    // A timer may have `/` as its current folder. A user at a terminal is asked.
+    if paths.is_empty() && found.is_none() && is_root() && !cx.ui().is_interactive() {
         return Err(CliError::WholeMachine);
     }
     let place = match top == here {
