@@ -32,7 +32,8 @@ Examples:
 
 A snapshot is named by its id, a prefix of it (4 digits or more), a branch, a
 tag, `latest` (or HEAD), `latest~2` (two commits earlier) or
-`latest@2026-11-01` (the newest on or before that day).
+`latest@2026-11-01` (the newest on or before that day). A path after it starts at
+the top of the snapshot (`latest:src/x`), or at the current folder (`latest:./x`).
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 done but files were skipped,
 4 damage found, 130 interrupted.";

@@ -16,6 +16,7 @@ mod snapshot;
 #[cfg(debug_assertions)]
 mod step_counter;
 mod stream;
+mod typed_path;
 mod ui;
 
 use std::process::ExitCode;

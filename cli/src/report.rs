@@ -191,6 +191,9 @@ pub(crate) enum CliError {
     /// A path to compare is outside the folder that is compared.
     #[error("`{path}` is not in the folder that is compared")]
     Outside { path: String },
+    /// A path leads out of the project.
+    #[error("`{path}` is outside the project")]
+    OutsideProject { path: String },
     /// The named snapshot does not contain the path.
     #[error("there is no `{path}` in `{within}`")]
     NotWithin { path: String, within: String },
@@ -406,7 +409,7 @@ impl CliError {
                 ErrorKind::Interrupted
             }
             Self::OnNeitherSide { .. } | Self::NotWithin { .. } => ErrorKind::NotFound,
-            Self::Outside { .. } => ErrorKind::Invalid,
+            Self::Outside { .. } | Self::OutsideProject { .. } => ErrorKind::Invalid,
             Self::NotAFile { .. } | Self::NoId { .. } | Self::CurrentBranch { .. } => {
                 ErrorKind::Exists
             }

@@ -67,6 +67,7 @@ mod streams;
 mod terminal;
 mod tools;
 mod trust;
+mod typed_paths;
 mod undo;
 mod updates;
 mod usage;

@@ -14,6 +14,7 @@ use crate::{
     commands::log::all_starts,
     context::Context,
     report::{CliError, CommandOutcome},
+    typed_path,
     ui::{Out, Ui, Versioned, size, size::ByteCount, text, time},
 };
 
@@ -36,8 +37,9 @@ Examples:
 /// folder has only one version.
 ///
 /// A pattern without a slash is compared with names, a pattern with a slash with the path from the
-/// top. `*`, `?`, `[…]` and `{…,…}` match parts of a name, `**` any number of folders. A pattern
-/// without wildcards matches exactly.
+/// top. A pattern that starts with `./` or `../` starts at the current folder. `*`, `?`, `[…]` and
+/// `{…,…}` match parts of a name, `**` any number of folders. A pattern without wildcards matches
+/// exactly.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct FindArgs {
@@ -79,6 +81,7 @@ pub(crate) fn run(args: &FindArgs, cx: &Context) -> Result<CommandOutcome, CliEr
             revs.collect::<Result<_, _>>()?
         }
     };
+    let pattern = typed_path::in_pattern(&repo, &args.pattern)?;
     let options = FindOptions {
         case: if args.ignore_case { Case::Ignored } else { Case::Exact },
         wanted: args.wanted.map(|wanted| match wanted {
@@ -86,7 +89,7 @@ pub(crate) fn run(args: &FindArgs, cx: &Context) -> Result<CommandOutcome, CliEr
             Type::Folder => KindFilter::Folder,
             Type::Symlink => KindFilter::Symlink,
         }),
-        ..FindOptions::new(args.pattern.as_bytes())
+        ..FindOptions::new(&pattern)
     };
     let progress = cx.progress();
     let mut out = cx.ui().out();

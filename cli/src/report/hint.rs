@@ -135,6 +135,9 @@ fn of_cli(error: &CliError) -> Option<String> {
         }
         CliError::OnNeitherSide { .. } => "paths are relative to the current folder",
         CliError::Outside { .. } => "pass a path in it, or another folder with --folder",
+        CliError::OutsideProject { .. } => {
+            "`./` and `../` start at the current folder, `REV:PATH` at the top of the snapshot"
+        }
         CliError::NoCommand { .. } => "`snap --help` lists the commands",
         CliError::BadDate { .. } => return date(),
         CliError::NoUserFile => "set SNAP_CONFIG to a file, or HOME to a folder",
@@ -629,7 +632,7 @@ fn of_commit(error: &CommitError) -> Option<String> {
 fn of_past(error: &PastError) -> Option<String> {
     let hint = match error {
         PastError::NoSuchPath { .. } => {
-            "paths start at the top of the snapshot; `snap find NAME` searches them"
+            "paths are relative to the current folder; `snap find NAME` searches all folders"
         }
         PastError::Pattern { .. } => {
             "a pattern is a name or path with *, ?, [abc], {a,b} or **; a backslash makes the \
