@@ -10,18 +10,27 @@
 //! If the store has no project, or the current folder is outside of it, all paths start at the top.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     io,
-    os::unix::ffi::OsStrExt,
+    os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
 };
 
 use snap_core::{
-    base::io::PathError,
-    repo::{Repo, path::components},
+    base::{id::TreeId, io::PathError},
+    repo::{
+        Repo, SpecError,
+        path::{components, resolve_path},
+        spec::{Resolved, Revisions},
+    },
 };
 
-use crate::{report::CliError, ui::text};
+use crate::{
+    args::Command,
+    context::Context,
+    report::CliError,
+    ui::{text, time},
+};
 
 /// Converts a path that starts at the current folder to one that starts at the folder `top`.
 /// Returns `None` if it leads out of `top`. If the current folder is outside of `top`, the path
@@ -104,4 +113,66 @@ pub(crate) fn in_pattern(repo: &Repo, pattern: &OsStr) -> Result<Vec<u8>, CliErr
     }
     whole.extend_from_slice(&bytes[start..]);
     Ok(whole)
+}
+
+/// Returns the hint for a command line in which a path lacks its revision, or starts at the current
+/// folder where it must start at the top: the command that was probably meant.
+pub(crate) fn advice(
+    error: &CliError,
+    (command, cx): (&Command, &Context),
+    arguments: &[OsString],
+) -> Option<String> {
+    if !takes_entry(command) {
+        return None;
+    }
+    let repo = Repo::open_as_it_is(&cx.find_store(Path::new(".")).ok()??).ok()?;
+    let arguments = arguments.get(1..)?;
+    let corrected = |argument| corrected(error, argument, &repo, cx);
+    let (at, meant) =
+        arguments.iter().enumerate().find_map(|(at, argument)| Some((at, corrected(argument)?)))?;
+    let mut words = vec!["snap".to_owned()];
+    for (number, argument) in arguments.iter().enumerate() {
+        let argument = if number == at { &meant } else { argument };
+        words.push(text::word(argument.as_bytes()));
+    }
+    Some(format!("did you mean `{}`?", words.join(" ")))
+}
+
+/// Returns true if an argument of the command may be `REV:PATH`.
+fn takes_entry(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Cat(_)
+            | Command::Diff(_)
+            | Command::Export(_)
+            | Command::Fetch(_)
+            | Command::Ls(_)
+            | Command::Restore(_)
+            | Command::Show(_)
+    )
+}
+
+/// Returns `REV:PATH` for the argument that caused `error`, if that entry exists.
+fn corrected(error: &CliError, argument: &OsStr, repo: &Repo, cx: &Context) -> Option<OsString> {
+    let has = |tree: TreeId, path: &[u8]| resolve_path(repo.store(), tree, path).is_ok();
+    let entry = |rev: &str, path: &[u8]| OsString::from_vec([rev.as_bytes(), b":", path].concat());
+    match error {
+        CliError::Spec(SpecError::Unknown { text, .. }) | CliError::NoContent { text }
+            if !text.is_empty() && text::line(argument.as_bytes()).starts_with(text.as_str()) =>
+        {
+            let head = repo.refs().head_commit().ok()??;
+            let path = from_top(repo, argument).ok().filter(|path| !path.is_empty())?;
+            let tree = repo.store().commit(&head).ok()?.tree;
+            has(tree, &path).then(|| entry("HEAD", &path))
+        }
+        CliError::NotWithin { within, .. } => {
+            let date = |text: &str| time::parse(text, cx.now());
+            let found = Revisions::new(repo, &date).resolve(argument.as_bytes()).ok()?;
+            let Resolved { commit, rev, path: Some(typed), .. } = found else { return None };
+            let path = from_top(repo, OsStr::from_bytes(&typed)).ok()?;
+            let is_other = text::line(rev.as_bytes()) == *within && path != typed;
+            (is_other && has(commit.tree, &path)).then(|| entry(&rev, &path))
+        }
+        _ => None,
+    }
 }

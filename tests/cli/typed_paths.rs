@@ -107,6 +107,56 @@ fn a_log_and_a_search_start_at_the_current_folder() {
 }
 
 #[test]
+fn a_path_that_starts_at_the_wrong_folder_is_answered_with_the_right_command() {
+    let env = env();
+    insta::assert_snapshot!(env.snap_in("work/src", ["cat", "HEAD:notes.txt"]), @r"
+    exit: 1
+    --- stderr ---
+    error: there is no `notes.txt` in `HEAD`
+    hint: did you mean `snap cat HEAD:src/notes.txt`?
+    ");
+    insta::assert_snapshot!(env.snap_in("work/src/deep", ["restore", "main~1:y", "-n", "../a b"]), @r"
+    exit: 1
+    --- stderr ---
+    error: there is no `y` in `main~1`
+    hint: did you mean `snap restore 'main~1:src/deep/y' -n '../a b'`?
+    ");
+    insta::assert_snapshot!(env.snap_in("work/src", ["cat", "HEAD:none"]), @r"
+    exit: 1
+    --- stderr ---
+    error: there is no `none` in `HEAD`
+    hint: `snap ls -R HEAD` lists what is in it
+    ");
+}
+
+#[test]
+fn a_path_without_a_revision_is_answered_with_the_last_commit() {
+    let env = env();
+    fs_err::remove_file(env.path("work/src/notes.txt")).unwrap();
+    insta::assert_snapshot!(env.snap_in("work/src", ["cat", "notes.txt"]), @r"
+    exit: 1
+    --- stderr ---
+    error: `notes.txt` is neither REV:PATH nor a content id
+    hint: did you mean `snap cat HEAD:src/notes.txt`?
+    ");
+    for (folder, name) in
+        [("work/src", "notes.txt"), ("work/src", "./notes.txt"), ("work/src/deep", "../notes.txt")]
+    {
+        for command in ["cat", "restore", "show", "ls", "export -o x.tar", "diff"] {
+            let words: Vec<&str> = command.split(' ').collect();
+            let ran = env.snap_in(folder, [&words[..], &[name]].concat());
+            let hint = format!("hint: did you mean `snap {command} HEAD:src/notes.txt`?\n");
+            assert!(ran.stderr.ends_with(&hint), "{folder}: {command} {name}: {ran}");
+        }
+    }
+    // The command takes no path of a revision, or the last commit has no such path.
+    for args in [&["log", "notes.txt"][..], &["cat", "none"], &["show", "none"]] {
+        let ran = env.snap_in("work/src", args);
+        assert!(!ran.stderr.contains("HEAD:src"), "{args:?}: {ran}");
+    }
+}
+
+#[test]
 fn paths_in_remotes_and_bundles_start_at_the_top() {
     let env = env();
     env.snap_in("work", ["pack", "-q", "HEAD", "-o", "../b.snap"]).succeeds();
