@@ -47,6 +47,8 @@ Examples:
 A snapshot is named by its id, by the first 4 or more digits of it, by a branch or
 by a tag. `latest` (or HEAD) is the newest one, `latest~2` two commits earlier.
 `latest@2026-11-01` is the newest one on or before that day.
+A path after it starts at the top of the snapshot (`latest:src/x`), or at the current
+folder (`latest:./x`).
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 done but files were skipped,
 4 damage found, 130 interrupted.";

@@ -37,6 +37,7 @@ use crate::{
     remote::{self, Connection, Network},
     report::{CliError, INTERRUPTED, Role, UntrustedStore},
     stream::Stream,
+    typed_path,
     ui::{Progress, Ui, text, time},
 };
 
@@ -146,6 +147,16 @@ impl Context {
     /// Returns the folder for temporary files.
     pub(crate) fn scratch(&self) -> &Path {
         &self.env.temp
+    }
+
+    /// Returns the user's home folder.
+    pub(crate) fn home(&self) -> Option<&Path> {
+        self.env.home.as_deref()
+    }
+
+    /// Returns the folders in which, and above which, no store is searched for.
+    pub(crate) fn ceilings(&self) -> &[PathBuf] {
+        &self.env.ceilings
     }
 
     /// Returns the user's cache folder.
@@ -396,11 +407,13 @@ impl Context {
             .unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned())
     }
 
-    /// Resolves `spec` to a commit and, after a `:`, a path.
+    /// Resolves `spec` to a commit and, after a `:`, a path from the top of the snapshot.
     pub(crate) fn resolve(&self, repo: &Repo, spec: &OsStr) -> Result<Resolved, CliError> {
         let date = |text: &str| time::parse(text, self.now());
         let warn = |used: &RefName, other: &OtherMeaning| self.warn_ambiguous(used, other);
-        Ok(Revisions::new(repo, &date).on_ambiguous(&warn).resolve(spec.as_bytes())?)
+        let found = Revisions::new(repo, &date).on_ambiguous(&warn).resolve(spec.as_bytes())?;
+        let path = found.path.as_deref().map(|path| typed_path::in_revision(repo, path));
+        Ok(Resolved { path: path.transpose()?, ..found })
     }
 
     /// Lists the texts that may name the commit that `spec` starts from, in the order in which they

@@ -16,6 +16,7 @@ mod snapshot;
 #[cfg(debug_assertions)]
 mod step_counter;
 mod stream;
+mod typed_path;
 mod ui;
 
 use std::process::ExitCode;
@@ -45,7 +46,9 @@ fn main() -> ExitCode {
     let exit = match ran {
         Ok(done) => report::done(done),
         Err(error) => {
-            let advice = snapshot::advice(&error, &context, std::env::args_os());
+            let words: Vec<_> = std::env::args_os().collect();
+            let advice = snapshot::advice(&error, &context, &words)
+                .or_else(|| typed_path::advice(&error, (&args.command, &context), &words));
             report::failure(&error, advice, context.ui())
         }
     };

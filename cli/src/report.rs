@@ -158,6 +158,9 @@ pub(crate) enum CliError {
     /// A commit in `/` without a store would save the whole machine.
     #[error("there is no store here or above, and a commit of / would save the whole machine")]
     WholeMachine,
+    /// The user did not want a store in the folder of a first commit.
+    #[error("no store was created at {store}")]
+    StoreDeclined { store: String },
     /// Options contradict each other.
     #[error("{0}")]
     Usage(&'static str),
@@ -167,6 +170,9 @@ pub(crate) enum CliError {
     /// A path names something other than a file.
     #[error("`{path}` is a {noun}, not a file")]
     NotAFile { path: String, noun: &'static str },
+    /// An entry has neither a content nor a tree, so it has no id.
+    #[error("`{path}` is a {noun}, which has no id")]
+    NoId { path: String, noun: &'static str },
     /// A text names neither a file in a snapshot nor a blob.
     #[error("`{text}` is neither REV:PATH nor a content id")]
     NoContent { text: String },
@@ -185,6 +191,9 @@ pub(crate) enum CliError {
     /// A path to compare is outside the folder that is compared.
     #[error("`{path}` is not in the folder that is compared")]
     Outside { path: String },
+    /// A path leads out of the project.
+    #[error("`{path}` is outside the project")]
+    OutsideProject { path: String },
     /// The named snapshot does not contain the path.
     #[error("`{path}` does not exist in `{within}`")]
     NotWithin { path: String, within: String },
@@ -385,6 +394,7 @@ impl CliError {
             Self::NoCommand { .. } | Self::NoPaths { .. } | Self::NothingIncluded => {
                 ErrorKind::NotFound
             }
+            Self::StoreDeclined { .. } => ErrorKind::NotFound,
             Self::NoProfile { .. }
             | Self::NoHome { .. }
             | Self::OtherHome { .. }
@@ -405,8 +415,10 @@ impl CliError {
                 ErrorKind::Interrupted
             }
             Self::OnNeitherSide { .. } | Self::NotWithin { .. } => ErrorKind::NotFound,
-            Self::Outside { .. } => ErrorKind::Invalid,
-            Self::NotAFile { .. } | Self::CurrentBranch { .. } => ErrorKind::Exists,
+            Self::Outside { .. } | Self::OutsideProject { .. } => ErrorKind::Invalid,
+            Self::NotAFile { .. } | Self::NoId { .. } | Self::CurrentBranch { .. } => {
+                ErrorKind::Exists
+            }
             Self::BadTime { .. } | Self::BadDate { .. } => ErrorKind::Invalid,
             Self::NoSource { .. }
             | Self::WholeMachine

@@ -176,11 +176,7 @@ impl Context {
 
 /// Returns the hint for an error of a bundle, or for an argument that names a bundle where the
 /// command does not accept one.
-pub(crate) fn advice(
-    error: &CliError,
-    cx: &Context,
-    arguments: impl Iterator<Item = OsString>,
-) -> Option<String> {
+pub(crate) fn advice(error: &CliError, cx: &Context, arguments: &[OsString]) -> Option<String> {
     match (error, error.kind(), cx.bundle()) {
         (CliError::Restore(_), ErrorKind::Damaged, Some(file)) => {
             Some(format!("everything else was restored; {file} is damaged, copy it again"))
@@ -190,7 +186,7 @@ pub(crate) fn advice(
             Some(format!("{file} was changed after it was created; copy it again"))
         }
         (CliError::NoStore | CliError::Spec(SpecError::Unknown { .. }), _, None) => {
-            let mut bundles = arguments.skip(1).filter_map(|argument| {
+            let mut bundles = arguments.iter().skip(1).filter_map(|argument| {
                 split_bundle(argument.as_bytes(), is_bundle).map(|(file, _)| file)
             });
             let bundle = bundles.next()?;

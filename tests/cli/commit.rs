@@ -257,13 +257,19 @@ fn what_is_not_there_cannot_be_committed() {
 }
 
 #[test]
-fn quiet_prints_nothing_but_the_id() {
+fn quiet_prints_nothing_and_show_prints_the_id_later() {
     let env = TestEnv::new();
     env.write("a", "1");
     for args in [&["-q", "commit"][..], &["commit", "-q"], &["commit", "-q", "--allow-empty"]] {
         let ran = env.snap(args).succeeds();
-        assert_eq!((ran.line().len(), &*ran.stderr), (64, ""), "{args:?}");
+        assert_eq!((&*ran.stdout, &*ran.stderr), ("", ""), "{args:?}");
     }
+    let made = env.snap(["commit", "--allow-empty"]).succeeds();
+    assert_eq!(env.snap(["show", "--id"]).line(), made.line());
+    // A record that was asked for is printed.
+    let made = env.snap(["commit", "-q", "--json", "--allow-empty"]).succeeds().json();
+    assert_eq!(made[0]["id"], env.snap(["show", "--id"]).line());
+    env.snap(["commit", "-q", "--json", "--dry-run"]).succeeds().json()[0]["id"].as_str().unwrap();
 }
 
 #[test]

@@ -76,7 +76,7 @@ fn an_old_commit_is_found_by_the_start_of_its_id() {
     let mut first = None;
     for second in 10..50 {
         env.set("SNAP_TIME", &format!("2026-11-01T00:00:{second}Z"));
-        let made = env.snap(["commit", "-q", "--allow-empty"]).succeeds();
+        let made = env.snap(["commit", "--allow-empty"]).succeeds();
         first.get_or_insert_with(|| made.line().to_owned());
     }
     let first = first.unwrap();
@@ -103,6 +103,11 @@ fn paths_in_a_snapshot_go_folder_by_folder() {
     assert_eq!(values(&env, &["cat", "v"]), ["v1.0:"]);
     assert_eq!(told(&env, &["restore", "v"]), [":files", "+v1.0\ttag"]);
     assert_eq!(told(&env, &["restore", "v1.0", ""]), [":folders"]);
+    // After `./` and `../` the path starts at the current folder.
+    for (word, found) in [("latest:./m", "latest:./main.rs"), ("latest:../sr", "latest:../src/")] {
+        let ran = env.snap_in("src", ["__tab", "zsh", "--", "ls", word]).succeeds();
+        assert!(ran.stdout.contains(found), "{word}: {ran}");
+    }
     for nothing in ["latest:nowhere/", "latest:src/main.rs/", "latest:../", "nope:", ":"] {
         assert_eq!(values(&env, &["ls", nothing]), [""; 0], "{nothing}");
     }

@@ -155,9 +155,7 @@ fn what_cannot_be_looked_for_is_said() {
     insta::assert_snapshot!(env.snap(["find", "../x"]), @"
     exit: 2
     --- stderr ---
-    error: `../x` is not a valid pattern
-      caused by: it contains `..`
-    hint: a pattern is a name or path with *, ?, [abc], {a,b} or **
-    hint: a backslash makes the next character literal
+    error: `../x` is outside the project
+    hint: `./` and `../` start at the current folder, `REV:PATH` at the top of the snapshot
     ");
 }

@@ -61,11 +61,7 @@ fn the_one_after_runs_also_when_nothing_changed() {
     Nothing changed since 2026-11-21 08:00:00 +00:00, checked in [TIME]
     created: false, parent:
     ");
-    insta::assert_snapshot!(env.snap(["commit", "--allow-empty", "-q"]), @r"
-    exit: 0
-    --- stdout ---
-    [ID]
-    ");
+    insta::assert_snapshot!(env.snap(["commit", "--allow-empty", "-q"]), @"exit: 0");
 }
 
 #[test]
@@ -82,8 +78,6 @@ fn a_failure_before_the_commit_stops_it_and_one_after_is_reported() {
     env.snap(["config", "set", "hooks.pre_commit", ""]).succeeds();
     insta::assert_snapshot!(env.snap(["commit", "-q"]), @r"
     exit: 0
-    --- stdout ---
-    [ID]
     --- stderr ---
     warning: the post_commit hook failed: killed by signal 9; the commit was made
     ");
@@ -95,8 +89,6 @@ fn what_a_failure_does_can_be_said() {
     let env = env(&[("pre_commit", "exit 3"), ("post_commit", "exit 4"), ("on_failure", "report")]);
     insta::assert_snapshot!(env.snap(["commit", "-q"]), @r"
     exit: 0
-    --- stdout ---
-    [ID]
     --- stderr ---
     warning: the pre_commit hook failed: exit code 3; continuing
     warning: the post_commit hook failed: exit code 4; the commit was made
@@ -105,8 +97,6 @@ fn what_a_failure_does_can_be_said() {
     env.snap(["config", "set", "hooks.pre_commit", "true"]).succeeds();
     insta::assert_snapshot!(env.snap(["commit", "-q", "--allow-empty"]), @r"
     exit: 1
-    --- stdout ---
-    [ID]
     --- stderr ---
     error: the post_commit hook failed: exit code 4; the commit was made
     ");

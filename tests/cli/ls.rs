@@ -86,6 +86,32 @@ fn an_entry_is_shown_with_all_it_says() {
 }
 
 #[test]
+fn show_id_prints_one_full_id_and_nothing_else() {
+    let env = env();
+    let id = |what: &[&str]| {
+        let ran = env.snap([&["show", "--id"], what].concat()).succeeds();
+        assert_eq!(ran.stderr, "", "{what:?}");
+        ran.line().to_owned()
+    };
+    let commit = env.snap(["show", "--json"]).json().remove(0);
+    for what in [&[][..], &["HEAD"], &["main"], &["-q"]] {
+        assert_eq!(id(what), commit["id"], "{what:?}");
+    }
+    assert_eq!(id(&["HEAD:"]), commit["tree"], "the tree of the commit");
+    assert_eq!(env.snap(["cat", &id(&["HEAD:a"])]).stdout, "12345");
+    let folder = env.snap(["show", "HEAD:sub", "--json"]).json().remove(0);
+    assert_eq!(id(&["HEAD:sub"]), folder["id"]);
+    env.snap(["pack", "-q", "HEAD", "-o", "b.snap"]).succeeds();
+    assert_eq!(id(&["b.snap"]), commit["id"]);
+    assert_eq!(id(&["b.snap:sub"]), folder["id"]);
+    insta::assert_snapshot!(env.snap(["show", "--id", "HEAD:link"]), @r"
+    exit: 1
+    --- stderr ---
+    error: `link` is a symlink, which has no id
+    ");
+}
+
+#[test]
 fn what_is_not_in_the_snapshot_is_named() {
     let env = env();
     insta::assert_snapshot!(env.snap(["ls", "HEAD:sub/none/b"]), @"

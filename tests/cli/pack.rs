@@ -38,6 +38,8 @@ fn a_history_goes_through_one_file() {
     Unpacked ../both.snap: 2 commits and 8 objects new, of 8 checked; [SIZE] of contents, stored in [SIZE]
     Branch main is at [SHORT ID]
     ");
+    let quiet = env.snap_in("elsewhere", ["unpack", "-q", "../both.snap"]).succeeds();
+    assert_eq!((&*quiet.stdout, &*quiet.stderr), ("", ""));
     insta::assert_snapshot!(env.snap_in("elsewhere", ["log", "--oneline"]), @r"
     exit: 0
     --- stdout ---

@@ -81,18 +81,21 @@ fn a_path_that_never_was_is_an_error() {
     exit: 1
     --- stderr ---
     error: no commit contains `none`, `a.txt`
+    hint: paths are relative to the current folder
     hint: `snap find NAME` searches the whole history
     ");
     insta::assert_snapshot!(env.snap(["log", "--since", "2026-11-05", "--", "none"]), @"
     exit: 1
     --- stderr ---
     error: no commit contains `none`
+    hint: paths are relative to the current folder
     hint: `snap find NAME` searches the whole history
     ");
     insta::assert_snapshot!(env.snap(["log", "--", "../docs"]), @r"
     exit: 2
     --- stderr ---
-    error: `../docs` contains `..`
+    error: `../docs` is outside the project
+    hint: `./` and `../` start at the current folder, `REV:PATH` at the top of the snapshot
     ");
     insta::assert_snapshot!(env.snap(["log", "--follow"]), @r"
     exit: 2

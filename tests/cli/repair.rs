@@ -530,11 +530,11 @@ fn what_lies_behind_a_lost_commit_comes_back() {
     let env = TestEnv::new();
     let url = folder(&env, "there");
     env.write("work/file", "pushed");
-    let pushed = env.snap_in("work", ["commit", "-q"]).succeeds().stdout;
+    let pushed = env.snap_in("work", ["commit"]).succeeds().stdout;
     env.snap_in("work", ["remote", "add", "origin", &url]).succeeds();
     env.snap_in("work", ["push", "-q"]).succeeds();
     env.write("work/file", "not pushed");
-    let lost = env.snap_in("work", ["commit", "-q"]).succeeds().stdout;
+    let lost = env.snap_in("work", ["commit"]).succeeds().stdout;
     // Both packs are removed; one of them names the commit in the other one.
     for entry in fs_err::read_dir(env.path("work/.snap/objects")).unwrap() {
         fs_err::remove_file(entry.unwrap().path()).unwrap();

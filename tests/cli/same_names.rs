@@ -101,7 +101,7 @@ fn a_pushed_tag_does_not_hide_a_date_in_a_remote() {
     };
     env.set("XDG_CACHE_HOME", &writer);
     env.write("p/app", "old");
-    let old = env.snap_in("p", ["commit", "-q"]).succeeds().stdout;
+    let old = env.snap_in("p", ["commit"]).succeeds().stdout;
     env.snap_in("p", ["push", "-q", &remote, "main"]).succeeds();
     env.set("XDG_CACHE_HOME", &reader);
     assert_eq!(app(&env, "main"), "old");
@@ -109,7 +109,7 @@ fn a_pushed_tag_does_not_hide_a_date_in_a_remote() {
     // The reader's cache does not know this commit. The tags lead to one that it knows.
     env.set("XDG_CACHE_HOME", &writer);
     env.write("p/app", "new");
-    let new = env.snap_in("p", ["commit", "-q"]).succeeds().stdout;
+    let new = env.snap_in("p", ["commit"]).succeeds().stdout;
     let [branch, id] = ["main", &new[..8]].map(|rev| format!("{rev}@2099-01-01"));
     for tag in [&*branch, &id, "main@other"] {
         env.snap_in("p", ["tag", tag, &old[..12]]).succeeds();

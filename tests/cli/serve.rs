@@ -522,7 +522,9 @@ fn a_server_is_checked_for_what_can_be_tried_there() {
     let serving = Serving::start(&env, "here");
     let ran = env.snap(["remote", "check", &serving.url]).succeeds();
     assert!(ran.stdout.contains("write           not tested"), "{}", ran.stdout);
-    env.snap(["serve", "token", "add", "ada", "--of", "here"]).succeeds();
+    // A token is printed only once, so also with `-q`.
+    let token = env.snap(["serve", "token", "add", "ada", "--of", "here", "-q"]).succeeds();
+    assert!(token.line().len() > 20 && token.stderr.is_empty(), "{token}");
     until("the server reads the token file", || {
         env.snap(["ls", &format!("{}#main", serving.url)]).code != Some(0)
     });

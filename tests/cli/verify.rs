@@ -266,7 +266,7 @@ fn a_lost_branch_is_made_again_by_a_commit_and_moved_elsewhere_by_nothing() {
     env.snap(["clone", "-q", "p", "q"]).succeeds();
     env.snap(["clone", "-q", "p", "s"]).succeeds();
     env.write("q/new", "precious");
-    let precious = env.snap_in("q", ["commit", "-q"]).succeeds().stdout;
+    let precious = env.snap_in("q", ["commit"]).succeeds().stdout;
     env.write("s/other", "other");
     env.snap_in("s", ["commit", "-q"]).succeeds();
     env.snap_in("s", ["pack", "-q", "HEAD", "-o", "../b.snap"]).succeeds();

@@ -33,6 +33,7 @@ mod promises;
 mod proof;
 mod repair;
 mod restore;
+mod restore_exact;
 mod restore_extras;
 mod restore_fixture;
 mod restore_hostile;

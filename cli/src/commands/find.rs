@@ -14,6 +14,7 @@ use crate::{
     commands::log::all_starts,
     context::Context,
     report::{CliError, CommandOutcome},
+    typed_path,
     ui::{Out, Ui, Versioned, size, size::ByteCount, text, time},
 };
 
@@ -35,8 +36,9 @@ Examples:
 /// has several such ranges. A new mtime or owner alone is not a new version. A folder has only one
 /// version.
 ///
-/// A pattern without a slash matches names. A pattern with a slash matches paths from the top. `*`,
-/// `?`, `[…]` and `{…,…}` match parts of a name, `**` any number of folders.
+/// A pattern without a slash matches names. A pattern with a slash matches paths from the top,
+/// or from the current folder if it starts with `./` or `../`. `*`, `?`, `[…]` and `{…,…}` match
+/// parts of a name, `**` any number of folders.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct FindArgs {
@@ -78,6 +80,7 @@ pub(crate) fn run(args: &FindArgs, cx: &Context) -> Result<CommandOutcome, CliEr
             revs.collect::<Result<_, _>>()?
         }
     };
+    let pattern = typed_path::in_pattern(&repo, &args.pattern)?;
     let options = FindOptions {
         case: if args.ignore_case { Case::Ignored } else { Case::Exact },
         wanted: args.wanted.map(|wanted| match wanted {
@@ -85,7 +88,7 @@ pub(crate) fn run(args: &FindArgs, cx: &Context) -> Result<CommandOutcome, CliEr
             Type::Folder => KindFilter::Folder,
             Type::Symlink => KindFilter::Symlink,
         }),
-        ..FindOptions::new(args.pattern.as_bytes())
+        ..FindOptions::new(&pattern)
     };
     let progress = cx.progress();
     let mut out = cx.ui().out();

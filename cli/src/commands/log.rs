@@ -6,7 +6,6 @@ use std::{
     io,
     io::Write,
     num::NonZeroU64,
-    os::unix::ffi::OsStrExt,
 };
 
 use serde::Serialize;
@@ -28,6 +27,7 @@ use crate::{
     context::Context,
     remote::RemoteRevision,
     report::{CliError, CommandOutcome},
+    typed_path,
     ui::{
         Out, Progress, Ui, Versioned, size,
         size::ByteCount,
@@ -53,7 +53,7 @@ const PATHS: &str = "\
 With paths after `--`, a commit is listed if one of them differs from a parent: it
 was added or removed, or its content, mode, owner or extended attributes changed.
 A new mtime alone does not count for a file; a folder has changed if anything in it
-has. Paths start at the top of the snapshot, as in REV:PATH.
+has. Paths are relative to the current folder, those of a remote to its top.
 
 A merge is omitted if one of its parents has the same paths; only that parent is
 then followed, as in git. Otherwise the merge is listed and all parents are followed.
@@ -106,7 +106,7 @@ pub(crate) struct LogArgs {
     #[arg(long, requires = "paths")]
     follow: bool,
 
-    /// Files or folders whose changes to list
+    /// Files or folders whose changes to list, relative to the current folder
     #[arg(last = true, value_name = "PATH")]
     paths: Vec<OsString>,
 }
@@ -215,7 +215,9 @@ fn write_log(
         let log = log::run(repo.store(), &starts, &options)?;
         writer.write_all(log.map(|found| Ok(step(found?))))?;
     } else {
-        let paths: Vec<&[u8]> = args.paths.iter().map(|path| path.as_bytes()).collect();
+        let paths = args.paths.iter().map(|path| typed_path::from_top(repo, path));
+        let paths = paths.collect::<Result<Vec<_>, _>>()?;
+        let paths: Vec<&[u8]> = paths.iter().map(Vec::as_slice).collect();
         let renames = if args.follow { FollowRenames::Follow } else { FollowRenames::Ignore };
         let log = path_log::run(repo.store(), &starts, &paths, (&options, renames), &progress)?;
         writer.write_all(log.map(|step| Ok(step?)))?;

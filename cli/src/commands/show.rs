@@ -18,6 +18,7 @@ use crate::{
     commands::{diff, log},
     context::Context,
     report::{CliError, CommandOutcome},
+    snapshot::Snapshot,
     ui::{Out, Versioned, size, size::ByteCount, text, time},
 };
 
@@ -26,7 +27,9 @@ Examples:
   snap show                       the newest commit
   snap show latest~3              three commits earlier
   snap show -p latest             also the changes that it made
-  snap show v1.0:src/main.rs      one file: mode, owner, times, content id";
+  snap show v1.0:src/main.rs      one file: mode, owner, times, content id
+  snap show --id                  the id of the newest commit, for scripts
+  snap show --id v1.0:src         the id of a folder's tree";
 
 /// Show a commit, or the metadata of one of its files
 ///
@@ -42,11 +45,17 @@ pub(crate) struct ShowArgs {
     /// Also print the changes that the commit made, compared with its first parent
     #[arg(short, long)]
     patch: bool,
+    /// Print only the full id: of the commit; with :PATH, of the content or the folder
+    #[arg(long, conflicts_with_all = ["json", "patch"])]
+    id: bool,
 }
 
 pub(crate) fn run(args: &ShowArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let found = cx.open_snapshot(&args.what)?;
     let path = found.path.as_deref().unwrap_or_default();
+    if args.id {
+        return write_id(&found, cx);
+    }
     let mut out = cx.ui().out();
     let progress = cx.progress();
     let found_path = found.find()?;
@@ -92,6 +101,26 @@ pub(crate) fn run(args: &ShowArgs, cx: &Context) -> Result<CommandOutcome, CliEr
     out.finish()?;
     drop(progress);
     Ok(diff::done(&DiffOutcome::default(), skipped, None, cx))
+}
+
+/// Prints the id of the named object and nothing else.
+fn write_id(found: &Snapshot, cx: &Context) -> Result<CommandOutcome, CliError> {
+    let id = match (found.find()?, &found.path) {
+        (ResolvedPath::Root(_), None) => found.id.to_string(),
+        (ResolvedPath::Root(tree), Some(_)) => tree.to_string(),
+        (ResolvedPath::Entry(entry), path) => match &entry.kind {
+            EntryKind::File { id, .. } => id.to_string(),
+            EntryKind::Folder { id } => id.to_string(),
+            kind => {
+                let path = text::line(path.as_deref().unwrap_or_default());
+                return Err(CliError::NoId { path, noun: kind.noun() });
+            }
+        },
+    };
+    let mut out = cx.ui().plain_out();
+    writeln!(out, "{id}")?;
+    out.finish()?;
+    Ok(CommandOutcome::Success)
 }
 
 fn write_selection(out: &mut Out, selection: &Selection) -> io::Result<()> {

@@ -181,7 +181,7 @@ fn print_result(
             bytes_stored: added.stored_bytes,
             branch: branch.map(|name| name.short().to_owned()),
         })?;
-    } else {
+    } else if !cx.ui().is_quiet() {
         writeln!(out, "{commit}")?;
     }
     let ui = cx.ui();

@@ -32,6 +32,7 @@ use snap_remote::location::Location;
 use super::{CompletionCandidate, Completions, FileCompletion, kind::ValueKind};
 use crate::{
     config::Settings,
+    typed_path,
     ui::{size::ByteCount, text, time},
 };
 
@@ -228,7 +229,8 @@ impl Values {
         let path = &current[rev_end + 1..];
         let name_start = path.iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
         let (folder, start) = path.split_at(name_start);
-        let tree = resolve_path(repo.store(), tree, folder).ok()?.tree()?;
+        let from_top = typed_path::in_revision(repo, folder).ok()?;
+        let tree = resolve_path(repo.store(), tree, &from_top).ok()?.tree()?;
         let entries = Entries::from(repo.store(), tree, start.to_owned()).map_while(Result::ok);
         let entries = entries.take_while(|entry| entry.name.as_bytes().starts_with(start));
         let front = &current[..rev_end + 1 + name_start];

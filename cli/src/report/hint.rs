@@ -91,6 +91,10 @@ fn of_cli(error: &CliError) -> Option<String> {
             "change to the project folder first; `snap --store STORE commit /` commits the whole \
              machine"
         }
+        CliError::StoreDeclined { .. } => {
+            "change to the project folder first\n\
+             or create a store here: `snap init`"
+        }
         CliError::NoSource { store } => {
             return Some(format!("name what to commit: `snap --store {store} commit PATH`"));
         }
@@ -147,6 +151,9 @@ fn of_cli(error: &CliError) -> Option<String> {
         CliError::Outside { .. } => {
             "pass a path in it\n\
              pass another folder with `--folder FOLDER`"
+        }
+        CliError::OutsideProject { .. } => {
+            "`./` and `../` start at the current folder, `REV:PATH` at the top of the snapshot"
         }
         CliError::NoCommand { .. } => "`snap --help` lists the commands",
         CliError::BadDate { .. } => return date(),
@@ -678,7 +685,10 @@ fn of_commit(error: &CommitError) -> Option<String> {
 
 fn of_past(error: &PastError) -> Option<String> {
     let hint = match error {
-        PastError::NoSuchPath { .. } => "`snap find NAME` searches the whole history",
+        PastError::NoSuchPath { .. } => {
+            "paths are relative to the current folder\n\
+             `snap find NAME` searches the whole history"
+        }
         PastError::Pattern { .. } => {
             "a pattern is a name or path with *, ?, [abc], {a,b} or **\n\
              a backslash makes the next character literal"

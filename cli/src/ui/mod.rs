@@ -179,6 +179,11 @@ impl Ui {
         self.form == OutputFormat::Json
     }
 
+    /// Returns true if only warnings and errors are printed.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.talk == Verbosity::Quiet
+    }
+
     /// Returns true if stdout is a terminal.
     pub(crate) fn is_terminal(&self) -> bool {
         self.out_is_terminal
@@ -275,6 +280,14 @@ impl Ui {
     pub(crate) fn status(&self, message: fmt::Arguments<'_>) {
         if self.talk > Verbosity::Quiet {
             self.say(&message.to_string());
+        }
+    }
+
+    /// Prints what the user can do next, after a message or a warning, unless quiet.
+    pub(crate) fn hint(&self, hint: &str) {
+        if self.talk > Verbosity::Quiet {
+            let label = self.err_paint.hint("hint:");
+            self.say_raw(&format!("{label} {}", text::lines(hint)));
         }
     }
 

@@ -93,7 +93,7 @@ impl StoreSigns {
             b"HEAD" if is(FileType::RegularFile) => self.has_refs = true,
             b"refs" if is(FileType::Directory) => self.has_refs = true,
             b"logs" | b"base" | b"scope" | b"compact.lock" | b"shadow" | b"shadow.lock"
-            | b"staged.lock" | b"serve.lock" => {}
+            | b"staged.lock" | b"serve.lock" | b".gitignore" => {}
             _ => self.has_others = true,
         }
     }
@@ -254,6 +254,7 @@ mod tests {
     #[test]
     fn a_store_that_is_being_made_is_recognised() {
         assert!(check(".snap", &[("lock", FILE)]));
+        assert!(check(".snap", &[(".gitignore", FILE), ("lock", FILE)]));
         assert!(check("bare", &[("lock", FILE), ("objects", FOLDER)]));
         assert!(!check(".snap", &[]), "an empty folder is not a store");
         assert!(!check("bare", &[("lock", FILE)]));
@@ -281,6 +282,8 @@ mod tests {
         assert!(!ends_search(&store), "there is none");
         fs_err::create_dir(&store).unwrap();
         assert!(ends_search(&store), "the next command recreates an empty folder");
+        fs_err::write(store.join(".gitignore"), "*\n").unwrap();
+        assert!(ends_search(&store), "an interrupted `init` left it");
         fs_err::write(store.join("notes"), "").unwrap();
         assert!(!ends_search(&store));
         let link = dir.path().join("link");

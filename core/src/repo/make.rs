@@ -1,5 +1,8 @@
 //! Creates a store. A lock keeps out other processes, and the settings are written last: a store
 //! without settings is unfinished, and the next `init` completes it.
+//!
+//! The store of a project contains a `.gitignore` that excludes all of it, so git neither lists nor
+//! adds it. A user may change or remove that file; nothing writes it again.
 
 use std::{
     ffi::OsStr,
@@ -11,7 +14,7 @@ use std::{
 use crate::{
     base::io::PathError,
     disk::{CreateMode, Disk, NewFile, lock_wait::is_file_at, output::folder_of},
-    local::write::temporary_name,
+    local::{ignore::GITIGNORE, write::temporary_name},
     repo::{
         Repo, RepoError, base, base_state,
         config::{self, Config, edit::Edit, key::KeyPath, layer::Whose},
@@ -23,11 +26,14 @@ use crate::{
 };
 
 /// Folders and files of a store, without its [`config::FILE`].
-const PARTS: [&str; 9] =
-    ["objects", "refs", "logs", "index", "cache", "tmp", "HEAD", base::FILE, LOCK];
+const PARTS: [&str; 10] =
+    ["objects", "refs", "logs", "index", "cache", "tmp", "HEAD", base::FILE, LOCK, GITIGNORE];
 
 /// The lock file of a store. A process that creates or changes the store locks it.
 pub(super) const LOCK: &str = "lock";
+
+/// The content of [`GITIGNORE`] in the store of a project: it excludes every file, also itself.
+const GITIGNORE_ALL: &[u8] = b"*\n";
 
 /// Attempts to create a store while other processes that failed remove the folder.
 const RETRIES: usize = 16;
@@ -141,8 +147,11 @@ fn build(dir: &Path, disk: &Disk, text: &str) -> Result<(), RepoError> {
     let main = RefName::branch(FIRST_BRANCH).map_err(RefError::Name)?;
     Refs::new(dir, disk.clone()).write_head(&Head::Branch(main))?;
     if dir.ends_with(STORE_FOLDER) {
-        let temporary = temporary(dir, base::FILE);
-        disk.write_whole(&temporary, &dir.join(base::FILE), base_state::NONE.as_bytes())?;
+        for (name, content) in
+            [(GITIGNORE, GITIGNORE_ALL), (base::FILE, base_state::NONE.as_bytes())]
+        {
+            disk.write_whole(&temporary(dir, name), &dir.join(name), content)?;
+        }
     }
     Ok(write_config(dir, disk, text)?)
 }
@@ -275,6 +284,27 @@ mod tests {
                 |made: &Result<_, _>| matches!(made, Ok(()) | Err(RepoError::Exists { .. }));
             assert!(made.iter().all(found), "{made:?}");
         }
+    }
+
+    #[test]
+    fn only_the_store_of_a_project_is_hidden_from_git() {
+        let folder = tempfile::tempdir().unwrap();
+        let (project, bare) = (folder.path().join(STORE_FOLDER), folder.path().join("bare"));
+        for dir in [&project, &bare] {
+            Repo::init(dir, &Disk::default(), &Config::default()).unwrap();
+        }
+        assert_eq!(fs_err::read(project.join(GITIGNORE)).unwrap(), GITIGNORE_ALL);
+        assert!(!bare.join(GITIGNORE).exists());
+        // An interrupted `init` may have written the file. A foreign link in its place is replaced.
+        fs_err::remove_file(project.join(config::FILE)).unwrap();
+        fs_err::remove_file(project.join(GITIGNORE)).unwrap();
+        let other = folder.path().join("other");
+        fs_err::write(&other, "text").unwrap();
+        std::os::unix::fs::symlink(&other, project.join(GITIGNORE)).unwrap();
+        assert!(Repo::is_unfinished(&project));
+        Repo::init(&project, &Disk::default(), &Config::default()).unwrap();
+        assert_eq!(fs_err::read(project.join(GITIGNORE)).unwrap(), GITIGNORE_ALL);
+        assert_eq!(fs_err::read(&other).unwrap(), b"text");
     }
 
     fn commit_to(refs: &Refs) -> Result<(), RefError> {

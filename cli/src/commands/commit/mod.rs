@@ -3,6 +3,7 @@
 mod describe;
 mod hooks;
 mod leave_out;
+mod new_store;
 mod output;
 mod path_lists;
 mod plan;
@@ -16,7 +17,7 @@ use snap_core::{
     base::observe::{Note, Observer},
     disk::Disk,
     ops::{
-        commit::{self, CommitError, CommitRun},
+        commit::{self, CommitError, CommitRun, CommitSource},
         tidy,
     },
     repo::Repo,
@@ -63,7 +64,11 @@ settings; see docs/configuration.md.";
 /// only these files and folders, and keeps the rest of the last commit. With a store outside the
 /// folder, name what to commit; a branch then always holds the same sources. A PATH that is a
 /// symbolic link is followed; a link in the project is saved as a link. Prints the id of the
-/// snapshot when it is safe on disk. If there is no store, creates `.snap` in the committed folder.
+/// snapshot when it is safe on disk, unless --quiet is given; `snap show --id` prints it later.
+///
+/// If there is no store, creates `.snap` in the committed folder. On a terminal, asks first if that
+/// is `/`, your home folder, or a folder inside another project, such as a git work tree. Files
+/// named .gitignore have no effect, unless --gitignore or the setting `commit.gitignore` is given.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CommitArgs {
@@ -159,6 +164,7 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<CommandOutcome, Cli
         TargetStore::ToBeMade(store) => (store, false),
     };
     if !is_there && !args.dry_run {
+        new_store::confirm(&store, cx)?;
         init::make_for_use(cx, &store)?;
     }
     let settings = match is_there || !args.dry_run {
@@ -190,6 +196,10 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<CommandOutcome, Cli
     let missing = plan.warn_missing(args, cx);
     let progress = cx.progress();
     let source = plan.source(args, &repo, &mut options, cx)?;
+    let is_stream = matches!(source, CommitSource::Stream { .. });
+    if !is_stream && !options.ignore.gitignore && plan.is_first_beside_git(&repo)? {
+        output::gitignore_unused(cx);
+    }
     if options.unnamed == commit::OtherPaths::Remove {
         unmatched::warn(&source, &options.ignore.patterns, cx)?;
     }

@@ -54,7 +54,7 @@ struct WouldCommitJson {
     bytes_added: u64,
 }
 
-/// Prints the id on stdout.
+/// Prints the id on stdout, unless quiet.
 pub(super) fn id(outcome: &CommitOutcome, repo: &Repo, cx: &Context) -> Result<(), CliError> {
     let Some(id) = &outcome.id else { return Ok(()) };
     let mut out = cx.ui().plain_out();
@@ -72,7 +72,7 @@ pub(super) fn id(outcome: &CommitOutcome, repo: &Repo, cx: &Context) -> Result<(
             bytes_added: outcome.added.raw_bytes,
             bytes_stored: outcome.added.stored_bytes,
         })?;
-    } else {
+    } else if !cx.ui().is_quiet() {
         writeln!(out, "{id}")?;
     }
     Ok(out.finish()?)
@@ -165,6 +165,16 @@ pub(super) fn dry(
     }
     skipped(outcome, cx);
     Ok(())
+}
+
+/// Says that the first commit beside a `.git` also contains the files that git ignores.
+pub(super) fn gitignore_unused(cx: &Context) {
+    let ui = cx.ui();
+    ui.status(format_args!(".gitignore is not used: the snapshot also contains what git ignores"));
+    ui.hint(
+        "`snap commit --gitignore` uses it once\n  `snap config set commit.gitignore true` uses it \
+         always",
+    );
 }
 
 fn seconds(took: Duration) -> String {

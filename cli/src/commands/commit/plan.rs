@@ -92,8 +92,8 @@ pub(super) fn place(args: &CommitArgs, cx: &Context) -> Result<TargetStore, CliE
         path.symlink_metadata()
             .map_err(|error| CliError::Source(PathError::when("read", path)(error)))?;
     }
-    // A timer or a new shell may have `/` as its current folder.
-    if paths.is_empty() && found.is_none() && is_root() {
+    // A timer may have `/` as its current folder. A user at a terminal is asked.
+    if paths.is_empty() && found.is_none() && is_root() && !cx.ui().is_interactive() {
         return Err(CliError::WholeMachine);
     }
     let place = match top == here {
@@ -175,6 +175,13 @@ impl CommitPlan {
                 Err(CliError::NoSource { store: text::line(self.store.as_os_str().as_bytes()) })
             }
         }
+    }
+
+    /// Returns true if the project is also a git work tree, and has no commit yet.
+    pub(super) fn is_first_beside_git(&self, repo: &Repo) -> Result<bool, CliError> {
+        let Some(project) = &self.project else { return Ok(false) };
+        let is_git = project.join(".git").symlink_metadata().is_ok();
+        Ok(is_git && (repo.is_absent() || repo.refs().head_commit()?.is_none()))
     }
 
     /// Returns the source of the commit, and sets the options that depend on its place.

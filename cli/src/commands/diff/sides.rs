@@ -2,13 +2,12 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    io,
     os::unix::ffi::OsStrExt,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use snap_core::{
-    base::{id::TreeId, io::PathError, name::EntryName},
+    base::{id::TreeId, name::EntryName},
     format::{commit::Commit, tree::Entry},
     ops::{
         commit::NamedPath,
@@ -27,6 +26,7 @@ use crate::{
     context::Context,
     report::CliError,
     snapshot::find,
+    typed_path,
     ui::text,
 };
 
@@ -278,7 +278,9 @@ fn limit(
         return Ok(Limit::to_scope(scope.into_iter().map(joined).collect()));
     }
     let paths = paths.iter().map(|path| match files {
-        ComparedFiles::Folder(folder) => in_folder(folder, path),
+        ComparedFiles::Folder(folder) => {
+            typed_path::below(folder, path)?.ok_or_else(|| outside(path))
+        }
         ComparedFiles::Paths(named) => in_paths(named, path),
     });
     let paths = paths.collect::<Result<Vec<_>, _>>()?;
@@ -320,33 +322,11 @@ fn in_paths(named: &[NamedPath], path: &OsStr) -> Result<Vec<u8>, CliError> {
     }
     let names: Vec<_> = components(path.as_bytes()).collect();
     match names.contains(&&b".."[..]) {
-        true => Err(CliError::Outside { path: text::line(path.as_bytes()) }),
+        true => Err(outside(path)),
         false => Ok(names.join(&b'/')),
     }
 }
 
-/// Converts a typed path to one relative to the compared folder. If the current folder is outside
-/// of that, the path is already relative to it.
-fn in_folder(folder: &Path, path: &OsStr) -> Result<Vec<u8>, CliError> {
-    let real = |path: &Path| {
-        let real = fs_err::canonicalize(path);
-        real.map_err(|error: io::Error| CliError::Source(PathError::when("find", path)(error)))
-    };
-    let outside = || CliError::Outside { path: text::line(path.as_bytes()) };
-    let top = real(folder)?;
-    let start = real(Path::new("."))?;
-    let start = start.strip_prefix(&top).map(PathBuf::from).unwrap_or_default();
-    let whole = match Path::new(path).is_absolute() {
-        true => Path::new(path).strip_prefix(&top).map_err(|_| outside())?.to_owned(),
-        false => start.join(path),
-    };
-    let mut names: Vec<&[u8]> = Vec::new();
-    for name in components(whole.as_os_str().as_bytes()) {
-        if name != b".." {
-            names.push(name);
-        } else if names.pop().is_none() {
-            return Err(outside());
-        }
-    }
-    Ok(names.join(&b'/'))
+fn outside(path: &OsStr) -> CliError {
+    CliError::Outside { path: text::line(path.as_bytes()) }
 }

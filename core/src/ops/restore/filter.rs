@@ -1,4 +1,5 @@
-//! Selects the entries of a restore with include and exclude patterns.
+//! Selects the entries of a restore with include and exclude patterns, and with an exact set of
+//! paths.
 //!
 //! Patterns use the syntax of ignore files and match paths relative to the restored tree.
 //! An excluded folder is not entered. Everything in an included folder is included. A
@@ -7,10 +8,11 @@
 use std::path::Path;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use rustix::fs::Stat;
 
 use crate::{
     local::pattern::{add_line, excerpt},
-    ops::restore::{RestoreError, RestoreOptions},
+    ops::restore::{ExactPaths, RestoreError, RestoreOptions},
 };
 
 /// The decision of the patterns on an entry.
@@ -24,26 +26,39 @@ pub(super) enum Choice {
     Excluded,
 }
 
-/// The patterns of one restore.
+/// The patterns and the exact paths of one restore.
 #[derive(Debug)]
-pub(super) struct Filter {
+pub(super) struct Filter<'a> {
     include: Option<Gitignore>,
     exclude: Option<Gitignore>,
+    only: Option<&'a ExactPaths>,
 }
 
-impl Filter {
-    pub(super) fn new(options: &RestoreOptions<'_>) -> Result<Self, RestoreError> {
-        Ok(Self { include: build(&options.include)?, exclude: build(&options.exclude)? })
+impl<'a> Filter<'a> {
+    pub(super) fn new(options: &RestoreOptions<'a>) -> Result<Self, RestoreError> {
+        let (include, exclude) = (build(&options.include)?, build(&options.exclude)?);
+        Ok(Self { include, exclude, only: options.only })
     }
 
-    /// Returns true if there are no patterns. The caller then need not build paths.
+    /// Returns true if everything is restored. The caller then need not build paths.
     pub(super) fn is_open(&self) -> bool {
-        self.include.is_none() && self.exclude.is_none()
+        self.include.is_none() && self.exclude.is_none() && self.only.is_none()
     }
 
     /// Returns true if the root folder itself is restored.
     pub(super) fn wants_top(&self) -> bool {
-        self.include.is_none()
+        self.include.is_none() && self.only.is_none_or(ExactPaths::has_top)
+    }
+
+    /// Returns true if an existing folder keeps its attributes unless it is restored itself. With
+    /// patterns, the folders above a restored entry get theirs, too.
+    pub(super) fn is_exact(&self) -> bool {
+        self.only.is_some()
+    }
+
+    /// Returns true if an existing entry may be replaced: it is as the caller saw it.
+    pub(super) fn is_as_seen(&self, path: &Path, stat: Option<&Stat>) -> bool {
+        self.only.is_none_or(|only| only.is_as_seen(path, stat))
     }
 
     /// Returns the decision on the entry at `path`. `folder_wanted` is true if its folder
@@ -52,6 +67,8 @@ impl Filter {
         let hits = |set: &Gitignore| set.matched(path, is_folder).is_ignore();
         if self.exclude.as_ref().is_some_and(hits) {
             Choice::Excluded
+        } else if let Some(only) = self.only {
+            only.choose(path)
         } else if folder_wanted || self.include.as_ref().is_none_or(hits) {
             Choice::Wanted
         } else {
@@ -77,7 +94,7 @@ fn build(patterns: &[String]) -> Result<Option<Gitignore>, RestoreError> {
 mod tests {
     use super::*;
 
-    fn filter(include: &[&str], exclude: &[&str]) -> Filter {
+    fn filter(include: &[&str], exclude: &[&str]) -> Filter<'static> {
         let owned = |patterns: &[&str]| patterns.iter().map(|p| (*p).to_owned()).collect();
         let options = RestoreOptions {
             include: owned(include),

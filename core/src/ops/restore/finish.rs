@@ -120,7 +120,7 @@ impl Finish<'_, '_> {
             Ok(_) if self.job.is_noted_store(at) => {}
             Ok(folder) if !self.job.is_store(folder) => {
                 let done = match metadata {
-                    Some(metadata) => finish(self.job, folder, at, metadata),
+                    Some(metadata) => finish(self.job, folder, (at, level.wanted), metadata),
                     None => leave_private(folder),
                 };
                 if let Err(error) = done {
@@ -158,10 +158,13 @@ fn is_no_folder(error: &io::Error) -> bool {
 fn finish(
     job: &RestoreJob<'_>,
     folder: &OpenFolder,
-    at: &FolderPath,
+    (at, is_wanted): (&FolderPath, bool),
     metadata: &Metadata,
 ) -> io::Result<()> {
     let is_new = job.is_unfinished(at, folder, &fstat(folder)?);
+    if job.filter.is_exact() && !is_wanted && !is_new {
+        return Ok(());
+    }
     let change = folder_change(job, folder, at, metadata)?;
     if let Some(change) = change {
         job.changed_path(&at.to_path(), change, ContentLoss::Nothing);

@@ -75,7 +75,7 @@ pub(super) struct RestoreJob<'a> {
     pub(super) store: &'a Store,
     pub(super) options: &'a RestoreOptions<'a>,
     pub(super) observer: &'a dyn Observer,
-    pub(super) filter: Filter,
+    pub(super) filter: Filter<'a>,
     pub(super) tally: Tally,
     pub(super) clones: Clones,
     pub(super) pool: rayon::ThreadPool,
@@ -376,6 +376,20 @@ impl<'a> RestoreJob<'a> {
             }
             error => Err(error),
         }
+    }
+
+    /// Fails if the caller saw an entry in another state, so that it must not be replaced.
+    pub(super) fn check_as_seen(
+        &self,
+        folder: &FolderPath,
+        name: &EntryName,
+        stat: Option<&Stat>,
+    ) -> Result<(), RestoreError> {
+        if self.filter.is_as_seen(&folder.join(name), stat) {
+            return Ok(());
+        }
+        let changed = io::Error::new(io::ErrorKind::AlreadyExists, "it changed meanwhile");
+        Err(self.error("replace", folder, Some(name), changed).into())
     }
 
     /// Reports and counts an entry that cannot be removed.

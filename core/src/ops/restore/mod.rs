@@ -26,6 +26,7 @@
 
 mod compare;
 mod error;
+mod exact;
 mod filter;
 mod finish;
 mod guard;
@@ -63,6 +64,7 @@ use crate::{
 
 pub(in crate::ops) use compare::file_type;
 pub use error::{DamagedEntry, RestoreError};
+pub use exact::ExactPaths;
 use job::RestoreJob;
 use plan::RemovalPlan;
 pub use tally::RestoreOutcome;
@@ -212,6 +214,9 @@ pub struct RestoreOptions<'a> {
     pub include: Vec<String>,
     /// Restores no entries that match one of these patterns.
     pub exclude: Vec<String>,
+    /// Restores and removes only these paths, as far as the patterns allow, and refuses a path that
+    /// has changed since it was looked at.
+    pub only: Option<&'a ExactPaths>,
     /// Selects whether owners are mapped by name or by number.
     pub ids: OwnerMapping,
     /// Selects whether owners are restored.

@@ -166,6 +166,7 @@ enum KeepReason {
     Unreadable,
     Excluded,
     Outside,
+    Changed,
 }
 
 impl KeepReason {
@@ -176,6 +177,7 @@ impl KeepReason {
             Self::Unreadable => "it is unreadable, so no commit contains it",
             Self::Excluded => "it contains entries that commits exclude",
             Self::Outside => "it is outside the paths of the snapshot",
+            Self::Changed => "it changed meanwhile",
         }
     }
 }
@@ -356,6 +358,9 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
         };
         if choice == Choice::Excluded || (!is_folder && choice == Choice::Unwanted) {
             return Ok(RemovalDecision::Keep);
+        }
+        if !job.filter.is_as_seen(&at.join(name), Some(&stat)) {
+            return Ok(self.keep(at.join(name), KeepReason::Changed));
         }
         let own_mount = Mount::of_entry(folder, name.as_os_str());
         let own_mount = match own_mount {

@@ -392,12 +392,18 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
                     self.job.tally.differs(level.folder.to_path());
                 }
             } else if let Some(cursor) = &mut self.cursor {
-                match make(self.job, cursor, parent, name, in_the_way) {
+                let stat = match &level.state {
+                    FolderState::InTheWay(stat) => Some(stat),
+                    _ => None,
+                };
+                let may = self.job.check_as_seen(&parent.folder, name, stat);
+                let made = may.and_then(|()| Ok(make(self.job, cursor, parent, name, in_the_way)?));
+                match made {
                     Ok(inherited) => level.inherited = inherited,
                     Err(error) => {
                         level.state = FolderState::Refused;
                         let path = level.folder.to_path();
-                        self.refuse(&path, "folder", error.into())?;
+                        self.refuse(&path, "folder", error)?;
                         return Ok(false);
                     }
                 }

@@ -211,7 +211,7 @@ impl<'s> Client<'s> {
 
     fn commit(&mut self, folder: &Path) -> Option<String> {
         self.write(folder);
-        let made = self.snap(folder, &["commit", "-q"]);
+        let made = self.snap(folder, &["commit"]);
         made.status.success().then(|| made.stdout.trim().to_owned())
     }
 

@@ -46,6 +46,9 @@ impl FolderVisit<'_, '_> {
         if matches!(verdict, ComparedState::Absent | ComparedState::Differs) {
             self.check_writable(self.levels.len() - 1)?;
         }
+        if self.intent == VisitMode::Write && verdict != ComparedState::Same {
+            self.job.check_as_seen(&self.level().folder, &entry.name, stat.as_ref())?;
+        }
         if let Some(leader) = file.and_then(|file| self.leaders.of(file, &entry.kind)) {
             return self.act_link(entry, stat, verdict, leader);
         }

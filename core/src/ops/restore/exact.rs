@@ -1,0 +1,122 @@
+//! Limits a restore to an exact set of paths, in the state in which the caller saw them.
+//!
+//! Patterns select a folder with everything in it. An exact set selects single entries: a folder in
+//! it gets its attributes, but its entries change only if they are in the set, too. A path that has
+//! changed since [`ExactPaths::look`] is refused, so that a file that was written meanwhile is not
+//! replaced.
+
+use std::{collections::BTreeMap, ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
+
+use rustix::fs::{FileType, Stat, lstat};
+
+use crate::ops::restore::{filter::Choice, plan::FileFingerprint};
+
+/// The paths that a restore may change.
+#[derive(Debug, Default)]
+pub struct ExactPaths {
+    has_top: bool,
+    /// The fingerprint of each path that existed at the look.
+    paths: BTreeMap<Vec<u8>, Option<FileFingerprint>>,
+}
+
+impl ExactPaths {
+    /// Adds a path: names separated by single slashes. The empty path is the target itself.
+    pub fn insert(&mut self, path: Vec<u8>) {
+        match path.is_empty() {
+            true => self.has_top = true,
+            false => _ = self.paths.insert(path, None),
+        }
+    }
+
+    /// Returns true if nothing may change.
+    pub fn is_empty(&self) -> bool {
+        !self.has_top && self.paths.is_empty()
+    }
+
+    /// Records the present state of the paths in the folder `target`. A path that cannot be looked
+    /// at counts as missing.
+    pub fn look(&mut self, target: &Path) {
+        for (path, seen) in &mut self.paths {
+            let stat = lstat(target.join(OsStr::from_bytes(path))).ok();
+            *seen = stat.as_ref().map(FileFingerprint::new);
+        }
+    }
+
+    /// Returns true if the attributes of the target itself may change.
+    pub(super) fn has_top(&self) -> bool {
+        self.has_top
+    }
+
+    /// Returns the decision on an entry.
+    pub(super) fn choose(&self, path: &Path) -> Choice {
+        let path = path.as_os_str().as_bytes();
+        if self.paths.contains_key(path) {
+            return Choice::Wanted;
+        }
+        let below = [path, b"/"].concat();
+        let next = self.paths.range(below.clone()..).next();
+        match next.is_some_and(|(next, _)| next.starts_with(&below)) {
+            true => Choice::Unwanted,
+            false => Choice::Excluded,
+        }
+    }
+
+    /// Returns true if an entry is as it was at the look. A folder always is: a restore removes
+    /// only empty ones.
+    pub(super) fn is_as_seen(&self, path: &Path, stat: Option<&Stat>) -> bool {
+        let Some(seen) = self.paths.get(path.as_os_str().as_bytes()) else { return true };
+        match (seen, stat) {
+            (Some(seen), Some(stat)) => {
+                FileType::from_raw_mode(stat.st_mode).is_dir() || seen.is(stat)
+            }
+            (None, Some(_)) => false,
+            (_, None) => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_selects_itself_and_neither_its_entries_nor_its_neighbours() {
+        let mut paths = ExactPaths::default();
+        for path in ["src", "src/deep/x", "a-b", "a/b"] {
+            paths.insert(path.as_bytes().to_vec());
+        }
+        for (path, choice) in [
+            ("src", Choice::Wanted),
+            ("src/deep", Choice::Unwanted),
+            ("src/deep/x", Choice::Wanted),
+            ("src/deep/x/y", Choice::Excluded),
+            ("src/y", Choice::Excluded),
+            ("a", Choice::Unwanted),
+            ("a-b", Choice::Wanted),
+            ("a-c", Choice::Excluded),
+        ] {
+            assert_eq!(paths.choose(Path::new(path)), choice, "{path}");
+        }
+        assert!(!paths.has_top());
+        paths.insert(Vec::new());
+        assert!(paths.has_top());
+    }
+
+    #[test]
+    fn a_file_that_appeared_or_changed_after_the_look_is_not_as_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs_err::write(path("old"), "1").unwrap();
+        let mut paths = ExactPaths::default();
+        ["old", "new"].iter().for_each(|name| paths.insert(name.as_bytes().to_vec()));
+        paths.look(folder.path());
+        let is_as_seen =
+            |name: &str| paths.is_as_seen(Path::new(name), lstat(path(name)).ok().as_ref());
+        assert!(is_as_seen("old") && is_as_seen("new") && is_as_seen("other"));
+        fs_err::write(path("old"), "22").unwrap();
+        fs_err::write(path("new"), "1").unwrap();
+        assert!(!is_as_seen("old") && !is_as_seen("new"));
+        fs_err::remove_file(path("old")).unwrap();
+        assert!(is_as_seen("old"), "nothing is lost");
+    }
+}
