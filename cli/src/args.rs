@@ -8,7 +8,7 @@ use clap::{
     builder::StyledStr,
 };
 
-use crate::{commands, foreign, ui::ColorMode};
+use crate::{commands, foreign, report::EXIT_CODES, ui::ColorMode};
 
 /// The groups of commands in the help of `snap`. A command that is in no group is shown at the end.
 const GROUPS: [(&str, &[&str]); 6] = [
@@ -48,17 +48,20 @@ A snapshot is named by its id, by the first 4 or more digits of it, by a branch 
 by a tag. `latest` (or HEAD) is the newest one, `latest~2` two commits earlier.
 `latest@2026-11-01` is the newest one on or before that day.
 A path after it starts at the top of the snapshot (`latest:src/x`), or at the current
-folder (`latest:./x`).
+folder (`latest:./x`).";
 
-Exit codes: 0 done, 1 failed, 2 usage, 3 done but files were skipped,
-4 damage found, 130 interrupted.";
+/// Returns the text after the list of commands: examples and exit codes.
+fn after_help() -> String {
+    let codes = EXIT_CODES.iter().map(|(code, meaning)| format!("\n  {code:<5}{meaning}"));
+    format!("{EXAMPLES}\n\nExit codes:{}", codes.collect::<String>())
+}
 
 /// Heading of the global options.
 const GLOBAL: &str = "Global options";
 
 /// Snapshots of your files: fast, durable, small
 #[derive(Debug, Parser)]
-#[command(name = "snap", version, after_help = EXAMPLES)]
+#[command(name = "snap", version, after_help = after_help())]
 pub(crate) struct Args {
     /// Global options
     #[command(flatten)]

@@ -108,7 +108,8 @@ impl Context {
         let mut ui = Ui::new(global, &settings.ui, &env);
         for signal in [SIGINT, SIGTERM] {
             // The first signal sets `stop`; the second one ends the process.
-            let second = flag::register_conditional_shutdown(signal, INTERRUPTED, stop.clone());
+            let second =
+                flag::register_conditional_shutdown(signal, INTERRUPTED.into(), stop.clone());
             let second = second.map_err(CliError::Signal)?;
             if signal == SIGINT {
                 ui.leave_to_pager(second);

@@ -45,8 +45,14 @@ pub(crate) const EXIT_CODES: &[(&str, &str)] = &[
     ("130", "interrupted"),
 ];
 
+/// The exit codes, as in [`EXIT_CODES`].
+const FAILED: u8 = 1;
+const INVALID: u8 = 2;
+const SKIPPED: u8 = 3;
+const DAMAGED: u8 = 4;
+
 /// Exit code after Ctrl-C.
-pub(crate) const INTERRUPTED: i32 = 130;
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// The result of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -527,7 +533,7 @@ fn no_date(text: &str) -> String {
 
 /// Prints the help, the version, or the error in the command line.
 pub(crate) fn usage(answer: &clap::Error, ui: &Ui) -> ExitCode {
-    let code = u8::try_from(answer.exit_code()).unwrap_or(2);
+    let code = u8::try_from(answer.exit_code()).unwrap_or(INVALID);
     let words: Vec<_> = std::env::args_os().collect();
     if let Some(advice) = foreign::advice(answer, &args::definition(), &words) {
         ui.usage_hint(&advice.message, &advice.hint, code);
@@ -543,9 +549,9 @@ pub(crate) fn usage(answer: &clap::Error, ui: &Ui) -> ExitCode {
 pub(crate) fn done(done: CommandOutcome) -> ExitCode {
     match done {
         CommandOutcome::Success => ExitCode::SUCCESS,
-        CommandOutcome::Skipped => ExitCode::from(3),
-        CommandOutcome::Damaged => ExitCode::from(4),
-        CommandOutcome::Different => ExitCode::FAILURE,
+        CommandOutcome::Skipped => ExitCode::from(SKIPPED),
+        CommandOutcome::Damaged => ExitCode::from(DAMAGED),
+        CommandOutcome::Different => ExitCode::from(FAILED),
     }
 }
 
@@ -561,11 +567,22 @@ pub(crate) fn failure(error: &CliError, advice: Option<String>, ui: &Ui) -> Exit
         return ExitCode::SUCCESS;
     }
     let code = match error.kind() {
-        ErrorKind::Invalid => 2,
-        ErrorKind::Damaged => 4,
-        ErrorKind::Interrupted => 130,
-        _ => 1,
+        ErrorKind::Invalid => INVALID,
+        ErrorKind::Damaged => DAMAGED,
+        ErrorKind::Interrupted => INTERRUPTED,
+        _ => FAILED,
     };
     ui.error(error, advice.or_else(|| hint::hint(error)).as_deref(), code);
     ExitCode::from(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_each_exit_code_once() {
+        let listed: Vec<u8> = EXIT_CODES.iter().map(|(code, _)| code.parse().unwrap()).collect();
+        assert_eq!(listed, [0, FAILED, INVALID, SKIPPED, DAMAGED, INTERRUPTED]);
+    }
 }

@@ -57,7 +57,7 @@ const SECTIONS: [(Kind, &str, &str); 8] = [
 
 /// Files whose texts have another kind than their package suggests.
 const FILES: [(&str, Kind); 7] = [
-    ("cli/src/foreign.rs", Kind::Hint),
+    ("cli/src/foreign/", Kind::Hint),
     ("cli/src/report/hint.rs", Kind::Hint),
     ("cli/src/report/remote.rs", Kind::Hint),
     ("cli/src/report/serve.rs", Kind::Hint),

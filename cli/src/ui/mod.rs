@@ -98,10 +98,16 @@ impl StatusPrinter {
     }
 }
 
-/// A warning under `--json`.
+/// A message or a warning under `--json`.
 #[derive(Serialize)]
-struct WarningJson<'a> {
+struct MessageJson<'a> {
     message: &'a str,
+}
+
+/// A hint without an error under `--json`.
+#[derive(Serialize)]
+struct HintJson {
+    hints: Vec<String>,
 }
 
 /// An error under `--json`.
@@ -285,10 +291,19 @@ impl Ui {
 
     /// Prints what the user can do next, after a message or a warning, unless quiet.
     pub(crate) fn hint(&self, hint: &str) {
-        if self.talk > Verbosity::Quiet {
-            let label = self.err_paint.hint("hint:");
-            self.say_raw(&format!("{label} {}", text::lines(hint)));
+        if self.talk == Verbosity::Quiet {
+            return;
         }
+        match self.is_json() {
+            true => self.record(&Versioned::of_type("hint", HintJson { hints: choices(hint) })),
+            false => self.say_raw(&self.hint_lines(hint).join("\n")),
+        }
+    }
+
+    /// Formats a hint, each of its choices with a label.
+    fn hint_lines(&self, hint: &str) -> Vec<String> {
+        let label = self.err_paint.hint("hint:");
+        choices(hint).iter().map(|choice| format!("{label} {}", text::lines(choice))).collect()
     }
 
     /// Returns a printer for messages about waiting; `None` if quiet or if the output is JSON.
@@ -312,7 +327,7 @@ impl Ui {
     /// Prints a warning.
     pub(crate) fn warning(&self, message: fmt::Arguments<'_>) {
         if self.is_json() {
-            let record = WarningJson { message: &message.to_string() };
+            let record = MessageJson { message: &message.to_string() };
             return self.record(&Versioned::of_type("warning", record));
         }
         let label = self.err_paint.warning("warning:");
@@ -354,9 +369,8 @@ impl Ui {
         for cause in causes {
             all.push_str(&format!("\n  caused by: {}", text::line(cause.as_bytes())));
         }
-        for hint in hint.into_iter().flat_map(choices) {
-            let label = self.err_paint.hint("hint:");
-            all.push_str(&format!("\n{label} {}", text::lines(&hint)));
+        for line in hint.into_iter().flat_map(|hint| self.hint_lines(hint)) {
+            all.push_str(&format!("\n{line}"));
         }
         self.say_raw(&all);
     }
@@ -366,11 +380,8 @@ impl Ui {
         if self.is_json() {
             return self.error_json(message, &[], Some(hint), exit);
         }
-        let mut all = format!("{} {message}", self.err_paint.error("error:"));
-        for hint in choices(hint) {
-            all.push_str(&format!("\n{} {hint}", self.err_paint.hint("hint:")));
-        }
-        self.say_raw(&all);
+        let error = format!("{} {message}", self.err_paint.error("error:"));
+        self.say_raw(&[vec![error], self.hint_lines(hint)].concat().join("\n"));
     }
 
     /// Prints clap's message about an invalid command line.
@@ -408,7 +419,10 @@ impl Ui {
     }
 
     fn say(&self, message: &str) {
-        self.say_raw(&text::lines(message));
+        match self.is_json() {
+            true => self.record(&Versioned::of_type("message", MessageJson { message })),
+            false => self.say_raw(&text::lines(message)),
+        }
     }
 
     /// Prints a message with one write, so that lines of several processes do not mix. Ignores a

@@ -172,8 +172,8 @@ pub(super) fn gitignore_unused(cx: &Context) {
     let ui = cx.ui();
     ui.status(format_args!(".gitignore is not used: the snapshot also contains what git ignores"));
     ui.hint(
-        "`snap commit --gitignore` uses it once\n  `snap config set commit.gitignore true` uses it \
-         always",
+        "`snap commit --gitignore` uses it once\n\
+         `snap config set commit.gitignore true` uses it always",
     );
 }
 
