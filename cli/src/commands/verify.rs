@@ -33,6 +33,9 @@ use crate::{
     },
 };
 
+/// How many problems and how many commits are listed without --verbose.
+const SHOWN_LINES: usize = 10;
+
 const EXAMPLES: &str = "\
 Examples:
   snap verify               check the structure; fast, reads no contents
@@ -197,14 +200,23 @@ pub(crate) fn seen(place: &RemoteSpec, cx: &Context) -> Result<Vec<(RefName, Com
 
 fn write_text(out: &mut Out, cx: &Context, checked: &Checked) -> io::Result<()> {
     let outcome = &checked.outcome;
-    for problem in checked.problems() {
+    let problems = checked.problems();
+    let shown = if cx.ui().is_verbose() { problems.len() } else { SHOWN_LINES };
+    for problem in problems.iter().take(shown) {
         writeln!(out, "damaged: {}", text::line(problem.as_bytes()))?;
+    }
+    if let more @ 1.. = problems.len().saturating_sub(shown) {
+        writeln!(out, "damaged: {}; -v lists them", size::count(more as u64, "further problem"))?;
     }
     write_affected(out, &outcome.touched, cx)
 }
 
-/// Lists the snapshots and paths affected by damage.
+/// Lists the snapshots affected by damage, with the number of affected paths; with --verbose, also
+/// each path.
 pub(crate) fn write_affected(out: &mut Out, touched: &Affected, cx: &Context) -> io::Result<()> {
+    if !cx.ui().is_verbose() {
+        return write_affected_counts(out, touched);
+    }
     for id in &touched.commits {
         writeln!(out, "affected: commit {}", cx.ui().id(id))?;
     }
@@ -218,7 +230,33 @@ pub(crate) fn write_affected(out: &mut Out, touched: &Affected, cx: &Context) ->
     }
     match touched.more_paths {
         0 => Ok(()),
-        more => writeln!(out, "affected: {} more", size::count(more, "path")),
+        more => writeln!(out, "affected: {}, not listed", size::count(more, "further path")),
+    }
+}
+
+/// Lists the affected snapshots, newest first. A path that several commits have counts for the
+/// newest one.
+fn write_affected_counts(out: &mut Out, touched: &Affected) -> io::Result<()> {
+    for id in touched.commits.iter().take(SHOWN_LINES) {
+        let mut paths = touched.paths.iter().filter(|path| path.commit == *id);
+        let what = match (paths.next(), paths.count() as u64) {
+            (None, _) => "paths of newer commits".to_owned(),
+            (Some(first), _) if first.path.is_empty() => "everything".to_owned(),
+            (Some(first), 0) => text::line(&first.path),
+            (Some(first), more) => {
+                let paths = size::count(more + 1, "path");
+                format!("{paths}, such as {}", text::line(&first.path))
+            }
+        };
+        writeln!(out, "affected: commit {id:.12}: {what}")?;
+    }
+    let commits = touched.commits.len().saturating_sub(SHOWN_LINES) as u64;
+    if commits > 0 {
+        writeln!(out, "affected: {}; -v lists them", size::count(commits, "further commit"))?;
+    }
+    match touched.more_paths {
+        0 => Ok(()),
+        more => writeln!(out, "affected: {}, not listed", size::count(more, "further path")),
     }
 }
 

@@ -190,6 +190,11 @@ impl Ui {
         self.talk == Verbosity::Quiet
     }
 
+    /// Returns true if details are printed.
+    pub(crate) fn is_verbose(&self) -> bool {
+        self.talk == Verbosity::Verbose
+    }
+
     /// Returns true if stdout is a terminal.
     pub(crate) fn is_terminal(&self) -> bool {
         self.out_is_terminal

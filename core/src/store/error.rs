@@ -38,7 +38,7 @@ pub enum StoreError {
     },
 
     /// The content does not match its id: it was damaged in storage.
-    #[error("object {wanted} in pack {pack} is damaged: its content hashes to {actual:.12}")]
+    #[error("object {wanted} in pack {pack:.12} is damaged: its content hashes to {actual:.12}")]
     Damaged {
         /// The pack that holds it.
         pack: PackId,
@@ -49,7 +49,7 @@ pub enum StoreError {
 
     /// Every copy of an object is [shadowed](crate::store::Store::has_shadows): it was found to be
     /// wrong or unreadable before.
-    #[error("object {id} in pack {pack} is known to be damaged")]
+    #[error("object {id} in pack {pack:.12} is known to be damaged")]
     Shadowed { id: ObjectId, pack: PackId },
 
     /// An object's bytes break a rule of their format.
@@ -74,7 +74,7 @@ pub enum StoreError {
     Unstorable(#[from] FormatError),
 
     /// A pack breaks a rule of its format, or a newer snap wrote it.
-    #[error("pack {pack} cannot be read")]
+    #[error("pack {pack:.12} cannot be read")]
     Format {
         pack: PackId,
         /// The rule that it breaks.
@@ -82,7 +82,7 @@ pub enum StoreError {
     },
 
     /// The bytes of a pack do not hash to its name.
-    #[error("pack {pack} is damaged: its bytes hash to {actual:.12}")]
+    #[error("pack {pack:.12} is damaged: its bytes hash to {actual:.12}")]
     PackHash {
         pack: PackId,
         /// The id that its bytes hash to.
@@ -91,7 +91,7 @@ pub enum StoreError {
 
     /// The stored bytes of a frame do not match its checksum.
     #[error(
-        "pack {pack} is damaged in the frame at byte {offset_bytes}: its checksum does not match"
+        "pack {pack:.12} is damaged in the frame at byte {offset_bytes}: its checksum does not match"
     )]
     Frame {
         pack: PackId,
@@ -100,7 +100,7 @@ pub enum StoreError {
     },
 
     /// A frame could not be compressed or expanded.
-    #[error("pack {pack}: cannot decompress the frame at byte {offset_bytes}")]
+    #[error("pack {pack:.12}: cannot decompress the frame at byte {offset_bytes}")]
     Expand {
         pack: PackId,
         /// Offset of the frame in the pack.
@@ -113,14 +113,14 @@ pub enum StoreError {
     Compress(CodecError),
 
     /// The pack no longer exists: it was merged into another pack since it was listed.
-    #[error("pack {pack} no longer exists: it was merged or removed")]
+    #[error("pack {pack:.12} no longer exists: it was merged or removed")]
     Gone {
         /// The pack that was merged.
         pack: PackId,
     },
 
     /// The frame lies elsewhere, and the store has no source to fetch it from.
-    #[error("pack {pack} is incomplete: the frame at byte {offset_bytes} is not in this store")]
+    #[error("pack {pack:.12} is incomplete: the frame at byte {offset_bytes} is not in this store")]
     Absent {
         pack: PackId,
         /// Offset of the frame in the pack.
@@ -142,7 +142,7 @@ pub enum StoreError {
     },
 
     /// A pack that lies elsewhere could not be fetched.
-    #[error("pack {pack} cannot be fetched")]
+    #[error("pack {pack:.12} cannot be fetched")]
     Distant {
         /// The pack that lies elsewhere.
         pack: PackId,

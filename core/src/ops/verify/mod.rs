@@ -73,7 +73,7 @@ pub enum VerifyProblem {
         source: RefError,
     },
     /// A branch or tag is missing, and nothing records that it was removed.
-    #[error("{name} is missing; it last pointed at {id}")]
+    #[error("{name} is missing; it last pointed at commit {id:.12}")]
     RefLost {
         /// The branch or tag.
         name: RefName,
@@ -87,14 +87,14 @@ pub enum VerifyProblem {
         source: RefError,
     },
     /// A pack cannot be opened, or its footer is damaged.
-    #[error("pack {pack} is damaged")]
+    #[error("pack {pack:.12} is damaged")]
     Pack {
         /// The pack.
         pack: PackId,
         source: StoreError,
     },
     /// The bytes of a pack do not hash to its name.
-    #[error("pack {pack} is damaged: its bytes hash to {actual:.12}")]
+    #[error("pack {pack:.12} is damaged: its bytes hash to {actual:.12}")]
     PackHash {
         /// The pack.
         pack: PackId,
@@ -102,13 +102,13 @@ pub enum VerifyProblem {
         actual: PackId,
     },
     /// The index of a remote store lists a pack that does not exist.
-    #[error("pack {pack} is missing: the index lists it")]
+    #[error("pack {pack:.12} is missing: the index lists it")]
     PackLost {
         /// The pack.
         pack: PackId,
     },
     /// The length of a pack in a remote store differs from the length in the index.
-    #[error("pack {pack} is damaged: it has {found} bytes instead of {expected}")]
+    #[error("pack {pack:.12} is damaged: it has {found} bytes instead of {expected}")]
     PackLength {
         /// The pack.
         pack: PackId,
@@ -118,7 +118,7 @@ pub enum VerifyProblem {
         found: u64,
     },
     /// A frame cannot be read, so none of its objects can.
-    #[error("cannot read a frame of pack {pack} (objects in it: {objects})")]
+    #[error("cannot read a frame of pack {pack:.12} (objects in it: {objects})")]
     Frame {
         /// The pack.
         pack: PackId,
@@ -127,14 +127,14 @@ pub enum VerifyProblem {
         source: StoreError,
     },
     /// An object is missing or damaged.
-    #[error("object {id} is damaged or missing")]
+    #[error("object {id:.12} is damaged or missing")]
     Object {
         /// The object.
         id: ObjectId,
         source: StoreError,
     },
     /// The size in a file's entry differs from the size of its content.
-    #[error("content {id} has {found} bytes instead of {expected}")]
+    #[error("content {id:.12} has {found} bytes instead of {expected}")]
     Size {
         /// The content.
         id: ObjectId,
@@ -144,7 +144,7 @@ pub enum VerifyProblem {
         found: u64,
     },
     /// The chunks of a content do not hash to its id.
-    #[error("the chunks of {id} hash to {actual:.12}")]
+    #[error("the chunks of {id:.12} hash to {actual:.12}")]
     Chunks {
         /// The content.
         id: ObjectId,
@@ -152,7 +152,7 @@ pub enum VerifyProblem {
         actual: ObjectId,
     },
     /// Folders are nested deeper than `limits::DEPTH`.
-    #[error("tree {id} is nested too deep")]
+    #[error("tree {id:.12} is nested too deep")]
     Depth {
         /// Tree of the folder that is too deep.
         id: ObjectId,
