@@ -284,3 +284,30 @@ fn a_store_without_a_project_is_compared_with_the_sources_of_its_commit() {
     assert!(gone.stdout.contains("D photos/"), "{}", gone.stdout);
     assert!(!gone.stdout.contains("app.conf"), "{}", gone.stdout);
 }
+
+#[test]
+fn what_the_ignore_rules_exclude_now_is_not_shown_as_deleted() {
+    let env = TestEnv::new();
+    env.write("build/a.o", "object");
+    env.write("notes.log", "a text of some length");
+    env.write("gone.log", "gone");
+    env.snap(["commit", "-q"]).succeeds();
+    env.write(".snapignore", "*.log\n/build/\n");
+    fs_err::remove_file(env.path("gone.log")).unwrap();
+    // The copy of an ignored file is not a renamed one.
+    fs_err::copy(env.path("notes.log"), env.path("copy.txt")).unwrap();
+    insta::assert_snapshot!(env.snap(["status", "-s"]), @"
+    exit: 0
+    --- stdout ---
+    A .snapignore
+    I build/
+    A copy.txt
+    D gone.log
+    I notes.log
+    ");
+    let long = env.snap(["status"]).succeeds().stdout;
+    assert!(long.contains("\n  now ignored notes.log (21 B)\n"), "{long}");
+    assert!(long.contains("2 added, 1 deleted, 3 now ignored; "), "{long}");
+    let summary = env.snap(["--json", "diff"]).succeeds().json().pop().unwrap();
+    assert_eq!((&summary["ignored"], &summary["deleted"]), (&3.into(), &1.into()), "{summary}");
+}

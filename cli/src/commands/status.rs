@@ -62,7 +62,7 @@ pub(crate) struct StatusArgs {
     #[command(flatten)]
     lists: PathLists,
 
-    /// One line for each change: A added, D deleted, M modified, T changed type, R renamed
+    /// One line for each change: A added, D deleted, I ignored, M modified, T changed type, R renamed
     #[arg(short, long)]
     short: bool,
 
@@ -318,7 +318,10 @@ impl<'a> List<'a> {
         let bytes = |item: Option<&diff::ChangeSide>| item.map_or(0, |item| item.what.bytes());
         let words = words(change, change.differences().usual());
         if let ComparedKind::Symlink { target } = &change.item().what
-            && matches!(change.status(), Status::Added | Status::Deleted | Status::Modified)
+            && matches!(
+                change.status(),
+                Status::Added | Status::Deleted | Status::Ignored | Status::Modified
+            )
         {
             return self.row(change, &format!("-> {}", text::line(target)));
         }
@@ -331,7 +334,7 @@ impl<'a> List<'a> {
                 format!("{}, -{}", ByteCount(new), ByteCount(old - new))
             }
             Status::Modified if words.is_empty() => ByteCount(new).to_string(),
-            Status::Added | Status::Deleted if words.is_empty() => {
+            Status::Added | Status::Deleted | Status::Ignored if words.is_empty() => {
                 ByteCount(old.max(new)).to_string()
             }
             _ => words,
@@ -355,7 +358,7 @@ impl<'a> List<'a> {
             write!(
                 self.out,
                 "  {} ",
-                self.ui.paint().change(status, &format!("{:<10}", word(status)))
+                self.ui.paint().change(status, &format!("{:<11}", word(status)))
             )?;
         }
         if let Some(old) = &change.old_path {
@@ -394,6 +397,7 @@ fn sums(outcome: &DiffOutcome, commit: Option<&Commit>) -> String {
         (outcome.added + outcome.folders_added * u64::from(outcome.added == 0), "added"),
         (outcome.modified, "modified"),
         (outcome.deleted + outcome.folders_deleted * u64::from(outcome.deleted == 0), "deleted"),
+        (outcome.ignored, "now ignored"),
         (outcome.renamed, "renamed"),
         (outcome.kind, "with another type"),
         (outcome.metadata, "with other metadata"),

@@ -51,6 +51,7 @@ impl Paint {
             Status::Deleted => AnsiColor::Red,
             Status::Modified | Status::Metadata | Status::Kind => AnsiColor::Yellow,
             Status::Renamed => AnsiColor::Cyan,
+            Status::Ignored => AnsiColor::Magenta,
         };
         self.with(color.on_default(), text)
     }

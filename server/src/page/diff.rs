@@ -188,6 +188,8 @@ fn status(status: Status) -> (&'static str, &'static str, &'static str) {
     match status {
         Status::Added => ("A", "added", "status-added"),
         Status::Deleted => ("D", "deleted", "status-deleted"),
+        // Only a comparison with a folder has ignored entries.
+        Status::Ignored => ("I", "ignored", "status-deleted"),
         Status::Modified => ("M", "modified", "status-modified"),
         Status::Metadata => ("m", "other metadata", "status-metadata"),
         Status::Kind => ("T", "type changed", "status-type"),

@@ -94,7 +94,7 @@ pub(crate) struct DiffArgs {
     #[arg(long, conflicts_with_all = ["name_status", "json"])]
     name_only: bool,
 
-    /// Paths with a letter: A added, D deleted, M modified, T changed type, R renamed
+    /// Paths with a letter: A added, D deleted, I ignored, M modified, T changed type, R renamed
     #[arg(long, conflicts_with = "json")]
     name_status: bool,
 

@@ -11,6 +11,7 @@ pub(crate) fn letter(status: Status) -> char {
     match status {
         Status::Added => 'A',
         Status::Deleted => 'D',
+        Status::Ignored => 'I',
         Status::Modified | Status::Metadata => 'M',
         Status::Kind => 'T',
         Status::Renamed => 'R',
@@ -22,6 +23,7 @@ pub(crate) fn word(status: Status) -> &'static str {
     match status {
         Status::Added => "added",
         Status::Deleted => "deleted",
+        Status::Ignored => "now ignored",
         Status::Modified => "modified",
         Status::Metadata => "metadata",
         Status::Kind => "typechange",

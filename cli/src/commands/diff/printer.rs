@@ -116,10 +116,11 @@ impl<'a> Printer<'a> {
             self.without_folders(after)?;
         }
         if turns && is_folder(&change.old) == Some(true) && self.after.is_none() {
-            let Change { path, old_path, old, new } = change;
-            let created = Change { path: path.clone(), old_path: None, old: None, new };
+            let Change { path, old_path, old, new, .. } = change;
+            let created =
+                Change { path: path.clone(), old_path: None, old: None, new, is_ignored: false };
             self.after = Some(created);
-            return Ok(Some(Change { path, old_path, old, new: None }));
+            return Ok(Some(Change { path, old_path, old, new: None, is_ignored: false }));
         }
         Ok(Some(change))
     }

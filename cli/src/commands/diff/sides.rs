@@ -233,7 +233,7 @@ fn inside(repo: &Repo, old: &Resolved, new: &Resolved) -> Result<Sides, CliError
         {
             let old_path = (old_path != new_path).then_some(old_path);
             let (old, new) = (Some(old.into()), Some(new.into()));
-            let change = Change { path: new_path, old_path, old, new };
+            let change = Change { path: new_path, old_path, old, new, is_ignored: false };
             Ok(Sides::Entries(Box::new(change), New::Tree(None)))
         }
         (old, new) => match (old.tree(), new.tree()) {

@@ -18,9 +18,12 @@ pub(crate) fn words(change: &Change, differences: Differences) -> String {
         (_, Some(old), Some(new)) if differences.kind => {
             format!("{} => {}", old.what.noun(), new.what.noun())
         }
-        (Status::Added | Status::Deleted, ..) if by_lines(change.item()) => String::new(),
+        (Status::Added | Status::Deleted | Status::Ignored, ..) if by_lines(change.item()) => {
+            String::new()
+        }
         (Status::Added, ..) => format!("added {noun}"),
         (Status::Deleted, ..) => format!("deleted {noun}"),
+        (Status::Ignored, ..) => format!("ignored {noun}"),
         _ => metadata(change, differences),
     }
 }

@@ -190,6 +190,8 @@ pub enum Status {
     Added,
     /// The path is gone.
     Deleted,
+    /// The entry still exists in the folder, but the ignore rules exclude it now.
+    Ignored,
     /// The content differs.
     Modified,
     /// Only the metadata differ.
@@ -206,6 +208,7 @@ impl Status {
         match self {
             Self::Added => "added",
             Self::Deleted => "deleted",
+            Self::Ignored => "ignored",
             Self::Modified => "modified",
             Self::Metadata => "metadata",
             Self::Kind => "typechange",
@@ -225,19 +228,22 @@ pub struct Change {
     pub old: Option<ChangeSide>,
     /// The entry on the new side; `None` if it was removed.
     pub new: Option<ChangeSide>,
+    /// True if only the ignore rules make the entry absent on the new side.
+    pub is_ignored: bool,
 }
 
 impl Change {
     pub(super) fn added(path: Vec<u8>, item: impl Into<ChangeSide>) -> Self {
-        Self { path, old_path: None, old: None, new: Some(item.into()) }
+        Self { path, old_path: None, old: None, new: Some(item.into()), is_ignored: false }
     }
 
-    pub(super) fn deleted(path: Vec<u8>, item: impl Into<ChangeSide>) -> Self {
-        Self { path, old_path: None, old: Some(item.into()), new: None }
+    /// Creates the change of an entry that is gone, or that the ignore rules exclude now.
+    pub(super) fn deleted(path: Vec<u8>, item: impl Into<ChangeSide>, is_ignored: bool) -> Self {
+        Self { path, old_path: None, old: Some(item.into()), new: None, is_ignored }
     }
 
     pub(super) fn changed(path: Vec<u8>, old: ChangeSide, new: ChangeSide) -> Self {
-        Self { path, old_path: None, old: Some(old), new: Some(new) }
+        Self { path, old_path: None, old: Some(old), new: Some(new), is_ignored: false }
     }
 
     /// Returns the differences between the two sides; none if there is only one side.
@@ -252,6 +258,7 @@ impl Change {
     pub fn status(&self) -> Status {
         match (&self.old, &self.new) {
             (None, _) => Status::Added,
+            (_, None) if self.is_ignored => Status::Ignored,
             (_, None) => Status::Deleted,
             _ if self.old_path.is_some() => Status::Renamed,
             _ => match self.differences() {

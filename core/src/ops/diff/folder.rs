@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{AtFlags, Mode, OFlags, openat, statat};
 
 use crate::{
     base::{
@@ -76,8 +76,8 @@ pub(super) enum FolderEvent<'a> {
     Change(Change),
     /// A subfolder that must be compared.
     Enter(FolderSpot<'a>),
-    /// A tree that was removed with everything below this path.
-    Gone(Vec<u8>, TreeId),
+    /// A tree that was removed with everything below this path, or that the ignore rules exclude.
+    Gone { path: Vec<u8>, tree: TreeId, is_ignored: bool },
 }
 
 impl<'a> FolderSide<'a> {
@@ -222,6 +222,15 @@ enum DiskPlace<'a> {
 }
 
 impl DiskFolder<'_> {
+    /// Returns true if an entry of this name exists, although it may not be listed because the
+    /// ignore rules exclude it.
+    fn still_has(&self, name: &[u8]) -> bool {
+        match &self.place {
+            DiskPlace::Folder { fd, .. } => statat(fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok(),
+            DiskPlace::Virtual(_) => false,
+        }
+    }
+
     /// Returns the open folder on disk of an entry, and the name there.
     fn on_disk(&self, name: &[u8]) -> io::Result<(Arc<OwnedFd>, OsString)> {
         match &self.place {
@@ -354,11 +363,12 @@ impl<'a> Compare<'a> {
         if unknown || !self.side.job.limit.reaches(&path) {
             return;
         }
-        if let EntryKind::Folder { id } = old.kind {
-            self.pending.push(FolderEvent::Gone(path.clone(), id));
+        let is_ignored = self.open.still_has(name);
+        if let EntryKind::Folder { id: tree } = old.kind {
+            self.pending.push(FolderEvent::Gone { path: path.clone(), tree, is_ignored });
         }
         if self.side.job.limit.includes(&path) {
-            self.pending.push(FolderEvent::Change(Change::deleted(path, old)));
+            self.pending.push(FolderEvent::Change(Change::deleted(path, old, is_ignored)));
         }
     }
 
@@ -387,7 +397,10 @@ impl<'a> Compare<'a> {
         };
         match (listed.stat.kind == FileKind::Folder, tree) {
             (true, tree) => self.enter(name, tree),
-            (false, Some(tree)) => self.pending.push(FolderEvent::Gone(path.clone(), tree)),
+            (false, Some(tree)) => {
+                let path = path.clone();
+                self.pending.push(FolderEvent::Gone { path, tree, is_ignored: false });
+            }
             (false, None) => {}
         }
         let change = match (old, new) {

@@ -123,8 +123,10 @@ pub struct DiffOptions {
 pub struct DiffOutcome {
     /// Added files, links and special files.
     pub added: u64,
-    /// Removed files, links and special files.
+    /// Deleted files, links and special files.
     pub deleted: u64,
+    /// Entries of any kind, folders included, that the ignore rules exclude now.
+    pub ignored: u64,
     /// Files, links and special files with another content.
     pub modified: u64,
     /// Entries of any kind, folders included, of which only the metadata differ.
@@ -153,7 +155,7 @@ impl DiffOutcome {
     /// Returns the number of changes.
     pub fn changes(&self) -> u64 {
         let files = self.added + self.deleted + self.modified + self.renamed;
-        files + self.metadata + self.kind + self.folders_added + self.folders_deleted
+        files + self.ignored + self.metadata + self.kind + self.folders_added + self.folders_deleted
     }
 
     /// Counts a change.
@@ -167,6 +169,7 @@ impl DiffOutcome {
             (Status::Added, false) => &mut self.added,
             (Status::Deleted, true) => &mut self.folders_deleted,
             (Status::Deleted, false) => &mut self.deleted,
+            (Status::Ignored, _) => &mut self.ignored,
             (Status::Modified, _) => &mut self.modified,
             (Status::Metadata, _) => &mut self.metadata,
             (Status::Kind, _) => &mut self.kind,

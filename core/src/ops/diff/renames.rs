@@ -86,8 +86,12 @@ impl<'a> Pairing<'a> {
 }
 
 /// Returns size and content of a file that exists on one side only. Returns `None` for an
-/// empty file, since all empty files have the same content.
+/// empty file, since all empty files have the same content, and for an ignored file, which
+/// still exists.
 fn lone_file(change: &Change) -> Option<(u64, Option<BlobId>)> {
+    if change.is_ignored {
+        return None;
+    }
     let item = match (&change.old, &change.new) {
         (Some(item), None) | (None, Some(item)) => item,
         _ => return None,

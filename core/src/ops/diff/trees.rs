@@ -89,6 +89,8 @@ pub(super) struct Trees<'a> {
     job: &'a DiffJob<'a>,
     path: Vec<u8>,
     stack: Vec<FolderPair>,
+    /// True if the ignore rules exclude all entries that only the old side has.
+    are_ignored: bool,
 }
 
 impl<'a> Trees<'a> {
@@ -99,9 +101,20 @@ impl<'a> Trees<'a> {
         old: Option<TreeId>,
         new: Option<TreeId>,
     ) -> Result<Self, DiffError> {
-        let mut trees = Self { job, path, stack: Vec::new() };
+        let mut trees = Self { job, path, stack: Vec::new(), are_ignored: false };
         trees.enter(old, new)?;
         Ok(trees)
+    }
+
+    /// Lists everything in the removed folder at `path`. `are_ignored` says that the folder still
+    /// exists, but the ignore rules exclude it.
+    pub(super) fn of_removed(
+        job: &'a DiffJob<'a>,
+        path: Vec<u8>,
+        tree: TreeId,
+        are_ignored: bool,
+    ) -> Result<Self, DiffError> {
+        Ok(Self { are_ignored, ..Self::new(job, path, Some(tree), None)? })
     }
 
     fn enter(&mut self, old: Option<TreeId>, new: Option<TreeId>) -> Result<(), DiffError> {
@@ -169,7 +182,9 @@ impl<'a> Trees<'a> {
         Ok(match (old, new) {
             _ if !self.job.limit.includes(&self.path) => None,
             (Some(old), Some(new)) => self.job.compared(path, old.into(), new.into()),
-            (Some(old), None) => Some(Change::deleted(path(), ChangeSide::from(old))),
+            (Some(old), None) => {
+                Some(Change::deleted(path(), ChangeSide::from(old), self.are_ignored))
+            }
             (None, Some(new)) => Some(Change::added(path(), ChangeSide::from(new))),
             (None, None) => None,
         })

@@ -40,7 +40,7 @@ struct Events<'a> {
 enum DiffStep<'a> {
     Change(Box<Change>),
     Enter(Arc<FolderTask<'a>>),
-    Gone(Vec<u8>, TreeId),
+    Gone { path: Vec<u8>, tree: TreeId, is_ignored: bool },
 }
 
 #[derive(Default)]
@@ -197,8 +197,9 @@ impl<'a> FolderWalk<'a> {
                 Some(DiffStep::Enter(task)) => {
                     stack.push(ChangeIter::Folder(self.wait_for(&task)?))
                 }
-                Some(DiffStep::Gone(path, id)) => {
-                    stack.push(ChangeIter::Trees(Trees::new(job, path, Some(id), None)?));
+                Some(DiffStep::Gone { path, tree, is_ignored }) => {
+                    let trees = Trees::of_removed(job, path, tree, is_ignored)?;
+                    stack.push(ChangeIter::Trees(trees));
                 }
                 None => drop(stack.pop()),
             }
@@ -225,7 +226,7 @@ impl<'a> FolderWalk<'a> {
 fn step<'a>(event: FolderEvent<'a>, folders: &mut Vec<Arc<FolderTask<'a>>>) -> DiffStep<'a> {
     match event {
         FolderEvent::Change(change) => DiffStep::Change(Box::new(change)),
-        FolderEvent::Gone(path, id) => DiffStep::Gone(path, id),
+        FolderEvent::Gone { path, tree, is_ignored } => DiffStep::Gone { path, tree, is_ignored },
         FolderEvent::Enter(spot) => {
             let task = Arc::new(FolderTask::new(spot));
             folders.push(Arc::clone(&task));
