@@ -39,6 +39,7 @@ fn settings_are_listed_set_and_read() {
     commit.exclude = []
     commit.exclude_caches = false
     commit.gitignore = false
+    pull.update = false
     ui.color = "auto"
     price.currency = "USD"
     price.writes = 0.005
@@ -87,6 +88,7 @@ fn the_origin_of_each_value_is_told() {
     commit.exclude = ["*.o"]  # [ROOT]/user.toml:5
     commit.exclude_caches = false  # built-in
     commit.gitignore = true  # SNAP_COMMIT_GITIGNORE
+    pull.update = false  # built-in
     ui.color = "always"  # --color
     price.currency = "USD"  # built-in
     price.writes = 0.005  # built-in
