@@ -16,7 +16,8 @@ use snap_core::{
     base::{id::CommitId, io::PathError, kind::ErrorKind, name::NameError},
     ops::{
         bundle, cat::CatError, commit::CommitError, diff::DiffError, export::ExportError,
-        list::ListError, repair::RepairError, restore::RestoreError, verify::VerifyError,
+        list::ListError, repair::RepairError, restore::RestoreError, update::UpdateError,
+        verify::VerifyError,
     },
     repo::{
         PastError, RefError, RepoError, SpecError, UndoError, config::ConfigError,
@@ -328,6 +329,8 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Restore(#[from] RestoreError),
     #[error(transparent)]
+    Update(#[from] UpdateError),
+    #[error(transparent)]
     Export(#[from] ExportError),
     #[error(transparent)]
     Verify(#[from] VerifyError),
@@ -478,6 +481,7 @@ impl CliError {
             },
             Self::Commit(error) => error.kind(),
             Self::Restore(error) => error.kind(),
+            Self::Update(error) => error.kind(),
             Self::Export(error) => error.kind(),
             Self::Verify(error) => error.kind(),
             Self::Repair(error) => error.kind(),

@@ -452,7 +452,7 @@ fn after_a_pull_in_a_partial_clone_the_named_command_keeps_the_clone_partial() {
     env.snap_in("bob", ["commit"]).succeeds();
     env.snap_in("bob", ["push"]).succeeds();
     let pulled = env.snap_in("part", ["pull"]).succeeds().stderr;
-    let (_, command) = pulled.split_once("`snap ").unwrap();
+    let (_, command) = pulled.rsplit_once("`snap ").unwrap();
     let (command, _) = command.split_once(" -n`").unwrap();
     assert_eq!(command, "restore main:sub --overwrite --delete");
     env.snap_in("part", command.split(' ')).succeeds();

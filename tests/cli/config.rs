@@ -41,6 +41,7 @@ fn settings_are_listed_set_and_read() {
     commit.exclude_if_present = []
     commit.exclude_caches = false
     commit.gitignore = false
+    pull.update = false
     ui.color = "auto"
     price.currency = "USD"
     price.writes = 0.005
@@ -91,6 +92,7 @@ fn the_origin_of_each_value_is_told() {
     commit.exclude_if_present = []  # built-in
     commit.exclude_caches = false  # built-in
     commit.gitignore = true  # SNAP_COMMIT_GITIGNORE
+    pull.update = false  # built-in
     ui.color = "always"  # --color
     price.currency = "USD"  # built-in
     price.writes = 0.005  # built-in

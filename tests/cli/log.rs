@@ -145,8 +145,7 @@ fn an_ambiguous_id_lists_its_candidates() {
             "SNAP_TIME",
             &format!("2026-11-01T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60),
         );
-        let id =
-            env.snap(["commit", "-q", "--reproducible", "--allow-empty", "-m", "again"]).succeeds();
+        let id = env.snap(["commit", "--reproducible", "--allow-empty", "-m", "again"]).succeeds();
         let prefix = id.line()[..4].to_owned();
         if seen.insert(prefix.clone(), second).is_some() {
             twins = Some(prefix);

@@ -40,6 +40,7 @@ mod partial_remotes;
 mod patch;
 mod path_log;
 mod profile;
+mod pull_update;
 mod reflink;
 mod remote;
 mod remote_cache;

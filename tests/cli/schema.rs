@@ -152,6 +152,9 @@ fn every_record_is_as_its_schema_says() {
         talk.push_str(&ran.stderr);
         used.extend(args.iter().map(|word| (*word).to_owned()));
     }
+    let (stopped, updated) = pull_with_update(&env);
+    schemas.check("snap --json pull --update", &stopped, &["update-conflict"]);
+    schemas.check("snap --json pull --update", &updated, &["pulled", "restored"]);
     schemas.check("snap --json", &talk, &["message", "hint", "warning"]);
     let serving = Serving::start(&env, ".");
     schemas.check("snap --json serve", &serving.line, &["serving"]);
@@ -193,6 +196,21 @@ fn every_record_is_as_its_schema_says() {
         let known = used.contains(name) || WITHOUT.contains(&name);
         assert!(known, "`snap {command}` is not tried with --json");
     }
+}
+
+/// Returns the output of an update that a local change stops, and of one that succeeds.
+fn pull_with_update(env: &TestEnv) -> (String, String) {
+    env.write("theirs/file", "first");
+    env.snap_in("theirs", ["commit", "-q"]).succeeds();
+    env.snap(["clone", "-q", "theirs", "ours"]).succeeds();
+    env.write("theirs/file", "second");
+    env.snap_in("theirs", ["commit", "-q"]).succeeds();
+    env.write("ours/file", "another");
+    let stopped = env.snap_in("ours", ["--json", "pull", "--update"]);
+    assert_eq!(stopped.code, Some(3), "{stopped}");
+    env.write("ours/file", "first");
+    let updated = env.snap_in("ours", ["--json", "pull", "--update"]).succeeds();
+    (stopped.stdout, updated.stdout)
 }
 
 /// Makes files, folders, links, a name that is not UTF-8, and special files; devices if the user

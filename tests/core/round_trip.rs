@@ -146,7 +146,7 @@ fn commit() -> impl Strategy<Value = Commit> {
 
 fn selection() -> impl Strategy<Value = Selection> {
     let path = || vec(any::<u8>(), 1..12);
-    let marker = (vec(b'a'..b'z', 1..9), vec(any::<u8>(), 0..9)).prop_map(|(name, header)| {
+    let marker = (vec(b'a'..=b'z', 1..9), vec(any::<u8>(), 0..9)).prop_map(|(name, header)| {
         FolderMarker { name: EntryName::new(&name).unwrap(), header: header.into() }
     });
     let patterns = || vec(".{0,8}", 0..3);

@@ -1,5 +1,7 @@
 //! `snap pull`: fetches commits from a remote.
 
+mod update;
+
 use std::{
     ffi::OsString,
     iter,
@@ -35,18 +37,22 @@ Examples:
   snap pull origin main           the branch main
   snap pull origin v1.0           a tag
   snap pull --path src            only the objects of a folder
+  snap pull --update              also update the files of the project
   snap pull --force               overwrite local commits
   snap pull --limit-download 2M --stats
   snap pull s3://bucket/project main
 
-`snap diff` compares the files of the project with the new commit,
-`snap restore latest --overwrite` updates them.";
+`snap diff` compares the files of the project with the new commit.";
 
 /// Download commits from a remote
 ///
 /// Downloads and verifies the missing objects, then fast-forwards the local branch. If the local
 /// branch has other commits, it is not moved, and the commits of the remote are REMOTE/BRANCH.
-/// --force moves it. Files of the project are unchanged.
+/// --force moves it. Files of the project are unchanged, unless --update is given.
+///
+/// --update also updates the files to the new commit, and keeps local changes of files that the pull
+/// does not change. If a file was changed on both sides, lists its path, leaves the branch and all
+/// files as they are, and exits with 3. The next update completes an interrupted one.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PullArgs {
@@ -61,6 +67,10 @@ pub(crate) struct PullArgs {
     /// Move the local branch even if it has commits that the remote lacks
     #[arg(short, long)]
     force: bool,
+
+    /// Also update the files of the project; default: the setting `pull.update`
+    #[arg(long)]
+    update: bool,
 
     #[command(flatten)]
     part: PartArgs,
@@ -121,6 +131,13 @@ struct PulledRef {
     action: PullAction,
 }
 
+impl PulledRef {
+    /// Returns true if the local ref does not stay where it was.
+    fn has_moved(&self) -> bool {
+        matches!(self.action, PullAction::Made | PullAction::Moved | PullAction::Forced)
+    }
+}
+
 pub(crate) fn run(args: &PullArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let mut repo = cx.open_repo()?;
     let names = match &args.name {
@@ -130,6 +147,9 @@ pub(crate) fn run(args: &PullArgs, cx: &Context) -> Result<CommandOutcome, CliEr
             Head::Detached(_) => return Err(CliError::NoBranch),
         },
     };
+    if args.update {
+        check_update(&repo, &names)?;
+    }
     let mut connection = cx.connect(cx.remote(args.remote.as_deref().into())?, &args.limits)?;
     let start = Instant::now();
     let part = args.part.part()?;
@@ -140,10 +160,43 @@ pub(crate) fn run(args: &PullArgs, cx: &Context) -> Result<CommandOutcome, CliEr
     fetch_ignore_files(&repo, outcome.commit)?;
     let place = &connection.place;
     tracking::record_tracking_branch((place, &repo), &name, Some(outcome.commit), cx)?;
-    let moved = advance((&repo, &connection), (&name, outcome.commit), args.force, cx)?;
-    print_result(&moved, (&outcome, &connection), start.elapsed(), cx)?;
-    suggest_restore(&repo, &moved, cx);
-    Ok(CommandOutcome::Success)
+    let pulled = decide((&repo, &connection), (&name, outcome.commit), args.force)?;
+    let advance = || {
+        advance((&repo, &connection), &pulled, cx)?;
+        print_result(&pulled, (&outcome, &connection), start.elapsed(), cx)
+    };
+    let is_current = matches!(repo.refs().head()?, Head::Branch(current) if current == name);
+    let updates = args.update || repo.config().pull_update && is_current;
+    match repo.project().filter(|_| updates) {
+        Some(_) if !is_current => Err(NOT_CURRENT),
+        Some(project) => {
+            let new = if pulled.action == PullAction::Ahead { pulled.old } else { None };
+            let (old, new) = (pulled.old, new.unwrap_or(pulled.new));
+            let target = update::Target { branch: name.short(), old, new };
+            update::run((&repo, project), target, advance, cx)
+        }
+        None => {
+            advance()?;
+            suggest_update(&repo, &pulled, (is_current, args), cx);
+            Ok(CommandOutcome::Success)
+        }
+    }
+}
+
+/// The error of `--update` for a ref that the files of the project do not belong to.
+const NOT_CURRENT: CliError = CliError::Usage(
+    "--update updates the files only from the current branch; `snap branch --switch NAME` switches",
+);
+
+/// Checks before the download that the project's files can be updated from one of these refs.
+fn check_update(repo: &Repo, names: &[RefName]) -> Result<(), CliError> {
+    if repo.project().is_none() {
+        return Err(CliError::Usage("a bare store has no project, so --update has no files"));
+    }
+    match repo.refs().head()? {
+        Head::Branch(current) if names.contains(&current) => Ok(()),
+        _ => Err(NOT_CURRENT),
+    }
 }
 
 /// Fetches the first of these refs that the remote has.
@@ -181,12 +234,11 @@ pub(super) fn first_of<T>(
     Err(missing.map_or(CliError::NoBranch, CliError::from))
 }
 
-/// Moves the local ref to the remote's commit, if that is a fast-forward or forced.
-fn advance(
+/// Decides what happens to the local ref. It moves if that is a fast-forward or forced.
+fn decide(
     (repo, connection): (&Repo, &Connection),
     (name, new): (&RefName, CommitId),
     force: bool,
-    cx: &Context,
 ) -> Result<PulledRef, CliError> {
     let old = repo.refs().read(name)?;
     let is_branch = name.kind() == RefKind::Branch;
@@ -205,13 +257,22 @@ fn advance(
         }
     };
     let action = if force && action == PullAction::Ahead { PullAction::Forced } else { action };
-    if matches!(action, PullAction::Made | PullAction::Moved | PullAction::Forced) {
+    Ok(PulledRef { name: name.clone(), old, new, action })
+}
+
+/// Moves the local ref as decided.
+fn advance(
+    (repo, connection): (&Repo, &Connection),
+    pulled: &PulledRef,
+    cx: &Context,
+) -> Result<(), CliError> {
+    if pulled.has_moved() {
         let reason = format!("pull: {}", connection.place.shown());
         cx.with_change(repo.config(), &reason, |change| {
-            repo.refs().update(name, old, Some(new), change)
+            repo.refs().update(&pulled.name, pulled.old, Some(pulled.new), change)
         })?;
     }
-    Ok(PulledRef { name: name.clone(), old, new, action })
+    Ok(())
 }
 
 #[derive(Serialize)]
@@ -272,12 +333,15 @@ fn print_result(
     Ok(())
 }
 
-/// Names the command that updates the files after the branch moved. In a partial clone, it
-/// restores a path of the scope: a restore of the whole branch would end the partial clone.
-fn suggest_restore(repo: &Repo, moved: &PulledRef, cx: &Context) {
-    let has_moved =
-        matches!(moved.action, PullAction::Made | PullAction::Moved | PullAction::Forced);
-    if !has_moved || moved.name.kind() != RefKind::Branch {
+/// Names the commands that update the files after the branch moved. In a partial clone, the restore
+/// is of a path of the scope: a restore of the whole branch would end the partial clone.
+fn suggest_update(
+    repo: &Repo,
+    moved: &PulledRef,
+    (is_current, args): (bool, &PullArgs),
+    cx: &Context,
+) {
+    if !moved.has_moved() || moved.name.kind() != RefKind::Branch {
         return;
     }
     let mut revision = moved.name.short().as_bytes().to_vec();
@@ -289,12 +353,19 @@ fn suggest_restore(repo: &Repo, moved: &PulledRef, cx: &Context) {
             revision.extend_from_slice(name.as_bytes());
         }
     }
-    cx.ui().status(format_args!(
-        "Files are unchanged; `snap restore {} --overwrite --delete -n` lists what a restore would \
-         change{}",
+    let mut hint = String::new();
+    if is_current && repo.project().is_some() {
+        let words = args.remote.iter().chain(&args.name);
+        let words: String = words.map(|word| format!(" {}", text::word(word.as_bytes()))).collect();
+        hint = format!("`snap pull --update{words}` updates them and keeps local changes\n  ");
+    }
+    hint.push_str(&format!(
+        "`snap restore {} --overwrite --delete -n` lists what a restore would change{}",
         text::word(&revision),
         if scope.len() > 1 { "; restore each path of the partial clone" } else { "" }
     ));
+    cx.ui().status(format_args!("Files are unchanged"));
+    cx.ui().hint(&hint);
 }
 
 fn line(PulledRef { name, old, new, action }: &PulledRef) -> String {

@@ -36,6 +36,7 @@ use snap_core::{
     },
 };
 
+pub(super) use self::protect::protection_of;
 use self::protect::{
     behind_branch, check_target, is_in_place, protection, warn_leftovers, warn_old_attributes,
 };
@@ -166,9 +167,8 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, Cl
             let _ = write_change(&mut out, cx, path, (change, loss));
         }
     };
-    let cache =
-        snapshot.repo().map(|repo| StatCache::open(&repo.dir().join("cache"), repo.disk().clone()));
-    let known = |stat: &Stat| Some(cache.as_ref()?.file(&FileStat::from_raw(stat)?)?.id);
+    let cache = snapshot.repo().map(stat_cache);
+    let known = |stat: &Stat| known_content(cache.as_ref()?, stat);
     // The restored file may still exist unchanged at its original place. A file system with
     // reflinks then shares its blocks.
     let original = project.map(|project| project.join(&place));
@@ -271,9 +271,19 @@ pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, Cl
     Ok(if outcome.is_complete() { CommandOutcome::Success } else { CommandOutcome::Skipped })
 }
 
+/// Opens the stat cache of a store.
+pub(super) fn stat_cache(repo: &Repo) -> StatCache {
+    StatCache::open(&repo.dir().join("cache"), repo.disk().clone())
+}
+
+/// Returns the content of a file that the stat cache proves unchanged.
+pub(super) fn known_content(cache: &StatCache, stat: &Stat) -> Option<BlobId> {
+    Some(cache.file(&FileStat::from_raw(stat)?)?.id)
+}
+
 /// Warns that the base of the files was not recorded. A restore from a read-only store must still
 /// succeed.
-fn warn_base(error: &RefError, cx: &Context) {
+pub(super) fn warn_base(error: &RefError, cx: &Context) {
     cx.ui()
         .warning(format_args!("the store cannot record which commit the files come from: {error}"));
 }
@@ -293,7 +303,7 @@ fn has_removed_extras(outcome: &RestoreOutcome, args: &RestoreArgs) -> bool {
 /// Returns true if entries keep attributes that differ from those of the snapshot. Owners, and
 /// extended attributes that only root may set, do not count: every restore of another user lacks
 /// them.
-fn has_own_attributes(outcome: &RestoreOutcome) -> bool {
+pub(super) fn has_own_attributes(outcome: &RestoreOutcome) -> bool {
     let is_kept = |what: &str| matches!(what, MODE | MTIME | FOLDER_ATTRIBUTES);
     outcome.files_own_attributes + outcome.folders_own_attributes + outcome.failed_attributes > 0
         || outcome.not_applied.iter().any(|(what, _)| is_kept(what))
@@ -436,7 +446,7 @@ fn write_change(
 }
 
 #[derive(Serialize)]
-struct RestoredJson {
+pub(super) struct RestoredJson {
     version: u32,
     r#type: &'static str,
     dry_run: bool,
@@ -461,7 +471,7 @@ struct RestoredJson {
 }
 
 impl RestoredJson {
-    fn new(outcome: &RestoreOutcome, dry_run: bool, complete: bool) -> Self {
+    pub(super) fn new(outcome: &RestoreOutcome, dry_run: bool, complete: bool) -> Self {
         Self {
             version: 1,
             r#type: "restored",
@@ -511,7 +521,7 @@ fn report_own_attributes(outcome: &RestoreOutcome, cx: &Context) {
     }
 }
 
-fn summarize(outcome: &RestoreOutcome, dry_run: bool, cx: &Context) {
+pub(super) fn summarize(outcome: &RestoreOutcome, dry_run: bool, cx: &Context) {
     let ui = cx.ui();
     let verb = if dry_run { "Would restore" } else { "Restored" };
     let (written, bytes) =

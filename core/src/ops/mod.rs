@@ -26,4 +26,5 @@ pub mod stats;
 pub mod tidy;
 pub mod undo;
 pub mod unfetched_ignores;
+pub mod update;
 pub mod verify;

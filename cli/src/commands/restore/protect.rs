@@ -9,6 +9,7 @@ use std::{
 
 use snap_core::{
     base::id::CommitId,
+    format::commit::Commit,
     local::ignore,
     ops::{
         diff::{self, DiffError},
@@ -19,7 +20,7 @@ use snap_core::{
         base_state::Base,
         path::{components, resolve_path},
     },
-    store::Entries,
+    store::{Entries, Store},
 };
 
 use crate::{
@@ -105,7 +106,6 @@ pub(super) fn protection(
     (target, place): (&Path, &Path),
     cx: &Context,
 ) -> Result<Option<ExtraProtection>, CliError> {
-    let made_of = made_of(snapshot);
     if args.delete_excluded {
         let place = place.as_os_str().as_bytes().to_vec();
         let of = |made_of| ExtraProtection {
@@ -113,18 +113,30 @@ pub(super) fn protection(
             place,
             ..ExtraProtection::default()
         };
-        return Ok(made_of.map(of));
+        return Ok(made_of(snapshot.store(), &snapshot.commit).map(of));
     }
-    let selection = &snapshot.commit.selection;
+    let in_place = snapshot.repo().filter(|repo| is_in_place(repo, args, (target, place)));
+    let of = (snapshot.store(), &snapshot.commit);
+    protection_of(of, (snapshot.repo(), in_place), place, cx).map(Some)
+}
+
+/// Returns the rules for files that stay when a commit is restored at `place`. `in_place` is the
+/// store if that is the place in its project.
+pub(in crate::commands) fn protection_of(
+    (store, commit): (&Store, &Commit),
+    (repo, in_place): (Option<&Repo>, Option<&Repo>),
+    place: &Path,
+    cx: &Context,
+) -> Result<ExtraProtection, CliError> {
+    let selection = &commit.selection;
     let mut rules = selection.rules.clone();
     // A commit without recorded rules was made with ignore files only.
     if rules.is_empty() {
         rules.push(ignore::Options::default());
     }
-    if let Some(repo) = snapshot.repo() {
+    if let Some(repo) = repo {
         rules.push(LeaveOut::default().join(&Profile::default(), repo.config(), cx)?);
     }
-    let in_place = snapshot.repo().filter(|repo| is_in_place(repo, args, (target, place)));
     // The commits that the files come from may have left out more than the snapshot's.
     let base = in_place.and_then(|repo| Some((repo, repo.base().ok()??)));
     for (repo, id) in base.iter().flat_map(|(repo, base)| base.commits.iter().map(|id| (*repo, id)))
@@ -133,25 +145,24 @@ pub(super) fn protection(
             repo.store().commit(id).map(|commit| commit.selection.rules).unwrap_or_default(),
         );
     }
-    Ok(Some(ExtraProtection {
+    Ok(ExtraProtection {
         rules,
-        made_of,
+        made_of: made_of(store, commit),
         unread: selection.unread.clone(),
         place: place.as_os_str().as_bytes().to_vec(),
-        root: Some(snapshot.commit.tree),
+        root: Some(commit.tree),
         above: in_place.and_then(Repo::project).map(Path::to_owned),
-    }))
+    })
 }
 
 /// Returns the paths in the snapshot that the commit was made of, if its root is not a folder;
 /// otherwise `None`. The path of a source in the snapshot is the longest suffix of its path that
 /// the snapshot has.
-fn made_of(snapshot: &Snapshot) -> Option<Vec<Vec<u8>>> {
-    let commit = &snapshot.commit;
+fn made_of(store: &Store, commit: &Commit) -> Option<Vec<Vec<u8>>> {
     if commit.root.is_some() {
         return None;
     }
-    let (store, tree) = (snapshot.store(), commit.tree);
+    let tree = commit.tree;
     let is_there = |path: &[u8]| resolve_path(store, tree, path).is_ok();
     let inside = |source: &[u8]| {
         let names: Vec<&[u8]> = components(source).collect();

@@ -106,7 +106,7 @@ const KNOWN_HOSTS: ValueType = ValueType::Choice(&["strict", "accept", "add"]);
 
 /// All settings, in the order in which they are listed. `docs/configuration.md` documents each; a
 /// test compares.
-pub const KEYS: [Setting; 57] = [
+pub const KEYS: [Setting; 58] = [
     key("version", BYTES, SettingScope::Store),
     key("shared", ValueType::Flag, SettingScope::Store),
     key("trust", ValueType::List, SettingScope::User),
@@ -124,6 +124,7 @@ pub const KEYS: [Setting; 57] = [
         .or(|| Some(Value::List(Vec::new()))),
     key("commit.exclude_caches", ValueType::Flag, SettingScope::Any).or(OFF),
     key("commit.gitignore", ValueType::Flag, SettingScope::Any).or(OFF),
+    key("pull.update", ValueType::Flag, SettingScope::Any).or(OFF),
     key("hooks.pre_commit", ValueType::Command, SettingScope::Any),
     key("hooks.post_commit", ValueType::Command, SettingScope::Any),
     key("hooks.on_failure", ON_FAILURE, SettingScope::Any),

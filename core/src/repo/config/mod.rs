@@ -59,6 +59,8 @@ pub struct Config {
     pub compression: Compression,
     /// Defaults of `commit`.
     pub commit: CommitDefaults,
+    /// True if `pull` also updates the files of the project.
+    pub pull_update: bool,
     /// Number of threads of a commit or a restore. `None`: as many as the processor suggests.
     pub jobs: Option<usize>,
 }
@@ -125,6 +127,7 @@ impl Default for Config {
             chunk: Chunk::default(),
             compression: Compression::default(),
             commit: CommitDefaults::default(),
+            pull_update: false,
             jobs: None,
         }
     }

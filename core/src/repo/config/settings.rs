@@ -149,6 +149,7 @@ impl SettingLayers {
                 exclude_caches: self.flag(&path("commit.exclude_caches")).unwrap_or(false),
                 gitignore: self.flag(&path("commit.gitignore")).unwrap_or(false),
             },
+            pull_update: self.flag(&path("pull.update")).unwrap_or(false),
             jobs: self.plain("jobs").and_then(|_| usize::try_from(number("jobs")).ok()),
         };
         match config.check() {
