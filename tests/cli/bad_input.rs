@@ -128,7 +128,7 @@ fn a_flipped_bit_is_damage() {
     insta::assert_snapshot!(cat, @"
     exit: 4
     --- stderr ---
-    error: pack [ID] is damaged in the frame at byte 16: its checksum does not match
+    error: pack [SHORT ID] is damaged in the frame at byte 16: its checksum does not match
     hint: `snap verify --data` lists the damage and the affected paths
     hint: `snap repair` recovers lost data
     ");

@@ -247,7 +247,7 @@ fn changes_have_a_record_of_their_own() {
     --- stdout ---
     {"version":1,"type":"setting-changed","action":"set","key":"commit.exclude","value":["*.o"],"path":"[ROOT]/.snap/config.toml"}
     --- stderr ---
-    Set commit.exclude in [ROOT]/.snap/config.toml
+    {"version":1,"type":"message","message":"Set commit.exclude in [ROOT]/.snap/config.toml"}
     "#);
     insta::assert_snapshot!(env.snap(["config", "unset", "commit.exclude", "--json", "-q"]), @r#"
     exit: 0

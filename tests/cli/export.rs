@@ -402,7 +402,7 @@ fn an_outcome_is_told_in_json_and_what_was_lost_by_name() {
     --- stdout ---
     {"version":1,"type":"exported","file":"x.zip","format":"zip","entries":2,"files":2,"bytes":2,"archive_bytes":276,"left_out":{"sockets":0,"fifos":1,"devices":0,"attributes":0,"links":1,"names":0,"stores":0}}
     --- stderr ---
-    Exported 2 files, 2 B, to x.zip (276 B)
+    {"version":1,"type":"message","message":"Exported 2 files, 2 B, to x.zip (276 B)"}
     {"version":1,"type":"warning","message":"skipped 1 pipe"}
     {"version":1,"type":"warning","message":"stored files again for 1 hard link"}
     "#);

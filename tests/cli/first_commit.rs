@@ -83,15 +83,6 @@ fn a_commit_asks_nothing_elsewhere_and_without_a_terminal() {
 }
 
 #[test]
-fn a_commit_in_the_root_folder_is_a_question_on_a_terminal() {
-    let env = env();
-    let line = "cd / && snap commit --exclude '*'";
-    let Some((code, said)) = answered(&env, "", line, "n\n") else { return };
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("would be in the root folder.\nCreate it? [y/N]"), "{said}");
-}
-
-#[test]
 fn git_ignores_the_store_however_it_was_created() {
     let env = TestEnv::new();
     let git = |folder: &str, args: &[&str]| {
@@ -129,13 +120,13 @@ fn the_first_commit_beside_git_says_that_gitignore_is_not_used() {
     env.write("home/code/.gitignore", "target\n");
     env.write("home/code/target/big", "2");
     let in_code = |args: &[&str]| env.snap_in("home/code", args.iter().copied()).succeeds();
-    insta::assert_snapshot!(in_code(&["commit", "--dry-run"]), @r"
+    insta::assert_snapshot!(in_code(&["commit", "--dry-run"]), @"
     exit: 0
     --- stderr ---
     .gitignore is not used: the snapshot also contains what git ignores
     hint: `snap commit --gitignore` uses it once
-      `snap config set commit.gitignore true` uses it always
-    Would commit 4 files, 41 B: 4 new, 0 changed, 0 unmodified
+    hint: `snap config set commit.gitignore true` uses it always
+    Would commit 4 files, 41 B: 4 added, 0 modified, 0 unmodified
     Read [SIZE], would add [SIZE]
     ");
     let note = |args: &[&str]| in_code(args).stderr.contains(".gitignore is not used");

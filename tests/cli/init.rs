@@ -28,7 +28,7 @@ fn a_named_store_is_bare() {
     --- stdout ---
     {"version":1,"type":"store","store":"s"}
     --- stderr ---
-    Created a store at s
+    {"version":1,"type":"message","message":"Created a store at s"}
     "#);
     assert!(env.path("s/config.toml").is_file());
     insta::assert_snapshot!(env.snap(["--store", "t", "init", "folder"]), @r"

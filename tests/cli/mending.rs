@@ -357,7 +357,7 @@ fn a_folder_or_a_pipe_in_place_of_a_file_is_damage_that_verify_names() {
             assert!(made.unwrap().success());
             let ran = env.snap_in("work", ["verify", "origin"]);
             says(&ran, 4, &["found; "]);
-            let name = key.trim_start_matches("objects/");
+            let name = key.strip_prefix("objects/").map_or(key, |pack| &pack[..12]);
             assert!(ran.stdout.contains(name), "{key}: {}", ran.stdout);
             let removed = std::process::Command::new("rm").arg("-r").arg(&path).status();
             assert!(removed.unwrap().success());

@@ -333,12 +333,13 @@ fn a_bundle_is_verified_without_a_store() {
     Checked ../both.snap with commit [SHORT ID]: 8 objects, 423 B of contents
     No errors found
     ");
-    insta::assert_snapshot!(env.snap_in("elsewhere", ["verify", "../second.snap"]), @r"
+    insta::assert_snapshot!(env.snap_in("elsewhere", ["verify", "../second.snap"]), @"
     exit: 1
     --- stderr ---
     error: cannot verify ../second.snap
       caused by: the store lacks prerequisites of the bundle: commits [ID]
-    hint: first unpack a bundle with these commits, or pack again without --since
+    hint: first unpack a bundle with these commits
+    hint: or pack again without --since
     ");
     assert!(!env.path("elsewhere/.snap").exists());
     let before = env.snap_in("project", ["--json", "stats"]).succeeds().stdout;

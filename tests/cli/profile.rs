@@ -224,7 +224,7 @@ fn comparisons_and_archives_leave_out_what_a_profile_excludes() {
     assert_eq!(out(&["ls", "a.snap"]), "file\n");
     let ran = env.snap(["status", "--profile", "nope"]);
     assert_eq!(ran.code, Some(2), "{ran}");
-    assert!(ran.stderr.contains("there is no profile `nope`"), "{ran}");
+    assert!(ran.stderr.contains("profile `nope` does not exist"), "{ran}");
     let ran = env.snap(["diff", "HEAD", "HEAD", "--profile", "home"]);
     assert_eq!(ran.code, Some(2), "{ran}");
 }

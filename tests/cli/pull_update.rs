@@ -136,7 +136,7 @@ fn a_path_that_changed_on_both_sides_stops_everything() {
             assert_eq!(tip(env, "bob/p"), old, "{name}");
         }
     }
-    insta::assert_snapshot!(pull(&saved), @r"
+    insta::assert_snapshot!(pull(&saved), @"
     exit: 3
     --- stdout ---
     conflict: edited
@@ -144,8 +144,8 @@ fn a_path_that_changed_on_both_sides_stops_everything() {
     --- stderr ---
     warning: 2 paths were changed here and in [SHORT ID]; the branch `main` and the files are unchanged
     hint: `snap commit -b NAME` saves the local changes on a new branch, then pull again
-      `snap diff [SHORT ID]` compares the files with the pulled commit
-      `snap restore HEAD:edited --overwrite` drops the change of one file
+    hint: `snap diff [SHORT ID]` compares the files with the pulled commit
+    hint: `snap restore HEAD:edited --overwrite` drops the change of one file
     ");
     let json = saved.snap_in("bob/p", ["pull", "--update", "--json"]);
     let records = json.json();

@@ -109,7 +109,7 @@ fn the_refs_of_a_remote_are_listed_without_a_change_here() {
     assert_eq!(fields(1), [&json!("v1"), &json!("tag"), &json!(false)]);
 
     let ran = env.snap(["ls-remote", &format!("{url}/elsewhere")]);
-    says(&ran, 1, &["there is no store at file://"]);
+    says(&ran, 1, &["no store found at file://"]);
     env.write("there/refs/tags/v1", "what?");
     let ran = env.snap(["ls-remote", &url]);
     says(&ran, 4, &["v1"]);

@@ -133,7 +133,7 @@ fn files_of_the_project_give_back_what_they_still_have() {
     says(&ran, 4, &["1 object could not be found in any source", "`snap repair --from"]);
     assert!(ran.stdout.contains("from the file notes.txt"), "{}", ran.stdout);
     assert!(ran.stdout.contains("\nlost: blob "), "{}", ran.stdout);
-    assert!(ran.stdout.contains("affected: sub/more.txt in commit "), "{}", ran.stdout);
+    assert!(ran.stdout.contains(": sub/more.txt\n"), "{}", ran.stdout);
     env.write("work/sub/more.txt", "more\n");
     says(
         &env.snap_in("work", ["repair"]),

@@ -200,6 +200,7 @@ fn every_record_is_as_its_schema_says() {
 
 /// Returns the output of an update that a local change stops, and of one that succeeds.
 fn pull_with_update(env: &TestEnv) -> (String, String) {
+    env.snap(["init", "-q", "theirs"]).succeeds();
     env.write("theirs/file", "first");
     env.snap_in("theirs", ["commit", "-q"]).succeeds();
     env.snap(["clone", "-q", "theirs", "ours"]).succeeds();

@@ -53,15 +53,15 @@ fn what_changed_is_listed_and_summed_up() {
     On branch main
     Last commit [SHORT ID], 2 hours ago: before the upgrade
 
-      modified   changed (7 B, +1 B)
-      renamed    gone/a => fresh/a
-      added      fresh/ (1 file, 3 B)
-      deleted    gone/ (1 file, 2 B)
-      typechange kind (file => symlink)
-      renamed    old => new name
-      metadata   run.sh (mode 0644 => 0755)
-      modified   shrunk (4 B, -12 B)
-      added      top (3 B)
+      modified    changed (7 B, +1 B)
+      renamed     gone/a => fresh/a
+      added       fresh/ (1 file, 3 B)
+      deleted     gone/ (1 file, 2 B)
+      typechange  kind (file => symlink)
+      renamed     old => new name
+      metadata    run.sh (mode 0644 => 0755)
+      modified    shrunk (4 B, -12 B)
+      added       top (3 B)
 
     2 added, 2 modified, 1 deleted, 2 renamed, 1 with another type, 1 with other metadata; 7 B added, 20 B deleted
     ");
@@ -123,7 +123,7 @@ fn a_store_without_a_commit_lists_everything() {
     On branch main
     No commit yet
 
-      added      file (1 B)
+      added       file (1 B)
 
     1 added; 1 B added
     ");

@@ -109,23 +109,23 @@ fn a_log_and_a_search_start_at_the_current_folder() {
 #[test]
 fn a_path_that_starts_at_the_wrong_folder_is_answered_with_the_right_command() {
     let env = env();
-    insta::assert_snapshot!(env.snap_in("work/src", ["cat", "HEAD:notes.txt"]), @r"
+    insta::assert_snapshot!(env.snap_in("work/src", ["cat", "HEAD:notes.txt"]), @"
     exit: 1
     --- stderr ---
-    error: there is no `notes.txt` in `HEAD`
+    error: `notes.txt` does not exist in `HEAD`
     hint: did you mean `snap cat HEAD:src/notes.txt`?
     ");
-    insta::assert_snapshot!(env.snap_in("work/src/deep", ["restore", "main~1:y", "-n", "../a b"]), @r"
+    insta::assert_snapshot!(env.snap_in("work/src/deep", ["restore", "main~1:y", "-n", "../a b"]), @"
     exit: 1
     --- stderr ---
-    error: there is no `y` in `main~1`
+    error: `y` does not exist in `main~1`
     hint: did you mean `snap restore 'main~1:src/deep/y' -n '../a b'`?
     ");
-    insta::assert_snapshot!(env.snap_in("work/src", ["cat", "HEAD:none"]), @r"
+    insta::assert_snapshot!(env.snap_in("work/src", ["cat", "HEAD:none"]), @"
     exit: 1
     --- stderr ---
-    error: there is no `none` in `HEAD`
-    hint: `snap ls -R HEAD` lists what is in it
+    error: `none` does not exist in `HEAD`
+    hint: `snap ls -R HEAD` lists its files and folders
     ");
 }
 

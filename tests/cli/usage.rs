@@ -38,12 +38,12 @@ fn a_command_of_another_tool_is_answered_with_that_of_snap() {
         assert!(ran.stderr.contains(instead), "{ran}");
         assert_eq!(env.snap(["help", typed]).stderr, ran.stderr);
     }
-    insta::assert_snapshot!(env.snap(["--store", "s", "backup", "src"]), @r"
+    insta::assert_snapshot!(env.snap(["--store", "s", "backup", "src"]), @"
     exit: 2
     --- stderr ---
     error: snap has no `backup`
     hint: `snap commit` creates a snapshot
-          `snap push` sends it to a remote
+    hint: `snap push` sends it to a remote
     ");
     insta::assert_snapshot!(env.snap(["remote", "rm", "origin"]), @r"
     exit: 2
@@ -54,7 +54,7 @@ fn a_command_of_another_tool_is_answered_with_that_of_snap() {
     insta::assert_snapshot!(env.snap(["--json", "backup"]), @r#"
     exit: 2
     --- stderr ---
-    {"version":1,"type":"error","message":"snap has no `backup`","causes":[],"hint":"`snap commit` creates a snapshot\n`snap push` sends it to a remote","exit":2}
+    {"version":1,"type":"error","message":"snap has no `backup`","causes":[],"hints":["`snap commit` creates a snapshot","`snap push` sends it to a remote"],"exit":2}
     "#);
 }
 
@@ -91,7 +91,7 @@ fn an_option_of_another_tool_is_answered_with_what_to_write() {
     insta::assert_snapshot!(env.snap(["--json", "push", "-u", "origin"]), @r#"
     exit: 2
     --- stderr ---
-    {"version":1,"type":"error","message":"snap push has no `-u`","causes":[],"hint":"not needed: the default remote is `origin`, or the only one","exit":2}
+    {"version":1,"type":"error","message":"snap push has no `-u`","causes":[],"hints":["not needed: the default remote is `origin`, or the only one"],"exit":2}
     "#);
     // An option that no table names keeps the message of the parser.
     let ran = env.snap(["commit", "--nonsense"]);

@@ -75,13 +75,12 @@ fn damage_is_listed_with_what_it_touches() {
         env.mode(&pack, 0o644);
         fs_err::write(&pack, bytes).unwrap();
     }
-    insta::assert_snapshot!(env.snap(["verify", "--data"]), @r"
+    insta::assert_snapshot!(env.snap(["verify", "--data"]), @"
     exit: 4
     --- stdout ---
-    damaged: pack [ID] is damaged: its bytes hash to [SHORT ID]
-    damaged: cannot read a frame of pack [ID] (objects in it: 1): pack [ID] is damaged in the frame at byte 16: its checksum does not match
-    affected: commit [ID]
-    affected: sub/a in commit [ID]
+    damaged: pack [SHORT ID] is damaged: its bytes hash to [SHORT ID]
+    damaged: cannot read a frame of pack [SHORT ID] (objects in it: 1): pack [SHORT ID] is damaged in the frame at byte 16: its checksum does not match
+    affected: commit [SHORT ID]: sub/a
     --- stderr ---
     Checked 1 pack with 4 objects, and 1 commit reachable from branches and tags
     Read [SIZE] of the data
@@ -284,4 +283,25 @@ fn a_lost_branch_is_made_again_by_a_commit_and_moved_elsewhere_by_nothing() {
     env.write("q/new", "changed");
     env.snap_in("q", ["commit", "-q"]).succeeds();
     assert_eq!(env.snap_in("q", ["cat", "HEAD~1:new"]).succeeds().stdout, "precious");
+}
+
+#[test]
+fn of_much_damage_counts_are_shown_and_with_verbose_the_list() {
+    let env = TestEnv::new();
+    // One pack for each commit, so that each can be damaged.
+    for number in 0..12 {
+        env.write(&format!("many/{number}a"), format!("content {number}"));
+        env.write(&format!("many/{number}b"), format!("other content {number}"));
+        env.snap(["commit", "-q"]).succeeds();
+    }
+    for pack in fs_err::read_dir(env.path(".snap/objects")).unwrap() {
+        fs_err::remove_file(pack.unwrap().path()).unwrap();
+    }
+    let short = env.snap(["verify"]);
+    assert_eq!(short.code, Some(4), "{short}");
+    assert!(short.stdout.lines().count() < 25, "{short}");
+    assert!(short.stdout.contains("; -v lists them\n"), "{short}");
+    let long = env.snap(["verify", "-v"]).stdout;
+    assert!(!long.contains("-v lists them"), "{long}");
+    assert!(long.lines().count() > short.stdout.lines().count(), "{long}");
 }

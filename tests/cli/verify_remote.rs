@@ -42,14 +42,12 @@ fn a_remote_that_lost_a_pack_is_told_and_the_next_push_repairs_it() {
     main -> main  is at [SHORT ID]
     Nothing to push: origin is up to date
     ");
-    insta::assert_snapshot!(env.snap_in("work", ["verify", "origin"]), @r"
+    insta::assert_snapshot!(env.snap_in("work", ["verify", "origin"]), @"
     exit: 4
     --- stdout ---
-    damaged: pack [ID] is missing: the index lists it
-    affected: commit [ID]
-    affected: commit [ID]
-    affected: notes.txt in commit [ID]
-    affected: sub in commit [ID]
+    damaged: pack [SHORT ID] is missing: the index lists it
+    affected: commit [SHORT ID]: 2 paths, such as notes.txt
+    affected: commit [SHORT ID]: paths of newer commits
     --- stderr ---
     Checked 2 packs with 8 objects at origin, and 2 commits reachable from branches and tags
     Damaged objects in 1 pack are no longer used: the next push sends them again from the local store

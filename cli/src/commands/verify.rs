@@ -51,9 +51,9 @@ Examples:
   snap verify project.snap  check all of a bundle; its prerequisites must be in
                             the store here
 
-Exits with 4 if there is damage, and lists the affected snapshots and paths. With
---against-files, exits with 4 if the content of a file changed but not its
-modification time. Other changes are listed and exit with 0.
+Exits with 4 if there is damage, and lists the affected snapshots; with --verbose,
+also their paths. With --against-files, exits with 4 if the content of a file changed
+but not its modification time. Other changes are listed and exit with 0.
 
 Later commits do not use damaged objects: they store them again if files still have
 the content. The next push sends again what a remote has lost. `snap repair`
