@@ -80,7 +80,7 @@ fn a_damaged_pack_is_named_and_not_sent() {
     let (service, traffic) = folder(&here);
     let error = here.push(&mut here.remote(service, traffic), commit).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
-    assert!(error.to_string().contains(&pack.to_string()), "{error}");
+    assert!(error.to_string().contains(&format!("{pack:.12}")), "{error}");
     assert!(here.repo.store().is_damaged(&pack));
     let remote = here.folder.path().join("remote");
     assert!(!remote.join("objects").join(pack.to_string()).exists());
