@@ -33,7 +33,7 @@ Examples:
 /// Download what a partial clone lacks
 ///
 /// A clone with --depth or --path, or an interrupted one, downloads missing objects on demand. This
-/// command downloads them now, so that they can be read offline. REV[:PATH] selects the objects of
+/// command downloads them now, so that they can be read offline. `REV[:PATH]` selects the objects of
 /// some snapshots, folders or files.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
