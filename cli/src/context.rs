@@ -437,12 +437,12 @@ impl Context {
         };
         let other = match other {
             OtherMeaning::Ref(other) => {
-                format!("{} names the {}", full(other), other.kind().noun())
+                format!("{} refers to the {}", full(other), other.kind().noun())
             }
             OtherMeaning::Commit(id) => format!("the commit is {id:.12}"),
         };
         let short = text::line(used.short().as_bytes());
-        self.ui.warning_once(&format!("`{short}` is taken for {}; {other}", full(used)));
+        self.ui.warning_once(&format!("`{short}` is ambiguous; using {}; {other}", full(used)));
     }
 
     /// Calls `work` with the log entry of a change.

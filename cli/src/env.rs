@@ -28,7 +28,7 @@ pub(crate) const VARIABLES: &[(&str, &str)] = &[
     ("SNAP_HOST", "name of the machine, unless --host is given"),
     (
         "SNAP_REMOTE_USER, SNAP_REMOTE_SECRET, SNAP_REMOTE_SESSION",
-        "account, key or password, and session token for the remote of the command",
+        "name, secret and session token for the remote that the command uses",
     ),
     (
         "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE and others",
@@ -40,8 +40,12 @@ pub(crate) const VARIABLES: &[(&str, &str)] = &[
     ),
     ("GOOGLE_APPLICATION_CREDENTIALS", "file with the credentials for `gs` remotes"),
     ("AZURE_STORAGE_ACCOUNT, AZURE_STORAGE_KEY", "account and key for `azblob` remotes"),
-    ("SNAP_SECTION_NAME", "the setting `section.name`, such as SNAP_COMPRESSION_LEVEL"),
-    ("SNAP_SERVE_KEY", "the setting `key` of `snap serve`, such as SNAP_SERVE_LIMITS_STOP_SECS"),
+    ("SNAP_SECTION_NAME", "a setting; SNAP_COMPRESSION_LEVEL sets `compression.level`"),
+    (
+        "SNAP_SERVE_KEY",
+        "a setting of `snap serve`; SNAP_SERVE_LIMITS_STOP_SECS sets \
+                        `limits.stop_secs`",
+    ),
     (
         "SNAP_PAGER, PAGER",
         "pager for long output: SNAP_PAGER overrides the setting `ui.pager`, which overrides \

@@ -428,7 +428,7 @@ fn a_pattern_that_is_written_as_a_path_on_disk_and_excludes_nothing_is_named() {
     let absolute = format!("{at}/u/cache");
     let (warned, stderr, has_cache) = commit(&[at], &absolute);
     assert!(warned && has_cache, "{stderr}");
-    let advice = "patterns start at the top of the snapshot; write `/u/cache`";
+    let advice = "patterns are relative to the top of the snapshot; write `/u/cache`";
     assert!(stderr.contains(advice), "{stderr}");
     let both = [&format!("{at}/u")[..], "home/u/notes.txt"];
     // Here the place in the snapshot is the absolute path.

@@ -534,9 +534,9 @@ fn the_settings_without_a_value_are_listed_on_request() {
     assert!(!set.iter().any(|line| line.starts_with('#')), "{set:?}");
     assert_eq!(all[..set.len()], set);
     for line in [
-        "# hooks.on_failure is not set; it is `stop` or `report`",
-        "# ui.pager is not set; it is a command or false",
-        "# remote.NAME.url is not set; it is a text",
+        "# hooks.on_failure is not set; expected: `stop` or `report`",
+        "# ui.pager is not set; expected: a command or false",
+        "# remote.NAME.url is not set; expected: a text",
     ] {
         assert!(all.iter().any(|found| found == line), "{line} is missing in {all:#?}");
     }

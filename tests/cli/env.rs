@@ -207,7 +207,7 @@ fn steady(text: &str) -> String {
     let of_bundle = |line: &str| {
         ["Packed ", "Unpacked ", "Archived "].iter().any(|verb| line.starts_with(verb))
     };
-    let of_data = |line: &str| line.starts_with("Read ") && line.ends_with(" of the data\n");
+    let of_data = |line: &str| line.starts_with("Data read: ") && line.ends_with(" of the data\n");
     let lines = shown.split_inclusive('\n').map(|line| match line.rsplit_once(" in ") {
         Some((front, _)) if would(front) => "Read [SIZE], would add [SIZE]\n".to_owned(),
         Some((front, _)) if front.starts_with("Read ") => {
@@ -218,7 +218,7 @@ fn steady(text: &str) -> String {
             format!("{front} in [TIME]\n")
         }
         _ if of_bundle(line) => without_sizes(line),
-        _ if of_data(line) => "Read [SIZE] of the data\n".to_owned(),
+        _ if of_data(line) => "Data read: [SIZE] of the data\n".to_owned(),
         _ => line.to_owned(),
     });
     lines.collect()

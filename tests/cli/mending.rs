@@ -325,14 +325,14 @@ fn verify_knows_where_the_branches_of_a_remote_stood() {
     let ran = env.snap_in("work", ["verify", "origin"]);
     says(&ran, 4, &["found; "]);
     assert!(ran.stdout.contains("damaged: branch `main` at "), "{}", ran.stdout);
-    assert!(ran.stdout.contains("is missing; it was last seen at"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("is missing; it last pointed at"), "{}", ran.stdout);
     env.snap_in("work", ["push", "origin", "--all", "--tags"]).succeeds();
     is_cloned(&env, "three");
     // Resets the remote to an earlier state.
     copy("before", "there");
     let ran = env.snap_in("work", ["verify", "origin"]);
     says(&ran, 4, &["found; "]);
-    assert!(ran.stdout.contains(", which is missing there"), "{}", ran.stdout);
+    assert!(ran.stdout.contains(", which the remote no longer has"), "{}", ran.stdout);
     // Refs that other users moved or deleted are not damage.
     copy("now", "there");
     env.snap(["clone", "-q", &folder(&env, "there"), "other"]).succeeds();

@@ -185,13 +185,14 @@ fn is_for_tests(attribute: &Attribute) -> bool {
 }
 
 /// Returns true for a text of several words. A single word may be a name or a format, `Examples:`
-/// begins a help text, and `snap 20` begins the name of a hash.
+/// begins a help text, and `snap 20` the name of a hash.
 fn is_message(text: &str) -> bool {
     let is_word = |word: &&str| {
         let word = word.trim_matches(['.', ',', ':', ';', '(', ')']);
         word.len() > 1 && word.chars().all(|c| c.is_ascii_alphabetic())
     };
-    let is_other = ["Examples:", "snap 20", "<"].iter().any(|start| text.starts_with(start));
+    let is_other =
+        ["Examples:", "snap 20", "snap server 20", "<"].iter().any(|start| text.starts_with(start));
     text.split_whitespace().filter(is_word).count() > 1 && !is_other
 }
 

@@ -142,7 +142,7 @@ fn a_path_that_changed_on_both_sides_stops_everything() {
     conflict: edited
     conflict: src/deep/x
     --- stderr ---
-    warning: 2 paths were changed here and in [SHORT ID]; the branch `main` and the files are unchanged
+    warning: conflict: 2 paths were changed both here and in [SHORT ID]; branch `main` and the files stay as they are
     hint: `snap commit -b NAME` saves the local changes on a new branch, then pull again
     hint: `snap diff [SHORT ID]` compares the files with the pulled commit
     hint: `snap restore HEAD:edited --overwrite` drops the change of one file

@@ -279,8 +279,7 @@ fn a_bucket_is_checked_for_all_that_snap_needs() {
     // If a service ignores conditional requests, snap would lose commits without claims.
     proxy.add(Rule::new(Fault::error(200, "")).kind(Kind::Put).skip(1).times(1));
     let ran = env.snap_in("work", ["remote", "check", "s3://bucket/x"]).succeeds();
-    let told =
-        "if absent       no (not needed): it ignores the condition; pushes use claims instead";
+    let told = "if absent       no (not needed): it ignores conditions; each push first writes a file that claims the branch";
     assert!(ran.stdout.contains(told), "{}", ran.stdout);
 }
 

@@ -388,7 +388,7 @@ fn a_store_that_lost_a_branch_is_not_called_whole() {
     fs_err::remove_file(env.path("there/refs/heads/main")).unwrap();
     let ran = env.snap_in("work", ["repair", "o"]);
     assert_eq!(ran.code, Some(4), "{}", ran.stderr);
-    assert!(ran.stdout.contains("is missing; it was last seen at"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("is missing; it last pointed at"), "{}", ran.stdout);
     env.snap_in("work", ["push", "-q", "o"]).succeeds();
     env.snap_in("work", ["repair", "o"]).succeeds();
 }

@@ -61,8 +61,8 @@ fn a_file_in_a_folder_does_not_hide_the_branch_of_a_remote() {
     exit: 2
     --- stderr ---
     error: `origin/main` is both a revision and a bundle
-    hint: `./origin/main` names the file
-    hint: `heads/NAME`, `remotes/NAME` or `tags/NAME` names the revision
+    hint: for the file, write `./origin/main`
+    hint: for the revision, write `heads/NAME`, `remotes/NAME` or `tags/NAME`
     ");
     assert_eq!(env.snap_in("c", ["cat", "./origin/main:app"]).succeeds().stdout, "evil");
     assert_eq!(env.snap_in("c", ["cat", "remotes/origin/main:app"]).succeeds().stdout, "good");
@@ -78,11 +78,11 @@ fn a_pushed_tag_does_not_hide_the_branch_of_a_remote() {
     env.write("p/app", "new");
     env.snap_in("p", ["commit", "-q"]).succeeds();
     env.snap(["clone", "-q", "p", "c"]).succeeds();
-    insta::assert_snapshot!(env.snap_in("c", ["cat", "origin/main:app"]), @r"
+    insta::assert_snapshot!(env.snap_in("c", ["cat", "origin/main:app"]), @"
     exit: 0
     --- stdout ---
     new--- stderr ---
-    warning: `origin/main` is taken for remotes/origin/main; tags/origin/main names the tag
+    warning: `origin/main` is ambiguous; using remotes/origin/main; tags/origin/main refers to the tag
     ");
     for (rev, content) in [("tags/origin/main", "old"), ("remotes/origin/main", "new")] {
         let ran = env.snap_in("c", ["cat", &format!("{rev}:app")]).succeeds();

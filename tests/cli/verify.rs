@@ -25,7 +25,7 @@ fn a_whole_store_is_said_to_be_whole() {
     exit: 0
     --- stderr ---
     Checked 2 packs with 6 objects, and 2 commits reachable from branches and tags
-    Read [SIZE] of the data
+    Data read: [SIZE] of the data
     No errors found
     ");
     env.snap(["verify", "--sample", "50%"]).succeeds();
@@ -83,7 +83,7 @@ fn damage_is_listed_with_what_it_touches() {
     affected: commit [SHORT ID]: sub/a
     --- stderr ---
     Checked 1 pack with 4 objects, and 1 commit reachable from branches and tags
-    Read [SIZE] of the data
+    Data read: [SIZE] of the data
     Damaged objects in 1 pack are no longer used: the next commit stores them again from files that still have the content
     warning: 2 problems found; everything else is intact
     `snap repair` recovers lost data from remotes and the files of the project; --from adds other sources

@@ -353,7 +353,7 @@ fn write_unset(out: &mut Out, settings: &Settings) -> Result<(), CliError> {
         let path = KeyPath::new(setting.name.split('.'));
         if !setting.is_plain() || settings.merged().get(&path).is_none() {
             let name = setting.name.replace('*', "NAME");
-            writeln!(out, "# {name} is not set; it is {}", setting.kind.rule())?;
+            writeln!(out, "# {name} is not set; expected: {}", setting.kind.rule())?;
         }
     }
     Ok(())

@@ -38,8 +38,8 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct FetchArgs {
-    /// Remote to fetch from (default: origin, or the only remote), then snapshots, or folders or
-    /// files in them
+    /// Snapshots, folders or files to fetch; default: all. The first may name the remote; default:
+    /// origin, or the only remote
     #[arg(value_name = "REV[:PATH]")]
     what: Vec<OsString>,
 

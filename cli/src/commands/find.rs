@@ -36,8 +36,8 @@ Examples:
 /// has several such ranges. A new mtime or owner alone is not a new version. A folder has only one
 /// version.
 ///
-/// A pattern without a slash matches names. A pattern with a slash matches paths from the top,
-/// or from the current folder if it starts with `./` or `../`. `*`, `?`, `[…]` and `{…,…}` match
+/// A pattern without a slash matches names. A pattern with a slash matches paths from the top.
+/// With `./` or `../` in front, it matches paths from the current folder. `*`, `?`, `[…]` and `{…,…}` match
 /// parts of a name, `**` any number of folders.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]

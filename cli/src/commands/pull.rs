@@ -47,12 +47,12 @@ Examples:
 /// Download commits from a remote
 ///
 /// Downloads and verifies the missing objects, then fast-forwards the local branch. If the local
-/// branch has other commits, it is not moved, and the commits of the remote are REMOTE/BRANCH.
-/// --force moves it. Files of the project are unchanged, unless --update is given.
+/// branch has commits that the remote lacks, it does not move; --force moves it. REMOTE/BRANCH names
+/// the branch of the remote. Files of the project are unchanged, unless --update is given.
 ///
-/// --update also updates the files to the new commit, and keeps local changes of files that the pull
-/// does not change. If a file was changed on both sides, lists its path, leaves the branch and all
-/// files as they are, and exits with 3. The next update completes an interrupted one.
+/// --update also updates the files to the new commit. Files that the pull does not change keep their
+/// local changes. If a file was changed on both sides, lists its path, changes nothing, and exits
+/// with 3. The next update completes an interrupted one.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PullArgs {

@@ -453,10 +453,16 @@ fn line(RefMove { name, old, new, action, error }: &RefMove) -> String {
             }
             // The server may have moved the ref although its response was lost or cancelled.
             (Some(RemoteError::Service(_)), "") => {
-                format!("unknown whether it was created at {new}: the connection broke")
+                format!(
+                    "may have been created at {new}: the connection broke before the server \
+                         replied"
+                )
             }
             (Some(RemoteError::Service(_)), old) => {
-                format!("unknown whether it moved from {old} to {new}: the connection broke")
+                format!(
+                    "may have moved from {old} to {new}: the connection broke before the \
+                         server replied"
+                )
             }
             (Some(RemoteError::Damaged { .. }), _) => "rejected: it is damaged there".to_owned(),
             (_, "") => "rejected: it does not exist there".to_owned(),

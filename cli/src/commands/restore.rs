@@ -70,12 +70,12 @@ Examples:
 /// A path that cannot be written, such as one in an immutable folder, is named, and the restore
 /// continues. A full, failing or read-only disk ends it.
 ///
-/// The exit code is 3 if a path could not be restored or deleted, or has other attributes.
-/// Attributes that only root can set cause only a warning. So do stores and mount points that stay.
-/// The exit code is 1 if --include matches nothing.
+/// The exit code is 3 if a path could not be restored or deleted, or has other attributes. If you
+/// are not root, attributes that require root are skipped with a warning. Stores and mount points
+/// stay, with a warning. The exit code is 1 if --include matches nothing.
 ///
-/// --delete deletes only paths that commits could contain. Excluded paths stay: by the rules before
-/// or after the restore, or at the time of the commit. Asks before it deletes a file whose content
+/// --delete keeps excluded paths. A path is excluded if exclude rules matched it at the time of the
+/// commit, or match it before or after the restore. Asks before it deletes a file whose content
 /// is in no commit; without a terminal, --yes is needed. --dry-run lists every path that would be
 /// deleted or replaced, and marks files that are in no commit.
 #[derive(Debug, clap::Args)]

@@ -45,7 +45,7 @@ pub(crate) struct ShowArgs {
     /// Also print the changes that the commit made, compared with its first parent
     #[arg(short, long)]
     patch: bool,
-    /// Print only the full id: of the commit; with :PATH, of the content or the folder
+    /// Print only the full id of the commit or, with :PATH, of the content or folder
     #[arg(long, conflicts_with_all = ["json", "patch"])]
     id: bool,
 }
@@ -157,7 +157,7 @@ fn write_selection(out: &mut Out, selection: &Selection) -> io::Result<()> {
         writeln!(out, "Unread:  {}", text::line(path))?;
     }
     if selection.unread.has_more() {
-        writeln!(out, "Unread:  further paths, which the commit does not record")?;
+        writeln!(out, "Unread:  more paths, which the commit does not list")?;
     }
     Ok(())
 }

@@ -28,8 +28,8 @@ Examples:
 
 /// Undo the last change of a branch, a tag or HEAD
 ///
-/// Undoes a commit, the creation, move or deletion of a branch or tag, or a switch to another
-/// branch. Only the name moves back: files are unchanged and no snapshot is deleted.
+/// Undoes the last operation: a commit, a switch to another branch, or a created, moved or deleted
+/// branch or tag. Only the name moves back: files are unchanged and no snapshot is deleted.
 ///
 /// Each further undo goes one change further back. `snap undo --redo` goes forward again, until a
 /// new change is made. `snap branch --log NAME` lists all changes, also those by an undo.

@@ -45,7 +45,7 @@ pub(crate) struct UnpackArgs {
     #[arg(value_name = "FILE")]
     file: OsString,
 
-    /// Branch to create at the commit, or to fast-forward to it
+    /// Branch to set to the commit: created if missing, otherwise fast-forwarded
     #[arg(short, long, value_name = "NAME")]
     branch: Option<String>,
 

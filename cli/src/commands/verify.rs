@@ -53,7 +53,8 @@ Examples:
 
 Exits with 4 if there is damage, and lists the affected snapshots; with --verbose,
 also their paths. With --against-files, exits with 4 if the content of a file changed
-but not its modification time. Other changes are listed and exit with 0.
+but not its modification time. If there are only other changes, lists them and exits
+with 0.
 
 Later commits do not use damaged objects: they store them again if files still have
 the content. The next push sends again what a remote has lost. `snap repair`
@@ -378,10 +379,10 @@ fn summarize(checked: &Checked, cx: &Context) {
     match *data {
         Data::None => {}
         Data::Sample(part) => {
-            cx.ui().status(format_args!("Read {read}, {:.1} % of the data", part * 100.0));
+            cx.ui().status(format_args!("Data read: {read}, {:.1} % of the data", part * 100.0));
         }
         Data::Due(_) => report_due(outcome, cx),
-        Data::All => cx.ui().status(format_args!("Read {read}, all of the data")),
+        Data::All => cx.ui().status(format_args!("Data read: {read}, all of the data")),
     }
     report_recorded_damage(checked, cx);
     match checked.problems().len() as u64 {
@@ -458,8 +459,8 @@ fn hints(checked: &Checked, cx: &Context) {
         }
         if !checked.remote_problems.iter().all(|problem| is_blocked(&problem)) {
             cx.ui().status(format_args!(
-                "`snap push {name} --all --tags{force}` from a store that has the lost data sends \
-                 it again"
+                "to send lost data again, run `snap push {name} --all --tags{force}` in a store \
+                 that has it"
             ));
         }
         if !outcome.problems.is_empty() {

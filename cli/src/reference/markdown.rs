@@ -11,7 +11,7 @@ const HEAD: &str = "\
 <!-- Generated from the definition of the command line. To change it, change the definition and run
      SNAP_UPDATE_DOCS=1 cargo test -p snap-cli --test cli docs:: -->
 
-`snap COMMAND --help` says the same on the spot, `snap man` as manual pages. With `--json`
+`snap COMMAND --help` prints the same text, `snap man` prints manual pages. With `--json`
 commands print [records](schema/README.md), one a line.
 ";
 

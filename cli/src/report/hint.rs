@@ -120,8 +120,8 @@ fn of_cli(error: &CliError) -> Option<String> {
         CliError::FileOrRevision { name } => {
             let file = text::word(format!("./{name}").as_bytes());
             return Some(format!(
-                "`{file}` names the file\n\
-                 `heads/NAME`, `remotes/NAME` or `tags/NAME` names the revision"
+                "for the file, write `{file}`\n\
+                 for the revision, write `heads/NAME`, `remotes/NAME` or `tags/NAME`"
             ));
         }
         CliError::NameOfRemote { remote, .. } => {

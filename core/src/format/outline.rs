@@ -132,7 +132,7 @@ pub fn encode_group(parts: &[Name]) -> Vec<u8> {
 pub fn decode_group(bytes: &[u8]) -> Result<Vec<Name>, FormatError> {
     let mut r = WireReader::new(bytes);
     let count = read_header(&mut r, GROUP_MAGIC)?;
-    let name = |_| Ok(Name::from_bytes(r.digest("name of a part")?));
+    let name = |_| Ok(Name::from_bytes(r.digest("name of an outline in an index file")?));
     let parts = (0..count).map(name).collect::<Result<_, FormatError>>()?;
     r.finish()?;
     Ok(parts)

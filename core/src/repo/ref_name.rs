@@ -251,7 +251,7 @@ fn broken_component_rule(name: &str) -> Option<&'static str> {
             (part.starts_with('.'), "a part of it starts with a dot"),
             (part.ends_with(".lock"), "a part of it ends with `.lock`"),
             // The folder `a.log` of the branch `a.log/b` would have the path of the log of `a`.
-            (at < last && part.ends_with(".log"), "a folder in it ends with `.log`"),
+            (at < last && part.ends_with(".log"), "the name of a folder in it ends with `.log`"),
         ];
         rules.into_iter().find_map(|(broken, rule)| broken.then_some(rule))
     })

@@ -108,9 +108,12 @@ impl UnreadNode {
         let node = source.tree(&self.id)?;
         let what = match &self.place {
             Some((level, _)) if node.level() != *level => "tree level",
-            Some((_, first)) if node.first() != Some(first) => "first name of a tree node",
+            Some((_, first)) if node.first() != Some(first) => {
+                "name of the first entry of a tree \
+                                                                node"
+            }
             _ if self.end.is_some() && node.last() >= self.end.as_ref() => {
-                "last name of a tree node"
+                "name of the last entry of a tree node"
             }
             _ => return Ok(node),
         };
@@ -481,9 +484,9 @@ pub(super) mod tests {
             (trees.leaf(&["a", "b"], &[]), trees.leaf(&["c", "d"], &[]), trees.leaf(&[], &[]));
         let low = trees.inner(1, &[("a", ab), ("c", cd)]);
         for (children, bad, what) in [
-            ([("a", ab), ("bb", cd)], cd, "first name of a tree node"),
-            ([("a", ab), ("b", ab)], ab, "last name of a tree node"),
-            ([("a", empty), ("c", cd)], empty, "first name of a tree node"),
+            ([("a", ab), ("bb", cd)], cd, "name of the first entry of a tree node"),
+            ([("a", ab), ("b", ab)], ab, "name of the last entry of a tree node"),
+            ([("a", empty), ("c", cd)], empty, "name of the first entry of a tree node"),
             ([("a", low), ("c", cd)], low, "tree level"),
         ] {
             let tree = trees.inner(1, &children);
@@ -493,12 +496,12 @@ pub(super) mod tests {
         let next = trees.leaf(&["b", "e"], &[]);
         let other = trees.inner(1, &[("b", next), ("x", ab)]);
         let tree = trees.inner(2, &[("a", low), ("b", other)]);
-        refused(&trees, tree, low, "last name of a tree node");
+        refused(&trees, tree, low, "name of the last entry of a tree node");
         let last = trees.leaf(&["c", "z"], &[]);
         let low = trees.inner(1, &[("a", ab), ("c", last)]);
         let high = trees.inner(1, &[("d", next), ("x", ab)]);
         let tree = trees.inner(2, &[("a", low), ("d", high)]);
-        refused(&trees, tree, last, "last name of a tree node");
+        refused(&trees, tree, last, "name of the last entry of a tree node");
     }
 
     #[test]

@@ -177,7 +177,7 @@ impl OpendalService {
             }
             _ => return Ok(()),
         };
-        let message = format!("the service confirmed the rename, {why}");
+        let message = format!("the service reported a successful rename, {why}");
         Err(ServiceError::new("write", key, FailureReason::Temporary, message))
     }
 

@@ -94,7 +94,7 @@ pub enum RemoteError {
     },
     /// A ref that was seen before is missing, but was not deleted.
     #[error(
-        "{} `{}` at {location} is missing; it was last seen at commit {seen:.12}",
+        "{} `{}` at {location} is missing; it last pointed at commit {seen:.12}",
         name.kind().noun(),
         name.short()
     )]
@@ -108,7 +108,7 @@ pub enum RemoteError {
     },
     /// A ref has moved, and the commit at which it was last seen is missing.
     #[error(
-        "{} `{}` at {location} was last seen at commit {seen:.12}, which is missing there",
+        "{} `{}` at {location} last pointed at commit {seen:.12}, which the remote no longer has",
         name.kind().noun(),
         name.short()
     )]

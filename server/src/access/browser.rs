@@ -91,10 +91,10 @@ pub(super) fn foreign(method: &Method, uri: &Uri, headers: &HeaderMap) -> Option
     let why = match reads {
         // A page of another site may link to this server, but may not embed anything from it.
         true if is_other && header_text(&MODE) != Some("navigate") => {
-            "requests from pages of other sites are rejected"
+            "cross-origin requests are rejected"
         }
         false if is_other || header_text(&header::ORIGIN).is_some_and(|origin| !is_own(origin)) => {
-            "changes from pages of other sites are rejected"
+            "cross-origin requests that change data are rejected"
         }
         _ => return None,
     };

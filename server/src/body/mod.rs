@@ -167,7 +167,7 @@ pub async fn blocking<T: Send + 'static>(
     let work = move || span.in_scope(|| client.sync_scope(work));
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| {
-        tracing::error!(%error, "the thread of a request panicked");
+        tracing::error!(%error, "a server thread panicked while it handled a request");
         Err(HttpProblem::new(Code::Unavailable, ""))
     })
 }

@@ -62,7 +62,7 @@ pub async fn stream_from_thread(
     let written = tokio::task::spawn_blocking(write);
     let report = async {
         if let Err(error) = written.await {
-            tracing::error!(%error, "the thread of a response panicked");
+            tracing::error!(%error, "a server thread panicked while it sent a response");
         }
     };
     tokio::spawn(report.instrument(span));

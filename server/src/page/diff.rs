@@ -216,7 +216,8 @@ fn list(
                 }
             }
             @if compared.end == DiffEnd::Late { p.none { (LATE) } }
-            @if compared.end == DiffEnd::More { p.none { "Only the first are listed; snap diff lists them all." } }
+            @if compared.end == DiffEnd::More { p.none { "The list is too long for this page. \
+                                                          snap diff lists all changes." } }
         }
     }
 }

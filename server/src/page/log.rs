@@ -146,7 +146,9 @@ fn table(
                     th role="columnheader" scope="col" { "Commit" }
                     th role="columnheader" scope="col" { "Author" }
                     th.number role="columnheader" scope="col" { "Size" }
-                    th.number role="columnheader" scope="col" title="What it takes in the store, after deduplication and compression" { "Added" }
+                    th.number role="columnheader" scope="col" title="Space used in the store, \
+                                                                     after deduplication and \
+                                                                     compression" { "Added" }
                     th.number role="columnheader" scope="col" { "Made" }
                 }
             }

@@ -181,7 +181,7 @@ pub fn write_content(
     out: &mut dyn io::Write,
 ) -> io::Result<()> {
     let wrong = |error: StoreError| {
-        tracing::error!(%id, error = %causes(&error), "cannot read a content");
+        tracing::error!(%id, error = %causes(&error), "cannot read the content of a file");
         io::Error::new(io::ErrorKind::InvalidData, error)
     };
     let pieces = match store.content(id).map_err(wrong)? {

@@ -202,8 +202,8 @@ fn check_zip(commit: &Commit, what: &RestoreSource, most_bytes: u64) -> Result<(
     let entries = files.saturating_add(folders).saturating_add(others);
     if *tree == commit.tree && entries.saturating_mul(ZIP_ENTRY_BYTES) > most_bytes {
         let why = format!(
-            "the directory of a zip archive of {entries} entries exceeds `limits.archive_bytes`; \
-             request archive.tar, or a folder with `path`"
+            "the central directory of a zip archive with {entries} entries exceeds \
+             `limits.archive_bytes`; request archive.tar, or one folder with `path`"
         );
         return Err(HttpProblem::new(Code::Invalid, why));
     }

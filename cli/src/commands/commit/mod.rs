@@ -62,13 +62,14 @@ settings; see docs/configuration.md.";
 ///
 /// Without PATH, commits the whole project: the folder that contains the store. With PATH, updates
 /// only these files and folders, and keeps the rest of the last commit. With a store outside the
-/// folder, name what to commit; a branch then always holds the same sources. A PATH that is a
+/// folder, PATH is required, and each commit of a branch has the same PATHs. A PATH that is a
 /// symbolic link is followed; a link in the project is saved as a link. Prints the id of the
 /// snapshot when it is safe on disk, unless --quiet is given; `snap show --id` prints it later.
 ///
-/// If there is no store, creates `.snap` in the committed folder. On a terminal, asks first if that
-/// is `/`, your home folder, or a folder inside another project, such as a git work tree. Files
-/// named .gitignore have no effect, unless --gitignore or the setting `commit.gitignore` is given.
+/// If there is no store, creates `.snap` in the committed folder. On a terminal, asks for
+/// confirmation in `/`, in your home folder, and inside another project, such as a git work tree.
+/// Files named .gitignore have no effect, unless --gitignore or the setting `commit.gitignore` is
+/// given.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CommitArgs {

@@ -31,13 +31,14 @@ pub(crate) fn warn(
         names.extend(rest);
         match names.is_empty() {
             true => cx.ui().warning(format_args!(
-                "the pattern `{written}` excludes nothing: patterns start at the source itself"
+                "the pattern `{written}` excludes nothing: patterns are relative to the committed \
+                 folder"
             )),
             false => {
                 let better = text::line(&[&b"/"[..], &names.join(&b'/')].concat());
                 cx.ui().warning(format_args!(
-                    "the pattern `{written}` excludes nothing: patterns start at the top of the \
-                     snapshot; write `{better}`"
+                    "the pattern `{written}` excludes nothing: patterns are relative to the top of \
+                     the snapshot; write `{better}`"
                 ));
             }
         }

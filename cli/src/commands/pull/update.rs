@@ -178,8 +178,8 @@ fn report_conflicts(
     let paths = size::count(conflicts.len() as u64, "path");
     let verb = if conflicts.len() == 1 { "was" } else { "were" };
     cx.ui().warning(format_args!(
-        "{paths} {verb} changed here and in {new:.12}; the branch `{branch}` and the files are \
-         unchanged"
+        "conflict: {paths} {verb} changed both here and in {new:.12}; branch `{branch}` and the \
+         files stay as they are"
     ));
     let one = conflicts.first().map(|path| path.as_os_str()).unwrap_or(OsStr::new("PATH"));
     let entry = text::word(&[b"HEAD:", one.as_bytes()].concat());

@@ -426,7 +426,8 @@ impl CheckRun<'_> {
             }
             Err(error) => self.tried(name, Err::<(), _>(error)).map(drop),
             Ok(()) => {
-                let why = "it ignores the condition; pushes use claims instead";
+                let why = "it ignores conditions; each push first writes a file that claims the \
+                           branch";
                 self.record(name, CheckResult::NotNeeded, Some(why.to_owned()))
             }
         }

@@ -53,8 +53,8 @@ Examples:
 /// it. Without tokens (see `snap serve token`), it listens on this machine only. Ctrl-C stops it
 /// after the requests in progress.
 ///
-/// An upstream is a bucket or another server. Downloads from it are cached here, and served even if
-/// it is unreachable. Pushes are forwarded before they are acknowledged, so several servers can
+/// An upstream is a bucket or another server. The server caches data of the upstream, and serves it
+/// even if the upstream is unreachable. Pushes are forwarded before they are acknowledged, so several servers can
 /// share a bucket. docs/server.md describes settings, tokens and TLS.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
