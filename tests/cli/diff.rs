@@ -159,7 +159,7 @@ fn records_say_what_both_sides_are() {
         (&named("gone")["old"]["kind"], &named("gone")["new"]),
         (&"folder".into(), &().into())
     );
-    insta::assert_snapshot!(summary, @r#"{"version":1,"type":"summary","added":1,"deleted":1,"ignored":0,"modified":3,"metadata":1,"typechange":0,"renamed":1,"folders_added":2,"folders_deleted":2,"bytes_added":9,"bytes_deleted":4,"skipped":0,"lines_added":4,"lines_deleted":3}"#);
+    insta::assert_snapshot!(summary, @r#"{"version":1,"type":"summary","added":1,"deleted":1,"ignored":0,"modified":3,"metadata":1,"typechange":0,"renamed":1,"folders_added":2,"folders_deleted":2,"folders_ignored":0,"bytes_added":9,"bytes_deleted":4,"skipped":0,"lines_added":4,"lines_deleted":3}"#);
 }
 
 #[test]

@@ -397,7 +397,10 @@ fn sums(outcome: &DiffOutcome, commit: Option<&Commit>) -> String {
         (outcome.added + outcome.folders_added * u64::from(outcome.added == 0), "added"),
         (outcome.modified, "modified"),
         (outcome.deleted + outcome.folders_deleted * u64::from(outcome.deleted == 0), "deleted"),
-        (outcome.ignored, "now ignored"),
+        (
+            outcome.ignored + outcome.folders_ignored * u64::from(outcome.ignored == 0),
+            "now ignored",
+        ),
         (outcome.renamed, "renamed"),
         (outcome.kind, "with another type"),
         (outcome.metadata, "with other metadata"),

@@ -125,7 +125,7 @@ pub struct DiffOutcome {
     pub added: u64,
     /// Deleted files, links and special files.
     pub deleted: u64,
-    /// Entries of any kind, folders included, that the ignore rules exclude now.
+    /// Files, links and special files that the ignore rules exclude now, but that still exist.
     pub ignored: u64,
     /// Files, links and special files with another content.
     pub modified: u64,
@@ -137,11 +137,13 @@ pub struct DiffOutcome {
     pub renamed: u64,
     /// Added folders.
     pub folders_added: u64,
-    /// Removed folders.
+    /// Deleted folders.
     pub folders_deleted: u64,
+    /// Folders that the ignore rules exclude now, but that still exist.
+    pub folders_ignored: u64,
     /// Bytes of added files, and the growth of files that became larger.
     pub bytes_added: u64,
-    /// Bytes of removed files, and the loss of files that became smaller.
+    /// Bytes of deleted files, and the loss of files that became smaller.
     pub bytes_deleted: u64,
     /// Files and folders that were not compared because they could not be read.
     pub skipped: u64,
@@ -155,21 +157,30 @@ impl DiffOutcome {
     /// Returns the number of changes.
     pub fn changes(&self) -> u64 {
         let files = self.added + self.deleted + self.modified + self.renamed;
-        files + self.ignored + self.metadata + self.kind + self.folders_added + self.folders_deleted
+        files
+            + self.ignored
+            + self.metadata
+            + self.kind
+            + self.folders_added
+            + self.folders_deleted
+            + self.folders_ignored
     }
 
     /// Counts a change.
     pub fn count(&mut self, change: &Change) {
         let bytes = |item: &Option<ChangeSide>| item.as_ref().map_or(0, |item| item.what.bytes());
         let (old, new) = (bytes(&change.old), bytes(&change.new));
-        self.bytes_added += new.saturating_sub(old);
-        self.bytes_deleted += old.saturating_sub(new);
+        if !change.is_ignored {
+            self.bytes_added += new.saturating_sub(old);
+            self.bytes_deleted += old.saturating_sub(new);
+        }
         let count = match (change.status(), change.item().what.is_folder()) {
             (Status::Added, true) => &mut self.folders_added,
             (Status::Added, false) => &mut self.added,
             (Status::Deleted, true) => &mut self.folders_deleted,
             (Status::Deleted, false) => &mut self.deleted,
-            (Status::Ignored, _) => &mut self.ignored,
+            (Status::Ignored, true) => &mut self.folders_ignored,
+            (Status::Ignored, false) => &mut self.ignored,
             (Status::Modified, _) => &mut self.modified,
             (Status::Metadata, _) => &mut self.metadata,
             (Status::Kind, _) => &mut self.kind,
