@@ -168,6 +168,9 @@ pub(crate) enum CliError {
     /// The user did not want a store in the folder of a first commit.
     #[error("no store was created at {store}")]
     StoreDeclined { store: String },
+    /// The lists of paths are empty, and the command line names no path.
+    #[error("the list {file} contains no path")]
+    EmptyList { file: String },
     /// Options contradict each other.
     #[error("{0}")]
     Usage(&'static str),
@@ -432,6 +435,7 @@ impl CliError {
             Self::NoSource { .. }
             | Self::WholeMachine
             | Self::FolderOfSnapshot { .. }
+            | Self::EmptyList { .. }
             | Self::Usage(_) => ErrorKind::Invalid,
             Self::NoPlace { .. }
             | Self::LabelTwice { .. }

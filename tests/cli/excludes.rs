@@ -122,7 +122,7 @@ fn paths_come_from_lists() {
     };
     // An empty list does not select the whole project.
     env.write("list", "# nothing\n");
-    said(env.snap(["commit", "--files-from", "list"]), 2, "name no path");
+    said(env.snap(["commit", "--files-from", "list"]), 2, "list contains no path");
     said(env.snap(["commit", "--files-from", "missing"]), 1, "missing");
     said(env.snap(["commit", "--stdin", "x", "--files-from", "list"]), 2, "--files-from");
 

@@ -255,8 +255,8 @@ fn a_plain_pull_names_the_update_which_then_does_the_rest() {
     let env = env();
     ann_works(&env);
     let ran = env.snap_in("bob/p", ["pull"]).succeeds();
-    let hint = "Files are unchanged\nhint: `snap pull --update` updates them and keeps local changes\n  \
-                `snap restore main --overwrite --delete -n` lists what a restore would change\n";
+    let hint = "Files are unchanged\nhint: `snap pull --update` updates them and keeps local changes\n\
+                hint: `snap restore main --overwrite --delete -n` lists what a restore would change\n";
     assert!(ran.stderr.ends_with(hint), "{ran}");
     assert_eq!(env.read("bob/p/edited"), "first");
     env.write("bob/p/edited", "mine");

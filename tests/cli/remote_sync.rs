@@ -340,7 +340,7 @@ fn a_part_is_cloned_and_the_rest_comes_when_it_is_needed() {
     let ran = env.snap_in("again", ["fetch"]).succeeds();
     assert!(!ran.stderr.contains("elsewhere"), "{}", ran.stderr);
     let ran = env.snap_in("again", ["fetch"]).succeeds();
-    says(&ran, 0, &["Nothing to fetch: everything is here"]);
+    says(&ran, 0, &["Nothing to fetch: no object of the local commits is missing"]);
     proxy.take_counts();
     env.snap_in("again", ["verify", "--data"]).succeeds();
     env.snap_in("again", ["restore", "latest:large", "here", "-q"]).succeeds();

@@ -47,7 +47,7 @@ fn a_remote_that_lost_a_pack_is_told_and_the_next_push_repairs_it() {
     --- stdout ---
     damaged: pack [SHORT ID] is missing: the index lists it
     affected: commit [SHORT ID]: 2 paths, such as notes.txt
-    affected: commit [SHORT ID]: paths of newer commits
+    affected: commit [SHORT ID]: the same paths as in newer commits
     --- stderr ---
     Checked 2 packs with 8 objects at origin, and 2 commits reachable from branches and tags
     Damaged objects in 1 pack are no longer used: the next push sends them again from the local store

@@ -101,7 +101,7 @@ enum ConfigAction {
         #[arg(long)]
         origin: bool,
 
-        /// Also list the settings without a value, as comments
+        /// Also list the settings without a value, as comments; --json always lists them
         #[arg(short, long)]
         all: bool,
     },

@@ -129,7 +129,10 @@ fn print_result(
     }
     let ui = cx.ui();
     match outcome.received_bytes {
-        0 => ui.status(format_args!("Nothing to fetch: everything is here")),
+        0 => {
+            ui.status(format_args!("Nothing to fetch: no object of the local commits is missing"));
+            ui.hint("`snap pull` downloads new commits");
+        }
         bytes => ui.status(format_args!(
             "Received {} from {}{}",
             ByteCount(bytes),

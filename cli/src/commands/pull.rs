@@ -357,7 +357,7 @@ fn suggest_update(
     if is_current && repo.project().is_some() {
         let words = args.remote.iter().chain(&args.name);
         let words: String = words.map(|word| format!(" {}", text::word(word.as_bytes()))).collect();
-        hint = format!("`snap pull --update{words}` updates them and keeps local changes\n  ");
+        hint = format!("`snap pull --update{words}` updates them and keeps local changes\n");
     }
     hint.push_str(&format!(
         "`snap restore {} --overwrite --delete -n` lists what a restore would change{}",

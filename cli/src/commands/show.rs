@@ -33,7 +33,7 @@ Examples:
 
 /// Show a commit, or the metadata of one of its files
 ///
-/// Of a file, shows mode, owner, times, extended attributes and content id. `snap cat` prints its
+/// For a file, shows mode, owner, times, extended attributes and content id. `snap cat` prints its
 /// content. `snap ls` lists a folder.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]

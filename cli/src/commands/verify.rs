@@ -64,7 +64,7 @@ recovers lost data now. Nothing else is changed.";
 ///
 /// Checks that every branch and tag reaches all of its commits, folders and contents, and that
 /// every pack is complete. For a remote, lists the packs and reads the structure; --data downloads
-/// all packs. Of a bundle, reads all data.
+/// all packs. A bundle is always read as a whole.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct VerifyArgs {
@@ -241,7 +241,7 @@ fn write_affected_counts(out: &mut Out, touched: &Affected) -> io::Result<()> {
     for id in touched.commits.iter().take(SHOWN_LINES) {
         let mut paths = touched.paths.iter().filter(|path| path.commit == *id);
         let what = match (paths.next(), paths.count() as u64) {
-            (None, _) => "paths of newer commits".to_owned(),
+            (None, _) => "the same paths as in newer commits".to_owned(),
             (Some(first), _) if first.path.is_empty() => "everything".to_owned(),
             (Some(first), 0) => text::line(&first.path),
             (Some(first), more) => {

@@ -57,9 +57,9 @@ const COMMANDS: &[Row] = &[
     (
         &["forget", "prune", "gc", "delete", "remove", "compact"],
         &[
-            "snap keeps all commits",
-            "`snap branch -d NAME` deletes a branch",
-            "`snap tag -d NAME` deletes a tag",
+            "snap keeps all commits; a store only grows",
+            "`snap stats` lists the largest commits and files",
+            "`snap branch -d NAME` deletes a branch, `snap tag -d NAME` a tag; their commits stay",
         ],
     ),
     (

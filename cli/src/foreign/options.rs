@@ -107,10 +107,15 @@ const ROWS: &[Row] = &[
     row(&["push"], &["--mirror"], &["use `--all --tags`"]),
     row(&["push"], &["--follow-tags"], &["use `--tags`"]),
     row(&["push"], &["--prune"], &["use `--delete REF`"]),
+    row(&["pull"], &["--ff-only", "--no-rebase"], &["not needed: `snap pull` only fast-forwards"]),
     row(
         &["pull"],
-        &["--rebase", "--ff-only", "--no-rebase"],
-        &["not needed: `snap pull` only fast-forwards"],
+        &["--rebase", "--merge"],
+        &[
+            "snap does not merge",
+            "`snap branch NAME` keeps the local commits under another name",
+            "`snap pull --force` then moves the branch to that of the remote",
+        ],
     ),
     row(&["pull"], &["--tags"], &["use `snap pull REMOTE TAG`"]),
     row(&["fetch"], &["-p", "--all", "--tags", "--prune"], &["use `snap pull`"]),

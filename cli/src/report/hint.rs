@@ -654,8 +654,9 @@ fn of_commit(error: &CommitError) -> Option<String> {
              `snap commit -b NAME` saves the files on a new branch"
         }
         CommitError::Behind(_) => {
-            "`snap restore HEAD --overwrite --delete -n` lists what an update of the files \
-             changes; without -n, it updates them\n\
+            "`snap pull --update` updates the files and keeps local changes\n\
+             `snap restore HEAD --overwrite --delete -n` lists what a restore of those commits \
+             changes; without -n, it drops local changes\n\
              `snap commit PATH` commits paths that those commits did not change\n\
              `snap commit -b NAME` saves the files on a new branch\n\
              `snap commit --onto-tip` commits anyway and undoes the changes of those commits"

@@ -42,7 +42,7 @@ pub(super) fn confirm(store: &Path, cx: &Context) -> Result<(), CliError> {
     };
     let store = shown(store);
     let question = format!(
-        "There is no store here or above. The new store {store} would be {place}.\nCreate it? [y/N] "
+        "No store was found in this folder or above. The new store {store} would be {place}.\nCreate it? [y/N] "
     );
     if cx.ui().ask(&question, &|| cx.cancelled()) {
         return Ok(());

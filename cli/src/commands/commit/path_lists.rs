@@ -9,7 +9,7 @@ use std::{
 
 use snap_core::base::io::PathError;
 
-use crate::{context::Context, report::CliError};
+use crate::{context::Context, report::CliError, ui::text};
 
 /// The options that name lists of paths.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -30,8 +30,8 @@ impl PathLists {
         self.files_from.is_empty() && self.files_from_raw.is_empty()
     }
 
-    /// Returns `paths` and those of all lists. Fails if a list is named and there is no path at
-    /// all: an empty list must not select everything.
+    /// Returns `paths` and those of all lists. Fails if the command line names a list, but
+    /// no path at all: an empty list must not select everything.
     pub(crate) fn join<P: Clone + From<OsString>>(
         &self,
         paths: &[P],
@@ -48,7 +48,10 @@ impl PathLists {
             all.extend(read(file, cx)?.split(|byte| *byte == 0).filter_map(path));
         }
         if all.is_empty() && !self.is_empty() {
-            return Err(CliError::Usage("the lists of --files-from name no path"));
+            let first = self.files_from.iter().chain(&self.files_from_raw).next();
+            let file = first
+                .map_or_else(String::new, |file| text::line(file.as_os_str().as_encoded_bytes()));
+            return Err(CliError::EmptyList { file });
         }
         Ok(all)
     }

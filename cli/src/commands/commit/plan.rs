@@ -92,7 +92,7 @@ pub(super) fn place(args: &CommitArgs, cx: &Context) -> Result<TargetStore, CliE
         path.symlink_metadata()
             .map_err(|error| CliError::Source(PathError::when("read", path)(error)))?;
     }
-    // A timer may have `/` as its current folder. A user at a terminal is asked.
+    // A timer may have `/` as its current folder. On a terminal, snap asks the user.
     if paths.is_empty() && found.is_none() && is_root() && !cx.ui().is_interactive() {
         return Err(CliError::WholeMachine);
     }

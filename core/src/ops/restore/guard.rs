@@ -52,7 +52,7 @@ enum IgnoreFileText {
     #[default]
     None,
     Is(Arc<[u8]>),
-    /// The marker exists, and is no regular file.
+    /// The marker exists, and is not a regular file.
     NoFile,
     /// Its rules are unknown: it cannot be read, or commits do not read it.
     Unreadable,
@@ -61,9 +61,9 @@ enum IgnoreFileText {
 /// The files of a folder that decide what commits exclude.
 #[derive(Clone, Debug, Default)]
 struct Texts {
-    /// Those of [`FILES`].
+    /// The texts of [`FILES`].
     patterns: [IgnoreFileText; FILES.len()],
-    /// Those of [`Guard::markers`]. If there are none, the folder does not exist.
+    /// The texts of [`Guard::markers`]. Empty if the folder does not exist.
     markers: Vec<IgnoreFileText>,
 }
 
