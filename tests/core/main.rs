@@ -8,6 +8,7 @@ mod base;
 mod base_sequences;
 mod bundle;
 mod bundle_hostile;
+mod commit_counts;
 mod concurrency;
 mod crafted;
 mod cut_packs;

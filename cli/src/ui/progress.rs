@@ -127,6 +127,17 @@ impl Observer for Progress<'_> {
         }
     }
 
+    fn shows_progress_after(&self) -> Option<Duration> {
+        self.ui.may_draw().then_some(self.ui.progress_delay)
+    }
+
+    fn total(&self, total: u64) {
+        if let Some((phase, bar)) = &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
+            bar.set_length(total);
+            bar.set_style(style(*phase, true));
+        }
+    }
+
     fn advance(&self, units: u64, files: u64) {
         self.units.fetch_add(units, Ordering::Relaxed);
         self.files.fetch_add(files, Ordering::Relaxed);
@@ -300,10 +311,10 @@ fn style(phase: Phase, knows_total: bool) -> ProgressStyle {
     let counts = matches!(phase, Phase::Index | Phase::Compare | Phase::Structure | Phase::History);
     let template = match (counts, knows_total) {
         (false, true) => {
-            "{prefix} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left {msg}"
+            "{prefix} {percent}% {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left {msg}"
         }
         (false, false) => "{spinner} {prefix} {bytes} {bytes_per_sec} {msg}",
-        (true, true) => "{prefix} {wide_bar} {pos}/{len} {eta} left",
+        (true, true) => "{prefix} {percent}% {wide_bar} {pos}/{len} {eta} left",
         (true, false) => "{spinner} {prefix} {pos}",
     };
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())

@@ -2,7 +2,7 @@
 //!
 //! One trait that is passed down, no globals. Core never prints.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use crate::base::id::{CommitId, PackId};
 
@@ -13,7 +13,8 @@ pub enum Phase {
     /// Index packs; counts packs.
     Index,
     /// Read the files to commit, or prove them unchanged; counts bytes. The total is
-    /// taken from the previous commit, so it may be exceeded.
+    /// taken from the previous commit, so it may be exceeded. For a first commit, the
+    /// total follows later.
     Commit,
     /// Merge small packs; counts bytes.
     Compact,
@@ -200,6 +201,17 @@ pub trait Observer: Sync {
     /// known.
     fn phase(&self, phase: Phase, total: Option<u64>) {
         let _ = (phase, total);
+    }
+
+    /// Returns how long after the start of a phase the observer shows its progress, or
+    /// `None` if it never does. An operation may then determine an unknown total.
+    fn shows_progress_after(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Reports the total of the current phase, which was not known when it began.
+    fn total(&self, total: u64) {
+        let _ = total;
     }
 
     /// Reports that `units` more units of the phase and `files` more files are done.

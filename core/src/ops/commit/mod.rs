@@ -15,6 +15,7 @@ mod previous;
 mod publish;
 mod scope;
 mod stream;
+mod total;
 mod walk;
 
 use std::{
@@ -335,7 +336,8 @@ fn attempt(
     observer: &dyn Observer,
 ) -> Result<Option<CommitOutcome>, CommitError> {
     // The size of the previous commit is the best estimate of the total.
-    observer.phase(Phase::Commit, commit_base.total_bytes());
+    let estimate = commit_base.total_bytes();
+    observer.phase(Phase::Commit, estimate);
     let packs = repo.store().packs();
     let rules = IgnoreRules::beside(options.ignore.clone(), repo.dir())?;
     let rules = rules.with_unfetched(unfetched_ignores(repo, input, (&commit_base, options))?);
@@ -356,7 +358,9 @@ fn attempt(
     let pool = pool.map_err(CommitError::Threads)?;
 
     let job = CommitJob::new(&writer, &cache, &rules, (params, options.content), observer);
-    let read = pool.install(|| read(repo, &job, input, (&commit_base, options)));
+    let read = total::count_beside((repo, &job), (input, options), estimate, |input| {
+        pool.install(|| read(repo, &job, input, (&commit_base, options)))
+    });
     job.outcome()?;
     let mut root = read?.ok_or(CommitError::Interrupted)?;
     let unread = std::mem::take(&mut *job.unread.lock().unwrap_or_else(PoisonError::into_inner));

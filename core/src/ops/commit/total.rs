@@ -1,0 +1,149 @@
+//! Counts the bytes that a first commit will read, while it reads them.
+//!
+//! A later commit takes the size of the previous commit as an estimate. For a first commit, a
+//! thread lists the same folders with the same rules, and the progress bar gets its end when the
+//! thread is done. The thread opens no file, and it runs only if the observer shows progress.
+
+use std::{
+    ffi::OsStr,
+    io,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::PathBuf,
+    sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError},
+    thread,
+};
+
+use rustix::fs::{Mode, OFlags, openat};
+
+use crate::{
+    local::{
+        ignore::{IgnoreRules, IgnoreScope},
+        read::open_folder,
+        scan::{FileKind, FileStat},
+        visible::{Visible, join},
+    },
+    ops::commit::{
+        AttemptInput, CommitOptions, NamedPath, OtherPaths, are_in_project, job::CommitJob,
+    },
+    repo::Repo,
+};
+
+/// A file or folder that is committed whole.
+struct CountedRoot {
+    path: PathBuf,
+    /// The path in the snapshot.
+    inside: Vec<u8>,
+}
+
+/// Calls `read`, which reads `input`. Meanwhile, counts the bytes of `input` if the observer of
+/// `job` shows progress and `estimate` is not known.
+pub(super) fn count_beside<T>(
+    (repo, job): (&Repo, &CommitJob<'_>),
+    (input, options): (&mut AttemptInput<'_>, &CommitOptions),
+    estimate: Option<u64>,
+    read: impl FnOnce(&mut AttemptInput<'_>) -> T,
+) -> T {
+    let delay = job.observer.shows_progress_after().filter(|_| estimate.is_none());
+    let roots = counted_roots(repo, input, options);
+    let (Some(delay), false) = (delay, roots.is_empty()) else { return read(input) };
+    let (reading, ended) = mpsc::channel::<()>();
+    thread::scope(|threads| {
+        let count = move || {
+            if ended.recv_timeout(delay) == Err(RecvTimeoutError::Timeout)
+                && let Some(bytes) = total_bytes(job, &roots, &ended)
+            {
+                job.observer.total(bytes);
+            }
+        };
+        // If the thread cannot be started, the bar has no end.
+        let _ = thread::Builder::new().name("total".to_owned()).spawn_scoped(threads, count);
+        let outcome = read(input);
+        // This ends the thread.
+        drop(reading);
+        outcome
+    })
+}
+
+/// Returns the roots of the walk, or nothing if their ignore rules depend on other folders.
+fn counted_roots(
+    repo: &Repo,
+    input: &AttemptInput<'_>,
+    options: &CommitOptions,
+) -> Vec<CountedRoot> {
+    match (input, &options.unnamed) {
+        (AttemptInput::Folder(path), _) => {
+            vec![CountedRoot { path: path.clone(), inside: Vec::new() }]
+        }
+        (AttemptInput::Paths(paths), OtherPaths::Remove)
+            if !repo.project().is_some_and(|root| are_in_project(root, paths)) =>
+        {
+            let root = |named: &NamedPath| {
+                let names = named.inside.iter();
+                let inside = names.fold(Vec::new(), |path, name| join(&path, name.as_bytes()));
+                CountedRoot { path: named.path.clone(), inside }
+            };
+            paths.iter().map(root).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the total size of the files in bytes, or `None` if the sender of `ended` was dropped.
+/// Leaves out what cannot be listed, as the commit does.
+fn total_bytes(job: &CommitJob<'_>, roots: &[CountedRoot], ended: &Receiver<()>) -> Option<u64> {
+    let stop = || ended.try_recv() == Err(TryRecvError::Disconnected) || job.stopped();
+    let bytes = |root: &CountedRoot| match FileStat::of_path(&root.path) {
+        Ok(stat) if stat.kind == FileKind::File => stat.size,
+        _ => bytes_below(job.rules, root, &stop),
+    };
+    let total = roots.iter().map(bytes).sum();
+    (!stop()).then_some(total)
+}
+
+/// A listed folder, some of whose entries are counted.
+struct CountedFolder {
+    fd: OwnedFd,
+    /// The path in the snapshot.
+    path: Vec<u8>,
+    visible: Visible,
+    /// The position of the first entry that is not counted.
+    next: usize,
+}
+
+/// Returns the total size of the files in a folder. Stops early once `stop` returns true.
+fn bytes_below(rules: &IgnoreRules, root: &CountedRoot, stop: &dyn Fn() -> bool) -> u64 {
+    let list = |fd: OwnedFd, path: Vec<u8>, above: &IgnoreScope| {
+        let visible = Visible::read(rules, above, &fd, &path, stop)?;
+        io::Result::Ok(CountedFolder { fd, path, visible, next: 0 })
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(top) = openat(rustix::fs::CWD, &root.path, flags, Mode::empty()) else { return 0 };
+    let Ok(FileStat { device, .. }) = FileStat::of_fd(top.as_fd()) else { return 0 };
+    let top = list(top, root.inside.clone(), &IgnoreScope::default());
+    let mut bytes = 0;
+    // The folders on the way to the next entry. This needs less memory than a list of all
+    // folders that are still to be listed.
+    let mut folders: Vec<CountedFolder> = top.into_iter().collect();
+    while let Some(CountedFolder { fd, path, visible, next }) = folders.last_mut() {
+        let Some(entry) = visible.listing.entries.get(*next) else {
+            folders.pop();
+            continue;
+        };
+        *next += 1;
+        match entry.stat.kind {
+            FileKind::File => bytes += entry.stat.size,
+            FileKind::Folder if stop() => break,
+            FileKind::Folder if rules.descends(&entry.stat, device) => {
+                let name = visible.listing.name(entry);
+                let below = open_folder(fd.as_fd(), OsStr::from_bytes(name))
+                    .and_then(|fd| list(fd, join(path, name), &visible.scope));
+                folders.extend(below);
+            }
+            _ => {}
+        }
+    }
+    bytes
+}
