@@ -302,11 +302,12 @@ fn a_dry_run_says_what_would_be_and_writes_nothing() {
     env.snap(["commit", "home"]).succeeds();
     env.write("home/a", "changed");
     env.write("home/d", "1");
+    fs_err::remove_file(env.path("home/b")).unwrap();
     let before = listing(&env, "home/.snap");
     let ran = env.snap(["commit", "home", "--dry-run", "--json"]).succeeds();
     let record = &ran.json()[0];
-    for (key, value) in [("files_added", 1), ("files_modified", 1), ("files_unmodified", 2)] {
-        assert_eq!(record[key], value, "{record}");
+    for (key, value) in [("added", 1), ("modified", 1), ("deleted", 1), ("unmodified", 1)] {
+        assert_eq!(record[format!("files_{key}")], value, "{record}");
     }
     assert_eq!((&record["dry_run"], &record["created"]), (&true.into(), &true.into()));
     assert_eq!(listing(&env, "home/.snap"), before);
@@ -315,12 +316,36 @@ fn a_dry_run_says_what_would_be_and_writes_nothing() {
     let bytes = |record: &serde_json::Value| record["bytes_added"].as_u64().unwrap();
     let commit = bytes(made) - bytes(record);
     assert!((1..400).contains(&commit), "{commit}");
-    assert_eq!(made["files_modified"], record["files_modified"]);
+    for key in ["files_modified", "files_deleted"] {
+        assert_eq!(made[key], record[key]);
+    }
     insta::assert_snapshot!(env.snap(["commit", "home", "--dry-run"]), @r"
     exit: 0
     --- stderr ---
     Nothing changed since 2026-11-21 08:00:00 +00:00, checked in [TIME]
     ");
+}
+
+#[test]
+fn a_commit_names_deleted_and_ignored_files_only_if_there_are_any() {
+    let env = TestEnv::new();
+    for name in ["home/a", "home/b", "home/c", "home/build/d"] {
+        env.write(name, "1");
+    }
+    env.snap(["commit", "home"]).succeeds();
+    fs_err::remove_file(env.path("home/a")).unwrap();
+    fs_err::remove_file(env.path("home/b")).unwrap();
+    env.write("home/.snapignore", "build/\n");
+    insta::assert_snapshot!(env.snap(["commit", "home"]), @"
+    exit: 0
+    --- stdout ---
+    [ID]
+    --- stderr ---
+    Committed 2 files, 8 B: 1 added, 0 modified, 2 deleted, 1 now ignored, 1 unmodified
+    Read [SIZE], added [SIZE], stored [SIZE] in [TIME]
+    ");
+    let last = env.snap(["commit", "home", "--allow-empty", "--json"]).succeeds().json();
+    assert_eq!((&last[0]["files_deleted"], &last[0]["files_ignored"]), (&0.into(), &0.into()));
 }
 
 /// Lists all files of a store, each with its length and modification time.

@@ -229,7 +229,7 @@ fn commits_of_several_paths_at_once_keep_each_others_changes() {
     let source = CommitSource::Folder(project.path(""));
     let made = commit::run(&project.repo(), source, &whole, &Silent).unwrap();
     assert_eq!(tree(&project), partly, "{made:?}");
-    assert_eq!(made.files_modified, 0);
+    assert_eq!(made.files.modified, 0);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a commit counts: the total while it reads the files.
+//! What a commit counts: the total while it reads the files, and the changes of files.
 
 use std::{
     sync::{
@@ -11,13 +11,13 @@ use std::{
 use snap_core::{
     base::{
         name::EntryName,
-        observe::Observer,
+        observe::{Observer, Silent},
     },
-    ops::commit::{self, CommitSource, NamedPath},
+    ops::commit::{self, CommitRun, CommitSource, FileChanges, NamedPath},
 };
 use snap_testkit::wait::until;
 
-use crate::scratch::{Scratch, on_branch};
+use crate::scratch::{Scratch, commit, on_branch, options};
 
 /// Stops reading until the total is known.
 struct AwaitsTotal {
@@ -92,4 +92,81 @@ fn a_first_commit_determines_its_total_while_it_reads_files() {
     let observer = AwaitsTotal::after(Duration::from_nanos(1));
     run(folder(), "folder", &observer);
     assert_eq!(observer.total.get(), None);
+}
+
+#[test]
+fn a_commit_counts_the_files_that_the_previous_commit_had() {
+    let scratch = Scratch::new();
+    for name in ["kept/a", "kept/b", "gone/a", "gone/below/b", "file", "turns", "large/x/y"] {
+        scratch.write(name, name);
+    }
+    scratch.write("folder/a", "a");
+    scratch.write("folder/b", "b");
+    let first = scratch.settle();
+    let remove = |name: &str| fs_err::remove_file(scratch.source().join(name)).unwrap();
+    remove("kept/b");
+    fs_err::remove_dir_all(scratch.source().join("gone")).unwrap();
+    scratch.write("file", "modified");
+    scratch.write("new/file", "new");
+    // A file becomes a folder, and a folder becomes a file.
+    remove("turns");
+    scratch.write("turns/into/folder", "new");
+    fs_err::remove_dir_all(scratch.source().join("folder")).unwrap();
+    scratch.write("folder", "now a file");
+    let dry = commit::CommitOptions { run: CommitRun::Dry, ..options() };
+    let would = commit(&scratch.repo(), &scratch.source(), &dry);
+    let second = scratch.commit();
+    assert_ne!(second.id, first.id);
+    let expected = FileChanges { added: 3, modified: 1, unmodified: 2, deleted: 6, ignored: 0 };
+    assert_eq!((second.files, would.files), (expected, expected));
+    // The files that are ignored now still exist.
+    scratch.write(".snapignore", "large/\na\n");
+    remove("new/file");
+    let third = scratch.commit();
+    let expected = FileChanges { added: 1, modified: 0, unmodified: 3, deleted: 1, ignored: 2 };
+    assert_eq!(third.files, expected);
+}
+
+#[test]
+fn folders_that_the_stat_cache_knows_from_another_branch_are_compared() {
+    let scratch = Scratch::new();
+    for name in ["same/a", "other/below/a", "other/below/b", "other/c"] {
+        scratch.write(name, name);
+    }
+    scratch.settle();
+    let on_other =
+        |scratch: &Scratch| commit(&scratch.repo(), &scratch.source(), &on_branch("other"));
+    let all_added = FileChanges { added: 4, ..FileChanges::default() };
+    assert_eq!(on_other(&scratch).files, all_added);
+    // The branch of `HEAD` goes on, and the stat cache with it.
+    scratch.write("other/below/a", "modified");
+    scratch.write("other/below/d", "added");
+    fs_err::remove_file(scratch.source().join("other/c")).unwrap();
+    scratch.settle();
+    let made = on_other(&scratch);
+    assert_eq!(made.bytes_read, 0);
+    let expected = FileChanges { added: 1, modified: 1, unmodified: 2, deleted: 1, ignored: 0 };
+    assert_eq!(made.files, expected);
+}
+
+#[test]
+fn a_commit_of_named_paths_counts_what_was_deleted_there() {
+    let scratch = Scratch::new();
+    for name in ["a/x", "a/y", "b/x", "c"] {
+        scratch.write(name, name);
+    }
+    scratch.commit();
+    fs_err::remove_dir_all(scratch.source().join("a")).unwrap();
+    fs_err::remove_file(scratch.source().join("b/x")).unwrap();
+    scratch.write("c", "modified");
+    let named = ["a", "b"].map(|name| NamedPath {
+        path: scratch.source().join(name),
+        inside: vec![EntryName::new(name.as_bytes()).unwrap()],
+    });
+    let unnamed = commit::OtherPaths::Keep(scratch.source());
+    let options = commit::CommitOptions { unnamed, ..options() };
+    let source = CommitSource::Paths(named.into());
+    let made = commit::run(&scratch.repo(), source, &options, &Silent).unwrap();
+    let expected = FileChanges { deleted: 3, unmodified: 1, ..FileChanges::default() };
+    assert_eq!(made.files, expected);
 }

@@ -242,7 +242,7 @@ fn a_dry_run_leaves_no_trace_in_the_stat_cache() {
     let dry = commit::CommitOptions { run: CommitRun::Dry, ..options() };
     let source = || CommitSource::Folder(scratch.source());
     let would = commit::run(&scratch.repo(), source(), &dry, &Notes::default()).unwrap();
-    assert_eq!((would.created, would.files_modified), (true, 1));
+    assert_eq!((would.created, would.files.modified), (true, 1));
     assert_noticed(&scratch);
 }
 
@@ -334,7 +334,7 @@ fn a_change_that_no_time_shows_is_noticed_when_all_files_are_read() {
     let all = commit::CommitOptions { reading: ReadMode::All, ..options() };
     let source = || CommitSource::Folder(scratch.source());
     let made = commit::run(&scratch.repo(), source(), &all, &Notes::default()).unwrap();
-    assert_eq!((made.bytes_read, made.files_modified), (5, 1));
+    assert_eq!((made.bytes_read, made.files.modified), (5, 1));
     scratch.assert_restores(made.id.unwrap());
     // The wrong cache entry is gone.
     assert_noticed(&scratch);
@@ -350,7 +350,7 @@ fn reading_all_files_leaves_a_stat_cache_that_proves_them_unchanged() {
     let all = commit::CommitOptions { reading: ReadMode::All, ..options() };
     let source = CommitSource::Folder(scratch.source());
     let made = commit::run(&scratch.repo(), source, &all, &Notes::default()).unwrap();
-    assert_eq!((made.created, made.files_unmodified), (false, 40));
+    assert_eq!((made.created, made.files.unmodified), (false, 40));
     assert!(made.bytes_read > 0);
     assert_eq!(scratch.commit().bytes_read, 0);
 }

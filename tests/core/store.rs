@@ -81,7 +81,7 @@ fn a_change_that_keeps_size_and_mtime_is_noticed() {
     fs_err::write(&path, "CONTENT").unwrap();
     std::fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
     let changed = scratch.commit();
-    assert_eq!((changed.created, changed.files_modified, changed.bytes_read), (true, 1, 7));
+    assert_eq!((changed.created, changed.files.modified, changed.bytes_read), (true, 1, 7));
     scratch.assert_restores(changed.id.unwrap());
 }
 
@@ -302,7 +302,7 @@ fn a_folder_of_forty_thousand_entries_comes_back_and_changes_cost_little() {
     scratch.assert_restores(first.id.unwrap());
     fs_err::write(folder.join("20000x"), "one more").unwrap();
     let more = scratch.commit();
-    assert_eq!((more.files_added, more.files_unmodified), (1, 40_000));
+    assert_eq!((more.files.added, more.files.unmodified), (1, 40_000));
     // The content, the commit, the root, and of the folder a node and one or two
     // leaves.
     assert!(more.added.objects <= 7, "{:?}", more.added);

@@ -145,8 +145,7 @@ impl IgnoreRules {
         let files =
             if self.options.gitignore { &[GITIGNORE, SNAPIGNORE][..] } else { &[SNAPIGNORE] };
         for name in files {
-            let found = listing.entries.binary_search_by(|e| listing.name(e).cmp(name.as_bytes()));
-            let Ok(at) = found else {
+            let Some(entry) = listing.find(name.as_bytes()) else {
                 let texts = self.unfetched.get(path).into_iter().flatten();
                 for (_, text) in texts.filter(|(other, _)| other == name) {
                     let error;
@@ -155,7 +154,7 @@ impl IgnoreRules {
                 }
                 continue;
             };
-            match listing.entries[at].stat.kind {
+            match entry.stat.kind {
                 FileKind::File => {}
                 FileKind::Folder => continue,
                 // Report it, because its rules are not applied. A link is not followed, as in git:
@@ -188,8 +187,7 @@ impl IgnoreRules {
     pub fn markers_in(&self, fd: impl AsFd, listing: &ScannedFolder) -> Vec<&EntryName> {
         let marks = |marker: &&FolderMarker| {
             let name = marker.name.as_bytes();
-            let found = listing.entries.binary_search_by(|e| listing.name(e).cmp(name));
-            let kind = found.ok().map(|at| listing.entries[at].stat.kind);
+            let kind = listing.find(name).map(|entry| entry.stat.kind);
             let starts = || {
                 let text = read_small(&fd, name);
                 kind == Some(FileKind::File) && text.is_ok_and(|text| marker.is_start_of(&text))

@@ -162,6 +162,11 @@ pub struct ScannedFolder {
     pub failed: Vec<(Vec<u8>, io::Error)>,
 }
 
+/// Returns true if the open folder `fd` has an entry of this name, of any kind.
+pub fn exists(fd: BorrowedFd<'_>, name: &[u8]) -> bool {
+    statat(fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+}
+
 impl ScannedFolder {
     /// Lists the open folder `fd`. Leaves out entries that vanish meanwhile; adds those that cannot
     /// be stat'ed to [`ScannedFolder::failed`].
@@ -228,6 +233,12 @@ impl ScannedFolder {
     pub fn name(&self, entry: &ScannedEntry) -> &[u8] {
         let start = entry.name_start as usize;
         &self.names[start..start + usize::from(entry.name_bytes)]
+    }
+
+    /// Returns the entry with this name.
+    pub fn find(&self, name: &[u8]) -> Option<&ScannedEntry> {
+        let found = self.entries.binary_search_by(|entry| self.name(entry).cmp(name));
+        found.ok().map(|at| &self.entries[at])
     }
 }
 

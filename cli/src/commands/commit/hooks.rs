@@ -98,8 +98,9 @@ impl Hooks {
             ("SNAP_CREATED", outcome.created.to_string()),
             ("SNAP_FILES", outcome.totals.files.to_string()),
             ("SNAP_BYTES", outcome.totals.bytes.to_string()),
-            ("SNAP_FILES_ADDED", outcome.files_added.to_string()),
-            ("SNAP_FILES_MODIFIED", outcome.files_modified.to_string()),
+            ("SNAP_FILES_ADDED", outcome.files.added.to_string()),
+            ("SNAP_FILES_MODIFIED", outcome.files.modified.to_string()),
+            ("SNAP_FILES_DELETED", outcome.files.deleted.to_string()),
             ("SNAP_SKIPPED", outcome.skipped.to_string()),
         ];
         variables.extend(parent.map(|parent| ("SNAP_PARENT", parent)));

@@ -6,7 +6,10 @@ use serde::Serialize;
 use snap_core::{
     base::id::CommitId,
     format::commit::Commit,
-    ops::{commit::CommitOutcome, record::CommitRecord},
+    ops::{
+        commit::{CommitOutcome, FileChanges},
+        record::CommitRecord,
+    },
     repo::Repo,
 };
 
@@ -24,6 +27,8 @@ struct MadeCommitJson {
     created: bool,
     files_added: u64,
     files_modified: u64,
+    files_deleted: u64,
+    files_ignored: u64,
     files_unmodified: u64,
     skipped: u64,
     without_attributes: u64,
@@ -47,6 +52,8 @@ struct WouldCommitJson {
     bytes: u64,
     files_added: u64,
     files_modified: u64,
+    files_deleted: u64,
+    files_ignored: u64,
     files_unmodified: u64,
     skipped: u64,
     without_attributes: u64,
@@ -63,9 +70,11 @@ pub(super) fn id(outcome: &CommitOutcome, repo: &Repo, cx: &Context) -> Result<(
         out.json(&MadeCommitJson {
             commit: Versioned::of_type("made-commit", CommitRecord::new(id, &commit)),
             created: outcome.created,
-            files_added: outcome.files_added,
-            files_modified: outcome.files_modified,
-            files_unmodified: outcome.files_unmodified,
+            files_added: outcome.files.added,
+            files_modified: outcome.files.modified,
+            files_deleted: outcome.files.deleted,
+            files_ignored: outcome.files.ignored,
+            files_unmodified: outcome.files.unmodified,
             skipped: outcome.skipped,
             without_attributes: outcome.without_attributes,
             bytes_read: outcome.bytes_read,
@@ -142,9 +151,11 @@ pub(super) fn dry(
             folders: outcome.totals.folders,
             others: outcome.totals.others,
             bytes: outcome.totals.bytes,
-            files_added: outcome.files_added,
-            files_modified: outcome.files_modified,
-            files_unmodified: outcome.files_unmodified,
+            files_added: outcome.files.added,
+            files_modified: outcome.files.modified,
+            files_deleted: outcome.files.deleted,
+            files_ignored: outcome.files.ignored,
+            files_unmodified: outcome.files.unmodified,
             skipped: outcome.skipped,
             without_attributes: outcome.without_attributes,
             bytes_read: outcome.bytes_read,
@@ -182,13 +193,21 @@ fn seconds(took: Duration) -> String {
 }
 
 fn counts(outcome: &CommitOutcome) -> String {
+    let FileChanges { added, modified, deleted, ignored, unmodified } = outcome.files;
+    let counts = [
+        Some((added, "added")),
+        Some((modified, "modified")),
+        (deleted > 0).then_some((deleted, "deleted")),
+        (ignored > 0).then_some((ignored, "now ignored")),
+        Some((unmodified, "unmodified")),
+    ];
+    let counts = counts.into_iter().flatten();
+    let counts = counts.map(|(count, word)| format!("{} {word}", size::grouped(count)));
     format!(
-        "{}, {}: {} added, {} modified, {} unmodified",
+        "{}, {}: {}",
         size::count(outcome.totals.files, "file"),
         ByteCount(outcome.totals.bytes),
-        size::grouped(outcome.files_added),
-        size::grouped(outcome.files_modified),
-        size::grouped(outcome.files_unmodified),
+        counts.collect::<Vec<_>>().join(", "),
     )
 }
 

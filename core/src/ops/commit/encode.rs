@@ -15,14 +15,14 @@ use crate::{
     local::{
         describe,
         fingerprint::short_hash,
-        scan::{FileKind, FileStat, ScannedEntry},
+        scan::{FileKind, FileStat, ScannedEntry, exists},
         stat_cache::NameHash,
     },
     ops::commit::{
         CommitError,
         file::ReadFile,
-        job::{CommitJob, count},
-        previous::{FileChange, Previous},
+        job::CommitJob,
+        previous::{FileChanges, Previous},
         walk::{EntryResult, NOTHING, WalkedFolder},
     },
     store::StoreError,
@@ -35,7 +35,7 @@ pub(super) fn full_hash(node: &WalkedFolder) -> [u8; 16] {
     bytes.extend_from_slice(&node.listing_hash);
     for (slot, entry) in slots.iter().zip(&node.listing.entries) {
         match slot {
-            EntryResult::Folder(folder) => bytes.extend_from_slice(folder.id.as_bytes()),
+            EntryResult::Folder(below) => bytes.extend_from_slice(below.folder.id.as_bytes()),
             _ if entry.stat.kind == FileKind::Folder => bytes.push(0),
             _ => {}
         }
@@ -88,20 +88,30 @@ fn xattrs_of(node: &WalkedFolder, name: &[u8]) -> io::Result<Vec<Xattr>> {
     describe::xattrs(node.fd.as_fd(), name)
 }
 
-/// Encodes a folder's tree, adds it to the store, and counts the changes. Entries that
-/// cannot be read are left out and passed to `lost`.
+/// Encodes a folder's tree, adds it to the store, and compares its files with the folder
+/// `previous` of the previous commit. Entries that cannot be read are left out and passed to
+/// `lost`.
 pub(super) fn folder(
     job: &CommitJob<'_>,
     node: &WalkedFolder,
     previous: Option<&Previous>,
     lost: TellLost<'_>,
-) -> Result<EncodedFolder, CommitError> {
+) -> Result<(EncodedFolder, FileChanges), CommitError> {
+    let store = job.writer.store();
+    let none = Previous::default();
+    let previous = previous.unwrap_or(&none);
+    let (mut files, mut found) = (FileChanges::default(), 0);
     let mut encoder = FolderEncoder::new();
     let mut put = |id, bytes: Vec<u8>| job.writer.add_tree(id, &bytes);
     let mut slots = node.slots.lock().unwrap_or_else(PoisonError::into_inner);
     for (slot, listed) in slots.iter_mut().zip(&node.listing.entries) {
         let name = node.listing.name(listed);
         let slot = std::mem::replace(slot, EntryResult::Skipped);
+        if let EntryResult::Folder(below) = &slot {
+            let previous = previous.folder(name);
+            files += below.files_since(store, previous, job.observer);
+            found += u64::from(previous.is_some());
+        }
         let (entry, below) = match entry(job, node, (name, listed), slot, lost) {
             Ok(Some(made)) => made,
             Ok(None) => continue,
@@ -111,22 +121,22 @@ pub(super) fn folder(
             }
         };
         if let EntryKind::File { id, .. } = &entry.kind {
-            let change = previous.map_or(FileChange::New, |previous| previous.compare(name, id));
-            count_change(job, change);
+            let change = previous.compare(name, id);
+            files += change;
+            found += change.modified + change.unmodified;
         }
         encoder.push(entry, &below, &mut put)?;
     }
-    Ok(encoder.finish(&mut put)?)
-}
-
-/// Counts a file as new, changed or unmodified.
-pub(super) fn count_change(job: &CommitJob<'_>, change: FileChange) {
-    let which = match change {
-        FileChange::New => &job.counts.new,
-        FileChange::Changed => &job.counts.changed,
-        FileChange::Unmodified => &job.counts.unmodified,
-    };
-    count(which, 1);
+    if found < previous.len() {
+        let kind_of = |name: &[u8]| node.listing.find(name).map(|entry| entry.stat.kind);
+        for (name, lost) in previous.missing(store, |name, kind| kind_of(name) == Some(kind)) {
+            match kind_of(name).is_none() && exists(node.fd.as_fd(), name) {
+                true => files.ignored += lost,
+                false => files.deleted += lost,
+            }
+        }
+    }
+    Ok((encoder.finish(&mut put)?, files))
 }
 
 /// Builds an entry from its slot. Returns `None` if the entry is left out.
@@ -152,9 +162,9 @@ fn entry(
             stat = file.stat.map_or(stat, |stat| *stat);
             (EntryKind::File { size: file.size, id: file.id }, file.xattrs.into_vec(), file.sparse)
         }
-        EntryResult::Folder(folder) => {
-            below = folder.totals;
-            (EntryKind::Folder { id: folder.id }, xattrs(), false)
+        EntryResult::Folder(walked) => {
+            below = walked.folder.totals;
+            (EntryKind::Folder { id: walked.folder.id }, xattrs(), false)
         }
         EntryResult::Listed => {
             let kind = match special_kind(job, node.fd.as_fd(), name, &stat)? {

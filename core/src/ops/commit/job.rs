@@ -23,7 +23,7 @@ use crate::{
         stat_cache::StatCache,
         unfinished::UnfinishedRestore,
     },
-    ops::commit::{CommitError, MetadataLevel},
+    ops::commit::{CommitError, FileChanges, MetadataLevel},
     store::ObjectWriter,
 };
 
@@ -52,9 +52,7 @@ pub(super) struct CommitJob<'a> {
 /// Counters of a commit.
 #[derive(Debug, Default)]
 pub(super) struct CommitCounters {
-    pub(super) new: AtomicU64,
-    pub(super) changed: AtomicU64,
-    pub(super) unmodified: AtomicU64,
+    pub(super) files: Mutex<FileChanges>,
     pub(super) skipped: AtomicU64,
     pub(super) changing: AtomicU64,
     pub(super) without_attributes: AtomicU64,
@@ -90,6 +88,11 @@ impl<'a> CommitJob<'a> {
             stop: AtomicBool::new(false),
             failure: Mutex::default(),
         }
+    }
+
+    /// Adds to the counts of files.
+    pub(super) fn count_files(&self, changes: FileChanges) {
+        *self.counts.files.lock().unwrap_or_else(PoisonError::into_inner) += changes;
     }
 
     /// Returns the settings that, besides a listing, determine a folder's tree.

@@ -56,6 +56,7 @@ use crate::{
 
 pub use commit_base::BehindBranch;
 pub use error::CommitError;
+pub use previous::FileChanges;
 
 /// The input of a commit.
 pub enum CommitSource<'s> {
@@ -217,12 +218,8 @@ pub struct CommitOutcome {
     pub id: Option<CommitId>,
     /// True if a new commit was created or, in a dry run, would be.
     pub created: bool,
-    /// Files that the previous commit does not have.
-    pub files_added: u64,
-    /// Files whose content differs from the previous commit.
-    pub files_modified: u64,
-    /// Files with the same content as in the previous commit.
-    pub files_unmodified: u64,
+    /// Files, compared with the previous commit.
+    pub files: FileChanges,
     /// Files and folders that were left out because they cannot be read.
     pub skipped: u64,
     /// Files that changed repeatedly while they were read.
@@ -370,9 +367,7 @@ fn attempt(
     root.is_unproven = root.keeps_others && !is_relied_on && !is_partial;
 
     let mut outcome = CommitOutcome {
-        files_added: job.counts.new.load(Ordering::Relaxed),
-        files_modified: job.counts.changed.load(Ordering::Relaxed),
-        files_unmodified: job.counts.unmodified.load(Ordering::Relaxed),
+        files: *job.counts.files.lock().unwrap_or_else(PoisonError::into_inner),
         skipped: job.counts.skipped.load(Ordering::Relaxed),
         changing: job.counts.changing.load(Ordering::Relaxed),
         without_attributes: job.counts.without_attributes.load(Ordering::Relaxed),

@@ -34,7 +34,7 @@ use crate::{
         CommitError, NamedPath, encode,
         file::{self, Unread},
         job::{CommitJob, count},
-        previous::Previous,
+        previous::{FileChanges, Previous, files_in},
         scope::{is_in_scope, items_in_scope, reaches_below},
         walk,
     },
@@ -183,10 +183,7 @@ pub(super) fn present(
 impl ListedFolder {
     /// Returns the stat of an entry that the rules allow.
     fn stat(&self, name: &EntryName) -> Option<FileStat> {
-        let Visible { listing, .. } = self.visible.as_ref()?;
-        let found =
-            listing.entries.binary_search_by(|entry| listing.name(entry).cmp(name.as_bytes()));
-        found.ok().map(|at| listing.entries[at].stat)
+        self.visible.as_ref()?.listing.find(name.as_bytes()).map(|entry| entry.stat)
     }
 
     fn scope(&self) -> IgnoreScope {
@@ -221,6 +218,7 @@ fn folder(
         if replaced.is_some() {
             other = next_other()?;
         }
+        let was = replaced.as_ref().map(|entry| entry.kind.clone());
         let length = inside.len();
         if length > 0 {
             inside.push(b'/');
@@ -233,11 +231,21 @@ fn folder(
             _ => item_entry(job, (name, item, above), inside, &before)?,
         };
         inside.truncate(length);
-        match made {
-            Some((entry, below)) => encoder.push(entry, &below, &mut put)?,
-            None if job.stopped() => return Ok(None),
-            None => {}
+        if made.is_none() && job.stopped() {
+            return Ok(None);
         }
+        if let (Some(was), VirtualEntry::OnDisk(path, _)) = (was, item) {
+            count_lost(job, &was, (path, made.as_ref().map(|(entry, _)| &entry.kind)));
+        }
+        if let Some((entry, below)) = made {
+            encoder.push(entry, &below, &mut put)?;
+        }
+    }
+    if kept.is_none() {
+        // The commit consists of other sources now.
+        let has = |name: &[u8], _| items.keys().any(|item| item.as_bytes() == name);
+        let deleted = before.missing(store, has).map(|(_, files)| files).sum();
+        job.count_files(FileChanges { deleted, ..FileChanges::default() });
     }
     while let Some(entry) = other {
         let below = kept_totals(job, &entry)?;
@@ -247,6 +255,21 @@ fn folder(
     Ok(Some(encoder.finish(&mut put)?))
 }
 
+/// Counts the files that are lost with an entry of the previous commit if another kind of entry, or
+/// nothing, is at `path` now.
+fn count_lost(job: &CommitJob<'_>, was: &EntryKind, (path, now): (&Path, Option<&EntryKind>)) {
+    let deleted = match (was, now) {
+        // The entry is unreadable, so it is skipped.
+        (_, None) if path.symlink_metadata().is_ok() => 0,
+        (EntryKind::File { .. }, Some(EntryKind::File { .. })) => 0,
+        (EntryKind::Folder { .. }, Some(EntryKind::Folder { .. })) => 0,
+        (EntryKind::File { .. }, _) => 1,
+        (EntryKind::Folder { id }, _) => files_in(job.writer.store(), *id),
+        _ => 0,
+    };
+    job.count_files(FileChanges { deleted, ..FileChanges::default() });
+}
+
 /// Returns the totals of a kept entry and counts its files as unmodified.
 pub(super) fn kept_totals(job: &CommitJob<'_>, entry: &Entry) -> Result<Totals, CommitError> {
     let totals = match &entry.kind {
@@ -254,7 +277,7 @@ pub(super) fn kept_totals(job: &CommitJob<'_>, entry: &Entry) -> Result<Totals, 
         _ => walk::NOTHING,
     };
     let own = u64::from(matches!(entry.kind, EntryKind::File { .. }));
-    count(&job.counts.unmodified, totals.files + own);
+    job.count_files(FileChanges { unmodified: totals.files + own, ..FileChanges::default() });
     Ok(totals)
 }
 
@@ -457,7 +480,7 @@ fn single(
                     count(&job.counts.changing, 1);
                     job.observer.note(crate::base::observe::Note::Changing { path });
                 }
-                encode::count_change(job, previous.compare(name.as_bytes(), &read.id));
+                job.count_files(previous.compare(name.as_bytes(), &read.id));
                 let stat = read.stat.map_or(*stat, |stat| *stat);
                 let kind = EntryKind::File { size: read.size, id: read.id };
                 (kind, stat, read.xattrs.into_vec(), read.sparse)

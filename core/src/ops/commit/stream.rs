@@ -9,11 +9,11 @@ use crate::{
         split::{EncodedFolder, FolderEncoder},
     },
     ops::commit::{
-        CommitError, EmptyStream, encode,
+        CommitError, EmptyStream,
         file::{self, Unread},
         job::CommitJob,
         paths::kept_totals,
-        previous::{FileChange, Previous},
+        previous::Previous,
         walk,
     },
     repo::path::entry_named,
@@ -51,10 +51,8 @@ pub(super) fn read(
     if size == 0 && empty == EmptyStream::Refuse {
         return Err(CommitError::EmptyStream { name });
     }
-    let previous = previous.and_then(|tree| Previous::read(job.writer, tree));
-    let change =
-        previous.map_or(FileChange::New, |previous| previous.compare(name.as_bytes(), &id));
-    encode::count_change(job, change);
+    let previous = previous.and_then(|tree| Previous::read(job.writer, tree)).unwrap_or_default();
+    job.count_files(previous.compare(name.as_bytes(), &id));
     // A stream has no attributes and no time. The same content therefore gives the same
     // tree.
     let metadata = Metadata { mode: 0o644, ..Metadata::default() };

@@ -24,7 +24,7 @@ use rayon::{Scope as Tasks, prelude::*};
 use rustix::fs::{Mode, OFlags, openat};
 
 use crate::{
-    base::{id::TreeId, limits, time::Time},
+    base::{id::TreeId, limits, observe::Observer, time::Time},
     format::tree::{Totals, split::EncodedFolder},
     local::{
         fingerprint,
@@ -39,9 +39,10 @@ use crate::{
         encode::{self, OmittedPart},
         file::{self, ReadFile, Unread},
         job::{CommitJob, count},
-        previous::Previous,
+        previous::{FileChanges, Previous},
     },
     repo::path::components,
+    store::Store,
 };
 
 /// The files of a folder are divided into shares of about this many bytes and at most
@@ -60,9 +61,31 @@ pub(super) enum EntryResult {
     /// A file that was read or proven unchanged.
     File(ReadFile),
     /// A folder whose tree is stored.
-    Folder(Box<EncodedFolder>),
+    Folder(Box<WalkedTree>),
     /// The entry is left out.
     Skipped,
+}
+
+/// A folder whose tree is stored.
+#[derive(Debug)]
+pub(super) struct WalkedTree {
+    pub(super) folder: EncodedFolder,
+    /// Its files, compared with the previous commit. `None` if the stat cache proved the folder
+    /// unchanged: the cache may know it from another commit.
+    files: Option<FileChanges>,
+}
+
+impl WalkedTree {
+    /// Compares the files with the folder `previous` of the previous commit.
+    pub(super) fn files_since(
+        &self,
+        store: &Store,
+        previous: Option<TreeId>,
+        observer: &dyn Observer,
+    ) -> FileChanges {
+        let compare = || FileChanges::between(store, (previous, &self.folder), observer);
+        self.files.unwrap_or_else(compare)
+    }
 }
 
 /// A folder in progress.
@@ -118,11 +141,11 @@ struct CommitWalk<'w> {
     job: &'w CommitJob<'w>,
     root: &'w WalkRoot<'w>,
     device: u64,
-    result: Mutex<Option<EncodedFolder>>,
+    result: Mutex<Option<WalkedTree>>,
 }
 
-/// Walks a folder. Returns its tree and the root's own stat, or `None` if the job was
-/// stopped.
+/// Walks a folder and counts its files. Returns its tree and the root's own stat, or `None` if
+/// the job was stopped.
 ///
 /// # Errors
 /// The I/O error if the root cannot be opened or listed.
@@ -140,7 +163,10 @@ pub(super) fn run(
     let walk = CommitWalk { job, root, device, result: Mutex::default() };
     rayon::scope(|tasks| walk.enter(tasks, fd, root.inside.to_vec(), &root.scope, None))?;
     let result = walk.result.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok(result.map(|folder| (folder, stat)))
+    Ok(result.map(|walked| {
+        job.count_files(walked.files_since(job.writer.store(), root.previous, job.observer));
+        (walked.folder, stat)
+    }))
 }
 
 impl<'w> CommitWalk<'w> {
@@ -350,17 +376,17 @@ impl<'w> CommitWalk<'w> {
             if self.job.stopped() {
                 return;
             }
-            let folder = match self.complete(&node) {
-                Ok(folder) => folder,
+            let walked = match self.complete(&node) {
+                Ok(walked) => walked,
                 Err(error) => return self.job.fail(error),
             };
             match &node.above {
                 None => {
-                    *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder);
+                    *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(walked);
                     return;
                 }
                 Some((above, slot)) => {
-                    above.put(*slot, EntryResult::Folder(Box::new(folder)));
+                    above.put(*slot, EntryResult::Folder(Box::new(walked)));
                     let above = Arc::clone(above);
                     node = above;
                 }
@@ -369,22 +395,22 @@ impl<'w> CommitWalk<'w> {
     }
 
     /// Builds the tree of a folder whose subfolders are all complete.
-    fn complete(&self, node: &WalkedFolder) -> Result<EncodedFolder, CommitError> {
+    fn complete(&self, node: &WalkedFolder) -> Result<WalkedTree, CommitError> {
         let job = self.job;
         let full = encode::full_hash(node);
         if let Some(known) = &node.known {
             if known.full == full {
                 let (files, bytes) = files_in(&node.listing);
-                count(&job.counts.unmodified, files);
                 job.observer.advance(bytes, files);
-                return Ok(EncodedFolder { id: known.tree, totals: known.totals });
+                let folder = EncodedFolder { id: known.tree, totals: known.totals };
+                return Ok(WalkedTree { folder, files: None });
             }
             // A subfolder changed, so this folder is encoded again. Its own files are in
             // the stat cache.
             self.read_files(node);
         }
         let previous = self.previous(node);
-        let folder = encode::folder(job, node, previous, &|name, lost| match lost {
+        let (folder, files) = encode::folder(job, node, previous, &|name, lost| match lost {
             OmittedPart::Entry(error) => {
                 self.skip(&join(&node.path, name), error);
                 node.is_unstable.store(true, Ordering::Relaxed);
@@ -405,7 +431,7 @@ impl<'w> CommitWalk<'w> {
         } else {
             job.cache.forget_folder(&node.stat);
         }
-        Ok(folder)
+        Ok(WalkedTree { folder, files: Some(files) })
     }
 
     /// Returns the folder's state in the previous commit.

@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use rustix::fs::{AtFlags, Mode, OFlags, openat, statat};
+use rustix::fs::{Mode, OFlags, openat};
 
 use crate::{
     base::{
@@ -27,7 +27,7 @@ use crate::{
         ignore::{IgnoreRules, IgnoreScope},
         owners::Owners,
         read::{Hashed, hash_file, open_folder, unread_xattrs},
-        scan::{FileKind, FileStat, ScannedEntry, ScannedFolder},
+        scan::{FileKind, FileStat, ScannedEntry, ScannedFolder, exists},
         stat_cache::{KnownFile, NameHash, StatCache},
         visible::{Visible, join},
     },
@@ -226,7 +226,7 @@ impl DiskFolder<'_> {
     /// ignore rules exclude it.
     fn still_has(&self, name: &[u8]) -> bool {
         match &self.place {
-            DiskPlace::Folder { fd, .. } => statat(fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok(),
+            DiskPlace::Folder { fd, .. } => exists(fd.as_fd(), name),
             DiskPlace::Virtual(_) => false,
         }
     }
