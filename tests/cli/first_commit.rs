@@ -75,8 +75,13 @@ fn a_commit_asks_nothing_elsewhere_and_without_a_terminal() {
             fs_err::remove_dir_all(store).unwrap();
         }
     }
-    for folder in ["home", "home/code/src"] {
-        env.snap_in(folder, ["commit"]).succeeds();
+    for (folder, place) in
+        [("home", " in your home folder\n"), ("home/code/src", "/home/code, which has a `.git`\n")]
+    {
+        let said = env.snap_in(folder, ["commit"]).succeeds().stderr;
+        let store = env.path(folder).join(".snap");
+        assert!(said.starts_with(&format!("Creating the store {} in", store.display())), "{said}");
+        assert!(said.contains(place), "{said}");
         assert!(env.path(folder).join(".snap/refs/heads/main").is_file());
         fs_err::remove_dir_all(env.path(folder).join(".snap")).unwrap();
     }

@@ -1,4 +1,5 @@
-//! Asks before a commit creates a store in a folder where the user may not expect one.
+//! Asks before a commit creates a store in a folder where the user may not expect one, or reports
+//! it if nobody can answer.
 
 use std::path::{Path, PathBuf};
 
@@ -20,13 +21,14 @@ enum Doubt {
     InProject { top: PathBuf, sign: &'static str },
 }
 
-/// Asks whether to create `store`, if its folder raises a doubt and a user can answer. A folder
-/// that exists under the name of the store was created on purpose, or by an interrupted command.
+/// If the folder of `store` raises a doubt, asks whether to create the store. Without a terminal,
+/// prints where the store will be. A folder that exists under the name of the store was created on
+/// purpose, or by an interrupted command.
 ///
 /// # Errors
 /// [`CliError::StoreDeclined`], or [`CommitError::Interrupted`] after Ctrl-C.
 pub(super) fn confirm(store: &Path, cx: &Context) -> Result<(), CliError> {
-    if !cx.ui().is_interactive() || fs_err::symlink_metadata(store).is_ok() {
+    if fs_err::symlink_metadata(store).is_ok() {
         return Ok(());
     }
     let folder = folder_of(store);
@@ -34,13 +36,17 @@ pub(super) fn confirm(store: &Path, cx: &Context) -> Result<(), CliError> {
     let Some(doubt) = doubt(&folder, cx.home(), cx.ceilings()) else { return Ok(()) };
     let shown = |path: &Path| text::line(path.as_os_str().as_encoded_bytes());
     let place = match doubt {
-        Doubt::WholeMachine => "in the root folder".to_owned(),
+        Doubt::WholeMachine => "in the root folder of this machine".to_owned(),
         Doubt::Home => "in your home folder".to_owned(),
         Doubt::InProject { top, sign } => {
             format!("inside the project {}, which has a `{sign}`", shown(&top))
         }
     };
-    let store = shown(store);
+    let store = shown(&folder.join(store.file_name().unwrap_or(store.as_os_str())));
+    if !cx.ui().is_interactive() {
+        cx.ui().status(format_args!("Creating the store {store} {place}"));
+        return Ok(());
+    }
     let question = format!(
         "No store was found in this folder or above. The new store {store} would be {place}.\nCreate it? [y/N] "
     );
