@@ -461,9 +461,9 @@ fn a_range_as_in_git_is_two_commits() {
     assert!(two.contains("-1\n+2\n"), "{two}");
     assert_eq!(env.snap(["diff", "HEAD~1..HEAD"]).succeeds().stdout, two);
     assert_eq!(env.snap(["diff", "HEAD~1..", "--", "file"]).succeeds().stdout, two);
-    insta::assert_snapshot!(env.snap(["diff", "HEAD~1...HEAD"]), @r"
+    insta::assert_snapshot!(env.snap(["diff", "HEAD~1...HEAD"]), @"
     exit: 2
     --- stderr ---
-    error: A...B is not supported; A..B compares the two commits
+    error: A...B is not supported; use A..B
     ");
 }

@@ -14,6 +14,36 @@ fn env() -> TestEnv {
 }
 
 #[test]
+fn a_range_lists_the_commits_that_only_its_end_has() {
+    let mut env = env();
+    env.snap(["branch", "side", "HEAD~1"]).succeeds();
+    env.set("SNAP_TIME", "2026-11-01T00:00:00Z");
+    env.write("file", "side");
+    env.snap(["commit", "-m", "on the side", "-b", "side", "--onto-tip"]).succeeds();
+    let list = |args: &[&str]| {
+        let lines = env.snap(["--json", "log"].iter().chain(args)).succeeds().json();
+        let subject = |line: &serde_json::Value| {
+            line["message"].as_str().unwrap().lines().next().unwrap().to_owned()
+        };
+        lines.iter().map(subject).collect::<Vec<_>>()
+    };
+    assert_eq!(list(&["side..main"]), ["day 3"]);
+    assert_eq!(list(&["side.."]), ["day 3"]);
+    assert_eq!(list(&["..side"]), ["on the side"]);
+    assert_eq!(list(&["main~2..main"]), ["day 3", "day 2"]);
+    assert_eq!(list(&["main..main"]), [""; 0]);
+    assert_eq!(list(&["main~2..main", "--", "file"]), ["day 3", "day 2"]);
+    assert_eq!(list(&["main~2..main", "--first-parent", "-n", "1"]), ["day 3"]);
+    env.snap(["remote", "add", "b", env.path("b").to_str().unwrap()]).succeeds();
+    env.snap(["push", "b", "main", "side"]).succeeds();
+    assert_eq!(list(&["b#side..main"]), ["day 3"]);
+    let all = env.snap(["log", "side..main", "--all"]);
+    assert_eq!(all.code, Some(2), "{all}");
+    assert_eq!(env.snap(["log", "side...main"]).code, Some(2));
+    assert_eq!(env.snap(["log", "side..nothing"]).code, Some(1));
+}
+
+#[test]
 fn commits_are_listed_newest_first() {
     let env = env();
     env.snap(["tag", "v1", "HEAD~2"]).succeeds();
@@ -109,7 +139,7 @@ fn what_names_no_commit_is_told_with_what_is_close() {
         ("@2026-11-01", "hint: `latest@DATE` is the newest commit"),
     ] {
         env.write("src/file", "");
-        let refused = env.snap(["log", typed]);
+        let refused = env.snap(["show", typed]);
         assert_eq!((refused.code, refused.stderr.contains(hint)), (Some(1), true), "{refused}");
     }
     insta::assert_snapshot!(env.snap(["log", "latest@soon"]), @r"

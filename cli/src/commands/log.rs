@@ -23,7 +23,10 @@ use snap_core::{
 use snap_remote::reader::RefSelection;
 
 use crate::{
-    commands::{diff, refs::readable},
+    commands::{
+        diff::{self, range},
+        refs::readable,
+    },
     context::Context,
     remote::RemoteRevision,
     report::{CliError, CommandOutcome},
@@ -40,6 +43,7 @@ const EXAMPLES: &str = "\
 Examples:
   snap log -n 5                the five newest commits
   snap log --oneline v1.0      the history of tag v1.0, one line per commit
+  snap log HEAD..origin/main   commits of the remote branch that HEAD lacks
   snap log --since 2026-11-01  commits on that day and later
   snap log --grep upgrade      commits with this text in their message
   snap log -p -n 1             the newest commit and its changes
@@ -71,8 +75,8 @@ the file was renamed; earlier commits are searched for the old name.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{PATHS}\n\n{EXAMPLES}"))]
 pub(crate) struct LogArgs {
-    /// Commit to start at: a branch, a tag, an id or `latest`, or URL#REV in a remote; default:
-    /// HEAD
+    /// Commit to start at: a branch, a tag, an id or `latest`, or URL#REV in a remote; `A..B` lists
+    /// what B has and A lacks; default: HEAD
     rev: Option<String>,
 
     /// Maximum number of commits
@@ -175,7 +179,8 @@ pub(crate) fn run(args: &LogArgs, cx: &Context) -> Result<CommandOutcome, CliErr
         }
         None => write_log(args, &cx.open_repo()?, rev.as_ref(), cx),
         Some(RemoteRevision { remote, rev }) => {
-            let texts = [cx.base_texts(&rev)];
+            let (old, new) = range::split(&rev)?.unwrap_or_else(|| (rev.clone(), rev.clone()));
+            let texts = [cx.base_texts(&old), cx.base_texts(&new)];
             // The refs of each commit are shown, so they are needed too.
             let which = if args.all { RefSelection::All } else { RefSelection::Revisions(&texts) };
             write_log(args, cx.open_elsewhere(&remote, which)?.repo(), &rev, cx)
@@ -189,12 +194,17 @@ fn write_log(
     rev: &OsStr,
     cx: &Context,
 ) -> Result<CommandOutcome, CliError> {
-    let starts = match (args.all, rev.to_str()) {
-        (true, _) => all_starts(repo, cx)?,
-        (false, Some(rev)) => vec![cx.resolve_commit(repo, rev)?],
-        (false, None) => vec![cx.resolve(repo, rev)?.id],
+    let commit = |rev: &OsStr| match rev.to_str() {
+        Some(rev) => cx.resolve_commit(repo, rev),
+        None => Ok(cx.resolve(repo, rev)?.id),
+    };
+    let (excluded, starts) = match (args.all, range::split(rev)?) {
+        (true, _) => (Vec::new(), all_starts(repo, cx)?),
+        (false, Some((old, new))) => (vec![commit(&old)?], vec![commit(&new)?]),
+        (false, None) => (Vec::new(), vec![commit(rev)?]),
     };
     let options = log::LogOptions {
+        excluded,
         parents: if args.first_parent { Parents::First } else { Parents::All },
         limit: args.limit,
         filter: args.filter.parsed(cx)?,

@@ -14,6 +14,8 @@ use crate::{
 pub struct LogOptions {
     /// The parents that are followed.
     pub parents: Parents,
+    /// Commits that are omitted with all their ancestors.
+    pub excluded: Vec<CommitId>,
     /// The maximum number of commits.
     pub limit: Option<NonZeroU64>,
     /// The commits that are listed.
@@ -77,7 +79,7 @@ pub fn run<'a>(
     starts: &[CommitId],
     options: &LogOptions,
 ) -> Result<CommitLog<'a>, StoreError> {
-    let history = History::new(store, starts, options.parents)?;
+    let history = History::without(store, &options.excluded, starts, options.parents)?;
     let left = options.limit.map_or(u64::MAX, NonZeroU64::get);
     Ok(CommitLog { history, left, filter: options.filter.clone() })
 }

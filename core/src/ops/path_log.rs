@@ -113,7 +113,7 @@ pub fn run<'a>(
     Ok(PathLog {
         store,
         observer,
-        history: History::new(store, starts, options.parents)?,
+        history: History::without(store, &options.excluded, starts, options.parents)?,
         options: options.clone(),
         renames,
         paths,

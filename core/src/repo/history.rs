@@ -70,9 +70,27 @@ impl<'a> History<'a> {
         starts: &[CommitId],
         parents: Parents,
     ) -> Result<Self, StoreError> {
+        Self::without(store, &[], starts, parents)
+    }
+
+    /// Starts at the commits `starts`, and leaves out the commits `excluded` and all their
+    /// ancestors. Reads these first.
+    ///
+    /// # Errors
+    /// [`StoreError`] if one of the excluded commits or of `starts` cannot be read.
+    pub fn without(
+        store: &'a Store,
+        excluded: &[CommitId],
+        starts: &[CommitId],
+        parents: Parents,
+    ) -> Result<Self, StoreError> {
+        let (waiting, count, failure) = (BinaryHeap::new(), 0, None);
         let visited = (starts.len() > 1).then(HashSet::new);
-        let mut history =
-            Self { store, parents, waiting: BinaryHeap::new(), visited, count: 0, failure: None };
+        let mut history = Self { store, parents, waiting, visited, count, failure };
+        if !excluded.is_empty() {
+            let ids = Self::new(store, excluded, Parents::All)?.map(|found| Ok(found?.0));
+            history.visited = Some(ids.collect::<Result<_, StoreError>>()?);
+        }
         starts.iter().try_for_each(|id| history.add(*id))?;
         Ok(history)
     }

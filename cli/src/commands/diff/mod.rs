@@ -5,7 +5,7 @@ mod contents;
 mod made;
 mod names;
 mod printer;
-mod range;
+pub(super) mod range;
 pub(crate) mod record;
 mod remote;
 pub(crate) mod sides;
