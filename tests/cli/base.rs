@@ -60,8 +60,22 @@ fn a_commit_after_a_pull_is_refused_and_names_the_commits_and_their_paths() {
     }
     assert_eq!(env.snap_in("ann", ["commit", "--dry-run"]).code, Some(1));
     assert_eq!(env.snap_in("ann", ["cat", "HEAD:a.txt"]).succeeds().stdout, "bob was here");
-    let status = env.snap_in("ann", ["status"]).succeeds().stdout;
-    assert!(status.contains("The files are behind the branch by 1 commit"));
+    insta::assert_snapshot!(env.snap_in("ann", ["status"]), @"
+    exit: 0
+    --- stdout ---
+    On branch main
+    Last commit [SHORT ID], just now: fix the roof
+    The files are behind the branch by 1 commit; the newest is [SHORT ID] by bob
+    The list shows the changes of that commit in reverse
+
+      modified    a.txt (3 B, -9 B)
+      added       c.txt (5 B)
+
+    1 added, 1 modified; 5 B added, 9 B deleted
+    --- stderr ---
+    hint: `snap pull --update` updates the files and keeps local changes
+    hint: `snap diff [SHORT ID]` shows the local changes alone
+    ");
     let status = &env.snap_in("ann", ["--json", "status"]).succeeds().json()[0];
     assert_eq!(status["unseen"], 1);
 }

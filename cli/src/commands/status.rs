@@ -17,6 +17,7 @@ use snap_core::{
     },
     repo::{
         Head, Repo, SpecError,
+        base_state::Base,
         openness::{self, Exposed, Users},
     },
 };
@@ -104,16 +105,29 @@ pub(crate) fn run(args: &StatusArgs, cx: &Context) -> Result<CommandOutcome, Cli
     let progress = cx.progress();
     let mut list = List::new(args, cx.ui(), &progress);
     let sources = if args.folder.is_none() { sources(&repo, &new.files) } else { Vec::new() };
-    list.head((args, &repo), (last.as_ref(), &sources), cx)?;
+    let behind = list.head((args, &repo), (last.as_ref(), &sources), cx)?;
     let old = commit.map(|commit| commit.tree);
     let mut each = |change| Ok(list.take(change)?);
     let outcome = collect(&mut each, |each| {
         diff::run(repo.store(), (old, &New::Folder(new)), &options, &progress, each)
     })?;
+    let form = list.form;
     list.finish(&outcome, commit)?;
     drop(progress);
+    if let (Some(base), StatusFormat::Long) = (behind, form) {
+        cx.ui().hint(&update_hint(&base));
+    }
     warn_if_exposed(&repo, cx);
     Ok(done(&outcome, outcome.skipped, None, cx))
+}
+
+/// Names the commands for files that lack commits of the branch.
+fn update_hint(base: &Base) -> String {
+    let update = "`snap pull --update` updates the files and keeps local changes";
+    match base.commits[..] {
+        [id] => format!("{update}\n`snap diff {id:.12}` shows the local changes alone"),
+        _ => update.to_owned(),
+    }
 }
 
 /// Returns the paths that are compared, unless they are the project.
@@ -197,21 +211,22 @@ impl<'a> List<'a> {
         Self { ui, progress, form, groups, group: None, out: ui.out(), lines: 0 }
     }
 
-    /// Writes the current branch and commit.
+    /// Writes the current branch and commit. Returns the base of the files if they lack commits of
+    /// the branch.
     fn head(
         &mut self,
         (args, repo): (&StatusArgs, &Repo),
         (last, sources): (Option<&(CommitId, Commit)>, &[Vec<u8>]),
         cx: &Context,
-    ) -> Result<(), CliError> {
+    ) -> Result<Option<Base>, CliError> {
         let head = repo.refs().head()?;
         let branch = match &head {
             Head::Branch(name) => Some(name.short()),
             Head::Detached(_) => None,
         };
         let base = if args.folder.is_none() { repo.base()? } else { None };
-        let unseen = match (base, last) {
-            (Some(base), Some((tip, _))) => repo.unseen(&base, head.branch(), *tip)?.commits,
+        let unseen = match (&base, last) {
+            (Some(base), Some((tip, _))) => repo.unseen(base, head.branch(), *tip)?.commits,
             _ => Vec::new(),
         };
         let scope = if args.folder.is_none() { repo.scope()? } else { None };
@@ -245,7 +260,7 @@ impl<'a> List<'a> {
                 }
                 let Some((id, commit)) = last else {
                     writeln!(self.out, "No commit yet")?;
-                    return Ok(());
+                    return Ok(None);
                 };
                 let id = self.ui.paint().id(&format!("{id:.12}"));
                 write!(self.out, "Last commit {id}, {}", commit.time.ago(cx.now()))?;
@@ -261,6 +276,8 @@ impl<'a> List<'a> {
                         self.ui.paint().id(&format!("{id:.12}")),
                         text::line(newest.author.as_bytes()),
                     )?;
+                    let whose = if unseen.len() == 1 { "that commit" } else { "these commits" };
+                    writeln!(self.out, "The list shows the changes of {whose} in reverse")?;
                 }
                 if !scope.is_empty() {
                     let paths: Vec<_> = scope.iter().map(|path| text::line(path)).collect();
@@ -272,7 +289,7 @@ impl<'a> List<'a> {
                 }
             }
         }
-        Ok(())
+        Ok(base.filter(|_| !unseen.is_empty()))
     }
 
     fn take(&mut self, change: Change) -> io::Result<()> {
