@@ -250,7 +250,13 @@ fn of_bundle(error: &BundleError) -> Option<String> {
             "`snap pack` creates a bundle of commits\n\
              `snap archive` creates a bundle of a folder"
         }
-        BundleError::Cut { .. } => "the file is truncated; copy it again",
+        BundleError::Empty => {
+            "check the command that created the bundle, then create or copy it again"
+        }
+        BundleError::Cut { .. } => {
+            "copy the file again\n\
+             if a command sent the bundle, check its messages"
+        }
         BundleError::Interrupted => return None,
         error if error.kind() == ErrorKind::Damaged => {
             "the file was changed after it was created; copy it again"
@@ -267,7 +273,7 @@ fn of_unpack(error: &bundle::Error) -> Option<String> {
              or pack again without --since"
         }
         bundle::Error::Broken { .. } | bundle::Error::Damaged(_) => {
-            "the store is unchanged; copy or create the bundle again"
+            "nothing was unpacked; copy or create the bundle again"
         }
         bundle::Error::Interrupted => "nothing was changed; run the command again",
         _ => return None,
