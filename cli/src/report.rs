@@ -246,6 +246,9 @@ pub(crate) enum CliError {
     /// The name of a new branch or tag could be that of a remote branch.
     #[error("`{name}` could be a branch of the remote `{remote}`")]
     NameOfRemote { name: String, remote: String },
+    /// A source of a repair is a folder of files.
+    #[error("`{folder}` is neither a store nor a project with a store")]
+    PlainFolder { folder: String },
     /// A file cannot be read as a bundle.
     #[error("cannot read the bundle {file}")]
     Bundle { file: String, source: Box<BundleError> },
@@ -454,7 +457,10 @@ impl CliError {
                     kind => kind,
                 }
             }
-            Self::NoBundle { .. } | Self::NoRemote { .. } | Self::NoRemotes => ErrorKind::NotFound,
+            Self::NoBundle { .. }
+            | Self::PlainFolder { .. }
+            | Self::NoRemote { .. }
+            | Self::NoRemotes => ErrorKind::NotFound,
             Self::FileOrRevision { .. } | Self::NameOfRemote { .. } => ErrorKind::Invalid,
             Self::WhichRemote { .. } | Self::RemoteName { .. } | Self::NoBranch => {
                 ErrorKind::Invalid

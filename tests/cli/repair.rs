@@ -32,7 +32,15 @@ fn packs(env: &TestEnv, objects: &str) -> Vec<PathBuf> {
 
 /// Flips a bit in the first frame of the largest pack.
 fn damage(env: &TestEnv, objects: &str) {
-    let pack = &packs(env, objects)[0];
+    damage_pack(env, &packs(env, objects)[0]);
+}
+
+/// Flips a bit in the first frame of each pack.
+fn damage_all(env: &TestEnv, objects: &str) {
+    packs(env, objects).iter().for_each(|pack| damage_pack(env, pack));
+}
+
+fn damage_pack(env: &TestEnv, pack: &Path) {
     let mut bytes = fs_err::read(pack).unwrap();
     bytes[20] ^= 1;
     env.mode(pack, 0o644);
@@ -114,6 +122,53 @@ fn a_store_is_no_source_of_its_own_repair() {
         0,
         &["here is skipped: file://", " is this store itself, not a remote", "Repaired 1 pack"],
     );
+    env.snap_in("work", ["verify", "--data"]).succeeds();
+}
+
+#[test]
+fn the_folders_of_a_bare_store_give_back_what_they_still_have() {
+    let env = TestEnv::new();
+    env.write("docs/sub/large.bin", noise(1, 1 << 20));
+    env.write("single.bin", noise(2, 1 << 20));
+    fs_err::create_dir_all(env.path("photos/empty")).unwrap();
+    let snap = |args: &[&str]| env.snap([&["-r", "bare"], args].concat());
+    snap(&["init"]).succeeds();
+    snap(&["commit", "-q", "docs"]).succeeds();
+    snap(&["commit", "-q", "-b", "two", "photos", "single.bin"]).succeeds();
+    damage_all(&env, "bare/objects");
+    let ran = snap(&["repair", "--data"]);
+    says(&ran, 0, &["Repaired 9 objects", "No errors found"]);
+    for file in ["docs/sub/large.bin", "single.bin"] {
+        let line = format!(" from the file {}\n", env.path(file).display());
+        assert!(ran.stdout.contains(&line), "{ran}");
+    }
+    snap(&["verify", "--data"]).succeeds();
+    // Sources that have moved away are no longer found.
+    damage_all(&env, "bare/objects");
+    fs_err::rename(env.path("docs"), env.path("moved")).unwrap();
+    fs_err::remove_file(env.path("single.bin")).unwrap();
+    let ran = snap(&["repair", "--data"]);
+    assert_eq!(ran.code, Some(4), "{ran}");
+    assert!(!ran.stdout.contains("from the file"), "{ran}");
+}
+
+#[test]
+fn a_plain_folder_becomes_a_source_as_a_bundle() {
+    let env = env();
+    env.write("work/large.bin", noise(1, 3 << 20));
+    env.snap_in("work", ["commit", "-qm", "two"]).succeeds();
+    damage(&env, "work/.snap/objects");
+    fs_err::create_dir(env.path("plain")).unwrap();
+    fs_err::rename(env.path("work/large.bin"), env.path("plain/other name")).unwrap();
+    insta::assert_snapshot!(env.snap_in("work", ["repair", "--from", "../plain"]), @"
+    exit: 1
+    --- stderr ---
+    error: `../plain` is neither a store nor a project with a store
+    hint: if it has copies of the files: `snap archive ../plain -o FILE.snap`, then `snap repair --from FILE.snap`
+    hint: if not, name a project or a store folder
+    ");
+    env.snap_in("work", ["archive", "../plain", "-o", "../files.snap"]).succeeds();
+    env.snap_in("work", ["repair", "--data", "--from", "../files.snap"]).succeeds();
     env.snap_in("work", ["verify", "--data"]).succeeds();
 }
 

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use snap_core::{
     base::id::{ObjectId, PackId},
     disk::Disk,
+    format::commit::Commit,
     ops::{
         record::exact,
         repair::{
@@ -22,9 +23,11 @@ use snap_core::{
     repo::{Head, Repo, mend::Mended, open::refuse_remote},
     store::{BundleStore, Store},
 };
+use snap_remote::store::RemoteError;
 
 use crate::{
     commands::{
+        diff::sides,
         init::new_store_config,
         push::report_repaired_files,
         verify::{seen, write_affected, write_touched_json},
@@ -47,7 +50,8 @@ Examples:
   snap repair origin --from ../copy and from another project
 
 Searches for each damaged or missing object in this order: other packs of the store,
-the sources, the files of the project, bundles. Recovered data is used only if its
+the sources, the files of the project, bundles. In a store without a project, the
+files are those that the commits were made of. Recovered data is used only if its
 hash is correct. Nothing is deleted, no id changes and no branch moves. Damaged
 packs that are no longer needed move to `quarantine/` in the store.
 
@@ -191,8 +195,10 @@ fn repair_here(args: &RepairArgs, cx: &Context) -> Result<CommandOutcome, CliErr
         });
         sources.as_slice()
     };
+    // Damage in a commit may also hide its sources; its files are then not used.
+    let files = |commit: &Commit| sides::sources(&repo, commit).ok().flatten();
     let options = RepairOptions { data: args.data(), run: args.run(), scratch: cx.scratch() };
-    let outcome = repair::run(&repo, &all, &options, &cx.progress())?;
+    let outcome = repair::run(&repo, &all, &files, &options, &cx.progress())?;
     warn_failed_sources(sources.get().into_iter().flatten(), cx);
     let RepairOutcome { problems, repaired, quarantined, lost, left } = outcome;
     let is_whole = is_whole(args.run(), &lost, &left.problems, true);
@@ -375,7 +381,14 @@ fn open(
         return Ok((shown, OpenedSource::Bundle(Box::new(bundle))));
     }
     let place = cx.source(from)?;
-    let elsewhere = cx.open_objects(place, dir, args.memory(), &args.limits)?;
+    let is_folder = place.name.is_none() && from.is_dir();
+    let elsewhere = cx.open_objects(place, dir, args.memory(), &args.limits);
+    let elsewhere = elsewhere.map_err(|error| match error {
+        CliError::Remote(error) if is_folder && matches!(*error, RemoteError::NoStore { .. }) => {
+            CliError::PlainFolder { folder: shown.clone() }
+        }
+        error => error,
+    })?;
     Ok((shown, OpenedSource::Remote(Box::new(elsewhere))))
 }
 

@@ -131,6 +131,14 @@ fn of_cli(error: &CliError) -> Option<String> {
             "`snap log` lists the commits\n\
              `snap pack` creates a bundle"
         }
+        CliError::PlainFolder { folder } => {
+            let word = text::word(folder.as_bytes());
+            return Some(format!(
+                "if it has copies of the files: `snap archive {word} -o FILE.snap`, then `snap \
+                 repair --from FILE.snap`\n\
+                 if not, name a project or a store folder"
+            ));
+        }
         CliError::ToTerminal => {
             "pass a file with `-o FILE`\n\
              redirect stdout to a file or a program"
