@@ -68,7 +68,8 @@ fn a_damaged_pack_comes_back_from_another_project() {
     insta::assert_snapshot!(env.snap_in("work", ["repair", "--from", "../copy"]), @r"
     exit: 0
     --- stderr ---
-    Nothing to repair: no errors found; --data also reads all contents
+    Nothing to repair: no errors found
+    hint: `snap repair --data` also reads all contents
     ");
     damage(&env, "work/.snap/objects");
     // Removes the file, so that it cannot be the source of the content.
@@ -76,7 +77,7 @@ fn a_damaged_pack_comes_back_from_another_project() {
     insta::assert_snapshot!(env.snap_in("work", ["repair", "--data", "--from", "../copy"]), @r"
     exit: 0
     --- stdout ---
-    repaired: pack [ID] from ../copy
+    repaired: pack [SHORT ID] from ../copy
     --- stderr ---
     Repaired 1 pack
     Moved 1 damaged pack to quarantine/ in the store
@@ -185,7 +186,7 @@ fn files_of_the_project_give_back_what_they_still_have() {
     let env = (0..100).find_map(|_| damaged()).unwrap();
     env.write("work/sub/more.txt", "changed since\n");
     let ran = env.snap_in("work", ["repair", "--data"]);
-    says(&ran, 4, &["1 object could not be found in any source", "`snap repair --from"]);
+    says(&ran, 4, &["1 object could not be found in any source", "hint: `snap repair --from"]);
     assert!(ran.stdout.contains("from the file notes.txt"), "{}", ran.stdout);
     assert!(ran.stdout.contains("\nlost: blob "), "{}", ran.stdout);
     assert!(ran.stdout.contains(": sub/more.txt\n"), "{}", ran.stdout);
@@ -225,7 +226,10 @@ fn a_dry_run_tells_what_would_come_from_where_and_writes_nothing() {
     says(
         &ran,
         0,
-        &["Would repair 1 pack (dry run: nothing was changed)", "`snap repair --data` repairs it"],
+        &[
+            "Would repair 1 pack (dry run: nothing was changed)",
+            "hint: `snap repair --data` repairs it",
+        ],
     );
     assert!(ran.stdout.starts_with("would repair: pack "), "{}", ran.stdout);
     assert!(ran.stdout.ends_with(" from copy\n"), "{}", ran.stdout);
@@ -599,7 +603,7 @@ fn what_lies_behind_a_lost_commit_comes_back() {
     assert_eq!(verified.stdout.matches("is not in the store").count(), 2, "{}", verified.stdout);
     let repaired = env.snap_in("work", ["repair"]);
     assert_eq!(repaired.code, Some(4));
-    assert!(repaired.stdout.contains(&format!("lost: commit {}", lost.trim())));
+    assert!(repaired.stdout.contains(&format!("lost: commit {}", &lost[..12])));
     let revision = format!("{}:file", pushed.trim());
     assert_eq!(env.snap_in("work", ["cat", &revision]).succeeds().stdout, "pushed");
 }

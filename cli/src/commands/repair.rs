@@ -226,7 +226,7 @@ fn mend_settings(dir: &Path, cx: &Context) -> Result<Vec<String>, CliError> {
         let (name, how) = match mended {
             Mended::Settings => ("config.toml", "with default settings".to_owned()),
             Mended::Head(Head::Branch(branch)) => ("HEAD", format!("on branch {branch}")),
-            Mended::Head(Head::Detached(id)) => ("HEAD", format!("detached at {id}")),
+            Mended::Head(Head::Detached(id)) => ("HEAD", format!("detached at {id:.12}")),
             Mended::Scope => ("scope", "from its other copy".to_owned()),
         };
         cx.ui().status(format_args!("{name} was lost or damaged, and was recreated: {how}"));
@@ -429,14 +429,14 @@ fn line(repaired: &Repaired) -> String {
     match repaired {
         Repaired::Pack { id, from } => {
             let from: Vec<String> = from.iter().map(origin).collect();
-            format!("pack {id} from {}", from.join(" and "))
+            format!("pack {id:.12} from {}", from.join(" and "))
         }
         Repaired::Object { id, kind, from } => {
-            format!("{} {id} from {}", kind.noun(), origin(from))
+            format!("{} {id:.12} from {}", kind.noun(), origin(from))
         }
         Repaired::Salvaged { pack, objects } => {
             let objects = size::count(*objects, "object");
-            format!("{objects} from the undamaged parts of pack {pack}")
+            format!("{objects} from the undamaged parts of pack {pack:.12}")
         }
     }
 }
@@ -536,7 +536,7 @@ impl Report<'_> {
             writeln!(out, "damaged: {}", text::line(problem.as_bytes()))?;
         }
         for LostObject { id, kind } in &self.lost {
-            writeln!(out, "lost: {} {id}", kind.noun())?;
+            writeln!(out, "lost: {} {id:.12}", kind.noun())?;
         }
         match self.lost.is_empty() {
             true => Ok(()),
@@ -582,8 +582,11 @@ impl Report<'_> {
         let place = self.place.as_ref().map(|place| text::word(place.shown().as_bytes()));
         let at = place.as_ref().map(|place| format!(" {place}")).unwrap_or_default();
         if self.problems == 0 && self.mended.is_empty() {
-            let more = if self.args.data { "" } else { "; --data also reads all contents" };
-            return ui.status(format_args!("Nothing to repair: no errors found{more}"));
+            ui.status(format_args!("Nothing to repair: no errors found"));
+            if !self.args.data {
+                ui.hint(&format!("`snap repair{at} --data` also reads all contents"));
+            }
+            return;
         }
         if self.place.is_some() {
             report_repaired_files(&self.mended, cx);
@@ -606,28 +609,26 @@ impl Report<'_> {
             ui.status(format_args!("Moved {packs} to quarantine/ in the store"));
         }
         match (self.is_whole, is_dry) {
-            (true, true) => {
-                ui.status(format_args!("`{}` repairs it", self.args.without_dry_run()));
-            }
+            (true, true) => ui.hint(&format!("`{}` repairs it", self.args.without_dry_run())),
             (true, false) if self.args.data => {
                 ui.status(format_args!("No errors found"));
             }
-            (true, false) => ui.status(format_args!(
-                "No known damage is left; `snap verify{at} --data` also reads all contents"
-            )),
+            (true, false) => {
+                ui.status(format_args!("No known damage is left"));
+                ui.hint(&format!("`snap verify{at} --data` also reads all contents"));
+            }
             (false, _) if self.lost.is_empty() => {
-                ui.warning(format_args!("other damage is left; `snap verify{at}` shows what to do"))
+                ui.warning(format_args!("other damage is left"));
+                ui.hint(&format!("`snap verify{at}` shows what to do"));
             }
             (false, _) => {
                 let lost = size::count(self.lost.len() as u64, "object");
                 ui.warning(format_args!("{lost} could not be found in any source"));
                 let commit = match place {
                     Some(_) => "",
-                    None => "; `snap commit` stores again what the files still contain",
+                    None => "\n`snap commit` stores again what the files still contain",
                 };
-                ui.status(format_args!(
-                    "`snap repair{at} --from PLACE` tries another source{commit}"
-                ));
+                ui.hint(&format!("`snap repair{at} --from PLACE` tries another source{commit}"));
             }
         }
     }
