@@ -237,6 +237,9 @@ pub(crate) enum CliError {
     /// A bundle or an archive would be written to a terminal.
     #[error("stdout is a terminal")]
     ToTerminal,
+    /// The output file exists, and --force is not given.
+    #[error("`{file}` already exists")]
+    OutputExists { file: String },
     /// The bundle does not exist.
     #[error("`{file}` is neither a file nor a commit")]
     NoBundle { file: String },
@@ -477,7 +480,7 @@ impl CliError {
                 OpenError::Store(error) => error.kind(),
                 _ => ErrorKind::Invalid,
             },
-            Self::NotForward { .. } => ErrorKind::Exists,
+            Self::NotForward { .. } | Self::OutputExists { .. } => ErrorKind::Exists,
             Self::ToTerminal => ErrorKind::Invalid,
             Self::Bundle { source, .. } => source.kind(),
             Self::InBundle { source, .. } => source.kind(),

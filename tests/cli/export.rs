@@ -352,8 +352,8 @@ fn what_is_there_is_replaced_only_when_told_to() {
     insta::assert_snapshot!(again(&["-o", "x.tar"]), @r"
     exit: 1
     --- stderr ---
-    error: cannot write x.tar
-      caused by: File exists (os error 17)
+    error: `x.tar` already exists
+    hint: name another file with `-o FILE`
     hint: --force replaces it
     ");
     assert_eq!(env.read("x.tar"), "mine");

@@ -285,11 +285,13 @@ fn a_file_that_is_there_stays() {
     insta::assert_snapshot!(env.snap_in("project", ["pack", "-o", "mine.snap"]), @r"
     exit: 1
     --- stderr ---
-    error: cannot write mine.snap
-      caused by: File exists (os error 17)
+    error: `mine.snap` already exists
+    hint: name another file with `-o FILE`
     hint: --force replaces it
     ");
     assert_eq!(env.read("project/mine.snap"), "mine");
+    let archived = env.snap_in("project", ["archive", "src", "-o", "mine.snap"]);
+    assert!(archived.stderr.starts_with("error: `mine.snap` already exists\n"), "{archived}");
     env.snap_in("project", ["pack", "-o", "mine.snap", "--force"]).succeeds();
     env.snap_in("project", ["ls", "mine.snap"]).succeeds();
     insta::assert_snapshot!(env.snap_in("project", ["pack", "-o", "none/x.snap"]), @r"

@@ -131,6 +131,10 @@ fn of_cli(error: &CliError) -> Option<String> {
             "`snap log` lists the commits\n\
              `snap pack` creates a bundle"
         }
+        CliError::OutputExists { .. } => {
+            "name another file with `-o FILE`\n\
+             --force replaces it"
+        }
         CliError::PlainFolder { folder } => {
             let word = text::word(folder.as_bytes());
             return Some(format!(
@@ -289,13 +293,10 @@ fn of_unpack(error: &bundle::Error) -> Option<String> {
     Some(hint.to_owned())
 }
 
-/// Returns the hint for an output file that already exists.
+/// Returns the hint for a link in place of a file.
 fn of_file(error: &PathError) -> Option<String> {
-    if error.source.get_ref().is_some_and(|source| source.is::<LinkError>()) {
-        return Some(remove_link(&error.path));
-    }
-    let taken = error.action == "write" && error.source.kind() == io::ErrorKind::AlreadyExists;
-    taken.then(|| "--force replaces it".to_owned())
+    let is_link = error.source.get_ref().is_some_and(|source| source.is::<LinkError>());
+    is_link.then(|| remove_link(&error.path))
 }
 
 /// Returns the hint for a link inside a store.
