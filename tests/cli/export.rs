@@ -344,6 +344,19 @@ fn a_folder_or_a_file_can_be_exported_alone_and_into_a_folder() {
 }
 
 #[test]
+fn without_a_revision_the_last_snapshot_is_exported() {
+    let env = few();
+    env.write("home/later", "2");
+    env.snap(["--store", "store", "commit", "-q", "home"]).succeeds();
+    env.snap(["--store", "store", "export", "-q", "-o", "default.tar"]).succeeds();
+    export(&env, &["-q", "-o", "latest.tar"]);
+    env.snap(["--store", "store", "export", "-q", "latest~1", "-o", "before.tar"]).succeeds();
+    let [default, latest, before] = ["default.tar", "latest.tar", "before.tar"]
+        .map(|file| fs_err::read(env.path(file)).unwrap());
+    assert!(default == latest && default != before);
+}
+
+#[test]
 fn what_is_there_is_replaced_only_when_told_to() {
     let env = few();
     env.write("x.tar", "mine");
