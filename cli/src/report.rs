@@ -237,6 +237,9 @@ pub(crate) enum CliError {
     /// A bundle or an archive would be written to a terminal.
     #[error("stdout is a terminal")]
     ToTerminal,
+    /// The output file exists, and --force is not given.
+    #[error("`{file}` already exists")]
+    OutputExists { file: String },
     /// The bundle does not exist.
     #[error("`{file}` is neither a file nor a commit")]
     NoBundle { file: String },
@@ -246,6 +249,9 @@ pub(crate) enum CliError {
     /// The name of a new branch or tag could be that of a remote branch.
     #[error("`{name}` could be a branch of the remote `{remote}`")]
     NameOfRemote { name: String, remote: String },
+    /// A source of a repair is a folder of files.
+    #[error("`{folder}` is neither a store nor a project with a store")]
+    PlainFolder { folder: String },
     /// A file cannot be read as a bundle.
     #[error("cannot read the bundle {file}")]
     Bundle { file: String, source: Box<BundleError> },
@@ -454,7 +460,10 @@ impl CliError {
                     kind => kind,
                 }
             }
-            Self::NoBundle { .. } | Self::NoRemote { .. } | Self::NoRemotes => ErrorKind::NotFound,
+            Self::NoBundle { .. }
+            | Self::PlainFolder { .. }
+            | Self::NoRemote { .. }
+            | Self::NoRemotes => ErrorKind::NotFound,
             Self::FileOrRevision { .. } | Self::NameOfRemote { .. } => ErrorKind::Invalid,
             Self::WhichRemote { .. } | Self::RemoteName { .. } | Self::NoBranch => {
                 ErrorKind::Invalid
@@ -471,7 +480,7 @@ impl CliError {
                 OpenError::Store(error) => error.kind(),
                 _ => ErrorKind::Invalid,
             },
-            Self::NotForward { .. } => ErrorKind::Exists,
+            Self::NotForward { .. } | Self::OutputExists { .. } => ErrorKind::Exists,
             Self::ToTerminal => ErrorKind::Invalid,
             Self::Bundle { source, .. } => source.kind(),
             Self::InBundle { source, .. } => source.kind(),

@@ -105,6 +105,12 @@ fn branches_and_tags_come_and_go_and_come_back() {
     --- stderr ---
     Switched to branch old; files are unchanged
     ");
+    // The log below has no entry of this.
+    insta::assert_snapshot!(env.snap(["branch", "--switch", "old"]), @"
+    exit: 0
+    --- stderr ---
+    Already on branch old
+    ");
     insta::assert_snapshot!(env.snap(["branch", "--json"]), @r#"
     exit: 0
     --- stdout ---

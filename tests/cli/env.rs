@@ -118,6 +118,17 @@ impl TestEnv {
         Ran::new(output, self.root.path())
     }
 
+    /// Runs the binary in a folder below the root, with a file as stdin.
+    pub(crate) fn snap_reading<S: AsRef<OsStr>>(
+        &self,
+        (dir, input): (&str, &str),
+        args: impl IntoIterator<Item = S>,
+    ) -> Ran {
+        let (input, _) = fs_err::File::open(self.path(input)).unwrap().into_parts();
+        let output = self.command(dir).args(args).stdin(input).output().unwrap();
+        Ran::new(output, self.root.path())
+    }
+
     /// Returns the binary as a command that runs in a folder below the root.
     pub(crate) fn command(&self, dir: &str) -> Command {
         self.command_of(dir, env!("CARGO_BIN_EXE_snap"))

@@ -344,6 +344,19 @@ fn a_folder_or_a_file_can_be_exported_alone_and_into_a_folder() {
 }
 
 #[test]
+fn without_a_revision_the_last_snapshot_is_exported() {
+    let env = few();
+    env.write("home/later", "2");
+    env.snap(["--store", "store", "commit", "-q", "home"]).succeeds();
+    env.snap(["--store", "store", "export", "-q", "-o", "default.tar"]).succeeds();
+    export(&env, &["-q", "-o", "latest.tar"]);
+    env.snap(["--store", "store", "export", "-q", "latest~1", "-o", "before.tar"]).succeeds();
+    let [default, latest, before] = ["default.tar", "latest.tar", "before.tar"]
+        .map(|file| fs_err::read(env.path(file)).unwrap());
+    assert!(default == latest && default != before);
+}
+
+#[test]
 fn what_is_there_is_replaced_only_when_told_to() {
     let env = few();
     env.write("x.tar", "mine");
@@ -352,8 +365,8 @@ fn what_is_there_is_replaced_only_when_told_to() {
     insta::assert_snapshot!(again(&["-o", "x.tar"]), @r"
     exit: 1
     --- stderr ---
-    error: cannot write x.tar
-      caused by: File exists (os error 17)
+    error: `x.tar` already exists
+    hint: name another file with `-o FILE`
     hint: --force replaces it
     ");
     assert_eq!(env.read("x.tar"), "mine");

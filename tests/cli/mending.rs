@@ -122,7 +122,7 @@ fn a_damaged_file_of_the_index_is_found_by_its_length_and_written_again() {
             forget_cache(&env);
         }
         let ran = env.snap_in("work", ["verify", "origin"]);
-        says(&ran, 4, &["found; "]);
+        says(&ran, 4, &[" found\n"]);
         assert!(ran.stdout.contains("damaged: index/"), "{}", ran.stdout);
         let ran = env.snap_in("work", ["push", "origin", "--all", "--tags"]);
         says(&ran, 0, &["index/", "was lost or damaged there, and was repaired"]);
@@ -246,7 +246,7 @@ fn a_lost_head_or_one_of_a_lost_branch_is_noticed_and_repaired_by_a_push() {
         }
         for place in ["origin", &url] {
             let ran = env.snap_in("work", ["verify", place]);
-            says(&ran, 4, &["found; "]);
+            says(&ran, 4, &[" found\n"]);
             assert!(ran.stdout.contains("damaged: HEAD at "), "{name}: {}", ran.stdout);
         }
         let _ = fs_err::remove_dir_all(env.path("cloned"));
@@ -323,7 +323,7 @@ fn verify_knows_where_the_branches_of_a_remote_stood() {
         fs_err::remove_dir_all(env.path(format!("there/{lost}"))).unwrap();
     }
     let ran = env.snap_in("work", ["verify", "origin"]);
-    says(&ran, 4, &["found; "]);
+    says(&ran, 4, &[" found\n"]);
     assert!(ran.stdout.contains("damaged: branch `main` at "), "{}", ran.stdout);
     assert!(ran.stdout.contains("is missing; it last pointed at"), "{}", ran.stdout);
     env.snap_in("work", ["push", "origin", "--all", "--tags"]).succeeds();
@@ -331,7 +331,7 @@ fn verify_knows_where_the_branches_of_a_remote_stood() {
     // Resets the remote to an earlier state.
     copy("before", "there");
     let ran = env.snap_in("work", ["verify", "origin"]);
-    says(&ran, 4, &["found; "]);
+    says(&ran, 4, &[" found\n"]);
     assert!(ran.stdout.contains(", which the remote no longer has"), "{}", ran.stdout);
     // Refs that other users moved or deleted are not damage.
     copy("now", "there");
@@ -356,7 +356,7 @@ fn a_folder_or_a_pipe_in_place_of_a_file_is_damage_that_verify_names() {
             let made = std::process::Command::new(program).arg(&path).status();
             assert!(made.unwrap().success());
             let ran = env.snap_in("work", ["verify", "origin"]);
-            says(&ran, 4, &["found; "]);
+            says(&ran, 4, &[" found\n"]);
             let name = key.strip_prefix("objects/").map_or(key, |pack| &pack[..12]);
             assert!(ran.stdout.contains(name), "{key}: {}", ran.stdout);
             let removed = std::process::Command::new("rm").arg("-r").arg(&path).status();
@@ -399,7 +399,7 @@ fn a_damaged_ref_of_a_server_or_a_project_is_left_out_replaced_or_deleted() {
             says(&ran, 4, &["refs/heads/other at ", "it was skipped"]);
             assert_eq!(env.read("cloned/notes.txt"), env.read("work/notes.txt"));
             let ran = env.snap_in("work", ["verify", url]);
-            says(&ran, 4, &["found; "]);
+            says(&ran, 4, &[" found\n"]);
             assert!(ran.stdout.contains("damaged: refs/heads/other at "), "{}", ran.stdout);
             commit(env, &format!("{url} {length}"));
             let ran = env.snap_in("work", ["push", url, "main", "other"]);
@@ -418,7 +418,7 @@ fn a_damaged_ref_of_a_server_or_a_project_is_left_out_replaced_or_deleted() {
         fs_err::write(store.join("refs/heads/main"), "").unwrap();
         let _ = fs_err::remove_dir_all(env.path("cloned"));
         says(&env.snap(["clone", url, "cloned"]), 4, &["refs/heads/main at "]);
-        says(&env.snap_in("work", ["verify", url]), 4, &["found; "]);
+        says(&env.snap_in("work", ["verify", url]), 4, &[" found\n"]);
         env.snap_in("work", ["push", "-q", "--force", url, "main"]).succeeds();
         env.snap(["clone", "-q", url, "cloned"]).succeeds();
     });
@@ -444,7 +444,7 @@ fn a_damaged_or_lost_head_of_a_server_or_a_project_is_mended_by_a_push() {
             env.snap_in("work", ["branch", &name]).succeeds();
             env.snap_in("work", ["push", "-q", url, "main", &name]).succeeds();
             let ran = env.snap_in("work", ["verify", url]);
-            says(&ran, 4, &["found; "]);
+            says(&ran, 4, &[" found\n"]);
             assert!(ran.stdout.contains("damaged: HEAD at "), "{}", ran.stdout);
             let ran = env.snap_in("work", ["push", "--force", url, "main"]);
             says(&ran, 0, &["HEAD was lost or damaged there, and was repaired"]);
@@ -655,7 +655,7 @@ fn a_file_among_refs_with_a_name_that_no_ref_has_is_passed_over_and_named() {
     let env = pushed();
     test(&env, &folder(&env, "there"), &env.path("there/refs/heads"));
     let ran = env.snap_in("work", ["verify", "origin"]);
-    says(&ran, 4, &["found; "]);
+    says(&ran, 4, &[" found\n"]);
     assert!(ran.stdout.contains("damaged: refs/heads/a..b at "), "{}", ran.stdout);
     // The same names in the local store.
     put(&env.path("work/.snap/refs/heads"));

@@ -89,7 +89,9 @@ fn verify_against_files_names_what_changed_although_its_times_did_not() {
     damaged: notes.txt
     --- stderr ---
     Read 2 files, 9 B, and compared them with commit [ID]
-    warning: 1 file changed without a new modification time; `snap restore HEAD --overwrite --checksum` restores the content of the commit, `snap commit --checksum` commits the current content
+    warning: 1 file changed without a new modification time
+    hint: `snap restore HEAD --overwrite --checksum` restores the content of the commit
+    hint: `snap commit --checksum` commits the current content
     ");
     let json = env.snap_in("home", ["verify", "--against-files", "--json"]);
     assert_eq!(json.code, Some(4));

@@ -217,9 +217,65 @@ fn what_is_no_bundle_is_said_so() {
     --- stderr ---
     error: cannot unpack ../cut.snap
       caused by: the bundle is truncated at byte 500
-    hint: the file is truncated; copy it again
+    hint: copy the file again
+    hint: if a command sent the bundle, check its messages
     ");
     assert!(!env.path("elsewhere/.snap").exists());
+}
+
+#[test]
+fn a_bundle_that_is_rejected_leaves_no_new_store() {
+    let env = project();
+    let unpack = |input: &str| env.snap_reading(("elsewhere", input), ["unpack", "-"]);
+    env.write("empty.snap", "");
+    insta::assert_snapshot!(unpack("empty.snap"), @"
+    exit: 4
+    --- stderr ---
+    error: cannot unpack stdin
+      caused by: the bundle is empty
+    hint: check the command that created the bundle, then create or copy it again
+    ");
+    let from_file = env.snap_in("elsewhere", ["unpack", "../empty.snap"]);
+    assert!(from_file.stderr.contains("the bundle is empty"), "{from_file}");
+    env.write("text.snap", "not a bundle, but long enough to be one");
+    assert_eq!(unpack("text.snap").code, Some(4));
+    assert_eq!(unpack("second.snap").code, Some(1));
+    // The damage is behind the head, so the store exists when it is found.
+    let whole = fs_err::read(env.path("both.snap")).unwrap();
+    env.write("cut.snap", &whole[..500]);
+    insta::assert_snapshot!(unpack("cut.snap"), @"
+    exit: 4
+    --- stderr ---
+    Created a store at .snap
+    Removed the new store at .snap
+    error: cannot unpack stdin
+      caused by: the bundle is truncated at byte 500
+    hint: copy the file again
+    hint: if a command sent the bundle, check its messages
+    ");
+    let mut damaged = whole.clone();
+    damaged[whole.len() / 2] ^= 1;
+    env.write("damaged.snap", damaged);
+    let damaged = env.snap_in("elsewhere", ["unpack", "../damaged.snap"]);
+    assert_eq!(damaged.code, Some(4), "{damaged}");
+    assert!(damaged.stderr.contains("\nRemoved the new store at .snap\n"), "{damaged}");
+    assert_eq!(fs_err::read_dir(env.path("elsewhere")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_bundle_that_is_rejected_keeps_a_store_that_was_there() {
+    let env = project();
+    let whole = fs_err::read(env.path("both.snap")).unwrap();
+    env.write("cut.snap", &whole[..500]);
+    let unpack = || env.snap_reading(("elsewhere", "cut.snap"), ["unpack", "-"]);
+    // An empty folder with the name of a store becomes one, and is not removed.
+    fs_err::create_dir(env.path("elsewhere/.snap")).unwrap();
+    assert_eq!(unpack().code, Some(4));
+    env.snap_in("elsewhere", ["status"]).succeeds();
+    let second = unpack();
+    assert_eq!(second.code, Some(4));
+    assert!(!second.stderr.contains("store"), "{second}");
+    env.snap_in("elsewhere", ["status"]).succeeds();
 }
 
 #[test]
@@ -229,11 +285,13 @@ fn a_file_that_is_there_stays() {
     insta::assert_snapshot!(env.snap_in("project", ["pack", "-o", "mine.snap"]), @r"
     exit: 1
     --- stderr ---
-    error: cannot write mine.snap
-      caused by: File exists (os error 17)
+    error: `mine.snap` already exists
+    hint: name another file with `-o FILE`
     hint: --force replaces it
     ");
     assert_eq!(env.read("project/mine.snap"), "mine");
+    let archived = env.snap_in("project", ["archive", "src", "-o", "mine.snap"]);
+    assert!(archived.stderr.starts_with("error: `mine.snap` already exists\n"), "{archived}");
     env.snap_in("project", ["pack", "-o", "mine.snap", "--force"]).succeeds();
     env.snap_in("project", ["ls", "mine.snap"]).succeeds();
     insta::assert_snapshot!(env.snap_in("project", ["pack", "-o", "none/x.snap"]), @r"

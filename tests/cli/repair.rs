@@ -32,7 +32,15 @@ fn packs(env: &TestEnv, objects: &str) -> Vec<PathBuf> {
 
 /// Flips a bit in the first frame of the largest pack.
 fn damage(env: &TestEnv, objects: &str) {
-    let pack = &packs(env, objects)[0];
+    damage_pack(env, &packs(env, objects)[0]);
+}
+
+/// Flips a bit in the first frame of each pack.
+fn damage_all(env: &TestEnv, objects: &str) {
+    packs(env, objects).iter().for_each(|pack| damage_pack(env, pack));
+}
+
+fn damage_pack(env: &TestEnv, pack: &Path) {
     let mut bytes = fs_err::read(pack).unwrap();
     bytes[20] ^= 1;
     env.mode(pack, 0o644);
@@ -60,7 +68,8 @@ fn a_damaged_pack_comes_back_from_another_project() {
     insta::assert_snapshot!(env.snap_in("work", ["repair", "--from", "../copy"]), @r"
     exit: 0
     --- stderr ---
-    Nothing to repair: no errors found; --data also reads all contents
+    Nothing to repair: no errors found
+    hint: `snap repair --data` also reads all contents
     ");
     damage(&env, "work/.snap/objects");
     // Removes the file, so that it cannot be the source of the content.
@@ -68,7 +77,7 @@ fn a_damaged_pack_comes_back_from_another_project() {
     insta::assert_snapshot!(env.snap_in("work", ["repair", "--data", "--from", "../copy"]), @r"
     exit: 0
     --- stdout ---
-    repaired: pack [ID] from ../copy
+    repaired: pack [SHORT ID] from ../copy
     --- stderr ---
     Repaired 1 pack
     Moved 1 damaged pack to quarantine/ in the store
@@ -118,6 +127,53 @@ fn a_store_is_no_source_of_its_own_repair() {
 }
 
 #[test]
+fn the_folders_of_a_bare_store_give_back_what_they_still_have() {
+    let env = TestEnv::new();
+    env.write("docs/sub/large.bin", noise(1, 1 << 20));
+    env.write("single.bin", noise(2, 1 << 20));
+    fs_err::create_dir_all(env.path("photos/empty")).unwrap();
+    let snap = |args: &[&str]| env.snap([&["-r", "bare"], args].concat());
+    snap(&["init"]).succeeds();
+    snap(&["commit", "-q", "docs"]).succeeds();
+    snap(&["commit", "-q", "-b", "two", "photos", "single.bin"]).succeeds();
+    damage_all(&env, "bare/objects");
+    let ran = snap(&["repair", "--data"]);
+    says(&ran, 0, &["Repaired 9 objects", "No errors found"]);
+    for file in ["docs/sub/large.bin", "single.bin"] {
+        let line = format!(" from the file {}\n", env.path(file).display());
+        assert!(ran.stdout.contains(&line), "{ran}");
+    }
+    snap(&["verify", "--data"]).succeeds();
+    // Sources that have moved away are no longer found.
+    damage_all(&env, "bare/objects");
+    fs_err::rename(env.path("docs"), env.path("moved")).unwrap();
+    fs_err::remove_file(env.path("single.bin")).unwrap();
+    let ran = snap(&["repair", "--data"]);
+    assert_eq!(ran.code, Some(4), "{ran}");
+    assert!(!ran.stdout.contains("from the file"), "{ran}");
+}
+
+#[test]
+fn a_plain_folder_becomes_a_source_as_a_bundle() {
+    let env = env();
+    env.write("work/large.bin", noise(1, 3 << 20));
+    env.snap_in("work", ["commit", "-qm", "two"]).succeeds();
+    damage(&env, "work/.snap/objects");
+    fs_err::create_dir(env.path("plain")).unwrap();
+    fs_err::rename(env.path("work/large.bin"), env.path("plain/other name")).unwrap();
+    insta::assert_snapshot!(env.snap_in("work", ["repair", "--from", "../plain"]), @"
+    exit: 1
+    --- stderr ---
+    error: `../plain` is neither a store nor a project with a store
+    hint: if it has copies of the files: `snap archive ../plain -o FILE.snap`, then `snap repair --from FILE.snap`
+    hint: if not, name a project or a store folder
+    ");
+    env.snap_in("work", ["archive", "../plain", "-o", "../files.snap"]).succeeds();
+    env.snap_in("work", ["repair", "--data", "--from", "../files.snap"]).succeeds();
+    env.snap_in("work", ["verify", "--data"]).succeeds();
+}
+
+#[test]
 fn files_of_the_project_give_back_what_they_still_have() {
     // The threads of the commit decide whether both files are in the first frame.
     let damaged = || {
@@ -130,7 +186,7 @@ fn files_of_the_project_give_back_what_they_still_have() {
     let env = (0..100).find_map(|_| damaged()).unwrap();
     env.write("work/sub/more.txt", "changed since\n");
     let ran = env.snap_in("work", ["repair", "--data"]);
-    says(&ran, 4, &["1 object could not be found in any source", "`snap repair --from"]);
+    says(&ran, 4, &["1 object could not be found in any source", "hint: `snap repair --from"]);
     assert!(ran.stdout.contains("from the file notes.txt"), "{}", ran.stdout);
     assert!(ran.stdout.contains("\nlost: blob "), "{}", ran.stdout);
     assert!(ran.stdout.contains(": sub/more.txt\n"), "{}", ran.stdout);
@@ -170,7 +226,10 @@ fn a_dry_run_tells_what_would_come_from_where_and_writes_nothing() {
     says(
         &ran,
         0,
-        &["Would repair 1 pack (dry run: nothing was changed)", "`snap repair --data` repairs it"],
+        &[
+            "Would repair 1 pack (dry run: nothing was changed)",
+            "hint: `snap repair --data` repairs it",
+        ],
     );
     assert!(ran.stdout.starts_with("would repair: pack "), "{}", ran.stdout);
     assert!(ran.stdout.ends_with(" from copy\n"), "{}", ran.stdout);
@@ -544,7 +603,7 @@ fn what_lies_behind_a_lost_commit_comes_back() {
     assert_eq!(verified.stdout.matches("is not in the store").count(), 2, "{}", verified.stdout);
     let repaired = env.snap_in("work", ["repair"]);
     assert_eq!(repaired.code, Some(4));
-    assert!(repaired.stdout.contains(&format!("lost: commit {}", lost.trim())));
+    assert!(repaired.stdout.contains(&format!("lost: commit {}", &lost[..12])));
     let revision = format!("{}:file", pushed.trim());
     assert_eq!(env.snap_in("work", ["cat", &revision]).succeeds().stdout, "pushed");
 }

@@ -18,9 +18,14 @@ fn a_whole_store_is_said_to_be_whole() {
     exit: 0
     --- stderr ---
     Checked 2 packs with 6 objects, and 2 commits reachable from branches and tags
-    No errors found; --data also reads all contents
-    Chunk lists were not compared with their contents; last done less than a day ago
+    No errors found
+    hint: --data also reads all contents
     ");
+    let verbose = env.snap(["verify", "-v"]).succeeds();
+    let lists = "Chunk lists were not compared with their contents; last done less than a day ago";
+    assert!(verbose.stderr.contains(lists), "{verbose}");
+    let summary = env.snap(["verify", "--json"]).succeeds().json();
+    assert_eq!(summary[0]["unproven_packs"], 0);
     insta::assert_snapshot!(env.snap(["verify", "--data"]), @r"
     exit: 0
     --- stderr ---
@@ -86,7 +91,8 @@ fn damage_is_listed_with_what_it_touches() {
     Data read: [SIZE] of the data
     Damaged objects in 1 pack are no longer used: the next commit stores them again from files that still have the content
     warning: 2 problems found; everything else is intact
-    `snap repair` recovers lost data from remotes and the files of the project; --from adds other sources
+    hint: `snap repair` recovers lost data from remotes and local files
+    hint: `snap repair --from PLACE` recovers it from another copy
     ");
     let found = env.snap(["verify", "--data", "--json"]);
     assert_eq!(found.code, Some(4));

@@ -55,7 +55,7 @@ fn repair_from(repo: &Repo, others: &[&Store], data: Data, run: RepairRun) -> Re
         .map(|(number, store)| RepairSource::new(format!("{number}"), store, SourceKind::Store))
         .collect();
     let options = RepairOptions { data, run, scratch: dir.path() };
-    repair::run(repo, &|| &sources, &options, &Silent).unwrap()
+    repair::run(repo, &|| &sources, &|_| None, &options, &Silent).unwrap()
 }
 
 fn repair(repo: &Repo, others: &[&Store]) -> RepairOutcome {
@@ -417,7 +417,7 @@ fn a_bundle_gives_back_what_nobody_else_has() {
     let bundle = BundleStore::open_incomplete(&file, dir.path(), &Silent).unwrap();
     let source = [RepairSource::new("all.snap".to_owned(), bundle.store(), SourceKind::Bundle)];
     let options = RepairOptions { data: Data::None, run: RepairRun::Real, scratch: dir.path() };
-    let outcome = repair::run(&victim.repo(), &|| &source, &options, &Silent).unwrap();
+    let outcome = repair::run(&victim.repo(), &|| &source, &|_| None, &options, &Silent).unwrap();
     assert_repaired(&victim, &outcome, "bundle");
     assert!(outcome.repaired.len() > 10);
 }
@@ -523,7 +523,7 @@ fn a_repair_survives_each_step_failing_and_the_next_one_finishes_it() {
             let source = [RepairSource::new("other".to_owned(), others[0], SourceKind::Store)];
             let options =
                 RepairOptions { data: Data::All, run: RepairRun::Real, scratch: dir.path() };
-            repair::run(&repo, &|| &source, &options, &Silent)
+            repair::run(&repo, &|| &source, &|_| None, &options, &Silent)
         };
         let fault = Fault::new(Plan::Nothing, 0);
         assert!(try_repair(&Twin::of(&victim.store()).path(), &fault).is_ok());
@@ -734,7 +734,7 @@ fn nothing_is_asked_of_a_whole_store() {
     let before = files(&victim.store().join("objects"));
     let options = RepairOptions { data: Data::All, run: RepairRun::Real, scratch: dir.path() };
     let nobody = || -> &[RepairSource<'_>] { panic!("a source was requested") };
-    let outcome = repair::run(&victim.repo(), &nobody, &options, &Silent).unwrap();
+    let outcome = repair::run(&victim.repo(), &nobody, &|_| None, &options, &Silent).unwrap();
     assert!(is_whole(&outcome) && outcome.repaired.is_empty());
     assert_eq!(files(&victim.store().join("objects")), before);
 }
@@ -774,7 +774,8 @@ fn a_pack_that_is_read_right_after_all_is_relied_on_again() {
         damage(&victim, DAMAGES[1].1);
         let dir = temporary();
         let options = RepairOptions { data: Data::All, run, scratch: dir.path() };
-        let outcome = repair::run(&victim.repo(), &|| &[], &options, &PutsBack(&victim)).unwrap();
+        let outcome =
+            repair::run(&victim.repo(), &|| &[], &|_| None, &options, &PutsBack(&victim)).unwrap();
         assert_eq!(outcome.lost, [], "{run:?}");
         if run == RepairRun::Real {
             assert_repaired(&victim, &outcome, "put back");

@@ -72,11 +72,12 @@ pub(crate) fn run(
     if unseen == 0 {
         return Ok(ended);
     }
-    cx.ui().warning(format_args!(
-        "{} changed without a new modification time; `snap restore HEAD --overwrite --checksum` \
-         restores the content of the commit, `snap commit --checksum` commits the current content",
-        size::count(unseen, "file")
-    ));
+    let files = size::count(unseen, "file");
+    cx.ui().warning(format_args!("{files} changed without a new modification time"));
+    cx.ui().hint(
+        "`snap restore HEAD --overwrite --checksum` restores the content of the commit\n\
+         `snap commit --checksum` commits the current content",
+    );
     Ok(CommandOutcome::Damaged)
 }
 

@@ -90,6 +90,10 @@ fn switch(cx: &Context, repo: &Repo, name: &RefName) -> Result<(), CliError> {
     // Switching away from a damaged branch must work too.
     let stood = repo.refs().head_commit().ok().flatten();
     let (old, new) = (repo.refs().head()?, Head::Branch(name.clone()));
+    if old == new {
+        cx.ui().status(format_args!("Already on branch {}", name.short()));
+        return refs::print_change(cx, "switched", name, (Some(id), stood));
+    }
     let reason = format!("switch: from {}", refs::shown_head(&old));
     cx.with_change(repo.config(), &reason, |change| repo.refs().set_head(&old, &new, change))?;
     cx.ui().status(format_args!("Switched to branch {}; files are unchanged", name.short()));

@@ -32,7 +32,7 @@ use snap_remote::{
 };
 
 use crate::{
-    commands::{config, init::refuse_in_store, pull::PartArgs, push, remote::option},
+    commands::{config, init, init::refuse_in_store, pull::PartArgs, push, remote::option},
     context::Context,
     remote::{Connection, DEFAULT_REMOTE, LimitArgs, RemoteSpec, RemoteStatsJson, tracking},
     report::{CliError, CommandOutcome},
@@ -254,16 +254,7 @@ impl CloneInProgress {
         if let Some(new) = self.store
             && store.exists()
         {
-            let shown = text::line(store.as_os_str().as_encoded_bytes());
-            match new.discard(&store) {
-                Ok(true) => {}
-                Ok(false) => cx.ui().warning(format_args!(
-                    "{shown} is kept: branches, tags or HEAD have changed in it since the clone began"
-                )),
-                Err(error) => {
-                    cx.ui().warning(format_args!("{shown} could not be removed: {error}"));
-                }
-            }
+            init::discard(new, &store, cx);
         }
         if self.is_new {
             let _ = fs_err::remove_dir(&self.dir);

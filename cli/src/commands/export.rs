@@ -16,7 +16,7 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  snap export latest -o today.tar.zst       a whole snapshot
+  snap export -o today.tar.zst              the last snapshot
   snap export v1.0:src -o src.zip           the content of a folder
   snap export v1.0 -o v1.tar --prefix project-1.0
   snap export latest -o - | ssh host tar -x -C /srv
@@ -39,7 +39,7 @@ digits.";
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ExportArgs {
     /// Snapshot, or a folder or file in it; also FILE.snap:PATH in a bundle
-    #[arg(value_name = "REV[:PATH]")]
+    #[arg(value_name = "REV[:PATH]", default_value = "HEAD")]
     what: OsString,
 
     #[command(flatten)]

@@ -6,7 +6,7 @@ use snap_core::{
     disk::Disk,
     local::store_folder::store_above,
     repo::{
-        Config, Repo, RepoError, Sharing,
+        Config, NewStore, Repo, RepoError, Sharing,
         open::{STORE_FOLDER, refuse_found_link},
     },
 };
@@ -73,12 +73,29 @@ pub(crate) fn run(args: &InitArgs, cx: &Context) -> Result<CommandOutcome, CliEr
 }
 
 /// Creates a store for a command that needs one. Succeeds if another process creates it at the same
-/// time.
-pub(crate) fn make_for_use(cx: &Context, store: &Path) -> Result<(), CliError> {
+/// time. Returns the store, so that the command can discard it, unless its folder existed before.
+pub(crate) fn make_for_use(cx: &Context, store: &Path) -> Result<Option<NewStore>, CliError> {
+    let was_there = fs_err::symlink_metadata(store).is_ok();
     match make(Sharing::Private, store, cx) {
-        Err(CliError::Repo(RepoError::Exists { .. })) => Ok(()),
-        made => made,
+        Err(CliError::Repo(RepoError::Exists { .. })) => Ok(None),
+        Err(error) => Err(error),
+        Ok(()) if was_there => Ok(None),
+        Ok(()) => Ok(Some(NewStore::at(store)?)),
     }
+}
+
+/// Removes a store that a failed command has created. A store that other commands have changed
+/// meanwhile is kept. Returns true if the store was removed.
+pub(super) fn discard(new: NewStore, store: &Path, cx: &Context) -> bool {
+    let shown = text::line(store.as_os_str().as_encoded_bytes());
+    match new.discard(store) {
+        Ok(true) => return true,
+        Ok(false) => cx.ui().warning(format_args!(
+            "{shown} is kept: branches, tags or HEAD have changed in it since the command began"
+        )),
+        Err(error) => cx.ui().warning(format_args!("{shown} could not be removed: {error}")),
+    }
+    false
 }
 
 /// Creates a store and reports it.

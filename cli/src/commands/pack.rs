@@ -97,7 +97,7 @@ impl OutputArgs {
             return Ok((Output::Stream(stream), cx.scratch()));
         }
         let taken = if self.force { IfExists::Replace } else { IfExists::Refuse };
-        let file = OutputFile::create(&Disk::default(), &self.output, taken)?;
+        let file = OutputFile::create(&Disk::default(), &self.output, taken).map_err(failed)?;
         Ok((Output::File(Box::new(file)), folder_of(&self.output)))
     }
 
@@ -117,6 +117,15 @@ impl OutputArgs {
             true => "stdout".to_owned(),
             false => text::line(self.output.as_os_str().as_bytes()),
         }
+    }
+}
+
+/// Returns the error of an output file; one that exists already gets its own.
+fn failed(error: PathError) -> CliError {
+    let is_taken = error.action == "write" && error.source.kind() == io::ErrorKind::AlreadyExists;
+    match is_taken {
+        true => CliError::OutputExists { file: text::line(error.path.as_os_str().as_bytes()) },
+        false => error.into(),
     }
 }
 
@@ -140,7 +149,7 @@ impl Output {
     /// Syncs a file and renames it to its final name; flushes a stream.
     pub(crate) fn finish(self) -> Result<(), CliError> {
         match self {
-            Self::File(file) => Ok(file.finish()?),
+            Self::File(file) => file.finish().map_err(failed),
             Self::Stream(mut stream) => Ok(io::Write::flush(&mut stream)?),
         }
     }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use snap_core::{
     base::id::{ObjectId, PackId},
     disk::Disk,
+    format::commit::Commit,
     ops::{
         record::exact,
         repair::{
@@ -22,9 +23,11 @@ use snap_core::{
     repo::{Head, Repo, mend::Mended, open::refuse_remote},
     store::{BundleStore, Store},
 };
+use snap_remote::store::RemoteError;
 
 use crate::{
     commands::{
+        diff::sides,
         init::new_store_config,
         push::report_repaired_files,
         verify::{seen, write_affected, write_touched_json},
@@ -47,7 +50,8 @@ Examples:
   snap repair origin --from ../copy and from another project
 
 Searches for each damaged or missing object in this order: other packs of the store,
-the sources, the files of the project, bundles. Recovered data is used only if its
+the sources, the files of the project, bundles. In a store without a project, the
+files are those that the commits were made of. Recovered data is used only if its
 hash is correct. Nothing is deleted, no id changes and no branch moves. Damaged
 packs that are no longer needed move to `quarantine/` in the store.
 
@@ -191,8 +195,10 @@ fn repair_here(args: &RepairArgs, cx: &Context) -> Result<CommandOutcome, CliErr
         });
         sources.as_slice()
     };
+    // Damage in a commit may also hide its sources; its files are then not used.
+    let files = |commit: &Commit| sides::sources(&repo, commit).ok().flatten();
     let options = RepairOptions { data: args.data(), run: args.run(), scratch: cx.scratch() };
-    let outcome = repair::run(&repo, &all, &options, &cx.progress())?;
+    let outcome = repair::run(&repo, &all, &files, &options, &cx.progress())?;
     warn_failed_sources(sources.get().into_iter().flatten(), cx);
     let RepairOutcome { problems, repaired, quarantined, lost, left } = outcome;
     let is_whole = is_whole(args.run(), &lost, &left.problems, true);
@@ -220,7 +226,7 @@ fn mend_settings(dir: &Path, cx: &Context) -> Result<Vec<String>, CliError> {
         let (name, how) = match mended {
             Mended::Settings => ("config.toml", "with default settings".to_owned()),
             Mended::Head(Head::Branch(branch)) => ("HEAD", format!("on branch {branch}")),
-            Mended::Head(Head::Detached(id)) => ("HEAD", format!("detached at {id}")),
+            Mended::Head(Head::Detached(id)) => ("HEAD", format!("detached at {id:.12}")),
             Mended::Scope => ("scope", "from its other copy".to_owned()),
         };
         cx.ui().status(format_args!("{name} was lost or damaged, and was recreated: {how}"));
@@ -375,7 +381,14 @@ fn open(
         return Ok((shown, OpenedSource::Bundle(Box::new(bundle))));
     }
     let place = cx.source(from)?;
-    let elsewhere = cx.open_objects(place, dir, args.memory(), &args.limits)?;
+    let is_folder = place.name.is_none() && from.is_dir();
+    let elsewhere = cx.open_objects(place, dir, args.memory(), &args.limits);
+    let elsewhere = elsewhere.map_err(|error| match error {
+        CliError::Remote(error) if is_folder && matches!(*error, RemoteError::NoStore { .. }) => {
+            CliError::PlainFolder { folder: shown.clone() }
+        }
+        error => error,
+    })?;
     Ok((shown, OpenedSource::Remote(Box::new(elsewhere))))
 }
 
@@ -416,14 +429,14 @@ fn line(repaired: &Repaired) -> String {
     match repaired {
         Repaired::Pack { id, from } => {
             let from: Vec<String> = from.iter().map(origin).collect();
-            format!("pack {id} from {}", from.join(" and "))
+            format!("pack {id:.12} from {}", from.join(" and "))
         }
         Repaired::Object { id, kind, from } => {
-            format!("{} {id} from {}", kind.noun(), origin(from))
+            format!("{} {id:.12} from {}", kind.noun(), origin(from))
         }
         Repaired::Salvaged { pack, objects } => {
             let objects = size::count(*objects, "object");
-            format!("{objects} from the undamaged parts of pack {pack}")
+            format!("{objects} from the undamaged parts of pack {pack:.12}")
         }
     }
 }
@@ -523,7 +536,7 @@ impl Report<'_> {
             writeln!(out, "damaged: {}", text::line(problem.as_bytes()))?;
         }
         for LostObject { id, kind } in &self.lost {
-            writeln!(out, "lost: {} {id}", kind.noun())?;
+            writeln!(out, "lost: {} {id:.12}", kind.noun())?;
         }
         match self.lost.is_empty() {
             true => Ok(()),
@@ -569,8 +582,11 @@ impl Report<'_> {
         let place = self.place.as_ref().map(|place| text::word(place.shown().as_bytes()));
         let at = place.as_ref().map(|place| format!(" {place}")).unwrap_or_default();
         if self.problems == 0 && self.mended.is_empty() {
-            let more = if self.args.data { "" } else { "; --data also reads all contents" };
-            return ui.status(format_args!("Nothing to repair: no errors found{more}"));
+            ui.status(format_args!("Nothing to repair: no errors found"));
+            if !self.args.data {
+                ui.hint(&format!("`snap repair{at} --data` also reads all contents"));
+            }
+            return;
         }
         if self.place.is_some() {
             report_repaired_files(&self.mended, cx);
@@ -593,28 +609,26 @@ impl Report<'_> {
             ui.status(format_args!("Moved {packs} to quarantine/ in the store"));
         }
         match (self.is_whole, is_dry) {
-            (true, true) => {
-                ui.status(format_args!("`{}` repairs it", self.args.without_dry_run()));
-            }
+            (true, true) => ui.hint(&format!("`{}` repairs it", self.args.without_dry_run())),
             (true, false) if self.args.data => {
                 ui.status(format_args!("No errors found"));
             }
-            (true, false) => ui.status(format_args!(
-                "No known damage is left; `snap verify{at} --data` also reads all contents"
-            )),
+            (true, false) => {
+                ui.status(format_args!("No known damage is left"));
+                ui.hint(&format!("`snap verify{at} --data` also reads all contents"));
+            }
             (false, _) if self.lost.is_empty() => {
-                ui.warning(format_args!("other damage is left; `snap verify{at}` shows what to do"))
+                ui.warning(format_args!("other damage is left"));
+                ui.hint(&format!("`snap verify{at}` shows what to do"));
             }
             (false, _) => {
                 let lost = size::count(self.lost.len() as u64, "object");
                 ui.warning(format_args!("{lost} could not be found in any source"));
                 let commit = match place {
                     Some(_) => "",
-                    None => "; `snap commit` stores again what the files still contain",
+                    None => "\n`snap commit` stores again what the files still contain",
                 };
-                ui.status(format_args!(
-                    "`snap repair{at} --from PLACE` tries another source{commit}"
-                ));
+                ui.hint(&format!("`snap repair{at} --from PLACE` tries another source{commit}"));
             }
         }
     }

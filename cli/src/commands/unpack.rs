@@ -10,12 +10,13 @@ use std::{
 use serde::Serialize;
 use snap_core::{
     base::io::PathError,
+    format::bundle::BundleHead,
     ops::bundle::{
         Error,
         unpack::{self, UnpackOptions, UnpackOutcome},
     },
     repo::{Head, RefError, RefName, Repo, open::STORE_FOLDER},
-    store::read_outline,
+    store::{BundleReader, read_outline},
 };
 
 use crate::{
@@ -61,40 +62,62 @@ pub(crate) fn run(args: &UnpackArgs, cx: &Context) -> Result<CommandOutcome, Cli
     if let Some(store) = &found {
         cx.check_found(store)?;
     }
-    let input: Box<dyn Read> = if args.file == "-" {
-        Box::new(cx.stdin())
-    } else if fs_err::metadata(&args.file).is_ok_and(|there| !there.is_file()) {
+    let broken = |source| CliError::Unpack { file: file.clone(), source: Box::new(source) };
+    let input = input(args, cx)?;
+    let (reader, head) = BundleReader::new(input).map_err(|error| broken(error.into()))?;
+    let is_missing = found.as_ref().is_none_or(|store| Repo::is_unfinished(store));
+    // No store is created for a bundle that cannot be unpacked.
+    if is_missing && !head.prerequisites.is_empty() {
+        return Err(broken(Error::Prerequisites { missing: head.prerequisites }));
+    }
+    let store = found.unwrap_or_else(|| PathBuf::from(STORE_FOLDER));
+    let new = if is_missing { init::make_for_use(cx, &store)? } else { None };
+    let unpacked = unpack((args, branch), (reader, head), (&store, &file), cx);
+    let (outcome, moved) = unpacked.inspect_err(|_| {
+        if let Some(new) = new
+            && init::discard(new, &store, cx)
+        {
+            let shown = text::line(store.as_os_str().as_encoded_bytes());
+            cx.ui().status(format_args!("Removed the new store at {shown}"));
+        }
+    })?;
+    print_result(&outcome, &file, moved.as_ref(), cx)?;
+    Ok(CommandOutcome::Success)
+}
+
+/// Opens the bundle. Checks the lengths in a file before anything is written.
+fn input(args: &UnpackArgs, cx: &Context) -> Result<Box<dyn Read>, CliError> {
+    if args.file == "-" {
+        return Ok(Box::new(cx.stdin()));
+    }
+    let path = Path::new(&args.file);
+    if fs_err::metadata(path).is_ok_and(|there| !there.is_file()) {
         // A pipe can be read only once.
-        let path = Path::new(&args.file);
-        Box::new(cx.open_input(path).map_err(PathError::when("open", path))?)
-    } else {
-        let path = Path::new(&args.file);
-        let broken = |source| CliError::Unpack { file: file.clone(), source: Box::new(source) };
-        let (head, _) = read_outline(path).map_err(|error| broken(error.into()))?;
-        // No store is created for a bundle that cannot be unpacked.
-        if found.is_none() && !head.prerequisites.is_empty() {
-            return Err(broken(Error::Prerequisites { missing: head.prerequisites }));
-        }
-        Box::new(fs_err::File::open(path).map_err(PathError::when("open", path))?)
-    };
-    let store = match found {
-        Some(store) if !Repo::is_unfinished(&store) => store,
-        found => {
-            let store = found.unwrap_or_else(|| PathBuf::from(STORE_FOLDER));
-            init::make_for_use(cx, &store)?;
-            store
-        }
-    };
-    let repo = cx.open_at(&store)?;
+        return Ok(Box::new(cx.open_input(path).map_err(PathError::when("open", path))?));
+    }
+    read_outline(path)
+        .map_err(|error| CliError::Unpack { file: shown(args), source: Box::new(error.into()) })?;
+    Ok(Box::new(fs_err::File::open(path).map_err(PathError::when("open", path))?))
+}
+
+/// Unpacks the bundle into the store at `dir` and moves a branch. Returns the branch that was moved.
+fn unpack(
+    (args, branch): (&UnpackArgs, Option<RefName>),
+    opened: (BundleReader<impl Read>, BundleHead),
+    (dir, file): (&Path, &str),
+    cx: &Context,
+) -> Result<(UnpackOutcome, Option<RefName>), CliError> {
+    let repo = cx.open_at(dir)?;
     let (tips, level) = (log::all_starts(&repo, cx)?, repo.config().compression.level);
     let options = UnpackOptions { tips, level, most_bytes: u64::MAX };
     let progress = cx.progress();
-    let outcome = unpack::run(repo.store(), input, &options, &progress)
-        .map_err(|source| CliError::Unpack { file: file.clone(), source: Box::new(source) })?;
+    let prepared = unpack::prepare_opened(repo.store(), opened, &options, &progress);
+    let outcome = prepared
+        .and_then(|bundle| bundle.adopt(&progress))
+        .map_err(|source| CliError::Unpack { file: file.to_owned(), source: Box::new(source) })?;
     drop(progress);
-    let moved = move_branch(args, branch, &outcome, (&repo, &file), cx)?;
-    print_result(&outcome, &file, moved.as_ref(), cx)?;
-    Ok(CommandOutcome::Success)
+    let moved = move_branch(args, branch, &outcome, (&repo, file), cx)?;
+    Ok((outcome, moved))
 }
 
 fn shown(args: &UnpackArgs) -> String {

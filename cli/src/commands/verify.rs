@@ -401,21 +401,23 @@ fn summarize(checked: &Checked, cx: &Context) {
             }
         }
         0 => {
-            cx.ui().status(format_args!("No errors found; --data also reads all contents"));
+            cx.ui().status(format_args!("No errors found"));
             report_list_proofs(checked, cx);
+            cx.ui().hint("--data also reads all contents");
         }
         problems => {
-            let rest = match data {
-                Data::All => "everything else is intact",
-                _ => "--data reads all contents and may find more damage",
-            };
-            cx.ui().warning(format_args!("{} found; {rest}", size::count(problems, "problem")));
+            let rest = if *data == Data::All { "; everything else is intact" } else { "" };
+            cx.ui().warning(format_args!("{} found{rest}", size::count(problems, "problem")));
             hints(checked, cx);
+            if *data != Data::All {
+                cx.ui().hint("--data reads all contents and may find more damage");
+            }
         }
     }
 }
 
-/// Reports that the contents behind chunk lists were not hashed, and when that was last done.
+/// Reports, if verbose, that the contents behind chunk lists were not hashed, and when that was last
+/// done.
 fn report_list_proofs(checked: &Checked, cx: &Context) {
     let proofs = checked.outcome.list_proofs;
     let earlier = match (proofs.unproven_packs, proofs.oldest_secs) {
@@ -431,7 +433,7 @@ fn report_list_proofs(checked: &Checked, cx: &Context) {
             format!("; never done here for {}", size::count(packs, "pack"))
         }
     };
-    cx.ui().status(format_args!("Chunk lists were not compared with their contents{earlier}"));
+    cx.ui().detail(format_args!("Chunk lists were not compared with their contents{earlier}"));
 }
 
 /// Prints hints for problems that affect no commit.
@@ -452,28 +454,28 @@ fn hints(checked: &Checked, cx: &Context) {
             if let RemoteError::RefBlocked { name: blocked, other, .. } = problem {
                 let word = |name: &RefName| text::word(name.to_string().as_bytes()).to_string();
                 let (blocked, other) = (word(blocked), word(other));
-                cx.ui().status(format_args!(
+                cx.ui().hint(&format!(
                     "`snap push {name} --delete {blocked}`, or {other}, leaves one of the two"
                 ));
             }
         }
         if !checked.remote_problems.iter().all(|problem| is_blocked(&problem)) {
-            cx.ui().status(format_args!(
-                "to send lost data again, run `snap push {name} --all --tags{force}` in a store \
-                 that has it"
+            cx.ui().hint(&format!(
+                "`snap push {name} --all --tags{force}` sends lost data again, from a store that \
+                 has it"
             ));
         }
         if !outcome.problems.is_empty() {
             let hint = match has_store(cx) {
                 true => format!(
-                    "`snap repair {name}` sends lost data from the local store; --from adds other \
-                     sources"
+                    "`snap repair {name}` sends lost data from the local store\n\
+                     --from PLACE adds another source"
                 ),
                 false => {
                     format!("`snap repair {name} --from PLACE` sends lost data from another copy")
                 }
             };
-            cx.ui().status(format_args!("{hint}"));
+            cx.ui().hint(&hint);
         }
         return;
     }
@@ -483,7 +485,7 @@ fn hints(checked: &Checked, cx: &Context) {
             LostRef::of(problem).map(|LostRef { command, .. }| format!("`{command}` recreates it"))
         }
     });
-    hints.for_each(|hint| cx.ui().status(format_args!("{hint}")));
+    hints.for_each(|hint| cx.ui().hint(&hint));
     let is_pack = |problem: &VerifyProblem| {
         matches!(
             problem,
@@ -495,14 +497,13 @@ fn hints(checked: &Checked, cx: &Context) {
     let touched = &outcome.touched;
     let needs_none = touched.commits.is_empty() && touched.paths.is_empty();
     if *data == Data::All && needs_none && outcome.problems.iter().all(is_pack) {
-        cx.ui().status(format_args!(
-            "No commit needs the damaged data; `snap repair` moves the damaged packs to quarantine/"
-        ));
+        cx.ui().status(format_args!("No commit needs the damaged data"));
+        cx.ui().hint("`snap repair` moves the damaged packs to quarantine/");
     } else if outcome.problems.iter().any(repair::is_repairable) {
-        cx.ui().status(format_args!(
-            "`snap repair` recovers lost data from remotes and the files of the project; --from \
-             adds other sources"
-        ));
+        cx.ui().hint(
+            "`snap repair` recovers lost data from remotes and local files\n\
+             `snap repair --from PLACE` recovers it from another copy",
+        );
     }
 }
 

@@ -131,6 +131,18 @@ fn of_cli(error: &CliError) -> Option<String> {
             "`snap log` lists the commits\n\
              `snap pack` creates a bundle"
         }
+        CliError::OutputExists { .. } => {
+            "name another file with `-o FILE`\n\
+             --force replaces it"
+        }
+        CliError::PlainFolder { folder } => {
+            let word = text::word(folder.as_bytes());
+            return Some(format!(
+                "if it has copies of the files: `snap archive {word} -o FILE.snap`, then `snap \
+                 repair --from FILE.snap`\n\
+                 if not, name a project or a store folder"
+            ));
+        }
         CliError::ToTerminal => {
             "pass a file with `-o FILE`\n\
              redirect stdout to a file or a program"
@@ -250,7 +262,13 @@ fn of_bundle(error: &BundleError) -> Option<String> {
             "`snap pack` creates a bundle of commits\n\
              `snap archive` creates a bundle of a folder"
         }
-        BundleError::Cut { .. } => "the file is truncated; copy it again",
+        BundleError::Empty => {
+            "check the command that created the bundle, then create or copy it again"
+        }
+        BundleError::Cut { .. } => {
+            "copy the file again\n\
+             if a command sent the bundle, check its messages"
+        }
         BundleError::Interrupted => return None,
         error if error.kind() == ErrorKind::Damaged => {
             "the file was changed after it was created; copy it again"
@@ -267,7 +285,7 @@ fn of_unpack(error: &bundle::Error) -> Option<String> {
              or pack again without --since"
         }
         bundle::Error::Broken { .. } | bundle::Error::Damaged(_) => {
-            "the store is unchanged; copy or create the bundle again"
+            "nothing was unpacked; copy or create the bundle again"
         }
         bundle::Error::Interrupted => "nothing was changed; run the command again",
         _ => return None,
@@ -275,13 +293,10 @@ fn of_unpack(error: &bundle::Error) -> Option<String> {
     Some(hint.to_owned())
 }
 
-/// Returns the hint for an output file that already exists.
+/// Returns the hint for a link in place of a file.
 fn of_file(error: &PathError) -> Option<String> {
-    if error.source.get_ref().is_some_and(|source| source.is::<LinkError>()) {
-        return Some(remove_link(&error.path));
-    }
-    let taken = error.action == "write" && error.source.kind() == io::ErrorKind::AlreadyExists;
-    taken.then(|| "--force replaces it".to_owned())
+    let is_link = error.source.get_ref().is_some_and(|source| source.is::<LinkError>());
+    is_link.then(|| remove_link(&error.path))
 }
 
 /// Returns the hint for a link inside a store.

@@ -34,6 +34,9 @@ pub enum BundleError {
     /// The head is invalid, or a newer snap wrote it.
     #[error("the file is not a bundle")]
     Head(#[source] FormatError),
+    /// The bundle has no bytes, for example because its sender failed.
+    #[error("the bundle is empty")]
+    Empty,
     /// The bundle ends too early.
     #[error("the bundle is truncated at byte {at}")]
     Cut {
@@ -130,7 +133,8 @@ impl BundleError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Head(source) => source.kind(),
-            Self::Cut { .. }
+            Self::Empty
+            | Self::Cut { .. }
             | Self::Trailing { .. }
             | Self::PackBytes { .. }
             | Self::Packs
@@ -262,11 +266,15 @@ impl<R: Read> BundleReader<R> {
     /// Reads the head.
     ///
     /// # Errors
-    /// [`BundleError::Head`], [`BundleError::Cut`], [`BundleError::Stream`].
+    /// [`BundleError::Head`], [`BundleError::Empty`], [`BundleError::Cut`],
+    /// [`BundleError::Stream`].
     pub fn new(input: R) -> Result<(Self, BundleHead), BundleError> {
         let mut reader = Self { input, at: 0, packs: 0 };
         let mut head = vec![0; HEADER_BYTES];
-        reader.fill(&mut head)?;
+        reader.fill(&mut head).map_err(|error| match error {
+            BundleError::Cut { at: 0 } => BundleError::Empty,
+            error => error,
+        })?;
         let extension = bundle::decode_header(&head).map_err(BundleError::Head)?;
         head.resize(HEADER_BYTES + extension as usize, 0);
         reader.fill(&mut head[HEADER_BYTES..])?;

@@ -89,7 +89,7 @@ fn folder(
 /// Returns the recorded sources of a commit, each with its path in the snapshot. Returns `None` if
 /// the commit has none on disk, or if the project's own files come from commits. The sources of a
 /// clone are those of another machine.
-fn sources(repo: &Repo, commit: &Commit) -> Result<Option<ComparedFiles>, CliError> {
+pub(crate) fn sources(repo: &Repo, commit: &Commit) -> Result<Option<ComparedFiles>, CliError> {
     if repo.project().is_some() && (repo.base()?.is_some() || !commits_here(repo)?) {
         return Ok(None);
     }

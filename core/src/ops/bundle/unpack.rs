@@ -90,11 +90,23 @@ pub fn prepare<'s>(
     options: &UnpackOptions,
     observer: &dyn Observer,
 ) -> Result<VerifiedBundle<'s>, Error> {
-    let started = BundleReader::new(input);
+    let opened = BundleReader::new(input);
     if observer.cancelled() {
         return Err(Error::Interrupted);
     }
-    let (mut reader, head) = started?;
+    prepare_opened(store, opened?, options, observer)
+}
+
+/// Checks a bundle as [`prepare`] does. The caller has read its head.
+///
+/// # Errors
+/// As [`run`].
+pub fn prepare_opened<'s>(
+    store: &'s Store,
+    (mut reader, head): (BundleReader<impl Read>, BundleHead),
+    options: &UnpackOptions,
+    observer: &dyn Observer,
+) -> Result<VerifiedBundle<'s>, Error> {
     check_prerequisites(store, &head)?;
     check_work(head.raw_bytes, options)?;
     StagingArea::new(store).sweep_abandoned();

@@ -35,6 +35,7 @@ mod walk;
 
 use std::sync::atomic::Ordering;
 
+pub(super) use self::places::Places;
 pub use self::{
     change::{Change, ChangeSide, ComparedKind, Differences, Status},
     content::{ContentReader, SideContent},
@@ -42,7 +43,7 @@ pub use self::{
     limit::Limit,
     places::ComparedFiles,
 };
-use self::{folder::FolderSide, job::DiffJob, places::Places, renames::Pairing, trees::Trees};
+use self::{folder::FolderSide, job::DiffJob, renames::Pairing, trees::Trees};
 use crate::{
     base::{
         id::TreeId,

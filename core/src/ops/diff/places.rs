@@ -57,14 +57,14 @@ impl ComparedFiles {
 
 /// The same, prepared for looking up entries.
 #[derive(Debug)]
-pub(super) enum Places {
+pub(in crate::ops) enum Places {
     Folder(PathBuf, OwnedFd),
     Virtual(Items),
 }
 
 impl Places {
     /// Opens the compared folder, or arranges the named paths.
-    pub(super) fn open(files: &ComparedFiles) -> Result<Self, DiffError> {
+    pub(in crate::ops) fn open(files: &ComparedFiles) -> Result<Self, DiffError> {
         Ok(match files {
             ComparedFiles::Folder(path) => Self::Folder(path.clone(), open_folder(path)?),
             ComparedFiles::Paths(named) => {
@@ -82,7 +82,7 @@ impl Places {
     }
 
     /// Returns the path on disk of an entry, for messages.
-    pub(super) fn shown(&self, path: &[u8]) -> PathBuf {
+    pub(in crate::ops) fn shown(&self, path: &[u8]) -> PathBuf {
         match self {
             Self::Folder(top, _) => top.join(OsStr::from_bytes(path)),
             Self::Virtual(items) => match find(items, path) {
@@ -94,7 +94,7 @@ impl Places {
     }
 
     /// Opens the folder on disk of the entry at `path`, and returns it with the name there.
-    pub(super) fn open_above(&self, path: &[u8]) -> io::Result<(OwnedFd, OsString)> {
+    pub(in crate::ops) fn open_above(&self, path: &[u8]) -> io::Result<(OwnedFd, OsString)> {
         let (top, rest) = match self {
             Self::Folder(_, top) => {
                 let (above, name) = open_above(top.as_fd(), path)?;

@@ -7,7 +7,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io::{self, Read},
     os::fd::AsFd,
-    path::Path,
 };
 
 use crate::{
@@ -22,9 +21,10 @@ use crate::{
         pack::ObjectKind,
     },
     local::{
-        read::{content, open_above, open_file},
+        read::{content, open_file},
         scan::{FileKind, FileStat},
     },
+    ops::diff::Places,
     store::{ObjectWriter, StoreError},
 };
 
@@ -40,31 +40,30 @@ pub(super) struct LostObjects<'a> {
     pub(super) is_sound: &'a dyn Fn(&ObjectId) -> Result<bool, StoreError>,
 }
 
-/// Stores the wanted objects that a file contains and returns them. A file that cannot be read
-/// contributes nothing more.
+/// Stores the wanted objects that the file at a path of the snapshot contains, and returns them. A
+/// file that cannot be read contributes nothing more.
 pub(super) fn take(
     writer: &ObjectWriter<'_>,
-    (folder, path): (&Path, &[u8]),
+    (places, path): (&Places, &[u8]),
     params: Params,
     wanted: &LostObjects<'_>,
     observer: &dyn Observer,
 ) -> Result<BTreeMap<ObjectId, ObjectKind>, StoreError> {
     let mut take = FileScan { writer, params, wanted, observer, taken: BTreeMap::new() };
-    match take.file(folder, path) {
+    match take.file(places, path) {
         Err(FileScanError::Store(error)) => Err(error),
         // Objects found before the failure are verified and can be used.
         Ok(()) | Err(FileScanError::File) => Ok(take.taken),
     }
 }
 
-fn open(folder: &Path, path: &[u8]) -> io::Result<(Box<dyn Read + Send>, u64)> {
-    let top = fs_err::File::open(folder)?;
-    let (above, name) = open_above(top.as_fd(), path)?;
-    let stat = FileStat::of_name(above.as_fd(), name)?;
+fn open(places: &Places, path: &[u8]) -> io::Result<(Box<dyn Read + Send>, u64)> {
+    let (above, name) = places.open_above(path)?;
+    let stat = FileStat::of_name(above.as_fd(), &name)?;
     if stat.kind != FileKind::File {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let file = open_file(above.as_fd(), name, &stat)?;
+    let file = open_file(above.as_fd(), &name, &stat)?;
     Ok((content(&file, &stat)?, stat.size))
 }
 
@@ -96,8 +95,8 @@ struct FileScan<'a, 's> {
 }
 
 impl FileScan<'_, '_> {
-    fn file(&mut self, folder: &Path, path: &[u8]) -> Result<(), FileScanError> {
-        let (source, size) = open(folder, path)?;
+    fn file(&mut self, places: &Places, path: &[u8]) -> Result<(), FileScanError> {
+        let (source, size) = open(places, path)?;
         if size <= limits::WHOLE_FILE_BYTES {
             let mut bytes = Vec::new();
             source.take(limits::WHOLE_FILE_BYTES).read_to_end(&mut bytes)?;
@@ -131,7 +130,7 @@ impl FileScan<'_, '_> {
         if needed.is_empty() && !is_list {
             return Ok(());
         }
-        let (source, _) = open(folder, path)?;
+        let (source, _) = open(places, path)?;
         let (params, observer) = (self.params, self.observer);
         let (again, _) = cut(
             source,

@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    os::unix::ffi::OsStrExt,
     path::Path,
 };
 
@@ -15,19 +16,27 @@ use crate::{
     chunk::Params,
     format::pack::ObjectKind,
     ops::{
+        diff::{ComparedFiles, Places},
         reach::ObjectSource,
         repair::{RepairRun, Repaired, RepairedFrom, SourceKind, files, search::Overlay},
     },
     store::{ChunkVisit, ObjectLocation, ObjectWriter, StoreError, walk_chunks},
 };
 
-/// Files of a project that may contain lost objects.
+/// Files on disk that commits were made of, and affected paths of these commits.
+#[derive(Debug)]
+pub(super) struct AffectedFiles {
+    pub(super) files: ComparedFiles,
+    /// Paths in the snapshots, each with an object that the store lacks for it.
+    pub(super) paths: Vec<(Vec<u8>, ObjectId)>,
+}
+
+/// Files on disk that may contain lost objects.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LiveFiles<'a> {
-    /// The folder of the project.
-    pub(super) folder: &'a Path,
-    /// Paths in it, each with an object that the store lacks for it.
-    pub(super) paths: &'a [(Vec<u8>, ObjectId)],
+    /// The folder of the project, if the store has one.
+    pub(super) project: Option<&'a Path>,
+    pub(super) affected: &'a [AffectedFiles],
     /// The chunking parameters for files.
     pub(super) params: Params,
 }
@@ -211,23 +220,33 @@ impl Recovery<'_> {
         wanted: &mut ObjectKinds,
         repaired: &mut Vec<Repaired>,
     ) -> Result<(), StoreError> {
-        let Some(LiveFiles { folder, paths, params }) = self.files else { return Ok(()) };
+        let Some(LiveFiles { project, affected, params }) = self.files else { return Ok(()) };
         if wanted.is_empty() {
             return Ok(());
         }
         let writer = ObjectWriter::new(self.overlay.workshop.store(), self.level, 1)?;
         let is_sound = |id: &ObjectId| self.is_there(id);
-        let mut read = BTreeSet::new();
-        for (path, object) in paths {
-            if !wanted.contains_key(object) || !read.insert(path) || self.observer.cancelled() {
-                continue;
-            }
-            let ids = wanted.keys().copied().collect();
-            let needs = files::LostObjects { ids: &ids, is_sound: &is_sound };
-            for (id, kind) in files::take(&writer, (folder, path), params, &needs, self.observer)? {
-                wanted.remove(&id);
-                let from = RepairedFrom::File(path.clone());
-                repaired.push(Repaired::Object { id, kind, from });
+        for AffectedFiles { files, paths } in affected {
+            let Ok(places) = Places::open(files) else { continue };
+            let is_project =
+                matches!(files, ComparedFiles::Folder(folder) if project == Some(folder));
+            let mut read = BTreeSet::new();
+            for (path, object) in paths {
+                if !wanted.contains_key(object) || !read.insert(path) || self.observer.cancelled() {
+                    continue;
+                }
+                let ids = wanted.keys().copied().collect();
+                let needs = files::LostObjects { ids: &ids, is_sound: &is_sound };
+                let taken = files::take(&writer, (&places, path), params, &needs, self.observer)?;
+                let shown = match is_project {
+                    true => path.clone(),
+                    false => places.shown(path).as_os_str().as_bytes().to_vec(),
+                };
+                for (id, kind) in taken {
+                    wanted.remove(&id);
+                    let from = RepairedFrom::File(shown.clone());
+                    repaired.push(Repaired::Object { id, kind, from });
+                }
             }
         }
         writer.finish()?;

@@ -6,7 +6,7 @@
 //! 2. its pack, assembled from the frames that are sound in this store and from the frames of
 //!    sources that have the same pack, and verified against the pack's hash;
 //! 3. the object in any pack of a source store;
-//! 4. the live file in the project, read and cut as a commit does it;
+//! 4. the live file of which the commit was made, read and cut as a commit does it;
 //! 5. a bundle.
 //!
 //! Every object is verified against its id, and every chunk list against the hash of the content
@@ -34,8 +34,9 @@ use crate::{
         observe::{Observer, Phase, Silent},
     },
     chunk::{Params, ParamsError},
-    format::pack::ObjectKind,
+    format::{commit::Commit, pack::ObjectKind},
     ops::{
+        diff::ComparedFiles,
         reach::ReachError,
         verify::{self, AffectedPath, Data, REPAIRED_PATHS, VerifyError},
     },
@@ -44,7 +45,7 @@ use crate::{
 };
 
 use self::{
-    gather::{LiveFiles, Recovery},
+    gather::{AffectedFiles, LiveFiles, Recovery},
     search::{MissingObjects, Overlay},
     workshop::Assembled,
 };
@@ -79,7 +80,7 @@ pub enum RepairedFrom {
     Here,
     /// The source with this name.
     Source(String),
-    /// The live file at this path in the project.
+    /// The live file at this path: in the project, or else on disk.
     File(Vec<u8>),
 }
 
@@ -189,13 +190,18 @@ impl RepairError {
 /// A function that returns the sources. It is called only if the store has problems.
 pub type Sources<'f, 's> = dyn Fn() -> &'s [RepairSource<'s>] + 'f;
 
-/// Repairs a store with the objects that it and `sources` still have.
+/// A function that returns the files on disk of which a commit was made; `None` if they are those
+/// of the project, or unknown.
+pub type CommittedFiles<'f> = dyn Fn(&Commit) -> Option<ComparedFiles> + 'f;
+
+/// Repairs a store with the objects that it, `sources` and the `files` of its commits still have.
 ///
 /// # Errors
 /// [`RepairError`]. Objects that stay lost are not an error; [`RepairOutcome::lost`] lists them.
 pub fn run(
     repo: &Repo,
     sources: &Sources<'_, '_>,
+    files: &CommittedFiles<'_>,
     options: &RepairOptions<'_>,
     observer: &dyn Observer,
 ) -> Result<RepairOutcome, RepairError> {
@@ -227,14 +233,14 @@ pub fn run(
             outcome.lost.clear();
             return Ok(outcome);
         }
-        let paths = touched_files(&found.touched.paths);
+        let affected = affected_files(repo, files, &found.touched.paths);
         found.touched.shorten();
-        let files = repo.project().map(|folder| LiveFiles { folder, paths: &paths, params });
+        let live = LiveFiles { project: repo.project(), affected: &affected, params };
         let mut repaired = renew_stubs(store, sources(), options.run)?;
         let has_renewed = !repaired.is_empty();
         let (sources, keeps, run) = (sources(), Keeps::All, options.run);
-        let collect =
-            Collect { target: store, tips: &found.roots, sources, files, level, keeps, run };
+        let (tips, files) = (&found.roots, Some(live));
+        let collect = Collect { target: store, tips, sources, files, level, keeps, run };
         let mut collected = collect.run(&workshop, observer)?;
         repaired.append(&mut collected.repaired);
         let Collected { packs, lost, sound, .. } = collected;
@@ -306,8 +312,28 @@ fn stop(observer: &dyn Observer) -> Result<(), RepairError> {
     if observer.cancelled() { Err(RepairError::Interrupted) } else { Ok(()) }
 }
 
-fn touched_files(touched: &[AffectedPath]) -> Vec<(Vec<u8>, ObjectId)> {
-    touched.iter().map(|touched| (touched.path.clone(), touched.object)).collect()
+/// Groups affected paths by the files on disk of which their commits were made.
+fn affected_files(
+    repo: &Repo,
+    files: &CommittedFiles<'_>,
+    touched: &[AffectedPath],
+) -> Vec<AffectedFiles> {
+    let (mut affected, mut numbers) = (Vec::<AffectedFiles>::new(), BTreeMap::new());
+    for AffectedPath { commit, path, object, .. } in touched {
+        let number = *numbers.entry(*commit).or_insert_with(|| {
+            let recorded = repo.store().commit(commit).ok().and_then(|commit| files(&commit));
+            let project = || repo.project().map(|folder| ComparedFiles::Folder(folder.to_owned()));
+            let files = recorded.or_else(project)?;
+            Some(affected.iter().position(|other| other.files == files).unwrap_or_else(|| {
+                affected.push(AffectedFiles { files, paths: Vec::new() });
+                affected.len() - 1
+            }))
+        });
+        if let Some(number) = number {
+            affected[number].paths.push((path.clone(), *object));
+        }
+    }
+    affected
 }
 
 /// Moves a pack from the workshop into the store. Returns true if it replaced a damaged pack, which
