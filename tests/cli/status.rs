@@ -308,6 +308,8 @@ fn what_the_ignore_rules_exclude_now_is_not_shown_as_deleted() {
     let long = env.snap(["status"]).succeeds().stdout;
     assert!(long.contains("\n  now ignored notes.log (21 B)\n"), "{long}");
     assert!(long.contains("2 added, 1 deleted, 2 now ignored; 35 B added, 4 B deleted"), "{long}");
+    let stat = env.snap(["diff", "--stat"]).succeeds().stdout;
+    assert!(stat.contains("notes.log") && stat.contains(" | now ignored\n"), "{stat}");
     let summary = env.snap(["--json", "diff"]).succeeds().json().pop().unwrap();
     assert_eq!((&summary["ignored"], &summary["deleted"]), (&2.into(), &1.into()), "{summary}");
     assert_eq!(summary["folders_ignored"], 1, "{summary}");

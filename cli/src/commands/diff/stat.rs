@@ -6,7 +6,7 @@ use snap_core::ops::diff::{Change, SideContent, Status, lines::LineDiff};
 
 use crate::{
     commands::diff::{
-        names::{format_rename, shown},
+        names::{format_rename, shown, word},
         record::LinesJson,
     },
     ui::{Out, Ui, size, size::ByteCount},
@@ -86,6 +86,9 @@ impl Stat {
         if change.item().what.is_folder() {
             name.push(b'/');
         }
+        // The file still exists, so none of its lines is deleted.
+        let is_ignored = change.status() == Status::Ignored;
+        let lines = lines.filter(|_| !is_ignored);
         let bytes = |item: &Option<_>| {
             item.as_ref().map_or(0, |item: &snap_core::ops::diff::ChangeSide| item.what.bytes())
         };
@@ -97,6 +100,7 @@ impl Stat {
                 Some(LinesJson { binary: true, .. }) => {
                     StatRow::Bytes(bytes(&change.old), bytes(&change.new))
                 }
+                _ if is_ignored => StatRow::Words(word(Status::Ignored).to_owned()),
                 _ if words.is_empty() && change.status() == Status::Renamed => StatRow::Lines(0, 0),
                 _ => StatRow::Words(words),
             };
