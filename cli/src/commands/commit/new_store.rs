@@ -1,5 +1,5 @@
-//! Asks before a commit creates a store in a folder where the user may not expect one, or reports
-//! it if nobody can answer.
+//! Asks before a commit creates a store in a folder where the user may not expect one. Without a
+//! terminal, it only reports the folder.
 
 use std::path::{Path, PathBuf};
 

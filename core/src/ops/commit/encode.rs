@@ -100,7 +100,8 @@ pub(super) fn folder(
     let store = job.writer.store();
     let none = Previous::default();
     let previous = previous.unwrap_or(&none);
-    let (mut files, mut found) = (FileChanges::default(), 0);
+    // `matched` counts the entries that the previous folder has, too.
+    let (mut files, mut matched) = (FileChanges::default(), 0);
     let mut encoder = FolderEncoder::new();
     let mut put = |id, bytes: Vec<u8>| job.writer.add_tree(id, &bytes);
     let mut slots = node.slots.lock().unwrap_or_else(PoisonError::into_inner);
@@ -110,7 +111,7 @@ pub(super) fn folder(
         if let EntryResult::Folder(below) = &slot {
             let previous = previous.folder(name);
             files += below.files_since(store, previous, job.observer);
-            found += u64::from(previous.is_some());
+            matched += u64::from(previous.is_some());
         }
         let (entry, below) = match entry(job, node, (name, listed), slot, lost) {
             Ok(Some(made)) => made,
@@ -123,11 +124,11 @@ pub(super) fn folder(
         if let EntryKind::File { id, .. } = &entry.kind {
             let change = previous.compare(name, id);
             files += change;
-            found += change.modified + change.unmodified;
+            matched += change.modified + change.unmodified;
         }
         encoder.push(entry, &below, &mut put)?;
     }
-    if found < previous.len() {
+    if matched < previous.len() {
         let kind_of = |name: &[u8]| node.listing.find(name).map(|entry| entry.stat.kind);
         for (name, lost) in previous.missing(store, |name, kind| kind_of(name) == Some(kind)) {
             match kind_of(name).is_none() && exists(node.fd.as_fd(), name) {
