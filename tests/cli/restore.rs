@@ -565,3 +565,32 @@ fn a_restore_from_elsewhere_waits_for_the_files_of_the_project() {
     }
     assert!(env.path("p/a/new/folder/f").exists());
 }
+
+#[test]
+fn paths_after_a_double_dash_are_restored_to_their_place() {
+    let env = TestEnv::new();
+    for name in ["src/a", "src/b", "c"] {
+        env.write(name, "first");
+    }
+    env.snap(["commit", "-q"]).succeeds();
+    for name in ["src/a", "src/b", "c"] {
+        env.write(name, "edited");
+    }
+    let read = |name: &str| fs_err::read_to_string(env.path(name)).unwrap();
+    let stops = env.snap_in("src", ["restore", "HEAD", "--", "a"]);
+    assert_eq!((stops.code, read("src/a")), (Some(1), "edited".to_owned()), "{stops}");
+    env.snap_in("src", ["restore", "HEAD", "--overwrite", "--", "a", "../c"]).succeeds();
+    assert_eq!([read("src/a"), read("src/b"), read("c")], ["first", "edited", "first"]);
+    assert!(!env.path("src/a/c").exists());
+    for (args, error) in [
+        (&["restore", "HEAD", "--", "nothing"][..], "`nothing`"),
+        (&["restore", "HEAD:src", "--", "a"], "paths after `--` need a revision"),
+        (&["restore", "HEAD", "out", "--", "a"], "cannot be used with"),
+        (&["restore", "HEAD", "--", "../x"], "../x"),
+    ] {
+        let refused = env.snap(args.iter().copied());
+        assert_ne!(refused.code, Some(0), "{refused}");
+        assert!(refused.stderr.contains(error), "{refused}");
+    }
+    assert_eq!(read("src/b"), "edited");
+}

@@ -6,7 +6,7 @@ mod protect;
 use std::{
     ffi::OsString,
     io::Write,
-    os::unix::ffi::OsStrExt,
+    os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
@@ -45,6 +45,7 @@ use crate::{
     context::Context,
     report::{CliError, CommandOutcome},
     snapshot::Snapshot,
+    typed_path,
     ui::{Out, Progress, size, size::ByteCount, text},
 };
 
@@ -53,6 +54,8 @@ Examples:
   snap restore latest /tmp/look            a whole snapshot, to another folder
   snap restore --overwrite latest~1:notes.txt
                                            one file, to its place in the project
+  snap restore latest~1 --overwrite -- a b
+                                           several files of the current folder
   snap restore v1.0:src /tmp/src           the content of a folder
   snap restore project.snap:src /tmp/src   the same, from a bundle
   snap restore origin#main:src /tmp/src    the same, from a remote
@@ -78,7 +81,7 @@ Examples:
 /// commit, or match it before or after the restore. Asks before it deletes a file whose content
 /// is in no commit; without a terminal, --yes is needed. --dry-run lists every path that would be
 /// deleted or replaced, and marks files that are in no commit.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RestoreArgs {
     /// Snapshot, or a folder or file in it; also FILE.snap:PATH in a bundle, or URL#REV:PATH in a
@@ -130,9 +133,31 @@ pub(crate) struct RestoreArgs {
     /// Restore owners by number, not by name
     #[arg(long, conflicts_with = "no_owner")]
     numeric_ids: bool,
+
+    /// Paths to restore to their place, one after another, relative to the current folder
+    #[arg(last = true, value_name = "PATH", conflicts_with = "target")]
+    paths: Vec<OsString>,
 }
 
 pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
+    let [_, ..] = args.paths[..] else { return restore(args, cx) };
+    if args.what.as_bytes().contains(&b':') || cx.split_remote(&args.what)?.is_some() {
+        return Err(CliError::Usage("paths after `--` need a revision of this store before it"));
+    }
+    let repo = cx.open_repo()?;
+    let mut outcome = CommandOutcome::Success;
+    for path in &args.paths {
+        let path = typed_path::from_top(&repo, path)?;
+        let what = OsString::from_vec([args.what.as_bytes(), b":", &path].concat());
+        match restore(&RestoreArgs { what, ..args.clone() }, cx)? {
+            CommandOutcome::Success => {}
+            other => outcome = other,
+        }
+    }
+    Ok(outcome)
+}
+
+fn restore(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     let snapshot = cx.open_snapshot(&args.what)?;
     // The tip is read first: a pull during the restore does not change the restored files.
     let tip = snapshot.repo().map(|repo| repo.refs().head_commit()).transpose()?.flatten();
