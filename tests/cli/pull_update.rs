@@ -78,8 +78,8 @@ fn files_follow_the_branch_and_other_local_changes_stay() {
     env.write("bob/p/notes", "of bob");
     env.write("bob/p/src/mine", "of bob");
     let ran = pull(&env).succeeds();
-    assert!(ran.stderr.contains("\nRestored 6 files, 27 B; 1 already there\n"), "{ran}");
-    assert!(ran.stderr.ends_with("\nRemoved 6 paths\n"), "{ran}");
+    assert!(ran.stderr.contains("\nUpdated 6 files, 27 B\n"), "{ran}");
+    assert!(ran.stderr.ends_with("\nDeleted 6 paths\n"), "{ran}");
     let mut expected = files(&env.path("ann/p"));
     for (path, content) in [("same", "edited by bob"), ("notes", "of bob"), ("src/mine", "of bob")]
     {
@@ -144,6 +144,7 @@ fn a_path_that_changed_on_both_sides_stops_everything() {
     --- stderr ---
     warning: conflict: 2 paths were changed both here and in [SHORT ID]; branch `main` and the files stay as they are
     hint: `snap commit -b NAME` saves the local changes on a new branch, then pull again
+    hint: `snap restore NAME:edited --overwrite` takes your version from that branch afterwards
     hint: `snap diff [SHORT ID]` compares the files with the pulled commit
     hint: `snap restore HEAD:edited --overwrite` drops the change of one file
     ");

@@ -126,7 +126,7 @@ fn a_dry_run_lists_and_changes_nothing() {
     remove  extra
     --- stderr ---
     Would restore 2 files, 9 B; 0 already there
-    Would remove 1 path
+    Would delete 1 path
     warning: 1 file of these is in no commit and would be lost
     ");
     assert_eq!(env.read("home/notes.txt"), "second");

@@ -72,7 +72,7 @@ fn what_no_commit_holds_is_removed_only_with_yes() {
     remove  undone.txt  (in no commit)
     --- stderr ---
     Would restore 0 files, 0 B; 2 already there
-    Would remove 4 paths
+    Would delete 4 paths
     warning: 2 files of these are in no commit and would be lost
     ");
     insta::assert_snapshot!(env.snap_in("home", args), @"
@@ -112,8 +112,8 @@ fn what_commits_leave_out_stays_unless_told() {
     exit: 0
     --- stderr ---
     Restored 0 files, 0 B; 3 already there
-    Removed 1 path
-    Kept 4 entries that commits exclude; --delete-excluded removes them, too
+    Deleted 1 path
+    Kept 4 entries that commits exclude; --delete-excluded deletes them, too
     ");
     let dir = ["a.tmp", "b.bak", "early.log", "late.log"];
     assert!(dir.iter().all(|name| env.path("home").join(name).exists()));

@@ -271,7 +271,7 @@ fn restore(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError>
         out.json(&RestoredJson::new(&outcome, args.dry_run, true))?;
     }
     out.finish()?;
-    summarize(&outcome, args.dry_run, cx);
+    summarize(&outcome, if args.dry_run { Summary::Preview } else { Summary::Restore }, cx);
     // An older revision may lack files that the tip has and that the partial clone never fetched.
     // Their absence here does not mean that they were deleted.
     let is_all_here = tip.is_none_or(|tip| tip == snapshot.id);
@@ -546,9 +546,18 @@ fn report_own_attributes(outcome: &RestoreOutcome, cx: &Context) {
     }
 }
 
-pub(super) fn summarize(outcome: &RestoreOutcome, dry_run: bool, cx: &Context) {
+/// What [`summarize`] describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Summary {
+    Restore,
+    /// A restore with --dry-run.
+    Preview,
+    /// The restore of a `pull --update`.
+    Update,
+}
+
+pub(super) fn summarize(outcome: &RestoreOutcome, summary: Summary, cx: &Context) {
     let ui = cx.ui();
-    let verb = if dry_run { "Would restore" } else { "Restored" };
     let (written, bytes) =
         (size::count(outcome.files_written, "file"), ByteCount(outcome.bytes_written));
     let kept = size::grouped(outcome.files_kept);
@@ -556,16 +565,21 @@ pub(super) fn summarize(outcome: &RestoreOutcome, dry_run: bool, cx: &Context) {
         0 => String::new(),
         others => format!(" and {}", size::count(others, "other entry")),
     };
-    ui.status(format_args!("{verb} {written}{others}, {bytes}; {kept} already there"));
+    let files = format!("{written}{others}, {bytes}");
+    match summary {
+        Summary::Restore => ui.status(format_args!("Restored {files}; {kept} already there")),
+        Summary::Preview => ui.status(format_args!("Would restore {files}; {kept} already there")),
+        Summary::Update => ui.status(format_args!("Updated {files}")),
+    }
     report_own_attributes(outcome, cx);
     if outcome.removed > 0 {
-        let verb = if dry_run { "Would remove" } else { "Removed" };
+        let verb = if summary == Summary::Preview { "Would delete" } else { "Deleted" };
         ui.status(format_args!("{verb} {}", size::count(outcome.removed, "path")));
     }
     if outcome.excluded > 0 {
         let entries = size::count(outcome.excluded, "entry");
         ui.status(format_args!(
-            "Kept {entries} that commits exclude; --delete-excluded removes them, too"
+            "Kept {entries} that commits exclude; --delete-excluded deletes them, too"
         ));
     }
     if outcome.unsaved > 0 {
@@ -575,7 +589,7 @@ pub(super) fn summarize(outcome: &RestoreOutcome, dry_run: bool, cx: &Context) {
     }
     if outcome.not_removed > 0 {
         let what = size::count(outcome.not_removed, "path");
-        ui.warning(format_args!("{what} could not be removed"));
+        ui.warning(format_args!("{what} could not be deleted"));
     }
     ui.detail(format_args!(
         "Created {}; cloned the blocks of {}; restored the attributes of {}",

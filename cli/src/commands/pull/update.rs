@@ -27,8 +27,8 @@ use crate::{
         commit::LeaveOut,
         log::all_starts,
         restore::{
-            RestoredJson, has_own_attributes, known_content, protection_of, stat_cache, summarize,
-            warn_base,
+            RestoredJson, Summary, has_own_attributes, known_content, protection_of, stat_cache,
+            summarize, warn_base,
         },
     },
     config::Profile,
@@ -127,7 +127,7 @@ pub(super) fn run(
         out.json(&RestoredJson::new(&outcome, false, true))?;
         out.finish()?;
     }
-    summarize(&outcome, false, cx);
+    summarize(&outcome, Summary::Update, cx);
     let is_whole = outcome.not_made + outcome.not_removed == 0
         && left.is_empty()
         && !has_own_attributes(&outcome);
@@ -183,8 +183,10 @@ fn report_conflicts(
     ));
     let one = conflicts.first().map(|path| path.as_os_str()).unwrap_or(OsStr::new("PATH"));
     let entry = text::word(&[b"HEAD:", one.as_bytes()].concat());
+    let saved = text::word(&[b"NAME:", one.as_bytes()].concat());
     cx.ui().hint(&format!(
         "`snap commit -b NAME` saves the local changes on a new branch, then pull again\n\
+         `snap restore {saved} --overwrite` takes your version from that branch afterwards\n\
          `snap diff {new:.12}` compares the files with the pulled commit\n\
          `snap restore {entry} --overwrite` drops the change of one file"
     ));
