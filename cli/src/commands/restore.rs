@@ -140,7 +140,9 @@ pub(crate) struct RestoreArgs {
 }
 
 pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
-    let [_, ..] = args.paths[..] else { return restore(args, cx) };
+    if args.paths.is_empty() {
+        return restore(args, cx);
+    }
     if args.what.as_bytes().contains(&b':') || cx.split_remote(&args.what)?.is_some() {
         return Err(CliError::Usage("paths after `--` need a revision of this store before it"));
     }
