@@ -80,7 +80,7 @@ pub(crate) struct Global {
     #[arg(help_heading = GLOBAL)]
     pub(crate) store: Option<PathBuf>,
 
-    /// Print JSON records on stdout, one per line
+    /// Print JSON records on stdout, one per line; notes, hints and errors are records on stderr
     #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
 

@@ -279,6 +279,9 @@ pub(crate) enum CliError {
     /// The command needs a remote, and there is none.
     #[error("the store has no remote")]
     NoRemotes,
+    /// A restore would delete files that no commit contains. `hint` names how to save them.
+    #[error("{error}")]
+    Unsaved { error: Box<RestoreError>, hint: String },
     /// The patterns of a restore select nothing.
     #[error("nothing was restored: --include and --exclude select no entry")]
     NothingIncluded,
@@ -494,6 +497,7 @@ impl CliError {
             },
             Self::Commit(error) => error.kind(),
             Self::Restore(error) => error.kind(),
+            Self::Unsaved { error, .. } => error.kind(),
             Self::Update(error) => error.kind(),
             Self::Export(error) => error.kind(),
             Self::Verify(error) => error.kind(),

@@ -35,6 +35,25 @@ fn a_folder_goes_into_one_file_and_back() {
 }
 
 #[test]
+fn reproducible_archives_of_equal_files_have_equal_commits_if_their_times_are_equal() {
+    let env = TestEnv::new();
+    for folder in ["one", "two"] {
+        env.write(&format!("{folder}/notes.txt"), "notes\n");
+    }
+    let file = fs_err::OpenOptions::new().write(true).open(env.path("two/notes.txt")).unwrap();
+    file.file().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    let commit = |folder: &str, file: &str, more: &[&str]| {
+        let args = ["--json", "archive", folder, "-o", file];
+        env.snap([&args[..], more].concat()).succeeds().json()[0]["commit"].clone()
+    };
+    let time = "2026-11-21T08:00:00Z";
+    let one = commit("one", "1.snap", &["--reproducible", "--time", time]);
+    assert_eq!(commit("two", "2.snap", &["--reproducible", "--time", time]), one);
+    assert_ne!(commit("two", "3.snap", &["--reproducible", "--time", "2026-11-22T08:00:00Z"]), one);
+    assert_ne!(commit("two", "4.snap", &["--time", time]), one);
+}
+
+#[test]
 fn several_paths_stand_under_their_own_names() {
     let env = folder();
     let args = ["archive", "photos/june", "docs/plan.txt", "-o", "x.snap", "-m", "two", "--json"];

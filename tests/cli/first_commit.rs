@@ -134,7 +134,8 @@ fn the_first_commit_beside_git_says_that_gitignore_is_not_used() {
     Would commit 4 files, 41 B: 4 added, 0 modified, 0 unmodified
     Read [SIZE], would add [SIZE]
     ");
-    let note = |args: &[&str]| in_code(args).stderr.contains(".gitignore is not used");
+    let said = |args: &[&str], note: &str| in_code(args).stderr.contains(note);
+    let note = |args: &[&str]| said(args, ".gitignore is not used");
     let restart = || fs_err::remove_dir_all(env.path("home/code/.snap")).unwrap();
     assert!(note(&["commit"]));
     assert!(!note(&["commit", "--allow-empty"]), "only the first commit");
@@ -146,5 +147,28 @@ fn the_first_commit_beside_git_says_that_gitignore_is_not_used() {
     in_code(&["init"]);
     in_code(&["config", "set", "commit.gitignore", "true"]);
     assert!(!note(&["commit"]), "it is used");
-    assert!(!env.snap_in("home/docs", ["commit"]).stderr.contains("gitignore"), "no git");
+    assert!(!env.snap_in("home/docs", ["commit"]).stderr.contains("git"), "no git");
+    restart();
+    fs_err::remove_file(env.path("home/code/.gitignore")).unwrap();
+    assert!(!note(&["commit"]), "there is no .gitignore");
+}
+
+#[test]
+fn the_first_commit_beside_git_says_that_it_contains_git() {
+    let env = env();
+    let commit =
+        |args: &[&str]| env.snap_in("home/code", [&["commit"], args].concat()).succeeds().stderr;
+    let restart = || fs_err::remove_dir_all(env.path("home/code/.snap")).unwrap();
+    let said = commit(&[]);
+    let end = "The snapshot also contains `.git`\n\
+               hint: `echo .git >> .snapignore` excludes it from the next snapshots\n";
+    assert!(said.ends_with(end), "{said}");
+    assert!(env.snap_in("home/code", ["ls", "HEAD:.git"]).succeeds().stdout.contains("HEAD"));
+    assert!(!commit(&["--allow-empty"]).contains(".git"), "only the first commit");
+    restart();
+    assert!(!commit(&["--exclude", ".git"]).contains(".git"), "it is excluded");
+    restart();
+    env.write("home/code/.snapignore", ".git\n");
+    assert!(!commit(&[]).contains(".git"), "it is excluded");
+    assert_eq!(env.snap_in("home/code", ["ls", "HEAD:.git"]).code, Some(1));
 }

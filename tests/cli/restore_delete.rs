@@ -97,6 +97,63 @@ fn what_no_commit_holds_is_removed_only_with_yes() {
 }
 
 #[test]
+fn the_hint_saves_what_would_be_removed() {
+    let env = TestEnv::new();
+    env.write("home/sub/a.txt", "a");
+    env.write("home/top.txt", "top");
+    env.snap(["commit", "-q", "home"]).succeeds();
+    env.snap_in("home", ["pack", "-q", "-o", "../home.snap"]).succeeds();
+    env.snap_in("home", ["restore", "-q", "HEAD", "../out"]).succeeds();
+    env.snap(["restore", "-q", "home.snap", "bundled"]).succeeds();
+    for new in ["home/sub/new.txt", "out/new.txt", "bundled/new.txt"] {
+        env.write(new, new);
+    }
+    env.write("home/top.txt", "of no concern");
+    let delete = ["--overwrite", "--delete"];
+    let hint = |dir: &str, args: &[&str]| {
+        let ran = env.snap_in(dir, [&["restore"], args, &delete].concat());
+        assert_eq!(ran.code, Some(1), "{ran}");
+        let line = ran.stderr.lines().find(|line| line.contains("saves them first")).unwrap();
+        line.split('`').nth(1).unwrap().to_owned()
+    };
+    let run = |dir: &str, command: &str| {
+        env.snap_in(dir, command.split(' ').skip(1)).succeeds();
+    };
+
+    // A folder of the project: the commit contains it, and no change beside it.
+    for (dir, command) in
+        [("home", "snap commit -b NAME sub"), ("home/sub", "snap commit -b NAME .")]
+    {
+        assert_eq!(hint(dir, &["HEAD:sub"]), command);
+    }
+    run("home", "snap commit -b kept sub");
+    assert_eq!(env.snap_in("home", ["cat", "kept:sub/new.txt"]).stdout, "home/sub/new.txt");
+    assert_eq!(env.snap_in("home", ["cat", "kept:top.txt"]).stdout, "top");
+    env.snap_in("home", [&["restore", "HEAD:sub"][..], &delete].concat()).succeeds();
+    // A store that an option names.
+    env.write("home/sub/new.txt", "newer");
+    let store = ["HEAD:sub", "--store", "home/.snap"];
+    assert_eq!(hint("", &store), "snap --store home/.snap commit -b NAME home/sub");
+    run("", "snap --store home/.snap commit -b newer home/sub");
+    assert_eq!(env.snap_in("home", ["cat", "newer:sub/new.txt"]).stdout, "newer");
+
+    // Another folder, which is in no project.
+    for (dir, args, command, file) in [
+        ("home", ["HEAD", "../out"], "snap archive ../out -o FILE.snap", "out/new.txt"),
+        ("", ["home.snap", "bundled"], "snap archive bundled -o FILE.snap", "bundled/new.txt"),
+    ] {
+        assert_eq!(hint(dir, &args), command);
+        run(dir, &command.replace("FILE", "saved"));
+        assert_eq!(env.snap_in(dir, ["cat", "saved.snap:new.txt"]).stdout, file);
+    }
+
+    // What commits and archives leave out is to be copied.
+    let all = ["restore", "HEAD", "../out", "--overwrite", "--delete", "--delete-excluded"];
+    let ran = env.snap_in("home", all);
+    assert!(ran.stderr.contains("\nhint: copy them to another folder to keep them\n"), "{ran}");
+}
+
+#[test]
 fn what_commits_leave_out_stays_unless_told() {
     let env = env();
     env.write("home/.snapignore", "*.log\n");

@@ -31,6 +31,7 @@ fn a_command_of_another_tool_is_answered_with_that_of_snap() {
         ("unlock", "not needed: a lock ends with its process"),
         ("extract", "use `snap restore REV DIR`"),
         ("rebuild-index", "use `snap repair`"),
+        ("rev-parse", "use `snap show --id REV`"),
     ] {
         let ran = env.snap([typed]);
         assert_eq!(ran.code, Some(2), "{ran}");

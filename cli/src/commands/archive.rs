@@ -40,6 +40,9 @@ Examples:
 /// The file is a bundle with one commit, as written by `snap pack`. `restore`, `ls`, `cat`, `show`
 /// and `export` read it; `unpack` imports it into a store. If the file is in the folder, it is
 /// skipped.
+///
+/// Two archives of the same snapshot can differ in their bytes. `snap export` always writes the
+/// same bytes.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ArchiveArgs {

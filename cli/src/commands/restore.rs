@@ -26,7 +26,7 @@ use snap_core::{
         store_folder::STORE_FOLDER,
     },
     ops::restore::{
-        self, ContentLoss, Existing, Extras, Losses, Mode, Ownership, RestoreAction,
+        self, ContentLoss, Existing, Extras, Losses, Mode, Ownership, RestoreAction, RestoreError,
         RestoreOutcome, RestoreSource,
     },
     repo::{
@@ -38,7 +38,8 @@ use snap_core::{
 
 pub(super) use self::protect::protection_of;
 use self::protect::{
-    behind_branch, check_target, is_in_place, protection, warn_leftovers, warn_old_attributes,
+    behind_branch, check_target, is_in_place, protection, unsaved_hint, warn_leftovers,
+    warn_old_attributes,
 };
 use crate::{
     commands::log::all_starts,
@@ -258,7 +259,13 @@ fn restore(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError>
         Err(error) => {
             let so_far = so_far.into_inner().unwrap_or_else(PoisonError::into_inner);
             report_so_far(out, &so_far, cx)?;
-            return Err(error.into());
+            return Err(match error {
+                RestoreError::Unsaved(_) => {
+                    let hint = unsaved_hint(args, (own, &place), &target, cx);
+                    CliError::Unsaved { error: Box::new(error), hint }
+                }
+                error => error.into(),
+            });
         }
     };
     let own_folders = outcome.folders.saturating_sub(u64::from(!was_there));

@@ -19,7 +19,7 @@ const COMMANDS: &[Row] = &[
     (&["list"], &["`snap log` lists the snapshots", "`snap ls` lists the files of one"]),
     (&["info"], &["`snap show` prints a commit", "`snap stats` prints the sizes"]),
     (&["describe"], &["use `snap tag`"]),
-    (&["rev-parse"], &["use `snap --json show REV`"]),
+    (&["rev-parse"], &["use `snap show --id REV`"]),
     (&["show-ref", "for-each-ref"], &["`snap branch` lists branches", "`snap tag` lists tags"]),
     (
         &["checkout"],

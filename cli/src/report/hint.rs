@@ -213,6 +213,7 @@ fn of_cli(error: &CliError) -> Option<String> {
             "patterns have the syntax of .gitignore\n\
              `snap ls -R REV` lists all entries"
         }
+        CliError::Unsaved { hint, .. } => return Some(hint.clone()),
         CliError::NoRemote { .. } | CliError::NoRemotes | CliError::WhichRemote { .. } => {
             return remote::which(error);
         }
@@ -595,11 +596,6 @@ fn of_restore(error: &RestoreError) -> Option<String> {
             "move the entries in it away\n\
              --overwrite --delete removes those that commits could contain\n\
              --delete-excluded also removes the others"
-        }
-        RestoreError::Unsaved(_) => {
-            "--dry-run lists them\n\
-             `snap commit -b NAME` saves them first, on a new branch\n\
-             --yes removes them permanently"
         }
         RestoreError::Damaged { .. } if error.kind() == ErrorKind::Unavailable => {
             "everything else was restored; run the command again when the remote is reachable"

@@ -21,7 +21,8 @@ pub(crate) struct Describe {
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
 
-    /// Omit owners and times of files, so that equal files give equal snapshots
+    /// Omit owners and times of files; equal files then have the same tree id, and with the same
+    /// --time, author, host and message also the same commit id
     #[arg(long)]
     reproducible: bool,
 

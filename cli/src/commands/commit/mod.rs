@@ -198,7 +198,8 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<CommandOutcome, Cli
     let progress = cx.progress();
     let source = plan.source(args, &repo, &mut options, cx)?;
     let is_stream = matches!(source, CommitSource::Stream { .. });
-    if !is_stream && !options.ignore.gitignore && plan.is_first_beside_git(&repo)? {
+    let is_first_beside_git = !is_stream && plan.is_first_beside_git(&repo)?;
+    if is_first_beside_git && !options.ignore.gitignore && plan.has_gitignore() {
         output::gitignore_unused(cx);
     }
     if options.unnamed == commit::OtherPaths::Remove {
@@ -223,6 +224,9 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<CommandOutcome, Cli
     }
     drop(progress);
     output::summary(&outcome, &repo, start.elapsed(), cx)?;
+    if is_first_beside_git {
+        output::contains_git(&outcome, &repo, cx)?;
+    }
     hooks.after(&outcome, &repo, cx)?;
     // The snapshot exists, even if the reader of the id has gone.
     printed.or_else(|error| if error.is_broken_pipe() { Ok(()) } else { Err(error) })?;

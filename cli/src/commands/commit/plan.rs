@@ -9,7 +9,7 @@ use std::{
 
 use snap_core::{
     base::{io::PathError, name::EntryName},
-    local::read::ReadMode,
+    local::{ignore::GITIGNORE, read::ReadMode},
     ops::commit::{
         self, BehindPolicy, CommitRun, CommitSource, EmptyStream, NamedPath, OtherPaths,
         OtherSources, Unchanged,
@@ -182,6 +182,13 @@ impl CommitPlan {
         let Some(project) = &self.project else { return Ok(false) };
         let is_git = project.join(".git").symlink_metadata().is_ok();
         Ok(is_git && (repo.is_absent() || repo.refs().head_commit()?.is_none()))
+    }
+
+    /// Returns true if there is a `.gitignore` at the top of the project.
+    pub(super) fn has_gitignore(&self) -> bool {
+        self.project
+            .as_ref()
+            .is_some_and(|project| project.join(GITIGNORE).symlink_metadata().is_ok())
     }
 
     /// Returns the source of the commit, and sets the options that depend on its place.

@@ -26,7 +26,7 @@ use snap_core::{
 use crate::{
     commands::{commit::LeaveOut, restore::RestoreArgs},
     config::Profile,
-    context::Context,
+    context::{Context, StoreChoice},
     report::CliError,
     snapshot::Snapshot,
     ui::{size, text},
@@ -175,6 +175,40 @@ fn made_of(store: &Store, commit: &Commit) -> Option<Vec<Vec<u8>>> {
     }
     let entries = Entries::of(store, tree).map_while(Result::ok);
     Some(entries.map(|entry| entry.name.as_bytes().to_vec()).collect())
+}
+
+/// Returns the hint for files in no commit that a restore would delete from `target`. `own` is the
+/// store if the target is the place in its project that was committed.
+pub(super) fn unsaved_hint(
+    args: &RestoreArgs,
+    (own, place): (Option<&Repo>, &Path),
+    target: &Path,
+    cx: &Context,
+) -> String {
+    let word = |path: &Path| text::word(path.as_os_str().as_bytes()).to_string();
+    let here = std::env::current_dir().ok();
+    let near = here.and_then(|here| Some(target.strip_prefix(here).ok()?.to_owned()));
+    let shown = match &near {
+        Some(near) if near.as_os_str().is_empty() => ".".to_owned(),
+        Some(near) => word(near),
+        None => word(target),
+    };
+    let store = match (own, cx.named()) {
+        (Some(repo), StoreChoice::ByOption) => format!(" --store {}", word(repo.dir())),
+        _ => String::new(),
+    };
+    let save = match own {
+        // Neither a commit nor an archive contains excluded files.
+        _ if args.delete_excluded => "copy them to another folder to keep them".to_owned(),
+        Some(_) if place.as_os_str().is_empty() => {
+            format!("`snap{store} commit -b NAME` saves them first, on a new branch")
+        }
+        Some(_) => {
+            format!("`snap{store} commit -b NAME {shown}` saves them first, on a new branch")
+        }
+        None => format!("`snap archive {shown} -o FILE.snap` saves them first, in a bundle"),
+    };
+    format!("--dry-run lists them\n{save}\n--yes removes them permanently")
 }
 
 /// Refuses to write a whole snapshot into a folder of the project that the snapshot itself
