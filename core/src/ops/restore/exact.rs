@@ -67,7 +67,7 @@ impl ExactPaths {
         let Some(seen) = self.paths.get(path.as_os_str().as_bytes()) else { return true };
         match (seen, stat) {
             (Some(seen), Some(stat)) => {
-                FileType::from_raw_mode(stat.st_mode).is_dir() || seen.is(stat)
+                FileType::from_raw_mode(stat.st_mode).is_dir() || seen.has_content_of(stat)
             }
             (None, Some(_)) => false,
             (_, None) => true,
@@ -118,5 +118,21 @@ mod tests {
         assert!(!is_as_seen("old") && !is_as_seen("new"));
         fs_err::remove_file(path("old")).unwrap();
         assert!(is_as_seen("old"), "nothing is lost");
+    }
+
+    #[test]
+    fn a_file_with_several_names_counts_as_changed_if_it_was_written_under_any_of_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs_err::write(path("one"), "1").unwrap();
+        fs_err::hard_link(path("one"), path("two")).unwrap();
+        let mut paths = ExactPaths::default();
+        ["one", "two"].iter().for_each(|name| paths.insert(name.as_bytes().to_vec()));
+        paths.look(folder.path());
+        let is_as_seen =
+            |name: &str| paths.is_as_seen(Path::new(name), lstat(path(name)).ok().as_ref());
+        assert!(is_as_seen("one") && is_as_seen("two"));
+        fs_err::write(path("one"), "22").unwrap();
+        assert!(!is_as_seen("one") && !is_as_seen("two"));
     }
 }
