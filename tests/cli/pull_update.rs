@@ -448,6 +448,25 @@ fn an_excluded_file_that_no_base_has_is_not_replaced_after_a_plain_pull() {
 }
 
 #[test]
+fn changes_of_an_undone_commit_are_local_changes() {
+    let env = env();
+    env.write("bob/p/same", "of bob");
+    env.write("bob/p/edited", "of bob");
+    env.snap_in("bob/p", ["commit", "-q"]).succeeds();
+    env.snap_in("bob/p", ["undo"]).succeeds();
+    ann_works(&env);
+    let ran = pull(&env);
+    assert_eq!((ran.code, &*ran.stdout), (Some(3), "conflict: edited\n"), "{ran}");
+    env.write("bob/p/edited", "first");
+    pull(&env).succeeds();
+    assert_eq!(
+        (env.read("bob/p/same"), env.read("bob/p/edited")),
+        ("of bob".into(), "second".into())
+    );
+    assert_eq!(env.snap_in("bob/p", ["status", "-s"]).succeeds().stdout, "M same\n");
+}
+
+#[test]
 fn a_folder_that_cannot_be_listed_stops_an_update_of_files_in_it() {
     const NOBODY: u32 = 65_534;
     if !needs_root() {
