@@ -226,6 +226,37 @@ fn every_command_shows_examples() {
 }
 
 #[test]
+fn help_fits_in_80_columns_and_is_wrapped_once() {
+    let env = TestEnv::new();
+    let docs = env.snap(["__docs"]).succeeds().stdout;
+    let headings =
+        docs.lines().filter_map(|line| line.strip_prefix("## `snap ")?.strip_suffix('`'));
+    let commands: Vec<Vec<&str>> = headings.map(|name| name.split(' ').collect()).collect();
+    assert!(commands.len() > 10, "{commands:?}");
+    for command in commands.into_iter().chain([Vec::new()]) {
+        for option in ["-h", "--help"] {
+            let help = env.snap(command.iter().chain(&[option])).succeeds().stdout;
+            let long = help.lines().find(|line| line.chars().count() > 80);
+            assert_eq!(long, None, "{command:?}");
+            // Paragraphs, and in long help the descriptions of options. Other lines are lists.
+            let indent = |line: &str| line.len() - line.trim_start().len();
+            let is_prose =
+                |line: &str| indent(line) == 0 || option == "--help" && indent(line) == 10;
+            for (line, next) in help.lines().zip(help.lines().skip(1)) {
+                let word = next.split_whitespace().next();
+                let is_list = next.trim_start().starts_with(['-', '[']) || line.ends_with(':');
+                let Some(word) = word.filter(|_| !line.trim().is_empty() && !is_list) else {
+                    continue;
+                };
+                let fits = line.chars().count() + 1 + word.chars().count() <= 80;
+                let is_broken = is_prose(line) && indent(line) == indent(next) && fits;
+                assert!(!is_broken, "{command:?} {option}: {line:?} is broken before {word:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn the_help_groups_the_commands() {
     let env = TestEnv::new();
     let help = env.snap(["-h"]).succeeds().stdout;
