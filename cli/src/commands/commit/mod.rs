@@ -202,7 +202,7 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<CommandOutcome, Cli
         output::gitignore_unused(cx);
     }
     if options.unnamed == commit::OtherPaths::Remove {
-        unmatched::warn(&source, &options.ignore.patterns, cx)?;
+        unmatched::warn(&source, &options.ignore, cx)?;
     }
     let mut outcome = commit::run(&repo, source, &options, &progress).map_err(of_commit)?;
     outcome.skipped += missing;
