@@ -44,8 +44,9 @@ Examples:
                                         restore an older version of a file
   snap restore 4f2a /tmp/then           restore a snapshot to another folder
 
-A snapshot is named by its id, by the first 4 or more digits of it, by a branch or
-by a tag. `latest` (or HEAD) is the newest one, `latest~2` two commits earlier.
+A snapshot is named by its id, by a branch or by a tag. The first 4 or more digits
+of an id are enough. `latest` (or HEAD) is the newest one, `latest~2` two commits
+earlier.
 `latest@2026-11-01` is the newest one on or before that day.
 A path after it starts at the top of the snapshot (`latest:src/x`), or at the current
 folder (`latest:./x`).";
