@@ -265,9 +265,15 @@ enum LocalLoss {
 struct LocalChanges<'a> {
     store: &'a Store,
     update: &'a Update<'a>,
-    /// The changes to each tree. A file that cannot be read is not among them; the restore reports
-    /// it as one that no commit contains.
-    trees: Vec<(Option<TreeId>, BTreeMap<Vec<u8>, LocalChange>)>,
+    trees: Vec<ChangesToTree>,
+}
+
+/// The differences between the files on disk and one tree.
+struct ChangesToTree {
+    tree: Option<TreeId>,
+    /// The paths that differ. A file that cannot be read is not among them; the restore reports it
+    /// as one that no commit contains.
+    paths: BTreeMap<Vec<u8>, LocalChange>,
 }
 
 impl<'a> LocalChanges<'a> {
@@ -288,16 +294,16 @@ impl<'a> LocalChanges<'a> {
         ids.dedup();
         let mut trees = Vec::new();
         for tree in ids {
-            let mut found = BTreeMap::new();
+            let mut paths = BTreeMap::new();
             let mut each = |change: Change| {
                 if let Some(local) = local_change(&change) {
-                    found.insert(change.path, local);
+                    paths.insert(change.path, local);
                 }
                 Ok(())
             };
             let sides = (tree, &New::Folder(update.files.clone()));
             diff::run(store, sides, &options, observer, &mut each)?;
-            trees.push((tree, found));
+            trees.push(ChangesToTree { tree, paths });
         }
         Ok(Self { store, update, trees })
     }
@@ -316,8 +322,8 @@ impl<'a> LocalChanges<'a> {
             |tree: TreeId| had_by.contains(&tree) || resolve_path(self.store, tree, path).is_ok();
         // A repair finds the content of the new commit.
         let mut has_content = action == RestoreAction::Repair;
-        for (tree, found) in &self.trees {
-            match found.get(path) {
+        for ChangesToTree { tree, paths } in &self.trees {
+            match paths.get(path) {
                 None if !is_there || tree.is_some_and(has) => return LocalLoss::None,
                 // The rules exclude a file that the tree lacks.
                 None | Some(LocalChange::Content) => {}
