@@ -44,8 +44,9 @@ Examples:
                                         restore an older version of a file
   snap restore 4f2a /tmp/then           restore a snapshot to another folder
 
-A snapshot is named by its id, by the first 4 or more digits of it, by a branch or
-by a tag. `latest` (or HEAD) is the newest one, `latest~2` two commits earlier.
+A snapshot is named by its id, by a branch or by a tag. The first 4 or more digits
+of an id are enough. `latest` (or HEAD) is the newest one, `latest~2` two commits
+earlier.
 `latest@2026-11-01` is the newest one on or before that day.
 A path after it starts at the top of the snapshot (`latest:src/x`), or at the current
 folder (`latest:./x`).";
@@ -194,14 +195,36 @@ pub(crate) fn definition() -> clap::Command {
 /// The line in the help of a command that replaces the list of global options.
 const SEE_GLOBAL: &str = "Global options: see `snap --help`";
 
-/// Builds the definition, and hides the global options in the help of the commands. They remain
-/// valid there.
+/// The width of help texts.
+const HELP_COLUMNS: usize = 80;
+
+/// Joins the lines of each paragraph, as clap does with doc comments, so that only clap wraps them.
+/// Examples and lists are indented, and stay as they are.
+fn join_paragraphs(text: &str) -> String {
+    let is_prose = |line: &str| !line.is_empty() && !line.starts_with(' ');
+    let mut joined = String::new();
+    let mut was_prose = false;
+    for line in text.lines() {
+        let is_next = was_prose && is_prose(line);
+        joined.push_str(match is_next {
+            true => " ",
+            false if joined.is_empty() => "",
+            false => "\n",
+        });
+        joined.push_str(line);
+        was_prose = is_prose(line);
+    }
+    joined
+}
+
+/// Builds the definition for help texts, and hides the global options in the help of the commands.
+/// They remain valid there.
 fn with_short_help(mut definition: clap::Command) -> clap::Command {
     fn shorten(command: &mut clap::Command) {
         for below in command.get_subcommands_mut() {
             let is_global = |arg: &clap::Arg| arg.get_help_heading() == Some(GLOBAL);
             let see = |text: Option<&StyledStr>| match text {
-                Some(text) => format!("{SEE_GLOBAL}\n\n{text}"),
+                Some(text) => format!("{SEE_GLOBAL}\n\n{}", join_paragraphs(&text.to_string())),
                 None => SEE_GLOBAL.to_owned(),
             };
             let (short, long) = (see(below.get_after_help()), below.get_after_long_help());
@@ -218,6 +241,7 @@ fn with_short_help(mut definition: clap::Command) -> clap::Command {
             shorten(below);
         }
     }
+    definition = definition.term_width(HELP_COLUMNS).after_help(join_paragraphs(&after_help()));
     definition.build();
     shorten(&mut definition);
     definition

@@ -444,12 +444,13 @@ fn a_pattern_that_is_written_as_a_path_on_disk_and_excludes_nothing_is_named() {
     let at = env.path("home");
     let at = at.to_str().unwrap();
     env.snap(["--store", "s", "init"]).succeeds();
-    let commit = |sources: &[&str], pattern: &str| {
-        let fixed = ["--store", "s", "commit", "--replace", "--allow-empty", "-e", pattern];
+    let commit_with = |sources: &[&str], option: &str, pattern: &str| {
+        let fixed = ["--store", "s", "commit", "--replace", "--allow-empty", option, pattern];
         let made = env.snap(fixed.iter().chain(sources)).succeeds();
         let files = env.snap(["--store", "s", "ls", "-R"]).succeeds().stdout;
         (made.stderr.contains("excludes nothing"), made.stderr, files.contains("cache"))
     };
+    let commit = |sources: &[&str], pattern: &str| commit_with(sources, "-e", pattern);
     let absolute = format!("{at}/u/cache");
     let (warned, stderr, has_cache) = commit(&[at], &absolute);
     assert!(warned && has_cache, "{stderr}");
@@ -461,6 +462,10 @@ fn a_pattern_that_is_written_as_a_path_on_disk_and_excludes_nothing_is_named() {
     assert!(!commit(&both, &absolute).2);
     for pattern in ["/u/cache", "cache", "/nothing/of/that/name", "/*/cache"] {
         assert!(!commit(&[at], pattern).0, "{pattern}");
+    }
+    for (pattern, is_named) in [(&*absolute.to_uppercase(), true), ("/U/CACHE", false)] {
+        let (warned, stderr, has_cache) = commit_with(&[at], "--iexclude", pattern);
+        assert_eq!((warned, has_cache), (is_named, is_named), "{stderr}");
     }
     let archive = ["archive", "home", "-o", "home.snap", "-e", &absolute];
     let made = env.snap(archive).succeeds();

@@ -341,11 +341,7 @@ fn every_shell_gets_a_script() {
     insta::assert_snapshot!(env.snap(["completions", "tcsh"]), @r"
     exit: 2
     --- stderr ---
-    error: invalid value 'tcsh' for '<SHELL>'
-      [possible values: bash, zsh, fish, powershell, elvish]
-
-      tip: a similar value exists: 'zsh'
-
-    For more information, try '--help'.
+    error: `<SHELL>` has no value `tcsh`
+    hint: did you mean `bash`?
     ");
 }

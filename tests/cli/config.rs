@@ -58,7 +58,7 @@ fn settings_are_listed_set_and_read() {
     insta::assert_snapshot!(env.snap(["config", "get", "commit.exclude", "--json"]), @r#"
     exit: 0
     --- stdout ---
-    {"version":1,"type":"setting","key":"commit.exclude","value":["*.o"],"origin":{"layer":"store","path":"[ROOT]/.snap/config.toml","line":27}}
+    {"version":1,"type":"setting","key":"commit.exclude","description":"patterns to exclude, as in `.gitignore`; `--exclude` adds to them","value":["*.o"],"origin":{"layer":"store","path":"[ROOT]/.snap/config.toml","line":27}}
     "#);
     insta::assert_snapshot!(env.snap(["config", "get", "hooks.pre_commit"]), @"exit: 0");
     assert!(env.read(".snap/config.toml").contains("# zstd level"));
@@ -533,13 +533,25 @@ fn the_settings_without_a_value_are_listed_on_request() {
     let (set, all) = (listed(&[]), listed(&["--all"]));
     assert!(!set.iter().any(|line| line.starts_with('#')), "{set:?}");
     assert_eq!(all[..set.len()], set);
-    for line in [
-        "# hooks.on_failure is not set; expected: `stop` or `report`",
-        "# ui.pager is not set; expected: a command or false",
-        "# remote.NAME.url is not set; expected: a text",
+    for (line, description) in [
+        (
+            "# hooks.on_failure is not set; expected: `stop` or `report`",
+            "#   what to do if a hook fails; default: `pre_commit` stops and `post_commit` reports",
+        ),
+        (
+            "# ui.pager is not set; expected: a command or false",
+            "#   pager for long output; `false` for none",
+        ),
+        (
+            "# remote.NAME.url is not set; expected: a text",
+            "#   location, such as `s3://bucket/prefix`",
+        ),
     ] {
-        assert!(all.iter().any(|found| found == line), "{line} is missing in {all:#?}");
+        assert!(all.windows(2).any(|two| two == [line, description]), "{line}: {all:#?}");
     }
+    let ran = env.snap(["config", "get", "pull.update", "--json"]).succeeds();
+    let described = "`snap pull` also updates the files of the project, as with `--update`";
+    assert_eq!(ran.json()[0]["description"], described);
     env.snap(["config", "set", "commit.author", "Ann"]).succeeds();
     let author = |lines: Vec<String>| lines.iter().filter(|l| l.contains("commit.author")).count();
     assert_eq!((author(listed(&[])), author(listed(&["--all"]))), (1, 1));

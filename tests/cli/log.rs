@@ -120,6 +120,12 @@ fn what_names_no_commit_is_told_with_what_is_close() {
     error: `mian` is not a commit, branch or tag
     hint: did you mean `main`?
     ");
+    insta::assert_snapshot!(env.snap(["log", "lastest"]), @"
+    exit: 1
+    --- stderr ---
+    error: `lastest` is not a commit, branch or tag
+    hint: did you mean `latest`?
+    ");
     insta::assert_snapshot!(env.snap(["log", "HEAD~5"]), @r"
     exit: 1
     --- stderr ---

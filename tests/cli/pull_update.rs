@@ -1,6 +1,14 @@
 //! `snap pull --update`: the files follow the branch, and local changes are never lost.
 
-use std::{collections::BTreeMap, os::unix::fs::PermissionsExt, path::Path};
+use std::{
+    collections::BTreeMap,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::Path,
+    process::Command,
+};
+
+use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
+use snap_testkit::skip::needs_root;
 
 use crate::{
     base_sequences::copy,
@@ -354,4 +362,138 @@ fn ignored_files_that_the_branch_deletes_stay() {
     assert_eq!(env.read("bob/p/deleted"), "first");
     assert_eq!(env.snap_in("bob/p", ["status", "-s"]).succeeds().stdout, "");
     env.snap_in("bob/p", ["commit", "-q"]).succeeds();
+}
+
+/// Sets an extended attribute of a user. Returns false if the file system has none.
+fn note(path: &Path) -> bool {
+    setxattr(path, "user.note", b"mine", XattrFlags::empty()).is_ok()
+}
+
+fn has_note(path: &Path) -> bool {
+    getxattr(path, "user.note", &mut [0; 8]).is_ok()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs_err::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+#[test]
+fn folders_keep_a_local_mode_and_attributes_that_the_pull_does_not_change() {
+    let env = env();
+    ann_works(&env);
+    env.write("ann/p/src/new", "new");
+    env.write("ann/p/top", "new");
+    env.mode("ann/p/moved", 0o711);
+    env.snap_in("ann/p", ["commit", "-q"]).succeeds();
+    env.snap_in("ann/p", ["push", "-q"]).succeeds();
+    for folder in ["bob/p", "bob/p/src"] {
+        env.mode(folder, 0o700);
+    }
+    let has_notes = note(&env.path("bob/p/src")) && note(&env.path("bob/p"));
+    pull(&env).succeeds();
+    assert_eq!(files(&env.path("bob/p")), files(&env.path("ann/p")));
+    for folder in ["bob/p", "bob/p/src"] {
+        assert_eq!(mode(&env.path(folder)), 0o700, "{folder}");
+        assert_eq!(has_note(&env.path(folder)), has_notes, "{folder}");
+    }
+    assert_eq!(mode(&env.path("bob/p/moved")), 0o711);
+    // A mode that changed on both sides is a conflict.
+    env.mode("ann/p/src", 0o750);
+    env.write("ann/p/same", "third");
+    env.snap_in("ann/p", ["commit", "-q"]).succeeds();
+    env.snap_in("ann/p", ["push", "-q"]).succeeds();
+    let ran = pull(&env);
+    assert_eq!((ran.code, &*ran.stdout), (Some(3), "conflict: src\n"), "{ran}");
+    assert_eq!(env.read("bob/p/same"), "same");
+    // The same change on both sides is none.
+    env.mode("bob/p/src", 0o750);
+    removexattr(env.path("bob/p/src"), "user.note").ok();
+    pull(&env).succeeds();
+    assert_eq!(env.read("bob/p/same"), "third");
+}
+
+#[test]
+fn a_file_with_the_new_content_and_other_attributes_is_a_conflict() {
+    let env = env();
+    ann_works(&env);
+    env.write("bob/p/edited", "second");
+    env.mode("bob/p/edited", 0o600);
+    env.write("bob/p/added/new", "new");
+    let has_note = note(&env.path("bob/p/added/new"));
+    let expected =
+        if has_note { "conflict: added/new\nconflict: edited\n" } else { "conflict: edited\n" };
+    let ran = pull(&env);
+    assert_eq!((ran.code, &*ran.stdout), (Some(3), expected), "{ran}");
+    assert_eq!(mode(&env.path("bob/p/edited")), 0o600);
+    // A mode that is that of the last commit is not local.
+    env.mode("bob/p/edited", 0o644);
+    env.write("bob/p/tool", "#!");
+    removexattr(env.path("bob/p/added/new"), "user.note").ok();
+    pull(&env).succeeds();
+    assert_eq!(files(&env.path("bob/p")), files(&env.path("ann/p")));
+}
+
+#[test]
+fn an_excluded_file_that_no_base_has_is_not_replaced_after_a_plain_pull() {
+    let env = env();
+    env.write("bob/p/.snapignore", "out\n");
+    env.write("bob/p/out", "first");
+    env.mode("bob/p/out", 0o600);
+    env.write("ann/p/out", "of ann");
+    env.snap_in("ann/p", ["commit", "-q"]).succeeds();
+    env.snap_in("ann/p", ["push", "-q"]).succeeds();
+    env.snap_in("bob/p", ["pull", "-q"]).succeeds();
+    let ran = pull(&env);
+    assert_eq!((ran.code, &*ran.stdout), (Some(3), "conflict: out\n"), "{ran}");
+    assert_eq!((env.read("bob/p/out"), mode(&env.path("bob/p/out"))), ("first".to_owned(), 0o600));
+}
+
+#[test]
+fn changes_of_an_undone_commit_are_local_changes() {
+    let env = env();
+    env.write("bob/p/same", "of bob");
+    env.write("bob/p/edited", "of bob");
+    env.snap_in("bob/p", ["commit", "-q"]).succeeds();
+    env.snap_in("bob/p", ["undo"]).succeeds();
+    ann_works(&env);
+    let ran = pull(&env);
+    assert_eq!((ran.code, &*ran.stdout), (Some(3), "conflict: edited\n"), "{ran}");
+    env.write("bob/p/edited", "first");
+    pull(&env).succeeds();
+    assert_eq!(
+        (env.read("bob/p/same"), env.read("bob/p/edited")),
+        ("of bob".into(), "second".into())
+    );
+    assert_eq!(env.snap_in("bob/p", ["status", "-s"]).succeeds().stdout, "M same\n");
+}
+
+#[test]
+fn a_folder_that_cannot_be_listed_stops_an_update_of_files_in_it() {
+    const NOBODY: u32 = 65_534;
+    if !needs_root() {
+        return;
+    }
+    let env = env();
+    ann_works(&env);
+    env.write("bob/p/src/deep/x", "of bob");
+    env.mode("", 0o755);
+    let owner = format!("{NOBODY}:{NOBODY}");
+    let run = |name: &str, args: &[&str], path: &str| {
+        assert!(Command::new(name).args(args).arg(env.path(path)).status().unwrap().success());
+    };
+    run("chown", &["-R", &owner], "bob");
+    run("chmod", &["-R", "a+rX"], "there");
+    let url = format!("file://{}", env.path("there").display());
+    for closed in [0o111, 0] {
+        env.mode("bob/p/src/deep", closed);
+        let mut command = env.command("bob/p");
+        command.args(["pull", "--update", &url, "main"]).uid(NOBODY).gid(NOBODY);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "conflict: src/deep\n", "{output:?}");
+        assert_eq!(mode(&env.path("bob/p/src/deep")), closed);
+        env.mode("bob/p/src/deep", 0o755);
+        assert_eq!(env.read("bob/p/src/deep/x"), "of bob");
+        assert_eq!(env.read("bob/p/edited"), "first");
+    }
 }

@@ -126,10 +126,8 @@ fn a_shared_store_is_open_to_its_group_alone() {
     insta::assert_snapshot!(env.snap(["init", "--shared=world"]), @r"
     exit: 2
     --- stderr ---
-    error: invalid value 'world' for '--shared[=<WHO>]'
-      [possible values: group]
-
-    For more information, try '--help'.
+    error: `--shared` has no value `world`
+    hint: use `group`
     ");
 }
 

@@ -5,17 +5,65 @@ use crate::env::TestEnv;
 #[test]
 fn a_word_that_is_no_command_is_a_usage_error() {
     let env = TestEnv::new();
-    insta::assert_snapshot!(env.snap(["comit"]), @r"
+    insta::assert_snapshot!(env.snap(["comit", "-m", "x"]), @"
     exit: 2
     --- stderr ---
-    error: unrecognized subcommand 'comit'
-
-      tip: some similar subcommands exist: 'config', 'completions', 'commit'
-
-    Usage: snap [OPTIONS] <COMMAND>
-
-    For more information, try '--help'.
+    error: there is no command `comit`
+    hint: did you mean `snap commit`?
     ");
+    insta::assert_snapshot!(env.snap(["remote", "shwo", "--json"]), @r#"
+    exit: 2
+    --- stderr ---
+    {"version":1,"type":"error","message":"there is no command `remote shwo`","causes":[],"hints":["did you mean `snap remote show`?"],"exit":2}
+    "#);
+    // A hidden command is not proposed.
+    insta::assert_snapshot!(env.snap(["__doc"]), @"
+    exit: 2
+    --- stderr ---
+    error: there is no command `__doc`
+    hint: `snap --help` lists the commands
+    ");
+    assert_eq!(env.snap(["help", "comit"]).stderr, env.snap(["comit"]).stderr);
+}
+
+#[test]
+fn a_mistyped_option_or_value_is_answered_with_a_similar_one() {
+    let env = TestEnv::new();
+    for (line, message, hint) in [
+        (
+            "commit --mesage x",
+            "there is no option `--mesage` in `snap commit`",
+            "did you mean `--message`?",
+        ),
+        (
+            "remote add --optoin=x",
+            "there is no option `--optoin` in `snap remote add`",
+            "did you mean `--option`?",
+        ),
+        ("log --jsn", "there is no option `--jsn` in `snap log`", "did you mean `--json`?"),
+        ("--stor s log", "there is no option `--stor` in `snap`", "did you mean `--store`?"),
+        (
+            "--message x commit",
+            "there is no option `--message` in `snap`",
+            "did you mean `snap commit --message`?",
+        ),
+        (
+            "commit --nonsense",
+            "there is no option `--nonsense` in `snap commit`",
+            "`snap commit --help` lists the options",
+        ),
+        ("undo -Z", "`snap undo` takes no option `-Z`", "`snap undo --help` lists the options"),
+        ("init a b", "`snap init` takes no argument `b`", "`snap init --help` lists the arguments"),
+        ("log --color alwys", "`--color` has no value `alwys`", "did you mean `always`?"),
+        ("log --color=x", "`--color` has no value `x`", "use `auto`, `always` or `never`"),
+    ] {
+        let ran = env.snap(line.split(' '));
+        assert_eq!(ran.code, Some(2), "{ran}");
+        assert_eq!(ran.stderr, format!("error: {message}\nhint: {hint}\n"));
+    }
+    let ran = env.snap(["--json", "commit", "--mesage", "x"]);
+    assert_eq!(ran.code, Some(2), "{ran}");
+    assert!(ran.stderr.contains(r#""hints":["did you mean `--message`?"],"exit":2}"#), "{ran}");
 }
 
 #[test]
@@ -94,9 +142,6 @@ fn an_option_of_another_tool_is_answered_with_what_to_write() {
     --- stderr ---
     {"version":1,"type":"error","message":"snap push has no `-u`","causes":[],"hints":["not needed: the default remote is `origin`, or the only one"],"exit":2}
     "#);
-    // An option that no table names keeps the message of the parser.
-    let ran = env.snap(["commit", "--nonsense"]);
-    assert!(ran.stderr.starts_with("error: unexpected argument '--nonsense' found"), "{ran}");
 }
 
 #[test]
@@ -178,6 +223,37 @@ fn every_command_shows_examples() {
         assert!(examples.contains(command.last().unwrap()), "{command:?}: {examples}");
         let other = env.snap([&["help"], &*command].concat()).succeeds();
         assert_eq!(other.stdout, help);
+    }
+}
+
+#[test]
+fn help_fits_in_80_columns_and_is_wrapped_once() {
+    let env = TestEnv::new();
+    let docs = env.snap(["__docs"]).succeeds().stdout;
+    let headings =
+        docs.lines().filter_map(|line| line.strip_prefix("## `snap ")?.strip_suffix('`'));
+    let commands: Vec<Vec<&str>> = headings.map(|name| name.split(' ').collect()).collect();
+    assert!(commands.len() > 10, "{commands:?}");
+    for command in commands.into_iter().chain([Vec::new()]) {
+        for option in ["-h", "--help"] {
+            let help = env.snap(command.iter().chain(&[option])).succeeds().stdout;
+            let long = help.lines().find(|line| line.chars().count() > 80);
+            assert_eq!(long, None, "{command:?}");
+            // Paragraphs, and in long help the descriptions of options. Other lines are lists.
+            let indent = |line: &str| line.len() - line.trim_start().len();
+            let is_prose =
+                |line: &str| indent(line) == 0 || option == "--help" && indent(line) == 10;
+            for (line, next) in help.lines().zip(help.lines().skip(1)) {
+                let word = next.split_whitespace().next();
+                let is_list = next.trim_start().starts_with(['-', '[']) || line.ends_with(':');
+                let Some(word) = word.filter(|_| !line.trim().is_empty() && !is_list) else {
+                    continue;
+                };
+                let fits = line.chars().count() + 1 + word.chars().count() <= 80;
+                let is_broken = is_prose(line) && indent(line) == indent(next) && fits;
+                assert!(!is_broken, "{command:?} {option}: {line:?} is broken before {word:?}");
+            }
+        }
     }
 }
 

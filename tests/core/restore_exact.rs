@@ -2,9 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
-use std::os::unix::fs::PermissionsExt;
+use std::{
+    os::unix::fs::{PermissionsExt, symlink},
+    path::Path,
+};
 
-use snap_core::ops::restore::{ExactPaths, RestoreOptions};
+use snap_core::ops::restore::{ContentLoss, ExactPaths, RestoreAction, RestoreOptions};
 
 use crate::restore_fixture::{Snapshot, dirs, mirror};
 
@@ -69,4 +72,43 @@ fn a_file_that_changed_after_the_look_is_neither_replaced_nor_removed() {
     assert_eq!(fs_err::read_to_string(target.join("right")).unwrap(), "new");
     assert_eq!((outcome.not_made, outcome.kept), (3, 1), "{outcome:?}");
     assert!(!outcome.is_complete());
+}
+
+#[test]
+fn a_file_that_changes_while_its_replacement_waits_is_not_replaced() {
+    let (_dir, source, target) = dirs();
+    fs_err::create_dir_all(&source).unwrap();
+    fs_err::create_dir_all(&target).unwrap();
+    let names = ["small", "large", "linked", "link", "symlink", "appears", "right"];
+    for (folder, content) in [(&source, "new"), (&target, "old")] {
+        fs_err::write(folder.join("small"), content).unwrap();
+        fs_err::write(folder.join("right"), content).unwrap();
+        fs_err::write(folder.join("linked"), content).unwrap();
+        symlink(content, folder.join("symlink")).unwrap();
+    }
+    fs_err::write(source.join("large"), vec![b'n'; 3 << 20]).unwrap();
+    fs_err::write(target.join("large"), "old").unwrap();
+    fs_err::write(source.join("appears"), "new").unwrap();
+    fs_err::hard_link(source.join("linked"), source.join("link")).unwrap();
+    fs_err::write(target.join("link"), "old").unwrap();
+    let snapshot = Snapshot::of(&source);
+    let mut only = paths(&names);
+    only.look(&target);
+    // The restore reports a change after it has compared the file and before it writes it.
+    let on_change = |path: &Path, _: RestoreAction, _: ContentLoss| {
+        if path != Path::new("right") && path != Path::new("linked") {
+            let _ = fs_err::remove_file(target.join(path));
+            fs_err::write(target.join(path), "written meanwhile").unwrap();
+        }
+    };
+    let options = RestoreOptions { only: Some(&only), on_change: Some(&on_change), ..mirror() };
+    let outcome = snapshot.restore_with(&target, &options).unwrap();
+    for name in names {
+        let content = fs_err::read_to_string(target.join(name)).unwrap();
+        let expected =
+            if ["right", "linked"].contains(&name) { "new" } else { "written meanwhile" };
+        assert_eq!(content, expected, "{name}");
+    }
+    assert_eq!((outcome.not_made, outcome.files_written), (5, 2), "{outcome:?}");
+    assert_eq!(fs_err::read_dir(&target).unwrap().count(), names.len(), "no draft remains");
 }

@@ -82,7 +82,7 @@ pub(crate) fn run(args: &ArchiveArgs, cx: &Context) -> Result<CommandOutcome, Cl
     };
     options.ignore = args.leave_out.join(&profile, &config, cx)?;
     let source = source(args)?;
-    unmatched::warn(&source, &options.ignore.patterns, cx)?;
+    unmatched::warn(&source, &options.ignore, cx)?;
     options.ignore.patterns.extend(own_files(args));
     let (mut output, scratch) = args.output.open(cx)?;
     let progress = cx.progress();

@@ -224,6 +224,7 @@ struct SettingJson<'a> {
     version: u32,
     r#type: &'static str,
     key: String,
+    description: &'static str,
     value: serde_json::Value,
     origin: Option<OriginJson<'a>>,
 }
@@ -289,6 +290,7 @@ fn write_json(
         version: 1,
         r#type: "setting",
         key: path.to_string(),
+        description: path.key().map_or("", |key| key.description),
         value: setting.map_or(serde_json::Value::Null, |(value, _)| json(value)),
         origin: setting.map(|(_, origin)| origin_json(origin, trusted)),
     })?)
@@ -346,7 +348,7 @@ fn list(show: Show, listed: Listed, cx: &Context) -> Result<(), CliError> {
     Ok(out.finish()?)
 }
 
-/// Writes the settings without a value, as comments. The name of a remote, a profile or a label is
+/// Writes the settings without a value, as comments, each with its description. The name of a remote, a profile or a label is
 /// `NAME`.
 fn write_unset(out: &mut Out, settings: &Settings) -> Result<(), CliError> {
     for setting in &KEYS {
@@ -354,6 +356,7 @@ fn write_unset(out: &mut Out, settings: &Settings) -> Result<(), CliError> {
         if !setting.is_plain() || settings.merged().get(&path).is_none() {
             let name = setting.name.replace('*', "NAME");
             writeln!(out, "# {name} is not set; expected: {}", setting.kind.rule())?;
+            writeln!(out, "#   {}", setting.description)?;
         }
     }
     Ok(())

@@ -79,9 +79,9 @@ Examples:
 /// stay, with a warning. The exit code is 1 if --include matches nothing.
 ///
 /// --delete keeps excluded paths. A path is excluded if exclude rules matched it at the time of the
-/// commit, or match it before or after the restore. Asks before it deletes a file whose content
-/// is in no commit; without a terminal, --yes is needed. --dry-run lists every path that would be
-/// deleted or replaced, and marks files that are in no commit.
+/// commit. So is a path that they match before or after the restore. Asks before it deletes a file
+/// whose content is in no commit; without a terminal, --yes is needed. --dry-run lists every path
+/// that would be deleted or replaced, and marks files that are in no commit.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RestoreArgs {

@@ -6,10 +6,10 @@ use super::variables::variable;
 
 const DOC: &str = include_str!("../../../docs/configuration.md");
 
-/// Returns the rows of the tables of settings: name, type, default, variable, file.
+/// Returns the rows of the tables of settings: name, type, default, variable, file, meaning.
 fn rows() -> Vec<Vec<String>> {
     let cells = |line: &str| {
-        let cells = line.trim_matches('|').split('|').take(5);
+        let cells = line.trim_matches('|').split('|');
         cells.map(|cell| cell.trim().replace('`', "")).collect()
     };
     // The table of settings has six columns, others have fewer.
@@ -48,6 +48,7 @@ fn the_document_has_every_setting_as_the_code_has_it() {
                     SettingScope::User => "user",
                 }
                 .to_owned(),
+                key.description.replace('`', ""),
             ]
         })
         .collect();

@@ -1,11 +1,12 @@
-//! Words of git, restic, borg and tar: commands and options that snap names differently or does not
-//! have.
+//! Words that snap does not have: those of git, restic, borg and tar, and mistyped ones.
 //!
 //! [`translate`] rewrites a spelling that clap cannot define. [`advice`] replaces clap's message
-//! about an unknown word by what to write instead, from the tables in [`commands`] and [`options`].
+//! about an unknown word by what to write instead: from the tables in [`commands`] and [`options`],
+//! or a similar word ([`typos`]).
 
 mod commands;
 mod options;
+mod typos;
 
 use std::ffi::{OsStr, OsString};
 
@@ -23,27 +24,53 @@ pub(crate) struct Advice {
     pub(crate) hint: String,
 }
 
-/// Returns the answer to an invalid command line with a word that other tools have.
+/// Returns the answer to an invalid command line with a word that snap does not have.
 pub(crate) fn advice(
     error: &clap::Error,
     definition: &Command,
     words: &[OsString],
 ) -> Option<Advice> {
     let (path, _) = command_path(definition, words);
-    let (kind, find): (_, fn(&[&str], &str) -> _) = match error.kind() {
-        ErrorKind::InvalidSubcommand => (ContextKind::InvalidSubcommand, commands::instead),
-        ErrorKind::UnknownArgument => (ContextKind::InvalidArg, options::instead),
-        _ => return None,
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
     };
-    let Some(ContextValue::String(typed)) = error.get(kind) else { return None };
-    let instead = find(&path, typed)?;
-    let message = match kind {
-        ContextKind::InvalidSubcommand => {
-            format!("snap has no `{}`", [&path, &[typed.as_str()][..]].concat().join(" "))
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let typed = text(ContextKind::InvalidSubcommand)?;
+            Some(match commands::instead(&path, typed) {
+                Some(instead) => Advice {
+                    message: format!("snap has no `{}`", [&path, &[typed][..]].concat().join(" ")),
+                    hint: instead.join("\n"),
+                },
+                None => typos::command(definition, &path, typed),
+            })
         }
-        _ => format!("{} has no `{typed}`", [&["snap"], &path[..]].concat().join(" ")),
-    };
-    Some(Advice { message, hint: instead.join("\n") })
+        ErrorKind::UnknownArgument => {
+            let typed = text(ContextKind::InvalidArg)?;
+            Some(match options::instead(&path, typed) {
+                Some(instead) => Advice {
+                    message: format!(
+                        "{} has no `{typed}`",
+                        [&["snap"], &path[..]].concat().join(" ")
+                    ),
+                    hint: instead.join("\n"),
+                },
+                None => typos::option(definition, (&path, words), typed),
+            })
+        }
+        ErrorKind::InvalidValue => {
+            let Some(ContextValue::Strings(choices)) = error.get(ContextKind::ValidValue) else {
+                return None;
+            };
+            let (argument, typed) =
+                (text(ContextKind::InvalidArg)?, text(ContextKind::InvalidValue)?);
+            // Without a value, clap's message says that it is missing.
+            (!typed.is_empty() && !choices.is_empty())
+                .then(|| typos::value(argument, typed, choices))
+        }
+        _ => None,
+    }
 }
 
 /// Rewrites `snap log -5`, as in git, to `snap log -n5`: clap has no options that are numbers.

@@ -158,21 +158,6 @@ impl FileSpec<'_> {
         apply(AttributeTarget::Fd(draft.file.as_fd()), &attributes, refused);
         draft.place(self.name, self.placement)
     }
-
-    /// Writes the whole file.
-    ///
-    /// # Errors
-    /// Returns the error of the system call; nothing is left behind.
-    pub fn write(
-        &self,
-        folder: &OpenFolder,
-        bytes: &[u8],
-        refused: &mut Refused<'_>,
-    ) -> io::Result<Renamed> {
-        let mut draft = self.start(folder)?;
-        draft.write(bytes)?;
-        self.finish(draft, refused)
-    }
 }
 
 /// A file under a temporary name; removed on drop.

@@ -7,12 +7,17 @@
 //!
 //! [`plan`] finds the conflicts and changes nothing:
 //!
-//! 1. It compares the bases with the new commit, and records the state of the changed paths.
-//! 2. It compares the bases with the files on disk. Owners do not count, because a restore of
-//!    another user cannot set them.
+//! 1. It compares the bases with the new commit, and records the state of the changed paths. A
+//!    folder that cannot be listed and that holds a changed path is a conflict.
+//! 2. It compares the bases and the tip with the files on disk. Owners and times do not count: a
+//!    restore of another user cannot set owners.
 //! 3. It runs the restore without writing. A path that would be created, replaced or removed and
-//!    that differs from the bases is a conflict. So is a path that no base has and that would be
-//!    replaced, also if the rules exclude it from commits, and a file that no commit contains.
+//!    that differs from these commits is a conflict, also if the rules exclude it from commits. So
+//!    is a file that no commit contains.
+//!
+//! Where the contents agree, a mode or an extended attribute is kept or known: it is that of one of
+//! these commits or of the new one. A folder with other attributes keeps them if the new commit
+//! changes none of them.
 //!
 //! The caller then restores [`UpdatePlan::paths`] with the same options. A file that changes after
 //! step 1 is refused there. A restore that was interrupted leaves each file as a base or as the new
@@ -21,14 +26,26 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ffi::OsStr,
-    os::unix::ffi::OsStrExt,
+    os::{fd::AsFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
     sync::Mutex,
 };
 
+use rustix::fs::fstat;
+
 use crate::{
-    base::{id::TreeId, kind::ErrorKind, mutex::lock, observe::Observer},
-    format::{commit::Commit, tree::Xattr},
+    base::{id::TreeId, kind::ErrorKind, mutex::lock, name::EntryName, observe::Observer},
+    format::{
+        commit::Commit,
+        tree::{EntryKind, Metadata, Xattr},
+    },
+    local::{
+        contain::{FolderPath, TargetRoot},
+        describe,
+        fingerprint::TreeOptions,
+        owners::Owners,
+        scan::FileStat,
+    },
     ops::{
         diff::{
             self, Change, ChangeSide, ComparedFolder, Detail, DiffError, DiffOptions, Differences,
@@ -40,7 +57,7 @@ use crate::{
         },
     },
     repo::{
-        path::{is_within, resolve_path},
+        path::{ResolvedPath, is_within, resolve_path},
         scope::ScopePath,
     },
     store::Store,
@@ -135,20 +152,23 @@ pub fn plan(
     if plan.paths.is_empty() {
         return Ok(plan);
     }
-    plan.paths.look(update.project);
-    let local = local_changes(store, update, observer)?;
-    let in_tip =
-        |path: &[u8]| update.tip.is_some_and(|tip| resolve_path(store, tip.tree, path).is_ok());
-    let had = |path: &[u8]| changed.get(path).is_some_and(|sides| sides.had) || in_tip(path);
-    let conflicts = Mutex::new(BTreeSet::new());
+    let unlisted = plan.paths.look(update.project);
+    let local = LocalChanges::find(store, update, observer)?;
+    let conflicts = Mutex::new(unlisted);
+    let kept_folders = Mutex::new(Vec::new());
     let on_change = |path: &Path, action: RestoreAction, loss: ContentLoss| {
-        let bytes = path.as_os_str().as_bytes();
-        let is_lost = match (action, local.get(bytes)) {
-            // The content is that of the new commit.
-            (RestoreAction::Repair, Some(LocalChange::Content)) => false,
-            (_, Some(_)) => true,
-            (RestoreAction::Replace, None) => !had(bytes),
-            (_, None) => false,
+        let bytes = match path.as_os_str().as_bytes() {
+            b"." => b"",
+            bytes => bytes,
+        };
+        let had_by = changed.get(bytes).map(|sides| sides.had_by.as_slice()).unwrap_or_default();
+        let is_lost = match local.loss(bytes, action, had_by) {
+            LocalLoss::None => false,
+            LocalLoss::Conflict => true,
+            LocalLoss::FolderAttributes => {
+                lock(&kept_folders).push(bytes.to_vec());
+                false
+            }
         };
         if is_lost || loss == ContentLoss::Unsaved {
             lock(&conflicts).insert(path.to_owned());
@@ -169,14 +189,15 @@ pub fn plan(
         Err(error) => return Err(error.into()),
     }
     plan.conflicts = std::mem::take(&mut *lock(&conflicts));
+    lock(&kept_folders).iter().for_each(|path| plan.paths.remove(path));
     Ok(plan)
 }
 
 /// The two sides of a changed path.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct ChangedSides {
-    /// True if a base has the path.
-    had: bool,
+    /// The trees of the bases that have the path.
+    had_by: Vec<TreeId>,
     /// True if the new commit lacks it, and it is not a folder.
     is_deleted: bool,
 }
@@ -204,7 +225,7 @@ fn changed(
         let mut each = |change: Change| {
             if is_here(&change.path) {
                 let sides = changed.entry(change.path.clone()).or_default();
-                sides.had |= change.old.is_some();
+                sides.had_by.extend(base.filter(|_| change.old.is_some()));
                 sides.is_deleted |=
                     change.status() == Status::Deleted && !change.item().what.is_folder();
             }
@@ -219,7 +240,7 @@ fn joined(names: &ScopePath) -> Vec<u8> {
     names.iter().map(|name| name.as_bytes()).collect::<Vec<_>>().join(&b'/')
 }
 
-/// How a path on disk differs from the commits that it may come from.
+/// How a path on disk differs from a commit that it may come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LocalChange {
     /// It was added or deleted, or has another content or kind.
@@ -228,41 +249,162 @@ enum LocalChange {
     Attributes,
 }
 
-/// Lists the paths that differ on disk from every base and from the tip. A file that cannot be read
-/// is not listed; the restore reports it as one that no commit contains.
-fn local_changes(
-    store: &Store,
-    update: &Update<'_>,
-    observer: &dyn Observer,
-) -> Result<BTreeMap<Vec<u8>, LocalChange>, DiffError> {
-    let limit = match update.files.scope.as_slice() {
-        [] => Limit::default(),
-        scope => Limit::to_scope(scope.iter().map(joined).collect()),
-    };
-    let options = DiffOptions { limit, renames: RenameDetection::Ignore, ..DiffOptions::default() };
-    let mut trees = update.base_trees();
-    trees.extend(update.tip.map(|tip| Some(tip.tree)));
-    trees.sort_unstable();
-    trees.dedup();
-    let mut local = None::<BTreeMap<Vec<u8>, LocalChange>>;
-    for tree in trees {
-        let mut found = BTreeMap::new();
-        let mut each = |change: Change| {
-            let is_other = local.as_ref().is_none_or(|local| local.contains_key(&change.path));
-            if let Some(local) = local_change(&change).filter(|_| is_other) {
-                found.insert(change.path, local);
-            }
-            Ok(())
-        };
-        let sides = (tree, &New::Folder(update.files.clone()));
-        diff::run(store, sides, &options, observer, &mut each)?;
-        local = Some(found);
-    }
-    Ok(local.unwrap_or_default())
+/// What an update would lose at a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LocalLoss {
+    /// Nothing.
+    None,
+    /// Attributes of a folder that the new commit does not change, so that the folder can keep them.
+    FolderAttributes,
+    /// A local change.
+    Conflict,
 }
 
-/// Returns what an update that sets this path to another state would lose. Nothing is lost with the
-/// attributes of a folder.
+/// The differences between the files on disk and the commits that they may come from: the bases and
+/// the tip.
+struct LocalChanges<'a> {
+    store: &'a Store,
+    update: &'a Update<'a>,
+    trees: Vec<ChangesToTree>,
+}
+
+/// The differences between the files on disk and one tree.
+struct ChangesToTree {
+    tree: Option<TreeId>,
+    /// The paths that differ. A file that cannot be read is not among them; the restore reports it
+    /// as one that no commit contains.
+    paths: BTreeMap<Vec<u8>, LocalChange>,
+}
+
+impl<'a> LocalChanges<'a> {
+    fn find(
+        store: &'a Store,
+        update: &'a Update<'a>,
+        observer: &dyn Observer,
+    ) -> Result<Self, DiffError> {
+        let limit = match update.files.scope.as_slice() {
+            [] => Limit::default(),
+            scope => Limit::to_scope(scope.iter().map(joined).collect()),
+        };
+        let options =
+            DiffOptions { limit, renames: RenameDetection::Ignore, ..DiffOptions::default() };
+        let mut ids = update.base_trees();
+        ids.extend(update.tip.map(|tip| Some(tip.tree)));
+        ids.sort_unstable();
+        ids.dedup();
+        let mut trees = Vec::new();
+        for tree in ids {
+            let mut paths = BTreeMap::new();
+            let mut each = |change: Change| {
+                if let Some(local) = local_change(&change) {
+                    paths.insert(change.path, local);
+                }
+                Ok(())
+            };
+            let sides = (tree, &New::Folder(update.files.clone()));
+            diff::run(store, sides, &options, observer, &mut each)?;
+            trees.push(ChangesToTree { tree, paths });
+        }
+        Ok(Self { store, update, trees })
+    }
+
+    /// Returns what a change of a path would lose. `had_by` are trees that have the path.
+    fn loss(&self, path: &[u8], action: RestoreAction, had_by: &[TreeId]) -> LocalLoss {
+        if action == RestoreAction::Repair && self.is_folder(path) {
+            return match self.are_attributes_known(path) {
+                true => LocalLoss::None,
+                false if self.changes_attributes(path) => LocalLoss::Conflict,
+                false => LocalLoss::FolderAttributes,
+            };
+        }
+        let is_there = action != RestoreAction::Create;
+        let has =
+            |tree: TreeId| had_by.contains(&tree) || resolve_path(self.store, tree, path).is_ok();
+        // A repair finds the content of the new commit.
+        let mut has_content = action == RestoreAction::Repair;
+        for ChangesToTree { tree, paths } in &self.trees {
+            match paths.get(path) {
+                None if !is_there || tree.is_some_and(has) => return LocalLoss::None,
+                // The rules exclude a file that the tree lacks.
+                None | Some(LocalChange::Content) => {}
+                Some(LocalChange::Attributes) => has_content = true,
+            }
+        }
+        match has_content && self.are_attributes_known(path) {
+            true => LocalLoss::None,
+            false => LocalLoss::Conflict,
+        }
+    }
+
+    fn is_folder(&self, path: &[u8]) -> bool {
+        match resolve_path(self.store, self.update.new.tree, path) {
+            Ok(ResolvedPath::Root(_)) => true,
+            Ok(ResolvedPath::Entry(entry)) => matches!(entry.kind, EntryKind::Folder { .. }),
+            Err(_) => false,
+        }
+    }
+
+    /// Returns the metadata of a path in each of these commits that has the path.
+    fn recorded<'c>(
+        &self,
+        commits: impl Iterator<Item = &'c Commit>,
+        path: &[u8],
+    ) -> Vec<Metadata> {
+        let of = |commit: &Commit| match resolve_path(self.store, commit.tree, path).ok()? {
+            ResolvedPath::Root(_) => commit.root.clone(),
+            ResolvedPath::Entry(entry) => Some(entry.metadata),
+        };
+        commits.filter_map(of).collect()
+    }
+
+    /// Returns true if a base and the new commit differ in the mode or the extended attributes of a
+    /// path. A folder that no base has was added on both sides.
+    fn changes_attributes(&self, path: &[u8]) -> bool {
+        let new = self.recorded([self.update.new].into_iter(), path);
+        let bases = self.recorded(self.update.bases.iter(), path);
+        bases.iter().any(|base| {
+            new.iter().any(|new| base.mode != new.mode || own_xattrs(base) != own_xattrs(new))
+        })
+    }
+
+    /// Returns true if the mode and each extended attribute on disk is that of a commit. They may
+    /// come from several commits, if a restore was interrupted. A missing attribute counts as one.
+    fn are_attributes_known(&self, path: &[u8]) -> bool {
+        let Some(disk) = self.read(path) else { return false };
+        let Update { bases, tip, new, .. } = *self.update;
+        let recorded = self.recorded(bases.iter().chain(tip).chain([new]), path);
+        let disk_xattrs = own_xattrs(&disk);
+        let known: Vec<_> = recorded.iter().map(own_xattrs).collect();
+        let mut names = disk_xattrs.keys().chain(known.iter().flat_map(BTreeMap::keys));
+        recorded.iter().any(|one| one.mode == disk.mode)
+            && names.all(|name| known.iter().any(|one| one.get(name) == disk_xattrs.get(name)))
+    }
+
+    /// Reads the mode and the extended attributes of a path, as a commit would record them.
+    fn read(&self, path: &[u8]) -> Option<Metadata> {
+        let root = TargetRoot::open(self.update.project).ok()?;
+        let options =
+            TreeOptions { reproducible: self.update.files.reproducible, one_file_system: false };
+        let mut names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
+        let Some(last) = names.next_back() else {
+            let top = root.folder(&FolderPath::top()).ok()?;
+            let xattrs = describe::xattrs(top.as_fd(), b".").ok()?;
+            let stat = FileStat::from_raw(&fstat(&top).ok()?)?;
+            return Some(describe::metadata(&stat, &Owners::default(), options, (xattrs, false)));
+        };
+        let mut at = FolderPath::top();
+        for name in names {
+            at = at.child(EntryName::new(name).ok()?);
+        }
+        let folder = root.folder(&at).ok()?;
+        let stat = FileStat::of_name(folder.as_fd(), OsStr::from_bytes(last)).ok()?;
+        let xattrs = describe::xattrs(folder.as_fd(), last).ok()?;
+        Some(describe::metadata(&stat, &Owners::default(), options, (xattrs, false)))
+    }
+}
+
+/// Returns how a path differs on disk. A folder that was added or deleted is not reported by itself,
+/// and the restore reports the attributes of folders.
 fn local_change(change: &Change) -> Option<LocalChange> {
     let is_folder = |side: &ChangeSide| side.what.is_folder();
     match (&change.old, &change.new) {
@@ -271,8 +413,8 @@ fn local_change(change: &Change) -> Option<LocalChange> {
             if kind || content {
                 return Some(LocalChange::Content);
             }
-            let is_other = !is_folder(new) && (mode || !same_own_xattrs(old, new));
-            is_other.then_some(LocalChange::Attributes)
+            let has_other = mode || own_xattrs(&old.metadata) != own_xattrs(&new.metadata);
+            (!is_folder(new) && has_other).then_some(LocalChange::Attributes)
         }
         (Some(side), None) | (None, Some(side)) => {
             (!is_folder(side)).then_some(LocalChange::Content)
@@ -281,15 +423,13 @@ fn local_change(change: &Change) -> Option<LocalChange> {
     }
 }
 
-/// Returns true if the extended attributes that a user may set are equal.
-fn same_own_xattrs(old: &ChangeSide, new: &ChangeSide) -> bool {
+/// Returns the extended attributes that a user may set, by name.
+fn own_xattrs(metadata: &Metadata) -> BTreeMap<&[u8], &Xattr> {
     let is_own = |xattr: &&Xattr| {
         !xattr.name.starts_with(b"security.") && !xattr.name.starts_with(b"trusted.")
     };
-    let own = |side: &'_ ChangeSide| -> Vec<Xattr> {
-        side.metadata.xattrs.iter().filter(is_own).cloned().collect()
-    };
-    own(old) == own(new)
+    let own = metadata.xattrs.iter().filter(is_own);
+    own.map(|xattr| (xattr.name.as_ref(), xattr)).collect()
 }
 
 /// Lists the paths of [`UpdatePlan::deleted`] that still exist after the restore and that a commit

@@ -359,7 +359,8 @@ impl<'a> Revisions<'a> {
         let list = |kind| self.repo.refs().list(kind).unwrap_or_default();
         let refs = list(RefKind::Branch).into_iter().chain(list(RefKind::Tag));
         let names: Vec<RefName> = refs.map(|(name, _)| name).collect();
-        let close = similar_names(text, names.iter().map(RefName::short));
+        let fixed = ["latest", "HEAD"];
+        let close = similar_names(text, names.iter().map(RefName::short).chain(fixed));
         SpecError::Unknown { text: text.to_owned(), close }
     }
 

@@ -67,9 +67,9 @@ settings; see docs/configuration.md.";
 /// snapshot when it is safe on disk, unless --quiet is given; `snap show --id` prints it later.
 ///
 /// If there is no store, creates `.snap` in the committed folder. On a terminal, asks for
-/// confirmation in `/`, in your home folder, and inside another project, such as a git work tree.
-/// Files named .gitignore have no effect, unless --gitignore or the setting `commit.gitignore` is
-/// given.
+/// confirmation in `/`, in your home folder, and inside another project. A git work tree counts as
+/// a project. Files named .gitignore have no effect, unless --gitignore or the setting
+/// `commit.gitignore` is given.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CommitArgs {
@@ -203,7 +203,7 @@ pub(crate) fn run(args: &CommitArgs, cx: &Context) -> Result<CommandOutcome, Cli
         output::gitignore_unused(cx);
     }
     if options.unnamed == commit::OtherPaths::Remove {
-        unmatched::warn(&source, &options.ignore.patterns, cx)?;
+        unmatched::warn(&source, &options.ignore, cx)?;
     }
     let mut outcome = commit::run(&repo, source, &options, &progress).map_err(of_commit)?;
     outcome.skipped += missing;

@@ -67,7 +67,7 @@ lines. Owners, attributes, pipes, devices and folders are shown on lines that
 /// Default number of context lines.
 const CONTEXT_LINES: usize = 3;
 
-/// Show changes between snapshots, or between a snapshot and the files
+/// Show changes between snapshots, or a snapshot and the files
 ///
 /// Without REV, compares the last commit with the files. With one REV, compares that commit with
 /// the files; with two, compares them with each other. Shows changes of content, mode, owner and

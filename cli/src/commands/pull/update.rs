@@ -71,6 +71,8 @@ pub(super) fn run(
         advance()?;
         return Ok(CommandOutcome::Success);
     }
+    // The changes of an undone commit are local changes again.
+    let bases = repo.starts(&bases)?;
     let read = |id: &CommitId| repo.store().commit(id);
     let new = read(&target.new)?;
     let base_commits: Vec<Commit> = bases.iter().map(read).collect::<Result<_, _>>()?;

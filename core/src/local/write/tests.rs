@@ -29,6 +29,12 @@ fn with_folder(test: impl FnOnce(&std::path::Path, &OpenFolder)) {
     test(dir.path(), &root.folder(&FolderPath::top()).unwrap());
 }
 
+fn write(spec: &FileSpec<'_>, folder: &OpenFolder, bytes: &[u8]) -> io::Result<Renamed> {
+    let mut draft = spec.start(folder)?;
+    draft.write(bytes)?;
+    spec.finish(draft, &mut no_refusal())
+}
+
 fn no_refusal() -> impl FnMut(&'static str, io::Error) {
     |what, error| panic!("{what}: {error}")
 }
@@ -46,7 +52,7 @@ fn a_file_appears_whole_with_its_attributes() {
         ] {
             let name = name(text);
             let spec = FileSpec { mode, inherited, ..spec(&name) };
-            assert_eq!(spec.write(folder, b"content", &mut no_refusal()).unwrap(), Renamed::Done);
+            assert_eq!(write(&spec, folder, b"content").unwrap(), Renamed::Done);
             let meta = fs_err::metadata(dir.join(text)).unwrap();
             assert_eq!(meta.mode() & 0o7777, u32::from(mode), "{text}");
             assert_eq!((meta.mtime(), meta.mtime_nsec()), (1_000_000_000, 123_456_789));
@@ -62,15 +68,15 @@ fn a_name_that_is_taken_is_left_alone_unless_it_may_be_replaced() {
         symlink("secret", dir.join("f")).unwrap();
         let f = name("f");
         let new = spec(&f);
-        assert_eq!(new.write(folder, b"x", &mut no_refusal()).unwrap(), Renamed::Taken);
+        assert_eq!(write(&new, folder, b"x").unwrap(), Renamed::Taken);
         let replacing = FileSpec { placement: Placement::Replace, ..new };
-        assert_eq!(replacing.write(folder, b"x", &mut no_refusal()).unwrap(), Renamed::Done);
+        assert_eq!(write(&replacing, folder, b"x").unwrap(), Renamed::Done);
         assert!(fs_err::symlink_metadata(dir.join("f")).unwrap().is_file());
         assert_eq!(fs_err::read(dir.join("secret")).unwrap(), b"mine");
         folder.make_folder(&name("d"), 0o700).unwrap();
         let d = name("d");
         let onto_folder = FileSpec { name: &d, ..replacing };
-        assert!(onto_folder.write(folder, b"x", &mut no_refusal()).is_err());
+        assert!(write(&onto_folder, folder, b"x").is_err());
         assert_eq!(fs_err::read_dir(dir).unwrap().count(), 3, "no draft remains");
     });
 }

@@ -5,9 +5,17 @@
 //! changed since [`ExactPaths::look`] is refused, so that a file that was written meanwhile is not
 //! replaced.
 
-use std::{collections::BTreeMap, ffi::OsStr, os::unix::ffi::OsStrExt, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+};
 
-use rustix::fs::{FileType, Stat, lstat};
+use rustix::{
+    fs::{Access, AtFlags, CWD, FileType, Stat, accessat, lstat},
+    io::Errno,
+};
 
 use crate::ops::restore::{filter::Choice, plan::FileFingerprint};
 
@@ -33,13 +41,32 @@ impl ExactPaths {
         !self.has_top && self.paths.is_empty()
     }
 
-    /// Records the present state of the paths in the folder `target`. A path that cannot be looked
-    /// at counts as missing.
-    pub fn look(&mut self, target: &Path) {
-        for (path, seen) in &mut self.paths {
-            let stat = lstat(target.join(OsStr::from_bytes(path))).ok();
-            *seen = stat.as_ref().map(FileFingerprint::new);
+    /// Removes a path, if it is there.
+    pub fn remove(&mut self, path: &[u8]) {
+        match path.is_empty() {
+            true => self.has_top = false,
+            false => _ = self.paths.remove(path),
         }
+    }
+
+    /// Records the present state of the paths in the folder `target`. A path that cannot be looked
+    /// at counts as missing. Returns the folders of the paths that this user may not list.
+    pub fn look(&mut self, target: &Path) -> BTreeSet<PathBuf> {
+        let (mut folders, mut unlisted) = (BTreeSet::new(), BTreeSet::new());
+        for (path, seen) in &mut self.paths {
+            let path = Path::new(OsStr::from_bytes(path));
+            let stat = lstat(target.join(path)).ok();
+            *seen = stat.as_ref().map(FileFingerprint::new);
+            for folder in path.ancestors().skip(1) {
+                if !folders.insert(folder) {
+                    break;
+                }
+                if !may_list(&target.join(folder)) {
+                    unlisted.insert(folder.to_owned());
+                }
+            }
+        }
+        unlisted
     }
 
     /// Returns true if the attributes of the target itself may change.
@@ -67,12 +94,22 @@ impl ExactPaths {
         let Some(seen) = self.paths.get(path.as_os_str().as_bytes()) else { return true };
         match (seen, stat) {
             (Some(seen), Some(stat)) => {
-                FileType::from_raw_mode(stat.st_mode).is_dir() || seen.is(stat)
+                FileType::from_raw_mode(stat.st_mode).is_dir() || seen.has_content_of(stat)
             }
             (None, Some(_)) => false,
             (_, None) => true,
         }
     }
+}
+
+/// Returns false for a folder that this user may not list or enter.
+fn may_list(folder: &Path) -> bool {
+    let is_folder = |stat: Stat| FileType::from_raw_mode(stat.st_mode).is_dir();
+    !lstat(folder).is_ok_and(is_folder)
+        || !matches!(
+            accessat(CWD, folder, Access::READ_OK | Access::EXEC_OK, AtFlags::EACCESS),
+            Err(Errno::ACCESS | Errno::PERM)
+        )
 }
 
 #[cfg(test)]
@@ -118,5 +155,21 @@ mod tests {
         assert!(!is_as_seen("old") && !is_as_seen("new"));
         fs_err::remove_file(path("old")).unwrap();
         assert!(is_as_seen("old"), "nothing is lost");
+    }
+
+    #[test]
+    fn a_file_with_several_names_counts_as_changed_if_it_was_written_under_any_of_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs_err::write(path("one"), "1").unwrap();
+        fs_err::hard_link(path("one"), path("two")).unwrap();
+        let mut paths = ExactPaths::default();
+        ["one", "two"].iter().for_each(|name| paths.insert(name.as_bytes().to_vec()));
+        paths.look(folder.path());
+        let is_as_seen =
+            |name: &str| paths.is_as_seen(Path::new(name), lstat(path(name)).ok().as_ref());
+        assert!(is_as_seen("one") && is_as_seen("two"));
+        fs_err::write(path("one"), "22").unwrap();
+        assert!(!is_as_seen("one") && !is_as_seen("two"));
     }
 }

@@ -388,8 +388,30 @@ impl<'a> RestoreJob<'a> {
         if self.filter.is_as_seen(&folder.join(name), stat) {
             return Ok(());
         }
+        Err(self.changed_meanwhile(folder, name).into())
+    }
+
+    /// As [`RestoreJob::check_as_seen`], with the present state of the entry. A file may wait long
+    /// before it is written, so this is checked again just before it replaces the entry.
+    pub(super) fn check_still_as_seen(
+        &self,
+        folder: &OpenFolder,
+        at: &FolderPath,
+        name: &EntryName,
+    ) -> Result<(), PathError> {
+        if !self.filter.is_exact() {
+            return Ok(());
+        }
+        let stat = folder.stat(name).map_err(|e| self.error("look at", at, Some(name), e))?;
+        match self.filter.is_as_seen(&at.join(name), stat.as_ref()) {
+            true => Ok(()),
+            false => Err(self.changed_meanwhile(at, name)),
+        }
+    }
+
+    fn changed_meanwhile(&self, at: &FolderPath, name: &EntryName) -> PathError {
         let changed = io::Error::new(io::ErrorKind::AlreadyExists, "it changed meanwhile");
-        Err(self.error("replace", folder, Some(name), changed).into())
+        self.error("replace", at, Some(name), changed)
     }
 
     /// Reports and counts an entry that cannot be removed.

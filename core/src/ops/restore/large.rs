@@ -94,6 +94,7 @@ fn write_checked(
             stream(job, task, &mut draft)?;
             reported_bytes = task.size;
         }
+        job.check_still_as_seen(folder, &task.folder, &task.name).map_err(LargeFileStop::Path)?;
         let mut refused = job.refusals(&task.folder, Some(&task.name));
         let renamed = spec.finish(draft, &mut *refused).map_err(failed)?;
         if !task.taken(job, renamed).map_err(failed)? {

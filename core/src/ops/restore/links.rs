@@ -163,11 +163,12 @@ fn write_link(
     }
     job.observer.advance(size, 1);
     if task.replaces {
-        let replaced = into.replace(&name, &task.name);
+        let may = job.check_still_as_seen(into, &task.folder, &task.name);
+        let replaced = may.and_then(|()| into.replace(&name, &task.name).map_err(failed));
         // If both names already belong to one file, the rename does nothing and the
         // temporary name remains.
         let _ = into.remove(&name);
-        replaced.map_err(failed)?;
+        replaced?;
     }
     job.tally.add(Counter::Links, 1);
     Ok(())
@@ -255,15 +256,17 @@ pub(super) fn write_other(
     };
     set_attributes(job, folder, at, entry, &name, inherited);
     let placed = match replaces {
-        true => folder.replace(&name, &entry.name),
+        true => job
+            .check_still_as_seen(folder, at, &entry.name)
+            .and_then(|()| folder.replace(&name, &entry.name).map_err(failed)),
         false => match folder.rename_new(&name, &entry.name) {
-            Ok(Renamed::Taken) => Err(Errno::EXIST.into()),
-            other => other.map(drop),
+            Ok(Renamed::Taken) => Err(failed(Errno::EXIST.into())),
+            other => other.map(drop).map_err(failed),
         },
     };
     if let Err(error) = placed {
         let _ = folder.remove(&name);
-        return Err(failed(error));
+        return Err(error);
     }
     job.tally.add(count, 1);
     Ok(true)

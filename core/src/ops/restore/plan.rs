@@ -110,6 +110,12 @@ impl FileFingerprint {
         let same_ctime = self.ctime.is_none() || self.ctime == now.ctime;
         Self { ctime: None, ..*self } == Self { ctime: None, ..now } && same_ctime
     }
+
+    /// As [`FileFingerprint::is`], but a file with several names must also have its size and mtime.
+    pub(super) fn has_content_of(&self, stat: &Stat) -> bool {
+        let now = Self::new(stat);
+        self.is(stat) && (self.size, self.mtime) == (now.size, now.mtime)
+    }
 }
 
 impl RemovalPlan {

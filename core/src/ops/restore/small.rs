@@ -103,15 +103,12 @@ fn write_bytes(
     let mut spec = task.spec(job);
     loop {
         let mut refused = job.refusals(&task.folder, Some(&task.name));
-        let renamed = if task.size >= CLONE_BYTES {
-            let mut draft = spec.start(folder).map_err(failed)?;
-            if !clone_file(job, task, &mut draft).map_err(failed)? {
-                draft.write(bytes).map_err(failed)?;
-            }
-            spec.finish(draft, &mut *refused).map_err(failed)?
-        } else {
-            spec.write(folder, bytes, &mut *refused).map_err(failed)?
-        };
+        let mut draft = spec.start(folder).map_err(failed)?;
+        if task.size < CLONE_BYTES || !clone_file(job, task, &mut draft).map_err(failed)? {
+            draft.write(bytes).map_err(failed)?;
+        }
+        job.check_still_as_seen(folder, &task.folder, &task.name)?;
+        let renamed = spec.finish(draft, &mut *refused).map_err(failed)?;
         if !task.taken(job, renamed).map_err(failed)? {
             break;
         }

@@ -392,12 +392,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
                     self.job.tally.differs(level.folder.to_path());
                 }
             } else if let Some(cursor) = &mut self.cursor {
-                let stat = match &level.state {
-                    FolderState::InTheWay(stat) => Some(stat),
-                    _ => None,
-                };
-                let may = self.job.check_as_seen(&parent.folder, name, stat);
-                let made = may.and_then(|()| Ok(make(self.job, cursor, parent, name, in_the_way)?));
+                let made = make(self.job, cursor, parent, name, in_the_way).map_err(Into::into);
                 match made {
                     Ok(inherited) => level.inherited = inherited,
                     Err(error) => {

@@ -49,6 +49,8 @@ pub enum ValueType {
 pub struct Setting {
     /// Its name, with `*` for a variable part.
     pub name: &'static str,
+    /// Its meaning, as in `docs/configuration.md`.
+    pub description: &'static str,
     /// The type of its value.
     pub kind: ValueType,
     /// The files in which it is allowed.
@@ -72,8 +74,13 @@ pub enum Value {
     List(Vec<String>),
 }
 
-const fn key(name: &'static str, kind: ValueType, scope: SettingScope) -> Setting {
-    Setting { name, kind, scope, default: || None }
+const fn key(
+    name: &'static str,
+    description: &'static str,
+    kind: ValueType,
+    scope: SettingScope,
+) -> Setting {
+    Setting { name, description, kind, scope, default: || None }
 }
 
 impl Setting {
@@ -107,68 +114,255 @@ const KNOWN_HOSTS: ValueType = ValueType::Choice(&["strict", "accept", "add"]);
 /// All settings, in the order in which they are listed. `docs/configuration.md` documents each; a
 /// test compares.
 pub const KEYS: [Setting; 58] = [
-    key("version", BYTES, SettingScope::Store),
-    key("shared", ValueType::Flag, SettingScope::Store),
-    key("trust", ValueType::List, SettingScope::User),
-    key("jobs", ValueType::Number { min: 1, max: 256 }, SettingScope::User),
-    key("chunk.min", BYTES, SettingScope::Store).or(|| bytes(Params::DEFAULT.min())),
-    key("chunk.average", BYTES, SettingScope::Store).or(|| bytes(Params::DEFAULT.average())),
-    key("chunk.max", BYTES, SettingScope::Store).or(|| bytes(Params::DEFAULT.max())),
-    key("compression.level", ValueType::Number { min: 1, max: 19 }, SettingScope::Any)
-        .or(|| Some(Value::Number(DEFAULT_LEVEL.into()))),
-    key("commit.author", ValueType::Text, SettingScope::Any),
-    key("commit.host", ValueType::Text, SettingScope::Any),
-    key("commit.exclude", ValueType::List, SettingScope::Any).or(|| Some(Value::List(Vec::new()))),
-    key("commit.iexclude", ValueType::List, SettingScope::Any).or(|| Some(Value::List(Vec::new()))),
-    key("commit.exclude_if_present", ValueType::List, SettingScope::Any)
-        .or(|| Some(Value::List(Vec::new()))),
-    key("commit.exclude_caches", ValueType::Flag, SettingScope::Any).or(OFF),
-    key("commit.gitignore", ValueType::Flag, SettingScope::Any).or(OFF),
-    key("pull.update", ValueType::Flag, SettingScope::Any).or(OFF),
-    key("hooks.pre_commit", ValueType::Command, SettingScope::Any),
-    key("hooks.post_commit", ValueType::Command, SettingScope::Any),
-    key("hooks.on_failure", ON_FAILURE, SettingScope::Any),
-    key("ui.color", ValueType::Choice(&["auto", "always", "never"]), SettingScope::User)
-        .or(|| Some(Value::Text("auto".to_owned()))),
-    key("ui.pager", ValueType::CommandOrNone, SettingScope::User),
-    key("transfer.limit_upload", ValueType::Text, SettingScope::Any),
-    key("transfer.limit_download", ValueType::Text, SettingScope::Any),
-    key("price.currency", ValueType::Text, SettingScope::Any)
-        .or(|| Some(Value::Text("USD".to_owned()))),
-    key("price.writes", ValueType::Amount, SettingScope::Any).or(|| Some(Value::Amount(5_000))),
-    key("price.reads", ValueType::Amount, SettingScope::Any).or(|| Some(Value::Amount(400))),
-    key("price.sent", ValueType::Amount, SettingScope::Any).or(|| Some(Value::Amount(0))),
-    key("price.received", ValueType::Amount, SettingScope::Any).or(|| Some(Value::Amount(90_000))),
-    key("remote.*.url", TEXT, SettingScope::Any),
-    key("remote.*.credentials_file", TEXT, SettingScope::Any),
-    key("remote.*.credentials_command", ValueType::Command, SettingScope::Any),
-    key("remote.*.endpoint", TEXT, SettingScope::Any),
-    key("remote.*.region", TEXT, SettingScope::Any),
-    key("remote.*.profile", TEXT, SettingScope::Any),
-    key("remote.*.path-style", ValueType::Flag, SettingScope::Any),
-    key("remote.*.storage-class", TEXT, SettingScope::Any),
-    key("remote.*.anonymous", ValueType::Flag, SettingScope::Any),
-    key("remote.*.conditional-writes", ValueType::Flag, SettingScope::Any),
-    key("remote.*.checksums", ValueType::Flag, SettingScope::Any),
-    key("remote.*.credential-path", TEXT, SettingScope::Any),
-    key("remote.*.account", TEXT, SettingScope::Any),
-    key("remote.*.username", TEXT, SettingScope::Any),
-    key("remote.*.key", TEXT, SettingScope::Any),
-    key("remote.*.known-hosts", KNOWN_HOSTS, SettingScope::Any),
-    key("profile.*.paths", ValueType::List, SettingScope::Any),
-    key("profile.*.exclude", ValueType::List, SettingScope::Any),
-    key("profile.*.iexclude", ValueType::List, SettingScope::Any),
-    key("profile.*.exclude_if_present", ValueType::List, SettingScope::Any),
-    key("profile.*.exclude_caches", ValueType::Flag, SettingScope::Any),
-    key("profile.*.gitignore", ValueType::Flag, SettingScope::Any),
-    key("profile.*.one_file_system", ValueType::Flag, SettingScope::Any),
-    key("profile.*.labels.*", ValueType::Text, SettingScope::Any),
-    key("profile.*.branch", ValueType::Text, SettingScope::Any),
-    key("profile.*.message", ValueType::Text, SettingScope::Any),
-    key("profile.*.store", ValueType::Text, SettingScope::User),
-    key("profile.*.hooks.pre_commit", ValueType::Command, SettingScope::Any),
-    key("profile.*.hooks.post_commit", ValueType::Command, SettingScope::Any),
-    key("profile.*.hooks.on_failure", ON_FAILURE, SettingScope::Any),
+    key("version", "format version of the store", BYTES, SettingScope::Store),
+    key(
+        "shared",
+        "the group of the store's folder may write to it; `snap init --shared` sets it",
+        ValueType::Flag,
+        SettingScope::Store,
+    ),
+    key(
+        "trust",
+        "trusted stores and projects, such as `/srv/project`; never in a store's `config.toml`",
+        ValueType::List,
+        SettingScope::User,
+    ),
+    key(
+        "jobs",
+        "threads of a commit or a restore, 1 to 256; else the number of cores decides",
+        ValueType::Number { min: 1, max: 256 },
+        SettingScope::User,
+    ),
+    key(
+        "chunk.min",
+        "smallest chunk in bytes, at least 4096; smaller files are not cut",
+        BYTES,
+        SettingScope::Store,
+    )
+    .or(|| bytes(Params::DEFAULT.min())),
+    key("chunk.average", "average chunk in bytes, a power of two", BYTES, SettingScope::Store)
+        .or(|| bytes(Params::DEFAULT.average())),
+    key("chunk.max", "largest chunk in bytes, at most 8388608", BYTES, SettingScope::Store)
+        .or(|| bytes(Params::DEFAULT.max())),
+    key(
+        "compression.level",
+        "zstd level of new data, 1 (fast) to 19 (small)",
+        ValueType::Number { min: 1, max: 19 },
+        SettingScope::Any,
+    )
+    .or(|| Some(Value::Number(DEFAULT_LEVEL.into()))),
+    key("commit.author", "author; else the user's name", ValueType::Text, SettingScope::Any),
+    key(
+        "commit.host",
+        "name of the machine; else the system's",
+        ValueType::Text,
+        SettingScope::Any,
+    ),
+    key(
+        "commit.exclude",
+        "patterns to exclude, as in `.gitignore`; `--exclude` adds to them",
+        ValueType::List,
+        SettingScope::Any,
+    )
+    .or(|| Some(Value::List(Vec::new()))),
+    key(
+        "commit.iexclude",
+        "patterns that ignore the case of ASCII letters; `--iexclude` adds to them",
+        ValueType::List,
+        SettingScope::Any,
+    )
+    .or(|| Some(Value::List(Vec::new()))),
+    key(
+        "commit.exclude_if_present",
+        "exclude the contents of folders with such a file, `FILE` or `FILE:HEADER`",
+        ValueType::List,
+        SettingScope::Any,
+    )
+    .or(|| Some(Value::List(Vec::new()))),
+    key(
+        "commit.exclude_caches",
+        "exclude folders with a `CACHEDIR.TAG`",
+        ValueType::Flag,
+        SettingScope::Any,
+    )
+    .or(OFF),
+    key(
+        "commit.gitignore",
+        "read `.gitignore` files besides `.snapignore` files",
+        ValueType::Flag,
+        SettingScope::Any,
+    )
+    .or(OFF),
+    key(
+        "pull.update",
+        "`snap pull` also updates the files of the project, as with `--update`",
+        ValueType::Flag,
+        SettingScope::Any,
+    )
+    .or(OFF),
+    key("hooks.pre_commit", "runs before any file is read", ValueType::Command, SettingScope::Any),
+    key(
+        "hooks.post_commit",
+        "runs after the commit is safe on disk, also when nothing changed",
+        ValueType::Command,
+        SettingScope::Any,
+    ),
+    key(
+        "hooks.on_failure",
+        "what to do if a hook fails; default: `pre_commit` stops and `post_commit` reports",
+        ON_FAILURE,
+        SettingScope::Any,
+    ),
+    key(
+        "ui.color",
+        "when to use colours; `--color` overrides it",
+        ValueType::Choice(&["auto", "always", "never"]),
+        SettingScope::User,
+    )
+    .or(|| Some(Value::Text("auto".to_owned()))),
+    key(
+        "ui.pager",
+        "pager for long output; `false` for none",
+        ValueType::CommandOrNone,
+        SettingScope::User,
+    ),
+    key(
+        "transfer.limit_upload",
+        "maximum bytes sent in a second, such as `500K` or `2M`",
+        ValueType::Text,
+        SettingScope::Any,
+    ),
+    key(
+        "transfer.limit_download",
+        "maximum bytes received in a second",
+        ValueType::Text,
+        SettingScope::Any,
+    ),
+    key(
+        "price.currency",
+        "currency of the prices; the defaults are list prices of S3",
+        ValueType::Text,
+        SettingScope::Any,
+    )
+    .or(|| Some(Value::Text("USD".to_owned()))),
+    key(
+        "price.writes",
+        "price of 1,000 requests that write or list",
+        ValueType::Amount,
+        SettingScope::Any,
+    )
+    .or(|| Some(Value::Amount(5_000))),
+    key("price.reads", "price of 1,000 requests that read", ValueType::Amount, SettingScope::Any)
+        .or(|| Some(Value::Amount(400))),
+    key("price.sent", "price of a GB (10⁹ bytes) sent", ValueType::Amount, SettingScope::Any)
+        .or(|| Some(Value::Amount(0))),
+    key("price.received", "price of a GB received", ValueType::Amount, SettingScope::Any)
+        .or(|| Some(Value::Amount(90_000))),
+    key("remote.*.url", "location, such as `s3://bucket/prefix`", TEXT, SettingScope::Any),
+    key(
+        "remote.*.credentials_file",
+        "file with its keys, readable only by its owner",
+        TEXT,
+        SettingScope::Any,
+    ),
+    key(
+        "remote.*.credentials_command",
+        "command that prints its keys",
+        ValueType::Command,
+        SettingScope::Any,
+    ),
+    key("remote.*.endpoint", "URL of the service", TEXT, SettingScope::Any),
+    key("remote.*.region", "region of the bucket", TEXT, SettingScope::Any),
+    key("remote.*.profile", "profile in the AWS files", TEXT, SettingScope::Any),
+    key(
+        "remote.*.path-style",
+        "the bucket in the path (`true`) or in the host name",
+        ValueType::Flag,
+        SettingScope::Any,
+    ),
+    key("remote.*.storage-class", "storage class of written objects", TEXT, SettingScope::Any),
+    key("remote.*.anonymous", "do not sign requests", ValueType::Flag, SettingScope::Any),
+    key(
+        "remote.*.conditional-writes",
+        "`false`: the service ignores conditional requests (`s3`, `gs`, `azblob`)",
+        ValueType::Flag,
+        SettingScope::Any,
+    ),
+    key(
+        "remote.*.checksums",
+        "`false`: send no CRC32C with written objects (`s3`)",
+        ValueType::Flag,
+        SettingScope::Any,
+    ),
+    key(
+        "remote.*.credential-path",
+        "file with the key of a service account (`gs`)",
+        TEXT,
+        SettingScope::Any,
+    ),
+    key("remote.*.account", "storage account (`azblob`)", TEXT, SettingScope::Any),
+    key("remote.*.username", "user name (`webdav`, `webdavs`)", TEXT, SettingScope::Any),
+    key("remote.*.key", "file with the private key (`sftp`)", TEXT, SettingScope::Any),
+    key(
+        "remote.*.known-hosts",
+        "how ssh treats unknown hosts (`sftp`)",
+        KNOWN_HOSTS,
+        SettingScope::Any,
+    ),
+    key("profile.*.paths", "paths to commit; else the project", ValueType::List, SettingScope::Any),
+    key(
+        "profile.*.exclude",
+        "patterns, added to `commit.exclude`",
+        ValueType::List,
+        SettingScope::Any,
+    ),
+    key(
+        "profile.*.iexclude",
+        "patterns, added to `commit.iexclude`",
+        ValueType::List,
+        SettingScope::Any,
+    ),
+    key(
+        "profile.*.exclude_if_present",
+        "markers, added to `commit.exclude_if_present`",
+        ValueType::List,
+        SettingScope::Any,
+    ),
+    key(
+        "profile.*.exclude_caches",
+        "replaces `commit.exclude_caches`",
+        ValueType::Flag,
+        SettingScope::Any,
+    ),
+    key("profile.*.gitignore", "replaces `commit.gitignore`", ValueType::Flag, SettingScope::Any),
+    key("profile.*.one_file_system", "as `--one-file-system`", ValueType::Flag, SettingScope::Any),
+    key("profile.*.labels.*", "value of this label", ValueType::Text, SettingScope::Any),
+    key(
+        "profile.*.branch",
+        "branch to commit onto; else the current one",
+        ValueType::Text,
+        SettingScope::Any,
+    ),
+    key("profile.*.message", "message of the commit", ValueType::Text, SettingScope::Any),
+    key(
+        "profile.*.store",
+        "store to commit to, unless `--store` or `SNAP_STORE` names another",
+        ValueType::Text,
+        SettingScope::User,
+    ),
+    key(
+        "profile.*.hooks.pre_commit",
+        "replaces `hooks.pre_commit`",
+        ValueType::Command,
+        SettingScope::Any,
+    ),
+    key(
+        "profile.*.hooks.post_commit",
+        "replaces `hooks.post_commit`",
+        ValueType::Command,
+        SettingScope::Any,
+    ),
+    key("profile.*.hooks.on_failure", "replaces `hooks.on_failure`", ON_FAILURE, SettingScope::Any),
 ];
 
 /// The name of one setting, in parts.

@@ -108,6 +108,7 @@ pub(super) fn make(
     let failed = |action, error| job.error(action, &parent.folder, Some(name), error);
     let folder = cursor.folder(&parent.folder)?;
     if in_the_way {
+        job.check_still_as_seen(folder, &parent.folder, name)?;
         folder.remove(name).map_err(|e| failed("remove", e))?;
     }
     folder.make_folder(name, UNFINISHED_MODE).map_err(|e| failed("create folder", e))?;
