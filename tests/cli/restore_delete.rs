@@ -165,12 +165,13 @@ fn what_commits_leave_out_stays_unless_told() {
     env.snap_in("home", ["config", "set", "commit.exclude", r#"["*.bak"]"#]).succeeds();
     env.write("home/b.bak", "x");
     let args = ["restore", "latest", "--overwrite", "--delete", "--yes"];
-    insta::assert_snapshot!(env.snap_in("home", args), @r"
+    insta::assert_snapshot!(env.snap_in("home", args), @"
     exit: 0
     --- stderr ---
     Restored 0 files, 0 B; 3 already there
     Deleted 1 path
-    Kept 4 entries that commits exclude; --delete-excluded deletes them, too
+    Kept 4 entries that commits exclude
+    hint: --delete-excluded also deletes them
     ");
     let dir = ["a.tmp", "b.bak", "early.log", "late.log"];
     assert!(dir.iter().all(|name| env.path("home").join(name).exists()));

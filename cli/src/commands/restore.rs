@@ -587,9 +587,10 @@ pub(super) fn summarize(outcome: &RestoreOutcome, summary: Summary, cx: &Context
     }
     if outcome.excluded > 0 {
         let entries = size::count(outcome.excluded, "entry");
-        ui.status(format_args!(
-            "Kept {entries} that commits exclude; --delete-excluded deletes them, too"
-        ));
+        ui.status(format_args!("Kept {entries} that commits exclude"));
+        if summary != Summary::Update {
+            ui.hint("--delete-excluded also deletes them");
+        }
     }
     if outcome.unsaved > 0 {
         let files = size::count(outcome.unsaved, "file");
