@@ -348,8 +348,8 @@ fn list(show: Show, listed: Listed, cx: &Context) -> Result<(), CliError> {
     Ok(out.finish()?)
 }
 
-/// Writes the settings without a value, as comments, each with its description. The name of a remote, a profile or a label is
-/// `NAME`.
+/// Writes the settings without a value, as comments, each with its description. The name of a
+/// remote, a profile or a label is `NAME`.
 fn write_unset(out: &mut Out, settings: &Settings) -> Result<(), CliError> {
     for setting in &KEYS {
         let path = KeyPath::new(setting.name.split('.'));
