@@ -199,7 +199,7 @@ fn a_store_that_other_users_may_write_to_is_refused_unless_it_is_shared() {
     ");
     env.mode(".snap", 0o770);
     let group = env.snap(["commit", "-q"]);
-    refuses(&group, 1, &["the group with id", "chmod -R g-w", "config set shared true"]);
+    refuses(&group, 1, &["the store is not shared", "chmod -R g-w", "config set shared true"]);
     env.snap(["--store", ".snap", "config", "set", "shared", "true"]).succeeds();
     env.snap(["commit", "-q"]).succeeds();
     env.mode(".snap", 0o700);

@@ -193,8 +193,8 @@ impl Observer for Progress<'_> {
                 super::text::line(project.as_os_str().as_bytes())
             )),
             Note::PacksHeld { store } => self.print_note(format_args!(
-                "waiting for another snap process that is reading the packs in {}, before damaged \
-                 packs are moved to quarantine/",
+                "waiting for another snap process that is reading the packs in {}; then damaged packs \
+                 move to quarantine/",
                 super::text::line(store.as_os_str().as_bytes())
             )),
             Note::QuarantineDelayed { store } => self.print_note(format_args!(

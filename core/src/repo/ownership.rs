@@ -91,8 +91,7 @@ pub enum Distrust {
     },
     /// The group may write to the store, and `shared` is not set.
     #[error(
-        "the group with id {gid} may write to {} (mode {mode:04o}), and the store was not made \
-         with `snap init --shared`",
+        "group {gid} may write to {} (mode {mode:04o}), but the store is not shared",
         path.display()
     )]
     Group {

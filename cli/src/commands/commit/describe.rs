@@ -21,8 +21,8 @@ pub(crate) struct Describe {
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
 
-    /// Omit owners and times of files; equal files then have the same tree id, and with the same
-    /// --time, author, host and message also the same commit id
+    /// Omit owners and times of files; equal files then have the same tree id. The commit id also
+    /// depends on the time, author, host and message
     #[arg(long)]
     reproducible: bool,
 
