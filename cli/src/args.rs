@@ -148,9 +148,17 @@ impl Args {
     /// # Errors
     /// The error in the command line, or the help or version text that it requests.
     pub(crate) fn read() -> Result<Self, clap::Error> {
-        let mut definition = with_short_help(definition());
+        let mut definition = Self::command();
         let words = foreign::translate(&definition, std::env::args_os().collect());
-        let matches = definition.try_get_matches_from_mut(words)?;
+        let matches = match definition.try_get_matches_from_mut(words.clone()) {
+            Ok(matches) => matches,
+            // Only help texts and errors need the texts of all commands. Building them takes
+            // longer than many commands.
+            Err(_) => {
+                definition = with_short_help(self::definition());
+                definition.try_get_matches_from_mut(words)?
+            }
+        };
         Self::from_arg_matches(&matches).map_err(|error| error.format(&mut definition))
     }
 }
