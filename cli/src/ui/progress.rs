@@ -54,6 +54,11 @@ impl<'a> Progress<'a> {
         }
     }
 
+    /// Returns the time until a bar may appear.
+    fn silence_left(&self) -> Duration {
+        self.ui.progress_delay.saturating_sub(self.start.elapsed())
+    }
+
     /// Removes the bar, before other output is printed.
     pub(crate) fn clear(&self) {
         let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -118,8 +123,7 @@ impl Observer for Progress<'_> {
         bar.set_prefix(title(phase));
         if is_network(phase) {
             self.network.draws(&bar);
-            let silent = self.ui.progress_delay.saturating_sub(self.start.elapsed());
-            keep_drawn(bar.clone(), Arc::clone(self.network), silent);
+            keep_drawn(bar.clone(), Arc::clone(self.network), self.silence_left());
         }
         let old = self.bar.lock().unwrap_or_else(PoisonError::into_inner).replace((phase, bar));
         if let Some((_, old)) = old {
@@ -128,7 +132,7 @@ impl Observer for Progress<'_> {
     }
 
     fn shows_progress_after(&self) -> Option<Duration> {
-        self.ui.may_draw().then_some(self.ui.progress_delay)
+        self.ui.may_draw().then(|| self.silence_left())
     }
 
     fn total(&self, total: u64) {

@@ -203,8 +203,8 @@ pub trait Observer: Sync {
         let _ = (phase, total);
     }
 
-    /// Returns how long after the start of a phase the observer shows its progress, or
-    /// `None` if it never does. An operation may then determine an unknown total.
+    /// Returns the time until the observer shows progress, or `None` if it never does. An
+    /// operation may then determine an unknown total.
     fn shows_progress_after(&self) -> Option<Duration> {
         None
     }
