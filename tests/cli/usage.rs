@@ -8,19 +8,19 @@ fn a_word_that_is_no_command_is_a_usage_error() {
     insta::assert_snapshot!(env.snap(["comit", "-m", "x"]), @"
     exit: 2
     --- stderr ---
-    error: there is no command `comit`
+    error: snap has no command `comit`
     hint: did you mean `snap commit`?
     ");
     insta::assert_snapshot!(env.snap(["remote", "shwo", "--json"]), @r#"
     exit: 2
     --- stderr ---
-    {"version":1,"type":"error","message":"there is no command `remote shwo`","causes":[],"hints":["did you mean `snap remote show`?"],"exit":2}
+    {"version":1,"type":"error","message":"snap remote has no command `shwo`","causes":[],"hints":["did you mean `snap remote show`?"],"exit":2}
     "#);
     // A hidden command is not proposed.
     insta::assert_snapshot!(env.snap(["__doc"]), @"
     exit: 2
     --- stderr ---
-    error: there is no command `__doc`
+    error: snap has no command `__doc`
     hint: `snap --help` lists the commands
     ");
     assert_eq!(env.snap(["help", "comit"]).stderr, env.snap(["comit"]).stderr);
@@ -30,30 +30,26 @@ fn a_word_that_is_no_command_is_a_usage_error() {
 fn a_mistyped_option_or_value_is_answered_with_a_similar_one() {
     let env = TestEnv::new();
     for (line, message, hint) in [
-        (
-            "commit --mesage x",
-            "there is no option `--mesage` in `snap commit`",
-            "did you mean `--message`?",
-        ),
+        ("commit --mesage x", "snap commit has no option `--mesage`", "did you mean `--message`?"),
         (
             "remote add --optoin=x",
-            "there is no option `--optoin` in `snap remote add`",
+            "snap remote add has no option `--optoin`",
             "did you mean `--option`?",
         ),
-        ("log --jsn", "there is no option `--jsn` in `snap log`", "did you mean `--json`?"),
-        ("--stor s log", "there is no option `--stor` in `snap`", "did you mean `--store`?"),
+        ("log --jsn", "snap log has no option `--jsn`", "did you mean `--json`?"),
+        ("--stor s log", "snap has no option `--stor`", "did you mean `--store`?"),
         (
             "--message x commit",
-            "there is no option `--message` in `snap`",
+            "snap has no option `--message`",
             "did you mean `snap commit --message`?",
         ),
         (
             "commit --nonsense",
-            "there is no option `--nonsense` in `snap commit`",
+            "snap commit has no option `--nonsense`",
             "`snap commit --help` lists the options",
         ),
-        ("undo -Z", "`snap undo` takes no option `-Z`", "`snap undo --help` lists the options"),
-        ("init a b", "`snap init` takes no argument `b`", "`snap init --help` lists the arguments"),
+        ("undo -Z", "snap undo has no option `-Z`", "`snap undo --help` lists the options"),
+        ("init a b", "snap init has no argument `b`", "`snap init --help` lists the arguments"),
         ("log --color alwys", "`--color` has no value `alwys`", "did you mean `always`?"),
         ("log --color=x", "`--color` has no value `x`", "use `auto`, `always` or `never`"),
     ] {

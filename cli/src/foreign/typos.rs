@@ -7,12 +7,12 @@ use snap_core::base::suggestions::similar_names;
 
 use crate::foreign::Advice;
 
-/// Returns the answer to a word that is no command below `path`.
+/// Returns the answer to an unknown command below `path`.
 pub(super) fn command(definition: &Command, path: &[&str], typed: &str) -> Advice {
     let known = below(definition, path).get_subcommands().filter(|command| !command.is_hide_set());
     let close = best(typed, known.map(Command::get_name));
     Advice {
-        message: format!("there is no command `{}`", [path, &[typed]].concat().join(" ")),
+        message: format!("{} has no command `{typed}`", line(path, &[])),
         hint: match close {
             Some(name) => format!("did you mean `{}`?", line(path, &[&name])),
             None => format!("`{}` lists the commands", line(path, &["--help"])),
@@ -29,7 +29,7 @@ pub(super) fn option(
     let Some(name) = typed.strip_prefix("--") else {
         let what = if typed.starts_with('-') { "option" } else { "argument" };
         return Advice {
-            message: format!("`{}` takes no {what} `{typed}`", line(path, &[])),
+            message: format!("{} has no {what} `{typed}`", line(path, &[])),
             hint: format!("`{}` lists the {what}s", line(path, &["--help"])),
         };
     };
@@ -45,7 +45,7 @@ pub(super) fn option(
         (None, Some(name)) => format!("did you mean `--{name}`?"),
         (None, None) => format!("`{}` lists the options", line(path, &["--help"])),
     };
-    Advice { message: format!("there is no option `{typed}` in `{}`", line(path, &[])), hint }
+    Advice { message: format!("{} has no option `{typed}`", line(path, &[])), hint }
 }
 
 /// Returns the answer to a value that is not among those of an argument, such as `--color <WHEN>`.

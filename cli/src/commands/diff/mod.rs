@@ -59,7 +59,7 @@ Examples:
   snap diff --name-only -z | xargs -0 ls -l
 
 Renamed files are detected by their content, unless more than 50,000 files were
-added or deleted. Of a moved folder, each file is listed. A moved empty file is
+added or deleted. Each file of a moved folder is listed. A moved empty file is
 listed as deleted and added. Files above 8 MiB and binary files are not compared by
 lines. Owners, attributes, pipes, devices and folders are shown on lines that
 `patch` ignores.";
