@@ -92,6 +92,14 @@ impl FaultInjector for UntrustedStoreGate {
     }
 }
 
+/// Fails if the name of a store is the location of a remote.
+pub(crate) fn check_is_folder(store: &Path) -> Result<(), CliError> {
+    match remote::is_location(store.as_os_str().as_bytes()) {
+        true => Err(CliError::StoreIsRemote { store: store.display().to_string() }),
+        false => Ok(()),
+    }
+}
+
 impl Context {
     /// Reads the environment and the user's settings, and installs the handlers for Ctrl-C and
     /// SIGTERM.
@@ -123,6 +131,7 @@ impl Context {
             (None, Some(store)) => (Some(store.clone()), StoreChoice::ByEnvironment),
             (None, None) => (None, StoreChoice::Nowhere),
         };
+        store.as_deref().map_or(Ok(()), check_is_folder)?;
         let network = Arc::new(Network::new(stop.clone()));
         Ok(Self {
             ui,

@@ -74,6 +74,9 @@ pub(crate) enum CliError {
     /// No store was named, and there is none in this folder or above.
     #[error("no store found in this folder or above")]
     NoStore,
+    /// `--store`, `SNAP_STORE` or a profile names a remote.
+    #[error("`{store}` is the location of a remote, and a store is a folder")]
+    StoreIsRemote { store: String },
     /// The current folder was removed or has no path.
     #[error("cannot determine the current folder")]
     Folder { source: io::Error },
@@ -416,7 +419,8 @@ impl CliError {
                 ErrorKind::NotFound
             }
             Self::StoreDeclined { .. } => ErrorKind::NotFound,
-            Self::NoProfile { .. }
+            Self::StoreIsRemote { .. }
+            | Self::NoProfile { .. }
             | Self::NoHome { .. }
             | Self::OtherHome { .. }
             | Self::NoStart { .. } => ErrorKind::Invalid,

@@ -96,6 +96,37 @@ fn those_who_make_a_store_at_once_all_find_one() {
 }
 
 #[test]
+fn a_remote_is_not_a_store() {
+    let mut env = TestEnv::new();
+    env.write("a", "1");
+    insta::assert_snapshot!(env.snap(["--store", "s3://bucket/a", "init"]), @"
+    exit: 2
+    --- stderr ---
+    error: `s3://bucket/a` is the location of a remote, and a store is a folder
+    hint: commit to a folder, then `snap push s3://bucket/a` copies its commits there
+    hint: to read them there, write `s3://bucket/a#REV`, for example `snap log s3://bucket/a#main`
+    ");
+    env.set("SNAP_CONFIG", env.path("settings.toml").to_str().unwrap());
+    env.write("settings.toml", "[profile.a]\npaths = [\"/a\"]\nstore = \"https://host/a\"\n");
+    insta::assert_snapshot!(env.snap(["commit", "--profile", "a"]), @"
+    exit: 2
+    --- stderr ---
+    error: `https://host/a` is the location of a remote, and a store is a folder
+    hint: commit to a folder, then `snap push https://host/a` copies its commits there
+    hint: to read them there, write `https://host/a#REV`, for example `snap log https://host/a#main`
+    ");
+    env.set("SNAP_STORE", "file:///srv/store");
+    insta::assert_snapshot!(env.snap(["log"]), @"
+    exit: 2
+    --- stderr ---
+    error: `file:///srv/store` is the location of a remote, and a store is a folder
+    hint: commit to a folder, then `snap push file:///srv/store` copies its commits there
+    hint: to read them there, write `file:///srv/store#REV`, for example `snap log file:///srv/store#main`
+    ");
+    assert!(!env.path("s3:").exists() && !env.path("https:").exists());
+}
+
+#[test]
 fn no_store_is_made_in_a_store() {
     let env = TestEnv::new();
     env.write("a", "1");

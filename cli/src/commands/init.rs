@@ -27,7 +27,7 @@ Examples:
 /// Create an empty store
 ///
 /// The store is the folder `.snap` in DIR, or STORE itself if --store or SNAP_STORE is set. `snap
-/// commit` creates a missing store. Use `snap init` for an empty or a shared one.
+/// commit` creates a missing `.snap`. Use `snap init` for a STORE, or for an empty or a shared store.
 ///
 /// Only you can access a new store, whatever your umask is. With --shared, the group of the folder
 /// can read and write it. Set that group first: `chgrp GROUP DIR && chmod g+s DIR`.

@@ -19,7 +19,7 @@ pub(crate) use self::{
     connect::{Connection, LAST_MOMENT, LimitArgs, runtime},
     network::Network,
     price::Cost,
-    source::{RemoteRevision, RemoteSource},
+    source::{RemoteRevision, RemoteSource, is_location},
     spec::{CachePolicy, DEFAULT_REMOTE, RemoteSpec},
     stats::{RemoteStatsJson, by_kind},
 };

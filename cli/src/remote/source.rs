@@ -52,7 +52,7 @@ impl RemoteSource {
 }
 
 /// Returns true if a text starts with the scheme of a location.
-fn is_location(text: &[u8]) -> bool {
+pub(crate) fn is_location(text: &[u8]) -> bool {
     Scheme::ALL.iter().any(|(_, name)| {
         let front = text.get(..name.len());
         front.is_some_and(|front| front.eq_ignore_ascii_case(name.as_bytes()))

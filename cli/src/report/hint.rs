@@ -87,6 +87,13 @@ fn of_cli(error: &CliError) -> Option<String> {
              `snap init` creates an empty store\n\
              `snap --store STORE COMMAND` uses another store"
         }
+        CliError::StoreIsRemote { store } => {
+            let remote = text::word(store.as_bytes());
+            return Some(format!(
+                "commit to a folder, then `snap push {remote}` copies its commits there\n\
+                 to read them there, write `{remote}#REV`, for example `snap log {remote}#main`"
+            ));
+        }
         CliError::WholeMachine => {
             "change to the project folder first; `snap --store STORE commit /` commits the whole \
              machine"

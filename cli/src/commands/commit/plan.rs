@@ -24,7 +24,7 @@ use crate::{
         project::{self, PathLocation},
     },
     config::{Profile, Settings},
-    context::{Context, StoreChoice},
+    context::{Context, StoreChoice, check_is_folder},
     report::CliError,
     ui::text,
 };
@@ -61,6 +61,7 @@ pub(super) fn place(args: &CommitArgs, cx: &Context) -> Result<TargetStore, CliE
     let mut paths = Vec::new();
     if let Some(profile) = &profile {
         if let (StoreChoice::Nowhere, Some(store)) = (cx.named(), &profile.store) {
+            check_is_folder(Path::new(store))?;
             return Ok(TargetStore::There(settings.expand(store)?));
         }
         for path in &profile.paths {
