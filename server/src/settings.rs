@@ -402,24 +402,11 @@ mod tests {
         assert_eq!(some.limits, ServerLimits { stop_secs: 3, ..ServerLimits::default() });
     }
 
-    /// Returns the settings files in a page of the manual: code blocks that follow a line
-    /// with `serve.toml`, or that contain the comment `# serve.toml`.
+    /// Returns the settings files in a page of the manual: the blocks of TOML that contain the
+    /// comment `# serve.toml`.
     fn shown(page: &str) -> Vec<String> {
-        let (mut found, mut before, mut block) = (Vec::new(), "", String::new());
-        for line in page.lines().chain(["end"]) {
-            match line.strip_prefix("    ") {
-                Some(text) => block.extend([text, "\n"]),
-                None if line.is_empty() => block.push('\n'),
-                None => {
-                    let is_one = before.contains("serve.toml") || block.contains("# serve.toml");
-                    if is_one && !block.trim().is_empty() {
-                        found.push(block.clone());
-                    }
-                    (before, block) = (line, String::new());
-                }
-            }
-        }
-        found
+        let blocks = page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+        blocks.filter(|block| block.contains("# serve.toml")).map(str::to_owned).collect()
     }
 
     #[test]

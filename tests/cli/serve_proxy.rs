@@ -39,8 +39,8 @@ impl Drop for Nginx {
 fn documented(env: &TestEnv, server: &str, (tls, plain): (u16, u16)) -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/deploy.md");
     let page = fs_err::read_to_string(page).unwrap();
-    let block = page.lines().skip_while(|line| *line != "    server {");
-    let block = block.take_while(|line| line.is_empty() || line.starts_with("    "));
+    let block = page.lines().skip_while(|line| *line != "server {");
+    let block = block.take_while(|line| *line != "```");
     let file = |name: &str| env.path(name).display().to_string();
     let changes = [
         ("listen 443 ", format!("listen 127.0.0.1:{plain}; listen 127.0.0.1:{tls} ")),
