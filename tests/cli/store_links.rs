@@ -180,7 +180,7 @@ fn a_project_that_was_moved_copied_or_linked_needs_no_name() {
 }
 
 #[test]
-fn packs_may_lie_on_another_disk() {
+fn packs_may_lie_in_a_folder_outside_all_stores() {
     let env = env();
     fs_err::rename(env.path("project/.snap/objects"), env.path("disk")).unwrap();
     symlink(env.path("disk"), env.path("project/.snap/objects")).unwrap();

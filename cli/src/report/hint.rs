@@ -362,7 +362,7 @@ fn of_repo(error: &RepoError) -> Option<String> {
         }
         RepoError::ObjectsInStore { .. } => {
             "this store may come from another user\n\
-             to keep packs on another disk, link to a folder that is not in a store"
+             to keep packs in another folder of the same file system, link to one outside all stores"
         }
         RepoError::Remote { dir } => {
             let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
