@@ -196,7 +196,7 @@ impl fmt::Display for Ran {
 
 /// Replaces ids (64, 16 or 12 hex digits), durations, and amounts of data read, which depend on the
 /// age of the files.
-fn steady(text: &str) -> String {
+pub(crate) fn steady(text: &str) -> String {
     let mut shown = String::new();
     let mut rest = text;
     while let Some(at) = rest.find(|c: char| c.is_ascii_hexdigit()) {

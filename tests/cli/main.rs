@@ -18,6 +18,7 @@ mod config;
 mod diff;
 mod docs;
 mod env;
+mod examples;
 mod excludes;
 mod expanding;
 mod export;
