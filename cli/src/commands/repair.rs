@@ -225,7 +225,7 @@ fn mend_settings(dir: &Path, cx: &Context) -> Result<Vec<String>, CliError> {
     let print_result = |mended: &Mended| {
         let (name, how) = match mended {
             Mended::Settings => ("config.toml", "with default settings".to_owned()),
-            Mended::Head(Head::Branch(branch)) => ("HEAD", format!("on branch {branch}")),
+            Mended::Head(Head::Branch(branch)) => ("HEAD", format!("on branch {}", branch.short())),
             Mended::Head(Head::Detached(id)) => ("HEAD", format!("detached at {id:.12}")),
             Mended::Scope => ("scope", "from its other copy".to_owned()),
         };

@@ -273,7 +273,9 @@ fn of_open(error: &OpenError) -> Option<String> {
 fn of_location(error: &LocationError) -> Option<String> {
     match error {
         LocationError::NoScheme { .. } | LocationError::Scheme { .. } => {
-            let names: Vec<_> = Scheme::ALL.iter().map(|(_, name)| format!("{name}://")).collect();
+            // `memory://` is for tests.
+            let public = Scheme::ALL.iter().filter(|(scheme, _)| *scheme != Scheme::Memory);
+            let names: Vec<_> = public.map(|(_, name)| format!("{name}://")).collect();
             Some(format!("URLs begin with {}", names.join(", ")))
         }
         LocationError::Option { scheme, .. } => {
