@@ -135,7 +135,7 @@ pub const KEYS: [Setting; 58] = [
     ),
     key(
         "chunk.min",
-        "smallest chunk in bytes, at least 4096; smaller files are not cut",
+        "smallest chunk in bytes, at least 4096; files of up to 1 MiB are not cut",
         BYTES,
         SettingScope::Store,
     )
