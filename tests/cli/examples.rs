@@ -149,7 +149,7 @@ fn pages() -> Vec<String> {
     let names = docs.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let written = |name: &String| name.ends_with(".md") && !GENERATED.contains(&&**name);
     let mut pages: Vec<_> = names.filter(written).map(|name| format!("docs/{name}")).collect();
-    pages.push("README.md".to_owned());
+    pages.extend(["README.md", "docs/schema/README.md"].map(str::to_owned));
     pages.sort();
     pages
 }
@@ -506,10 +506,13 @@ examples! {
     examples_of_backups_run: "docs/backup.md",
     examples_of_configuration_run: "docs/configuration.md",
     examples_of_deploying_run: "docs/deploy.md",
+    examples_of_formats_run: "docs/format.md",
     examples_of_installing_run: "docs/install.md",
+    examples_of_records_run: "docs/schema/README.md",
     examples_of_remotes_run: "docs/remotes.md",
     examples_of_safety_run: "docs/safety.md",
     examples_of_servers_run: "docs/server.md",
+    examples_of_the_protocol_run: "docs/protocol.md",
     examples_of_teams_run: "docs/team.md",
     examples_of_moving_from_git_run: "docs/from-git.md",
     examples_of_moving_from_restic_run: "docs/from-restic.md",
@@ -581,7 +584,7 @@ fn each_link_leads_somewhere() {
         }
     };
     pages().into_iter().for_each(&mut check);
-    for name in ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/schema/README.md"] {
+    for name in ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"] {
         check(name.to_owned());
     }
     let records = fs_err::read_dir(sources().join("docs/decisions")).unwrap();

@@ -24,6 +24,12 @@ fn a_word_that_is_no_command_is_a_usage_error() {
     hint: `snap --help` lists the commands
     ");
     assert_eq!(env.snap(["help", "comit"]).stderr, env.snap(["comit"]).stderr);
+    insta::assert_snapshot!(env.snap(["-q"]), @"
+    exit: 2
+    --- stderr ---
+    error: snap needs a command
+    hint: `snap --help` lists the commands
+    ");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Words that snap does not have: those of git, restic, borg and tar, and mistyped ones.
+//! Words that snap does not have: those of git, restic, borg and tar, and mistyped ones; and missing
+//! commands.
 //!
 //! [`translate`] rewrites a spelling that clap cannot define. [`advice`] replaces clap's message
 //! about an unknown word by what to write instead: from the tables in [`commands`] and [`options`],
@@ -36,6 +37,14 @@ pub(crate) fn advice(
         _ => None,
     };
     match error.kind() {
+        // clap's message would list hidden commands as well.
+        ErrorKind::MissingSubcommand => {
+            let typed = [&["snap"], &path[..]].concat().join(" ");
+            Some(Advice {
+                message: format!("{typed} needs a command"),
+                hint: format!("`{typed} --help` lists the commands"),
+            })
+        }
         ErrorKind::InvalidSubcommand => {
             let typed = text(ContextKind::InvalidSubcommand)?;
             Some(match commands::instead(&path, typed) {
