@@ -54,6 +54,9 @@ const FAILURES: [&str; 5] = ["error:", "damaged:", "conflict:", "lost:", "warnin
 const FOLDERS: [&str; 10] =
     ["/backup", "/etc", "/home", "/media", "/mnt", "/root", "/srv", "/tmp", "/usr/local", "/var"];
 
+/// Folders of the machine that examples may name, because they only read or run what is there.
+const READ_ONLY: [&str; 4] = ["/bin", "/dev/null", "/dev/stdin", "/usr/bin"];
+
 /// Folders that a machine has.
 const PRESENT: [&str; 6] =
     ["etc/cron.d", "etc/nginx", "etc/systemd/system", "usr/local/bin", "var/lib", "var/log"];
@@ -355,14 +358,17 @@ impl Shell {
         Some(shell)
     }
 
+    /// Returns the path of the test's folder, with a `/` at its end.
+    fn root(&self) -> String {
+        self.env.path("").to_str().unwrap().to_owned()
+    }
+
     /// Runs commands. Returns what they printed; as an error if one failed, or if `strict` is set
     /// and any of several failed.
     fn run(&mut self, commands: &str, strict: bool) -> Result<String, String> {
         self.steps += 1;
         let time = format!("2026-11-21T{:02}:{:02}:00Z", 8 + self.steps / 60, self.steps % 60);
         let (start, end) = if strict { ("set -e", "set +e") } else { ("", "") };
-        let root = self.env.path("").to_str().unwrap().to_owned();
-        let commands = in_folder(commands, &root);
         let script = format!("export SNAP_TIME={time}\n{start}\n{commands}\n{end}\n");
         self.env.write("run/step", script);
         let run = "{ . \"$RUN/step\"; } </dev/null >\"$TERMINAL\" 2>&1; echo $?; \
@@ -373,6 +379,7 @@ impl Shell {
         let mut reply = String::new();
         // A strict step that fails ends the shell.
         self.replies.read_line(&mut reply).unwrap();
+        let root = self.root();
         let output = String::from_utf8_lossy(&output[..output.len() - 1])
             .replace("\r\n", "\n")
             .replace(root.trim_end_matches('/'), "")
@@ -392,6 +399,9 @@ impl Drop for Shell {
 
 /// Moves the absolute folders of examples below `root`, also where a snapshot has them
 /// (`latest:home`).
+///
+/// # Panics
+/// If an example names any other folder of the machine, which it could change.
 fn in_folder(commands: &str, root: &str) -> String {
     let root = root.trim_end_matches('/');
     let mut moved = String::new();
@@ -411,8 +421,14 @@ fn in_folder(commands: &str, root: &str) -> String {
             let rest = after.strip_prefix(&folder[1..]);
             rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '-'))
         };
-        let place = FOLDERS.into_iter().find(is_here).filter(|_| is_first);
-        if place.is_some() {
+        let is_moved = is_first && FOLDERS.iter().any(is_here);
+        let is_foreign = sign == "/" && is_first && after.starts_with(char::is_alphabetic);
+        assert!(
+            is_moved || !is_foreign || READ_ONLY.iter().any(is_here),
+            "an example names a folder of this machine: /{}",
+            after.lines().next().unwrap_or_default()
+        );
+        if is_moved {
             moved.push_str(if sign == ":" { ":" } else { "/" });
             moved.push_str(&root[1..]);
             moved.push('/');
@@ -465,7 +481,8 @@ fn run_examples(name: &str) {
     let mut updates = Vec::new();
     for step in &page.steps {
         let at = format!("{name}:{}: {}", step.line, step.commands.trim());
-        let ran = shell.run(&step.commands, step.output.is_none());
+        let commands = in_folder(&step.commands, &shell.root());
+        let ran = shell.run(&commands, step.output.is_none());
         let failed = ran.is_err();
         let mut output = ran.unwrap_or_else(|output| output);
         if let Ok(address) = fs_err::read_to_string(shell.env.path("run/server")) {
