@@ -493,12 +493,15 @@ fn run_examples(name: &str) {
         let failure = |line: &str| FAILURES.iter().any(|start| line.starts_with(start));
         let may_fail = step.output.is_some() && shown.lines().any(failure);
         assert!(!failed || may_fail, "{at}\nfailed:\n{output}");
-        if shown.is_empty() || matches(&comparable(shown), &comparable(&output)) {
+        let is_equal = matches(&comparable(shown), &comparable(&output));
+        if shown.is_empty() || (is_equal && shown.lines().any(|line| line == "...")) {
             continue;
         }
         if std::env::var_os("SNAP_UPDATE_DOCS").is_none() {
-            panic!("{at}\nprinted:\n{output}\nand the page shows:\n{shown}");
+            assert!(is_equal, "{at}\nprinted:\n{output}\nand the page shows:\n{shown}");
+            continue;
         }
+        // Equal outputs, too: an id is then the same wherever a page shows it.
         updates.push((range, format!("{}\n", output.trim_end())));
     }
     let mut text = page.text;
@@ -525,6 +528,7 @@ examples! {
     examples_of_deploying_run: "docs/deploy.md",
     examples_of_formats_run: "docs/format.md",
     examples_of_installing_run: "docs/install.md",
+    examples_of_pipelines_run: "docs/pipelines.md",
     examples_of_records_run: "docs/schema/README.md",
     examples_of_remotes_run: "docs/remotes.md",
     examples_of_safety_run: "docs/safety.md",
