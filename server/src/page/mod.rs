@@ -31,6 +31,7 @@ mod link;
 mod log;
 mod login;
 mod moment;
+mod overview;
 mod page_request;
 mod ref_index;
 mod refs;
