@@ -42,6 +42,8 @@ mod upstream_steps;
 mod watched;
 
 // Tests that explore. They are ignored here; `tests/soak/run` runs them.
+#[path = "../soak/browser/axe.rs"]
+mod soak_axe;
 #[path = "../soak/browser/login.rs"]
 mod soak_login;
 #[path = "../soak/browser/pages.rs"]
