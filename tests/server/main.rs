@@ -19,6 +19,7 @@ mod openapi;
 mod page;
 mod page_browser;
 mod page_guard;
+mod page_markdown;
 mod page_overview;
 mod page_upstream;
 mod place;

@@ -156,6 +156,36 @@ fn main() -> ExitCode {
 }
 "#;
 
+const README: &str = "\
+# Website
+
+The pages that [people asked for](pages/about.html), and a **small server** for them.
+
+## Start it
+
+1. Install Rust.
+2. Run the server, and open <http://127.0.0.1:8080/>:
+
+   ```sh
+   cargo run -- 127.0.0.1:8080
+   ```
+
+## What is where
+
+| folder | content | files |
+|---|---|--:|
+| [`pages`](pages) | the text of the pages | 3 |
+| [`pictures`](pictures) | the logo, and photographs | 3 |
+| `data` | visits by day, from the log of ~~the old~~ the server | 1 |
+
+### Left to do
+
+- [x] A way to reach us
+- [ ] A search, see [the source](src/main.rs#L8)
+
+> The photographs may be used by anyone who says where they come from.
+";
+
 /// Creates three repositories, one of which has a history and was verified.
 pub(crate) fn make() -> TempDir {
     let place = tempfile::tempdir().unwrap();
@@ -182,10 +212,7 @@ pub(crate) fn make() -> TempDir {
 
 fn website(author: &Author<'_>) {
     let (ada, grace) = (("ada", "laptop"), ("grace", "build-2"));
-    author.write(
-        "README.md",
-        "# Website\n\nStart it with `cargo run`, then open <http://127.0.0.1:8080/>.\n",
-    );
+    author.write("README.md", README);
     author.write("src/main.rs", MAIN.replace("http://", ""));
     author.write("Cargo.toml", "[package]\nname = \"website\"\nversion = \"0.9.0\"\n");
     author.write("pages/index.html", page("Home", 40));

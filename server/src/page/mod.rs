@@ -17,7 +17,9 @@
 mod assets;
 mod chart;
 mod deadline;
+mod destination;
 mod diff;
+mod document;
 mod file;
 mod folder;
 mod hex;
@@ -30,6 +32,7 @@ mod layout;
 mod link;
 mod log;
 mod login;
+mod markdown;
 mod moment;
 mod overview;
 mod page_request;

@@ -135,6 +135,7 @@ async fn without_a_script_there_are_buttons() {
     browser.wait("option[value='v1.0'][selected]").await;
     browser.follow("Browse files").await;
     browser.follow("README.md").await;
+    browser.follow("Source").await;
     assert!(browser.text("pre.text").await.contains("# Website"));
     let search = browser.wait("#q").await;
     search.send_keys(&format!("logo{}", Key::Enter)).await.unwrap();
@@ -198,6 +199,7 @@ async fn dark_and_narrow_screens_are_thought_of() {
         "/r/team%2Fwebsite",
         "/r/team%2Fwebsite/c/main",
         "/r/team%2Fwebsite/c/main/src/main.rs",
+        "/r/team%2Fwebsite/c/main/README.md",
         "/r/team%2Fwebsite/history/main/src/main.rs",
         "/r/team%2Fwebsite/diff?from=v1.0&to=main",
         "/r/team%2Fwebsite/search?q=a",
