@@ -150,6 +150,9 @@ async fn fits(browser: &Browser, page: &str) {
     let tables = "[...document.querySelectorAll('table')].filter(t => !t.closest('.scroll') && \
                   t.getBoundingClientRect().right > innerWidth).length";
     assert_eq!(browser.value(tables).await, json!(0), "{page} has a table that is too wide");
+    let menu = "[...document.querySelectorAll('.menu a')].every(a => \
+                a.getBoundingClientRect().right <= innerWidth)";
+    assert_eq!(browser.value(menu).await, json!(true), "{page} hides a part of the menu");
 }
 
 #[ignore = "tests/soak/run runs it"]
@@ -210,6 +213,13 @@ async fn dark_and_narrow_screens_are_thought_of() {
         browser.open(&format!("{origin}{path}")).await;
         fits(&browser, path).await;
     }
+    browser.open(&format!("{origin}/r/team%2Fwebsite/stats")).await;
+    let lowest =
+        "Math.min(...[...document.querySelectorAll('.chart :is(li, span, text)')].map(label =>
+        { const range = document.createRange(); range.selectNodeContents(label);
+          return range.getBoundingClientRect().height }))";
+    let lowest = browser.value(lowest).await.as_f64().expect("the chart has labels");
+    assert!(lowest > 12.0, "a label of the chart is {lowest} pixels high");
     for path in ["", "/history/main/src/main.rs", "/refs"] {
         browser.open(&format!("{origin}/r/team%2Fwebsite{path}")).await;
         let made = "[...document.querySelectorAll('tbody time')].every(t => t.offsetWidth > 0)";
