@@ -11,7 +11,7 @@ use snap_server::{
 };
 
 use crate::{
-    page::{ask, page},
+    page::page,
     place::{Place, Serving},
     tokens::token,
 };
@@ -145,15 +145,16 @@ async fn a_quota_says_how_much_of_it_is_used() {
 #[tokio::test(flavor = "multi_thread")]
 async fn damage_stands_above_the_list() {
     let place = Place::new();
-    let id = place.change("a", "content");
+    place.change("a", "first");
+    // The newest commit needs nothing of this pack.
+    let [pack] = place.repo.store().packs()[..] else { panic!("one pack") };
+    let id = place.change("a", "second");
     fs_err::write(place.store().join("refs/heads/other"), format!("{id}\nand more\n")).unwrap();
     let serving = Serving::of(&place);
     let home = page(&serving, "/").await;
     let told = "<strong>Damaged branches or tags</strong>: <a href=\"/r/default\">default</a>";
     assert!(attention(&home).contains(told), "{home}");
     assert!(!attention(&home).contains("<strong>Damaged</strong>"), "{home}");
-    // A pack that `snap verify` found damaged.
-    let pack = place.repo.store().packs()[0];
     let path = place.repo.store().pack_path(&pack);
     let mut bytes = fs_err::read(&path).unwrap();
     let middle = bytes.len() / 2;
@@ -161,6 +162,7 @@ async fn damage_stands_above_the_list() {
     fs_err::remove_file(&path).unwrap();
     fs_err::write(&path, bytes).unwrap();
     verify::run(&place.repo, &VerifyOptions { data: Data::All }, &Silent).unwrap();
-    let home = ask(&serving, "/").await.text;
+    let home = page(&serving, "/").await;
     assert!(attention(&home).contains("<strong>Damaged</strong>: <a href"), "{home}");
+    assert!(home.contains("Damaged packs: 1."), "{home}");
 }
