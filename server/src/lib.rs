@@ -17,6 +17,7 @@
 //! | [`body`] | request and response bodies, between connections and threads |
 //! | [`cache`] | an in-memory cache with a limit in bytes |
 //! | [`pagination`] | pagination |
+//! | [`ref_log`] | moves of refs in their logs |
 //! | [`upstream`] | remote stores that this server caches and serves |
 //! | [`repository`] | one store: its packs, its index, its refs, and uploads to it |
 //! | [`hub`] | the repositories of a server |
@@ -43,6 +44,7 @@ pub mod page;
 pub mod pagination;
 pub mod problem;
 pub mod quota;
+pub mod ref_log;
 pub mod repository;
 pub mod right;
 pub mod route_table;

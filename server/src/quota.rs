@@ -35,6 +35,15 @@ struct ReservedRoom {
     uploads: HashMap<blake3::Hash, usize>,
 }
 
+/// How much of its quota a repository uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuotaUsage {
+    /// What is stored or being uploaded, in bytes.
+    pub used_bytes: u64,
+    /// The quota, in bytes.
+    pub quota_bytes: u64,
+}
+
 /// Room reserved for an upload. It is released on drop: by then the data is stored and
 /// counts there, or the upload has failed.
 #[derive(Debug)]
@@ -65,6 +74,26 @@ impl Drop for QuotaReservation {
 impl Quotas {
     pub fn new(chosen: Quota) -> Self {
         Self { chosen, reserved: Mutex::default() }
+    }
+
+    /// Returns how much of its quota a repository uses, or `None` if it has no quota. Blocks.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`].
+    pub fn usage(&self, repository: &Repository) -> Result<Option<QuotaUsage>, HttpProblem> {
+        let Some(quota_bytes) = self.quota_of(repository.name()) else { return Ok(None) };
+        let room = self.reserved_in(repository.name());
+        let room = lock(&room);
+        let stored_bytes = repository.bytes(&|part| !room.uploads.contains_key(part))?;
+        Ok(Some(QuotaUsage { used_bytes: stored_bytes.saturating_add(room.bytes), quota_bytes }))
+    }
+
+    fn quota_of(&self, name: &str) -> Option<u64> {
+        self.chosen.repositories.get(name).copied().or(self.chosen.default_bytes)
+    }
+
+    fn reserved_in(&self, name: &str) -> Arc<Mutex<ReservedRoom>> {
+        Arc::clone(lock(&self.reserved).entry(name.to_owned()).or_default())
     }
 
     /// Reserves room for an upload of `length` bytes, or of up to `most` bytes if its
@@ -102,9 +131,8 @@ impl Quotas {
         upload: Option<&blake3::Hash>,
     ) -> Result<Option<QuotaReservation>, HttpProblem> {
         let name = repository.name();
-        let quota = self.chosen.repositories.get(name).copied().or(self.chosen.default_bytes);
-        let Some(quota) = quota else { return Ok(None) };
-        let reserved = Arc::clone(lock(&self.reserved).entry(name.to_owned()).or_default());
+        let Some(quota) = self.quota_of(name) else { return Ok(None) };
+        let reserved = self.reserved_in(name);
         // Read what is stored under the lock: an upload that ends meanwhile cannot release
         // its room before that, so it counts at least once.
         let mut room = lock(&reserved);

@@ -5,7 +5,7 @@ use std::{os::unix::fs::MetadataExt, path::PathBuf, time::Duration};
 
 use snap_core::{
     base::{id::PackId, time::Time},
-    ops::verify::{Data, Rolling, VerifyOutcome},
+    ops::verify::{Data, DataChecks, Rolling, VerifyOutcome},
 };
 use snap_testkit::bytes::Corpus;
 
@@ -100,6 +100,24 @@ fn packs_that_were_read_lately_are_not_read_again() {
     assert_eq!(checked.ages(), []);
     checked.victim.verify(Data::All);
     assert_eq!(checked.verify(MONTH).due_packs, 0);
+}
+
+#[test]
+fn the_oldest_check_and_unchecked_packs_are_reported() {
+    let checked = Checked::new();
+    let of = || DataChecks::of(checked.victim.repo().store());
+    assert_eq!(of(), DataChecks { oldest_secs: None, unchecked_packs: 3 });
+    checked.verify(MONTH);
+    checked.set_ages([3, 40, 1]);
+    let DataChecks { oldest_secs, unchecked_packs } = of();
+    assert_eq!(oldest_secs, checked.ages().iter().map(|(_, age)| Time::now().secs - age).min());
+    assert_eq!((checked.ages()[1].1 / DAY_SECS, unchecked_packs), (40, 0));
+    // As in a rolling check, one in the future does not count, nor does one of another file.
+    checked.set_ages([3, -2, 1]);
+    let path = checked.victim.repo().store().pack_path(&checked.packs[0]);
+    fs_err::copy(&path, path.with_extension("copy")).unwrap();
+    fs_err::rename(path.with_extension("copy"), &path).unwrap();
+    assert_eq!(of().unchecked_packs, 2);
 }
 
 #[test]

@@ -7,10 +7,13 @@ use std::{
     str::FromStr,
 };
 
-use fantoccini::{Client, ClientBuilder, Locator, wd::WebDriverCompatibleCommand};
+use fantoccini::{Client, ClientBuilder, Locator, key::Key, wd::WebDriverCompatibleCommand};
 use reqwest::Url;
 use serde_json::{Value, json};
 use snap_testkit::{programs::find_or_skip, wait::PATIENCE};
+
+/// The height of the highest screenshot, in pixels.
+const MOST_HEIGHT: u32 = 3000;
 
 /// The chromedriver process. Dropping it ends the process.
 struct Driver(Child);
@@ -63,6 +66,8 @@ impl Browser {
             "binary": chromium,
             "args": [
                 "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                // Otherwise the driver connects to a port of `localhost`, and finds another name.
+                "--remote-debugging-pipe",
                 "--hide-scrollbars", "--window-size=1200,800", folder,
             ],
         });
@@ -103,6 +108,11 @@ impl Browser {
         let wait = self.client.wait().at_most(PATIENCE);
         let link = wait.for_element(Locator::LinkText(text)).await.unwrap();
         link.click().await.unwrap();
+    }
+
+    /// Types a text and the enter key into a field, and returns once the next page is loaded.
+    pub(crate) async fn enter(&self, selector: &str, text: &str) {
+        self.wait(selector).await.send_keys(&format!("{text}{}", Key::Enter)).await.unwrap();
     }
 
     /// Waits for the element of a selector.
@@ -166,6 +176,13 @@ impl Browser {
         let Some(folder) = std::env::var_os("SNAP_PAGE_PICTURES") else { return };
         let picture = self.client.screenshot().await.unwrap();
         fs_err::write(Path::new(&folder).join(format!("{name}.png")), picture).unwrap();
+    }
+
+    /// Makes the window as high as the page, so that a screenshot shows all of it.
+    pub(crate) async fn show_all(&self, width: u32) {
+        let height = self.value("document.documentElement.scrollHeight").await;
+        let height = height.as_u64().unwrap().min(MOST_HEIGHT.into());
+        self.size((width, u32::try_from(height).unwrap())).await;
     }
 }
 

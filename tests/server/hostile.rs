@@ -34,7 +34,7 @@ pub(crate) fn names() -> Vec<Vec<u8>> {
 /// A branch and a tag whose names look like other ones.
 pub(crate) const REFS: [&str; 2] = ["refs/heads/main\u{202e}txt", "refs/tags/v1\u{200b}<b>"];
 
-/// Adds files with these names, and HTML and SVG files that contain scripts.
+/// Adds files with these names, and HTML, SVG and Markdown files that contain scripts.
 pub(crate) fn fill(place: &Place) {
     let folder = place.folder.path().join("files/hostile");
     fs_err::create_dir_all(&folder).unwrap();
@@ -49,4 +49,11 @@ pub(crate) fn fill(place: &Place) {
          <script>{RUN}</script><circle cx=\"20\" cy=\"20\" r=\"18\" fill=\"#c33\"/></svg>\n"
     );
     fs_err::write(folder.join("picture.svg"), svg).unwrap();
+    let markdown = format!(
+        "# <script>{RUN}</script> \" onmouseover=\"{RUN}\n\n<img src=x onerror={RUN}>\n\n\
+         [a](javascript:{RUN}) [b](java&#115;cript:{RUN}) <javascript:{RUN}> [c]\n\n\
+         ![d](javascript:{RUN}) ![\" onerror=\"{RUN}](picture.svg) \u{202e}\n\n\
+         [c]: data:text/html,<script>{RUN}</script>\n\n<svg onload={RUN}>\n"
+    );
+    fs_err::write(folder.join("README.md"), markdown).unwrap();
 }

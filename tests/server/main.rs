@@ -19,6 +19,8 @@ mod openapi;
 mod page;
 mod page_browser;
 mod page_guard;
+mod page_markdown;
+mod page_overview;
 mod page_upstream;
 mod place;
 mod protocol;
@@ -41,6 +43,8 @@ mod upstream_steps;
 mod watched;
 
 // Tests that explore. They are ignored here; `tests/soak/run` runs them.
+#[path = "../soak/browser/axe.rs"]
+mod soak_axe;
 #[path = "../soak/browser/login.rs"]
 mod soak_login;
 #[path = "../soak/browser/pages.rs"]

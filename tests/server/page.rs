@@ -307,9 +307,8 @@ async fn hostile_names_and_contents_are_text() {
         "/r/default?rev=main%E2%80%AEtxt".into(),
         "/r/default/c/main%E2%80%AEtxt".into(),
     ];
-    let names =
-        hostile::names().into_iter().chain([b"page.html".to_vec(), b"picture.svg".to_vec()]);
-    for name in names {
+    let others = ["page.html", "picture.svg", "README.md"].map(|name| name.as_bytes().to_vec());
+    for name in hostile::names().into_iter().chain(others) {
         let name = escaped(&name);
         paths.push(format!("/r/default/c/main/hostile/{name}"));
         paths.push(format!("/r/default/history/main/hostile/{name}"));
@@ -492,7 +491,7 @@ async fn pages_are_bounded_whatever_was_pushed() {
 }
 
 /// Overwrites all frames of a pack with zeros.
-fn damage(place: &Place, id: &PackId) {
+pub(crate) fn damage(place: &Place, id: &PackId) {
     let store = place.repo.store();
     let (outline, path) = (store.outline(id).unwrap(), store.pack_path(id));
     let mut bytes = fs_err::read(&path).unwrap();

@@ -69,7 +69,7 @@ async fn nothing_that_was_pushed_runs() {
     let links = "[...document.querySelectorAll('td.name a')].map(a => a.href)";
     let links = browser.value(links).await;
     let links: Vec<String> = serde_json::from_value(links).unwrap();
-    assert_eq!(links.len(), hostile::names().len() + 2);
+    assert_eq!(links.len(), hostile::names().len() + 3);
     let raw =
         |link: &String| link.replace("/r/default/c/main/", "/v1/repos/default/commits/main/files/");
     let others = [

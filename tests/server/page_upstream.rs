@@ -65,6 +65,24 @@ async fn a_page_asks_once_how_it_stands() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_list_says_what_only_the_upstream_knows() {
+    let there = Place::new();
+    there.change("a", "content");
+    let place = Relayed::new(Serving::of(&there));
+    place.page("/r/default").await;
+    let home = place.page("/").await;
+    assert!(home.contains("<dt>Verified</dt><dd>not here; run "), "{home}");
+    assert!(!home.contains("Needs attention"), "{home}");
+    assert!(home.contains("last commit <time ") && !home.contains("by upstream"), "{home}");
+    place.proxy.add(Rule::new(Fault::status(503)));
+    place.relay.asks_again();
+    let home = place.page("/").await;
+    assert!(home.contains("The upstream of this server does not answer."), "{home}");
+    assert!(home.contains("last commit <time "), "the last known state is shown: {home}");
+    place.proxy.clear_rules();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_commits_added_is_counted_for_those_who_ask_for_it() {
     let there = Place::new();
     there.change("a", "content");

@@ -11,8 +11,15 @@ use std::{
 use snap_core::{
     base::{id::CommitId, observe::Silent, time::Time},
     disk::Disk,
-    ops::commit::{self, CommitOptions, CommitSource},
-    repo::{Config, Repo, ref_name::RefName, refs::RefLogMessage},
+    ops::{
+        commit::{self, CommitOptions, CommitSource},
+        verify::{self, Data, VerifyOptions},
+    },
+    repo::{
+        Config, Repo,
+        ref_name::{RefKind, RefName},
+        refs::RefLogMessage,
+    },
 };
 use tempfile::TempDir;
 
@@ -64,13 +71,26 @@ impl Author<'_> {
     }
 
     fn tag(&self, name: &str, id: CommitId) {
-        let change = RefLogMessage { time: Time::now(), who: "ada", reason: "tag" };
-        self.repo.refs().update(&RefName::tag(name).unwrap(), None, Some(id), &change).unwrap();
+        self.name(&RefName::tag(name).unwrap(), id);
     }
 
     fn branch(&self, name: &str, id: CommitId) {
-        let change = RefLogMessage { time: Time::now(), who: "ada", reason: "branch" };
-        self.repo.refs().update(&RefName::branch(name).unwrap(), None, Some(id), &change).unwrap();
+        self.name(&RefName::branch(name).unwrap(), id);
+    }
+
+    fn name(&self, name: &RefName, id: CommitId) {
+        let change = RefLogMessage { time: Time::now(), who: "ada", reason: "push" };
+        self.repo.refs().update(name, None, Some(id), &change).unwrap();
+    }
+
+    /// Makes the logs say that each branch was pushed by the author of its commit, at the time of
+    /// the commit.
+    fn push_all(&self) {
+        for (name, id) in self.repo.refs().list(RefKind::Branch).unwrap() {
+            let commit = self.repo.store().commit(&id).unwrap();
+            let line = format!("{}\t-\t{id}\t{}\tpush\n", commit.time.decimal(), commit.author);
+            fs_err::write(name.log_file(self.repo.dir()), line).unwrap();
+        }
     }
 }
 
@@ -136,7 +156,37 @@ fn main() -> ExitCode {
 }
 "#;
 
-/// Creates three repositories, one of which has a history.
+const README: &str = "\
+# Website
+
+The pages that [people asked for](pages/about.html), and a **small server** for them.
+
+## Start it
+
+1. Install Rust.
+2. Run the server, and open <http://127.0.0.1:8080/>:
+
+   ```sh
+   cargo run -- 127.0.0.1:8080
+   ```
+
+## What is where
+
+| folder | content | files |
+|---|---|--:|
+| [`pages`](pages) | the text of the pages | 3 |
+| [`pictures`](pictures) | the logo, and photographs | 3 |
+| `data` | visits by day, from the log of ~~the old~~ the server | 1 |
+
+### Left to do
+
+- [x] A way to reach us
+- [ ] A search, see [the source](src/main.rs#L8)
+
+> The photographs may be used by anyone who says where they come from.
+";
+
+/// Creates three repositories, one of which has a history and was verified.
 pub(crate) fn make() -> TempDir {
     let place = tempfile::tempdir().unwrap();
     let work = tempfile::tempdir().unwrap();
@@ -162,10 +212,7 @@ pub(crate) fn make() -> TempDir {
 
 fn website(author: &Author<'_>) {
     let (ada, grace) = (("ada", "laptop"), ("grace", "build-2"));
-    author.write(
-        "README.md",
-        "# Website\n\nStart it with `cargo run`, then open <http://127.0.0.1:8080/>.\n",
-    );
+    author.write("README.md", README);
     author.write("src/main.rs", MAIN.replace("http://", ""));
     author.write("Cargo.toml", "[package]\nname = \"website\"\nversion = \"0.9.0\"\n");
     author.write("pages/index.html", page("Home", 40));
@@ -198,6 +245,8 @@ fn website(author: &Author<'_>) {
     author.write("pictures/small/header.jpg", noise(4, 60_000));
     author.write("src/main.rs", MAIN.replace("ExitCode::from(2)", "ExitCode::FAILURE"));
     author.commit(ada, 3 * HOUR, "Serve pictures in their own size");
+    author.push_all();
+    verify::run(author.repo, &VerifyOptions { data: Data::All }, &Silent).unwrap();
 }
 
 fn birds(author: &Author<'_>) {
@@ -209,4 +258,5 @@ fn birds(author: &Author<'_>) {
     author.commit(host, 70 * DAY, "The first thousand");
     author.write("labels.csv", "file,species\n0001.jpg,robin\n".repeat(420));
     author.commit(host, 5 * DAY, "Labels that were wrong");
+    author.push_all();
 }

@@ -1,6 +1,6 @@
 //! Tests of tokens: scopes, and attempts to exceed them.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use futures::{StreamExt, stream::FuturesUnordered};
 use reqwest::{RequestBuilder, StatusCode};
@@ -17,9 +17,14 @@ use crate::place::{Place, Serving, json, refused};
 
 /// Creates a token for one repository, or for all.
 pub(crate) fn token(place: &Place, name: &str, scope: Right, repositories: Option<&str>) -> String {
-    let repositories = repositories.map(|name| vec![name.to_owned()]);
+    token_in(&place.store(), name, scope, repositories)
+}
+
+/// Creates such a token for the store or the folder of stores at `path`.
+pub(crate) fn token_in(path: &Path, name: &str, scope: Right, repository: Option<&str>) -> String {
+    let repositories = repository.map(|name| vec![name.to_owned()]);
     let wanted = NewToken { name: name.into(), scope, repositories, made: 0, expires: None };
-    tokens::add(&place.store().join(FILE), wanted).unwrap().reveal().to_owned()
+    tokens::add(&path.join(FILE), wanted).unwrap().reveal().to_owned()
 }
 
 pub(crate) async fn status(request: RequestBuilder) -> u16 {

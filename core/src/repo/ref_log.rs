@@ -26,6 +26,9 @@ use crate::{
     repo::{ref_name::RefName, refs::RefLogMessage},
 };
 
+/// Bytes at the end of a log in which the last line is looked for first.
+const LAST_LINE_BYTES: u64 = 4 << 10;
+
 /// The value of a ref before or after a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RefValue {
@@ -112,11 +115,28 @@ impl RefLogEntry {
 /// # Errors
 /// [`PathError`] if the file exists but cannot be read.
 pub fn read(file: &Path) -> Result<Vec<RefLogEntry>, PathError> {
-    let mut bytes = match read_end(file, limits::REF_LOG_BYTES) {
+    read_lines_at_end(file, limits::REF_LOG_BYTES)
+}
+
+/// Reads the last line of a log file; `None` if it has no line. Reads only the end of the file,
+/// unless the line is very long.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn read_last(file: &Path) -> Result<Option<RefLogEntry>, PathError> {
+    match read_lines_at_end(file, LAST_LINE_BYTES)?.pop() {
+        None => Ok(read(file)?.pop()),
+        last => Ok(last),
+    }
+}
+
+/// Reads the whole lines in the last `limit` bytes of a log file.
+fn read_lines_at_end(file: &Path, limit: u64) -> Result<Vec<RefLogEntry>, PathError> {
+    let mut bytes = match read_end(file, limit) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.map_err(PathError::when("read", file))?,
     };
-    if bytes.len() as u64 == limits::REF_LOG_BYTES {
+    if bytes.len() as u64 == limit {
         // The first line may be cut off.
         let start = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
         bytes.drain(..start);
@@ -235,6 +255,25 @@ fn unescape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_line_is_found_however_long_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("main.log");
+        assert_eq!(read_last(&file).unwrap(), None);
+        let (disk, old) = (Disk::default(), RefValue::Nothing);
+        let long = "r".repeat(3 * LAST_LINE_BYTES as usize);
+        for (secs, reason) in [(1, "first"), (2, &*long), (3, "last"), (4, &*long)] {
+            let change = RefLogMessage { time: Time { secs, nanos: 0 }, who: "ann", reason };
+            append(&disk, &file, (&old, &RefValue::Nothing), &change).unwrap();
+            let last = read_last(&file).unwrap();
+            assert_eq!(last, read(&file).unwrap().pop());
+            assert_eq!(last.map(|line| line.time.secs), Some(secs));
+        }
+        let torn = fs_err::read_to_string(&file).unwrap() + "5.000000000\t-\t";
+        fs_err::write(&file, torn).unwrap();
+        assert_eq!(read_last(&file).unwrap().map(|line| line.time.secs), Some(4));
+    }
 
     #[test]
     fn lines_come_back_and_a_torn_one_is_skipped() {

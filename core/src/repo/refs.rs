@@ -639,6 +639,20 @@ impl Refs {
         Ok(ref_log::read(&name.log_file(&self.store))?)
     }
 
+    /// Returns the change that gave a ref its present value, which is `at`. Returns `None` if the
+    /// log has another last line: a crash may have lost or prevented the change.
+    ///
+    /// # Errors
+    /// [`RefError::Io`].
+    pub fn last_change_of(
+        &self,
+        name: &RefName,
+        at: CommitId,
+    ) -> Result<Option<ref_log::RefLogEntry>, RefError> {
+        let last = ref_log::read_last(&name.log_file(&self.store))?;
+        Ok(last.filter(|line| line.new.commit() == Some(at)))
+    }
+
     /// Returns the log of `HEAD`, oldest change first.
     ///
     /// # Errors

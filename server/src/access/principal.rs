@@ -5,6 +5,8 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use crate::ref_log::UNNAMED_CLIENT;
+
 pub use crate::right::Right;
 
 /// A right in some repositories, or in all.
@@ -57,7 +59,7 @@ impl Principal {
 
     /// Returns the name that is written to the logs of refs.
     pub fn ref_log_name(&self) -> &str {
-        self.name().unwrap_or("client")
+        self.name().unwrap_or(UNNAMED_CLIENT)
     }
 
     /// Returns true if the client has any right.

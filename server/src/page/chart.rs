@@ -1,4 +1,4 @@
-//! The chart of a store's growth, as SVG. It has three areas, cumulated over the
+//! The chart of a store's growth. An SVG that fills its place has three areas, cumulated over the
 //! commits, oldest first: the sizes of changed files, what was new after deduplication,
 //! and what that takes compressed.
 
@@ -10,15 +10,9 @@ use snap_core::{base::time::Time, ops::stats::StatsOutcome};
 
 use super::moment;
 
-/// The size of the drawing in SVG units.
+/// The size of the drawing in SVG units. The page stretches it.
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 300.0;
-
-/// The positions of the axes in SVG units.
-const LEFT: f64 = 72.0;
-const RIGHT: f64 = 950.0;
-const TOP: f64 = 16.0;
-const BOTTOM: f64 = 264.0;
 
 /// The largest number of points. More cannot be told apart at this width.
 const POINTS: usize = 400;
@@ -52,12 +46,21 @@ pub(super) fn view(points: &[Point], commits: u64) -> Markup {
         section.sheet aria-labelledby="growth" {
             div.toolbar { h2 #growth { "From the first commit to the last" } }
             div.chart {
-                svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(description) {
-                    (axes((step, top), (first.time, last.time)))
+                // The labels are text beside the SVG, so that they keep their size.
+                ul.scale aria-hidden="true" {
+                    @for line in (0..=lines).rev() { li { (round(line * step)) } }
+                }
+                svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(description)
+                    preserveAspectRatio="none" {
+                    @for line in 0..=lines {
+                        @let y = HEIGHT - HEIGHT * line as f64 / lines as f64;
+                        line class=(if line == 0 { "base" } else { "grid" }) x1="0" x2=(WIDTH) y1=(y) y2=(y) {}
+                    }
                     path.full d=(area(points, top, |point| point.changed)) {}
                     path.fresh d=(area(points, top, |point| point.fresh)) {}
                     path.kept d=(area(points, top, |point| point.kept)) {}
                 }
+                p.dates { span { (moment::day(first.time)) } span { (moment::day(last.time)) } }
             }
             p.legend {
                 span.full { "Changed files, " (ByteCount(last.changed)) }
@@ -101,18 +104,6 @@ fn step(top: u64) -> u64 {
     fits.next().unwrap_or(1 << 60)
 }
 
-fn axes((step, top): (u64, u64), (first, last): (Time, Time)) -> Markup {
-    html! {
-        @for line in 0..=top / step {
-            @let y = BOTTOM - (BOTTOM - TOP) * (line * step) as f64 / top as f64;
-            line class=(if line == 0 { "base" } else { "grid" }) x1=(LEFT) x2=(RIGHT) y1=(y) y2=(y) {}
-            text x=(LEFT - 10.0) y=(y + 4.0) text-anchor="end" { (round(line * step)) }
-        }
-        text x=(LEFT) y=(BOTTOM + 22.0) { (moment::day(first)) }
-        text x=(RIGHT) y=(BOTTOM + 22.0) text-anchor="end" { (moment::day(last)) }
-    }
-}
-
 /// Formats a size without `.0`.
 fn round(bytes: u64) -> String {
     ByteCount(bytes).to_string().replace(".0 ", " ")
@@ -121,14 +112,14 @@ fn round(bytes: u64) -> String {
 /// Returns the area below the curve as SVG path commands.
 fn area(points: &[Point], top: u64, height: fn(&Point) -> u64) -> String {
     let last = (points.len() - 1).max(1) as f64;
-    let mut path = format!("M{LEFT} {BOTTOM}");
+    let mut path = format!("M0 {HEIGHT}");
     for (at, point) in points.iter().enumerate() {
-        let x = LEFT + (RIGHT - LEFT) * at as f64 / last;
-        let y = BOTTOM - (BOTTOM - TOP) * height(point) as f64 / top as f64;
+        let x = WIDTH * at as f64 / last;
+        let y = HEIGHT - HEIGHT * height(point) as f64 / top as f64;
         // Writing to a string does not fail.
         let _ = write!(path, "L{x:.1} {y:.1}");
     }
-    let _ = write!(path, "L{RIGHT} {BOTTOM}Z");
+    let _ = write!(path, "L{WIDTH} {HEIGHT}Z");
     path
 }
 
@@ -154,6 +145,6 @@ mod tests {
     fn an_area_stays_within_its_axes() {
         let at = |changed| Point { changed, ..Point::default() };
         let path = area(&[at(0), at(50), at(100)], 100, |point| point.changed);
-        assert_eq!(path, "M72 264L72.0 264.0L511.0 140.0L950.0 16.0L950 264Z");
+        assert_eq!(path, "M0 300L0.0 300.0L480.0 150.0L960.0 0.0L960 300Z");
     }
 }

@@ -279,18 +279,18 @@ fn contents(
     for (at, change) in changes.iter().take(SHOWN).enumerate().filter(|(_, c)| has_lines(c)) {
         let sides = [&change.old, &change.new].into_iter().flatten();
         bytes += sides.map(|item| item.what.bytes().min(CONTENT_BYTES)).sum::<u64>();
-        let is_first = all.is_empty();
+        let (is_first, heading) = (all.is_empty(), format!("path-{at}"));
         let lines = match bytes > PAGE_BYTES || room.is_full() {
             true => RenderedDiff { html: html! {}, is_whole: false },
             false => match sides_of(&reader, change, deadline) {
-                Ok((old, new)) => hunks::view(&old, &new, &mut room),
+                Ok((old, new)) => hunks::view((&old, &new), &heading, &mut room),
                 Err(CatError::Interrupted) => html! { p.none { (LATE) } }.into(),
                 Err(error) => return Err(error.into()),
             },
         };
         all.push(html! {
             section.sheet id={ "change-" (at) } {
-                (title(&ask.links(), (from, to), change))
+                (title(&ask.links(), (from, to), change, &heading))
                 (lines.html)
                 @if !lines.is_whole {
                     p.none {
@@ -324,7 +324,12 @@ fn alone(links: &Links, (from, to): (&NamedCommit, &NamedCommit), change: &Chang
     links.diff_of(&from.id.to_string(), &to.id.to_string(), &change.path)
 }
 
-fn title(links: &Links, (from, to): (&NamedCommit, &NamedCommit), change: &Change) -> Markup {
+fn title(
+    links: &Links,
+    (from, to): (&NamedCommit, &NamedCommit),
+    change: &Change,
+    heading: &str,
+) -> Markup {
     let (from, to) = (from.id.to_string(), to.id.to_string());
     let (rev, path) = match (&change.new, &change.old_path) {
         (Some(_), _) => (&to, &change.path),
@@ -332,7 +337,7 @@ fn title(links: &Links, (from, to): (&NamedCommit, &NamedCommit), change: &Chang
     };
     html! {
         div.toolbar {
-            h2.file-name {
+            h2.file-name id=(heading) {
                 @if let Some(old) = &change.old_path { (show::name(old)) " → " }
                 (show::name(&change.path))
             }

@@ -15,7 +15,8 @@ use snap_core::{
 };
 
 use super::{
-    hex, highlight, moment,
+    destination::is_markdown,
+    document, hex, highlight, moment,
     page_request::{NamedCommit, PageRequest},
     show,
 };
@@ -24,7 +25,7 @@ use crate::{clock::Clock, problem::HttpProblem};
 /// The largest part of a text that is shown, in bytes.
 const SHOWN_BYTES: usize = 2 << 20;
 
-/// The longest text that is highlighted, in bytes.
+/// The longest text that is highlighted or rendered, in bytes.
 const HIGHLIGHTED_BYTES: usize = 512 << 10;
 
 /// The largest image that is shown, in bytes.
@@ -51,10 +52,15 @@ pub(super) fn view(
 ) -> Result<Markup, HttpProblem> {
     let links = ask.links();
     let raw = links.raw(&named.id, path);
+    let name = entry.name.as_bytes();
+    let is_document = matches!(entry.kind, EntryKind::File { .. }) && is_markdown(name);
+    let is_rendered = is_document && ask.param("view").as_deref() != Some("source");
     let look = match &entry.kind {
-        EntryKind::File { size, id } => {
-            look(ask, (store, observer), (id, *size), entry.name.as_bytes(), &raw)?
+        EntryKind::File { size, id } if is_rendered => {
+            let start = start_of(store, id, observer)?;
+            document::view(ask, store, (named, path), &start, *size)
         }
+        EntryKind::File { size, id } => look(ask, (store, observer), (id, *size), name, &raw)?,
         EntryKind::Symlink { target } => html! {
             p.none { "A symbolic link to " code { (show::name(target)) } }
         },
@@ -65,10 +71,17 @@ pub(super) fn view(
             div.toolbar {
                 h2 { (what(&entry.kind)) }
                 div.actions {
+                    @if is_document {
+                        @let page = links.entry(&named.rev, path);
+                        span.group role="group" aria-label="View" {
+                            a.button aria-current=[is_rendered.then_some("true")] href=(page) { "Rendered" }
+                            a.button aria-current=[(!is_rendered).then_some("true")] href={ (page) "?view=source" } { "Source" }
+                        }
+                    }
                     a.button href=(links.history(&named.rev, path)) { "History" }
                     @if matches!(entry.kind, EntryKind::File { .. }) {
                         a.button href=(raw) { "Raw" }
-                        a.button.main href=(raw) download=(show::plain(entry.name.as_bytes())) { "Download" }
+                        a.button.main href=(raw) download=(show::plain(name)) { "Download" }
                     }
                 }
             }
@@ -119,8 +132,7 @@ fn look(
     name: &[u8],
     raw: &str,
 ) -> Result<Markup, HttpProblem> {
-    let guessed = mime_guess::from_path(String::from_utf8_lossy(name).as_ref()).first_raw();
-    let picture = guessed.filter(|kind| PICTURES.contains(kind) && size <= PICTURE_BYTES);
+    let picture = picture_type(name, size);
     let shown = match picture {
         Some(_) => html! { figure.picture { img src=(raw) alt=(show::plain(name)); } },
         None => html! {},
@@ -128,21 +140,32 @@ fn look(
     if picture.is_some_and(|kind| kind != "image/svg+xml") {
         return Ok(shown);
     }
-    if size == 0 {
-        return Ok(html! { p.none { "This file is empty." } });
-    }
     let start = start_of(store, id, observer)?;
     Ok(html! { (shown) (text_or_bytes(&start, size, name, ask.pages.server().clock())) })
 }
 
-fn text_or_bytes(start: &[u8], size: u64, name: &[u8], clock: &Clock) -> Markup {
+/// Returns the type of an image that pages show.
+pub(super) fn picture_type(name: &[u8], size: u64) -> Option<&'static str> {
+    let guessed = mime_guess::from_path(String::from_utf8_lossy(name).as_ref()).first_raw();
+    guessed.filter(|kind| PICTURES.contains(kind) && size <= PICTURE_BYTES)
+}
+
+/// Returns the whole content if it is a text that is short enough to be highlighted or rendered.
+pub(super) fn short_text(start: &[u8], size: u64) -> Option<&str> {
+    let is_short = start.len() as u64 == size && start.len() <= HIGHLIGHTED_BYTES;
+    std::str::from_utf8(start).ok().filter(|_| is_short && !is_binary(start))
+}
+
+/// Renders the start of a content: as text, or in hexadecimal.
+pub(super) fn text_or_bytes(start: &[u8], size: u64, name: &[u8], clock: &Clock) -> Markup {
+    if size == 0 {
+        return html! { p.none { "This file is empty." } };
+    }
     if is_binary(start) {
         return hex::view(start, size);
     }
     let is_whole = start.len() as u64 == size;
-    let text =
-        std::str::from_utf8(start).ok().filter(|_| start.len() <= HIGHLIGHTED_BYTES && is_whole);
-    let sheet = match text {
+    let sheet = match short_text(start, size) {
         Some(text) => highlight::view(text, name, clock),
         None => highlight::plain(start),
     };
@@ -153,7 +176,11 @@ fn text_or_bytes(start: &[u8], size: u64, name: &[u8], clock: &Clock) -> Markup 
 }
 
 /// Reads the first [`SHOWN_BYTES`] of a content.
-fn start_of(store: &Store, id: &BlobId, observer: &dyn Observer) -> Result<Vec<u8>, HttpProblem> {
+pub(super) fn start_of(
+    store: &Store,
+    id: &BlobId,
+    observer: &dyn Observer,
+) -> Result<Vec<u8>, HttpProblem> {
     let mut start = Start(Vec::new());
     match cat::run(store, id, &mut start, observer) {
         Err(CatError::Output(_)) => {}

@@ -16,7 +16,7 @@ use snap_core::{
 
 use super::{
     deadline::no_page,
-    icon,
+    document, icon,
     layout::paging,
     link::Links,
     moment,
@@ -75,6 +75,7 @@ pub(super) fn view(
             @else { (table(store, &links, (named, path), &part.entries)?) }
         }
         (paging(before, after, ("Earlier names", "Further names")))
+        (document::readme(ask, store, (named, path, &part.entries), observer))
     })
 }
 
@@ -144,7 +145,7 @@ fn table(
                     th scope="col" { "Name" }
                     th.wide scope="col" { "Mode" }
                     th.number scope="col" { "Size" }
-                    th.number scope="col" { "Changed" }
+                    th.number.quiet scope="col" { "Changed" }
                 }
             }
             tbody {

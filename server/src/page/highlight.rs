@@ -25,7 +25,7 @@ const LINE_BYTES: usize = 2000;
 const LINES: usize = 20_000;
 
 /// The approximate limit for the HTML of all lines, in bytes.
-const HTML: usize = 6 << 20;
+pub(super) const HTML_BYTES: usize = 6 << 20;
 
 static SYNTAXES: LazyLock<SyntaxSet> = LazyLock::new(SyntaxSet::load_defaults_newlines);
 
@@ -85,7 +85,7 @@ pub(super) fn plain(text: &[u8]) -> Sheet {
 fn sheet<L>(lines: impl Iterator<Item = L>, mut push: impl FnMut(&mut String, L) -> bool) -> Sheet {
     let (mut code, mut count, mut is_whole) = (String::new(), 0usize, true);
     for line in lines {
-        if count == LINES || code.len() >= HTML {
+        if count == LINES || code.len() >= HTML_BYTES {
             is_whole = false;
             break;
         }
@@ -112,7 +112,7 @@ fn sheet<L>(lines: impl Iterator<Item = L>, mut push: impl FnMut(&mut String, L)
 /// Appends a line without its line end. Returns true if all of it fitted.
 fn push_line(html: &mut String, line: &[u8]) -> bool {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
-    push_text(html, line.strip_suffix(b"\r").unwrap_or(line), HTML)
+    push_text(html, line.strip_suffix(b"\r").unwrap_or(line), HTML_BYTES)
 }
 
 fn syntax(text: &str, name: &[u8]) -> Option<&'static SyntaxReference> {
@@ -237,7 +237,7 @@ mod tests {
             for name in [b"a.txt", b"main.c".as_slice()] {
                 let Sheet { html, is_whole } = view(&text, name);
                 let length = html.into_string().len();
-                assert!(!is_whole && length < HTML + (2 << 20), "{length}");
+                assert!(!is_whole && length < HTML_BYTES + (2 << 20), "{length}");
             }
         }
         assert!(plain(b"a\nb").is_whole);

@@ -1,47 +1,52 @@
 //! `/`: the list of repositories.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use maud::{Markup, html};
-use snap_core::base::number::{ByteCount, count};
 use snap_core::{
-    base::{id::CommitId, observe::Observer},
+    base::{
+        number::{ByteCount, count},
+        observe::Observer,
+        time::Time,
+    },
     format::commit::Commit,
-    repo::ref_name::{RefKind, RefName},
 };
 
 use super::{
-    deadline::{Deadline, no_page},
+    deadline::no_page,
     icon,
     layout::{PageLayout, paging},
     link::Links,
     moment,
+    overview::{BranchOverview, Concern, ConcernKind, Overview},
     page_request::PageRequest,
     refs::damage,
     show,
+    stats::percent,
 };
 use crate::{
     access::{no_rights, principal::Right},
     body::blocking_until_disconnect,
     problem::{Code, HttpProblem},
-    repository::Repository,
 };
 
 /// The number of repositories on a page.
 const ROWS: usize = 100;
 
+/// The number of repositories that are named for each concern.
+const NAMED: usize = 10;
+
 /// A repository in the list.
 struct RepositoryRow {
     name: String,
     /// `Ok(None)` if there was no time to look, an error code if it cannot be read.
-    summary: Result<Option<RepositorySummary>, Code>,
+    summary: Result<Option<Overview>, Code>,
 }
 
-struct RepositorySummary {
-    newest: Option<(CommitId, Commit)>,
-    branches: usize,
-    tags: usize,
-    damaged: Arc<Vec<RefName>>,
+/// A concern about one of the repositories.
+struct NamedConcern<'a> {
+    repository: &'a str,
+    detail: Option<String>,
 }
 
 pub(super) async fn view(ask: PageRequest) -> Result<Markup, HttpProblem> {
@@ -57,11 +62,13 @@ pub(super) async fn view(ask: PageRequest) -> Result<Markup, HttpProblem> {
             let summary = match deadline.cancelled() {
                 true => Ok(None),
                 false => {
-                    hub.get_for_scan(&name).and_then(|repository| summarize(&repository, &deadline))
+                    let quotas = ask.pages.server().quotas();
+                    hub.get_for_scan(&name)
+                        .and_then(|repository| Overview::of(&repository, quotas, &deadline))
                 }
             };
             let is_damaged = match &summary {
-                Ok(summary) => summary.as_ref().is_some_and(|summary| !summary.damaged.is_empty()),
+                Ok(overview) => overview.as_ref().is_some_and(|it| !it.damaged_refs.is_empty()),
                 Err(problem) => problem.code == Code::Damaged,
             };
             if is_damaged {
@@ -82,32 +89,6 @@ pub(super) async fn view(ask: PageRequest) -> Result<Markup, HttpProblem> {
     .await
 }
 
-/// Returns the summary of a repository without a request to its upstream, or `None`
-/// after the deadline.
-fn summarize(
-    repository: &Repository,
-    deadline: &Deadline<'_>,
-) -> Result<Option<RepositorySummary>, HttpProblem> {
-    repository.refresh()?;
-    // A current listing would need a request to the upstream for each repository.
-    let listing = repository.cached_listing()?;
-    let refs = listing.refs();
-    let store = repository.repo().store();
-    let mut newest: Option<(CommitId, Commit)> = None;
-    for (_, id) in refs.iter().filter(|(name, _)| name.kind() == RefKind::Branch) {
-        if deadline.cancelled() {
-            return Ok(None);
-        }
-        let commit = store.commit(id)?;
-        if newest.as_ref().is_none_or(|(_, newest)| newest.time < commit.time) {
-            newest = Some((*id, commit));
-        }
-    }
-    let of = |kind| refs.iter().filter(|(name, _)| name.kind() == kind).count();
-    let (branches, tags) = (of(RefKind::Branch), of(RefKind::Tag));
-    Ok(Some(RepositorySummary { newest, branches, tags, damaged: listing.damaged() }))
-}
-
 fn page(ask: &PageRequest, rows: &[RepositoryRow], (all, number): (usize, usize)) -> Markup {
     let to = |number: usize| format!("/?page={number}");
     PageLayout::plain("Repositories").page(
@@ -117,6 +98,7 @@ fn page(ask: &PageRequest, rows: &[RepositoryRow], (all, number): (usize, usize)
                 h1 { "Repositories" }
                 @if !rows.is_empty() { p.quiet { (count(all as u64, "repository")) } }
             }
+            (attention(rows, all > ROWS))
             @if rows.is_empty() { (nothing(ask)) } @else {
                 ul.cards data-list="" {
                     @for row in rows { li.card { (card(row)) } }
@@ -131,29 +113,159 @@ fn page(ask: &PageRequest, rows: &[RepositoryRow], (all, number): (usize, usize)
     )
 }
 
+/// Renders what needs attention, if anything does. If the list has several pages, this is about
+/// one of them.
+fn attention(rows: &[RepositoryRow], is_part: bool) -> Markup {
+    let now = Time::now();
+    let mut by_kind: BTreeMap<ConcernKind, Vec<NamedConcern<'_>>> = BTreeMap::new();
+    for row in rows {
+        for Concern { kind, detail } in Concern::about(&row.summary, now) {
+            by_kind.entry(kind).or_default().push(NamedConcern { repository: &row.name, detail });
+        }
+    }
+    html! {
+        @if !by_kind.is_empty() {
+            section.sheet.attention aria-labelledby="attention" {
+                div.toolbar {
+                    h2 #attention { "Needs attention" @if is_part { " on this page of the list" } }
+                }
+                ul { @for (kind, named) in &by_kind { li { (concern_line(*kind, named)) } } }
+            }
+        }
+    }
+}
+
+fn concern_line(kind: ConcernKind, named: &[NamedConcern<'_>]) -> Markup {
+    let title = match kind {
+        ConcernKind::Damaged => "Damaged",
+        ConcernKind::DamagedRefs => "Damaged branches or tags",
+        ConcernKind::Unreadable => "Cannot be read now",
+        ConcernKind::NearQuota => "Quota almost used up",
+        ConcernKind::Unverified => "Not verified for 30 days",
+    };
+    let advice = match kind {
+        ConcernKind::Damaged => html! {
+            "Run " code { "snap verify" } " to list what is affected, and " code { "snap repair" }
+            " to recover it."
+        },
+        ConcernKind::DamagedRefs => html! { code { "snap push --force" } " writes them again." },
+        ConcernKind::Unreadable => html! { "The log of this server says why." },
+        ConcernKind::NearQuota => html! { "A full repository accepts no pushes." },
+        ConcernKind::Unverified => html! {
+            "Run " code { "snap verify --max-age 30d" } " in the repository on this server."
+        },
+    };
+    html! {
+        strong { (title) }
+        ": "
+        @for (at, NamedConcern { repository, detail }) in named.iter().take(NAMED).enumerate() {
+            @if at > 0 { ", " }
+            a href=(Links::new(repository).log()) { (repository) }
+            @if let Some(detail) = detail { " (" (detail) ")" }
+        }
+        @if let Some(more) = named.len().checked_sub(NAMED).filter(|more| *more > 0) {
+            " and " (more) " more"
+        }
+        p.quiet { (advice) }
+    }
+}
+
 fn card(row: &RepositoryRow) -> Markup {
     let links = Links::new(&row.name);
     html! {
         h2 { (icon::store()) a data-go="" href=(links.log()) { (row.name) } }
-        @if let Ok(Some(summary)) = &row.summary { (damage(&summary.damaged)) }
         @match &row.summary {
             Ok(None) => p.quiet { "Not loaded: the page took too long." },
             Err(Code::Damaged) => p.wrong { "This repository is damaged. snap verify locates the damage." },
             Err(_) => p.wrong { "This repository cannot be read now." },
-            Ok(Some(RepositorySummary { newest: None, .. })) => p.quiet { "No commits yet." },
-            Ok(Some(RepositorySummary { newest: Some((_, commit)), branches, tags, .. })) => {
-                p.message { (subject(commit)) }
-                p.quiet {
-                    (show::brief(&commit.author)) ", " (moment::ago(commit.time))
+            Ok(Some(overview)) => {
+                (damage(&overview.damaged_refs))
+                @if overview.damaged_packs > 0 {
+                    p.wrong { "Damaged packs: " (overview.damaged_packs) ". snap verify lists what is affected." }
                 }
-                p.facts {
-                    span { (ByteCount(commit.totals.bytes)) }
-                    span { (count(commit.totals.files, "file")) }
-                    span { (count(*branches as u64, "branch")) }
-                    @if *tags > 0 { span { (count(*tags as u64, "tag")) } }
+                @match &overview.newest {
+                    None => p.quiet { "No commits yet." },
+                    Some(commit) => {
+                        p.message { (subject(commit)) }
+                        (branches(&links, overview))
+                    }
                 }
+                @if overview.packs > 0 { (figures(overview)) }
             }
         }
+    }
+}
+
+/// Renders the branches that moved last.
+fn branches(links: &Links, overview: &Overview) -> Markup {
+    let more = overview.branch_count - overview.branches.len();
+    html! {
+        ul.branches {
+            @for branch in &overview.branches {
+                li {
+                    (icon::branch())
+                    a href=(links.log_of(branch.name.short(), 1)) { (show::name(branch.name.short().as_bytes())) }
+                    " " span.quiet { (last_move(branch)) }
+                }
+            }
+            @if more > 0 { li { a href=(links.page("refs")) { (count(more as u64, "more branch")) } } }
+        }
+    }
+}
+
+fn last_move(branch: &BranchOverview) -> Markup {
+    let verb = match &branch.last_move {
+        Some(last) if last.is_push => "pushed",
+        Some(_) => "moved",
+        None => "last commit",
+    };
+    let who = branch.last_move.as_ref().and_then(|last| last.who.as_deref());
+    html! {
+        (verb) " " (moment::ago(branch.time()))
+        @if let Some(who) = who { " by " (show::brief(who)) }
+    }
+}
+
+/// Renders the space that a repository takes, and when it was verified.
+fn figures(overview: &Overview) -> Markup {
+    html! {
+        dl.facts {
+            div {
+                dt { "Stored" }
+                dd {
+                    (ByteCount(overview.stored_bytes)) " in " (count(overview.packs as u64, "pack"))
+                    @if let Some(quota) = overview.quota {
+                        ", " (percent(quota.used_bytes, quota.quota_bytes)) " of the quota of "
+                        (ByteCount(quota.quota_bytes))
+                    }
+                }
+            }
+            div { dt { "Verified" } dd { (verified(overview)) } }
+            @if let Some(commit) = &overview.newest {
+                div {
+                    dt { "Snapshot" }
+                    dd { (ByteCount(commit.totals.bytes)) " in " (count(commit.totals.files, "file")) }
+                }
+            }
+            @if overview.tag_count > 0 {
+                div { dt { "Tags" } dd { (overview.tag_count) } }
+            }
+        }
+    }
+}
+
+fn verified(overview: &Overview) -> Markup {
+    let Some(checks) = overview.checks else {
+        return html! { "not here; run " code { "snap verify --data" } " on the upstream" };
+    };
+    match checks.oldest_secs {
+        None => html! { "never" },
+        Some(secs) => html! {
+            (moment::ago(Time { secs, nanos: 0 }))
+            @if checks.unchecked_packs > 0 {
+                ", except " (checks.unchecked_packs) " of " (count(overview.packs as u64, "pack"))
+            }
+        },
     }
 }
 

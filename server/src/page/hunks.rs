@@ -54,8 +54,13 @@ impl From<Markup> for RenderedDiff {
     }
 }
 
-/// Renders the differences of two contents, as far as there is room.
-pub(super) fn view(old: &SideContent, new: &SideContent, room: &mut DiffBudget) -> RenderedDiff {
+/// Renders the differences of two contents, as far as there is room. The element with the id
+/// `heading` names them.
+pub(super) fn view(
+    (old, new): (&SideContent, &SideContent),
+    heading: &str,
+    room: &mut DiffBudget,
+) -> RenderedDiff {
     let markup = match LineDiff::compare(old, new) {
         LineDiff::TooLarge => html! { p.none { "Too large to be compared line by line." } },
         LineDiff::Binary => html! {
@@ -64,7 +69,7 @@ pub(super) fn view(old: &SideContent, new: &SideContent, room: &mut DiffBudget) 
         LineDiff::Text(text) => {
             let hunks = text.hunks(CONTEXT);
             if !hunks.is_empty() {
-                return table(&text, &hunks, room);
+                return table(&text, &hunks, heading, room);
             }
             html! { p.none { "An empty file." } }
         }
@@ -79,7 +84,12 @@ fn bytes(content: &SideContent) -> u64 {
     }
 }
 
-fn table(text: &TextDiff<'_>, hunks: &[Hunk], room: &mut DiffBudget) -> RenderedDiff {
+fn table(
+    text: &TextDiff<'_>,
+    hunks: &[Hunk],
+    heading: &str,
+    room: &mut DiffBudget,
+) -> RenderedDiff {
     let (mut shown, mut is_whole) = (Vec::new(), true);
     for hunk in hunks {
         if room.is_full() {
@@ -93,7 +103,7 @@ fn table(text: &TextDiff<'_>, hunks: &[Hunk], room: &mut DiffBudget) -> Rendered
         shown.push(html! { (gap) (rows.html) });
     }
     let html = html! {
-        div.scroll tabindex="0" role="region" aria-label="Lines" {
+        div.scroll tabindex="0" role="region" aria-labelledby=(heading) {
             table.hunks {
                 thead.unseen {
                     tr {
@@ -172,7 +182,7 @@ mod tests {
         let mut room = DiffBudget::default();
         let length = |text: String, room: &mut DiffBudget| {
             let RenderedDiff { html, is_whole } =
-                view(&SideContent::None, &SideContent::Bytes(text.into()), room);
+                view((&SideContent::None, &SideContent::Bytes(text.into())), "name", room);
             assert!(!is_whole);
             html.0.len()
         };
@@ -191,9 +201,9 @@ mod tests {
             |lines: usize| (0..lines).map(|line| format!("line {line}\n")).collect::<String>();
         let new = SideContent::Bytes(text(12_000).into());
         let RenderedDiff { html, is_whole } =
-            view(&SideContent::None, &new, &mut DiffBudget::default());
+            view((&SideContent::None, &new), "name", &mut DiffBudget::default());
         assert!(!is_whole && html.0.contains("line 9998") && !html.0.contains("line 9999"));
         let new = SideContent::Bytes(text(9_000).into());
-        assert!(view(&SideContent::None, &new, &mut DiffBudget::default()).is_whole);
+        assert!(view((&SideContent::None, &new), "name", &mut DiffBudget::default()).is_whole);
     }
 }

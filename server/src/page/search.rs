@@ -138,7 +138,7 @@ fn table(links: &Links, found: &[FoundPath], title: &str) -> Markup {
                         th scope="col" { "Path" }
                         th.wide scope="col" { "Versions" }
                         th.number scope="col" { "Size" }
-                        th.number scope="col" { "Last in" }
+                        th.number.quiet scope="col" { "Last in" }
                     }
                 }
                 tbody { @for one in found { (row(links, one)) } }

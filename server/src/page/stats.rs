@@ -148,7 +148,7 @@ fn files(links: &Links, grown: &GrowthStats) -> Markup {
 }
 
 /// Formats a part as a percentage, with one decimal below 10 %.
-fn percent(part: u64, whole: u64) -> String {
+pub(super) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "0 %".to_owned();
     }

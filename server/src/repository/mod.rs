@@ -38,7 +38,10 @@ use snap_core::{
         outline,
         ref_text::{Nonce, RefText},
     },
-    ops::staging_area::{self, IndexUpload, StagedError, StagingArea},
+    ops::{
+        staging_area::{self, IndexUpload, StagedError, StagingArea},
+        verify::DataChecks,
+    },
     repo::{
         Config, Repo, RepoError, config,
         history::{History, Parents},
@@ -64,6 +67,7 @@ use crate::{
     cache::ClockCache,
     clock::Clock,
     problem::{Code, HttpProblem},
+    ref_log::{self, LastMove},
     upstream::{Upstream, health::UpstreamOutage, repository::UpstreamRepository},
 };
 
@@ -420,6 +424,30 @@ impl Repository {
         })
     }
 
+    /// Returns the last move of a ref that is at this commit, if the log records it. Sends no
+    /// request to the upstream.
+    ///
+    /// # Errors
+    /// [`Code::Unavailable`].
+    pub fn last_move(&self, name: &RefName, at: CommitId) -> Result<Option<LastMove>, HttpProblem> {
+        Ok(self.repo.refs().last_change_of(name, at)?.and_then(LastMove::of))
+    }
+
+    /// Returns when the packs were last read and hashed completely. For a repository with an
+    /// upstream returns `None`: its packs are verified there.
+    pub fn data_checks(&self) -> Option<DataChecks> {
+        self.upstream.is_none().then(|| DataChecks::of(self.repo.store()))
+    }
+
+    /// Returns how many packs are known to be damaged. A cache repairs its packs from the upstream.
+    pub fn damaged_pack_count(&self) -> usize {
+        let store = self.repo.store();
+        match self.upstream.is_some() || !store.has_shadows() {
+            true => 0,
+            false => store.packs().iter().filter(|id| store.is_damaged(id)).count(),
+        }
+    }
+
     /// Returns the commit that a ref points at, after a check for changes upstream.
     ///
     /// # Errors
@@ -517,7 +545,7 @@ impl Repository {
         if let Some(new) = &new {
             self.check_whole(new)?;
         }
-        let change = RefLogMessage { time: Time::now(), who, reason: "push" };
+        let change = RefLogMessage { time: Time::now(), who, reason: ref_log::PUSH };
         let text = expected.text();
         let must = match (&expected, &text) {
             (RefCondition::Damaged(damage), _) => refs::ExpectedRef::Damaged(*damage),

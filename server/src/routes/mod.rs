@@ -132,7 +132,7 @@ impl Server {
     }
 
     /// Returns the limits for the size of repositories.
-    fn quotas(&self) -> &Arc<Quotas> {
+    pub(crate) fn quotas(&self) -> &Arc<Quotas> {
         &self.shared.quotas
     }
 

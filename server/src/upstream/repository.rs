@@ -61,6 +61,7 @@ use super::{
 use crate::{
     causes::causes,
     problem::{Code, HttpProblem},
+    ref_log,
 };
 
 /// Most outlines of packs that are in memory at once.
@@ -570,7 +571,7 @@ impl UpstreamRepository {
     fn sync_refs(&self, known: &UpstreamRefs) -> Result<bool, RemoteError> {
         let UpstreamRefs { refs, damaged, head } = known;
         let mut is_all = true;
-        let change = RefLogMessage { time: Time::now(), who: "upstream", reason: "follow" };
+        let change = RefLogMessage { time: Time::now(), who: "upstream", reason: ref_log::FOLLOW };
         let ours = self.repo.refs();
         for (name, commit) in refs {
             if matches!(ours.read(name), Err(RefError::Damaged { .. })) {
@@ -749,7 +750,7 @@ impl UpstreamRepository {
         (name, new): (&RefName, Option<CommitId>),
         who: &str,
     ) -> Result<(), RefError> {
-        let change = RefLogMessage { time: Time::now(), who, reason: "push" };
+        let change = RefLogMessage { time: Time::now(), who, reason: ref_log::PUSH };
         let refs = self.repo.refs();
         match refs.damage(name)? {
             Some(damage) if damage == Damage::elsewhere() => {

@@ -135,6 +135,7 @@ async fn without_a_script_there_are_buttons() {
     browser.wait("option[value='v1.0'][selected]").await;
     browser.follow("Browse files").await;
     browser.follow("README.md").await;
+    browser.follow("Source").await;
     assert!(browser.text("pre.text").await.contains("# Website"));
     let search = browser.wait("#q").await;
     search.send_keys(&format!("logo{}", Key::Enter)).await.unwrap();
@@ -149,6 +150,9 @@ async fn fits(browser: &Browser, page: &str) {
     let tables = "[...document.querySelectorAll('table')].filter(t => !t.closest('.scroll') && \
                   t.getBoundingClientRect().right > innerWidth).length";
     assert_eq!(browser.value(tables).await, json!(0), "{page} has a table that is too wide");
+    let menu = "[...document.querySelectorAll('.menu a')].every(a => \
+                a.getBoundingClientRect().right <= innerWidth)";
+    assert_eq!(browser.value(menu).await, json!(true), "{page} hides a part of the menu");
 }
 
 #[ignore = "tests/soak/run runs it"]
@@ -198,6 +202,7 @@ async fn dark_and_narrow_screens_are_thought_of() {
         "/r/team%2Fwebsite",
         "/r/team%2Fwebsite/c/main",
         "/r/team%2Fwebsite/c/main/src/main.rs",
+        "/r/team%2Fwebsite/c/main/README.md",
         "/r/team%2Fwebsite/history/main/src/main.rs",
         "/r/team%2Fwebsite/diff?from=v1.0&to=main",
         "/r/team%2Fwebsite/search?q=a",
@@ -208,6 +213,13 @@ async fn dark_and_narrow_screens_are_thought_of() {
         browser.open(&format!("{origin}{path}")).await;
         fits(&browser, path).await;
     }
+    browser.open(&format!("{origin}/r/team%2Fwebsite/stats")).await;
+    let lowest =
+        "Math.min(...[...document.querySelectorAll('.chart :is(li, span, text)')].map(label =>
+        { const range = document.createRange(); range.selectNodeContents(label);
+          return range.getBoundingClientRect().height }))";
+    let lowest = browser.value(lowest).await.as_f64().expect("the chart has labels");
+    assert!(lowest > 12.0, "a label of the chart is {lowest} pixels high");
     for path in ["", "/history/main/src/main.rs", "/refs"] {
         browser.open(&format!("{origin}/r/team%2Fwebsite{path}")).await;
         let made = "[...document.querySelectorAll('tbody time')].every(t => t.offsetWidth > 0)";

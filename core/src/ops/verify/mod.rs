@@ -35,7 +35,7 @@ use crate::{
 use structure::Roots;
 
 pub use elsewhere::{RemoteInventory, run_elsewhere};
-pub use rolling::Rolling;
+pub use rolling::{DataChecks, Rolling};
 pub use shadows::Shadowed;
 pub(crate) use touched::REPAIRED_PATHS;
 pub use touched::{Affected, AffectedPath};

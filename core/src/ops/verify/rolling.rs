@@ -66,16 +66,12 @@ impl<'s> Schedule<'s> {
         data: Data,
         identify: impl Fn(&PackId) -> Option<String> + Sync + 's,
     ) -> Self {
-        let path = store.dir().join("cache").join(CHECKED);
+        let path = checks_file(store);
         let now_secs = Time::now().secs;
-        let (mut before, budget) = match data {
-            Data::Due(rolling) => (PackCheck::read_all(&path), rolling.budget),
+        let (before, budget) = match data {
+            Data::Due(rolling) => (valid_checks(&path, now_secs, &identify), rolling.budget),
             _ => (PackChecks::new(), None),
         };
-        before.retain(|id, check| {
-            // A check time in the future is not trusted.
-            check.secs <= now_secs && identify(id).as_ref() == Some(&check.identity)
-        });
         Self {
             data,
             path,
@@ -163,6 +159,41 @@ impl<'s> Schedule<'s> {
         checks.extend(right.iter().map(|(id, check)| (*id, check.clone())));
         outcome.unsaved_times = write(&self.path, &checks, store).err();
     }
+}
+
+/// When the packs of a store were last read and hashed completely.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DataChecks {
+    /// Time of the oldest of these checks, in seconds since 1970; `None` without a checked pack.
+    pub oldest_secs: Option<i64>,
+    /// Packs without a check.
+    pub unchecked_packs: u64,
+}
+
+impl DataChecks {
+    /// Reads when the packs of a local store were checked. Reads no pack.
+    pub fn of(store: &Store) -> Self {
+        let identify = |id: &PackId| identity_here(store, id);
+        let checks = valid_checks(&checks_file(store), Time::now().secs, &identify);
+        let unchecked = store.packs().into_iter().filter(|id| !checks.contains_key(id));
+        Self {
+            oldest_secs: checks.values().map(|check| check.secs).min(),
+            unchecked_packs: unchecked.count() as u64,
+        }
+    }
+}
+
+fn checks_file(store: &Store) -> PathBuf {
+    store.dir().join("cache").join(CHECKED)
+}
+
+/// Reads the checks that match the present packs. A check time in the future is not trusted.
+fn valid_checks(path: &Path, now_secs: i64, identify: &PackIdentifier<'_>) -> PackChecks {
+    let mut checks = PackCheck::read_all(path);
+    checks.retain(|id, check| {
+        check.secs <= now_secs && identify(id).as_ref() == Some(&check.identity)
+    });
+    checks
 }
 
 /// Returns the identity of a local pack: device, inode and ctime of its file.
