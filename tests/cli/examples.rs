@@ -528,6 +528,7 @@ examples! {
     examples_of_deploying_run: "docs/deploy.md",
     examples_of_formats_run: "docs/format.md",
     examples_of_installing_run: "docs/install.md",
+    examples_of_pages_run: "docs/page.md",
     examples_of_pipelines_run: "docs/pipelines.md",
     examples_of_records_run: "docs/schema/README.md",
     examples_of_remotes_run: "docs/remotes.md",

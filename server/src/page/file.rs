@@ -112,7 +112,7 @@ fn about(entry: &Entry) -> Markup {
                 div { dt { "Owner" } dd { (named_or(&owner.user, owner.uid)) ":" (named_or(&owner.group, owner.gid)) } }
             }
             @if let Some(time) = metadata.mtime {
-                div { dt { "Changed" } dd { (moment::ago(time)) " " span.quiet { (moment::exactly(time)) } } }
+                div { dt { "Modified" } dd { (moment::ago(time)) " " span.quiet { (moment::exactly(time)) } } }
             }
             @for xattr in &metadata.xattrs {
                 div { dt { (show::name(&xattr.name)) } dd { (ByteCount(xattr.value.len() as u64)) } }

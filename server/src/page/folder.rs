@@ -145,7 +145,7 @@ fn table(
                     th scope="col" { "Name" }
                     th.wide scope="col" { "Mode" }
                     th.number scope="col" { "Size" }
-                    th.number.quiet scope="col" { "Changed" }
+                    th.number.quiet scope="col" { "Modified" }
                 }
             }
             tbody {

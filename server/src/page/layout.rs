@@ -179,7 +179,7 @@ fn foot() -> Markup {
         footer.foot {
             div.inside {
                 span { "snap " (env!("CARGO_PKG_VERSION")) }
-                button.keys type="button" hidden { kbd { "?" } " shows the keys" }
+                button.keys type="button" hidden { kbd { "?" } " shows the shortcuts" }
             }
         }
     }
@@ -222,7 +222,7 @@ pub(super) fn columns(first: &str) -> Markup {
             tr role="row" {
                 th role="columnheader" scope="col" { (first) }
                 th role="columnheader" scope="col" { "Author" }
-                th.number role="columnheader" scope="col" { "Made" }
+                th.number role="columnheader" scope="col" { "Date" }
             }
         }
     }

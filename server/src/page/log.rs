@@ -149,7 +149,7 @@ fn table(
                     th.number role="columnheader" scope="col" title="Space used in the store, \
                                                                      after deduplication and \
                                                                      compression" { "Added" }
-                    th.number role="columnheader" scope="col" { "Made" }
+                    th.number role="columnheader" scope="col" { "Date" }
                 }
             }
             tbody role="rowgroup" {

@@ -98,8 +98,8 @@ fn card(
             p.chips { (log::chips(&links, &names, &named.id, commit)) }
             dl.facts {
                 div { dt { "Author" } dd { (log::who(commit)) } }
-                div { dt { "Made" } dd { (moment::ago(commit.time)) " " span.quiet { (moment::exactly(commit.time)) } } }
-                div { dt { "Holds" } dd { (ByteCount(totals.bytes)) " in " (count(totals.files, "file")) ", " (count(totals.folders, "folder")) } }
+                div { dt { "Date" } dd { (moment::ago(commit.time)) " " span.quiet { (moment::exactly(commit.time)) } } }
+                div { dt { "Content" } dd { (ByteCount(totals.bytes)) " in " (count(totals.files, "file")) ", " (count(totals.folders, "folder")) } }
                 div { dt { "Commit" } dd { code.id data-copy="" { (named.id) } } }
                 @if !commit.parents.is_empty() {
                     div { dt { (if commit.parents.len() == 1 { "Parent" } else { "Parents" }) } dd { (parents(&links, commit.parents.as_slice())) } }

@@ -85,7 +85,7 @@ function choice() {
   box.type = "checkbox";
   box.checked = !areOff();
   box.addEventListener("change", () => turn(box.checked));
-  return element("label", "", box, "Use these keys");
+  return element("label", "", box, "Use these shortcuts");
 }
 
 function help() {
@@ -97,7 +97,7 @@ function help() {
       ["Enter", "open it"],
       ["u", "the folder above"],
       ["[  ]", "page before and after"],
-      ["?", "these keys"],
+      ["?", "these shortcuts"],
     ];
     const list = element("dl", "");
     for (const [key, what] of keys) {
@@ -109,7 +109,7 @@ function help() {
     close.className = "button";
     const form = element("form", "", close);
     form.method = "dialog";
-    dialog = element("dialog", "", element("h2", "Keys"), list, choice(), form);
+    dialog = element("dialog", "", element("h2", "Keyboard shortcuts"), list, choice(), form);
     dialog.setAttribute("aria-label", "Keys");
     document.body.append(dialog);
   }
