@@ -48,7 +48,7 @@ pub(super) fn view(points: &[Point], commits: u64) -> Markup {
             div.chart {
                 // The labels are text beside the SVG, so that they keep their size.
                 ul.scale aria-hidden="true" {
-                    @for line in (0..=lines).rev() { li { (round(line * step)) } }
+                    @for line in (0..=lines).rev() { li { (round(line.saturating_mul(step))) } }
                 }
                 svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(description)
                     preserveAspectRatio="none" {
@@ -146,5 +146,12 @@ mod tests {
         let at = |changed| Point { changed, ..Point::default() };
         let path = area(&[at(0), at(50), at(100)], 100, |point| point.changed);
         assert_eq!(path, "M0 300L0.0 300.0L480.0 150.0L960.0 0.0L960 300Z");
+    }
+
+    #[test]
+    fn sums_that_saturate_are_drawn() {
+        let points = [Point::default(), Point { changed: u64::MAX, ..Point::default() }];
+        let html = view(&points, 2).into_string();
+        assert!(html.contains("<li>16 EiB</li>"), "{html}");
     }
 }
