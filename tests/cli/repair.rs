@@ -439,6 +439,16 @@ fn a_copy_on_a_disk_that_is_not_mounted_is_named() {
 }
 
 #[test]
+fn a_restore_that_meets_damage_names_the_repair_that_reads_contents() {
+    let env = twice();
+    damage(&env, "work/.snap/objects");
+    let ran = env.snap_in("work", ["restore", "latest", "../out"]);
+    says(&ran, 4, &["hint: `snap repair --data` recovers lost data from other copies"]);
+    env.snap_in("work", ["repair", "--data", "--from", "../copy"]).succeeds();
+    env.snap_in("work", ["restore", "-q", "latest", "../out"]).succeeds();
+}
+
+#[test]
 fn a_store_that_lost_a_branch_is_not_called_whole() {
     let env = twice();
     let url = folder(&env, "there");

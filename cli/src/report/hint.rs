@@ -616,7 +616,7 @@ fn of_restore(error: &RestoreError) -> Option<String> {
         RestoreError::Damaged { .. } => {
             "everything else was restored\n\
              `snap verify --data` lists the damage\n\
-             `snap repair` recovers lost data from other copies"
+             `snap repair --data` recovers lost data from other copies"
         }
         RestoreError::Interrupted => {
             "run the command again to continue; it keeps the restored files"
