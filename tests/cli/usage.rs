@@ -303,6 +303,7 @@ fn a_store_that_was_named_and_is_not_there() {
     exit: 1
     --- stderr ---
     error: no store found at nowhere
+    hint: if the store is on another disk, mount that disk
     hint: `snap --store STORE init` creates a store
     ");
 }

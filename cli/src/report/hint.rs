@@ -329,7 +329,10 @@ fn profiles(name: &str, known: &[String]) -> String {
 
 fn of_repo(error: &RepoError) -> Option<String> {
     let hint = match error {
-        RepoError::NoStore { .. } => "`snap --store STORE init` creates a store",
+        RepoError::NoStore { .. } => {
+            "if the store is on another disk, mount that disk\n\
+             `snap --store STORE init` creates a store"
+        }
         RepoError::NotAStore { dir } if Repo::is_unfinished(dir) => {
             "its creation was interrupted; the next commit or `snap init` completes it"
         }
