@@ -177,6 +177,9 @@ pub(crate) enum CliError {
     /// Options contradict each other.
     #[error("{0}")]
     Usage(&'static str),
+    /// A restore names a folder to restore into, and paths to restore to their place.
+    #[error("`snap restore` takes a folder, or paths after `--`, but not both")]
+    FolderAndPaths,
     /// A whole snapshot would be written into a folder that is itself part of it.
     #[error("cannot restore the whole snapshot into `{path}`: the folder is part of the snapshot")]
     FolderOfSnapshot { what: String, path: String },
@@ -449,6 +452,7 @@ impl CliError {
             | Self::WholeMachine
             | Self::FolderOfSnapshot { .. }
             | Self::EmptyList { .. }
+            | Self::FolderAndPaths
             | Self::Usage(_) => ErrorKind::Invalid,
             Self::NoPlace { .. }
             | Self::LabelTwice { .. }

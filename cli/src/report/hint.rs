@@ -87,6 +87,10 @@ fn of_cli(error: &CliError) -> Option<String> {
              `snap init` creates an empty store\n\
              `snap --store STORE COMMAND` uses another store"
         }
+        CliError::FolderAndPaths => {
+            "`snap restore REV -- PATH...` restores the paths to their place in the project\n\
+             `snap restore REV:PATH DIR` restores one path into a folder"
+        }
         CliError::StoreIsRemote { store } => {
             let remote = text::word(store.as_bytes());
             return Some(format!(
