@@ -32,7 +32,7 @@ use self::causes::causes;
 pub(crate) use self::serve::ServeError;
 pub(crate) use self::{
     hint::of_ref as ref_hint,
-    trust::{Role, SensitiveSetting, UntrustedStore},
+    trust::{Role, SensitiveSetting, UntrustedSettings, UntrustedStore},
 };
 use crate::{args, command_stream::CommandStreamError, foreign, stream::Interrupted, ui::Ui};
 
@@ -112,7 +112,7 @@ pub(crate) enum CliError {
         "{origin}: {what} is not used: you do not trust the settings of this store, or they \
          changed since"
     )]
-    Untrusted { origin: String, what: SensitiveSetting, store: PathBuf },
+    Untrusted { origin: String, what: SensitiveSetting, settings: UntrustedSettings },
     /// The store was found by the search, and another user may have put it there.
     #[error(transparent)]
     UntrustedStore(#[from] UntrustedStore),
@@ -137,13 +137,13 @@ pub(crate) enum CliError {
         "no credentials are sent to {remote}: only the settings of this store, which are not \
          trusted, name it"
     )]
-    KeysWithheld { remote: String },
+    KeysWithheld { remote: String, settings: UntrustedSettings },
     /// The command names no remote, and only an untrusted store says which one is the default.
     #[error(
         "the default remote {remote} is not used: only the settings of this store, which are not \
          trusted, name it"
     )]
-    UntrustedDefault { remote: String },
+    UntrustedDefault { remote: String, settings: UntrustedSettings },
     /// A hook cannot be started.
     #[error("cannot start the {name} hook")]
     HookStart { name: &'static str, source: io::Error },
