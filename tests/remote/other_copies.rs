@@ -5,7 +5,7 @@ use std::{process::Command, sync::Arc};
 use snap_core::{
     base::{id::CommitId, kind::ErrorKind, observe::Silent},
     format::tree::{Entry, EntryKind},
-    ops::cat,
+    ops::{cat, repair::RepairRun, verify::Data},
     repo::{
         Repo,
         path::{ResolvedPath, resolve_path},
@@ -14,6 +14,7 @@ use snap_core::{
 use snap_remote::{
     reader::{RefSelection, RemoteReader},
     remote_packs::BlockingContext,
+    repair::{self, RemoteRepairOptions, RemoteRepairOutcome},
     service::{Service, WriteCondition, folder::FolderService},
     transfer::partial::PartialScope,
 };
@@ -66,6 +67,28 @@ impl TwoCopies {
         assert_eq!(there.reader(&there.early).repo().store().pack_count(), 2);
         there.copy_packs(&other);
         there
+    }
+
+    /// Writes one index file that lists all packs.
+    fn merge_index(&self) {
+        let mut remote = self.place.remote(Arc::clone(&self.service), Arc::default());
+        self.place.runtime.block_on(async {
+            // The second push lists the file of the first one, and removes the others.
+            for _ in 0..2 {
+                remote.refresh().await.unwrap();
+                let store = remote.mirror().store();
+                remote.publish(store, &store.packs()).await.unwrap();
+            }
+            assert_eq!(self.service.list("index/").await.unwrap().len(), 1);
+        });
+    }
+
+    fn repair(&self, run: RepairRun) -> RemoteRepairOutcome {
+        let open = || Ok(self.place.remote(Arc::clone(&self.service), Arc::default()));
+        let scratch = self.place.folder.path();
+        let options = RemoteRepairOptions { data: Data::None, run, level: 3, scratch, seen: &[] };
+        let waiting = BlockingContext::without_stop(self.place.runtime.handle());
+        repair::run(&open, &|| &[], &options, (&waiting, &Silent)).unwrap()
     }
 
     /// Copies the packs of another service, and its index files.
@@ -174,5 +197,28 @@ fn a_lost_or_damaged_pack_is_read_from_other_packs() {
         let folder = there.early.folder.path().join("again");
         let failed = try_restore(reading.repo(), there.commit, &folder);
         assert_eq!(failed.unwrap_err().kind(), ErrorKind::Damaged);
+    });
+}
+
+#[test]
+fn a_repair_removes_a_lost_pack_that_nothing_needs_from_the_index() {
+    with_each_service("other_copies_unlisted", &|make| {
+        let there = TwoCopies::new(make(&Arc::default()));
+        there.merge_index();
+        let [_, unneeded] = &there.packs;
+        let id = unneeded.trim_start_matches("objects/").parse().unwrap();
+        there.place.runtime.block_on(there.service.remove(unneeded)).unwrap();
+        let listed = |place: &Place| there.reader(place).repo().store().packs();
+        assert_eq!(there.repair(RepairRun::Dry).unlisted, [id]);
+        assert!(listed(&Place::new()).contains(&id));
+        assert_eq!(there.repair(RepairRun::Real).unlisted, [id]);
+        let packs = listed(&Place::new());
+        assert!(packs.len() == 2 && !packs.contains(&id), "{packs:?}");
+        assert_eq!(there.repair(RepairRun::Real).unlisted, []);
+        there.is_read();
+        // A client that knows the earlier index uploads what the lost pack held.
+        let mut remote = there.early.remote(Arc::clone(&there.service), Arc::default());
+        there.early.runtime.block_on(remote.refresh()).unwrap();
+        assert!(!remote.mirror().store().packs().contains(&id));
     });
 }
