@@ -32,7 +32,7 @@ use self::causes::causes;
 pub(crate) use self::serve::ServeError;
 pub(crate) use self::{
     hint::of_ref as ref_hint,
-    trust::{Role, SensitiveSetting, UntrustedStore},
+    trust::{Role, SensitiveSetting, UntrustedSettings, UntrustedStore},
 };
 use crate::{args, command_stream::CommandStreamError, foreign, stream::Interrupted, ui::Ui};
 
@@ -112,7 +112,7 @@ pub(crate) enum CliError {
         "{origin}: {what} is not used: you do not trust the settings of this store, or they \
          changed since"
     )]
-    Untrusted { origin: String, what: SensitiveSetting, store: PathBuf },
+    Untrusted { origin: String, what: SensitiveSetting, settings: UntrustedSettings },
     /// The store was found by the search, and another user may have put it there.
     #[error(transparent)]
     UntrustedStore(#[from] UntrustedStore),
@@ -137,13 +137,13 @@ pub(crate) enum CliError {
         "no credentials are sent to {remote}: only the settings of this store, which are not \
          trusted, name it"
     )]
-    KeysWithheld { remote: String },
+    KeysWithheld { remote: String, settings: UntrustedSettings },
     /// The command names no remote, and only an untrusted store says which one is the default.
     #[error(
         "the default remote {remote} is not used: only the settings of this store, which are not \
          trusted, name it"
     )]
-    UntrustedDefault { remote: String },
+    UntrustedDefault { remote: String, settings: UntrustedSettings },
     /// A hook cannot be started.
     #[error("cannot start the {name} hook")]
     HookStart { name: &'static str, source: io::Error },
@@ -177,6 +177,9 @@ pub(crate) enum CliError {
     /// Options contradict each other.
     #[error("{0}")]
     Usage(&'static str),
+    /// A restore names a folder to restore into, and paths to restore to their place.
+    #[error("`snap restore` takes a folder, or paths after `--`, but not both")]
+    FolderAndPaths,
     /// A whole snapshot would be written into a folder that is itself part of it.
     #[error("cannot restore the whole snapshot into `{path}`: the folder is part of the snapshot")]
     FolderOfSnapshot { what: String, path: String },
@@ -449,6 +452,7 @@ impl CliError {
             | Self::WholeMachine
             | Self::FolderOfSnapshot { .. }
             | Self::EmptyList { .. }
+            | Self::FolderAndPaths
             | Self::Usage(_) => ErrorKind::Invalid,
             Self::NoPlace { .. }
             | Self::LabelTwice { .. }

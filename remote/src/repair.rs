@@ -5,12 +5,16 @@
 //! damaged pack keeps its name. No ref moves.
 //!
 //! Before that, packs that lie in the remote store but are in no readable index file are listed
-//! again ([`unlisted_packs`](crate::unlisted_packs)).
+//! again ([`unlisted_packs`](crate::unlisted_packs)). At the end, lost packs that no ref needs are
+//! removed from the index.
 
 use std::{path::Path, sync::Arc};
 
 use snap_core::{
-    base::{id::CommitId, observe::Observer},
+    base::{
+        id::{CommitId, PackId},
+        observe::Observer,
+    },
     ops::{
         repair::{
             self, Collected, LostObject, RepairError, RepairRun, RepairStaging, RepairTarget,
@@ -53,6 +57,8 @@ pub struct RemoteRepairOutcome {
     pub repaired: Vec<Repaired>,
     /// Number of packs that were listed again, or would be.
     pub relisted: usize,
+    /// Lost packs that no ref needs and that were removed from the index, or would be.
+    pub unlisted: Vec<PackId>,
     /// Bytes of uploaded packs.
     pub sent_bytes: u64,
     /// Keys of damaged index files that were rewritten or removed, and of new ones that list
@@ -91,6 +97,7 @@ pub fn run(
             outcome.problems = found.problems.len() + found.found.problems.len();
         }
         if found.is_intact() {
+            outcome.unlisted = unlist(open()?, &found.found.unneeded_packs, options, waiting)?;
             outcome.left = found;
             outcome.lost.clear();
             return Ok(outcome);
@@ -154,6 +161,25 @@ pub fn run(
         round_before = Some(repaired);
         data = Data::None;
     }
+}
+
+/// Removes lost packs from the index. A snap server makes its index itself.
+fn unlist(
+    mut remote: RemoteStore,
+    lost: &[PackId],
+    options: &RemoteRepairOptions<'_>,
+    waiting: &BlockingContext,
+) -> Result<Vec<PackId>, RemoteError> {
+    if lost.is_empty() || remote.client().maintains_index() {
+        return Ok(Vec::new());
+    }
+    if options.run == RepairRun::Dry {
+        return Ok(lost.to_vec());
+    }
+    waiting.runtime.block_on(async {
+        remote.refresh_around_damage(false).await?;
+        remote.unlist_lost_packs(lost).await
+    })
 }
 
 /// Returns true if a problem concerns a file of the index.

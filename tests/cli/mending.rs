@@ -716,7 +716,6 @@ fn a_lost_or_damaged_pack_that_nothing_needs_stops_no_clone_and_no_pull() {
         if is_lost {
             let told = "Its index lists 1 pack that does not exist";
             says(&env.snap_in("work", ["verify", "origin"]), 0, &[told]);
-            says(&env.snap_in("work", ["repair", "origin"]), 0, &["Nothing to repair"]);
         }
 
         // A branch that needs the pack makes it damage again.
@@ -729,6 +728,18 @@ fn a_lost_or_damaged_pack_that_nothing_needs_stops_no_clone_and_no_pull() {
         says(&env.snap(["clone", &folder(&env, "there"), "again"]), 4, &["is incomplete"]);
         if is_lost {
             says(&env.snap_in("work", ["verify", "origin"]), 4, &[]);
+            env.snap_in("work", ["push", "-q", "origin", "--delete", "needs"]).succeeds();
+            let dry = env.snap_in("work", ["repair", "origin", "-n"]);
+            says(&dry, 0, &["Would remove 1 lost pack from the index"]);
+            let repaired = env.snap_in("work", ["repair", "origin"]);
+            says(&repaired, 0, &["Removed 1 lost pack from the index", "No known damage is left"]);
+            let verified = env.snap_in("work", ["verify", "origin"]).succeeds();
+            assert!(!verified.stdout.contains("does not exist"), "{}", verified.stdout);
+            says(&env.snap_in("work", ["repair", "origin"]), 0, &["Nothing to repair"]);
+            is_cloned(&env, "three");
+            for command in ["pull", "push"] {
+                env.snap_in("old", [command]).succeeds();
+            }
         }
     }
 }

@@ -53,6 +53,44 @@ fn a_remote_is_read_as_a_store_is() {
 }
 
 #[test]
+fn the_path_of_a_folder_stands_for_a_location() {
+    let mut env = env();
+    pushed(&env, &folder(&env, "there"));
+    env.snap(["--store", "bare", "init", "-q"]).succeeds();
+    env.snap_in("work", ["push", "-q", "../bare", "main", "v1"]).succeeds();
+    let home = env.path("").display().to_string();
+    env.set("HOME", home.trim_end_matches('/'));
+    let absolute = env.path("there").display().to_string();
+    let places =
+        [&absolute, "./there", "../away/there", "~/there", "./work", "./bare", "./work/.snap"];
+    fs_err::create_dir(env.path("away")).unwrap();
+    std::os::unix::fs::symlink(env.path("there"), env.path("away/there")).unwrap();
+    for (number, place) in places.into_iter().enumerate() {
+        let (at, place) = match place.strip_prefix("../") {
+            Some(_) => ("work", place),
+            None => ("", place),
+        };
+        let snap = |args: &[&str]| env.snap_in(at, args).succeeds().stdout;
+        assert_eq!(snap(&["ls", &format!("{place}#main")]), "notes.txt\nsub/\n", "{place}");
+        assert_eq!(snap(&["cat", &format!("{place}#v1:notes.txt")]), "first\n", "{place}");
+        assert_eq!(snap(&["log", "--oneline", &format!("{place}#")]).lines().count(), 2);
+        let revs = [format!("{place}#v1"), format!("{place}#main")];
+        let diff = snap(&["diff", &revs[0], &revs[1]]);
+        assert!(diff.contains("-first\n+second\n"), "{place}: {diff}");
+        let target = env.path(format!("got{number}")).display().to_string();
+        snap(&["restore", "-q", &format!("{place}#main:sub"), &target]);
+        assert_eq!(env.read(&format!("got{number}/more.txt")), "more\n");
+    }
+    // A bundle, a folder without a store and a path without a revision keep their meaning.
+    env.snap_in("work", ["pack", "-q", "-o", "../a#main.snap"]).succeeds();
+    assert_eq!(env.snap(["cat", "./a#main.snap:notes.txt"]).succeeds().stdout, "second\n");
+    for other in ["../away#main", "../there"] {
+        let told = format!("`{other}` is not a commit, branch or tag");
+        says(&env.snap_in("work", ["ls", other]), 1, &[&told]);
+    }
+}
+
+#[test]
 fn a_name_stands_for_a_location() {
     let env = env();
     let url = folder(&env, "there");

@@ -439,6 +439,16 @@ fn a_copy_on_a_disk_that_is_not_mounted_is_named() {
 }
 
 #[test]
+fn a_restore_that_meets_damage_names_the_repair_that_reads_contents() {
+    let env = twice();
+    damage(&env, "work/.snap/objects");
+    let ran = env.snap_in("work", ["restore", "latest", "../out"]);
+    says(&ran, 4, &["hint: `snap repair --data` recovers lost data from other copies"]);
+    env.snap_in("work", ["repair", "--data", "--from", "../copy"]).succeeds();
+    env.snap_in("work", ["restore", "-q", "latest", "../out"]).succeeds();
+}
+
+#[test]
 fn a_store_that_lost_a_branch_is_not_called_whole() {
     let env = twice();
     let url = folder(&env, "there");
@@ -525,7 +535,22 @@ fn what_was_sent_again_beside_a_lost_pack_is_read_by_everybody() {
         let lost = lost.iter().max_by_key(|path| fs_err::metadata(path).unwrap().len());
         fs_err::remove_file(lost.unwrap()).unwrap();
         says(&env.snap_in("work", ["verify", &url]), 4, &[]);
+        // A machine whose cache has only the index from before the repair.
+        let early = env.path("early cache");
+        env.set("XDG_CACHE_HOME", early.to_str().unwrap());
+        // Whether this fails depends on the pack that has the commit.
+        let _ = env.snap(["ls", &url]);
         env.snap_in("work", ["repair", &url]).succeeds();
+        let revision = format!("{url}#main");
+        for (round, cache) in ["early cache", "empty cache"].into_iter().enumerate() {
+            env.set("XDG_CACHE_HOME", env.path(cache).to_str().unwrap());
+            let restored = format!("restored{round}");
+            env.snap(["restore", "-q", &revision, &restored]).succeeds();
+            let large = fs_err::read(env.path(format!("{restored}/large"))).unwrap();
+            assert!(large == noise(number, 3_000_000));
+            env.snap(["log", "-q", &revision]).succeeds();
+            env.snap(["export", "-q", &revision, "-o", &format!("{restored}.tar")]).succeeds();
+        }
         let cache = env.path("cache of another machine");
         env.set("XDG_CACHE_HOME", cache.to_str().unwrap());
         env.snap(["clone", "-q", &url, "clone"]).succeeds();

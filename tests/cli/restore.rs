@@ -585,7 +585,7 @@ fn paths_after_a_double_dash_are_restored_to_their_place() {
     for (args, error) in [
         (&["restore", "HEAD", "--", "nothing"][..], "`nothing`"),
         (&["restore", "HEAD:src", "--", "a"], "paths after `--` need a revision"),
-        (&["restore", "HEAD", "out", "--", "a"], "cannot be used with"),
+        (&["restore", "HEAD", "out", "--", "a"], "but not both"),
         (&["restore", "HEAD", "--", "../x"], "../x"),
     ] {
         let refused = env.snap(args.iter().copied());

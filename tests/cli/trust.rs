@@ -330,7 +330,7 @@ fn an_untrusted_remote_is_asked_without_keys_and_runs_nothing() {
     exit: 1
     --- stderr ---
     error: no credentials are sent to origin: only the settings of this store, which are not trusted, name it
-    hint: `snap config trust` shows the settings and trusts them
+    hint: `snap config trust [ROOT]/.snap` shows these settings and trusts them
     hint: or pass the URL instead of the name of the remote
     ");
     // The push works if the user names the location, or trusts the file that does.
@@ -435,6 +435,27 @@ fn without_a_home_folder_the_environment_says_what_is_trusted() {
     env.set("SNAP_TRUST", &root);
     env.snap(["commit", "-q"]).succeeds();
     assert!(env.path("ran").exists());
+}
+
+#[test]
+fn without_a_home_folder_the_hint_names_the_environment() {
+    let mut env = unpacked("");
+    let remote = format!("file://{}", env.path("remote").display());
+    let text = env.read(".snap/config.toml");
+    env.write(".snap/config.toml", format!("{text}\n[remote.origin]\nurl = '{remote}'\n"));
+    env.set("XDG_STATE_HOME", "");
+    let store = env.path(".snap").display().to_string();
+    insta::assert_snapshot!(env.snap(["--store", &store, "push"]), @"
+    exit: 1
+    --- stderr ---
+    error: the default remote origin is not used: only the settings of this store, which are not trusted, name it
+    hint: set HOME: snap records below it which settings you trust
+    hint: SNAP_TRUST=[ROOT]/.snap trusts them without a record
+    hint: or name the remote in the command
+    ");
+    env.set("SNAP_TRUST", &store);
+    env.snap(["--store", &store, "push", "-q"]).succeeds();
+    assert!(env.path("remote/refs/heads/main").exists());
 }
 
 #[test]

@@ -303,8 +303,28 @@ fn a_store_that_was_named_and_is_not_there() {
     exit: 1
     --- stderr ---
     error: no store found at nowhere
+    hint: if the store is on another disk, mount that disk
     hint: `snap --store STORE init` creates a store
     ");
+}
+
+#[test]
+fn a_restore_takes_a_folder_or_paths_but_not_both() {
+    let env = TestEnv::new();
+    env.write("notes.txt", "a");
+    env.snap(["commit", "-q"]).succeeds();
+    insta::assert_snapshot!(env.snap(["restore", "latest", "out", "--", "notes.txt"]), @"
+    exit: 2
+    --- stderr ---
+    error: `snap restore` takes a folder, or paths after `--`, but not both
+    hint: `snap restore REV -- PATH...` restores the paths to their place in the project
+    hint: `snap restore REV:PATH DIR` restores one path into a folder
+    ");
+    assert!(!env.path("out").exists());
+    let help = env.snap(["restore", "-h"]).succeeds().stdout;
+    let usage = "Usage: snap restore [OPTIONS] <REV[:PATH]> [DIR]\n       \
+                 snap restore [OPTIONS] <REV> -- <PATH>...\n";
+    assert!(help.contains(usage), "{help}");
 }
 
 #[test]

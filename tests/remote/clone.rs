@@ -7,7 +7,7 @@ use snap_core::{
     disk::Disk,
     ops::{
         missing_objects::{FetchRequest, HistoryDepth},
-        restore::{self, RestoreSource as Restored},
+        restore::{self, RestoreError, RestoreOptions, RestoreSource as Restored},
     },
     repo::Repo,
     store::{ChunkListCheck, StoreError},
@@ -26,13 +26,21 @@ use snap_testkit::{
 
 use super::transfer::{MakeService, Place, bucket, main_branch, with_each_service};
 
-/// Restores a commit into `folder`.
+/// Restores a commit into `folder`, and panics if that fails.
 pub(super) fn restore(repo: &Repo, commit: CommitId, folder: &Path) -> Result<(), RemoteError> {
+    let restored = try_restore(repo, commit, folder);
+    restored.map_err(|error| panic!("{error}: {:?}", std::error::Error::source(&error)))
+}
+
+/// Restores a commit into `folder`.
+pub(super) fn try_restore(
+    repo: &Repo,
+    commit: CommitId,
+    folder: &Path,
+) -> Result<(), RestoreError> {
     let tree = repo.store().commit(&commit)?.tree;
     let what = Restored::Folder { tree, root: None };
-    let outcome =
-        restore::run(repo.store(), &what, folder, &restore::RestoreOptions::default(), &Silent);
-    outcome.map(drop).map_err(|error| panic!("{error}: {:?}", std::error::Error::source(&error)))
+    restore::run(repo.store(), &what, folder, &RestoreOptions::default(), &Silent).map(drop)
 }
 
 /// Clones into `place`, which then fetches from `remote`.

@@ -157,6 +157,8 @@ struct Report<'a> {
     quarantined: Vec<PackId>,
     /// Packs of a remote that were in no readable index file and are listed again, or would be.
     relisted: usize,
+    /// Number of lost packs that were removed from the index of a remote, or would be.
+    unlisted: usize,
     /// Files other than packs that were repaired. An index file of a remote may have been removed.
     mended: Vec<String>,
     lost: Vec<LostObject>,
@@ -209,6 +211,7 @@ fn repair_here(args: &RepairArgs, cx: &Context) -> Result<CommandOutcome, CliErr
         problems,
         repaired,
         relisted: 0,
+        unlisted: 0,
         quarantined,
         mended,
         lost,
@@ -273,6 +276,7 @@ fn repair_remote(
         problems,
         repaired,
         relisted,
+        unlisted,
         sent_bytes,
         repaired_keys: mended,
         lost,
@@ -306,6 +310,7 @@ fn repair_remote(
         problems,
         repaired,
         relisted,
+        unlisted: unlisted.len(),
         quarantined,
         mended,
         lost,
@@ -581,7 +586,7 @@ impl Report<'_> {
         let (ui, is_dry) = (cx.ui(), self.args.dry_run);
         let place = self.place.as_ref().map(|place| text::word(place.shown().as_bytes()));
         let at = place.as_ref().map(|place| format!(" {place}")).unwrap_or_default();
-        if self.problems == 0 && self.mended.is_empty() {
+        if self.problems == 0 && self.mended.is_empty() && self.unlisted == 0 {
             ui.status(format_args!("Nothing to repair: no errors found"));
             if !self.args.data {
                 ui.hint(&format!("`snap repair{at} --data` also reads all contents"));
@@ -597,10 +602,16 @@ impl Report<'_> {
             true => ui.status(format_args!("Would list {packs} again that no index file lists")),
             false => ui.status(format_args!("Listed {packs} again that no index file listed")),
         }
-        let things = things(&self.repaired);
+        let packs = size::count(self.unlisted as u64, "lost pack");
         match is_dry {
-            false if self.repaired.is_empty() && (!self.mended.is_empty() || self.relisted > 0) => {
-            }
+            _ if self.unlisted == 0 => {}
+            true => ui.status(format_args!("Would remove {packs} from the index")),
+            false => ui.status(format_args!("Removed {packs} from the index")),
+        }
+        let things = things(&self.repaired);
+        let has_others = !self.mended.is_empty() || self.relisted + self.unlisted > 0;
+        match is_dry {
+            false if self.repaired.is_empty() && has_others => {}
             true => ui.status(format_args!("Would repair {things} (dry run: nothing was changed)")),
             false => ui.status(format_args!("Repaired {things}")),
         }

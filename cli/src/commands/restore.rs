@@ -83,7 +83,11 @@ Examples:
 /// whose content is in no commit; without a terminal, --yes is needed. --dry-run lists every path
 /// that would be deleted or replaced, and marks files that are in no commit.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(
+    after_help = EXAMPLES,
+    override_usage = "snap restore [OPTIONS] <REV[:PATH]> [DIR]\n       \
+                      snap restore [OPTIONS] <REV> -- <PATH>..."
+)]
 pub(crate) struct RestoreArgs {
     /// Snapshot, or a folder or file in it; also FILE.snap:PATH in a bundle, or URL#REV:PATH in a
     /// remote
@@ -136,13 +140,16 @@ pub(crate) struct RestoreArgs {
     numeric_ids: bool,
 
     /// Paths to restore to their place, one after another, relative to the current folder
-    #[arg(last = true, value_name = "PATH", conflicts_with = "target")]
+    #[arg(last = true, value_name = "PATH")]
     paths: Vec<OsString>,
 }
 
 pub(crate) fn run(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError> {
     if args.paths.is_empty() {
         return restore(args, cx);
+    }
+    if args.target.is_some() {
+        return Err(CliError::FolderAndPaths);
     }
     if args.what.as_bytes().contains(&b':') || cx.split_remote(&args.what)?.is_some() {
         return Err(CliError::Usage("paths after `--` need a revision of this store before it"));

@@ -30,6 +30,7 @@ Examples:
 ///
 /// Undoes the last operation: a commit, a switch to another branch, or a created, moved or deleted
 /// branch or tag. Only the name moves back: files are unchanged and no snapshot is deleted.
+/// `snap undo` does not undo a restore.
 ///
 /// Each further undo goes one change further back. `snap undo --redo` goes forward again, until a
 /// new change is made. `snap branch --log NAME` lists all changes, also those by an undo.

@@ -308,7 +308,7 @@ fn write_json(out: &mut Out, checked: &Checked) -> io::Result<()> {
         "contents": outcome.contents,
         "partial_packs": outcome.partial_packs,
         "absent_objects": outcome.absent_objects,
-        "unneeded_packs": outcome.unneeded_packs,
+        "unneeded_packs": outcome.unneeded_packs.len(),
         "shadowed_packs": outcome.shadowed.packs,
         "withdrawn_packs": outcome.shadowed.withdrawn,
         "shadows_written": outcome.shadowed.failed.is_none(),
@@ -369,10 +369,10 @@ fn summarize(checked: &Checked, cx: &Context) {
             )),
         }
     }
-    if outcome.unneeded_packs > 0 {
+    if !outcome.unneeded_packs.is_empty() {
         cx.ui().status(format_args!(
             "Its index lists {} that does not exist; no branch or tag needs it",
-            size::count(outcome.unneeded_packs, "pack")
+            size::count(outcome.unneeded_packs.len() as u64, "pack")
         ));
     }
     let read = ByteCount(outcome.bytes_read);

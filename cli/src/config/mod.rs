@@ -35,7 +35,7 @@ pub(crate) use self::{
 use crate::{
     args::Global,
     env::Env,
-    report::{CliError, SensitiveSetting},
+    report::{CliError, SensitiveSetting, UntrustedSettings},
     ui::ColorMode,
 };
 
@@ -161,8 +161,14 @@ impl Settings {
         if !matches!(origin, SettingOrigin::Store { .. }) || self.is_store_trusted() {
             return Ok(());
         }
+        let settings = self.untrusted();
+        Err(CliError::Untrusted { origin: origin.to_string(), what: what(), settings })
+    }
+
+    /// Describes the settings of the store, for errors about trust.
+    pub(crate) fn untrusted(&self) -> UntrustedSettings {
         let store = self.store.as_ref().and_then(|file| file.path.parent());
         let store = store.map_or_else(PathBuf::new, Path::to_owned);
-        Err(CliError::Untrusted { origin: origin.to_string(), what: what(), store })
+        UntrustedSettings { store, can_record: self.trust.can_remember() }
     }
 }

@@ -40,8 +40,9 @@ fn section(page: &mut String, command: &CommandPage) {
     let about = definition.get_long_about().or_else(|| definition.get_about());
     page.push_str(&format!("{}\n", about.map(ToString::to_string).unwrap_or_default().trim()));
     let usage = definition.clone().render_usage().to_string();
-    let usage = usage.trim().trim_start_matches("Usage:").trim().to_owned();
-    page.push_str(&format!("\n```text\n{usage}\n```\n"));
+    let usage = usage.trim().trim_start_matches("Usage:").lines().map(str::trim);
+    let usage: Vec<&str> = usage.collect();
+    page.push_str(&format!("\n```text\n{}\n```\n", usage.join("\n")));
     if !examples.is_empty() {
         page.push_str(&format!("\nExamples:\n\n```console\n{}\n```\n", examples.join("\n")));
     }

@@ -17,7 +17,10 @@ use snap_core::base::io::PathError;
 use snap_remote::{location::Scheme, service::open::RemoteCredentials};
 
 use super::network::Network;
-use crate::{env::RemoteEnv, report::CliError};
+use crate::{
+    env::RemoteEnv,
+    report::{CliError, UntrustedSettings},
+};
 
 /// Maximum length of a file or of the output of a command.
 const LONGEST: u64 = 64 << 10;
@@ -32,8 +35,8 @@ pub(crate) struct Credentials {
     pub(crate) file: Option<std::path::PathBuf>,
     /// The command line for the shell.
     pub(crate) command: Option<String>,
-    /// True if an untrusted store's file names the location, so that no credentials are sent.
-    pub(crate) are_withheld: bool,
+    /// The settings of the untrusted store that names the location. No credentials are sent then.
+    pub(crate) withheld: Option<UntrustedSettings>,
 }
 
 /// Finds the credentials of a remote. snap's own variables take precedence; then come the file or
@@ -50,8 +53,11 @@ pub(super) fn find(
     let has_secret = env.secret.is_some() || env.session.is_some();
     // The user's own file may have credentials for a remote whose location the store's file names.
     let has_keys = sources.file.is_some() || sources.command.is_some();
-    if sources.are_withheld && (finds_keys || has_secret || has_keys) {
-        return Err(CliError::KeysWithheld { remote: remote.to_owned() });
+    if let Some(settings) = &sources.withheld
+        && (finds_keys || has_secret || has_keys)
+    {
+        let (remote, settings) = (remote.to_owned(), settings.clone());
+        return Err(CliError::KeysWithheld { remote, settings });
     }
     if env.secret.is_some() {
         return Ok(RemoteCredentials {

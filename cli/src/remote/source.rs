@@ -1,5 +1,5 @@
-//! Reads a remote in place, without a local copy: `URL#REV:PATH`, or `NAME#REV:PATH` with the name
-//! of a remote.
+//! Reads a remote in place, without a local copy: `URL#REV:PATH`, `FOLDER#REV:PATH` with the path of
+//! a folder, or `NAME#REV:PATH` with the name of a remote.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -10,8 +10,10 @@ use std::{
 
 use snap_core::{disk::scratch::Scratch, repo::Repo};
 use snap_remote::{
-    location::Scheme,
+    location::{Location, Scheme},
     reader::{RefSelection, RemoteReader},
+    service::local_store::LocalStore,
+    store::CONFIG,
 };
 
 use super::{CachePolicy, RemoteSpec, connect::LimitArgs, spec};
@@ -61,8 +63,8 @@ pub(crate) fn is_location(text: &[u8]) -> bool {
 }
 
 impl Context {
-    /// Splits a text that names a remote by its URL, or by the name of a remote and a `#`. Returns
-    /// `None` for any other text.
+    /// Splits a text that names a remote by its URL, or by the path of its folder or its name and a
+    /// `#`. Returns `None` for any other text.
     pub(crate) fn split_remote(&self, text: &OsStr) -> Result<Option<RemoteRevision>, CliError> {
         let bytes = text.as_bytes();
         let mark = bytes.iter().position(|byte| *byte == MARK);
@@ -70,8 +72,13 @@ impl Context {
         let Ok(remote) = std::str::from_utf8(front) else { return Ok(None) };
         if !is_location(bytes) {
             // A path or a branch may contain the separator too.
-            let may_be = mark.is_some() && !remote.is_empty() && spec::is_name(remote);
-            if !may_be || !self.settings_here()?.0.remotes().iter().any(|name| name == remote) {
+            let is_remote = match mark {
+                None => false,
+                Some(_) if Location::is_path(remote) => self.is_remote_folder(remote),
+                Some(_) if remote.is_empty() || !spec::is_name(remote) => false,
+                Some(_) => self.settings_here()?.0.remotes().iter().any(|name| name == remote),
+            };
+            if !is_remote {
                 return Ok(None);
             }
         }
@@ -82,6 +89,14 @@ impl Context {
             Some(_) => rev,
         };
         Ok(Some(RemoteRevision { remote: remote.to_owned(), rev: OsString::from_vec(rev) }))
+    }
+
+    /// Returns true if a path is the folder of a store, a project with a store, or a remote.
+    fn is_remote_folder(&self, path: &str) -> bool {
+        self.settings().expand(path).is_ok_and(|folder| {
+            // Opening the remote reports the error of a store that is not used.
+            folder.join(CONFIG).is_file() || !matches!(LocalStore::find(&folder), Ok(None))
+        })
     }
 
     /// Opens a remote for its objects, whatever refs it has. `memory` decides whether its cache is

@@ -98,13 +98,10 @@ impl RemoteSpec {
     ) -> Result<Option<Self>, CliError> {
         let Some(remote) = settings.find_remote(name)? else { return Ok(None) };
         let mut place = Self::of_url(&remote.url, remote.options, settings)?;
-        let are_withheld = !remote.is_trusted;
+        let withheld = (!remote.is_trusted).then(|| settings.untrusted());
         let file = remote.credentials_file.as_deref().map(|file| settings.expand(file));
-        place.credentials = Credentials {
-            file: file.transpose()?,
-            command: remote.credentials_command,
-            are_withheld,
-        };
+        place.credentials =
+            Credentials { file: file.transpose()?, command: remote.credentials_command, withheld };
         Ok(Some(Self { name: Some(name.to_owned()), store, ..place }))
     }
 
@@ -120,7 +117,7 @@ impl RemoteSpec {
 
     /// Returns true if the user named the location, or trusts the settings that name it.
     pub(crate) fn is_trusted(&self) -> bool {
-        !self.credentials.are_withheld
+        self.credentials.withheld.is_none()
     }
 
     /// Returns the file with its credentials.
@@ -274,9 +271,10 @@ impl Context {
         }
         let (settings, store) = self.settings_here()?;
         let spec = resolve_remote(which, &settings, store)?;
-        match which {
-            RemoteChoice::Default if !spec.is_trusted() => {
-                Err(CliError::UntrustedDefault { remote: spec.shown() })
+        match (which, &spec.credentials.withheld) {
+            (RemoteChoice::Default, Some(settings)) => {
+                let (remote, settings) = (spec.shown(), settings.clone());
+                Err(CliError::UntrustedDefault { remote, settings })
             }
             _ => Ok(spec),
         }

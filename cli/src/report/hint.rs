@@ -87,6 +87,10 @@ fn of_cli(error: &CliError) -> Option<String> {
              `snap init` creates an empty store\n\
              `snap --store STORE COMMAND` uses another store"
         }
+        CliError::FolderAndPaths => {
+            "`snap restore REV -- PATH...` restores the paths to their place in the project\n\
+             `snap restore REV:PATH DIR` restores one path into a folder"
+        }
         CliError::StoreIsRemote { store } => {
             let remote = text::word(store.as_bytes());
             return Some(format!(
@@ -329,7 +333,10 @@ fn profiles(name: &str, known: &[String]) -> String {
 
 fn of_repo(error: &RepoError) -> Option<String> {
     let hint = match error {
-        RepoError::NoStore { .. } => "`snap --store STORE init` creates a store",
+        RepoError::NoStore { .. } => {
+            "if the store is on another disk, mount that disk\n\
+             `snap --store STORE init` creates a store"
+        }
         RepoError::NotAStore { dir } if Repo::is_unfinished(dir) => {
             "its creation was interrupted; the next commit or `snap init` completes it"
         }
@@ -616,7 +623,7 @@ fn of_restore(error: &RestoreError) -> Option<String> {
         RestoreError::Damaged { .. } => {
             "everything else was restored\n\
              `snap verify --data` lists the damage\n\
-             `snap repair` recovers lost data from other copies"
+             `snap repair --data` recovers lost data from other copies"
         }
         RestoreError::Interrupted => {
             "run the command again to continue; it keeps the restored files"

@@ -24,6 +24,14 @@ pub(crate) enum Role {
     Target,
 }
 
+/// The settings of a store that the user does not trust.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct UntrustedSettings {
+    pub(crate) store: PathBuf,
+    /// True if there is a folder in which trust can be recorded.
+    pub(crate) can_record: bool,
+}
+
 /// A setting that runs commands or sends data, and is therefore used from a trusted file only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SensitiveSetting {
@@ -48,7 +56,7 @@ impl fmt::Display for SensitiveSetting {
 /// Returns the hint for an error about trust.
 pub(super) fn hint(error: &CliError) -> Option<String> {
     let hint = match error {
-        CliError::Untrusted { store, what, .. } => {
+        CliError::Untrusted { settings, what, .. } => {
             let without = match what {
                 SensitiveSetting::Hook(_) => {
                     "\n\
@@ -56,10 +64,7 @@ pub(super) fn hint(error: &CliError) -> Option<String> {
                 }
                 SensitiveSetting::Profile(_) | SensitiveSetting::Remote { .. } => "",
             };
-            let store = text::word(store.as_os_str().as_encoded_bytes());
-            return Some(format!(
-                "`snap config trust {store}` shows these settings and trusts them{without}"
-            ));
+            return Some(format!("{}{without}", of_settings(settings)));
         }
         CliError::UntrustedStore(store) => return Some(of_store(store)),
         CliError::ForeignSettings { .. } => {
@@ -74,17 +79,35 @@ pub(super) fn hint(error: &CliError) -> Option<String> {
             "set HOME or XDG_STATE_HOME\n\
              SNAP_TRUST=PATH trusts a store without a record"
         }
-        CliError::KeysWithheld { .. } => {
-            "`snap config trust` shows the settings and trusts them\n\
-             or pass the URL instead of the name of the remote"
+        CliError::KeysWithheld { settings, .. } => {
+            return Some(format!(
+                "{}\n\
+                 or pass the URL instead of the name of the remote",
+                of_settings(settings)
+            ));
         }
-        CliError::UntrustedDefault { .. } => {
-            "`snap config trust` shows the settings and trusts them\n\
-             or name the remote in the command"
+        CliError::UntrustedDefault { settings, .. } => {
+            return Some(format!(
+                "{}\n\
+                 or name the remote in the command",
+                of_settings(settings)
+            ));
         }
         _ => return None,
     };
     Some(hint.to_owned())
+}
+
+/// Returns the ways to trust the settings of a store.
+fn of_settings(UntrustedSettings { store, can_record }: &UntrustedSettings) -> String {
+    let store = text::word(store.as_os_str().as_encoded_bytes());
+    match can_record {
+        true => format!("`snap config trust {store}` shows these settings and trusts them"),
+        false => format!(
+            "set HOME: snap records below it which settings you trust\n\
+             SNAP_TRUST={store} trusts them without a record"
+        ),
+    }
 }
 
 /// Returns the hint for a write that was blocked because the store is untrusted.

@@ -37,6 +37,8 @@ pub(super) struct Fetcher {
 struct FetchState {
     announced: HashSet<FetchKey>,
     under_way: HashSet<FetchKey>,
+    /// Packs that do not exist where they should lie.
+    lost: HashSet<PackId>,
 }
 
 impl Fetcher {
@@ -68,6 +70,11 @@ impl Fetcher {
     /// Forgets all prefetches, so that failed ones are requested again.
     pub(super) fn forget(&self) {
         lock(&self.state).announced.clear();
+    }
+
+    /// Records a pack that does not exist where it should lie. Returns true the first time.
+    pub(super) fn note_lost(&self, pack: PackId) -> bool {
+        lock(&self.state).lost.insert(pack)
     }
 
     /// Waits until no other thread is fetching this frame.

@@ -5,7 +5,10 @@
 //! its bytes do not prove it. Writers ignore shadowed places and partial packs, and hash what lies
 //! in unproven packs.
 
-use std::{cell::RefCell, collections::BTreeSet};
+use std::{
+    cell::RefCell,
+    collections::{BTreeSet, HashSet},
+};
 
 use crate::{
     base::{
@@ -23,8 +26,16 @@ use crate::{
     },
 };
 
-/// The objects of a frame, and the other packs that together hold all of them.
-pub type OtherCopies = (BTreeSet<ObjectId>, BTreeSet<PackId>);
+/// Copies of the objects of some frames in other packs.
+#[derive(Debug, Default)]
+pub struct OtherCopies {
+    /// The objects that other packs hold, too.
+    pub objects: BTreeSet<ObjectId>,
+    /// The packs that hold them.
+    pub packs: BTreeSet<PackId>,
+    /// True if an object of the frames is in no other pack.
+    lacks_any: bool,
+}
 
 impl Store {
     /// Looks up where an object is stored.
@@ -69,9 +80,8 @@ impl Store {
         })
     }
 
-    /// Returns the objects of a frame, and other unshadowed packs that together hold
-    /// all of them. Returns `None` if an object is only in this pack, or if the frame
-    /// does not exist.
+    /// Returns the unshadowed copies of all objects of a frame in other packs. Returns `None`
+    /// if an object is only in this pack, or if the frame does not exist.
     ///
     /// # Errors
     /// [`StoreError`] when the pack or the index cannot be read.
@@ -80,17 +90,37 @@ impl Store {
         pack: &PackId,
         offset: u64,
     ) -> Result<Option<OtherCopies>, StoreError> {
+        let copies = self.other_copies_of_frames(pack, &[offset])?;
+        Ok(Some(copies).filter(|copies| !copies.lacks_any && !copies.objects.is_empty()))
+    }
+
+    /// Returns the unshadowed copies of objects of these frames in other packs.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the pack or the index cannot be read.
+    pub fn other_copies_of_frames(
+        &self,
+        pack: &PackId,
+        offsets: &[u64],
+    ) -> Result<OtherCopies, StoreError> {
         let file = self.open_pack(pack)?;
         let objects = file.objects()?;
-        let mut frames = file.by_frame(&objects);
-        let frame = frames.find(|(frame, _)| frame.offset == offset && !frame.range().is_empty());
-        let Some((_, own)) = frame else { return Ok(None) };
-        let mut packs = BTreeSet::new();
-        for object in own {
-            let Some(place) = self.locate_in_other_pack(&object.id, pack)? else { return Ok(None) };
-            packs.extend(self.pack_id(place.pack));
+        let offsets: HashSet<u64> = offsets.iter().copied().collect();
+        let mut copies = OtherCopies::default();
+        for (frame, own) in file.by_frame(&objects) {
+            if !offsets.contains(&frame.offset) || frame.range().is_empty() {
+                continue;
+            }
+            for object in own {
+                let Some(place) = self.locate_in_other_pack(&object.id, pack)? else {
+                    copies.lacks_any = true;
+                    continue;
+                };
+                copies.objects.insert(object.id);
+                copies.packs.extend(self.pack_id(place.pack));
+            }
         }
-        Ok(Some((own.iter().map(|object| object.id).collect(), packs)))
+        Ok(copies)
     }
 
     /// Looks up an object in a whole pack in which it is not shadowed. Prefers a

@@ -447,35 +447,36 @@ impl Store {
     }
 
     /// Avoids a frame that arrived damaged from elsewhere, or all absent frames of a pack
-    /// that is lost there, as `error` reports. Adds stubs of other packs there that hold
-    /// the same objects, and shadows the frames for this open store only. Returns true if
-    /// later lookups can avoid a frame.
+    /// that is lost there, as `error` reports. Shadows the objects of these frames that lie
+    /// in other packs, too, for this open store only. If this store has no stubs of those
+    /// packs, adds them first. Returns true if later lookups can avoid any object.
     pub fn route_around_damage(&self, error: &StoreError) -> bool {
+        let Some(fetcher) = &self.fetcher else { return false };
         match error {
             StoreError::Garbled { pack, offset_bytes, .. } => {
-                self.route_around_frame(pack, *offset_bytes)
+                self.route_around_frames(fetcher, pack, &[*offset_bytes])
             }
             StoreError::Distant { pack, source }
                 if matches!(source.kind, ErrorKind::Damaged | ErrorKind::NotFound) =>
             {
+                // Refreshing the catalog drops the shadows.
+                if !fetcher.note_lost(*pack) && self.is_shadowed(pack) {
+                    return true;
+                }
                 let absent = self.absent_frames(pack).unwrap_or_default();
-                let routed = absent.iter().filter(|f| self.route_around_frame(pack, f.offset));
-                routed.count() > 0
+                let offsets: Vec<u64> = absent.iter().map(|frame| frame.offset).collect();
+                self.route_around_frames(fetcher, pack, &offsets)
             }
             _ => false,
         }
     }
 
-    fn route_around_frame(&self, pack: &PackId, offset_bytes: u64) -> bool {
-        let Some(fetcher) = &self.fetcher else { return false };
-        let outlines = fetcher.distant.other_copies(*pack, offset_bytes);
-        // If they cannot be added, the caller reports the damage.
-        if outlines.is_empty() || self.add_stubs(&outlines).is_err() {
-            return false;
-        }
-        match self.other_copies_of_frame(pack, offset_bytes) {
-            Ok(Some((ids, _))) => {
-                self.add_in_memory(*pack, ShadowedPart::Objects(ids));
+    fn route_around_frames(&self, fetcher: &Fetcher, pack: &PackId, offsets: &[u64]) -> bool {
+        // Without these stubs, the copies in packs of this store remain.
+        let _ = self.add_stubs(&fetcher.distant.other_copies(*pack, offsets));
+        match self.other_copies_of_frames(pack, offsets) {
+            Ok(copies) if !copies.objects.is_empty() => {
+                self.add_in_memory(*pack, ShadowedPart::Objects(copies.objects));
                 true
             }
             _ => false,

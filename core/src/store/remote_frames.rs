@@ -42,9 +42,9 @@ pub trait RemoteFrames: Debug + Send + Sync {
     /// any, because it does not match the checksum. The next read requests them again.
     fn discard(&self, _pack: PackId, _range: Range<u64>) {}
 
-    /// Returns outlines of other packs that together hold all objects of a damaged
-    /// frame, or nothing if there are none.
-    fn other_copies(&self, _pack: PackId, _offset: u64) -> Vec<PackOutline> {
+    /// Returns outlines of other packs that hold objects of these damaged or lost frames, or
+    /// nothing if there are none.
+    fn other_copies(&self, _pack: PackId, _offsets: &[u64]) -> Vec<PackOutline> {
         Vec::new()
     }
 

@@ -71,6 +71,7 @@ impl RemoteReader {
         let (client, location, mirror) = remote.into_parts();
         let packs = RemotePacks::of(client.clone(), location.clone(), waiting.clone());
         let packs = packs.with_content_retention(ContentRetention::Forget);
+        let packs = packs.with_mirror(mirror.dir());
         let store = mirror.into_store();
         let refs = Refs::new(scratch.path(), store.disk().clone());
         let store = store.with_remote_frames(Arc::new(packs.clone()));

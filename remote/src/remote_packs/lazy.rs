@@ -63,8 +63,8 @@ impl RemoteFrames for LazyRemotePacks {
         }
     }
 
-    fn other_copies(&self, pack: PackId, offset: u64) -> Vec<PackOutline> {
-        self.packs().map_or_else(|_| Vec::new(), |packs| packs.other_copies(pack, offset))
+    fn other_copies(&self, pack: PackId, offsets: &[u64]) -> Vec<PackOutline> {
+        self.packs().map_or_else(|_| Vec::new(), |packs| packs.other_copies(pack, offsets))
     }
 
     fn location(&self, pack: PackId) -> Option<String> {

@@ -15,8 +15,8 @@ mod prefetch;
 use std::{
     fmt,
     ops::Range,
-    path::PathBuf,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak},
+    path::{Path, PathBuf},
+    sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, Weak},
     time::Duration,
 };
 
@@ -129,7 +129,7 @@ pub enum ContentRetention {
 pub struct RemotePacks {
     shared: Arc<PacksInner>,
     contents: ContentRetention,
-    /// Folder of the mirror. Its index lists the packs beside a frame.
+    /// Folder of the mirror, whose index lists other copies of objects.
     mirror: Option<PathBuf>,
 }
 
@@ -141,6 +141,7 @@ struct PacksInner {
     waiting: BlockingContext,
     held: Mutex<PrefetchState>,
     changed: Condvar,
+    refreshed: Once,
     budget: Arc<PrefetchBudget>,
 }
 
@@ -158,8 +159,7 @@ impl RemotePacks {
         budget: &Arc<PrefetchBudget>,
     ) -> Self {
         let (client, location) = (remote.client().clone(), remote.location().to_owned());
-        let mirror = Some(remote.mirror().dir().to_owned());
-        Self { mirror, ..Self::within(client, location, waiting, budget) }
+        Self::within(client, location, waiting, budget).with_mirror(remote.mirror().dir())
     }
 
     /// Creates a reader of the packs at `location` through `client`.
@@ -181,6 +181,7 @@ impl RemotePacks {
             waiting,
             held: Mutex::new(PrefetchState::new(HELD_BYTES, budget)),
             changed: Condvar::new(),
+            refreshed: Once::new(),
             budget: Arc::clone(budget),
         });
         budget.join(&shared);
@@ -191,6 +192,12 @@ impl RemotePacks {
     #[must_use]
     pub fn with_content_retention(self, contents: ContentRetention) -> Self {
         Self { contents, ..self }
+    }
+
+    /// Looks for other copies of damaged and lost frames in the mirror in `dir`.
+    #[must_use]
+    pub(crate) fn with_mirror(self, dir: &Path) -> Self {
+        Self { mirror: Some(dir.to_owned()), ..self }
     }
 
     /// Returns the measured latency and rate of the connection.
@@ -232,14 +239,16 @@ impl RemoteFrames for RemotePacks {
         self.shared.start_what_fits();
     }
 
-    fn other_copies(&self, pack: PackId, offset: u64) -> Vec<PackOutline> {
-        let find = |dir: &PathBuf| -> Result<Vec<PackOutline>, StoreError> {
+    fn other_copies(&self, pack: PackId, offsets: &[u64]) -> Vec<PackOutline> {
+        let find = |dir: &Path| -> Result<Vec<PackOutline>, StoreError> {
             let mirror = Store::open_read_only(dir, Disk::scratch())?;
-            let packs = mirror.other_copies_of_frame(&pack, offset)?.map(|(_, packs)| packs);
-            packs.unwrap_or_default().iter().map(|id| mirror.outline(id)).collect()
+            let packs = mirror.other_copies_of_frames(&pack, offsets)?.packs;
+            packs.iter().map(|id| mirror.outline(id)).collect()
         };
+        let Some(dir) = &self.mirror else { return Vec::new() };
+        self.shared.refresh_index(dir);
         // If the mirror cannot be read, the caller reports the damage.
-        self.mirror.as_ref().and_then(|dir| find(dir).ok()).unwrap_or_default()
+        find(dir).unwrap_or_default()
     }
 
     fn location(&self, pack: PackId) -> Option<String> {
@@ -286,6 +295,15 @@ impl PacksInner {
             let woken = self.changed.wait_timeout(held, LOOK_EVERY);
             held = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    /// Reads the new files of the index, once: a repair may have uploaded copies since the mirror
+    /// in `dir` was filled. If that fails, the copies that the mirror knows remain.
+    fn refresh_index(&self, dir: &Path) {
+        self.refreshed.call_once(|| {
+            let remote = RemoteStore::new(self.client.clone(), self.location.clone(), dir);
+            let _ = remote.and_then(|mut remote| self.waiting.block_on(remote.refresh()));
+        });
     }
 
     fn read_error(&self, key: PackRange, source: ReadError) -> RemoteError {

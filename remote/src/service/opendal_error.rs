@@ -47,6 +47,8 @@ pub(super) fn service_error(
     let by_status = match reply.status {
         Some(401) => Some(FailureReason::Unauthenticated),
         Some(413 | 507) => Some(FailureReason::Full),
+        // A range after the end of the object.
+        Some(416) => Some(FailureReason::Short),
         Some(429 | 503) => Some(FailureReason::Busy),
         Some(501) => Some(FailureReason::Unsupported),
         Some(500 | 502 | 504 | 408) => Some(FailureReason::Temporary),

@@ -1,17 +1,20 @@
 //! Repairs the lost or damaged objects of a remote store other than packs: the settings, `HEAD`,
 //! and files of the index.
 //!
+//! A pack that is lost and that no ref needs is removed from the index. Otherwise a client would
+//! take the remote store to have its objects, and not upload them when a commit needs them.
+//!
 //! A damaged index file is rewritten if the mirror knows its packs. Otherwise it is removed, once
 //! other files list everything that a push reaches: clones could not read past it. Before, its
 //! packs are listed again from their own tables, as far as they are complete
 //! ([`unlisted_packs`](crate::unlisted_packs)). A client that knows which packs it listed finds it
 //! gone, and uploads what is missing then.
 
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 use bytes::Bytes;
 use snap_core::{
-    base::{kind::ErrorKind, limits},
+    base::{id::PackId, kind::ErrorKind, limits},
     format::outline,
     repo::{
         config::{edit::Edit, layer::Whose},
@@ -19,7 +22,7 @@ use snap_core::{
     },
 };
 
-use super::{CONFIG, HEAD, INDEX, RemoteError, RemoteStore, default_branch};
+use super::{CONFIG, HEAD, INDEX, OBJECTS, RemoteError, RemoteStore, default_branch};
 use crate::service::{StoredObject, WriteCondition};
 
 impl RemoteStore {
@@ -109,6 +112,42 @@ impl RemoteStore {
         }
         self.mirror.note_damaged_index(&[])?;
         Ok(mended)
+    }
+
+    /// Removes packs that do not exist from the index. Returns the packs that were removed.
+    ///
+    /// Each file that lists one of them is first written again without them, so that the index
+    /// lists all other packs at any time.
+    ///
+    /// # Errors
+    /// [`RemoteError`].
+    pub(crate) async fn unlist_lost_packs(
+        &self,
+        packs: &[PackId],
+    ) -> Result<Vec<PackId>, RemoteError> {
+        let mut lost = BTreeSet::new();
+        for id in packs {
+            // Another client may have uploaded it again.
+            if self.client.length(&format!("{OBJECTS}{id}")).await?.is_none() {
+                lost.insert(*id);
+            }
+        }
+        let known = self.mirror.outlines();
+        for name in self.listed.keys() {
+            let Some(packs) = known.get(name).filter(|packs| !packs.is_disjoint(&lost)) else {
+                continue;
+            };
+            let store = self.mirror.store();
+            let others: Vec<_> = packs.difference(&lost).map(|id| (store, *id)).collect();
+            if !others.is_empty() {
+                self.write_index_update(self.index_update_again(others, name)?).await?;
+            }
+            self.client.remove(&format!("{INDEX}{name}")).await?;
+            self.mirror.forget(std::slice::from_ref(name))?;
+        }
+        let lost: Vec<PackId> = lost.into_iter().collect();
+        self.mirror.clear_damage(&lost)?;
+        Ok(lost)
     }
 
     /// Returns true if an index file exists and is intact, including the parts of a group:

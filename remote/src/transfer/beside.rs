@@ -29,8 +29,8 @@ use crate::{
 /// Most damaged frames and lost packs that one command works around.
 const FRAMES: usize = 100;
 
-/// Runs `work`, which fetches into `store`. If a fetched frame is damaged and other packs contain
-/// all of its objects, shadows it here and in the mirror, and runs `work` again. If a pack is
+/// Runs `work`, which fetches into `store`. If a fetched frame is damaged, shadows those of its
+/// objects that other packs contain, here and in the mirror, and runs `work` again. If a pack is
 /// lost, does the same for each of its frames.
 ///
 /// # Errors
@@ -148,13 +148,14 @@ pub(super) fn drop_unneeded_stub(
     }
 }
 
-/// Returns the pack that an error reports as lost: the index lists it, but it does not exist.
+/// Returns the pack that an error reports as lost: the index lists it, but it does not exist, or
+/// it ends early.
 fn lost_pack(error: &RemoteError) -> Option<PackId> {
     let RemoteError::Range { key, source: ReadError::Service(error), .. } = error else {
         return None;
     };
-    let name = key.strip_prefix(OBJECTS).filter(|_| error.reason == FailureReason::NotFound)?;
-    name.parse().ok()
+    let is_lost = matches!(error.reason, FailureReason::NotFound | FailureReason::Short);
+    key.strip_prefix(OBJECTS).filter(|_| is_lost)?.parse().ok()
 }
 
 /// Returns the pack and the offset of the damaged frame that an error reports.
@@ -173,8 +174,8 @@ fn damaged_frame(error: &RemoteError) -> Option<(PackId, u64)> {
     }
 }
 
-/// Shadows the objects of a frame if other packs have all of them. If `store` has a stub of this
-/// pack, adds stubs of those packs as well. Returns true if anything is new.
+/// Shadows the objects of a frame that other packs have, too. If `store` has a stub of this pack,
+/// adds stubs of those packs as well. Returns true if anything is new.
 fn shadow_frame(
     store: &Store,
     remote: &RemoteStore,
@@ -182,22 +183,26 @@ fn shadow_frame(
     offset: u64,
 ) -> Result<bool, StoreError> {
     let mirror = remote.mirror().store();
-    let Some((ids, packs)) = mirror.other_copies_of_frame(pack, offset)? else { return Ok(false) };
+    let copies = mirror.other_copies_of_frames(pack, &[offset])?;
+    if copies.objects.is_empty() {
+        return Ok(false);
+    }
     let shadow = |store: &Store| {
-        let extent = ShadowedPart::Objects(ids.clone());
+        let extent = ShadowedPart::Objects(copies.objects.clone());
         store.change_shadows(&|table| table.add(*pack, Reason::Damaged, extent.clone()))
     };
     let mut is_new = shadow(mirror)?;
     if store.is_partial(pack) {
-        let outlines: Result<Vec<_>, _> = packs.iter().map(|id| mirror.outline(id)).collect();
+        let outlines: Result<Vec<_>, _> =
+            copies.packs.iter().map(|id| mirror.outline(id)).collect();
         store.add_stubs(&outlines?)?;
         is_new |= shadow(store)?;
     }
     Ok(is_new)
 }
 
-/// Shadows those frames of a lost pack whose objects are all in other packs, as [`shadow_frame`]
-/// does. If every frame is shadowed, the stub of the pack is removed: the pack will never be
+/// Shadows the objects of a lost pack that are in other packs, as [`shadow_frame`] does. If this
+/// covers every frame, the stub of the pack is removed: the pack will never be
 /// complete. Returns true if anything is new.
 fn shadow_lost_pack(
     store: &Store,

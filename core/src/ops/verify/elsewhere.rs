@@ -88,9 +88,13 @@ pub fn run_elsewhere(
     outcome.problems = findings.into_problems();
     if outcome.touched.is_empty() {
         // No commit needs what they held, so no repair could do anything about them.
-        let before = outcome.problems.len();
-        outcome.problems.retain(|problem| !matches!(problem, VerifyProblem::PackLost { .. }));
-        outcome.unneeded_packs = (before - outcome.problems.len()) as u64;
+        outcome.problems.retain(|problem| match problem {
+            VerifyProblem::PackLost { pack } => {
+                outcome.unneeded_packs.push(*pack);
+                false
+            }
+            _ => true,
+        });
     }
     Ok(outcome)
 }

@@ -179,7 +179,7 @@ pub struct VerifyOutcome {
     /// Partial packs: some of their frames may be stored elsewhere only.
     pub partial_packs: u64,
     /// Packs that the index of a remote store lists and that are lost, if no commit needs them.
-    pub unneeded_packs: u64,
+    pub unneeded_packs: Vec<PackId>,
     /// Objects of partial packs that no pack here has.
     pub absent_objects: u64,
     /// Bytes of packs that were read and hashed.

@@ -116,8 +116,8 @@ impl RemoteFrames for UpstreamFrames {
         self.damaged.note(pack)
     }
 
-    fn other_copies(&self, pack: PackId, offset: u64) -> Vec<PackOutline> {
-        self.packs.other_copies(pack, offset)
+    fn other_copies(&self, pack: PackId, offsets: &[u64]) -> Vec<PackOutline> {
+        self.packs.other_copies(pack, offsets)
     }
 
     fn location(&self, pack: PackId) -> Option<String> {
