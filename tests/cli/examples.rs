@@ -91,7 +91,7 @@ snap() {
     local args=() arg
     for arg; do args+=("$(address "$arg")"); done
     if [[ $1 != serve || $2 == token ]]; then command snap "${args[@]}"; return; fi
-    if [[ -s $RUN/serving ]]; then kill "$(cat "$RUN/serving")"; wait "$(cat "$RUN/serving")"; fi
+    stop
     rm -f "$RUN/started"; mkfifo "$RUN/started"
     command snap --json "$@" --listen 127.0.0.1:0 >"$RUN/started" 2>>"$RUN/log" &
     echo $! >"$RUN/serving"
@@ -109,7 +109,8 @@ sudo() {
     "$@"
 }
 exec 3<>"$TERMINAL"
-trap "printf '\001' >&3" EXIT
+stop() { if [[ -s $RUN/serving ]]; then kill "$(cat "$RUN/serving")"; wait "$(cat "$RUN/serving")"; fi; }
+trap "stop; printf '\001' >&3" EXIT
 cd
 "#;
 
@@ -365,8 +366,8 @@ impl Shell {
         self.env.path("").to_str().unwrap().to_owned()
     }
 
-    /// Runs commands. Returns what they printed; as an error if one failed, or if `strict` is set
-    /// and any of several failed.
+    /// Runs commands. Returns what they printed, as an error if the last one failed or, if
+    /// `strict` is set, any of them.
     fn run(&mut self, commands: &str, strict: bool) -> Result<String, String> {
         self.steps += 1;
         let time = format!("2026-11-21T{:02}:{:02}:00Z", 8 + self.steps / 60, self.steps % 60);
@@ -392,9 +393,8 @@ impl Shell {
 
 impl Drop for Shell {
     fn drop(&mut self) {
-        // Servers in the background end with the shell that started them.
-        let stop = "[[ ! -s $RUN/serving ]] || kill \"$(cat \"$RUN/serving\")\"; exit\n";
-        let _is_gone = self.input.write_all(stop.as_bytes());
+        // The shell stops its server. It may have ended already.
+        let _ = self.input.write_all(b"exit\n");
         let _ = self.bash.wait();
     }
 }
