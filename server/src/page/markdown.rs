@@ -2,7 +2,7 @@
 //!
 //! Documents come from clients that push. Nothing in them becomes markup except what this module
 //! writes: [`show`](super::show) escapes all text, and [`Destination`] decides where links lead.
-//! HTML in a document is shown as text.
+//! HTML in a document is shown as text, except comments, which are left out.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -29,6 +29,9 @@ const HEADING_ENDS: [&str; 4] = ["</h3>", "</h4>", "</h5>", "</h6>"];
 
 const LINK_END: &str = "</a>";
 
+const CODE_START: &str = "<pre tabindex=\"0\"><code>";
+const CODE_END: &str = "</code></pre>";
+
 /// The commit around a document.
 pub(super) struct DocumentContext<'a> {
     /// The folder of the document, at which relative links begin.
@@ -51,6 +54,7 @@ pub(super) fn view(text: &str, context: &DocumentContext<'_>) -> Option<Markup> 
         html: String::new(),
         open: Vec::new(),
         image: None,
+        html_block: None,
         heading: None,
         levels: Vec::new(),
         anchors: HashMap::new(),
@@ -79,6 +83,12 @@ fn marker_count(line: &[u8]) -> usize {
     pairs.filter(begins).count()
 }
 
+/// Returns true if a piece of HTML is one comment.
+fn is_comment(html: &str) -> bool {
+    let rest = html.trim().strip_prefix("<!--").and_then(|rest| rest.strip_suffix("-->"));
+    rest.is_some_and(|text| !text.contains("-->"))
+}
+
 struct DocumentWriter<'a> {
     context: &'a DocumentContext<'a>,
     html: String,
@@ -86,6 +96,8 @@ struct DocumentWriter<'a> {
     open: Vec<&'static str>,
     /// The open image. Its content is the alternative text, without elements.
     image: Option<OpenImage>,
+    /// The text of the open block of HTML.
+    html_block: Option<String>,
     heading: Option<OpenHeading>,
     /// The levels of the last heading and of those above it, as in the document.
     levels: Vec<usize>,
@@ -117,8 +129,12 @@ struct OpenTable {
 impl DocumentWriter<'_> {
     fn write(&mut self, event: Event<'_>) {
         match event {
+            Event::Start(Tag::HtmlBlock) => self.html_block = Some(String::new()),
+            Event::End(TagEnd::HtmlBlock) => self.end_html_block(),
             Event::Start(tag) => self.start(tag),
             Event::End(end) => self.end(end),
+            Event::Html(text) if let Some(block) = &mut self.html_block => block.push_str(&text),
+            Event::InlineHtml(text) if is_comment(&text) => {}
             Event::Text(text) | Event::Html(text) | Event::InlineHtml(text) => self.text(&text),
             Event::Code(code) => {
                 self.markup("<code>");
@@ -163,9 +179,7 @@ impl DocumentWriter<'_> {
             Tag::Paragraph => ("<p>".into(), "</p>"),
             Tag::Heading { level, .. } => self.start_heading(level as usize),
             Tag::BlockQuote(_) => ("<blockquote>".into(), "</blockquote>"),
-            Tag::CodeBlock(_) | Tag::HtmlBlock => {
-                ("<pre tabindex=\"0\"><code>".into(), "</code></pre>")
-            }
+            Tag::CodeBlock(_) => (CODE_START.into(), CODE_END),
             Tag::List(None) => ("<ul>".into(), "</ul>"),
             Tag::List(Some(first)) => (format!("<ol start=\"{first}\">").into(), "</ol>"),
             Tag::Item => ("<li>".into(), "</li>"),
@@ -218,6 +232,13 @@ impl DocumentWriter<'_> {
             self.html.insert_str(heading.at, &format!(" id=\"{id}\""));
         }
         self.markup(tag);
+    }
+
+    fn end_html_block(&mut self) {
+        let Some(text) = self.html_block.take().filter(|text| !is_comment(text)) else { return };
+        self.markup(CODE_START);
+        self.text(&text);
+        self.markup(CODE_END);
     }
 
     /// Starts a heading below the heading of the page. Leaves out no level.
@@ -367,6 +388,14 @@ mod tests {
                 "<p><a href=\"/page/docs/d.txt\">a b &lt;i&gt;</a></p>",
             ),
             ("a\u{202e}b", "<p>a<span class=\"esc\">\\u{202e}</span>b</p>"),
+        ] {
+            assert_eq!(of(text), html, "{text}");
+        }
+        for (text, html) in [
+            ("a <!-- b --> c", "<p>a  c</p>"),
+            ("<!-- a\n\nb -->\n\nc", "<p>c</p>"),
+            ("<!-- a --> <b>", "<pre tabindex=\"0\"><code>&lt;!-- a --&gt; &lt;b&gt;</code></pre>"),
+            ("<!-- a", "<pre tabindex=\"0\"><code>&lt;!-- a</code></pre>"),
         ] {
             assert_eq!(of(text), html, "{text}");
         }
