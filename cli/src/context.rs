@@ -92,11 +92,13 @@ impl FaultInjector for UntrustedStoreGate {
     }
 }
 
-/// Fails if the name of a store is the location of a remote.
+/// Fails if the name of a store is the location of a remote. The error contains only its scheme,
+/// because a user may have written a password into it.
 pub(crate) fn check_is_folder(store: &Path) -> Result<(), CliError> {
-    match remote::is_location(store.as_os_str().as_bytes()) {
-        true => Err(CliError::StoreIsRemote { store: store.display().to_string() }),
-        false => Ok(()),
+    let text = store.as_os_str().to_string_lossy();
+    match text.split_once("://").filter(|_| remote::is_location(store.as_os_str().as_bytes())) {
+        Some((scheme, _)) => Err(CliError::StoreIsRemote { scheme: scheme.to_owned() }),
+        None => Ok(()),
     }
 }
 

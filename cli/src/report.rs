@@ -75,8 +75,8 @@ pub(crate) enum CliError {
     #[error("no store found in this folder or above")]
     NoStore,
     /// `--store`, `SNAP_STORE` or a profile names a remote.
-    #[error("`{store}` is the location of a remote, and a store is a folder")]
-    StoreIsRemote { store: String },
+    #[error("a store is a folder, and `{scheme}://…` is the location of a remote")]
+    StoreIsRemote { scheme: String },
     /// The current folder was removed or has no path.
     #[error("cannot determine the current folder")]
     Folder { source: io::Error },

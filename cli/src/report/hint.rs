@@ -91,12 +91,9 @@ fn of_cli(error: &CliError) -> Option<String> {
             "`snap restore REV -- PATH...` restores the paths to their place in the project\n\
              `snap restore REV:PATH DIR` restores one path into a folder"
         }
-        CliError::StoreIsRemote { store } => {
-            let remote = text::word(store.as_bytes());
-            return Some(format!(
-                "commit to a folder, then `snap push {remote}` copies its commits there\n\
-                 to read them there, write `{remote}#REV`, for example `snap log {remote}#main`"
-            ));
+        CliError::StoreIsRemote { .. } => {
+            "commit to a folder, then `snap push URL` copies its commits there\n\
+             to read them there, write `URL#REV`, for example `snap log URL#main`"
         }
         CliError::WholeMachine => {
             "change to the project folder first; `snap --store STORE commit /` commits the whole \
