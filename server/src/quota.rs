@@ -38,7 +38,7 @@ struct ReservedRoom {
 /// How much of its quota a repository uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaUsage {
-    /// What is stored or being uploaded, in bytes.
+    /// The bytes of stored data and of uploads in progress.
     pub used_bytes: u64,
     /// The quota, in bytes.
     pub quota_bytes: u64,

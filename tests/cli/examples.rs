@@ -142,7 +142,7 @@ struct Page {
 
 /// Returns the top folder of the sources.
 fn sources() -> PathBuf {
-    // Set by cargo, and by those who check the pages of another checkout.
+    // Cargo sets it. Another value selects the pages of another checkout.
     let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap();
     Path::new(&package).parent().unwrap().to_owned()
 }

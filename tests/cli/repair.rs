@@ -538,7 +538,7 @@ fn what_was_sent_again_beside_a_lost_pack_is_read_by_everybody() {
         // A machine whose cache has only the index from before the repair.
         let early = env.path("early cache");
         env.set("XDG_CACHE_HOME", early.to_str().unwrap());
-        // Whether this fails depends on the pack that has the commit.
+        // The pack that has the commit decides if this fails.
         let _ = env.snap(["ls", &url]);
         env.snap_in("work", ["repair", &url]).succeeds();
         let revision = format!("{url}#main");

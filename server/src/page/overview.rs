@@ -132,8 +132,8 @@ impl Concern {
         Self { kind, detail: None }
     }
 
-    /// Lists the concerns about a repository. The summary is `Ok(None)` if there was no time to
-    /// look at it.
+    /// Lists the concerns about a repository. The summary is `Ok(None)` if the deadline
+    /// passed before.
     pub(super) fn about(summary: &Result<Option<Overview>, Code>, now: Time) -> Vec<Self> {
         let overview = match summary {
             Err(Code::Damaged) => return vec![Self::new(ConcernKind::Damaged)],
