@@ -323,7 +323,8 @@ fn a_place_out_of_reach_ends_a_restore_and_it_goes_on_later() {
     let target = scratch.path("target");
     let options = restore::RestoreOptions::default();
     let error = restore::run(store, &what, &target, &options, &Silent).unwrap_err();
-    let RestoreError::Store(StoreError::Distant { source, .. }) = &error else { panic!("{error}") };
+    let RestoreError::Store(inner) = &error else { panic!("{error}") };
+    let StoreError::Distant { source, .. } = &**inner else { panic!("{error}") };
     assert_eq!(
         (error.kind(), source.to_string().as_str()),
         (ErrorKind::Unavailable, "the server does not respond")

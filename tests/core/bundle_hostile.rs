@@ -247,7 +247,7 @@ fn objects_that_are_not_what_their_ids_say_are_refused() {
     let (id, commit) = commit(root);
     let objects = [blob(b"some"), blob(b"data"), list, tree, commit];
     let error = target.refuses(&Parts::crafted(id, &objects).bytes());
-    assert!(matches!(error, Error::Damaged(StoreError::Damaged { .. })), "{error}");
+    assert!(matches!(error, Error::Damaged(StoreError::Content { .. })), "{error}");
 }
 
 #[test]

@@ -475,7 +475,7 @@ fn a_file_that_grows_after_its_comparison_takes_no_more_memory_than_it_had() {
     let changes = run(&repo, sides, &DiffOptions::default(), &Silent).unwrap().0;
     fs_err::write(source.join("grows"), vec![b'x'; 1 << 20]).unwrap();
     fs_err::write(source.join("grows little"), "a line\nanother\n").unwrap();
-    let reader = diff::ContentReader::new(repo.store(), &new, 8 << 20).unwrap();
+    let reader = diff::SideReader::new(repo.store(), &new, 8 << 20).unwrap();
     let read = |name: &str| {
         let change = changes.iter().find(|change| change.path == name.as_bytes()).unwrap();
         reader.new_side(&change.path, change.new.as_ref(), &Silent)

@@ -172,7 +172,7 @@ fn files_behind_paths_that_are_too_long_for_the_system_are_compared() {
         diff::DiffOptions { renames: diff::RenameDetection::Find, ..diff::DiffOptions::default() };
     let outcome = diff::run(repo.store(), (Some(old), &new), &options, &Silent, &mut each);
     assert_eq!(outcome.unwrap().skipped, 0);
-    let reader = diff::ContentReader::new(repo.store(), &new, 1 << 20).unwrap();
+    let reader = diff::SideReader::new(repo.store(), &new, 1 << 20).unwrap();
     let changed = changes.iter().find(|change| change.path.ends_with(b"/changed")).unwrap();
     assert!(changed.path.len() > 4095);
     let content = reader.new_side(&changed.path, changed.new.as_ref(), &Silent).unwrap();

@@ -208,7 +208,7 @@ fn of_writing<'a>(error: Link<'a>) -> Option<Link<'a>> {
         _ => {}
     }
     match error.downcast_ref() {
-        Some(RestoreError::Store(inner)) => Some(inner),
+        Some(RestoreError::Store(inner)) => Some(&**inner),
         _ => None,
     }
 }

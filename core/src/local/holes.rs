@@ -102,7 +102,7 @@ impl SparseReader {
 }
 
 /// A reader of a content that can skip holes.
-pub trait ContentReader: Read + Send {
+pub trait SparseRead: Read + Send {
     /// Skips zeros that the file system does not store, as many multiples of `unit` bytes as there
     /// are at the present offset. Returns the number of skipped bytes.
     fn skip_hole(&mut self, unit: u64) -> u64 {
@@ -111,9 +111,9 @@ pub trait ContentReader: Read + Send {
     }
 }
 
-impl<R: Read + Send> ContentReader for io::Take<R> {}
+impl<R: Read + Send> SparseRead for io::Take<R> {}
 
-impl ContentReader for SparseReader {
+impl SparseRead for SparseReader {
     fn skip_hole(&mut self, unit: u64) -> u64 {
         if self.at >= self.hole.end && self.hole.end < self.size {
             self.look_ahead();

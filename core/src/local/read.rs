@@ -25,7 +25,7 @@ use crate::{
     format::tree::Xattr,
     local::{
         attributes::{XattrTarget, read_xattrs},
-        holes::{self, ContentReader, SparseReader, hash_zeros},
+        holes::{self, SparseRead, SparseReader, hash_zeros},
         scan::{FileKind, FileStat},
     },
 };
@@ -263,7 +263,7 @@ pub fn hash_content(
 ///
 /// # Errors
 /// Returns the error of the system call.
-pub fn content(fd: &OwnedFd, stat: &FileStat) -> io::Result<Box<dyn ContentReader>> {
+pub fn content(fd: &OwnedFd, stat: &FileStat) -> io::Result<Box<dyn SparseRead>> {
     let file = File::from(fd.try_clone()?);
     Ok(match stat.may_have_holes() {
         true => Box::new(SparseReader::new(file, stat.size)),
@@ -272,7 +272,7 @@ pub fn content(fd: &OwnedFd, stat: &FileStat) -> io::Result<Box<dyn ContentReade
 }
 
 /// Reads until `buffer` is full or the source ends.
-fn read_full(source: &mut dyn ContentReader, buffer: &mut [u8]) -> io::Result<usize> {
+fn read_full(source: &mut dyn SparseRead, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
         match source.read(&mut buffer[filled..]) {

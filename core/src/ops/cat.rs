@@ -1,15 +1,14 @@
 //! `cat`: writes the content of one file to a writer.
 //!
 //! Each chunk is verified against its id before it is written. Whether the chunks make up the
-//! requested content is known only at the end. A wrong chunk list is therefore reported after the
-//! bytes of its chunks were written.
+//! requested content is known only before the last one. A wrong chunk list is therefore reported
+//! after the bytes of the other chunks were written.
 
 use std::io::{self, Write};
 
 use crate::{
     base::{id::BlobId, kind::ErrorKind, observe::Observer},
-    format::{chunk_list::BlobRef, pack::ObjectKind},
-    store::{ContentLayout, Store, StoreError},
+    store::{ContentError, ContentReader, Store, StoreError},
 };
 
 /// Totals of the operation.
@@ -23,17 +22,9 @@ pub struct CatOutcome {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CatError {
-    /// The content cannot be read.
+    /// The content cannot be read, or is damaged.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The chunks are sound, but they are not the chunks of this content.
-    #[error("content {wanted} is damaged: its chunks hash to {actual:.12}")]
-    Damaged {
-        /// The id of the requested content.
-        wanted: BlobId,
-        /// The hash of the chunks.
-        actual: BlobId,
-    },
     /// The writer failed.
     #[error("cannot write the content")]
     Output(#[from] io::Error),
@@ -42,12 +33,20 @@ pub enum CatError {
     Interrupted,
 }
 
+impl From<ContentError<CatError>> for CatError {
+    fn from(error: ContentError<CatError>) -> Self {
+        match error {
+            ContentError::Store(error) => Self::Store(error),
+            ContentError::Callback(error) => error,
+        }
+    }
+}
+
 impl CatError {
     /// Classifies the error for the caller.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Store(error) => error.kind(),
-            Self::Damaged { .. } => ErrorKind::Damaged,
             Self::Output(source) => ErrorKind::of_io(source),
             Self::Interrupted => ErrorKind::Interrupted,
         }
@@ -66,36 +65,14 @@ pub fn run(
     observer: &dyn Observer,
 ) -> Result<CatOutcome, CatError> {
     store.prefetch_contents(&mut std::iter::once(*id));
-    let outcome = match store.content(id)? {
-        ContentLayout::Whole(_) => {
-            let content = store.object(&id.object(), ObjectKind::Blob)?;
-            out.write_all(&content)?;
-            CatOutcome { bytes: content.len() as u64 }
-        }
-        ContentLayout::Chunks(pieces) => write_chunks(store, id, &pieces, (out, observer))?,
-    };
-    store.report_repairs(observer);
-    Ok(outcome)
-}
-
-fn write_chunks(
-    store: &Store,
-    wanted: &BlobId,
-    pieces: &[BlobRef],
-    (out, observer): (&mut dyn Write, &dyn Observer),
-) -> Result<CatOutcome, CatError> {
-    let mut whole = blake3::Hasher::new();
-    let mut outcome = CatOutcome::default();
-    for piece in pieces {
+    let bytes = ContentReader::new(store).read(id, None, 0..u64::MAX, &mut |chunk| {
         if observer.cancelled() {
             return Err(CatError::Interrupted);
         }
-        let chunk = store.object(&piece.id.object(), ObjectKind::Blob)?;
-        whole.update(&chunk);
-        out.write_all(&chunk)?;
-        outcome.bytes += chunk.len() as u64;
+        out.write_all(chunk)?;
         observer.advance(chunk.len() as u64, 0);
-    }
-    let actual = BlobId::from_bytes(*whole.finalize().as_bytes());
-    if actual == *wanted { Ok(outcome) } else { Err(CatError::Damaged { wanted: *wanted, actual }) }
+        Ok(())
+    })?;
+    store.report_repairs(observer);
+    Ok(CatOutcome { bytes })
 }

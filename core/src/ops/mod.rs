@@ -6,7 +6,6 @@ pub mod accept;
 pub mod bundle;
 pub mod cat;
 pub mod commit;
-mod content;
 pub mod diff;
 pub mod export;
 pub mod find;

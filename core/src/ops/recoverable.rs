@@ -11,10 +11,9 @@ use crate::{
         id::{BlobId, CommitId, TreeId},
         observe::Observer,
     },
-    format::{pack::ObjectKind, tree::EntryKind},
-    ops::content,
+    format::tree::EntryKind,
     repo::history::{History, Parents},
-    store::{ContentLayout, Marks, Prefetch, Store, StoreError, TreeCursor, TreeWalk, WalkStep},
+    store::{ContentReader, Marks, Prefetch, Store, StoreError, TreeCursor, TreeWalk, WalkStep},
 };
 
 /// The contents and link targets to look for.
@@ -120,12 +119,6 @@ fn unreadable(
 
 /// Reads and hashes a content. Its chunk list is not trusted: the hash over all chunks counts.
 fn is_readable(store: &Store, id: &BlobId, observer: &dyn Observer) -> bool {
-    let chunks = match store.content(id) {
-        Ok(ContentLayout::Whole(_)) => return store.object(&id.object(), ObjectKind::Blob).is_ok(),
-        Ok(ContentLayout::Chunks(chunks)) => chunks,
-        Err(_) => return false,
-    };
-    let size = chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum();
-    let mut continue_reading = |_: &_| if observer.cancelled() { Err(()) } else { Ok(()) };
-    content::stream(store, id, size, &mut continue_reading).is_ok()
+    let mut unless_cancelled = |_: &[u8]| if observer.cancelled() { Err(()) } else { Ok(()) };
+    ContentReader::new(store).stream(id, None, &mut unless_cancelled).is_ok()
 }

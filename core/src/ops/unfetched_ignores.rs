@@ -6,18 +6,14 @@
 //! exclude.
 
 use crate::{
-    base::{
-        id::{BlobId, TreeId},
-        limits,
-    },
+    base::{id::TreeId, limits},
     format::tree::EntryKind,
     local::{
         ignore::{GITIGNORE, IgnoreFiles, SNAPIGNORE},
         visible::join,
     },
-    ops::content,
     repo::{path::entry_named, scope::ScopePath},
-    store::{Store, StoreError},
+    store::{ContentReader, Store, StoreError},
 };
 
 /// Returns the ignore files in `tree` of the folders above the paths of a scope. Their
@@ -67,21 +63,9 @@ fn texts(
         if let Some(EntryKind::File { size, id }) = entry.map(|entry| entry.kind)
             && size <= limits::IGNORE_FILE_BYTES
         {
-            texts.push((name, read(store, &id, size)?));
+            let text = ContentReader::new(store).read_start(&id, Some(size), size)?;
+            texts.push((name, text));
         }
     }
     Ok(texts)
-}
-
-fn read(store: &Store, id: &BlobId, size: u64) -> Result<Vec<u8>, StoreError> {
-    let mut text = Vec::new();
-    let done = content::stream(store, id, size, &mut |run| {
-        run.pieces().for_each(|piece| text.extend_from_slice(piece));
-        Ok::<_, std::convert::Infallible>(())
-    });
-    match done {
-        Ok(_) => Ok(text),
-        Err(content::StreamError::Damage(error)) => Err(error),
-        Err(content::StreamError::Callback(never)) => match never {},
-    }
 }

@@ -57,7 +57,7 @@ pub fn walk_chunks<E: From<StoreError>>(
     read: &ReadObject<'_>,
     visit: &mut dyn FnMut(ChunkVisit<'_>) -> Result<(), E>,
 ) -> Result<u64, E> {
-    let list = decode(id, &read(&id, ObjectKind::ChunkList)?)?;
+    let list = decode_list(id, &read(&id, ObjectKind::ChunkList)?)?;
     walk_list(id, list, read, visit)
 }
 
@@ -67,10 +67,14 @@ pub fn walk_chunks<E: From<StoreError>>(
 /// # Errors
 /// [`StoreError`] when the list is missing or damaged.
 pub fn listed_bytes(id: ObjectId, read: &ReadObject<'_>) -> Result<u64, StoreError> {
-    Ok(decode(id, &read(&id, ObjectKind::ChunkList)?)?.total_bytes)
+    Ok(decode_list(id, &read(&id, ObjectKind::ChunkList)?)?.total_bytes)
 }
 
-fn decode(id: ObjectId, bytes: &[u8]) -> Result<ChunkList, StoreError> {
+/// Decodes the chunk list of the content `id`.
+///
+/// # Errors
+/// [`StoreError::Object`] when the bytes break a rule of the format.
+pub fn decode_list(id: ObjectId, bytes: &[u8]) -> Result<ChunkList, StoreError> {
     let kind = ObjectKind::ChunkList;
     ChunkList::decode(bytes).map_err(|source| StoreError::Object { id, kind, source })
 }

@@ -7,7 +7,9 @@
 use crate::{
     base::limits,
     format::pack::{Frame, ObjectClass, PackedObject},
-    store::{ObjectWriter, PackFile, StoreError, objects::actual_id, pack_writer::EncodedFrame},
+    store::{
+        ObjectWriter, PackFile, StoreError, pack_reader::FrameObjects, pack_writer::EncodedFrame,
+    },
 };
 
 /// Raw bytes from which on a frame counts as full.
@@ -38,22 +40,18 @@ pub fn copy_pack(
     wanted: &mut ObjectFilter<'_>,
 ) -> Result<(), StoreError> {
     let objects = file.objects()?;
-    let mut rest = objects.as_slice();
-    for frame in file.frames() {
-        let (own, others) = rest.split_at(frame.objects as usize);
-        rest = others;
-        copy_frame(writer, file, (frame, own), frames, wanted)?;
-    }
-    Ok(())
+    file.by_frame(&objects)
+        .try_for_each(|contents| copy_frame(writer, file, contents, frames, wanted))
 }
 
 fn copy_frame(
     writer: &ObjectWriter<'_>,
     file: &PackFile,
-    (frame, objects): (&Frame, &[PackedObject]),
+    contents: FrameObjects<'_>,
     frames: FrameMode,
     wanted: &mut ObjectFilter<'_>,
 ) -> Result<(), StoreError> {
+    let FrameObjects { frame, objects } = contents;
     let wanted = objects.iter().map(wanted).collect::<Result<Vec<bool>, _>>()?;
     if !wanted.contains(&true) {
         return Ok(());
@@ -68,23 +66,15 @@ fn copy_frame(
         return append(writer, frame, stored, objects);
     }
     let raw = file.expand(frame, stored.clone())?;
-    let mut offset = 0;
-    let mut parts: Vec<(PackedObject, &[u8])> = Vec::with_capacity(objects.len());
-    for (object, wanted) in objects.iter().zip(wanted) {
-        let bytes = &raw[offset..offset + object.bytes as usize];
-        offset += object.bytes as usize;
-        match actual_id(object.kind, bytes) {
-            Some(actual) if actual != object.id => {
-                return Err(StoreError::Damaged { pack: file.id(), wanted: object.id, actual });
-            }
-            _ if wanted => parts.push((*object, bytes)),
-            _ => {}
-        }
-    }
+    let parts: Vec<_> = contents.split_verified(file.id(), &raw).collect::<Result<_, _>>()?;
     if whole && frame.raw_bytes >= full {
         return append(writer, frame, stored, objects);
     }
-    parts.into_iter().try_for_each(|(object, bytes)| writer.add_claimed(frame.class, object, bytes))
+    parts
+        .into_iter()
+        .zip(wanted)
+        .filter(|(_, wanted)| *wanted)
+        .try_for_each(|((object, bytes), _)| writer.add_claimed(frame.class, *object, bytes))
 }
 
 /// Adds a frame unchanged.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::{
     base::{
-        id::{ObjectId, PackId},
+        id::{BlobId, ObjectId, PackId},
         io::PathError,
         kind::ErrorKind,
         limits,
@@ -46,6 +46,18 @@ pub enum StoreError {
         /// The id that its content hashes to.
         actual: ObjectId,
     },
+
+    /// The chunks of a content are sound, but they are not the chunks of this content.
+    #[error("content {id} is damaged: its chunks hash to {actual:.12}")]
+    Content {
+        id: BlobId,
+        /// The id that its chunks hash to.
+        actual: BlobId,
+    },
+
+    /// The entry of a file states another length than its content has.
+    #[error("content {id} has {found} bytes instead of {stated}")]
+    Length { id: BlobId, stated: u64, found: u64 },
 
     /// Every copy of an object is [shadowed](crate::store::Store::has_shadows): it was found to be
     /// wrong or unreadable before.
@@ -200,6 +212,8 @@ impl StoreError {
             Self::Missing { .. } => ErrorKind::NotFound,
             Self::WrongKind { .. } | Self::Unstorable(_) => ErrorKind::Invalid,
             Self::Damaged { .. }
+            | Self::Content { .. }
+            | Self::Length { .. }
             | Self::Shadowed { .. }
             | Self::TooDeep { .. }
             | Self::PackHash { .. }

@@ -22,7 +22,7 @@ use crate::{
         ObjectLocation, Store, StoreError,
         catalog::{Catalog, IndexMode},
         objects::PackSource,
-        pack_reader::Completeness,
+        pack_reader::{Completeness, FrameObjects},
     },
 };
 
@@ -107,11 +107,11 @@ impl Store {
         let objects = file.objects()?;
         let offsets: HashSet<u64> = offsets.iter().copied().collect();
         let mut copies = OtherCopies::default();
-        for (frame, own) in file.by_frame(&objects) {
+        for FrameObjects { frame, objects } in file.by_frame(&objects) {
             if !offsets.contains(&frame.offset) || frame.range().is_empty() {
                 continue;
             }
-            for object in own {
+            for object in objects {
                 let Some(place) = self.locate_in_other_pack(&object.id, pack)? else {
                     copies.lacks_any = true;
                     continue;

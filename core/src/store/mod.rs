@@ -1,6 +1,7 @@
 //! Layer 4: objects by id, over packs and an index.
 //!
 //! - A [`Store`] reads objects, and a [`ObjectWriter`] adds them.
+//! - A [`ContentReader`] reads contents.
 //! - A [`TreeCursor`] reads one directory, and a [`TreeWalk`] everything below it.
 //! - [`compact`] merges small packs.
 //! - [`ReceivedPacks`] checks received packs before they become part of a store.
@@ -16,6 +17,7 @@ mod bundle_store;
 mod catalog;
 pub mod compact;
 mod content;
+mod content_reader;
 pub mod copy;
 mod disk_usage;
 mod entries;
@@ -39,7 +41,6 @@ mod received_packs;
 mod remote_frames;
 mod segment;
 mod shadow;
-mod small_contents;
 mod stored;
 pub mod sweep;
 mod tree_cursor;
@@ -51,7 +52,8 @@ mod writer;
 pub use bundle::{BundleError, BundleReader, BundleWriter, read_outline};
 pub use bundle_store::BundleStore;
 pub use catalog::{IndexMode, IndexRepair};
-pub use content::{ChunkVisit, ContentLayout, ReadObject, listed_bytes, walk_chunks};
+pub use content::{ChunkVisit, ContentLayout, ReadObject, decode_list, listed_bytes, walk_chunks};
+pub use content_reader::{BatchOutcome, ContentError, ContentReader, StatedContent, read_chunks};
 pub use disk_usage::{DiskUsage, DiskUsageSum};
 pub use entries::Entries;
 pub use error::StoreError;
@@ -62,8 +64,8 @@ pub use listing::{Leaf, TreeListing};
 pub use lookup::OtherCopies;
 pub use marks::Marks;
 pub use objects::{ObjectLocation, Store, actual_id};
-pub use pack_reader::PackFile;
-pub use partial::{ChunkListCheck, CopyError, FrameObjects};
+pub use pack_reader::{FrameObjects, PackFile};
+pub use partial::{ChunkListCheck, CopyError};
 pub use prefetch::ObjectIds;
 pub use proof::{ListProofs, PackCheck, PackChecks, identity_of};
 pub use quarantine::IsUnneeded;

@@ -1,6 +1,7 @@
 //! The open store: finds objects, reads them and checks them.
 
 use std::{
+    ops::Range,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError, RwLock,
@@ -18,7 +19,11 @@ use crate::{
     },
     disk::Disk,
     format::{
-        commit::Commit, pack::ObjectKind, shadow::ShadowedPart, tree::Node, wire::FormatError,
+        commit::Commit,
+        pack::{Frame, ObjectKind},
+        shadow::ShadowedPart,
+        tree::Node,
+        wire::FormatError,
     },
     store::{
         StoreError,
@@ -27,7 +32,7 @@ use crate::{
         fetch::Fetcher,
         fifo_semaphore::FifoSemaphore,
         frame_cache::FrameCache,
-        pack_reader::{Completeness, PackFile},
+        pack_reader::{Completeness, FrameBuffers, PackFile},
         pack_writer::FinishedPack,
         proof::HashedObjects,
         tree_cursor::decode_tree,
@@ -54,9 +59,15 @@ impl ObjectLocation {
     /// # Errors
     /// [`FormatError`] when the frame is too short: the index belongs to another pack.
     pub fn slice<'a>(&self, frame: &'a [u8]) -> Result<&'a [u8], FormatError> {
+        let range = self.range();
+        let at = range.start;
+        frame.get(range).ok_or(FormatError::Invalid { what: "object place", at })
+    }
+
+    /// Returns the range of the object in its frame's raw bytes.
+    pub fn range(&self) -> Range<usize> {
         let start = self.offset as usize;
-        let end = start + self.bytes as usize;
-        frame.get(start..end).ok_or(FormatError::Invalid { what: "object place", at: start })
+        start..start + self.bytes as usize
     }
 }
 
@@ -376,9 +387,31 @@ impl Store {
     /// [`StoreError::Gone`] when the pack was merged into another one: call
     /// [`Store::refresh`] and look the object up again.
     pub fn frame(&self, place: &ObjectLocation) -> Result<Arc<Vec<u8>>, StoreError> {
-        let read = || {
+        self.read_frame(place, &mut |pack, frame| pack.raw(frame)).map(Arc::new)
+    }
+
+    /// Reads a frame and decompresses its first `bytes` bytes, or all of it if it is shorter, into
+    /// the raw buffer, which may be longer.
+    ///
+    /// # Errors
+    /// As [`Store::frame`].
+    pub(super) fn read_frame_start(
+        &self,
+        place: &ObjectLocation,
+        bytes: usize,
+        buffers: &mut FrameBuffers,
+    ) -> Result<(), StoreError> {
+        self.read_frame(place, &mut |pack, frame| pack.read_start(frame, bytes, buffers))
+    }
+
+    fn read_frame<T>(
+        &self,
+        place: &ObjectLocation,
+        read: &mut dyn FnMut(&PackFile, &Frame) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut read = || {
             let pack = self.pack(place.pack)?;
-            Ok(Arc::new(pack.raw(pack.frame(place.frame)?)?))
+            read(&pack, pack.frame(place.frame)?)
         };
         let catalog = self.catalog();
         let slot = catalog.packs.get(place.pack as usize);
@@ -389,13 +422,21 @@ impl Store {
         }
     }
 
-    fn cached_frame(&self, place: &ObjectLocation) -> Result<Arc<Vec<u8>>, StoreError> {
-        let key = (place.pack, place.frame);
-        if let Some(frame) = lock(&self.cache).get(key) {
+    /// Returns the frame if it is in the cache.
+    pub(super) fn frame_in_cache(&self, place: &ObjectLocation) -> Option<Arc<Vec<u8>>> {
+        lock(&self.cache).get((place.pack, place.frame))
+    }
+
+    /// Returns the frame from the cache, or reads it as [`Store::frame`] does and keeps it there.
+    ///
+    /// # Errors
+    /// As [`Store::frame`].
+    pub(super) fn cached_frame(&self, place: &ObjectLocation) -> Result<Arc<Vec<u8>>, StoreError> {
+        if let Some(frame) = self.frame_in_cache(place) {
             return Ok(frame);
         }
         let frame = self.frame(place)?;
-        lock(&self.cache).put(key, Arc::clone(&frame));
+        lock(&self.cache).put((place.pack, place.frame), Arc::clone(&frame));
         Ok(frame)
     }
 

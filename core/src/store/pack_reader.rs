@@ -22,14 +22,15 @@ use std::{
 use rustix::fs::{SeekFrom, seek};
 
 use crate::{
-    base::{id::PackId, io::PathError, kind::ErrorKind},
-    codec::{CodecError, Decoder},
+    base::{id::PackId, io::PathError, kind::ErrorKind, limits},
+    codec::{CodecError, Decoder, StartDecoder},
     disk::regular::open_regular,
     format::pack::{self, Frame, HEADER_BYTES, ObjectClass, PackedObject, TRAILER_BYTES, Trailer},
     store::{
         StoreError,
         bundle::PackSpan,
         fetch::{FetchGuard, Fetcher},
+        objects::actual_id,
     },
 };
 
@@ -44,6 +45,51 @@ pub(super) enum Completeness {
     Whole,
     /// Some are not. A frame that does not match its checksum lies elsewhere.
     Partial,
+}
+
+/// A frame with the objects in it.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameObjects<'a> {
+    pub frame: &'a Frame,
+    /// In the order in which they follow each other in the frame.
+    pub objects: &'a [PackedObject],
+}
+
+impl<'a> FrameObjects<'a> {
+    /// Iterates over the objects and their ranges in the raw frame.
+    pub fn ranges(&self) -> impl Iterator<Item = (&'a PackedObject, Range<usize>)> + use<'a> {
+        let mut end = 0;
+        self.objects.iter().map(move |object| {
+            let start = end;
+            end += object.bytes as usize;
+            (object, start..end)
+        })
+    }
+
+    /// Takes the raw frame apart: iterates over the objects and their bytes.
+    ///
+    /// The decoder of packs has checked that the objects fill the frame.
+    pub fn split<'r>(
+        &self,
+        raw: &'r [u8],
+    ) -> impl Iterator<Item = (&'a PackedObject, &'r [u8])> + use<'a, 'r> {
+        self.ranges().map(|(object, range)| (object, &raw[range]))
+    }
+
+    /// Takes the raw frame apart and checks each object against its id, except chunk lists: they
+    /// are named by their contents.
+    pub fn split_verified<'r>(
+        &self,
+        pack: PackId,
+        raw: &'r [u8],
+    ) -> impl Iterator<Item = Result<(&'a PackedObject, &'r [u8]), StoreError>> + use<'a, 'r> {
+        self.split(raw).map(move |(object, bytes)| match actual_id(object.kind, bytes) {
+            Some(actual) if actual != object.id => {
+                Err(StoreError::Damaged { pack, wanted: object.id, actual })
+            }
+            _ => Ok((object, bytes)),
+        })
+    }
 }
 
 /// An open pack file with its frame table.
@@ -66,6 +112,31 @@ pub struct PackFile {
 thread_local! {
     /// One decompression context for each thread.
     static DECODER: RefCell<Option<Decoder>> = const { RefCell::new(None) };
+    static START_DECODER: RefCell<Option<StartDecoder>> = const { RefCell::new(None) };
+}
+
+/// Buffers for reading one frame after the other.
+#[derive(Debug, Default)]
+pub(super) struct FrameBuffers {
+    /// A frame as it is stored.
+    pub(super) stored: Vec<u8>,
+    /// The frame decompressed, as far as it was requested. May have old bytes after that.
+    pub(super) raw: Vec<u8>,
+}
+
+impl FrameBuffers {
+    pub(super) const fn new() -> Self {
+        Self { stored: Vec::new(), raw: Vec::new() }
+    }
+
+    /// Drops buffers that only a large frame needs.
+    pub(super) fn trimmed(self) -> Self {
+        let trimmed = |buffer: Vec<u8>| match buffer.capacity() <= limits::LARGE_FRAME_BYTES {
+            true => buffer,
+            false => Vec::new(),
+        };
+        Self { stored: trimmed(self.stored), raw: trimmed(self.raw) }
+    }
 }
 
 impl PackFile {
@@ -185,12 +256,12 @@ impl PackFile {
     pub fn by_frame<'a>(
         &'a self,
         objects: &'a [PackedObject],
-    ) -> impl Iterator<Item = (&'a Frame, &'a [PackedObject])> {
+    ) -> impl Iterator<Item = FrameObjects<'a>> {
         let mut rest = objects;
         self.frames().iter().map(move |frame| {
-            let (own, others) = rest.split_at(frame.objects as usize);
+            let (objects, others) = rest.split_at(frame.objects as usize);
             rest = others;
-            (frame, own)
+            FrameObjects { frame, objects }
         })
     }
 
@@ -460,6 +531,38 @@ impl PackFile {
         self.expand(frame, stored)
     }
 
+    /// Reads a frame and decompresses its first `bytes` bytes, or all of it if it is shorter, into
+    /// `buffers.raw`. The objects in it are **not** checked against their ids.
+    ///
+    /// # Errors
+    /// As [`PackFile::raw`].
+    pub(super) fn read_start(
+        &self,
+        frame: &Frame,
+        bytes: usize,
+        buffers: &mut FrameBuffers,
+    ) -> Result<(), StoreError> {
+        let FrameBuffers { stored, raw } = buffers;
+        self.stored_into(frame, stored)?;
+        if frame.codec == pack::Codec::Raw {
+            std::mem::swap(stored, raw);
+            return Ok(());
+        }
+        let bytes = bytes.min(frame.raw_bytes as usize);
+        let decoded = START_DECODER.with_borrow_mut(|slot| {
+            let decoder = match slot {
+                Some(decoder) => decoder,
+                None => slot.insert(StartDecoder::new()?),
+            };
+            decoder.decode(stored, bytes, raw)
+        });
+        decoded.map_err(|source| self.expand_error(frame, source))
+    }
+
+    fn expand_error(&self, frame: &Frame, source: CodecError) -> StoreError {
+        StoreError::Expand { pack: self.id, offset_bytes: frame.offset, source }
+    }
+
     /// Does the same as [`PackFile::raw`], but never fetches the frame.
     ///
     /// # Errors
@@ -493,11 +596,7 @@ impl PackFile {
         if frame.codec == pack::Codec::Raw {
             return Ok(Cow::Borrowed(stored));
         }
-        decode(frame, stored).map(Cow::Owned).map_err(|source| StoreError::Expand {
-            pack: self.id,
-            offset_bytes: frame.offset,
-            source,
-        })
+        decode(frame, stored).map(Cow::Owned).map_err(|source| self.expand_error(frame, source))
     }
 }
 

@@ -26,8 +26,9 @@ use crate::{
         wire::FormatError,
     },
     store::{
-        ObjectLocation, PackFile, RemoteFrames, Store, StoreError, catalog::StorePaths,
-        pack_reader::Completeness, pack_writer::publish, verify_lists::visit_named,
+        FrameObjects, ObjectLocation, PackFile, RemoteFrames, Store, StoreError,
+        catalog::StorePaths, pack_reader::Completeness, pack_writer::publish,
+        verify_lists::visit_named,
     },
 };
 
@@ -417,9 +418,6 @@ pub enum CopyError {
     Out(#[from] io::Error),
 }
 
-/// A frame with the objects in it.
-pub type FrameObjects<'a> = (&'a Frame, &'a [PackedObject]);
-
 impl PackFile {
     /// Copies bytes from outside the frames, which every stub has.
     fn copy_tables(&self, range: Range<u64>, out: &mut dyn io::Write) -> Result<(), CopyError> {
@@ -524,17 +522,16 @@ impl PackFile {
 
     /// Groups the frames into batches.
     fn batches<'a>(&'a self, objects: &'a [PackedObject]) -> Vec<Vec<FrameObjects<'a>>> {
-        let (mut batches, mut rest, mut bytes) = (Vec::new(), objects, BATCH_BYTES);
-        for frame in self.frames() {
-            let (own, others) = rest.split_at(frame.objects as usize);
-            rest = others;
+        let (mut batches, mut bytes) = (Vec::new(), BATCH_BYTES);
+        for contents in self.by_frame(objects) {
             if bytes >= BATCH_BYTES {
                 batches.push(Vec::new());
                 bytes = 0;
             }
             // For a frame with a high ratio, decompression takes longer than reading.
-            bytes += u64::from(frame.stored_bytes.max(frame.raw_bytes / USUAL_RATIO));
-            batches.last_mut().expect("one was just added").push((frame, own));
+            let Frame { stored_bytes, raw_bytes, .. } = *contents.frame;
+            bytes += u64::from(stored_bytes.max(raw_bytes / USUAL_RATIO));
+            batches.last_mut().expect("one was just added").push(contents);
         }
         batches
     }
@@ -547,11 +544,11 @@ impl PackFile {
         stored: &mut Vec<Vec<u8>>,
     ) -> Result<(), StoreError> {
         stored.resize_with(batch.len().max(stored.len()), Vec::new);
-        let check = |((frame, objects), stored): (&FrameObjects<'_>, &mut Vec<u8>)| {
-            if !self.read_and_verify(frame, stored)? {
-                return Err(self.absent(frame));
+        let check = |(contents, stored): (&FrameObjects<'_>, &mut Vec<u8>)| {
+            if !self.read_and_verify(contents.frame, stored)? {
+                return Err(self.absent(contents.frame));
             }
-            self.check_stored(frame, objects, stored)
+            self.check_stored(*contents, stored)
         };
         let checked: Vec<_> = batch.par_iter().zip(stored).with_max_len(1).map(check).collect();
         checked.into_iter().collect()
@@ -560,8 +557,8 @@ impl PackFile {
 
 /// Returns the byte range of consecutive frames.
 fn range_of(batch: &[FrameObjects<'_>]) -> Range<u64> {
-    let start = batch.first().map_or(0, |(frame, _)| frame.offset);
-    let end = batch.last().map_or(0, |(frame, _)| frame.range().end);
+    let start = batch.first().map_or(0, |first| first.frame.offset);
+    let end = batch.last().map_or(0, |last| last.frame.range().end);
     start..end
 }
 

@@ -27,7 +27,7 @@ use crate::{
         scratch::{NewLock, lock_new, unique_name},
     },
     format::{
-        pack::{Frame, ObjectKind, PackedObject},
+        pack::{ObjectKind, PackedObject},
         wire::FormatError,
     },
     store::{
@@ -35,8 +35,7 @@ use crate::{
         bundle::BundleError,
         catalog::Catalog,
         copy::{FrameMode, copy_pack},
-        objects::actual_id,
-        pack_reader::{Completeness, PackFile},
+        pack_reader::{Completeness, FrameObjects, PackFile},
         pack_writer::{FinishedPack, WRITEBACK_BYTES, publish},
         sweep,
         writer::WriteStats,
@@ -468,16 +467,7 @@ impl PackFile {
             let source = FormatError::Limit { what, claimed, limit };
             return Err(StoreError::Format { pack: self.id(), source });
         }
-        let mut rest = objects;
-        let frames: Vec<(&Frame, &[PackedObject])> = self
-            .frames()
-            .iter()
-            .map(|frame| {
-                let (own, others) = rest.split_at(frame.objects as usize);
-                rest = others;
-                (frame, own)
-            })
-            .collect();
+        let frames: Vec<FrameObjects<'_>> = self.by_frame(objects).collect();
         // rayon's threads take jobs in the order in which they are queued, and each
         // batch is a job of its own. So the frames of other packs are checked between
         // two batches, and a short pack that expands to many bytes does not delay them.
@@ -485,16 +475,16 @@ impl PackFile {
         let mut rest = frames.as_slice();
         while !rest.is_empty() && !observer.cancelled() {
             let mut bytes = 0;
-            let before = rest.iter().take_while(|(frame, _)| {
+            let before = rest.iter().take_while(|contents| {
                 let begins_within = bytes < batch_bytes;
-                bytes += u64::from(frame.raw_bytes);
+                bytes += u64::from(contents.frame.raw_bytes);
                 begins_within
             });
             let batch;
             (batch, rest) = rest.split_at(before.count());
-            batch.par_iter().try_for_each(|(frame, objects)| match observer.cancelled() {
+            batch.par_iter().try_for_each(|contents| match observer.cancelled() {
                 true => Ok(()),
-                false => self.check_frame(frame, objects),
+                false => self.check_frame(*contents),
             })?;
         }
         Ok(())
@@ -504,28 +494,18 @@ impl PackFile {
     ///
     /// # Errors
     /// [`StoreError`] with what is wrong.
-    pub fn check_frame(&self, frame: &Frame, objects: &[PackedObject]) -> Result<(), StoreError> {
-        self.check_stored(frame, objects, &self.stored(frame)?)
+    pub fn check_frame(&self, contents: FrameObjects<'_>) -> Result<(), StoreError> {
+        self.check_stored(contents, &self.stored(contents.frame)?)
     }
 
     /// Does the same as [`PackFile::check_frame`] for stored bytes that were read
     /// before.
     pub(super) fn check_stored(
         &self,
-        frame: &Frame,
-        objects: &[PackedObject],
+        contents: FrameObjects<'_>,
         stored: &[u8],
     ) -> Result<(), StoreError> {
-        let raw = self.expanded(frame, stored)?;
-        let mut offset = 0;
-        for object in objects {
-            let bytes = &raw[offset..offset + object.bytes as usize];
-            offset += object.bytes as usize;
-            let actual = actual_id(object.kind, bytes);
-            if let Some(actual) = actual.filter(|actual| *actual != object.id) {
-                return Err(StoreError::Damaged { pack: self.id(), wanted: object.id, actual });
-            }
-        }
-        Ok(())
+        let raw = self.expanded(contents.frame, stored)?;
+        contents.split_verified(self.id(), &raw).try_for_each(|object| object.map(drop))
     }
 }

@@ -27,11 +27,11 @@ use crate::{
     format::{
         chunk_list::{BlobRef, ChunkList, ChunkListEntries},
         pack::{Frame, ObjectKind, PackedObject},
-        wire::FormatError,
     },
     store::{
         ChunkVisit, PackFile, ReadObject, ReceivedPacks, StoreError,
-        content::walk_list,
+        content::{decode_list, walk_list},
+        content_reader::read_chunks,
         fifo_semaphore::{FifoPermit, FifoSemaphore},
     },
 };
@@ -102,19 +102,12 @@ fn work(list: &ChunkList) -> u64 {
     list.total_bytes.max(chunks.saturating_mul(limits::CHUNK_WORK_BYTES))
 }
 
-fn lists_of<'p>(pack: &'p PackFile, objects: &[PackedObject]) -> Vec<Lists<'p>> {
-    let (mut rest, mut all) = (objects, Vec::new());
-    for frame in pack.frames() {
-        let (own, others) = rest.split_at(frame.objects as usize);
-        rest = others;
-        let (mut at, mut lists) = (0, Vec::new());
-        for object in own {
-            let range = at..at + object.bytes as usize;
-            at = range.end;
-            if object.kind == ObjectKind::ChunkList {
-                lists.push((object.id, range));
-            }
-        }
+fn lists_of<'p>(pack: &'p PackFile, objects: &'p [PackedObject]) -> Vec<Lists<'p>> {
+    let mut all = Vec::new();
+    for contents in pack.by_frame(objects) {
+        let lists = contents.ranges().filter(|(object, _)| object.kind == ObjectKind::ChunkList);
+        let lists: Vec<_> = lists.map(|(object, range)| (object.id, range)).collect();
+        let frame = contents.frame;
         all.extend(lists.chunks(LISTS).map(|some| Lists { frame, lists: some.to_vec() }));
     }
     all
@@ -124,9 +117,7 @@ fn decode(
     (id, range): &(ObjectId, std::ops::Range<usize>),
     raw: &[u8],
 ) -> Result<ChunkList, StoreError> {
-    let (id, kind) = (*id, ObjectKind::ChunkList);
-    let bytes = raw.get(range.clone()).unwrap_or_default();
-    ChunkList::decode(bytes).map_err(|source| StoreError::Object { id, kind, source })
+    decode_list(*id, raw.get(range.clone()).unwrap_or_default())
 }
 
 /// Passes everything that the chunk lists of a pack name to `visit`: chunks, and parts of long
@@ -271,7 +262,7 @@ type OnWrongList<'a> = dyn Fn(ObjectId, StoreError) -> Result<(), StoreError> + 
 /// decoded, its chunks do not exist, or they are not the content. A damaged chunk says nothing about the list.
 fn is_wrong_list(id: &ObjectId, error: &StoreError) -> bool {
     match error {
-        StoreError::Damaged { wanted, .. } => wanted == id,
+        StoreError::Content { id: content, .. } => content.object() == *id,
         StoreError::Object { .. } | StoreError::Missing { .. } | StoreError::WrongKind { .. } => {
             true
         }
@@ -295,7 +286,8 @@ impl ListChecker<'_> {
     /// # Errors
     /// [`StoreError`] when something cannot be read, and errors of `on_wrong`.
     pub(super) fn check_pack(&self, pack: &PackFile) -> Result<(), StoreError> {
-        let all = lists_of(pack, &pack.objects()?);
+        let objects = pack.objects()?;
+        let all = lists_of(pack, &objects);
         // Use separate threads: rayon's shared pool is for short jobs.
         let threads = rayon::current_num_threads().min(all.len());
         let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -333,8 +325,7 @@ impl ListChecker<'_> {
         let raw = pack.raw(some.frame)?;
         for list in &some.lists {
             let decoded = decode(list, &raw).map_err(ListWorkerStop::from);
-            let checked =
-                decoded.and_then(|decoded| self.check_list(pack.id(), list.0, decoded, reading));
+            let checked = decoded.and_then(|decoded| self.check_list(list.0, decoded, reading));
             match checked {
                 Err(ListWorkerStop::Store(error)) if is_wrong_list(&list.0, &error) => {
                     (self.on_wrong)(list.0, error)?;
@@ -347,40 +338,15 @@ impl ListChecker<'_> {
 
     fn check_list(
         &self,
-        pack: PackId,
         id: ObjectId,
         list: ChunkList,
         reading: &mut ListWorker<'_>,
     ) -> Result<(), ListWorkerStop> {
-        let mut hasher = blake3::Hasher::new();
-        // Keep the last chunk: a hole in a file is the same chunk again and again.
-        let mut last: Option<(BlobId, Vec<u8>)> = None;
-        let mut hash = |chunk: &BlobRef| {
-            let bytes = match last.take().filter(|(id, _)| *id == chunk.id) {
-                Some((_, bytes)) => bytes,
-                None => (self.read)(&chunk.id.object(), ObjectKind::Blob)?,
-            };
-            // The limit on work was computed from the lengths that the list states, so
-            // they must be right.
-            if bytes.len() as u64 != u64::from(chunk.bytes) {
-                let source = FormatError::Invalid { what: "chunk length", at: 0 };
-                let kind = ObjectKind::ChunkList;
-                return Err(StoreError::Object { id, kind, source }.into());
-            }
-            hasher.update(&bytes);
-            reading.observer.advance(bytes.len() as u64, 0);
-            reading.advance(bytes.len() as u64)?;
-            last = Some((chunk.id, bytes));
-            Ok::<_, ListWorkerStop>(())
-        };
-        walk_list(id, list, self.read, &mut |met| match met {
-            ChunkVisit::Chunks(chunks) => chunks.iter().try_for_each(&mut hash),
-            ChunkVisit::Part(_) => Ok(()),
-        })?;
-        let actual = BlobId::from_bytes(*hasher.finalize().as_bytes()).object();
-        match actual == id {
-            true => Ok(()),
-            false => Err(StoreError::Damaged { pack, wanted: id, actual }.into()),
-        }
+        // The limit on work was computed from the lengths that the list states, and
+        // `read_chunks` checks these lengths.
+        read_chunks(&BlobId::from_object(id), list, 0..u64::MAX, self.read, &mut |chunk| {
+            reading.observer.advance(chunk.len() as u64, 0);
+            reading.advance(chunk.len() as u64)
+        })
     }
 }

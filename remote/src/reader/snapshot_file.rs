@@ -103,12 +103,7 @@ impl SnapshotFile {
             ContentLayout::Whole(place) => places.push((id.object(), place)),
             ContentLayout::Chunks(chunks) => {
                 for chunk in chunks {
-                    let (id, wanted) = (chunk.id.object(), ObjectKind::Blob);
-                    let place = store.locate(&id)?.ok_or(StoreError::Missing { id, wanted })?;
-                    if place.kind != wanted || place.bytes != chunk.bytes {
-                        return Err(StoreError::WrongKind { id, wanted, found: place.kind });
-                    }
-                    places.push((id, place));
+                    places.push((chunk.id.object(), store.locate_chunk(&chunk)?));
                 }
             }
         }

@@ -17,7 +17,7 @@ use snap_core::{
         shadow::{Reason, ShadowTable, ShadowedPart},
     },
     ops::reach::{self, ReachError},
-    store::{BundleError, Marks, ObjectLocation, Store, StoreError},
+    store::{BundleError, FrameObjects, Marks, ObjectLocation, Store, StoreError},
 };
 
 use crate::{
@@ -234,9 +234,9 @@ pub(super) fn frames_to_fetch(store: &Store, pack: &PackId) -> Result<Vec<Frame>
     let (file, shadowed) = (store.open_pack(pack)?, store.shadow_table());
     let objects = file.objects()?;
     let mut left_out = HashSet::new();
-    for (frame, own) in file.by_frame(&objects) {
+    for FrameObjects { frame, objects } in file.by_frame(&objects) {
         let mut is_left_out = true;
-        for object in own {
+        for object in objects {
             is_left_out = is_left_out
                 && shadowed.covers(pack, &object.id)
                 && store.locate_in_other_pack(&object.id, pack)?.is_some();

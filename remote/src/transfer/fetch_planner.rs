@@ -3,7 +3,7 @@
 use snap_core::{
     base::id::{ObjectId, PackId},
     format::pack::Frame,
-    store::{Store, StoreError},
+    store::{FrameObjects, Store, StoreError},
 };
 
 /// A pack with missing objects.
@@ -63,9 +63,9 @@ impl FetchPlanner<'_> {
         let pack = self.mirror.open_pack(&id)?;
         let objects = pack.objects()?;
         let (mut frames, mut bytes, mut comes_twice) = (Vec::new(), 0, false);
-        for (frame, own) in pack.by_frame(&objects) {
+        for FrameObjects { frame, objects } in pack.by_frame(&objects) {
             let mut is_wanted = false;
-            for object in own {
+            for object in objects {
                 match self.is_from(&object.id, &id)? {
                     true => is_wanted = is_wanted || self.is_missing(&object.id)?,
                     false => comes_twice = true,

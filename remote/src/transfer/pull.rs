@@ -291,9 +291,10 @@ impl PullRun<'_> {
     fn check_frames(&self, id: &PackId, frames: &[Frame]) -> Result<(), StoreError> {
         let pack = self.receiving.store().open_pack(id)?;
         let objects = pack.objects()?;
-        for (frame, own) in pack.by_frame(&objects) {
-            if frames.binary_search_by_key(&frame.position(), Frame::position).is_ok() {
-                pack.check_frame(frame, own)?;
+        for contents in pack.by_frame(&objects) {
+            let position = contents.frame.position();
+            if frames.binary_search_by_key(&position, Frame::position).is_ok() {
+                pack.check_frame(contents)?;
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use snap_core::{
     base::{id::CommitId, observe::Observer},
     ops::cat::CatError,
     ops::diff::{
-        self, Change, ComparedKind, ContentReader, DiffError, DiffOutcome, Limit, New, SideContent,
+        self, Change, ComparedKind, DiffError, DiffOutcome, Limit, New, SideContent, SideReader,
         Status,
     },
     repo::path::components,
@@ -274,7 +274,7 @@ fn contents(
 ) -> Result<Markup, HttpProblem> {
     let store = repository.repo().store();
     let new = New::Tree(Some(to.commit.tree));
-    let reader = ContentReader::new(store, &new, CONTENT_BYTES)?;
+    let reader = SideReader::new(store, &new, CONTENT_BYTES)?;
     let (mut room, mut bytes, mut all) = (DiffBudget::default(), 0, Vec::new());
     for (at, change) in changes.iter().take(SHOWN).enumerate().filter(|(_, c)| has_lines(c)) {
         let sides = [&change.old, &change.new].into_iter().flatten();
@@ -307,7 +307,7 @@ fn contents(
 }
 
 fn sides_of(
-    reader: &ContentReader<'_>,
+    reader: &SideReader<'_>,
     change: &Change,
     deadline: &Deadline<'_>,
 ) -> Result<(SideContent, SideContent), CatError> {
@@ -378,7 +378,7 @@ mod tests {
         let late = of(Duration::ZERO);
         assert_eq!((late.changes.len(), late.end), (0, DiffEnd::Late));
         let new = New::Tree(Some(named[1].commit.tree));
-        let reader = ContentReader::new(repository.repo().store(), &new, CONTENT_BYTES).unwrap();
+        let reader = SideReader::new(repository.repo().store(), &new, CONTENT_BYTES).unwrap();
         let deadline = Deadline::after(Duration::ZERO, &clock, &Silent);
         let read = sides_of(&reader, &compared.changes[0], &deadline);
         assert!(matches!(read, Err(CatError::Interrupted)), "{read:?}");

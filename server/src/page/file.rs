@@ -1,17 +1,12 @@
 //! The view of a file: its metadata and its content.
 
-use std::io::{self, Write};
-
 use maud::{Markup, html};
 use snap_core::base::number::{ByteCount, grouped};
 use snap_core::{
     base::{id::BlobId, observe::Observer},
     format::tree::{Entry, EntryKind},
-    ops::{
-        cat::{self, CatError},
-        diff::lines::is_binary,
-    },
-    store::Store,
+    ops::{cat::CatError, diff::lines::is_binary},
+    store::{ContentReader, Store},
 };
 
 use super::{
@@ -23,7 +18,7 @@ use super::{
 use crate::{clock::Clock, problem::HttpProblem};
 
 /// The largest part of a text that is shown, in bytes.
-const SHOWN_BYTES: usize = 2 << 20;
+const SHOWN_BYTES: u64 = 2 << 20;
 
 /// The longest text that is highlighted or rendered, in bytes.
 const HIGHLIGHTED_BYTES: usize = 512 << 10;
@@ -181,28 +176,8 @@ pub(super) fn start_of(
     id: &BlobId,
     observer: &dyn Observer,
 ) -> Result<Vec<u8>, HttpProblem> {
-    let mut start = Start(Vec::new());
-    match cat::run(store, id, &mut start, observer) {
-        Err(CatError::Output(_)) => {}
-        read => {
-            read?;
-        }
+    if observer.cancelled() {
+        return Err(CatError::Interrupted.into());
     }
-    Ok(start.0)
-}
-
-/// A writer that keeps the first [`SHOWN_BYTES`] and then fails, which ends the
-/// reading.
-struct Start(Vec<u8>);
-
-impl Write for Start {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let some = bytes.len().min(SHOWN_BYTES - self.0.len());
-        self.0.extend_from_slice(&bytes[..some]);
-        if some < bytes.len() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(some) }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    Ok(ContentReader::new(store).read_start(id, None, SHOWN_BYTES)?)
 }

@@ -11,7 +11,6 @@ use snap_core::{
     },
     format::{
         commit::Commit,
-        pack::ObjectKind,
         tree::{Entry, EntryKind},
     },
     ops::restore::RestoreSource,
@@ -19,7 +18,7 @@ use snap_core::{
         path::{ResolvedPath, components, resolve_path},
         spec::{Revisions, SpecError},
     },
-    store::{ContentLayout, Store, StoreError},
+    store::{ContentError, ContentLayout, ContentReader, Store},
 };
 
 use super::Repository;
@@ -176,43 +175,21 @@ impl Repository {
 /// or is damaged.
 pub fn write_content(
     store: &Store,
-    (id, size): (&BlobId, u64),
+    id: &BlobId,
+    size: u64,
     range: Range<u64>,
     out: &mut dyn io::Write,
 ) -> io::Result<()> {
-    let wrong = |error: StoreError| {
-        tracing::error!(%id, error = %causes(&error), "cannot read the content of a file");
-        io::Error::new(io::ErrorKind::InvalidData, error)
-    };
-    let pieces = match store.content(id).map_err(wrong)? {
-        ContentLayout::Whole(_) => {
-            let bytes = store.object(&id.object(), ObjectKind::Blob).map_err(wrong)?;
-            let part = bytes.get(range.start as usize..range.end as usize);
-            return out.write_all(part.ok_or(io::ErrorKind::InvalidData)?);
+    let written =
+        ContentReader::new(store).read(id, Some(size), range, &mut |bytes| out.write_all(bytes));
+    match written {
+        Ok(_) => Ok(()),
+        Err(ContentError::Callback(error)) => Err(error),
+        Err(ContentError::Store(error)) => {
+            tracing::error!(%id, error = %causes(&error), "cannot read the content of a file");
+            Err(io::Error::new(io::ErrorKind::InvalidData, error))
         }
-        ContentLayout::Chunks(pieces) => pieces,
-    };
-    let mut whole = (range == (0..size)).then(blake3::Hasher::new);
-    let mut at = 0;
-    for piece in pieces {
-        let (start, end) = (at, at + u64::from(piece.bytes));
-        at = end;
-        if end <= range.start || start >= range.end {
-            continue;
-        }
-        let bytes = store.object(&piece.id.object(), ObjectKind::Blob).map_err(wrong)?;
-        if let Some(whole) = &mut whole {
-            whole.update(&bytes);
-            if end == size && whole.finalize().as_bytes() != id.as_bytes() {
-                tracing::error!(%id, "the chunks of a content do not hash to its id");
-                return Err(io::ErrorKind::InvalidData.into());
-            }
-        }
-        let (from, to) = (range.start.max(start) - start, range.end.min(end) - start);
-        let part = bytes.get(from as usize..to as usize);
-        out.write_all(part.ok_or(io::ErrorKind::InvalidData)?)?;
     }
-    Ok(())
 }
 
 fn no_file(noun: &str) -> HttpProblem {

@@ -235,7 +235,7 @@ impl FileRequest {
                 None => {
                     let (repository, id, size) = (Arc::clone(repository), file.id, file.size);
                     body::stream_after_first_piece(&self.bodies, move |out| {
-                        write_content(repository.repo().store(), (&id, size), range, out)
+                        write_content(repository.repo().store(), &id, size, range, out)
                     })
                     .await?
                 }

@@ -6,7 +6,7 @@ use snap_core::{
     base::observe::Observer,
     ops::{
         cat::CatError,
-        diff::{Change, ChangeSide, ComparedKind, ContentReader, SideContent},
+        diff::{Change, ChangeSide, ComparedKind, SideContent, SideReader},
     },
 };
 
@@ -54,7 +54,7 @@ impl Batch {
     /// Reads the added changes, in order.
     pub(crate) fn read(
         &mut self,
-        reader: &ContentReader<'_>,
+        reader: &SideReader<'_>,
         want: Want,
         observer: &dyn Observer,
     ) -> Vec<ContentRead> {
@@ -86,7 +86,7 @@ impl Batch {
 
 fn read(
     change: Change,
-    reader: &ContentReader<'_>,
+    reader: &SideReader<'_>,
     want: Want,
     observer: &dyn Observer,
 ) -> ContentRead {

@@ -3,7 +3,7 @@
 use snap_core::{
     base::limits,
     format::commit::Commit,
-    ops::diff::{self, Change, ContentReader, DiffOptions, Limit, New},
+    ops::diff::{self, Change, DiffOptions, Limit, New, SideReader},
     store::Store,
 };
 
@@ -32,7 +32,7 @@ pub(crate) fn write_made_changes(
     };
     let parent = commit.parents.first().map(|parent| store.commit(parent)).transpose()?;
     let (old, new) = (parent.map(|parent| parent.tree), New::Tree(Some(commit.tree)));
-    let reader = ContentReader::new(store, &new, limits::DIFF_FILE_BYTES)?;
+    let reader = SideReader::new(store, &new, limits::DIFF_FILE_BYTES)?;
     let differences = |change: &Change| change.differences().usual();
     let mut printer = Printer::new(cx, progress, reader, (form, differences), out);
     let options = DiffOptions { limit: Limit::to(paths), ..DiffOptions::default() };

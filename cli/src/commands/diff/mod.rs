@@ -21,8 +21,8 @@ use std::{
 use snap_core::{
     base::limits,
     ops::diff::{
-        self, Change, ContentReader, Detail, DiffError, DiffOptions, DiffOutcome, Differences,
-        RenameDetection,
+        self, Change, Detail, DiffError, DiffOptions, DiffOutcome, Differences, RenameDetection,
+        SideReader,
     },
     repo::Repo,
 };
@@ -163,7 +163,7 @@ fn compare(
     let new = match &sides {
         Sides::Trees { new, .. } | Sides::Entries(_, new) => new,
     };
-    let reader = ContentReader::new(repo.store(), new, limits::DIFF_FILE_BYTES)?;
+    let reader = SideReader::new(repo.store(), new, limits::DIFF_FILE_BYTES)?;
     let differences: fn(&Change) -> Differences = match args.metadata {
         true => Change::differences,
         false => |change| change.differences().usual(),

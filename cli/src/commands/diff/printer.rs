@@ -6,7 +6,7 @@ use snap_core::{
     base::observe::{Note, Observer},
     ops::{
         cat::CatError,
-        diff::{Change, ChangeSide, ContentReader, DiffOutcome, Differences},
+        diff::{Change, ChangeSide, DiffOutcome, Differences, SideReader},
     },
 };
 
@@ -47,7 +47,7 @@ pub(crate) struct Printer<'a> {
     progress: &'a Progress<'a>,
     form: DiffFormat,
     differences: fn(&Change) -> Differences,
-    reader: ContentReader<'a>,
+    reader: SideReader<'a>,
     out: &'a mut Out,
     batch: Batch,
     stat: Stat,
@@ -65,7 +65,7 @@ impl<'a> Printer<'a> {
     pub(crate) fn new(
         cx: &'a Context,
         progress: &'a Progress<'a>,
-        reader: ContentReader<'a>,
+        reader: SideReader<'a>,
         (form, differences): (DiffFormat, fn(&Change) -> Differences),
         out: &'a mut Out,
     ) -> Self {

@@ -26,7 +26,7 @@ use crate::{
     },
     local::{
         attributes::{XattrTarget, read_xattrs},
-        holes::{self, ContentReader, hash_zeros},
+        holes::{self, SparseRead, hash_zeros},
         read::{content, hash_content, is_steady, open_file, read_unsized, stat_to_read},
         scan::{FileKind, FileStat},
         stat_cache::{KnownFile, NameHash},
@@ -261,7 +261,7 @@ type Batches = Mutex<Vec<Vec<BlobRef>>>;
 /// Reads, cuts, hashes and stores a content of any length.
 pub(super) fn stream(
     job: &CommitJob<'_>,
-    source: &mut dyn ContentReader,
+    source: &mut dyn SparseRead,
 ) -> Result<(BlobId, u64), Unread> {
     let batches = Batches::default();
     let failed = AtomicBool::new(false);
@@ -343,7 +343,7 @@ pub(super) fn stream(
 /// Reads until a frame is full. Returns the end of the new bytes, and true if the source
 /// ended.
 fn fill(
-    source: &mut dyn ContentReader,
+    source: &mut dyn SparseRead,
     buffer: &mut [u8],
     filled: usize,
 ) -> io::Result<(usize, bool)> {

@@ -18,7 +18,7 @@ use crate::{
         cat::{self, CatError},
         diff::{Change, ChangeSide, ComparedKind, DiffError, New, places::Places},
     },
-    store::Store,
+    store::{ContentReader, StatedContent, Store},
 };
 
 /// The content of one side of a change.
@@ -37,7 +37,7 @@ const GROWTH_BYTES: u64 = 64 << 10;
 
 /// Reads the contents of both sides of a comparison.
 #[derive(Debug)]
-pub struct ContentReader<'a> {
+pub struct SideReader<'a> {
     store: &'a Store,
     /// The files on the new side, unless that side is a tree.
     places: Option<Places>,
@@ -46,7 +46,7 @@ pub struct ContentReader<'a> {
     ahead: Mutex<HashMap<BlobId, Vec<u8>>>,
 }
 
-impl<'a> ContentReader<'a> {
+impl<'a> SideReader<'a> {
     /// Creates a reader for contents of up to `limit_bytes` each.
     ///
     /// # Errors
@@ -62,23 +62,34 @@ impl<'a> ContentReader<'a> {
     /// Prefetches the small contents of these changes in one batch, so that each frame is
     /// decompressed once. They are kept until they are requested.
     pub fn read_ahead<'c>(&self, changes: impl Iterator<Item = &'c Change>) {
-        let mut ids = Vec::new();
+        let mut batch = Vec::new();
         for change in changes.filter(|change| {
             change.old.is_none() || change.new.is_none() || change.differences().content
         }) {
             let new = if self.places.is_some() { None } else { change.new.as_ref() };
             for item in [change.old.as_ref(), new].into_iter().flatten() {
-                if let ComparedKind::File { size, id: Some(id) } = item.what
-                    && size <= limits::WHOLE_FILE_BYTES.min(self.limit_bytes)
+                if let ComparedKind::File { size: bytes, id: Some(id) } = item.what
+                    && bytes <= limits::WHOLE_FILE_BYTES.min(self.limit_bytes)
                 {
-                    ids.push(id);
+                    batch.push(StatedContent { id, bytes });
                 }
             }
         }
-        self.store.prefetch_contents(&mut ids.iter().copied());
-        self.store.read_small_contents(&ids, &|id, content| {
-            self.ahead.lock().unwrap_or_else(PoisonError::into_inner).insert(id, content);
-        });
+        batch.sort_unstable_by_key(|content| content.id);
+        batch.dedup();
+        self.store.prefetch_contents(&mut batch.iter().map(|content| content.id));
+        ContentReader::new(self.store).read_batch(
+            &batch,
+            0,
+            &|| Some(()),
+            &|(), index, content| {
+                // The later read of a content that cannot be read returns the reason.
+                if let Ok(bytes) = content {
+                    let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+                    ahead.insert(batch[index].id, bytes.to_vec());
+                }
+            },
+        );
     }
 
     /// Drops prefetched contents that were not requested.
@@ -106,7 +117,7 @@ impl<'a> ContentReader<'a> {
     ///
     /// # Errors
     /// [`CatError::Output`] if a file in the folder cannot be read; otherwise as
-    /// [`ContentReader::old`].
+    /// [`SideReader::old`].
     pub fn new_side(
         &self,
         path: &[u8],

@@ -38,7 +38,7 @@ use std::sync::atomic::Ordering;
 pub(super) use self::places::Places;
 pub use self::{
     change::{Change, ChangeSide, ComparedKind, Differences, Status},
-    content::{ContentReader, SideContent},
+    content::{SideContent, SideReader},
     error::DiffError,
     limit::Limit,
     places::ComparedFiles,

@@ -1,9 +1,6 @@
 //! Batches of entries on their way from the tree to the archive.
 
-use std::{
-    ops::{Deref, Range},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use crate::{
     base::id::BlobId,
@@ -45,39 +42,11 @@ pub(super) enum EntryData {
     /// A content that is still to be loaded.
     Wanted,
     /// A verified content.
-    Bytes(BufferSlice),
+    Bytes(Vec<u8>),
     /// A verified and compressed content.
     Packed(StoredContent),
     /// A content that will be streamed.
     Stream,
-}
-
-/// The bytes of a content, as a part of a shared buffer.
-pub(super) struct BufferSlice {
-    buffer: Arc<Vec<u8>>,
-    part: Range<usize>,
-}
-
-impl BufferSlice {
-    /// Creates a content from a part of a frame, which it keeps in memory.
-    pub(super) fn part(frame: &Arc<Vec<u8>>, part: Range<usize>) -> Self {
-        Self { buffer: Arc::clone(frame), part }
-    }
-}
-
-impl From<Vec<u8>> for BufferSlice {
-    fn from(bytes: Vec<u8>) -> Self {
-        let part = 0..bytes.len();
-        Self { buffer: Arc::new(bytes), part }
-    }
-}
-
-impl Deref for BufferSlice {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.buffer[self.part.clone()]
-    }
 }
 
 impl ArchiveEntry {

@@ -1,6 +1,6 @@
 //! Errors of an export.
 
-use std::io;
+use std::{io, sync::Arc};
 
 use crate::{base::kind::ErrorKind, ops::list::ListError, store::StoreError};
 
@@ -13,7 +13,7 @@ pub enum ExportError {
     Content {
         /// The path relative to the exported folder.
         path: String,
-        source: Box<StoreError>,
+        source: Arc<StoreError>,
     },
     /// A folder cannot be read.
     #[error(transparent)]

@@ -34,7 +34,7 @@ use std::{
     collections::BTreeMap,
     io::{self, BufWriter, Write},
     path::Path,
-    sync::mpsc::sync_channel,
+    sync::{Arc, mpsc::sync_channel},
     thread,
 };
 
@@ -50,7 +50,7 @@ use crate::{
     },
     format::tree::EntryKind,
     ops::restore::RestoreSource,
-    store::{Store, StoreError},
+    store::{ContentError, ContentReader, Store, StoreError},
 };
 use batch::ArchiveEntry;
 
@@ -189,10 +189,29 @@ impl ExportJob<'_> {
     }
 
     /// Returns an error about the content of an entry.
-    fn damaged(&self, path: &[u8], source: StoreError) -> ExportError {
+    fn damaged(&self, path: &[u8], source: impl Into<Arc<StoreError>>) -> ExportError {
         let path = path.strip_prefix(self.options.prefix.as_bytes()).unwrap_or(path);
         let path = String::from_utf8_lossy(path).into_owned();
-        ExportError::Content { path, source: Box::new(source) }
+        ExportError::Content { path, source: source.into() }
+    }
+
+    /// Passes the content of a large file to `each`, piece by piece.
+    fn stream(
+        &self,
+        item: &ArchiveEntry,
+        each: &mut dyn FnMut(&[u8]) -> Result<(), ExportError>,
+    ) -> Result<(), ExportError> {
+        let Some((id, bytes)) = item.content() else { return Ok(()) };
+        let mut unless_cancelled = |piece: &[u8]| {
+            each(piece)?;
+            self.check()
+        };
+        let streamed =
+            ContentReader::new(self.store).stream(&id, Some(bytes), &mut unless_cancelled);
+        streamed.map_err(|error| match error {
+            ContentError::Store(error) => self.damaged(&item.path, error),
+            ContentError::Callback(error) => error,
+        })
     }
 }
 

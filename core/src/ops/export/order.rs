@@ -12,7 +12,7 @@ use crate::{
         export::{
             ArchiveFormat, ExportError, ExportJob, ExportOutcome, MetadataLoss,
             batch::{ArchiveEntry, EntryBatch, EntryData},
-            load::Loader,
+            load::load,
             windows,
         },
         list::{self, ListDepth, ListError},
@@ -35,7 +35,6 @@ pub(super) fn produce(
         job,
         sender,
         batch: EntryBatch::default(),
-        loader: Loader::default(),
         outcome: ExportOutcome::default(),
         firsts: HashMap::new(),
         left_out: None,
@@ -67,7 +66,6 @@ struct Producer<'p> {
     job: &'p ExportJob<'p>,
     sender: &'p SyncSender<Vec<ArchiveEntry>>,
     batch: EntryBatch,
-    loader: Loader,
     outcome: ExportOutcome,
     /// First names, by the link number that all names of one file share.
     firsts: HashMap<(u64, AttributesHash), First>,
@@ -223,7 +221,7 @@ impl Producer<'_> {
         let wanted = items.iter().filter(|item| matches!(item.body, EntryData::Wanted));
         let mut ids = wanted.filter_map(|item| item.content().map(|(id, _)| id));
         self.job.store.prefetch_contents(&mut ids);
-        self.loader.load(self.job, &mut items)?;
+        load(self.job, &mut items)?;
         self.sender.send(items).map_err(|_| WriterStop::ReceiverGone)
     }
 }

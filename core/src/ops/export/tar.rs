@@ -19,15 +19,12 @@ use std::io::{self, BufWriter, Write};
 
 use crate::{
     format::tree::{Device, EntryKind, Metadata, Owner},
-    ops::{
-        content::{self, ChunkRun},
-        export::{
-            Archive, ExportError, ExportJob, acl,
-            batch::{ArchiveEntry, EntryData},
-            buffered,
-            pax::{self, PaxRecords},
-            sparse::Extents,
-        },
+    ops::export::{
+        Archive, ExportError, ExportJob, acl,
+        batch::{ArchiveEntry, EntryData},
+        buffered,
+        pax::{self, PaxRecords},
+        sparse::Extents,
     },
 };
 
@@ -118,17 +115,12 @@ impl<'o, W: Write> Tar<'o, W> {
     /// is written.
     fn extents(&self, item: &ArchiveEntry) -> Result<Extents, ExportError> {
         let mut extents = Extents::new();
-        match (&item.body, item.content()) {
-            (EntryData::Bytes(bytes), _) => extents.feed(bytes),
-            (_, Some((id, size))) => {
-                let mut feed = |run: &ChunkRun| {
-                    run.pieces().for_each(|piece| extents.feed(piece));
-                    self.job.check()
-                };
-                content::stream(self.job.store, &id, size, &mut feed)
-                    .map_err(|stop| self.stopped(&item.path, stop))?;
-            }
-            _ => {}
+        match &item.body {
+            EntryData::Bytes(bytes) => extents.feed(bytes),
+            _ => self.job.stream(item, &mut |piece| {
+                extents.feed(piece);
+                Ok(())
+            })?,
         }
         Ok(extents)
     }
@@ -171,33 +163,21 @@ impl<'o, W: Write> Tar<'o, W> {
         each: &mut dyn FnMut(&mut Self, &[u8]) -> io::Result<()>,
     ) -> Result<(), ExportError> {
         let job = self.job;
-        match (&item.body, item.content()) {
-            (EntryData::Bytes(bytes), _) => {
+        match &item.body {
+            EntryData::Bytes(bytes) => {
                 each(self, bytes)?;
                 job.observer.advance(bytes.len() as u64, 1);
             }
-            (_, Some((id, size))) => {
-                let mut take = |run: &ChunkRun| {
-                    for piece in run.pieces() {
-                        each(self, piece)?;
-                        job.observer.advance(piece.len() as u64, 0);
-                    }
-                    job.check()
-                };
-                content::stream(job.store, &id, size, &mut take)
-                    .map_err(|stop| self.stopped(&item.path, stop))?;
+            _ => {
+                job.stream(item, &mut |piece| {
+                    each(self, piece)?;
+                    job.observer.advance(piece.len() as u64, 0);
+                    Ok(())
+                })?;
                 job.observer.advance(0, 1);
             }
-            _ => {}
         }
         Ok(())
-    }
-
-    fn stopped(&self, path: &[u8], stop: content::StreamError<ExportError>) -> ExportError {
-        match stop {
-            content::StreamError::Damage(error) => self.job.damaged(path, error),
-            content::StreamError::Callback(error) => error,
-        }
     }
 
     fn head(&mut self, head: &HeaderValues<'_>, metadata: &Metadata) -> io::Result<()> {

@@ -16,16 +16,13 @@ use rayon::prelude::*;
 
 use crate::{
     format::tree::EntryKind,
-    ops::{
-        content::{self, ChunkRun},
-        export::{
-            Archive, ExportError, ExportJob,
-            batch::{ArchiveEntry, EntryData},
-            buffered,
-            deflate::{self, Method, PIECE_BYTES, StoredContent},
-            directory::Directory,
-            zip_header::{self, Bits, MAY_BE_LONG, ZipHeader},
-        },
+    ops::export::{
+        Archive, ExportError, ExportJob,
+        batch::{ArchiveEntry, EntryData},
+        buffered,
+        deflate::{self, Method, PIECE_BYTES, StoredContent},
+        directory::Directory,
+        zip_header::{self, Bits, MAY_BE_LONG, ZipHeader},
     },
 };
 
@@ -70,7 +67,7 @@ impl<'o> Zip<'o> {
         mut header: ZipHeader<'_>,
         item: &ArchiveEntry,
     ) -> Result<(), ExportError> {
-        let Some((id, size)) = item.content() else { return Ok(()) };
+        let Some((_, size)) = item.content() else { return Ok(()) };
         let is_long = size >= MAY_BE_LONG;
         header.behind = Some(if is_long { Bits::Many } else { Bits::Few });
         header.method = Method::Deflated;
@@ -78,26 +75,20 @@ impl<'o> Zip<'o> {
         let start = self.bytes;
         let (job, mut crc) = (self.job, Crc::new());
         let mut waiting = Vec::with_capacity(PIECES_AT_ONCE * PIECE_BYTES);
-        let mut take = |run: &ChunkRun| {
-            for mut piece in run.pieces() {
-                crc.update(piece);
-                job.observer.advance(piece.len() as u64, 0);
-                while !piece.is_empty() {
-                    let room = PIECES_AT_ONCE * PIECE_BYTES - waiting.len();
-                    let (now, later) = piece.split_at(room.min(piece.len()));
-                    waiting.extend_from_slice(now);
-                    piece = later;
-                    if waiting.len() == PIECES_AT_ONCE * PIECE_BYTES {
-                        self.pieces(&waiting)?;
-                        waiting.clear();
-                    }
+        job.stream(item, &mut |mut piece| {
+            crc.update(piece);
+            job.observer.advance(piece.len() as u64, 0);
+            while !piece.is_empty() {
+                let room = PIECES_AT_ONCE * PIECE_BYTES - waiting.len();
+                let (now, later) = piece.split_at(room.min(piece.len()));
+                waiting.extend_from_slice(now);
+                piece = later;
+                if waiting.len() == PIECES_AT_ONCE * PIECE_BYTES {
+                    self.pieces(&waiting)?;
+                    waiting.clear();
                 }
             }
-            job.check()
-        };
-        content::stream(job.store, &id, size, &mut take).map_err(|stop| match stop {
-            content::StreamError::Damage(error) => job.damaged(&item.path, error),
-            content::StreamError::Callback(error) => error,
+            Ok(())
         })?;
         self.pieces(&waiting)?;
         self.write(&deflate::END)?;

@@ -20,7 +20,7 @@ use crate::{
         reach::ObjectSource,
         repair::{RepairRun, Repaired, RepairedFrom, SourceKind, files, search::Overlay},
     },
-    store::{ChunkVisit, ObjectLocation, ObjectWriter, StoreError, walk_chunks},
+    store::{ContentError, ObjectLocation, ObjectWriter, StoreError, decode_list, read_chunks},
 };
 
 /// Files on disk that commits were made of, and affected paths of these commits.
@@ -261,21 +261,14 @@ impl Recovery<'_> {
 
     /// Returns true if the chunks of a list hash to the id of the content that it stands for.
     fn proves_list(&self, id: ObjectId, list: &[u8]) -> bool {
-        let read = |part: &ObjectId, kind| match kind {
-            ObjectKind::ChunkList if *part == id => Ok(list.to_vec()),
-            kind => self.overlay.object(part, kind),
+        let read = |part: &ObjectId, kind| self.overlay.object(part, kind);
+        let mut unless_cancelled = |_: &[u8]| match self.observer.cancelled() {
+            true => Err(ContentError::Callback(())),
+            false => Ok(()),
         };
-        let mut hasher = blake3::Hasher::new();
-        let walked = walk_chunks(id, &read, &mut |met| {
-            let ChunkVisit::Chunks(chunks) = met else { return Ok(()) };
-            for chunk in chunks {
-                if self.observer.cancelled() {
-                    return Err(StoreError::Missing { id, wanted: ObjectKind::ChunkList });
-                }
-                hasher.update(&read(&chunk.id.object(), ObjectKind::Blob)?);
-            }
-            Ok::<_, StoreError>(())
-        });
-        walked.is_ok() && BlobId::from_bytes(*hasher.finalize().as_bytes()).object() == id
+        decode_list(id, list).is_ok_and(|list| {
+            let id = BlobId::from_object(id);
+            read_chunks(&id, list, 0..u64::MAX, &read, &mut unless_cancelled).is_ok()
+        })
     }
 }

@@ -106,7 +106,13 @@ pub enum RestoreError {
 
     /// The store cannot be read for a reason other than damage.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(Arc<StoreError>),
+}
+
+impl From<StoreError> for RestoreError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(Arc::new(error))
+    }
 }
 
 impl RestoreError {

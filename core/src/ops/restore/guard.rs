@@ -35,12 +35,9 @@ use crate::{
         scan::{FileKind, FileStat},
         visible::join,
     },
-    ops::{
-        content,
-        restore::{ExtraProtection, RestoreError},
-    },
+    ops::restore::{ExtraProtection, RestoreError},
     repo::path::{components, entry_named, is_within},
-    store::{Store, StoreError},
+    store::{ContentReader, Store, StoreError},
 };
 
 /// Files with patterns for their folder, the one with the lowest precedence first.
@@ -424,14 +421,7 @@ fn read_stored(store: &Store, id: &BlobId, size: u64) -> Result<IgnoreFileText, 
     if size == 0 {
         return Ok(IgnoreFileText::Is(Arc::new([])));
     }
-    let mut text = Vec::new();
-    let done = content::stream(store, id, size, &mut |run| {
-        run.pieces().for_each(|piece| text.extend_from_slice(piece));
-        if text.len() as u64 >= limits::IGNORE_FILE_BYTES { Err(()) } else { Ok(()) }
-    });
-    if let Err(content::StreamError::Damage(source)) = done {
-        return Err(source);
-    }
-    text.truncate(limits::IGNORE_FILE_BYTES as usize);
+    let reader = ContentReader::new(store);
+    let text = reader.read_start(id, Some(size), limits::IGNORE_FILE_BYTES)?;
     Ok(IgnoreFileText::Is(text.into()))
 }

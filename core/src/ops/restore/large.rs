@@ -1,7 +1,7 @@
 //! Writes large files, whose content was cut into chunks, and shares blocks between
 //! files.
 //!
-//! A large file is streamed (see [`content`]). The hash over everything written must be
+//! A large file is streamed ([`ContentReader::stream`]). The hash over everything written must be
 //! the content's id before the file gets its name.
 //!
 //! If a content was written before in this run, or a local file probably has it, the new
@@ -34,16 +34,13 @@ use crate::{
         scan::FileStat,
         write::{Draft, FileSpec, Placement},
     },
-    ops::{
-        content,
-        restore::{
-            job::RestoreJob,
-            small::written,
-            tally::Counter,
-            window::{FileTask, cursor},
-        },
+    ops::restore::{
+        job::RestoreJob,
+        small::written,
+        tally::Counter,
+        window::{FileTask, cursor},
     },
-    store::StoreError,
+    store::{ContentError, ContentReader, StoreError},
 };
 
 /// Files of at least this many bytes share blocks if possible.
@@ -70,7 +67,7 @@ pub(super) fn write(job: &RestoreJob<'_>, task: &FileTask) {
             job.clones.remember(task);
             written(job, task, reported_bytes);
         }
-        Err(LargeFileStop::Damage(error)) => task.damaged(job, error),
+        Err(LargeFileStop::Damage(error)) => task.damaged(job, Arc::new(error)),
         Err(LargeFileStop::Path(error)) => task.refuse(job, error),
         Err(LargeFileStop::Halted) => {}
     }
@@ -111,23 +108,20 @@ fn stream(
     task: &FileTask,
     draft: &mut Draft<'_>,
 ) -> Result<(), LargeFileStop> {
-    let mut write = |run: &content::ChunkRun| {
+    let mut write = |piece: &[u8]| {
         if job.is_halted() {
             return Err(LargeFileStop::Halted);
         }
-        let mut bytes = 0;
-        for piece in run.pieces() {
-            draft.write(piece).map_err(|error| {
-                LargeFileStop::Path(job.error("write", &task.folder, Some(&task.name), error))
-            })?;
-            bytes += piece.len() as u64;
-        }
-        job.observer.advance(bytes, 0);
+        draft.write(piece).map_err(|error| {
+            LargeFileStop::Path(job.error("write", &task.folder, Some(&task.name), error))
+        })?;
+        job.observer.advance(piece.len() as u64, 0);
         Ok(())
     };
-    content::stream(job.store, &task.id, task.size, &mut write).map_err(|stop| match stop {
-        content::StreamError::Damage(error) => LargeFileStop::Damage(error),
-        content::StreamError::Callback(stop) => stop,
+    let reader = ContentReader::new(job.store);
+    reader.stream(&task.id, Some(task.size), &mut write).map_err(|error| match error {
+        ContentError::Store(error) => LargeFileStop::Damage(error),
+        ContentError::Callback(stop) => stop,
     })
 }
 

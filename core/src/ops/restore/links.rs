@@ -8,10 +8,7 @@ use rustix::{fs::Stat, io::Errno};
 use crate::{
     base::{io::PathError, name::EntryName},
     disk::Renamed,
-    format::{
-        pack::ObjectKind,
-        tree::{AttributesHash, Entry, EntryKind, Metadata},
-    },
+    format::tree::{AttributesHash, Entry, EntryKind, Metadata},
     local::{
         attributes::{AttributeTarget, Attributes, ExpectedFile, Extra, apply},
         contain::{FolderCache, FolderPath, OpenFolder},
@@ -20,9 +17,8 @@ use crate::{
     ops::restore::{
         compare::file_type,
         job::{Identity, OwnerRights, RestoreJob, identity},
-        large, small,
         tally::Counter,
-        window::{FileTask, locate},
+        window::{FileTask, write_files},
     },
     store::StoreError,
 };
@@ -197,13 +193,7 @@ fn write_copy(job: &RestoreJob<'_>, task: &LinkTask) -> Result<(), PathError> {
         inherited: None,
         placement: if task.replaces { Placement::Replace } else { Placement::New },
     };
-    match locate(job, size, id) {
-        Ok(place) if place.is_some_and(|place| place.kind != ObjectKind::Blob) => {
-            large::write(job, &file);
-        }
-        Ok(place) => small::write_group(job, &[(place, &file)]),
-        Err(error) => file.damaged(job, error),
-    }
+    write_files(job, &[file]);
     Ok(())
 }
 

@@ -9,19 +9,19 @@ use rustix::io::Errno;
 use crate::{
     base::{id::BlobId, io::PathError, kind::ErrorKind, name::EntryName},
     disk::Renamed,
-    format::{pack::ObjectKind, tree::Metadata},
+    format::tree::Metadata,
     local::{
         contain::{FolderCache, FolderPath},
         write::{FileSpec, Inherited, Placement},
     },
     ops::restore::{
-        Existing,
+        Existing, RestoreError,
         job::{OwnerRights, RestoreJob},
         large,
         links::{LeaderFailure, LinkTask, write_links},
         small,
     },
-    store::{ObjectLocation, StoreError},
+    store::{ContentReader, StatedContent, StoreError},
 };
 
 /// The number of files in a full window. The names and attributes of this many files take
@@ -75,67 +75,38 @@ pub(super) fn write(job: &RestoreJob<'_>, window: WriteWindow) {
     if job.is_halted() {
         return;
     }
-    let mut small = Vec::with_capacity(window.files.len());
-    let mut large = Vec::new();
-    let places: Vec<_> = window
-        .files
-        .par_iter()
-        .with_min_len(256)
-        .map(|task| locate(job, task.size, task.id))
-        .collect();
-    for (task, place) in window.files.iter().zip(places) {
-        match place {
-            Ok(place) if place.is_some_and(|place| place.kind != ObjectKind::Blob) => {
-                large.push((place, task));
-            }
-            Ok(place) => small.push((place, task)),
-            Err(error) => task.damaged(job, error),
-        }
-    }
-    small.sort_by_key(|(place, _)| *place);
-    let groups: Vec<_> = small.chunk_by(|a, b| same_frame(a.0, b.0)).collect();
-    groups.into_par_iter().for_each(|group| small::write_group(job, group));
-    // Equal contents have the same position. One thread writes them one after the other,
-    // so that all but the first can share blocks.
-    large.sort_by_key(|(place, _)| *place);
-    let equal: Vec<_> = large.chunk_by(|a, b| a.1.id == b.1.id).collect();
-    let share = equal.len().div_ceil(LARGE_AT_ONCE).max(1);
-    equal.par_chunks(share).for_each(|groups| {
-        groups.iter().copied().flatten().for_each(|(_, task)| large::write(job, task));
-    });
+    write_files(job, &window.files);
     write_links(job, &window.links);
 }
 
-/// Returns the position of a content, or `None` for the empty content.
-pub(super) fn locate(
-    job: &RestoreJob<'_>,
-    size: u64,
-    id: BlobId,
-) -> Result<Option<ObjectLocation>, StoreError> {
-    if size == 0 && id == BlobId::of(b"") {
-        return Ok(None);
-    }
-    let id = id.object();
-    let place = job.store.locate(&id)?;
-    place.map(Some).ok_or(StoreError::Missing { id, wanted: ObjectKind::Blob })
-}
-
-fn same_frame(a: Option<ObjectLocation>, b: Option<ObjectLocation>) -> bool {
-    a.map(|place| (place.pack, place.frame)) == b.map(|place| (place.pack, place.frame))
+/// Writes files: first small ones in the order of their contents in the store, then large
+/// ones.
+pub(super) fn write_files(job: &RestoreJob<'_>, files: &[FileTask]) {
+    let content = |task: &FileTask| StatedContent { id: task.id, bytes: task.size };
+    let batch: Vec<StatedContent> = files.iter().map(content).collect();
+    let written = ContentReader::new(job.store).read_batch(
+        &batch,
+        0,
+        &|| if job.is_halted() { None } else { cursor(job) },
+        &|cursor, index, content| small::write(job, cursor, &files[index], content),
+    );
+    // One thread writes files with equal contents one after the other, so that all but the first
+    // can share blocks.
+    let equal: Vec<_> =
+        written.chunked.chunk_by(|(_, a), (_, b)| files[*a].id == files[*b].id).collect();
+    let share = equal.len().div_ceil(LARGE_AT_ONCE).max(1);
+    equal.par_chunks(share).for_each(|groups| {
+        groups.iter().copied().flatten().for_each(|(_, index)| large::write(job, &files[*index]));
+    });
 }
 
 impl FileTask {
     /// Leaves out a file that cannot be read from the store. Ends the run instead if the
     /// remote is unreachable, since other files would fail as well.
-    pub(super) fn damaged(&self, job: &RestoreJob<'_>, error: StoreError) {
-        match is_out_of_reach(&error) {
-            true => job.fail(error),
-            false => self.leave_out(job, Arc::new(error)),
+    pub(super) fn damaged(&self, job: &RestoreJob<'_>, error: Arc<StoreError>) {
+        if is_out_of_reach(&error) {
+            return job.fail(RestoreError::Store(error));
         }
-    }
-
-    /// Leaves out a file that cannot be read from the store.
-    pub(super) fn leave_out(&self, job: &RestoreJob<'_>, error: Arc<StoreError>) {
         job.leader_failed(self.metadata.link, LeaderFailure::Damaged(Arc::clone(&error)));
         job.observer.advance(self.size, 1);
         job.tally.damaged(self.folder.join(&self.name), self.id.object(), error);

@@ -19,10 +19,10 @@ use crate::{
         kind::ErrorKind,
         observe::{Observer, Phase},
     },
-    format::pack::{Frame, PackedObject, checksum},
+    format::pack::checksum,
     ops::verify::{
         Data, Findings, VerifyError, VerifyOptions, VerifyOutcome, VerifyProblem,
-        packs::{check_expanded, is_chosen},
+        packs::{check_raw, is_chosen},
         rolling::Schedule,
         shadows,
         structure::{self, Roots},
@@ -286,18 +286,16 @@ impl RemotePackVerifier<'_> {
         observer: &dyn Observer,
     ) -> Result<u64, StoreError> {
         let (objects, mut read) = (pack.objects()?, 0);
-        let mut rest = objects.as_slice();
-        for (number, frame) in pack.frames().iter().enumerate() {
-            let (own, others) = rest.split_at(frame.objects as usize);
-            rest = others;
+        for (number, contents) in pack.by_frame(&objects).enumerate() {
+            let FrameObjects { frame, objects } = contents;
             if !self.is_chosen(task, number) || observer.cancelled() {
                 continue;
             }
             let stored = self.source.read(task.id, frame.range());
             let stored = stored.map_err(|source| StoreError::Distant { pack: task.id, source })?;
-            check_stored(pack, (frame, own), stored, self.source, findings);
+            check_stored(pack, contents, stored, self.source, findings);
             read += u64::from(frame.stored_bytes);
-            observer.advance(u64::from(frame.stored_bytes), own.len() as u64);
+            observer.advance(u64::from(frame.stored_bytes), objects.len() as u64);
         }
         Ok(read)
     }
@@ -314,11 +312,11 @@ fn check_batch(
 ) {
     let mut pieces = Vec::with_capacity(batch.len());
     let mut rest = bytes;
-    for (frame, objects) in batch {
-        let length = (frame.stored_bytes as usize).min(rest.len());
+    for contents in batch {
+        let length = (contents.frame.stored_bytes as usize).min(rest.len());
         let (piece, others) = rest.split_at_mut(length);
         rest = others;
-        pieces.push(((*frame, *objects), piece));
+        pieces.push((*contents, piece));
     }
     pieces.par_iter_mut().with_max_len(1).for_each(|(contents, piece)| {
         let right = check_stored(pack, *contents, piece.to_vec(), source, findings);
@@ -332,16 +330,17 @@ fn check_batch(
 /// read if they are right.
 fn check_stored(
     pack: &PackFile,
-    (frame, objects): (&Frame, &[PackedObject]),
+    contents: FrameObjects<'_>,
     stored: Vec<u8>,
     source: &dyn RemoteFrames,
     findings: &Findings<'_>,
 ) -> Option<Vec<u8>> {
+    let frame = contents.frame;
     let is_right = |stored: &[u8]| {
         stored.len() == frame.stored_bytes as usize && checksum(stored) == frame.checksum
     };
     if is_right(&stored) {
-        check_expanded(pack, objects, pack.expand(frame, stored), findings);
+        check_raw(pack, contents, pack.expand(frame, stored), findings);
         return None;
     }
     let again = match source.read(pack.id(), frame.range()) {
@@ -357,6 +356,6 @@ fn check_stored(
         Some(again) => pack.expand(frame, again.clone()),
         None => Err(StoreError::Frame { pack: pack.id(), offset_bytes: frame.offset }),
     };
-    check_expanded(pack, objects, raw, findings);
+    check_raw(pack, contents, raw, findings);
     again
 }

@@ -19,12 +19,12 @@ use crate::{
         kind::ErrorKind,
         observe::{Observer, Phase},
     },
-    format::pack::{Frame, ObjectKind, PackedObject},
+    format::pack::{ObjectKind, PackedObject},
     ops::verify::{
         Data, Findings, VerifyError, VerifyOutcome, VerifyProblem,
         rolling::{Schedule, identity_here},
     },
-    store::{IndexDigests, PackFile, Store, StoreError, actual_id},
+    store::{FrameObjects, IndexDigests, PackFile, Store, StoreError},
 };
 
 /// Totals over all packs.
@@ -144,24 +144,22 @@ fn check_pack(
         store.reindex()?;
     }
     let random = RandomState::new();
-    let mut rest = objects.as_slice();
-    let mut frames: Vec<(&Frame, &[PackedObject])> = Vec::with_capacity(pack.frames().len());
-    for (number, frame) in pack.frames().iter().enumerate() {
-        let (own, others) = rest.split_at(frame.objects as usize);
-        rest = others;
-        if !pack.is_here(frame)? {
-            count_absent(store, (id, own), counts)?;
+    let mut frames: Vec<FrameObjects<'_>> = Vec::with_capacity(pack.frames().len());
+    for (number, contents) in pack.by_frame(&objects).enumerate() {
+        if !pack.is_here(contents.frame)? {
+            count_absent(store, id, contents.objects, counts)?;
             continue;
         }
         if is_chosen(data, random.hash_one(number)) {
-            frames.push((frame, own));
+            frames.push(contents);
         }
     }
-    frames.par_iter().for_each(|(frame, objects)| {
+    frames.par_iter().for_each(|contents| {
         if !observer.cancelled() {
-            check_frame(&pack, frame, objects, findings);
-            counts.bytes.fetch_add(u64::from(frame.stored_bytes), Ordering::Relaxed);
-            observer.advance(u64::from(frame.stored_bytes), objects.len() as u64);
+            check_raw(&pack, *contents, pack.raw(contents.frame), findings);
+            let stored_bytes = u64::from(contents.frame.stored_bytes);
+            counts.bytes.fetch_add(stored_bytes, Ordering::Relaxed);
+            observer.advance(stored_bytes, contents.objects.len() as u64);
         }
     });
     // The hash of a pack says nothing about wrong chunk lists in it.
@@ -192,7 +190,8 @@ pub(super) fn is_chosen(data: Data, random: u64) -> bool {
 /// Counts the objects of an absent frame, except those that another pack has.
 fn count_absent(
     store: &Store,
-    (pack, objects): (PackId, &[PackedObject]),
+    pack: PackId,
+    objects: &[PackedObject],
     counts: &PackCounters,
 ) -> Result<(), StoreError> {
     for object in objects {
@@ -237,17 +236,14 @@ fn check_hash(
     Ok(())
 }
 
-fn check_frame(pack: &PackFile, frame: &Frame, objects: &[PackedObject], findings: &Findings<'_>) {
-    check_expanded(pack, objects, pack.raw(frame), findings);
-}
-
 /// Checks the objects of a frame that was read and decompressed.
-pub(super) fn check_expanded(
+pub(super) fn check_raw(
     pack: &PackFile,
-    objects: &[PackedObject],
+    contents: FrameObjects<'_>,
     raw: Result<Vec<u8>, StoreError>,
     findings: &Findings<'_>,
 ) {
+    let objects = contents.objects;
     let raw = match raw {
         Ok(raw) => raw,
         Err(source) => {
@@ -256,14 +252,10 @@ pub(super) fn check_expanded(
             return findings.add(problem, objects.iter().map(|object| object.id));
         }
     };
-    let mut offset = 0;
-    for object in objects {
-        let bytes = &raw[offset..offset + object.bytes as usize];
-        offset += object.bytes as usize;
-        if let Some(actual) = actual_id(object.kind, bytes).filter(|actual| *actual != object.id) {
-            findings.shadow_objects(pack.id(), [object.id]);
-            let source = StoreError::Damaged { pack: pack.id(), wanted: object.id, actual };
-            findings.add(VerifyProblem::Object { id: object.id, source }, [object.id]);
+    for object in contents.split_verified(pack.id(), &raw) {
+        if let Err(source @ StoreError::Damaged { wanted: id, .. }) = object {
+            findings.shadow_objects(pack.id(), [id]);
+            findings.add(VerifyProblem::Object { id, source }, [id]);
         }
     }
 }

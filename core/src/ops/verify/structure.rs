@@ -3,13 +3,13 @@
 //! Commits are visited one after the other. No object is visited twice: one bit for each
 //! object of the store records the visit.
 
-use std::collections::BTreeSet;
+use std::{cell::Cell, collections::BTreeSet};
 
 use rayon::prelude::*;
 
 use crate::{
     base::{
-        id::{BlobId, CommitId, PackId, TreeId},
+        id::{BlobId, CommitId, ObjectId, PackId, TreeId},
         kind::ErrorKind,
         observe::{Observer, Phase},
         time::Time,
@@ -17,7 +17,10 @@ use crate::{
     format::{pack::ObjectKind, tree::EntryKind},
     ops::verify::{Dated, Findings, VerifyError, VerifyOutcome, VerifyProblem},
     repo::{Repo, ref_log::RefValue, ref_name::RefKind, refs::Head},
-    store::{ContentLayout, Marks, Prefetch, Store, StoreError, TreeCursor, TreeWalk, WalkStep},
+    store::{
+        ContentError, ContentLayout, Marks, Prefetch, Store, StoreError, TreeCursor, TreeWalk,
+        WalkStep, decode_list, read_chunks,
+    },
 };
 
 /// The commits at which the walk begins.
@@ -286,30 +289,27 @@ pub(super) fn prove_packs(
 
 fn check_list(store: &Store, id: BlobId, findings: &Findings<'_>, observer: &dyn Observer) -> u64 {
     let object = id.object();
-    let Ok(ContentLayout::Chunks(chunks)) = store.content(&id) else { return 0 };
-    let mut hasher = blake3::Hasher::new();
-    let mut read = 0;
-    for chunk in chunks {
-        if observer.cancelled() {
-            return read;
+    // The structure check reports a list of which a part cannot be read.
+    let Ok(ContentLayout::Chunks(_)) = store.content(&id) else { return 0 };
+    let (mut bytes_read, unreadable) = (0, Cell::new(object));
+    let read = |id: &ObjectId, kind| store.object(id, kind).inspect_err(|_| unreadable.set(*id));
+    let list = read(&object, ObjectKind::ChunkList).and_then(|list| decode_list(object, &list));
+    let Ok(list) = list else { return 0 };
+    let checked = read_chunks::<ContentError<()>>(&id, list, 0..u64::MAX, &read, &mut |chunk| {
+        bytes_read += chunk.len() as u64;
+        observer.advance(chunk.len() as u64, 0);
+        if observer.cancelled() { Err(ContentError::Callback(())) } else { Ok(()) }
+    });
+    match checked {
+        Err(ContentError::Store(StoreError::Content { actual, .. })) => {
+            findings.shadow_place(store, object);
+            findings.add(VerifyProblem::Chunks { id: object, actual: actual.object() }, [object]);
         }
-        match store.object(&chunk.id.object(), ObjectKind::Blob) {
-            Ok(bytes) => drop(hasher.update(&bytes).count()),
-            Err(StoreError::Absent { .. }) => return read,
-            Err(source) => {
-                if !findings.is_bad(&chunk.id.object()) {
-                    findings.add_unreadable(store, chunk.id.object(), source);
-                }
-                return read;
-            }
+        Err(ContentError::Store(StoreError::Absent { .. })) => {}
+        Err(ContentError::Store(source)) if !findings.is_bad(&unreadable.get()) => {
+            findings.add_unreadable(store, unreadable.get(), source);
         }
-        read += u64::from(chunk.bytes);
-        observer.advance(u64::from(chunk.bytes), 0);
+        _ => {}
     }
-    let actual = BlobId::from_bytes(*hasher.finalize().as_bytes()).object();
-    if actual != object {
-        findings.shadow_place(store, object);
-        findings.add(VerifyProblem::Chunks { id: object, actual }, [object]);
-    }
-    read
+    bytes_read
 }

@@ -15,8 +15,9 @@ use crate::{
         remove::stayed,
         tally::Counter,
         visit::{FolderVisit, VisitMode},
-        window::{FileTask, locate},
+        window::FileTask,
     },
+    store::StatedContent,
 };
 
 impl FolderVisit<'_, '_> {
@@ -93,7 +94,8 @@ impl FolderVisit<'_, '_> {
     fn check_content(&self, entry: &Entry) {
         let is_dry = self.job.options.mode == Mode::DryRun;
         let EntryKind::File { size, id } = &entry.kind else { return };
-        if is_dry && let Err(error) = locate(self.job, *size, *id) {
+        let content = StatedContent { id: *id, bytes: *size };
+        if is_dry && let Err(error) = self.job.store.locate_content(&content) {
             self.job.tally.damaged(self.level().folder.join(&entry.name), id.object(), error);
         }
     }

@@ -1,0 +1,560 @@
+//! Reads contents: the only way from the id of a content to its bytes.
+//!
+//! - [`ContentReader::read`] reads one content or a range of it, chunk by chunk.
+//! - [`ContentReader::stream`] reads one large content and decompresses frames ahead.
+//! - [`ContentReader::read_batch`] reads many small contents and decompresses each frame
+//!   once.
+//! - [`read_chunks`] reads the chunks of a list from any source of objects.
+//!
+//! Nothing unverified leaves this module, except in [`ContentReader::stream`], whose caller
+//! must drop everything after an error. The [`Store`] below finds the frames, whether they
+//! lie in whole packs, in stubs, in a bundle or in a scratch store.
+
+use std::{
+    cell::Cell,
+    convert::Infallible,
+    ops::Range,
+    sync::{
+        Arc,
+        mpsc::{SyncSender, sync_channel},
+    },
+};
+
+use rayon::prelude::*;
+
+use crate::{
+    base::id::{BlobId, ObjectId},
+    format::{
+        chunk_list::{BlobRef, ChunkList},
+        pack::ObjectKind,
+        wire::FormatError,
+    },
+    store::{
+        ChunkVisit, ContentLayout, ObjectLocation, ReadObject, Store, StoreError,
+        content::{decode_list, walk_list},
+        pack_reader::FrameBuffers,
+    },
+};
+
+/// Length of the queue of decompressed frames in a stream. One more frame is being
+/// decompressed and one is being consumed.
+const FRAMES_AHEAD: usize = 2;
+
+/// Number of contents of one frame that one thread visits before other threads may take
+/// some.
+const CONTENTS_AT_ONCE: usize = 64;
+
+/// A content, with its length in bytes as the entry of a file states it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatedContent {
+    pub id: BlobId,
+    pub bytes: u64,
+}
+
+/// Why a content was not read to its end.
+#[derive(Debug)]
+pub enum ContentError<E> {
+    /// The content cannot be read, or is damaged.
+    Store(StoreError),
+    /// The callback returned an error.
+    Callback(E),
+}
+
+impl<E> From<StoreError> for ContentError<E> {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// Reads the chunks of a list in order through `read`, and passes the bytes of `range` to
+/// `each`, one chunk at a time. Holds one chunk, and one part of a long list.
+///
+/// `range` ends at the latest at the end of the content. If it is the whole content, the
+/// hash of all chunks is compared with `id` before `each` gets the last chunk. Otherwise the
+/// chunks are verified one by one, by `read`, but **not** whether they belong to `id`.
+///
+/// # Errors
+/// [`StoreError::Content`] when the chunks are another content, errors of `read` and `each`,
+/// and [`StoreError::Object`] when the list is damaged.
+pub fn read_chunks<E: From<StoreError>>(
+    id: &BlobId,
+    list: ChunkList,
+    range: Range<u64>,
+    read: &ReadObject<'_>,
+    each: &mut dyn FnMut(&[u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let total_bytes = list.total_bytes;
+    let mut whole = (range.start == 0 && range.end >= total_bytes).then(blake3::Hasher::new);
+    let mut start = 0;
+    // A hole in a file is the same chunk again and again.
+    let mut last: Option<(BlobId, Vec<u8>)> = None;
+    let mut take = |chunk: &BlobRef| -> Result<(), E> {
+        let place = start..start + u64::from(chunk.bytes);
+        start = place.end;
+        if place.end <= range.start || place.start >= range.end {
+            return Ok(());
+        }
+        let bytes = match last.take().filter(|(id, _)| *id == chunk.id) {
+            Some((_, bytes)) => bytes,
+            None => read(&chunk.id.object(), ObjectKind::Blob)?,
+        };
+        if bytes.len() as u64 != u64::from(chunk.bytes) {
+            return Err(wrong_list(id.object(), "chunk length").into());
+        }
+        if let Some(whole) = &mut whole {
+            whole.update(&bytes);
+            if place.end == total_bytes {
+                compare(id, whole)?;
+            }
+        }
+        let from = range.start.saturating_sub(place.start) as usize;
+        let to = (range.end.min(place.end) - place.start) as usize;
+        each(&bytes[from..to])?;
+        last = Some((chunk.id, bytes));
+        Ok(())
+    };
+    walk_list(id.object(), list, read, &mut |visit| match visit {
+        ChunkVisit::Chunks(chunks) => chunks.iter().try_for_each(&mut take),
+        ChunkVisit::Part(_) => Ok(()),
+    })?;
+    match whole {
+        Some(whole) if total_bytes == 0 => Ok(compare(id, &whole)?),
+        _ => Ok(()),
+    }
+}
+
+/// Compares the hash of all chunks with the id of the content.
+fn compare(id: &BlobId, whole: &blake3::Hasher) -> Result<(), StoreError> {
+    let actual = BlobId::from_bytes(*whole.finalize().as_bytes());
+    match actual == *id {
+        true => Ok(()),
+        false => Err(StoreError::Content { id: *id, actual }),
+    }
+}
+
+/// Compares the length of a content with the length that an entry states.
+fn check_bytes(id: &BlobId, stated: Option<u64>, found: u64) -> Result<(), StoreError> {
+    match stated {
+        Some(stated) if stated != found => Err(StoreError::Length { id: *id, stated, found }),
+        _ => Ok(()),
+    }
+}
+
+/// The error of a chunk list that breaks a rule.
+fn wrong_list(id: ObjectId, what: &'static str) -> StoreError {
+    let source = FormatError::Invalid { what, at: 0 };
+    StoreError::Object { id, kind: ObjectKind::ChunkList, source }
+}
+
+/// Reads the contents of a store.
+#[derive(Clone, Copy, Debug)]
+pub struct ContentReader<'s> {
+    store: &'s Store,
+}
+
+/// Returns the numbers of the pack and the frame.
+fn key(place: &ObjectLocation) -> (u32, u32) {
+    (place.pack, place.frame)
+}
+
+impl<'s> ContentReader<'s> {
+    pub fn new(store: &'s Store) -> Self {
+        Self { store }
+    }
+
+    /// Reads a content and passes the bytes of `range` to `each`, one chunk at a time. Holds
+    /// one chunk. Returns the length of the content in bytes. With `stated` bytes, a content of
+    /// another length is an error.
+    ///
+    /// Every chunk is verified. If `range` is the whole content, `each` gets its last chunk only
+    /// after the hash of all chunks was verified.
+    ///
+    /// # Errors
+    /// [`ContentError`].
+    pub fn read<E>(
+        &self,
+        id: &BlobId,
+        stated: Option<u64>,
+        range: Range<u64>,
+        each: &mut dyn FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<u64, ContentError<E>> {
+        let object = id.object();
+        let mut each = |bytes: &[u8]| each(bytes).map_err(ContentError::Callback);
+        let read = |id: &ObjectId, kind| self.store.object(id, kind);
+        let wanted = ObjectKind::Blob;
+        let place = self.store.locate_or_refresh(&object)?;
+        match place.ok_or(StoreError::Missing { id: object, wanted })?.kind {
+            ObjectKind::Blob => {
+                let bytes = read(&object, wanted)?;
+                let total = bytes.len() as u64;
+                check_bytes(id, stated, total)?;
+                each(&bytes[range.start.min(total) as usize..range.end.min(total) as usize])?;
+                Ok(total)
+            }
+            ObjectKind::ChunkList => {
+                let list = decode_list(object, &read(&object, ObjectKind::ChunkList)?)?;
+                let total = list.total_bytes;
+                check_bytes(id, stated, total)?;
+                read_chunks(id, list, range, &read, &mut each)?;
+                Ok(total)
+            }
+            found => Err(StoreError::WrongKind { id: object, wanted, found }.into()),
+        }
+    }
+
+    /// Reads the first bytes of a content, at most `most_bytes`. A content that is not longer is
+    /// verified as a whole.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the content cannot be read, or does not have the `stated` bytes.
+    pub fn read_start(
+        &self,
+        id: &BlobId,
+        stated: Option<u64>,
+        most_bytes: u64,
+    ) -> Result<Vec<u8>, StoreError> {
+        let mut start = Vec::new();
+        let read = self.read(id, stated, 0..most_bytes, &mut |bytes| {
+            start.extend_from_slice(bytes);
+            Ok::<(), Infallible>(())
+        });
+        match read {
+            Ok(_) => Ok(start),
+            Err(ContentError::Store(error)) => Err(error),
+            Err(ContentError::Callback(never)) => match never {},
+        }
+    }
+
+    /// Passes a content to `each`, in order and piece by piece. A thread decompresses frames
+    /// ahead of the caller's thread. Chunks that follow each other in a frame cost one
+    /// decompression.
+    ///
+    /// The hash of the whole content is compared before `each` gets the last piece. Frames match
+    /// their checksums, but **no** piece is verified before that.
+    ///
+    /// # Errors
+    /// [`ContentError`].
+    pub fn stream<E>(
+        &self,
+        id: &BlobId,
+        stated: Option<u64>,
+        each: &mut dyn FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), ContentError<E>> {
+        let chunks = match self.store.content(id)? {
+            ContentLayout::Chunks(chunks) => chunks,
+            ContentLayout::Whole(place) => vec![BlobRef { id: *id, bytes: place.bytes }],
+        };
+        let total = chunks.iter().map(|chunk| u64::from(chunk.bytes)).sum();
+        check_bytes(id, stated, total)?;
+        let runs = ChunkRuns { store: self.store, rest: &chunks };
+        if chunks.len() <= 1 {
+            return self.take(id, (&chunks, total), runs, each);
+        }
+        std::thread::scope(|scope| {
+            let (sender, ahead) = sync_channel(FRAMES_AHEAD);
+            scope.spawn(|| send_all(runs, sender));
+            self.take(id, (&chunks, total), ahead.into_iter(), each)
+        })
+    }
+
+    fn take<E>(
+        &self,
+        id: &BlobId,
+        (chunks, total): (&[BlobRef], u64),
+        runs: impl Iterator<Item = Result<ChunkRun, StoreError>>,
+        each: &mut dyn FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), ContentError<E>> {
+        let (mut whole, mut at) = (blake3::Hasher::new(), 0);
+        for run in runs {
+            let run = run?;
+            for piece in &run.pieces {
+                let bytes = &run.frame[piece.clone()];
+                whole.update(bytes);
+                at += bytes.len() as u64;
+                if at == total {
+                    compare(id, &whole).map_err(|error| self.diagnose(chunks, error))?;
+                }
+                each(bytes).map_err(ContentError::Callback)?;
+            }
+        }
+        if total == 0 { Ok(compare(id, &whole)?) } else { Ok(()) }
+    }
+
+    /// Returns the error of the chunk that makes the whole content hash to something else, or
+    /// `error` if all chunks are sound.
+    fn diagnose(&self, chunks: &[BlobRef], error: StoreError) -> StoreError {
+        let damaged =
+            |chunk: &BlobRef| self.store.object(&chunk.id.object(), ObjectKind::Blob).err();
+        chunks.iter().find_map(damaged).unwrap_or(error)
+    }
+}
+
+fn send_all(runs: ChunkRuns<'_>, sender: SyncSender<Result<ChunkRun, StoreError>>) {
+    for run in runs {
+        // The receiver is gone after an error of its own.
+        if sender.send(run).is_err() {
+            return;
+        }
+    }
+}
+
+/// A decompressed frame, and the ranges in it that are the next chunks of a content.
+struct ChunkRun {
+    frame: Arc<Vec<u8>>,
+    pieces: Vec<Range<usize>>,
+}
+
+/// Iterates over the frames that hold the chunks of a content, in order. Ends after an
+/// error.
+struct ChunkRuns<'c> {
+    store: &'c Store,
+    rest: &'c [BlobRef],
+}
+
+impl Iterator for ChunkRuns<'_> {
+    type Item = Result<ChunkRun, StoreError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let first = self.rest.first()?;
+        let run = self.run(first);
+        let taken = run.as_ref().map_or(self.rest.len(), |run| run.pieces.len());
+        self.rest = &self.rest[taken..];
+        Some(run)
+    }
+}
+
+impl ChunkRuns<'_> {
+    /// Returns the chunks from `first` on that lie in one frame.
+    fn run(&self, first: &BlobRef) -> Result<ChunkRun, StoreError> {
+        let first_place = self.store.locate_chunk(first)?;
+        let frame = match self.store.frame(&first_place) {
+            Err(error) if !error.is_elsewhere() || self.store.route_around_damage(&error) => {
+                // The frame is damaged, or was merged into another pack meanwhile. `object`
+                // tries every copy of the chunk.
+                let bytes = self.store.object(&first.id.object(), ObjectKind::Blob)?;
+                let pieces = std::iter::once(0..bytes.len()).collect();
+                return Ok(ChunkRun { frame: Arc::new(bytes), pieces });
+            }
+            frame => frame?,
+        };
+        let (mut pieces, mut place) = (Vec::new(), first_place);
+        loop {
+            let range = place.range();
+            if range.end > frame.len() {
+                let pack =
+                    self.store.pack_id(place.pack).expect("a place has a pack of this store");
+                let source = FormatError::Invalid { what: "object place", at: range.start };
+                return Err(StoreError::Format { pack, source });
+            }
+            pieces.push(range);
+            let Some(next) = self.rest.get(pieces.len()) else { break };
+            place = self.store.locate_chunk(next)?;
+            if key(&place) != key(&first_place) {
+                break;
+            }
+        }
+        Ok(ChunkRun { frame, pieces })
+    }
+}
+
+impl Store {
+    /// Returns the place of a content or of its chunk list, or `None` for the empty content,
+    /// which need not be stored.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it is missing, or an object of another kind.
+    pub fn locate_content(
+        &self,
+        content: &StatedContent,
+    ) -> Result<Option<ObjectLocation>, StoreError> {
+        if content.bytes == 0 && content.id == BlobId::of(b"") {
+            return Ok(None);
+        }
+        let (id, wanted) = (content.id.object(), ObjectKind::Blob);
+        let place = self.locate(&id)?.ok_or(StoreError::Missing { id, wanted })?;
+        match place.kind {
+            ObjectKind::Blob | ObjectKind::ChunkList => Ok(Some(place)),
+            found => Err(StoreError::WrongKind { id, wanted, found }),
+        }
+    }
+
+    /// Returns the place of a chunk. Checks that it is a blob of the length that the list
+    /// states.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the chunk is missing or does not match the list.
+    pub fn locate_chunk(&self, chunk: &BlobRef) -> Result<ObjectLocation, StoreError> {
+        let (id, wanted) = (chunk.id.object(), ObjectKind::Blob);
+        let place = self.locate(&id)?.ok_or(StoreError::Missing { id, wanted })?;
+        match place.kind {
+            ObjectKind::Blob if place.bytes == chunk.bytes => Ok(place),
+            ObjectKind::Blob => Err(wrong_list(id, "chunk length")),
+            found => Err(StoreError::WrongKind { id, wanted, found }),
+        }
+    }
+}
+
+/// The outcome of a batch.
+#[derive(Debug)]
+pub struct BatchOutcome<R> {
+    /// The results of the visits, with the positions of the contents in the batch.
+    pub visited: Vec<(usize, R)>,
+    /// The contents that were cut into chunks, and so were not visited: the places of their
+    /// lists, in order, with their positions in the batch.
+    pub chunked: Vec<(ObjectLocation, usize)>,
+}
+
+/// The contents of a batch that lie in one frame.
+struct FrameGroup<'b> {
+    members: &'b [(ObjectLocation, usize)],
+    /// True if the whole frame goes to the cache of the store.
+    is_carried: bool,
+}
+
+thread_local! {
+    /// The buffers that a thread uses for one frame after the other.
+    static BUFFERS: Cell<FrameBuffers> = const { Cell::new(FrameBuffers::new()) };
+}
+
+impl ContentReader<'_> {
+    /// Reads contents that are single objects and passes them to `visit`, in any order and from
+    /// several threads. Decompresses each frame once, and only as far as necessary. A content
+    /// whose frame is damaged is read by itself.
+    ///
+    /// `begin` makes the state of a thread; `None` ends the batch early. The number passed to
+    /// `visit` is the position in the batch.
+    ///
+    /// The last contents of the batch lie in `carry_over` frames or fewer. These frames stay in
+    /// the cache of the store: the next batch may begin there.
+    pub fn read_batch<S, R: Send>(
+        &self,
+        batch: &[StatedContent],
+        carry_over: usize,
+        begin: &(impl Fn() -> Option<S> + Sync),
+        visit: &(impl Fn(&mut S, usize, Result<&[u8], Arc<StoreError>>) -> R + Sync),
+    ) -> BatchOutcome<R> {
+        let locate = |content| self.store.locate_content(content);
+        let places: Vec<_> = batch.par_iter().with_min_len(256).map(locate).collect();
+        let (mut small, mut chunked) = (Vec::with_capacity(batch.len()), Vec::new());
+        let (mut visited, mut state) = (Vec::new(), begin());
+        for (index, place) in places.into_iter().enumerate() {
+            let content = match place {
+                Ok(Some(place)) if place.kind == ObjectKind::ChunkList => {
+                    chunked.push((place, index));
+                    continue;
+                }
+                Ok(Some(place)) => {
+                    small.push((place, index));
+                    continue;
+                }
+                Ok(None) => Ok(&[][..]),
+                Err(error) => Err(Arc::new(error)),
+            };
+            visited.extend(state.as_mut().map(|state| (index, visit(state, index, content))));
+        }
+        small.sort_unstable();
+        chunked.sort_unstable();
+        let visit_group = |group: &FrameGroup<'_>| {
+            let frame = begin().map(|_| self.frame(group));
+            let visit_run = |members: &[(ObjectLocation, usize)]| {
+                let (mut state, mut verified) = (begin(), None);
+                let visit = |(place, index): &(ObjectLocation, usize)| {
+                    let (state, frame) = (state.as_mut()?, frame.as_ref()?);
+                    let mut alone = Vec::new();
+                    let content = match frame {
+                        Ok(frame) => self
+                            .content_at(frame, place, &batch[*index], &mut verified, &mut alone)
+                            .map_err(Arc::new),
+                        Err(error) => Err(Arc::clone(error)),
+                    };
+                    Some((*index, visit(state, *index, content)))
+                };
+                members.iter().map_while(visit).collect::<Vec<_>>()
+            };
+            let runs = group.members.par_chunks(CONTENTS_AT_ONCE);
+            let visited: Vec<_> = runs.flat_map_iter(visit_run).collect();
+            if let Some(Ok(Some(frame))) = frame
+                && let Ok(raw) = Arc::try_unwrap(frame)
+            {
+                BUFFERS.set(FrameBuffers { raw, ..BUFFERS.take() }.trimmed());
+            }
+            visited
+        };
+        visited.par_extend(group_by_frame(&small, carry_over).par_iter().flat_map(visit_group));
+        BatchOutcome { visited, chunked }
+    }
+
+    /// Returns the frame of a group, decompressed as far as the group needs it, in a buffer that
+    /// may be longer. Returns `None` if each content is to be read by itself: the frame is
+    /// damaged, or was merged into another pack meanwhile.
+    ///
+    /// # Errors
+    /// Those of frames that lie elsewhere, if other places of the contents need not be tried.
+    fn frame(&self, group: &FrameGroup<'_>) -> Result<Option<Arc<Vec<u8>>>, Arc<StoreError>> {
+        let Some((first, _)) = group.members.first() else { return Ok(None) };
+        let cached = self.store.frame_in_cache(first);
+        let read = match cached {
+            Some(frame) => return Ok(Some(frame)),
+            None if group.is_carried => self.store.cached_frame(first),
+            None => {
+                let end = group.members.iter().map(|(place, _)| place.range().end).max();
+                let mut buffers = BUFFERS.take();
+                let read =
+                    self.store.read_frame_start(first, end.unwrap_or_default(), &mut buffers);
+                let raw = std::mem::take(&mut buffers.raw);
+                BUFFERS.set(buffers.trimmed());
+                read.map(|()| Arc::new(raw))
+            }
+        };
+        match read {
+            Ok(frame) => Ok(Some(frame)),
+            Err(error) if error.is_elsewhere() && !self.store.route_around_damage(&error) => {
+                Err(Arc::new(error))
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Returns a content from its frame if it is right there, and otherwise reads it into `alone`.
+    /// `verified` is the content that was hashed last: equal contents follow each other.
+    fn content_at<'f>(
+        &self,
+        frame: &'f Option<Arc<Vec<u8>>>,
+        place: &ObjectLocation,
+        content: &StatedContent,
+        verified: &mut Option<(ObjectLocation, BlobId)>,
+        alone: &'f mut Vec<u8>,
+    ) -> Result<&'f [u8], StoreError> {
+        let in_frame = frame.as_ref().and_then(|frame| place.slice(frame).ok());
+        let is_verified = *verified == Some((*place, content.id));
+        let bytes = match in_frame {
+            Some(bytes) if is_verified || BlobId::of(bytes) == content.id => {
+                *verified = Some((*place, content.id));
+                bytes
+            }
+            _ => {
+                *alone = self.store.object(&content.id.object(), ObjectKind::Blob)?;
+                alone
+            }
+        };
+        check_bytes(&content.id, Some(content.bytes), bytes.len() as u64)?;
+        Ok(bytes)
+    }
+}
+
+/// Groups contents, which are sorted by place, by their frames.
+fn group_by_frame(small: &[(ObjectLocation, usize)], carry_over: usize) -> Vec<FrameGroup<'_>> {
+    let mut groups: Vec<FrameGroup<'_>> = small
+        .chunk_by(|(a, _), (b, _)| key(a) == key(b))
+        .map(|members| FrameGroup { members, is_carried: false })
+        .collect();
+    if carry_over > 0 {
+        let last = |group: &FrameGroup<'_>| group.members.iter().map(|(_, index)| *index).max();
+        let mut order: Vec<usize> = (0..groups.len()).collect();
+        order.sort_unstable_by_key(|at| std::cmp::Reverse(last(&groups[*at])));
+        for at in order.into_iter().take(carry_over) {
+            groups[at].is_carried = true;
+        }
+    }
+    groups
+}
