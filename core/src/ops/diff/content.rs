@@ -5,8 +5,9 @@ use std::{
     fs::File,
     io::{self, Read},
     os::fd::AsFd,
-    sync::{Mutex, PoisonError},
 };
+
+use parking_lot::Mutex;
 
 use crate::{
     base::{id::BlobId, limits, observe::Observer},
@@ -77,13 +78,13 @@ impl<'a> ContentReader<'a> {
         }
         self.store.prefetch_contents(&mut ids.iter().copied());
         self.store.read_small_contents(&ids, &|id, content| {
-            self.ahead.lock().unwrap_or_else(PoisonError::into_inner).insert(id, content);
+            self.ahead.lock().insert(id, content);
         });
     }
 
     /// Drops prefetched contents that were not requested.
     pub fn forget(&self) {
-        self.ahead.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.ahead.lock().clear();
     }
 
     /// Returns the old content of a change.
@@ -133,7 +134,7 @@ impl<'a> ContentReader<'a> {
         if size > self.limit_bytes {
             return Ok(SideContent::TooLarge);
         }
-        let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        let ahead = self.ahead.lock().remove(id);
         if let Some(bytes) = ahead {
             return Ok(SideContent::Bytes(bytes));
         }
