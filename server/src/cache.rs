@@ -7,11 +7,10 @@
 use std::{
     collections::{HashMap, hash_map::RandomState},
     hash::{BuildHasher, Hash},
-    sync::{
-        PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
 };
+
+use parking_lot::RwLock;
 
 /// Approximate overhead of an entry, in bytes, beside the value itself.
 const SLOT_BYTES: usize = 64;
@@ -60,7 +59,7 @@ impl<K, V: Clone> ClockCache<K, V> {
     /// right key, since two keys may have the same hash.
     pub fn get(&self, query: &impl Hash, is_key: impl Fn(&K) -> bool) -> Option<V> {
         let hash = self.hasher.hash_one(query);
-        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.slots.read();
         let slot = slots.slots.get(*slots.slot_by_hash.get(&hash)?)?.as_ref()?;
         if !is_key(&slot.key) {
             return None;
@@ -84,7 +83,7 @@ impl<K, V: Clone> ClockCache<K, V> {
             return;
         }
         let hash = self.hasher.hash_one(query);
-        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.slots.write();
         if let Some(number) = slots.slot_by_hash.get(&hash).copied() {
             slots.remove(number);
         }
@@ -106,7 +105,7 @@ impl<K, V: Clone> ClockCache<K, V> {
 
     /// Returns the bytes in use.
     pub fn bytes(&self) -> usize {
-        self.slots.read().unwrap_or_else(PoisonError::into_inner).bytes
+        self.slots.read().bytes
     }
 }
 

@@ -10,12 +10,13 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::{Arc, Condvar, MutexGuard, PoisonError},
+    sync::Arc,
     task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
 
 use hyper::rt::{Sleep, Timer};
+use parking_lot::{Condvar, MutexGuard};
 use tokio::sync::watch;
 
 /// How often a thread that waits by a manual clock looks at it, in real time.
@@ -144,18 +145,13 @@ impl Clock {
 
     /// Blocks the thread until `changed` is notified, or until about `end`. It may return
     /// early, so the caller looks at the time and at what it waits for.
-    pub fn wait_until<'g, T>(
-        &self,
-        changed: &Condvar,
-        guard: MutexGuard<'g, T>,
-        end: Instant,
-    ) -> MutexGuard<'g, T> {
+    pub fn wait_until<T>(&self, changed: &Condvar, guard: &mut MutexGuard<'_, T>, end: Instant) {
         let _listed = self.manual.as_ref().map(|time| PendingSleep::new(time, end));
         let left = match &self.manual {
             None => end.saturating_duration_since(self.now()),
             Some(_) => LOOK_EVERY,
         };
-        changed.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0
+        changed.wait_for(guard, left);
     }
 
     /// Moves a manual clock forward and wakes the sleepers that are due. Does nothing to the
@@ -236,9 +232,8 @@ impl Timer for Clock {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use futures::FutureExt;
+    use parking_lot::Mutex;
 
     use super::*;
 
@@ -270,9 +265,9 @@ mod tests {
         let end = clock.now() + SECOND;
         std::thread::scope(|scope| {
             scope.spawn(|| clock.advance(SECOND));
-            let mut guard = state.lock().unwrap();
+            let mut guard = state.lock();
             while clock.now() < end {
-                guard = clock.wait_until(&changed, guard, end);
+                clock.wait_until(&changed, &mut guard, end);
             }
         });
     }

@@ -8,12 +8,13 @@ use std::{
     io,
     net::IpAddr,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
 use axum_server::accept::Accept;
+use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -67,7 +68,7 @@ struct AddressPermit {
 impl AddressLimits {
     /// Counts one more connection of an address; `None` if it is at its limit.
     fn take(self: &Arc<Self>, address: IpAddr) -> Option<AddressPermit> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
         let count = taken.entry(network(address)).or_default();
         let is_limited = self.most > 0 && !self.proxies.contains(&address.to_canonical());
         if is_limited && *count >= self.most {
@@ -80,7 +81,7 @@ impl AddressLimits {
 
 impl Drop for AddressPermit {
     fn drop(&mut self) {
-        let mut taken = self.shares.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.shares.taken.lock();
         if let Some(count) = taken.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {

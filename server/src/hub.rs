@@ -8,9 +8,10 @@
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use snap_core::repo::{
     Repo, RepoError, config,
     open::{STORE_FOLDER, refuse_found_link, refuse_remote},
@@ -154,7 +155,7 @@ impl Hub {
         for name in hub.names() {
             hub.dir(&name).map_or(Ok(()), |dir| refuse_remote(&dir))?;
         }
-        only.iter().for_each(|only| drop(hub.lock().put(ONLY, only, LookupPurpose::Request)));
+        only.iter().for_each(|only| drop(hub.open.lock().put(ONLY, only, LookupPurpose::Request)));
         Ok(hub)
     }
 
@@ -186,17 +187,13 @@ impl Hub {
     /// Sets how many repositories may be open before idle ones are closed; at least one.
     #[must_use]
     pub fn with_open_limit(self, most: usize) -> Self {
-        self.lock().most = most.max(1);
+        self.open.lock().most = most.max(1);
         self
-    }
-
-    fn lock(&self) -> MutexGuard<'_, OpenRepositories> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns how many repositories are open.
     pub fn open_count(&self) -> usize {
-        self.lock().all.len()
+        self.open.lock().all.len()
     }
 
     /// Returns the upstream, if there is one.
@@ -266,13 +263,13 @@ impl Hub {
 
     /// Returns a repository if it is open already. Does not block.
     pub fn get_open(&self, name: &str) -> Option<Arc<Repository>> {
-        self.lock().get(name, LookupPurpose::Request)
+        self.open.lock().get(name, LookupPurpose::Request)
     }
 
     /// Like [`get_open`](Self::get_open), for a scan over many repositories: does not count
     /// as a use.
     pub fn get_open_for_scan(&self, name: &str) -> Option<Arc<Repository>> {
-        self.lock().get(name, LookupPurpose::Scan)
+        self.open.lock().get(name, LookupPurpose::Scan)
     }
 
     /// Returns a repository, and opens it if needed. May block.
@@ -294,23 +291,23 @@ impl Hub {
 
     fn open_one(&self, name: &str, purpose: LookupPurpose) -> Result<Arc<Repository>, HttpProblem> {
         // The lock is not held while a repository does work.
-        let known = || self.lock().get(name, purpose);
+        let known = || self.open.lock().get(name, purpose);
         if let Some(repository) = known() {
             repository.catch_up(Freshness::Lately);
             // `catch_up` may find that the cached copy is incomplete, and discard it.
             if repository.is_there() {
                 return Ok(repository);
             }
-            self.lock().forget(&repository);
+            self.open.lock().forget(&repository);
         }
-        let opening = || self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let opening = || self.opening.lock();
         let turn = Arc::clone(opening().entry(name.to_owned()).or_default());
-        let one_at_a_time = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let one_at_a_time = turn.lock();
         let opened = known().map_or_else(
             || {
                 let new = Arc::new(self.opened(name)?);
                 new.catch_up(Freshness::Lately);
-                let closed = self.lock().put(name, &new, purpose);
+                let closed = self.open.lock().put(name, &new, purpose);
                 drop(closed);
                 Ok(new)
             },
@@ -329,7 +326,7 @@ impl Hub {
         let upstream = self.upstream()?;
         match name {
             Some(name) => {
-                let open = self.lock().get(name, LookupPurpose::Scan);
+                let open = self.open.lock().get(name, LookupPurpose::Scan);
                 open.map_or_else(|| upstream.contact().outage(), |open| open.outage())
             }
             None => upstream.outage(),
@@ -374,7 +371,7 @@ impl Hub {
                 false => Err(none()),
             };
         }
-        let _one_at_a_time = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.making.lock();
         let dir = self.dir(name).ok_or_else(none)?;
         if store_in(&dir).is_some() {
             return Err(HttpProblem::new(

@@ -4,12 +4,9 @@
 //! exceed a quota together. An unfinished upload counts with its whole length, and only once,
 //! also while a request continues it.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-};
+use std::{collections::HashMap, sync::Arc};
 
-use snap_core::base::mutex::lock;
+use parking_lot::Mutex;
 
 use crate::{
     problem::{Code, HttpProblem},
@@ -58,7 +55,7 @@ pub struct QuotaReservation {
 
 impl Drop for QuotaReservation {
     fn drop(&mut self) {
-        let mut reserved = lock(&self.reserved);
+        let mut reserved = self.reserved.lock();
         reserved.bytes = reserved.bytes.saturating_sub(self.bytes);
         if let Some(upload) = &self.upload
             && let Some(count) = reserved.uploads.get_mut(upload)
@@ -83,7 +80,7 @@ impl Quotas {
     pub fn usage(&self, repository: &Repository) -> Result<Option<QuotaUsage>, HttpProblem> {
         let Some(quota_bytes) = self.quota_of(repository.name()) else { return Ok(None) };
         let room = self.reserved_in(repository.name());
-        let room = lock(&room);
+        let room = room.lock();
         let stored_bytes = repository.bytes(&|part| !room.uploads.contains_key(part))?;
         Ok(Some(QuotaUsage { used_bytes: stored_bytes.saturating_add(room.bytes), quota_bytes }))
     }
@@ -93,7 +90,7 @@ impl Quotas {
     }
 
     fn reserved_in(&self, name: &str) -> Arc<Mutex<ReservedRoom>> {
-        Arc::clone(lock(&self.reserved).entry(name.to_owned()).or_default())
+        Arc::clone(self.reserved.lock().entry(name.to_owned()).or_default())
     }
 
     /// Reserves room for an upload of `length` bytes, or of up to `most` bytes if its
@@ -135,7 +132,7 @@ impl Quotas {
         let reserved = self.reserved_in(name);
         // Read what is stored under the lock: an upload that ends meanwhile cannot release
         // its room before that, so it counts at least once.
-        let mut room = lock(&reserved);
+        let mut room = reserved.lock();
         let counts = |part: &blake3::Hash| Some(part) != upload && !room.uploads.contains_key(part);
         let free = || {
             let stored_bytes = repository.bytes(&counts)?;

@@ -161,11 +161,11 @@ fn a_path_is_committed_quickly_on_top_of_more_paths_than_any_walk_can_visit() {
 
 /// A gate that records all steps.
 #[derive(Debug, Default)]
-struct Steps(std::sync::Mutex<Vec<(DiskStep, PathBuf)>>);
+struct Steps(parking_lot::Mutex<Vec<(DiskStep, PathBuf)>>);
 
 impl FaultInjector for Steps {
     fn decide(&self, step: DiskStep, path: &std::path::Path) -> FaultDecision {
-        self.0.lock().unwrap().push((step, path.to_owned()));
+        self.0.lock().push((step, path.to_owned()));
         FaultDecision::Go
     }
 }
@@ -181,7 +181,7 @@ fn restored_files_are_durable_before_the_base_names_their_commit() {
     let repo = crate::scratch::open_gated(&project.path(".snap"), gate);
     repo.set_restored_base(id).unwrap();
     repo.set_restored_base(id).unwrap();
-    let taken = steps.0.lock().unwrap();
+    let taken = steps.0.lock();
     assert_eq!(taken[0], (DiskStep::Sync, repo.project().unwrap().to_owned()));
     let last = taken.last().unwrap();
     assert_eq!(*last, (DiskStep::Sync, repo.project().unwrap().to_owned()), "not written again");

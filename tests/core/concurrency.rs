@@ -237,12 +237,12 @@ fn readers_go_on_while_packs_are_merged_and_removed() {
 
 /// Collects the number of seconds by which parent commits are dated in the future.
 #[derive(Default)]
-struct Ahead(std::sync::Mutex<Vec<i64>>);
+struct Ahead(parking_lot::Mutex<Vec<i64>>);
 
 impl Observer for Ahead {
     fn note(&self, note: Note<'_>) {
         if let Note::ParentInFuture { ahead_secs } = note {
-            self.0.lock().unwrap().push(ahead_secs);
+            self.0.lock().push(ahead_secs);
         }
     }
 }
@@ -259,7 +259,7 @@ fn a_commit_that_overlaps_with_another_blames_no_clock() {
         let source = CommitSource::Folder(scratch.source());
         let made = commit::run(&repo, source, &options, &ahead).unwrap().id.unwrap();
         repo.store().refresh().unwrap();
-        (repo.store().commit(&made).unwrap().time, ahead.0.into_inner().unwrap())
+        (repo.store().commit(&made).unwrap().time, ahead.0.into_inner())
     };
     scratch.write("a", "1");
     assert_eq!(commit_at(at(21), at(22)), (at(21), vec![]));

@@ -4,9 +4,10 @@
 use std::{
     collections::{BTreeMap, HashMap},
     ops::Range,
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use snap_core::{
     base::{
         id::{CommitId, PackId},
@@ -52,9 +53,9 @@ pub(crate) struct Elsewhere {
 
 impl RemoteFrames for Elsewhere {
     fn read(&self, pack: PackId, range: Range<u64>) -> Result<Vec<u8>, RemoteFrameError> {
-        self.events.lock().unwrap().push(Event::Read(pack, range.clone()));
+        self.events.lock().push(Event::Read(pack, range.clone()));
         let mut bytes = self.packs[&pack][range.start as usize..range.end as usize].to_vec();
-        match *self.mood.lock().unwrap() {
+        match *self.mood.lock() {
             Mood::Well => {}
             Mood::Offline => {
                 let source = "the server does not respond".into();
@@ -72,7 +73,7 @@ impl RemoteFrames for Elsewhere {
 
     fn prefetch(&self, ranges: &[(PackId, Range<u64>)]) {
         let needs = ranges.iter().map(|(pack, range)| Event::Need(*pack, range.clone()));
-        self.events.lock().unwrap().extend(needs);
+        self.events.lock().extend(needs);
     }
 }
 
@@ -85,12 +86,12 @@ impl Elsewhere {
     }
 
     pub(crate) fn set(&self, mood: Mood) {
-        *self.mood.lock().unwrap() = mood;
+        *self.mood.lock() = mood;
     }
 
     /// Returns the requests since the last call.
     pub(crate) fn take(&self) -> Vec<Event> {
-        std::mem::take(&mut *self.events.lock().unwrap())
+        std::mem::take(&mut *self.events.lock())
     }
 
     /// Returns how often each range was read since the last call.

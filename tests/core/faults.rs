@@ -7,11 +7,12 @@ use std::{
     io,
     path::Path,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
+use parking_lot::Mutex;
 use snap_core::{
     base::{id::CommitId, kind::ErrorKind, observe::Silent, time::Time},
     disk::{Disk, DiskStep, FaultDecision, FaultInjector},
@@ -62,7 +63,7 @@ impl Fault {
 impl FaultInjector for Fault {
     fn decide(&self, step: DiskStep, _: &Path) -> FaultDecision {
         let number = self.count.fetch_add(1, Ordering::SeqCst);
-        self.steps.lock().unwrap().push(step);
+        self.steps.lock().push(step);
         let grows = matches!(step, DiskStep::Create | DiskStep::Write { .. });
         let fails = match self.plan {
             Plan::Nothing => false,
@@ -139,7 +140,7 @@ fn run(scratch: &Scratch, act: Act<'_>, plan: Plan, at: usize) -> Run {
     copy(&scratch.store(), &store);
     let fault = Fault::new(plan, at);
     let result = act(&open_gated(&store, Arc::clone(&fault) as Arc<dyn FaultInjector>));
-    let steps = std::mem::take(&mut *fault.steps.lock().unwrap());
+    let steps = std::mem::take(&mut *fault.steps.lock());
 
     let repo = open(&store);
     let (refs, commits) = (refs(&repo), check(&repo));
@@ -286,7 +287,7 @@ fn making_a_store_that_failed_can_be_done_again() {
         let fault = Fault::new(plan, at);
         let disk = Disk::with_fault_injector(Arc::clone(&fault) as Arc<dyn FaultInjector>);
         let made = Repo::init(dir, &disk, &Config::default());
-        (made.map_err(|error| error.to_string()), fault.steps.lock().unwrap().len())
+        (made.map_err(|error| error.to_string()), fault.steps.lock().len())
     };
     let dir = temporary();
     let (made, steps) = make(&dir.path().join("whole"), Plan::Nothing, 0);

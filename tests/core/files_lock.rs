@@ -4,11 +4,12 @@
 use std::{
     path::Path,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
+use parking_lot::Mutex;
 use snap_core::{
     base::{
         id::CommitId,
@@ -74,7 +75,7 @@ struct Meanwhile<F>(Mutex<Option<F>>);
 
 impl<F: FnOnce() + Send> Observer for Meanwhile<F> {
     fn advance(&self, _: u64, _: u64) {
-        if let Some(work) = self.0.lock().unwrap().take() {
+        if let Some(work) = self.0.lock().take() {
             work();
         }
     }

@@ -4,9 +4,9 @@
 use std::{
     os::fd::OwnedFd,
     path::{Path, PathBuf},
-    sync::Mutex,
 };
 
+use parking_lot::Mutex;
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use snap_core::{
     base::{
@@ -54,10 +54,10 @@ impl Observer for Skipped {
     fn note(&self, note: Note<'_>) {
         match note {
             Note::Skipped { path, error } => {
-                self.0.lock().unwrap().push((path.to_owned(), error.to_string()));
+                self.0.lock().push((path.to_owned(), error.to_string()));
             }
             Note::AttributesUnread { path, error } => {
-                self.0.lock().unwrap().push((path.to_owned(), error.to_string()));
+                self.0.lock().push((path.to_owned(), error.to_string()));
             }
             _ => {}
         }
@@ -67,7 +67,7 @@ impl Observer for Skipped {
 fn commit(scratch: &Scratch, source: CommitSource<'_>) -> (CommitOutcome, Vec<(PathBuf, String)>) {
     let skipped = Skipped::default();
     let outcome = commit::run(&scratch.repo(), source, &options(), &skipped).unwrap();
-    (outcome, skipped.0.into_inner().unwrap())
+    (outcome, skipped.0.into_inner())
 }
 
 /// Runs every tree walk on a commit to its end. Returns the number of entries.

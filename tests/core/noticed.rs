@@ -4,12 +4,13 @@ use std::{
     os::unix::fs::{FileExt as _, MetadataExt as _},
     path::PathBuf,
     sync::{
-        Mutex, OnceLock,
+        OnceLock,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, SystemTime},
 };
 
+use parking_lot::Mutex;
 use rustix::fs::{XattrFlags, removexattr, setxattr};
 use snap_core::{
     base::{
@@ -398,7 +399,7 @@ impl Observer for Notes {
             Note::Skipped { path, .. } => format!("skipped {}", path.display()),
             other => format!("{other:?}"),
         };
-        self.0.lock().unwrap().push(told);
+        self.0.lock().push(told);
     }
 }
 
@@ -411,7 +412,7 @@ fn commit_telling(scratch: &Scratch) -> (CommitOutcome, Vec<String>) {
     let notes = Notes::default();
     let source = CommitSource::Folder(scratch.source());
     let made = commit::run(&scratch.repo(), source, &options(), &notes).unwrap();
-    (made, notes.0.into_inner().unwrap())
+    (made, notes.0.into_inner())
 }
 
 #[test]

@@ -10,9 +10,10 @@ use std::{
     ffi::OsString,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
 };
 
+use parking_lot::Mutex;
 use snap_core::{
     base::{id::CommitId, observe::Silent, time::Time},
     disk::{Disk, DiskStep, FaultDecision, FaultInjector},
@@ -61,7 +62,7 @@ struct State {
 
 impl FaultInjector for Recorder {
     fn decide(&self, step: DiskStep, path: &Path) -> FaultDecision {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         state.settle();
         self.cut(&mut state, &format!("before {step:?} of {}", path.display()));
         state.last = Some((step, path.to_owned()));
@@ -145,7 +146,7 @@ impl Recorder {
 
     /// Ends the recording with a power cut after the last step.
     fn finish(&self) -> Vec<(String, PathBuf)> {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         state.settle();
         self.cut(&mut state, "at the end");
         std::mem::take(&mut state.made)

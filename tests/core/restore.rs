@@ -6,12 +6,10 @@ use std::{
     collections::BTreeSet,
     os::unix::fs::{MetadataExt, PermissionsExt, symlink},
     path::{Path, PathBuf},
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
 };
 
+use parking_lot::Mutex;
 use snap_core::{
     base::{
         id::BlobId,
@@ -284,11 +282,11 @@ fn delete_removes_what_the_snapshot_lacks_and_no_store() {
 
     let seen = Mutex::new(Vec::new());
     let on_change = |path: &Path, change: RestoreAction, _: ContentLoss| {
-        seen.lock().unwrap().push((path.to_owned(), change));
+        seen.lock().push((path.to_owned(), change));
     };
     let dry = RestoreOptions { mode: Mode::DryRun, on_change: Some(&on_change), ..mirror() };
     assert_eq!(snapshot.restore_with(&target, &dry).unwrap().removed, 7);
-    let planned = std::mem::take(&mut *seen.lock().unwrap());
+    let planned = std::mem::take(&mut *seen.lock());
     let paths = ["extra", "extra/deep", "extra/deep/deeper", "extra/deep/deeper/f", "extra/link"];
     let expected = paths.iter().chain(&["extra-file", "link"]);
     let expected: Vec<_> = expected.map(|p| (PathBuf::from(p), RestoreAction::Remove)).collect();
@@ -536,7 +534,7 @@ impl Observer for Watcher {
     }
 
     fn note(&self, note: Note<'_>) {
-        self.notes.lock().unwrap().push(format!("{note:?}"));
+        self.notes.lock().push(format!("{note:?}"));
     }
 
     fn cancelled(&self) -> bool {
@@ -586,7 +584,7 @@ fn what_cannot_be_applied_is_told_once_and_counted() {
     assert_eq!(outcome.not_applied, [("extended attribute", 5)]);
     assert!(!outcome.is_complete());
     assert_eq!(outcome.files_written, 5);
-    assert_eq!(watcher.notes.into_inner().unwrap().len(), 1);
+    assert_eq!(watcher.notes.into_inner().len(), 1);
 }
 
 #[test]

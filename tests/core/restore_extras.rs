@@ -5,12 +5,10 @@
 use std::{
     os::unix::fs::PermissionsExt,
     path::Path,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
 };
 
+use parking_lot::Mutex;
 use snap_core::{
     base::observe::{Note, Observer, Silent},
     disk::Disk,
@@ -33,13 +31,13 @@ impl Observer for Kept {
             Note::NotRemoved { path, error } => format!("{}: {error}", path.display()),
             other => format!("{other:?}"),
         };
-        self.0.lock().unwrap().push(text);
+        self.0.lock().push(text);
     }
 }
 
 impl Kept {
     fn notes(self) -> Vec<String> {
-        let mut notes = self.0.into_inner().unwrap();
+        let mut notes = self.0.into_inner();
         notes.sort();
         notes
     }
@@ -307,7 +305,7 @@ fn a_removal_that_is_interrupted_tells_what_it_removed() {
     let options = RestoreOptions { on_change: Some(&on_change), so_far: Some(&so_far), ..mirror() };
     let error = restore::run(&snapshot.store, &snapshot.what(), &target, &options, &stops);
     assert!(matches!(error, Err(RestoreError::Interrupted)), "{error:?}");
-    assert_eq!(so_far.into_inner().unwrap().removed, 1);
+    assert_eq!(so_far.into_inner().removed, 1);
     assert_eq!(fs_err::read_dir(&target).unwrap().count(), 5);
 }
 

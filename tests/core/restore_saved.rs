@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed step ends the test")]
 
-use std::{path::Path, sync::Mutex};
+use std::path::Path;
 
+use parking_lot::Mutex;
 use snap_core::{
     base::observe::{Note, Observer},
     format::selection::UnreadPaths,
@@ -20,7 +21,7 @@ struct Notes(Mutex<Vec<String>>);
 impl Observer for Notes {
     fn note(&self, note: Note<'_>) {
         if let Note::Kept { path, why } = note {
-            self.0.lock().unwrap().push(format!("{}: {why}", path.display()));
+            self.0.lock().push(format!("{}: {why}", path.display()));
         }
     }
 }
@@ -49,7 +50,7 @@ fn restore(
     let done = restore::run(&snapshot.store, what, target, &options, &notes[1]).unwrap();
     let counts = |outcome: &RestoreOutcome| (outcome.removed, outcome.kept, outcome.excluded);
     assert_eq!(counts(&planned), counts(&done));
-    let [dry, real] = notes.map(|notes| notes.0.into_inner().unwrap());
+    let [dry, real] = notes.map(|notes| notes.0.into_inner());
     assert_eq!(dry, real);
     (done, real)
 }

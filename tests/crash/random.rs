@@ -1,8 +1,9 @@
 //! Short runs of the random tests, with fixed seeds. `tests/soak` runs them with fresh seeds, more
 //! threads and more time.
 
-use std::{path::PathBuf, sync::Mutex, thread};
+use std::{path::PathBuf, thread};
 
+use parking_lot::Mutex;
 use snap_explore::{
     network::{self, Kind, Pace, Struck},
     sequences,
@@ -49,18 +50,18 @@ fn no_fault_of_the_network_loses_what_was_acknowledged() {
             for _ in 0..RUNS_AT_ONCE {
                 scope.spawn(|| {
                     loop {
-                        let Some(kind) = kinds.lock().unwrap().next() else { return };
+                        let Some(kind) = kinds.lock().next() else { return };
                         if !kind.is_possible() {
                             skip_without_program(&format!("{test}, {}", kind.name()), "sshd");
                             continue;
                         }
                         let faults = network::explore(&plan, kind, &mut Struck::default());
-                        found.lock().unwrap().extend(faults);
+                        found.lock().extend(faults);
                     }
                 });
             }
         });
-        let found = found.into_inner().unwrap();
+        let found = found.into_inner();
         assert!(found.is_empty(), "{}", found.join("\n"));
     });
 }

@@ -5,7 +5,7 @@ use std::{
     ops::Range,
     path::Path,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
@@ -14,6 +14,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use snap_core::{
     base::{id::PackId, kind::ErrorKind},
     store::RemoteFrames,
@@ -56,7 +57,7 @@ impl Service for Endless {
         range: Range<u64>,
     ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
         Box::pin(async move {
-            self.requests.lock().unwrap().push(range.clone());
+            self.requests.lock().push(range.clone());
             self.under_way.fetch_add(1, Ordering::Relaxed);
             if self.silent.load(Ordering::Relaxed) {
                 std::future::pending::<()>().await;
@@ -172,7 +173,7 @@ fn many_threads_read_what_was_announced_and_each_byte_comes_once() {
             });
         }
     });
-    let mut requests = here.service.requests.lock().unwrap().clone();
+    let mut requests = here.service.requests.lock().clone();
     requests.sort_by_key(|range| range.start);
     assert!(requests.windows(2).all(|pair| pair[0].end <= pair[1].start), "{requests:?}");
     assert!(requests.len() <= 30, "{}", requests.len());
@@ -192,17 +193,17 @@ fn all_who_want_one_range_share_one_request() {
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {
-                threads.lock().unwrap().push(fs_err::read_link("/proc/thread-self").unwrap());
+                threads.lock().push(fs_err::read_link("/proc/thread-self").unwrap());
                 here.packs.read(pack(), frame(3)).unwrap()
             });
         }
         until("all threads wait", || {
-            let threads = threads.lock().unwrap();
+            let threads = threads.lock();
             threads.len() == 8 && threads.iter().all(|thread| waits(thread))
         });
         here.service.held.as_ref().unwrap().add_permits(1);
     });
-    assert_eq!(here.service.requests.lock().unwrap().len(), 1);
+    assert_eq!(here.service.requests.lock().len(), 1);
 }
 
 #[test]
@@ -212,7 +213,7 @@ fn no_more_is_held_than_may_be_until_it_is_taken() {
     // The first range has arrived once all requests within the limit were sent.
     here.packs.read(pack(), frame(0)).unwrap();
     let asked = || -> u64 {
-        here.service.requests.lock().unwrap().iter().map(|range| range.end - range.start).sum()
+        here.service.requests.lock().iter().map(|range| range.end - range.start).sum()
     };
     assert!(asked() <= 64 << 20, "{}", asked());
     // A range that was announced last is still available to a thread that waits for it.
@@ -259,7 +260,7 @@ fn a_part_that_failed_is_asked_for_again_alone() {
     let text = error.to_string();
     assert!(text.contains(&pack().to_string()) && text.contains("test://endless"), "{text}");
     assert_eq!(here.packs.read(pack(), frame(0)).unwrap().len() as u64, FRAME);
-    assert_eq!(here.service.requests.lock().unwrap().len(), 2);
+    assert_eq!(here.service.requests.lock().len(), 2);
 }
 
 #[test]

@@ -2,13 +2,14 @@
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     time::Duration,
 };
 
 use opendal::{Operator, services};
+use parking_lot::Mutex;
 use snap_core::base::observe::{Note, Observer};
 use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
@@ -146,7 +147,7 @@ struct Told(Mutex<Vec<String>>);
 impl Observer for Told {
     fn note(&self, note: Note<'_>) {
         if let Note::RefClaimedElsewhere { name, location, .. } = note {
-            self.0.lock().unwrap().push(format!("{name} at {location}"));
+            self.0.lock().push(format!("{name} at {location}"));
         }
     }
 }
@@ -170,7 +171,7 @@ fn who_waits_for_a_claim_is_told_and_leaves_none_behind_when_it_stops() {
         let RemoteError::Service(error) = swapped.unwrap_err() else { panic!("not stopped") };
         assert_eq!(error.reason, FailureReason::Stopped);
         assert!(began.elapsed() < LEASE);
-        assert_eq!(*told.0.lock().unwrap(), ["main at test://place"]);
+        assert_eq!(*told.0.lock(), ["main at test://place"]);
         let left = memory.list("claims/").await.unwrap();
         assert_eq!(left.iter().map(|claim| &*claim.key).collect::<Vec<_>>(), [theirs]);
     });

@@ -4,7 +4,7 @@
 use std::{
     ops::Range,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -12,6 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use snap_remote::service::{
     CancellationToken, ConditionalWrites, FailureReason, ListedObject, MultipartUpload,
     ObjectVersion, Service, ServiceError, StoredObject, UploadNote, UploadProgress, WriteCondition,
@@ -52,7 +53,7 @@ impl Busy {
     fn reply<T: Send + 'static>(&self, value: T) -> BoxFuture<'_, Result<T, ServiceError>> {
         Box::pin(async move {
             sleep(SECOND).await;
-            let mut refused = self.refused.lock().unwrap();
+            let mut refused = self.refused.lock();
             if *refused == 0 {
                 return Ok(value);
             }

@@ -1,7 +1,7 @@
 //! A local store with files to commit, and services to push to.
 
 use std::sync::{
-    Arc, Mutex,
+    Arc,
     atomic::{AtomicU64, Ordering::SeqCst},
 };
 use std::{ops::Range, path::Path, time::Duration};
@@ -9,6 +9,7 @@ use std::{ops::Range, path::Path, time::Duration};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use opendal::{Operator, services};
+use parking_lot::Mutex;
 use snap_core::{
     base::{id::CommitId, observe::Silent},
     disk::Disk,
@@ -300,7 +301,7 @@ impl Wrapped {
             Box::pin(async move {
                 if is_ref {
                     let _listed = listed.acquire().await.unwrap();
-                    let push = push.lock().unwrap().take();
+                    let push = push.lock().take();
                     if let Some(push) = push {
                         tokio::task::spawn_blocking(push).await.unwrap();
                     }
@@ -316,7 +317,7 @@ impl Wrapped {
 
     async fn pass(&self, operation: &'static str, key: &str) -> Result<(), ServiceError> {
         let number = self.calls.fetch_add(1, SeqCst);
-        self.seen.lock().unwrap().push((operation, key.to_owned()));
+        self.seen.lock().push((operation, key.to_owned()));
         match (self.before)(number, operation, key).await {
             false => Ok(()),
             true => Err((self.error)(operation, key)),

@@ -5,14 +5,11 @@ mod planner;
 mod property;
 mod reader;
 
-use std::{
-    ops::Range,
-    sync::{Arc, Mutex, MutexGuard},
-    time::Duration,
-};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use snap_remote::{
     ranges::{FetchRange, NeededRange},
     service::{FailureReason, ServiceError},
@@ -84,7 +81,7 @@ impl Far {
     }
 
     pub(crate) fn log(&self) -> MutexGuard<'_, Log> {
-        self.log.lock().unwrap()
+        self.log.lock()
     }
 
     pub(crate) fn requests(&self) -> usize {
@@ -124,7 +121,7 @@ struct Answering {
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        let mut log = self.log.lock().unwrap();
+        let mut log = self.log.lock();
         if !log.answered[self.request] {
             log.cancelled += 1;
         }
@@ -144,7 +141,7 @@ impl FetchRange for Far {
                 delay => tokio::time::sleep(delay).await,
             }
             self.log().answered[answering.request] = true;
-            if self.bad.lock().unwrap().iter().any(|bad| range.contains(bad)) {
+            if self.bad.lock().iter().any(|bad| range.contains(bad)) {
                 return Err(broken(key));
             }
             Ok(bytes_at(key, &range))

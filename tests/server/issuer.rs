@@ -2,7 +2,7 @@
 //! requests and can be made to misbehave.
 
 use std::sync::{
-    Arc, Mutex,
+    Arc,
     atomic::{AtomicUsize, Ordering},
 };
 
@@ -13,6 +13,7 @@ use axum::{
     response::{IntoResponse, Redirect, Response},
 };
 use jsonwebtoken::Algorithm;
+use parking_lot::Mutex;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519};
 use ring::{
     hmac,
@@ -95,11 +96,11 @@ impl Issuer {
 
     /// Replaces the published keys.
     pub(crate) fn publish(&self, keys: &[&Signer]) {
-        *self.shared.keys.lock().unwrap() = keys.iter().map(|key| key.jwk.clone()).collect();
+        *self.shared.keys.lock() = keys.iter().map(|key| key.jwk.clone()).collect();
     }
 
     pub(crate) fn behave(&self, mode: Mode) {
-        *self.shared.mode.lock().unwrap() = mode;
+        *self.shared.mode.lock() = mode;
     }
 
     /// Returns how often the keys were fetched. Each time takes two requests.
@@ -123,7 +124,7 @@ impl Issuer {
 
 async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     shared.asked.fetch_add(1, Ordering::SeqCst);
-    let mode = shared.mode.lock().unwrap().clone();
+    let mode = shared.mode.lock().clone();
     let path = request.uri().path();
     match mode {
         Mode::Fails => return http::StatusCode::SERVICE_UNAVAILABLE.into_response(),
@@ -141,7 +142,7 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
         (ABOUT, _) | ("/moved", Mode::Moved(ABOUT)) => {
             json!({"issuer": shared.base, "jwks_uri": format!("{}/keys", shared.base)})
         }
-        ("/keys" | "/moved", _) => json!({"keys": *shared.keys.lock().unwrap()}),
+        ("/keys" | "/moved", _) => json!({"keys": *shared.keys.lock()}),
         _ => return http::StatusCode::NOT_FOUND.into_response(),
     };
     axum::Json(text).into_response()

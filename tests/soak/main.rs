@@ -19,18 +19,9 @@ mod hostile;
 mod ignore;
 mod storms;
 
-use std::{
-    env,
-    path::PathBuf,
-    process::ExitCode,
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::{env, path::PathBuf, process::ExitCode, sync::atomic::{AtomicU64, Ordering}, thread, time::{Duration, Instant}};
 
+use parking_lot::Mutex;
 use snap_explore::{
     network::{self, Kind, Pace, Struck},
     program::Program,
@@ -94,7 +85,7 @@ fn network(program: &str, until: Instant, seed: u64, only: &str) -> Vec<String> 
     thread::scope(|scope| {
         for _ in 0..RUNS_AT_ONCE {
             scope.spawn(|| {
-                while Instant::now() < until && found.lock().unwrap().is_empty() {
+                while Instant::now() < until && found.lock().is_empty() {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     let plan = network::Plan {
                         program: PathBuf::from(program),
@@ -105,12 +96,12 @@ fn network(program: &str, until: Instant, seed: u64, only: &str) -> Vec<String> 
                     let mut met = Struck::default();
                     let faults =
                         network::explore(&plan, kinds[(number % count) as usize], &mut met);
-                    struck.lock().unwrap().join(&met);
-                    found.lock().unwrap().extend(faults);
+                    struck.lock().join(&met);
+                    found.lock().extend(faults);
                 }
             });
         }
     });
-    println!("{} runs, {:?}", next.into_inner(), struck.into_inner().unwrap());
-    found.into_inner().unwrap()
+    println!("{} runs, {:?}", next.into_inner(), struck.into_inner());
+    found.into_inner()
 }

@@ -8,9 +8,9 @@ use std::{
     io::Write,
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
 };
 
+use parking_lot::Mutex;
 use rustix::fs::Stat;
 use serde::Serialize;
 use snap_core::{
@@ -197,7 +197,7 @@ fn restore(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError>
     let is_dry = args.dry_run;
     let on_change = |path: &Path, change: RestoreAction, loss: ContentLoss| {
         if is_dry {
-            let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut out = out.lock();
             // A closed stdout does not stop the restore.
             let _ = write_change(&mut out, cx, path, (change, loss));
         }
@@ -260,11 +260,11 @@ fn restore(args: &RestoreArgs, cx: &Context) -> Result<CommandOutcome, CliError>
     }
     let restored = restore::run(snapshot.store(), &what, &target, &options, &progress);
     drop(progress);
-    let mut out = out.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut out = out.into_inner();
     let outcome = match restored {
         Ok(outcome) => outcome,
         Err(error) => {
-            let so_far = so_far.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let so_far = so_far.into_inner();
             report_so_far(out, &so_far, cx)?;
             return Err(match error {
                 RestoreError::Unsaved(_) => {

@@ -6,13 +6,14 @@ use std::{
     path::Path,
     pin::Pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
 use bytes::Bytes;
 use indicatif::ProgressBar;
+use parking_lot::Mutex;
 use snap_remote::service::{
     ConditionalWrites, ListedObject, ListedRefs, MultipartUpload, ObjectVersion, PartialClone,
     ResumableUpload, Service, ServiceError, StoredObject, UploadNote, WriteCondition,
@@ -54,12 +55,12 @@ impl Network {
 
     /// Sets the bar that is drawn from now on.
     pub(crate) fn draws(&self, bar: &ProgressBar) {
-        *self.bar.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.clone());
+        *self.bar.lock() = Some(bar.clone());
     }
 
     /// Prints something without breaking the bar.
     pub(super) fn aside(&self, print: impl FnOnce()) {
-        let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let bar = self.bar.lock().clone();
         match bar.filter(|bar| !bar.is_finished() && !bar.is_hidden()) {
             Some(bar) => bar.suspend(print),
             None => print(),

@@ -21,12 +21,13 @@ use std::{
     io::{self, IsTerminal, Write},
     os::fd::AsFd,
     process::Stdio,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use anstream::AutoStream;
 use clap::builder::StyledStr;
+use parking_lot::Mutex;
 use serde::Serialize;
 use signal_hook::SigId;
 use snap_core::base::{id::Id, time::Time};
@@ -341,7 +342,7 @@ impl Ui {
 
     /// Prints a warning once, although several steps of a command may report it.
     pub(crate) fn warning_once(&self, message: &str) {
-        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut warned = self.warned.lock();
         if warned.insert(message.to_owned()) {
             self.warning(format_args!("{message}"));
         }

@@ -7,7 +7,7 @@ use std::{
     os::unix::ffi::OsStrExt,
     path::Path,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
@@ -15,6 +15,7 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use parking_lot::Mutex;
 use snap_core::base::observe::{Note, Observer, Phase};
 
 use crate::{
@@ -61,7 +62,7 @@ impl<'a> Progress<'a> {
 
     /// Removes the bar, before other output is printed.
     pub(crate) fn clear(&self) {
-        let bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let bar = self.bar.lock().take();
         if let Some((_, bar)) = bar {
             bar.finish_and_clear();
         }
@@ -78,7 +79,7 @@ impl<'a> Progress<'a> {
         if now < next || self.next_draw.compare_exchange(next, later, set, get).is_err() {
             return;
         }
-        if let Some((phase, bar)) = &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some((phase, bar)) = &*self.bar.lock() {
             let units = self.units.load(Ordering::Relaxed);
             // The total may be an estimate; no total is better than a wrong one.
             if bar.length().is_some_and(|length| length < units) {
@@ -104,7 +105,7 @@ impl<'a> Progress<'a> {
 
     /// Prints a warning without breaking the bar.
     fn print_note(&self, message: std::fmt::Arguments<'_>) {
-        match &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.bar.lock() {
             Some((_, bar)) => bar.suspend(|| self.ui.warning(message)),
             None => self.ui.warning(message),
         }
@@ -125,7 +126,7 @@ impl Observer for Progress<'_> {
             self.network.draws(&bar);
             keep_drawn(bar.clone(), Arc::clone(self.network), self.silence_left());
         }
-        let old = self.bar.lock().unwrap_or_else(PoisonError::into_inner).replace((phase, bar));
+        let old = self.bar.lock().replace((phase, bar));
         if let Some((_, old)) = old {
             old.finish_and_clear();
         }
@@ -136,7 +137,7 @@ impl Observer for Progress<'_> {
     }
 
     fn total(&self, total: u64) {
-        if let Some((phase, bar)) = &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some((phase, bar)) = &*self.bar.lock() {
             bar.set_length(total);
             bar.set_style(style(*phase, true));
         }

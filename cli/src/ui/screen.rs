@@ -2,14 +2,11 @@
 
 use std::{
     io::{self, Write},
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
 };
 
+use parking_lot::Mutex;
 use signal_hook::SigId;
-use snap_core::base::mutex::lock;
 
 /// The owner of the terminal. While a pager owns it, nothing is drawn, messages are held back, and
 /// Ctrl-C belongs to the pager.
@@ -35,7 +32,7 @@ impl Screen {
         self.taken.store(true, Ordering::Relaxed);
         // If a second Ctrl-C ended this process now, the pager would have nothing to read, and the
         // shell would lose its terminal.
-        if let Some(second) = lock(&self.second).take() {
+        if let Some(second) = self.second.lock().take() {
             signal_hook::low_level::unregister(second);
         }
     }
@@ -43,7 +40,7 @@ impl Screen {
     /// Takes the terminal back, and prints the messages that were held back.
     pub(super) fn give_back(&self) {
         self.taken.store(false, Ordering::Relaxed);
-        let held = std::mem::take(&mut *lock(&self.held));
+        let held = std::mem::take(&mut *self.held.lock());
         if !held.is_empty() {
             self.say(&held);
         }
@@ -52,7 +49,7 @@ impl Screen {
     /// Prints a message on stderr, now or after the pager.
     pub(super) fn say(&self, text: &str) {
         if self.is_taken() {
-            lock(&self.held).push_str(text);
+            self.held.lock().push_str(text);
         } else {
             let _ = io::stderr().lock().write_all(text.as_bytes());
         }

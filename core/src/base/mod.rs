@@ -6,7 +6,6 @@ pub mod id;
 pub mod io;
 pub mod kind;
 pub mod limits;
-pub mod mutex;
 pub mod name;
 pub mod number;
 pub mod observe;

@@ -1,11 +1,8 @@
 //! Converts user and group ids to names and back, with a cache.
 
-use std::{
-    collections::HashMap,
-    ffi::OsStr,
-    os::unix::ffi::OsStrExt,
-    sync::{Arc, PoisonError, RwLock},
-};
+use std::{collections::HashMap, ffi::OsStr, os::unix::ffi::OsStrExt, sync::Arc};
+
+use parking_lot::RwLock;
 
 use crate::{base::limits, format::tree::Owner};
 
@@ -35,13 +32,13 @@ impl Owners {
 
     /// Returns the owner with these ids; equal pairs share one `Arc`.
     pub fn of(&self, uid: u32, gid: u32) -> Arc<Owner> {
-        let known = self.by_numbers.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.by_numbers.read();
         if let Some(owner) = known.get(&(uid, gid)) {
             return Arc::clone(owner);
         }
         drop(known);
         let owner = self.look_up(uid, gid);
-        let mut known = self.by_numbers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.by_numbers.write();
         Arc::clone(known.entry((uid, gid)).or_insert_with(|| Arc::new(owner)))
     }
 
@@ -50,7 +47,7 @@ impl Owners {
         if self.ids == OwnerMapping::Numeric {
             return (owner.uid, owner.gid);
         }
-        let known = self.by_owner.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.by_owner.read();
         if let Some(numbers) = known.get(owner) {
             return *numbers;
         }
@@ -61,7 +58,7 @@ impl Owners {
             user.map_or(owner.uid, |user| user.uid()),
             group.map_or(owner.gid, |group| group.gid()),
         );
-        let mut known = self.by_owner.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.by_owner.write();
         known.insert(owner.clone(), numbers);
         numbers
     }

@@ -27,9 +27,11 @@ use std::{
     io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, OnceLock},
+    sync::OnceLock,
     time::SystemTime,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     base::{
@@ -37,7 +39,6 @@ use crate::{
         io::PathError,
         kind::ErrorKind,
         limits,
-        mutex::lock,
         observe::{Observer, Silent},
     },
     disk::{
@@ -212,14 +213,10 @@ impl StagingArea {
         Self { dir, objects, disk, publishing, lock_path, users, checked, complete }
     }
 
-    fn checked(&self) -> MutexGuard<'_, HashMap<PackId, FileMark>> {
-        lock(&self.checked)
-    }
-
     /// Returns the packs that this process has published with everything that they refer
     /// to.
     pub fn complete(&self) -> MutexGuard<'_, HashSet<PackId>> {
-        lock(&self.complete)
+        self.complete.lock()
     }
 
     /// Locks publishing for all other threads and processes.
@@ -227,7 +224,7 @@ impl StagingArea {
     /// # Errors
     /// [`PathError`] when the lock cannot be opened.
     pub fn publishing(&self) -> Result<Publishing<'_>, PathError> {
-        let here = lock(&self.publishing);
+        let here = self.publishing.lock();
         self.enter()?;
         let folder = fs_err::File::open(&self.dir).map_err(PathError::when("open", &self.dir))?;
         let everywhere = folder.into_parts().0;
@@ -279,7 +276,7 @@ impl StagingArea {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(PathError::when("stat", &path)(error).into()),
         };
-        if self.checked().get(id) == Some(&mark) {
+        if self.checked.lock().get(id) == Some(&mark) {
             return Ok(Some(path));
         }
         // The pack was left by another process, or has changed since it was checked.
@@ -297,7 +294,7 @@ impl StagingArea {
 
     /// Makes the next use of these packs check them again.
     pub fn check_again(&self, ids: &BTreeSet<PackId>) {
-        self.checked().retain(|id, _| !ids.contains(id));
+        self.checked.lock().retain(|id, _| !ids.contains(id));
     }
 
     /// Restarts the time after which these packs are removed.
@@ -305,7 +302,7 @@ impl StagingArea {
         for id in ids {
             let file = fs_err::File::options().append(true).open(self.dir.join(id.to_string()));
             let Ok(file) = file else { continue };
-            let mut checked = self.checked();
+            let mut checked = self.checked.lock();
             let mark = || file.metadata().map(|meta| FileMark::of(&meta)).ok();
             let is_checked = checked.contains_key(id) && checked.get(id) == mark().as_ref();
             if file.file().set_modified(SystemTime::now()).is_ok()
@@ -331,7 +328,7 @@ impl StagingArea {
             ErrorKind::Damaged | ErrorKind::Unsupported => StagedError::InvalidPack(error),
             _ => error.into(),
         })?;
-        self.checked().insert(id, mark);
+        self.checked.lock().insert(id, mark);
         Ok(())
     }
 
@@ -391,7 +388,7 @@ impl StagingArea {
 
     /// Removes a pack from the staging area.
     pub fn forget(&self, id: &PackId) {
-        self.checked().remove(id);
+        self.checked.lock().remove(id);
         let _ = self.disk.remove(&self.dir.join(id.to_string()));
     }
 

@@ -28,13 +28,13 @@ use std::{
     ffi::OsStr,
     os::{fd::AsFd, unix::ffi::OsStrExt},
     path::{Path, PathBuf},
-    sync::Mutex,
 };
 
+use parking_lot::Mutex;
 use rustix::fs::fstat;
 
 use crate::{
-    base::{id::TreeId, kind::ErrorKind, mutex::lock, name::EntryName, observe::Observer},
+    base::{id::TreeId, kind::ErrorKind, name::EntryName, observe::Observer},
     format::{
         commit::Commit,
         tree::{EntryKind, Metadata, Xattr},
@@ -166,12 +166,12 @@ pub fn plan(
             LocalLoss::None => false,
             LocalLoss::Conflict => true,
             LocalLoss::FolderAttributes => {
-                lock(&kept_folders).push(bytes.to_vec());
+                kept_folders.lock().push(bytes.to_vec());
                 false
             }
         };
         if is_lost || loss == ContentLoss::Unsaved {
-            lock(&conflicts).insert(path.to_owned());
+            conflicts.lock().insert(path.to_owned());
         }
     };
     let options = RestoreOptions {
@@ -185,11 +185,11 @@ pub fn plan(
     };
     match restore::run(store, &update.source(), update.project, &options, observer) {
         Ok(_) => {}
-        Err(RestoreError::Blocked { first, .. }) => lock(&conflicts).extend(first),
+        Err(RestoreError::Blocked { first, .. }) => conflicts.lock().extend(first),
         Err(error) => return Err(error.into()),
     }
-    plan.conflicts = std::mem::take(&mut *lock(&conflicts));
-    lock(&kept_folders).iter().for_each(|path| plan.paths.remove(path));
+    plan.conflicts = std::mem::take(&mut *conflicts.lock());
+    kept_folders.lock().iter().for_each(|path| plan.paths.remove(path));
     Ok(plan)
 }
 

@@ -16,12 +16,13 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use parking_lot::Mutex;
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use crate::{
@@ -29,7 +30,6 @@ use crate::{
         id::PackId,
         io::PathError,
         limits,
-        mutex::lock,
         observe::{Observer, Phase},
     },
     disk::{
@@ -152,7 +152,7 @@ impl PackSlot {
     /// Closes the file if another file has its name now, such as a good copy that a
     /// repair put there. Returns true if it did.
     pub(super) fn close_replaced(&self) -> bool {
-        let mut open = lock(&self.open);
+        let mut open = self.open.lock();
         let is_replaced = open.as_ref().is_some_and(|pack| pack.is_replaced());
         if is_replaced {
             *open = None;

@@ -5,16 +5,14 @@ use std::{
     collections::HashSet,
     ops::Range,
     sync::{
-        Arc, Condvar, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
 
-use crate::{
-    base::{id::PackId, mutex::lock},
-    disk::Disk,
-    store::RemoteFrames,
-};
+use parking_lot::{Condvar, Mutex};
+
+use crate::{base::id::PackId, disk::Disk, store::RemoteFrames};
 
 /// A frame: its pack, and its offset in the pack.
 type FetchKey = (PackId, u64);
@@ -53,7 +51,7 @@ impl Fetcher {
 
     /// Prefetches ranges, except those that were prefetched before.
     pub(super) fn announce(&self, mut ranges: Vec<(PackId, Range<u64>)>) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         ranges.retain(|(pack, range)| state.announced.insert((*pack, range.start)));
         drop(state);
         if !ranges.is_empty() {
@@ -64,25 +62,25 @@ impl Fetcher {
     /// Returns true the first time for each pack: all of its metadata is to be
     /// prefetched then.
     pub(super) fn is_new(&self, pack: PackId) -> bool {
-        lock(&self.state).announced.insert((pack, METADATA))
+        self.state.lock().announced.insert((pack, METADATA))
     }
 
     /// Forgets all prefetches, so that failed ones are requested again.
     pub(super) fn forget(&self) {
-        lock(&self.state).announced.clear();
+        self.state.lock().announced.clear();
     }
 
     /// Records a pack that does not exist where it should lie. Returns true the first time.
     pub(super) fn note_lost(&self, pack: PackId) -> bool {
-        lock(&self.state).lost.insert(pack)
+        self.state.lock().lost.insert(pack)
     }
 
     /// Waits until no other thread is fetching this frame.
     pub(super) fn turn(&self, pack: PackId, offset: u64) -> FetchGuard<'_> {
         let key = (pack, offset);
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         while !state.under_way.insert(key) {
-            state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.done.wait(&mut state);
         }
         FetchGuard { fetcher: self, key }
     }
@@ -119,7 +117,7 @@ pub(super) struct FetchGuard<'f> {
 
 impl Drop for FetchGuard<'_> {
     fn drop(&mut self) {
-        let mut state = lock(&self.fetcher.state);
+        let mut state = self.fetcher.state.lock();
         state.under_way.remove(&self.key);
         state.announced.remove(&self.key);
         self.fetcher.done.notify_all();

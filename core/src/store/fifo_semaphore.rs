@@ -1,13 +1,11 @@
 //! A fair semaphore: limits how many threads do long work at a time, and serves waiting
 //! threads in order of arrival.
 
-use std::{
-    collections::VecDeque,
-    sync::{Condvar, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::VecDeque, time::Duration};
 
-use crate::base::{mutex::lock, observe::Observer};
+use parking_lot::{Condvar, Mutex};
+
+use crate::base::observe::Observer;
 
 /// Interval at which a waiting thread checks whether the user asked to stop.
 const STEP: Duration = Duration::from_millis(100);
@@ -35,7 +33,7 @@ impl FifoSemaphore {
     /// Waits until it is this thread's turn and fewer than `most` permits are taken.
     /// Returns `None` when the user asks to stop.
     pub(super) fn take(&self, most: usize, observer: &dyn Observer) -> Option<FifoPermit<'_>> {
-        let mut line = lock(&self.line);
+        let mut line = self.line.lock();
         let number = line.next;
         line.next += 1;
         line.waiting.push_back(number);
@@ -49,20 +47,19 @@ impl FifoSemaphore {
                 self.moved.notify_all();
                 return (!is_stopped).then(|| FifoPermit(self));
             }
-            let waited = self.moved.wait_timeout(line, STEP);
-            line = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.moved.wait_for(&mut line, STEP);
         }
     }
 
     /// Returns true if a thread is waiting.
     pub(super) fn is_wanted(&self) -> bool {
-        !lock(&self.line).waiting.is_empty()
+        !self.line.lock().waiting.is_empty()
     }
 }
 
 impl Drop for FifoPermit<'_> {
     fn drop(&mut self) {
-        lock(&self.0.line).taken -= 1;
+        self.0.line.lock().taken -= 1;
         self.0.moved.notify_all();
     }
 }
@@ -97,7 +94,7 @@ mod tests {
                 thread::yield_now();
             }
             let third = scope.spawn(|| turns.take(1, &Silent).is_some());
-            while lock(&turns.line).waiting.len() < 2 {
+            while turns.line.lock().waiting.len() < 2 {
                 thread::yield_now();
             }
             left.0.store(true, Ordering::Relaxed);
@@ -106,6 +103,6 @@ mod tests {
             drop(first);
             assert!(third.join().unwrap());
         });
-        assert_eq!(lock(&turns.line).taken, 0);
+        assert_eq!(turns.line.lock().taken, 0);
     }
 }

@@ -14,7 +14,6 @@ use crate::{
     base::{
         id::{ObjectId, PackId},
         limits,
-        mutex::lock,
     },
     disk::table::TableError,
     format::pack::ObjectKind,
@@ -177,7 +176,7 @@ impl Store {
                 {
                     // A segment is derived data, so it can be removed and rebuilt.
                     let _ = self.disk().remove(&path);
-                    lock(&self.repaired).damaged = true;
+                    self.repaired.lock().damaged = true;
                     self.refresh()?;
                 }
                 answer => return Ok(answer?),

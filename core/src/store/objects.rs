@@ -4,17 +4,18 @@ use std::{
     ops::Range,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError, RwLock,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
 };
+
+use parking_lot::{Mutex, RwLock};
 
 use crate::{
     base::{
         id::{BlobId, CommitId, ObjectId, PackId, TreeId},
         kind::ErrorKind,
         limits,
-        mutex::lock,
         observe::{Note, Observer, Silent},
     },
     disk::Disk,
@@ -207,7 +208,7 @@ impl Store {
     }
 
     pub(super) fn catalog(&self) -> Arc<Catalog> {
-        Arc::clone(&self.catalog.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.catalog.read())
     }
 
     /// Makes the names of all packs durable, and tidies the index.
@@ -221,7 +222,7 @@ impl Store {
 
     /// Replaces the catalog with the one that `change` makes of it.
     pub(super) fn change_catalog<T>(&self, change: impl FnOnce(&Catalog) -> (Catalog, T)) -> T {
-        let mut slot = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = self.catalog.write();
         let (catalog, result) = change(&slot);
         *slot = Arc::new(catalog);
         result
@@ -234,7 +235,7 @@ impl Store {
             catalog.add_sealed(&self.layout, &self.disk, (sealed, home));
             if catalog.healed.len() > healed {
                 // The cache may hold frames of the damaged file.
-                *lock(&self.cache) = FrameCache::default();
+                *self.cache.lock() = FrameCache::default();
             }
             (catalog, ())
         });
@@ -252,15 +253,15 @@ impl Store {
             // The lock is held from reading to replacing. Otherwise a pack that a
             // writer of this store adds in between would be lost, and its number would
             // be given to another pack.
-            let mut slot = self.catalog.write().unwrap_or_else(PoisonError::into_inner);
+            let mut slot = self.catalog.write();
             let (catalog, repair) = Catalog::load(&self.layout, &self.disk, &slot, &Silent)?;
             if catalog.has_replaced {
-                *lock(&self.cache) = FrameCache::default();
+                *self.cache.lock() = FrameCache::default();
             }
             *slot = Arc::new(catalog);
             repair
         };
-        let mut repaired = lock(&self.repaired);
+        let mut repaired = self.repaired.lock();
         repaired.packs += repair.packs;
         repaired.damaged |= repair.damaged;
         Ok(())
@@ -277,20 +278,20 @@ impl Store {
                 self.disk.remove(path)?;
             }
         }
-        lock(&self.repaired).damaged = true;
+        self.repaired.lock().damaged = true;
         self.refresh()
     }
 
     /// Returns what was rebuilt in the index since the store was opened, or since the
     /// last [`Store::report_repairs`].
     pub fn index_repairs(&self) -> IndexRepair {
-        *lock(&self.repaired)
+        *self.repaired.lock()
     }
 
     /// Reports damage of the index that was repaired since the store was opened, or
     /// since the last call.
     pub fn report_repairs(&self, observer: &dyn Observer) {
-        let IndexRepair { packs, damaged, .. } = std::mem::take(&mut *lock(&self.repaired));
+        let IndexRepair { packs, damaged, .. } = std::mem::take(&mut *self.repaired.lock());
         if damaged {
             observer.note(Note::Reindexed { packs, damaged });
         }
@@ -335,7 +336,7 @@ impl Store {
         if self.fetcher.is_some() {
             slot.touch();
         }
-        let mut open = lock(&slot.open);
+        let mut open = slot.open.lock();
         if let Some(pack) = &*open {
             return Ok(Arc::clone(pack));
         }
@@ -353,7 +354,7 @@ impl Store {
         drop(open);
         if self.open_packs.fetch_add(1, Ordering::Relaxed) >= limits::OPEN_PACKS {
             for other in catalog.packs.iter().filter(|other| !Arc::ptr_eq(other, slot)) {
-                *lock(&other.open) = None;
+                *other.open.lock() = None;
             }
             self.open_packs.store(1, Ordering::Relaxed);
         }
@@ -424,7 +425,7 @@ impl Store {
 
     /// Returns the frame if it is in the cache.
     pub(super) fn frame_in_cache(&self, place: &ObjectLocation) -> Option<Arc<Vec<u8>>> {
-        lock(&self.cache).get((place.pack, place.frame))
+        self.cache.lock().get((place.pack, place.frame))
     }
 
     /// Returns the frame from the cache, or reads it as [`Store::frame`] does and keeps it there.
@@ -436,7 +437,7 @@ impl Store {
             return Ok(frame);
         }
         let frame = self.frame(place)?;
-        lock(&self.cache).put((place.pack, place.frame), Arc::clone(&frame));
+        self.cache.lock().put((place.pack, place.frame), Arc::clone(&frame));
         Ok(frame)
     }
 

@@ -7,10 +7,12 @@
 use std::{
     path::Path,
     sync::{
-        Arc, PoisonError, RwLock, RwLockReadGuard,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
+
+use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::{
     base::{id::PackId, io::PathError, limits},
@@ -56,7 +58,7 @@ impl SharedPackFile {
     /// Takes the read side of the lock. Call this before another thread can see that
     /// the frame has its offset and seal the pack.
     pub(super) fn enter(&self) -> RwLockReadGuard<'_, NewFile> {
-        self.file.read().unwrap_or_else(PoisonError::into_inner)
+        self.file.read()
     }
 
     /// Writes a frame at its offset.
@@ -171,7 +173,7 @@ impl PackWriter {
         let footer = pack::encode_footer(&self.frames, &self.objects, HEADER_BYTES as u64);
         self.hasher.update(&footer);
         let id = PackId::from_bytes(*self.hasher.finalize().as_bytes());
-        let file = self.file.file.write().unwrap_or_else(PoisonError::into_inner);
+        let file = self.file.file.write();
         if self.file.failed.load(Ordering::Acquire) {
             let source = std::io::Error::other("an earlier write to the file failed");
             return Err(PathError { action: "finish", path: file.path().to_owned(), source }.into());

@@ -25,18 +25,16 @@ use std::{
     fs::Metadata,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{
-        Mutex,
-        atomic::{AtomicU8, Ordering},
-    },
+    sync::atomic::{AtomicU8, Ordering},
 };
+
+use parking_lot::Mutex;
 
 use crate::{
     base::{
         id::{ObjectId, PackId},
         io::PathError,
         limits,
-        mutex::lock,
         observe::{Observer, Phase},
         time::Time,
     },
@@ -139,7 +137,7 @@ impl ProvenPacks {
     fn find(&self, id: &PackId, pack: &Path) -> Option<(PackProof, i64)> {
         let path = self.path.as_ref()?;
         let identity = identity_of(&fs_err::metadata(pack).ok()?);
-        let mut known = lock(&self.known);
+        let mut known = self.known.lock();
         let find = |known: &KnownProofs| {
             let check = known.checks.get(id)?;
             let (proof, of) = match check.identity.strip_prefix(OBJECTS_ONLY) {
@@ -328,7 +326,7 @@ impl Store {
     ) -> Result<bool, StoreError> {
         for _ in 0..limits::MERGE_RETRIES {
             let Some((place, is_proven)) = self.locate_for_writers(id)? else { return Ok(false) };
-            if is_proven || lock(&self.hashed).contains(&(*id, place.pack)) {
+            if is_proven || self.hashed.lock().contains(&(*id, place.pack)) {
                 return Ok(true);
             }
             if place.kind == ObjectKind::ChunkList {
@@ -336,7 +334,7 @@ impl Store {
             }
             match self.object_at(id, &place) {
                 Ok(_) => {
-                    let mut hashed = lock(&self.hashed);
+                    let mut hashed = self.hashed.lock();
                     if hashed.len() >= HASHED_OBJECTS {
                         hashed.clear();
                     }
@@ -446,12 +444,12 @@ impl Store {
     ) -> Result<HashMap<ObjectId, StoreError>, StoreError> {
         let wrong = Mutex::new(HashMap::new());
         let on_wrong = |id, error| {
-            lock(&wrong).insert(id, error);
+            wrong.lock().insert(id, error);
             Ok(())
         };
         let turns = self.list_checks();
         ListChecker { read, turns, observer, on_wrong: &on_wrong }.check_pack(pack)?;
-        Ok(wrong.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
+        Ok(wrong.into_inner())
     }
 
     /// Shadows the wrong chunk lists of a pack, durably, and records the pack as proven.

@@ -14,7 +14,7 @@ use std::{
 };
 
 use crate::{
-    base::{id::PackId, kind::ErrorKind, mutex::lock},
+    base::{id::PackId, kind::ErrorKind},
     disk::{NewFile, Renamed, lock_wait::is_file_at, scratch::unique_name},
     format::outline::PackOutline,
     store::{
@@ -236,7 +236,7 @@ impl Store {
                 // A process that has the file open keeps its bytes readable and its
                 // disk space in use until it closes the file.
                 if let Some(slot) = self.catalog().slot(id) {
-                    *lock(&slot.open) = None;
+                    *slot.open.lock() = None;
                 }
                 disk.remove(&path)?;
                 drop(locked);
@@ -255,7 +255,7 @@ impl Store {
             catalog.place_pack(*id, layout.path(Completeness::Partial, id), Completeness::Partial);
             if let Some(slot) = catalog.slot(id) {
                 // The open file may be an earlier stub, which was replaced.
-                *lock(&slot.open) = None;
+                *slot.open.lock() = None;
             }
             (catalog, ())
         });
@@ -295,7 +295,7 @@ impl Store {
         self.fetcher = Some(Arc::new(Fetcher::new(distant, self.disk().clone())));
         // Packs that are open have no fetcher.
         for slot in &self.catalog().packs {
-            *lock(&slot.open) = None;
+            *slot.open.lock() = None;
         }
         self
     }

@@ -19,7 +19,6 @@ use crate::{
         io::PathError,
         kind::ErrorKind,
         limits,
-        mutex::lock,
     },
     disk::{regular::read_at_most, scratch::unique_name},
     format::{
@@ -340,7 +339,7 @@ impl Catalog {
         self.healed.push(*id);
         if let Some(slot) = self.slot(id) {
             // The open file is the damaged one.
-            *lock(&slot.open) = None;
+            *slot.open.lock() = None;
         }
     }
 }

@@ -10,18 +10,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread::{self, Builder},
 };
+
+use parking_lot::Mutex;
 
 use crate::{
     base::{
         id::{BlobId, ObjectId, PackId},
         limits,
-        mutex::lock,
         observe::Observer,
     },
     format::{
@@ -300,7 +298,7 @@ impl ListChecker<'_> {
                     Err(ListWorkerStop::Cancelled) => return,
                     Err(ListWorkerStop::Store(error)) => {
                         failed.store(true, Ordering::Relaxed);
-                        lock(&failure).get_or_insert(error);
+                        failure.lock().get_or_insert(error);
                     }
                 }
             }
@@ -312,7 +310,7 @@ impl ListChecker<'_> {
             }
             work();
         });
-        lock(&failure).take().map_or(Ok(()), Err)
+        failure.lock().take().map_or(Ok(()), Err)
     }
 
     fn check_some(

@@ -12,17 +12,15 @@
 use std::{
     collections::HashSet,
     hash::{BuildHasherDefault, Hasher},
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
 };
+
+use parking_lot::Mutex;
 
 use crate::{
     base::{
         id::{BlobId, CommitId, ObjectId, PackId, TreeId},
         limits,
-        mutex::lock,
     },
     codec::Encoder,
     format::pack::{ObjectClass, ObjectKind, PackedObject},
@@ -224,7 +222,7 @@ impl<'s> ObjectWriter<'s> {
 
     /// Returns true if this writer is about to store the object.
     pub(super) fn is_claimed(&self, id: &ObjectId) -> bool {
-        lock(self.shard(id)).contains(id)
+        self.shard(id).lock().contains(id)
     }
 
     /// Returns true if the object is [stored](Store::is_stored), or about to be.
@@ -241,7 +239,7 @@ impl<'s> ObjectWriter<'s> {
         if self.is_stored(&object.id)? {
             return Ok(false);
         }
-        let mut claimed = lock(self.shard(&object.id));
+        let mut claimed = self.shard(&object.id).lock();
         if self.is_counting() && claimed.len() >= COUNTED {
             claimed.clear();
         }
@@ -265,7 +263,7 @@ impl<'s> ObjectWriter<'s> {
         if !self.claim(&object)? {
             return Ok(false);
         }
-        let mut lane = lock(&self.lanes[lane % self.lanes.len()]);
+        let mut lane = self.lanes[lane % self.lanes.len()].lock();
         let frame = lane.push(object, bytes).map_err(StoreError::Compress)?;
         drop(lane);
         frame.map_or(Ok(()), |frame| self.append(&frame))?;
@@ -313,14 +311,14 @@ impl<'s> ObjectWriter<'s> {
     }
 
     fn encode_and_append(&self, raw: &[u8], objects: Vec<PackedObject>) -> Result<(), StoreError> {
-        let encoder = lock(&self.encoders).pop();
+        let encoder = self.encoders.lock().pop();
         let mut encoder = match encoder {
             Some(encoder) => encoder,
             None => Encoder::new(self.level).map_err(StoreError::Compress)?,
         };
         let (codec, stored) = encoder.encode(raw).map_err(StoreError::Compress)?;
         self.append_parts(ObjectClass::Data, codec, stored, raw.len() as u32, &objects)?;
-        lock(&self.encoders).push(encoder);
+        self.encoders.lock().push(encoder);
         Ok(())
     }
 
@@ -373,7 +371,7 @@ impl<'s> ObjectWriter<'s> {
     }
 
     fn push_metadata(&self, object: PackedObject, bytes: &[u8]) -> Result<(), StoreError> {
-        let mut metadata = lock(&self.metadata);
+        let mut metadata = self.metadata.lock();
         let frame = metadata.lane.push(object, bytes).map_err(StoreError::Compress)?;
         let full = frame.and_then(|frame| metadata.keep(frame));
         drop(metadata);
@@ -393,14 +391,14 @@ impl<'s> ObjectWriter<'s> {
 
     /// Adds a compressed metadata frame unchanged. All its objects must be claimed.
     pub(super) fn append_metadata(&self, frame: EncodedFrame) -> Result<(), StoreError> {
-        let full = lock(&self.metadata).keep(frame);
+        let full = self.metadata.lock().keep(frame);
         full.map_or(Ok(()), |frames| self.seal_metadata(&frames))
     }
 
     /// Claims an object that is copied out of a pack about to be removed, although the
     /// store has it. Returns false if it was claimed before.
     pub fn claim_anew(&self, object: &PackedObject) -> bool {
-        lock(self.shard(&object.id)).insert(object.id)
+        self.shard(&object.id).lock().insert(object.id)
     }
 
     /// Adds a claimed object to a lane or to the metadata, according to `class`.
@@ -413,7 +411,7 @@ impl<'s> ObjectWriter<'s> {
         match class {
             ObjectClass::Data => {
                 let frame =
-                    lock(&self.lanes[0]).push(object, bytes).map_err(StoreError::Compress)?;
+                    self.lanes[0].lock().push(object, bytes).map_err(StoreError::Compress)?;
                 frame.map_or(Ok(()), |frame| self.append(&frame))
             }
             ObjectClass::Metadata => self.push_metadata(object, bytes),
@@ -428,7 +426,7 @@ impl<'s> ObjectWriter<'s> {
         raw_bytes: u32,
         objects: &[PackedObject],
     ) -> Result<(), StoreError> {
-        let mut slot = lock(&self.pack);
+        let mut slot = self.pack.lock();
         let pack = match &mut *slot {
             Some(pack) => pack,
             none => none.insert(PackWriter::create(self.store.disk(), &self.store.layout().tmp)?),
@@ -457,9 +455,9 @@ impl<'s> ObjectWriter<'s> {
         // Claims are dropped after the index has the objects: `contains` checks the
         // claims first, so it finds an object in one of the two.
         for object in &sealed.objects {
-            lock(self.shard(&object.id)).remove(&object.id);
+            self.shard(&object.id).lock().remove(&object.id);
         }
-        lock(&self.sealed).push(sealed.id);
+        self.sealed.lock().push(sealed.id);
         self.counts[STORED_BYTES].fetch_add(bytes, Ordering::Relaxed);
         self.counts[PACKS].fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -479,16 +477,16 @@ impl<'s> ObjectWriter<'s> {
         // Do this even if nothing was added: the snapshot may refer to objects of a
         // pack that another process has renamed into the folder, but not synced yet.
         self.store.make_names_durable()?;
-        let packs = std::mem::take(&mut *lock(&self.sealed));
+        let packs = std::mem::take(&mut *self.sealed.lock());
         Ok((self.added(), packs))
     }
 
     fn flush(&self) -> Result<(), StoreError> {
         for lane in &self.lanes {
-            let frame = lock(lane).flush().map_err(StoreError::Compress)?;
+            let frame = lane.lock().flush().map_err(StoreError::Compress)?;
             frame.map_or(Ok(()), |frame| self.append(&frame))?;
         }
-        let mut metadata = lock(&self.metadata);
+        let mut metadata = self.metadata.lock();
         let last = metadata.lane.flush().map_err(StoreError::Compress)?;
         metadata.frames.extend(last);
         let frames = metadata.take();
@@ -496,7 +494,7 @@ impl<'s> ObjectWriter<'s> {
         let objects = frames.iter().map(|frame| frame.objects.len()).sum::<usize>();
         // The metadata goes into the open pack, unless that would have too many
         // objects.
-        let pack = lock(&self.pack).take();
+        let pack = self.pack.lock().take();
         match pack {
             Some(pack) if pack.object_count() + objects <= limits::PACK_OBJECTS => {
                 self.seal(pack, &frames)

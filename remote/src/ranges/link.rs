@@ -1,10 +1,9 @@
 //! Measured latency and bandwidth of the connection to a service. They give the largest gap
 //! between two ranges for which one request is faster than two.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
+
+use parking_lot::Mutex;
 
 /// A request up to this length measures the latency only.
 const SHORT_BYTES: u64 = 64 << 10;
@@ -60,7 +59,7 @@ impl LinkEstimate {
     /// Updates the averages with a successful request.
     pub fn record(&self, bytes: u64, took: Duration) {
         let (bytes_f, took) = (bytes as f64, took.as_secs_f64());
-        let mut measured = self.lock();
+        let mut measured = self.measured.lock();
         let transfer_secs = bytes_f / measured.bytes_per_sec;
         if bytes <= SHORT_BYTES || took < measured.latency_secs {
             let latency = (took - transfer_secs).max(took / 2.0);
@@ -80,24 +79,20 @@ impl LinkEstimate {
 
     /// Returns the time from the start of a request to its first byte.
     pub fn latency(&self) -> Duration {
-        Duration::from_secs_f64(self.lock().latency_secs)
+        Duration::from_secs_f64(self.measured.lock().latency_secs)
     }
 
     /// Returns the bandwidth of one request.
     pub fn bytes_per_sec(&self) -> u64 {
-        self.lock().bytes_per_sec as u64
+        self.measured.lock().bytes_per_sec as u64
     }
 
     /// Returns the largest gap that takes no longer to read than another request: latency ×
     /// bandwidth, clamped to 16 KiB … 1 MiB.
     pub fn gap_bytes(&self) -> u64 {
-        let measured = *self.lock();
+        let measured = *self.measured.lock();
         let gap = measured.latency_secs * measured.bytes_per_sec;
         (gap as u64).clamp(LEAST_GAP_BYTES, LARGEST_GAP_BYTES)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, LinkAverages> {
-        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,12 +5,13 @@
 use std::{
     future::Future,
     ops::Range,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     time::Duration,
 };
 
 use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
+use parking_lot::Mutex;
 use tokio::{sync::oneshot, task::JoinSet, time::Instant};
 
 use super::{
@@ -135,7 +136,7 @@ impl RangeReader {
         let end = offset.saturating_add(bytes).min(self.len());
         let range = offset.min(end)..end;
         let reading = {
-            let mut state = self.shared.lock();
+            let mut state = self.shared.state.lock();
             let reading = if length(&range) > self.shared.options.cache_bytes / 2 {
                 RangeRead::Planned(self.shared.plan(vec![range.clone()]))
             } else {
@@ -198,7 +199,7 @@ impl RangeReader {
         if let Some(range) = ranges.iter().find(|range| range.end.max(range.start) > shared.bytes) {
             return Err(ReadError::Outside { range: range.clone(), content_bytes: shared.bytes });
         }
-        let mut state = shared.lock();
+        let mut state = shared.state.lock();
         let (mut readings, mut places, mut wanted) = (Vec::new(), Vec::new(), Vec::new());
         for (at, range) in ranges.iter().enumerate() {
             let range = range.start..range.end.max(range.start);
@@ -244,10 +245,6 @@ impl RangeRead {
 }
 
 impl RangeReaderInner {
-    fn lock(&self) -> MutexGuard<'_, RangeReaderState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns true if the first read fetches the whole content.
     fn is_small(&self) -> bool {
         self.bytes <= self.options.whole_bytes.min(self.options.cache_bytes)
@@ -356,7 +353,7 @@ impl RangeReaderInner {
     }
 
     fn keep(&self, row: Range<u64>, result: &Result<Bytes, ReadError>, took: Duration) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Ok(bytes) = result else {
             row.for_each(|number| state.cache.forget(number));
             return;

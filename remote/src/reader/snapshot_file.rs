@@ -6,7 +6,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     ops::Range,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
 use bytes::{Bytes, BytesMut};
@@ -14,6 +14,7 @@ use futures::{
     FutureExt,
     future::{BoxFuture, Shared},
 };
+use parking_lot::{Mutex, MutexGuard};
 use snap_core::{
     base::id::{BlobId, ObjectId},
     format::pack::{self, Codec, Frame, ObjectKind},
@@ -163,7 +164,7 @@ impl RandomAccess for SnapshotFile {
 
 impl FileUnits {
     fn lock(&self) -> MutexGuard<'_, UnitCache> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 
     /// Returns the units, and starts to fetch those that are neither cached nor in flight.

@@ -6,11 +6,13 @@ use std::{
     cmp::Reverse,
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::Instant,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::PacksInner;
 
@@ -86,19 +88,15 @@ impl PrefetchBudget {
     }
 
     pub(super) fn join(&self, member: &Arc<PacksInner>) {
-        let mut members = self.members();
+        let mut members = self.members.lock();
         members.retain(|member| member.strong_count() > 0);
         members.push(Arc::downgrade(member));
-    }
-
-    fn members(&self) -> MutexGuard<'_, Vec<Weak<PacksInner>>> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for the exclusive right to take room. The caller must hold no lock of a
     /// member.
     pub(super) fn lock(&self) -> BudgetGuard<'_> {
-        BudgetGuard { budget: self, members: self.members() }
+        BudgetGuard { budget: self, members: self.members.lock() }
     }
 
     /// Evicts bytes if the budget is exceeded. The caller must hold no lock of a member.
@@ -127,7 +125,7 @@ impl BudgetGuard<'_> {
         }
         let mut members: Vec<(Instant, Arc<PacksInner>)> = Vec::new();
         for member in self.members.iter().filter_map(Weak::upgrade) {
-            let used = member.lock().used();
+            let used = member.held.lock().used();
             members.push((used, member));
         }
         // Sorted by most recent use, so that `pop` returns the least recently used member.
@@ -135,7 +133,7 @@ impl BudgetGuard<'_> {
         while let Some((_, member)) = members.pop()
             && missing() > 0
         {
-            member.lock().make_room(missing());
+            member.held.lock().make_room(missing());
         }
     }
 }

@@ -1,11 +1,8 @@
 //! Packs of a remote store that is opened on first use.
 
-use std::{
-    fmt,
-    ops::Range,
-    sync::{Mutex, PoisonError},
-};
+use std::{fmt, ops::Range};
 
+use parking_lot::Mutex;
 use snap_core::{
     base::id::PackId,
     format::outline::PackOutline,
@@ -42,7 +39,7 @@ impl LazyRemotePacks {
     }
 
     fn packs(&self) -> Result<RemotePacks, RemoteError> {
-        let mut packs = self.packs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut packs = self.packs.lock();
         if let Some(packs) = &*packs {
             return Ok(packs.clone());
         }
@@ -57,7 +54,7 @@ impl RemoteFrames for LazyRemotePacks {
     }
 
     fn discard(&self, pack: PackId, range: Range<u64>) {
-        let packs = self.packs.lock().unwrap_or_else(PoisonError::into_inner);
+        let packs = self.packs.lock();
         if let Some(packs) = &*packs {
             packs.discard(pack, range);
         }
@@ -69,7 +66,7 @@ impl RemoteFrames for LazyRemotePacks {
 
     fn location(&self, pack: PackId) -> Option<String> {
         // Opening the store only for this would be wrong: no pack was read from it yet.
-        let packs = self.packs.lock().unwrap_or_else(PoisonError::into_inner);
+        let packs = self.packs.lock();
         packs.as_ref()?.location(pack)
     }
 

@@ -16,10 +16,11 @@ use std::{
     fmt,
     ops::Range,
     path::{Path, PathBuf},
-    sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError, Weak},
+    sync::{Arc, Once, Weak},
     time::Duration,
 };
 
+use parking_lot::{Condvar, Mutex};
 use snap_core::{
     base::id::PackId,
     disk::Disk,
@@ -207,12 +208,12 @@ impl RemotePacks {
 
     /// Returns true if an announced range has not been requested yet.
     pub(crate) fn has_queued(&self) -> bool {
-        self.shared.lock().has_queued()
+        self.shared.held.lock().has_queued()
     }
 
     /// Removes and returns the ranges that were fetched but never read.
     pub(crate) fn leftovers(&self) -> Vec<(PackId, Range<u64>, Arc<Vec<u8>>)> {
-        self.shared.lock().take_unread()
+        self.shared.held.lock().take_unread()
     }
 }
 
@@ -221,17 +222,17 @@ impl RemoteFrames for RemotePacks {
         let key = PackRange { pack, start: range.start, end: range.end.max(range.start) };
         let bytes = self.shared.read(key)?;
         if self.keeps_contents() && key.bytes() >= LONG_BYTES {
-            self.shared.lock().evict(key);
+            self.shared.held.lock().evict(key);
         }
         Ok(Arc::try_unwrap(bytes).unwrap_or_else(|shared| shared.to_vec()))
     }
 
     fn discard(&self, pack: PackId, range: Range<u64>) {
-        self.shared.lock().discard(PackRange { pack, start: range.start, end: range.end });
+        self.shared.held.lock().discard(PackRange { pack, start: range.start, end: range.end });
     }
 
     fn prefetch(&self, ranges: &[(PackId, Range<u64>)]) {
-        let mut held = self.shared.lock();
+        let mut held = self.shared.held.lock();
         for (pack, range) in ranges {
             held.announce(PackRange { pack: *pack, start: range.start, end: range.end });
         }
@@ -261,12 +262,8 @@ impl RemoteFrames for RemotePacks {
 }
 
 impl PacksInner {
-    fn lock(&self) -> MutexGuard<'_, PrefetchState> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn read(self: &Arc<Self>, key: PackRange) -> Result<Arc<Vec<u8>>, RemoteFrameError> {
-        let mut held = self.lock();
+        let mut held = self.held.lock();
         let mut waits = false;
         loop {
             if (self.waiting.stop)() {
@@ -286,14 +283,13 @@ impl PacksInner {
                     drop(held);
                     self.budget.return_unused();
                     self.start(vec![key], REQUEST_BYTES);
-                    held = self.lock();
+                    held = self.held.lock();
                     waits = true;
                     continue;
                 }
                 ReadStep::InFlight => waits = true,
             }
-            let woken = self.changed.wait_timeout(held, LOOK_EVERY);
-            held = woken.unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut held, LOOK_EVERY);
         }
     }
 
@@ -312,13 +308,13 @@ impl PacksInner {
     }
 
     fn start_what_fits(self: &Arc<Self>) {
-        let wanted_bytes = self.lock().wanted_bytes();
+        let wanted_bytes = self.held.lock().wanted_bytes();
         if wanted_bytes == 0 {
             return;
         }
         let turn = self.budget.lock();
         turn.make_room(wanted_bytes);
-        let mut held = self.lock();
+        let mut held = self.held.lock();
         let batch = held.next_batch(turn.room());
         let request_bytes = match held.has_queued() {
             true => REQUEST_OF_MANY_BYTES,
@@ -357,7 +353,7 @@ impl PacksInner {
         if result.is_ok() {
             self.client.traffic().needed(key.bytes());
         }
-        self.lock().arrive(key, result);
+        self.held.lock().arrive(key, result);
         self.changed.notify_all();
         self.start_what_fits();
     }
@@ -387,7 +383,7 @@ impl Drop for JobArrivals {
     fn drop(&mut self) {
         let Some(shared) = self.shared.upgrade() else { return };
         for key in self.left.drain(..).filter(|key| *key != PackRange::NONE) {
-            shared.lock().arrive(key, Err(ReadError::Stopped));
+            shared.held.lock().arrive(key, Err(ReadError::Stopped));
             shared.changed.notify_all();
         }
     }

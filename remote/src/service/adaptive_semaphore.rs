@@ -1,8 +1,7 @@
 //! Adaptive concurrency limit: halved when the service reports too many requests, and raised by
 //! one after each [`STEP`] successful requests.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// Successful requests before the limit is raised by one.
@@ -45,7 +44,7 @@ impl AdaptiveSemaphore {
             // Created before the check, so that a permit released in between is not missed.
             let free = self.free.notified();
             {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 if state.in_flight < state.limit {
                     state.in_flight += 1;
                     return RequestPermit(self);
@@ -58,18 +57,14 @@ impl AdaptiveSemaphore {
     /// Returns the current limit.
     #[cfg(test)]
     fn limit(&self) -> usize {
-        self.lock().limit
-    }
-
-    fn lock(&self) -> MutexGuard<'_, SemaphoreState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().limit
     }
 }
 
 impl RequestPermit<'_> {
     /// Reports that the request succeeded.
     pub(super) fn succeeded(&self) {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         state.successes += 1;
         if state.successes >= STEP && state.limit < self.0.most {
             (state.limit, state.successes) = (state.limit + 1, 0);
@@ -79,7 +74,7 @@ impl RequestPermit<'_> {
 
     /// Reports that the service refused the request as too many.
     pub(super) fn throttled(&self) {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         // Concurrent requests that are refused together lower the limit only once.
         if state.successes > 0 || state.limit == self.0.most {
             (state.limit, state.successes) = ((state.limit / 2).max(1), 0);
@@ -89,7 +84,7 @@ impl RequestPermit<'_> {
 
 impl Drop for RequestPermit<'_> {
     fn drop(&mut self) {
-        self.0.lock().in_flight -= 1;
+        self.0.state.lock().in_flight -= 1;
         self.0.free.notify_one();
     }
 }
@@ -127,18 +122,18 @@ mod tests {
                 tokio::spawn(async move {
                     let _turn = gauge.acquire().await;
                     {
-                        let mut most = most.lock().unwrap();
+                        let mut most = most.lock();
                         most.0 += 1;
                         most.1 = most.1.max(most.0);
                     }
                     tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-                    most.lock().unwrap().0 -= 1;
+                    most.lock().0 -= 1;
                 })
             })
             .collect();
         for task in tasks {
             task.await.unwrap();
         }
-        assert_eq!(*most.lock().unwrap(), (0, 3));
+        assert_eq!(*most.lock(), (0, 3));
     }
 }

@@ -28,11 +28,12 @@ use std::{
     iter,
     ops::Range,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{Arc, OnceLock},
 };
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use snap_core::{
     base::{id::PackId, io::PathError, kind::ErrorKind, observe::Silent, time::Time},
     disk::{Disk, symlink_guard::folder_identity},
@@ -230,14 +231,10 @@ impl OpenStore {
 }
 
 impl LocalStoreInner {
-    fn opened(&self) -> MutexGuard<'_, Option<Arc<OpenStore>>> {
-        self.target.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the store, open for writing. The first call finishes the publication that a killed
     /// push left half done.
     fn target(&self) -> Result<Arc<OpenStore>, ServiceError> {
-        let mut opened = self.opened();
+        let mut opened = self.target.lock();
         if let Some(target) = &*opened {
             return Ok(Arc::clone(target));
         }
@@ -320,7 +317,7 @@ impl LocalStoreInner {
         let is_sound =
             |object: &ListedObject| pack_of(&object.key).is_none_or(|id| !store.is_damaged(&id));
         let mut listed: Vec<ListedObject> = listed.into_iter().filter(is_sound).collect();
-        let target = self.opened().clone();
+        let target = self.target.lock().clone();
         if let Some(target) = target {
             let waiting = target.staged.list();
             let waiting = waiting.map_err(|error| of_staged(("list", OBJECTS), &target, &error))?;
@@ -360,7 +357,7 @@ impl LocalStoreInner {
             listed.push(ListedObject { key: format!("{INDEX}{name}"), bytes: bytes.len() as u64 });
             files.insert(name, id);
         }
-        *self.files.lock().unwrap_or_else(PoisonError::into_inner) = files;
+        *self.files.lock() = files;
         Ok(listed)
     }
 
@@ -431,7 +428,7 @@ impl LocalStoreInner {
     fn read_index(&self, key: &str, most: u64) -> Result<StoredObject, ServiceError> {
         let missing = || ServiceError::new("read", key, FailureReason::NotFound, String::new());
         let name = key.strip_prefix(INDEX).unwrap_or_default();
-        let id = self.files.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied();
+        let id = self.files.lock().get(name).copied();
         let bytes = self.outlines(&id.ok_or_else(missing)?);
         let bytes = bytes.map_err(|error| of_store(("read", key), &error))?;
         match bytes.len() as u64 > most {

@@ -3,12 +3,12 @@
 use std::{
     collections::{BTreeMap, HashMap},
     ops::Range,
-    sync::{Arc, LazyLock, Mutex},
+    sync::{Arc, LazyLock},
 };
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
-use snap_core::base::mutex::lock;
+use parking_lot::Mutex;
 
 use super::{
     ConditionalWrites, FailureReason, ListedObject, ObjectVersion, Service, ServiceError,
@@ -35,7 +35,7 @@ pub struct MemoryService {
 impl MemoryService {
     /// Returns the service of this name. All services of one name share their objects.
     pub fn named(name: &str, traffic: Arc<Traffic>) -> Self {
-        let mut named = lock(&NAMED);
+        let mut named = NAMED.lock();
         let objects = Arc::clone(named.entry(name.to_owned()).or_default());
         let all = ConditionalWrites { absent: true, unchanged: true };
         Self { objects, honoured: all, reported: all, traffic }
@@ -59,7 +59,7 @@ impl MemoryService {
         bytes: Bytes,
         when: &WriteCondition,
     ) -> Result<ObjectVersion, ServiceError> {
-        let mut objects = lock(&self.objects);
+        let mut objects = self.objects.lock();
         let now = objects.get(key).map(version_of);
         let (holds, can) = match when {
             WriteCondition::Always => (true, true),
@@ -89,7 +89,7 @@ impl Service for MemoryService {
     ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
         Box::pin(async move {
             self.traffic.request(RequestKind::Get);
-            let Some(bytes) = lock(&self.objects).get(key).cloned() else {
+            let Some(bytes) = self.objects.lock().get(key).cloned() else {
                 return Err(error_of("read", key, FailureReason::NotFound, ""));
             };
             let version = Some(version_of(&bytes));
@@ -108,7 +108,7 @@ impl Service for MemoryService {
         most: u64,
     ) -> BoxFuture<'a, Result<StoredObject, ServiceError>> {
         Box::pin(async move {
-            let length = lock(&self.objects).get(key).map_or(0, |bytes| bytes.len() as u64);
+            let length = self.objects.lock().get(key).map_or(0, |bytes| bytes.len() as u64);
             match length > most {
                 true => Err(too_long(key, most)),
                 false => self.read(key, 0..length).await,
@@ -134,7 +134,7 @@ impl Service for MemoryService {
     ) -> BoxFuture<'a, Result<Vec<ListedObject>, ServiceError>> {
         Box::pin(async move {
             self.traffic.request(RequestKind::List);
-            let objects = lock(&self.objects);
+            let objects = self.objects.lock();
             let listed = objects.iter().filter(|(key, _)| key.starts_with(prefix));
             let listed = listed
                 .map(|(key, bytes)| ListedObject { key: key.clone(), bytes: bytes.len() as u64 });
@@ -145,14 +145,14 @@ impl Service for MemoryService {
     fn length<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<u64>, ServiceError>> {
         Box::pin(async move {
             self.traffic.request(RequestKind::Head);
-            Ok(lock(&self.objects).get(key).map(|bytes| bytes.len() as u64))
+            Ok(self.objects.lock().get(key).map(|bytes| bytes.len() as u64))
         })
     }
 
     fn remove<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), ServiceError>> {
         Box::pin(async move {
             self.traffic.request(RequestKind::Delete);
-            lock(&self.objects).remove(key);
+            self.objects.lock().remove(key);
             Ok(())
         })
     }

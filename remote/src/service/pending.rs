@@ -4,9 +4,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
+
+use parking_lot::Mutex;
 
 /// The requests without an answer.
 #[derive(Debug, Default)]
@@ -48,13 +49,9 @@ pub(super) struct PendingGuard<'w> {
 }
 
 impl PendingRequests {
-    fn lock(&self) -> MutexGuard<'_, PendingState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the request that has waited longest.
     pub fn oldest(&self) -> Option<PendingRequest> {
-        self.lock().all.values().next().cloned()
+        self.state.lock().all.values().next().cloned()
     }
 
     pub(super) fn begin(
@@ -73,7 +70,7 @@ impl PendingRequests {
             failed: 0,
             is_busy: false,
         };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.begun += 1;
         let number = state.begun;
         state.all.insert(number, waiting);
@@ -84,7 +81,7 @@ impl PendingRequests {
 impl PendingGuard<'_> {
     /// Records a failed attempt. The remaining attempts together take at most `patience`.
     pub(super) fn failed(&self, patience: Duration, is_busy: bool) {
-        if let Some(waiting) = self.waits.lock().all.get_mut(&self.number) {
+        if let Some(waiting) = self.waits.state.lock().all.get_mut(&self.number) {
             waiting.failed += 1;
             waiting.until = Instant::now() + patience;
             waiting.is_busy = is_busy;
@@ -94,6 +91,6 @@ impl PendingGuard<'_> {
 
 impl Drop for PendingGuard<'_> {
     fn drop(&mut self) {
-        self.waits.lock().all.remove(&self.number);
+        self.waits.state.lock().all.remove(&self.number);
     }
 }

@@ -4,12 +4,9 @@
 //! retry is charged again. A body finds the limits of its client in a task-local: the client runs
 //! each attempt under its [`BandwidthLimits`].
 
-use std::{
-    future::Future,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{future::Future, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
 /// Longest and shortest piece under a limit, in bytes.
@@ -53,7 +50,7 @@ impl RateLimit {
     pub(super) fn reserve(&self, bytes: u64) -> Instant {
         let now = Instant::now();
         let Some(rate) = self.rate.filter(|_| bytes > 0) else { return now };
-        let mut paid = self.reserved_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paid = self.reserved_until.lock();
         let start = paid.map_or(now, |paid| paid.max(now));
         *paid = Some(start + Duration::from_secs_f64(bytes as f64 / rate as f64));
         start

@@ -1,12 +1,7 @@
 //! The HTTP transport of OpenDAL: it counts, applies limits, and notes the headers of replies.
 
 use std::{
-    collections::HashSet,
-    future::Future,
-    ops::Range,
-    path::PathBuf,
-    pin::pin,
-    sync::{Arc, Mutex, PoisonError},
+    collections::HashSet, future::Future, ops::Range, path::PathBuf, pin::pin, sync::Arc,
     time::Duration,
 };
 
@@ -18,6 +13,7 @@ use opendal::{
     raw::{BoxedStaticFuture, Timestamp},
 };
 use opendal_http_transport_reqwest::ReqwestTransport;
+use parking_lot::Mutex;
 use snap_core::base::{limits, time::Time};
 
 use tokio::time::{Instant, timeout, timeout_at};
@@ -119,7 +115,7 @@ pub(super) async fn listing<T>(attempt: impl Future<Output = T>) -> T {
 /// Records that a listing has brought a new name.
 pub(super) fn note_listed_name() {
     let _ = LISTING.try_with(|progress| {
-        progress.lock().unwrap_or_else(PoisonError::into_inner).idle_pages = 0;
+        progress.lock().idle_pages = 0;
     });
 }
 
@@ -129,9 +125,7 @@ fn check_listing(request: &Request<Buffer>) -> opendal::Result<()> {
     if request_kind(request) != RequestKind::List || *request.method() != Method::GET {
         return Ok(());
     }
-    let count = |progress: &Mutex<ListingProgress>| {
-        progress.lock().unwrap_or_else(PoisonError::into_inner).count_page(request)
-    };
+    let count = |progress: &Mutex<ListingProgress>| progress.lock().count_page(request);
     match LISTING.try_with(count).ok().flatten() {
         None => Ok(()),
         Some(why) => Err(HttpReply::endless(why)),
@@ -147,14 +141,13 @@ impl HttpReply {
     }
 
     fn note(self) {
-        let _ =
-            REPLY.try_with(|reply| *reply.lock().unwrap_or_else(PoisonError::into_inner) = self);
+        let _ = REPLY.try_with(|reply| *reply.lock() = self);
     }
 
     /// Notes that the body exceeded its limit, and returns the error.
     fn too_long(most: u64) -> Error {
         let note = |reply: &Arc<Mutex<Self>>| {
-            reply.lock().unwrap_or_else(PoisonError::into_inner).longer_than = Some(most);
+            reply.lock().longer_than = Some(most);
         };
         let _ = REPLY.try_with(note);
         Error::new(ErrorKind::Unexpected, format!("the reply is longer than {most} B"))
@@ -163,7 +156,7 @@ impl HttpReply {
     /// Notes that a listing would never end, and returns the error.
     fn endless(why: &'static str) -> Error {
         let note = |reply: &Arc<Mutex<Self>>| {
-            reply.lock().unwrap_or_else(PoisonError::into_inner).endless_listing = Some(why);
+            reply.lock().endless_listing = Some(why);
         };
         let _ = REPLY.try_with(note);
         Error::new(ErrorKind::Unexpected, why)
@@ -175,7 +168,7 @@ impl HttpReply {
 }
 
 fn read(reply: &Mutex<HttpReply>) -> HttpReply {
-    reply.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    reply.lock().clone()
 }
 
 /// Sends a range of a file in place of the body that `attempt` writes. The attempt must be a
@@ -194,7 +187,7 @@ pub(super) async fn with_hashed_file<T>(
 ) -> (T, blake3::Hash) {
     let sent = Arc::default();
     let done = FILE.scope((path, range, Arc::clone(&sent)), attempt).await;
-    let hash = sent.lock().unwrap_or_else(PoisonError::into_inner).finalize();
+    let hash = sent.lock().finalize();
     (done, hash)
 }
 
@@ -222,7 +215,7 @@ impl Execute for TokioExecutor {
         tokio::spawn(async move {
             let ((), reply) = HttpReply::of(BandwidthLimits::during(pace, work)).await;
             if reply.is_bad() {
-                *parent.lock().unwrap_or_else(PoisonError::into_inner) = reply;
+                *parent.lock() = reply;
             }
         });
     }
@@ -326,10 +319,10 @@ impl Transport {
             (Some((path, range, sent)), piece) => {
                 let length = range.end.saturating_sub(range.start);
                 // Clears the bytes of an earlier attempt.
-                sent.lock().unwrap_or_else(PoisonError::into_inner).reset();
+                sent.lock().reset();
                 let pieces = pieces(path, range, piece.unwrap_or(PIECE_BYTES));
                 let hashed = pieces.inspect_ok(move |bytes| {
-                    sent.lock().unwrap_or_else(PoisonError::into_inner).update(bytes);
+                    sent.lock().update(bytes);
                 });
                 (hashed.boxed(), length)
             }
@@ -417,11 +410,11 @@ impl Transport {
 
 impl LastProgress {
     fn tell(&self, at: Instant) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = at;
+        *self.0.lock() = at;
     }
 
     fn last(&self) -> Instant {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock()
     }
 }
 

@@ -18,9 +18,9 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     fs,
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use parking_lot::Mutex;
 use snap_core::{
     base::{
         id::{ObjectId, PackId},
@@ -204,12 +204,12 @@ impl Mirror {
 
     /// Returns true if an index file was added to the mirror.
     pub fn knows(&self, name: &str) -> bool {
-        self.names().contains_key(name)
+        self.names.lock().contains_key(name)
     }
 
     /// Returns the index files in the mirror, and the packs of each.
     pub fn outlines(&self) -> BTreeMap<String, BTreeSet<PackId>> {
-        self.names().clone()
+        self.names.lock().clone()
     }
 
     /// Returns true if the folder still has, in readable form, all packs of the known index
@@ -219,11 +219,7 @@ impl Mirror {
             return false;
         }
         let here: HashSet<PackId> = self.store.packs().into_iter().collect();
-        self.names().values().flatten().all(|id| here.contains(id))
-    }
-
-    fn names(&self) -> MutexGuard<'_, IndexFilePacks> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+        self.names.lock().values().flatten().all(|id| here.contains(id))
     }
 
     /// Adds the outlines of an index file or a group, and remembers its name.
@@ -263,9 +259,9 @@ impl Mirror {
     /// Changes the names in memory and in the folder, where other processes may have changed
     /// them. The caller must hold the lock.
     fn change_names(&self, change: impl Fn(&mut IndexFilePacks)) -> Result<(), StoreError> {
-        let mut written = read_names(&self.dir).unwrap_or_else(|| self.names().clone());
+        let mut written = read_names(&self.dir).unwrap_or_else(|| self.names.lock().clone());
         change(&mut written);
-        change(&mut self.names());
+        change(&mut self.names.lock());
         Ok(self.write_names(&written)?)
     }
 

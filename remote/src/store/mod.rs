@@ -28,13 +28,11 @@ mod version;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use snap_core::{
     base::{io::PathError, kind::ErrorKind, limits},
     repo::{
@@ -317,11 +315,11 @@ impl RemoteStore {
     }
 
     fn note_config(&self, bytes: Bytes) {
-        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
+        *self.config.lock() = Some(bytes);
     }
 
     fn config(&self) -> Option<Bytes> {
-        self.config.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.config.lock().clone()
     }
 
     async fn write_first_objects(

@@ -4,9 +4,10 @@
 use std::{
     collections::HashMap,
     net::{IpAddr, Ipv6Addr},
-    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
+
+use parking_lot::Mutex;
 
 use crate::{
     clock::Clock,
@@ -60,7 +61,7 @@ impl LoginBackoff {
     /// Counts a wrong token, and returns how long its response must wait.
     fn note(&self, address: IpAddr, now: Instant) -> Duration {
         let address = network(address);
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.failures.lock();
         if failures.len() >= ADDRESSES && !failures.contains_key(&address) {
             failures.retain(|_, known| now.saturating_duration_since(known.answered) < RESET_AFTER);
             let oldest = failures.iter().min_by_key(|(_, known)| known.answered);
@@ -122,7 +123,7 @@ mod tests {
         for number in 0..ADDRESSES as u32 + 100 {
             patience.note(IpAddr::V4(number.into()), now);
         }
-        assert_eq!(patience.failures.lock().unwrap().len(), ADDRESSES);
+        assert_eq!(patience.failures.lock().len(), ADDRESSES);
         // One customer has 2^64 addresses of IPv6.
         let wait = patience.note("2001:db8::1".parse().unwrap(), now);
         assert!(patience.note("2001:db8::2".parse().unwrap(), now) > wait);

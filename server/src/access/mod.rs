@@ -30,11 +30,12 @@ use std::{
     net::IpAddr,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use http::{HeaderMap, header};
+use parking_lot::Mutex;
 use snap_core::base::time::Time;
 
 use self::{
@@ -144,7 +145,7 @@ impl AccessControl {
     }
 
     fn is_due(&self) -> bool {
-        self.file.is_some() && self.clock.elapsed(self.known().looked) >= LOOK_EVERY
+        self.file.is_some() && self.clock.elapsed(self.known.lock().looked) >= LOOK_EVERY
     }
 
     /// Returns the clock of the server.
@@ -188,13 +189,9 @@ impl AccessControl {
         Some(expires.saturating_sub(Time::now().secs).max(0))
     }
 
-    fn known(&self) -> MutexGuard<'_, TokenFileState> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the tokens as last read, and whether clients need one.
     fn current(&self) -> (Arc<Tokens>, bool) {
-        let known = self.known();
+        let known = self.known.lock();
         (Arc::clone(&known.tokens), known.is_guarded)
     }
 
@@ -204,9 +201,9 @@ impl AccessControl {
         let stamp = fs_err::metadata(file)
             .ok()
             .map(|meta| (meta.dev(), meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()));
-        let is_read = self.known().stamp == stamp;
+        let is_read = self.known.lock().stamp == stamp;
         let read = if is_read { None } else { Some(Tokens::read(file)) };
-        let mut known = self.known();
+        let mut known = self.known.lock();
         known.looked = began;
         let read = match read {
             None => return,

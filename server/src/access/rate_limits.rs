@@ -5,7 +5,7 @@ use std::{
     collections::HashMap,
     net::IpAddr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -14,7 +14,7 @@ use std::{
 use axum::body::Body;
 use bytes::Bytes;
 use futures::{StreamExt, stream};
-use snap_core::base::mutex::lock;
+use parking_lot::Mutex;
 
 use super::{login_backoff::network, principal::Principal};
 use crate::{clock::Clock, problem::HttpProblem, settings::ServerLimits};
@@ -89,12 +89,12 @@ impl RateLimits {
             Some(name) => ClientId::Token(name.to_owned()),
             None => ClientId::Address(network(address)),
         };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         if known.len() >= KNOWN && !known.contains_key(&key) {
             // Evict the client that is idle for the longest. A client with an upload in
             // progress is kept, since its state is in use.
             let idle = known.iter().filter(|(_, state)| Arc::strong_count(state) == 1);
-            let last = |state: &ClientUsage| lock(&state.requests).at;
+            let last = |state: &ClientUsage| state.requests.lock().at;
             let oldest = idle.min_by_key(|(_, state)| last(state)).map(|(key, _)| key.clone());
             oldest.map(|key| known.remove(&key));
         }
@@ -117,7 +117,7 @@ impl RateLimits {
         }
         let rate = f64::from(self.requests_per_sec);
         let state = self.state(who, address);
-        match lock(&state.requests).take(rate, self.clock.now()) {
+        match state.requests.lock().take(rate, self.clock.now()) {
             true => Ok(()),
             false => {
                 Err(HttpProblem::slow_down(1, format!("the limit is {rate} requests per second")))
@@ -179,7 +179,7 @@ impl RateLimitedUpload {
 impl ClientUsage {
     /// Returns when the next `bytes` may pass, after all that came before.
     fn reserve(&self, bytes: usize, rate: u64, now: Instant) -> Instant {
-        let mut next = lock(&self.next_byte);
+        let mut next = self.next_byte.lock();
         let begins = (*next).max(now);
         *next = begins + Duration::from_secs_f64(bytes as f64 / rate as f64);
         begins
@@ -229,6 +229,6 @@ mod tests {
         for number in 0..KNOWN as u32 + 10 {
             pace.request(&who, IpAddr::V4(number.into())).unwrap();
         }
-        assert_eq!(pace.known.lock().unwrap().len(), KNOWN);
+        assert_eq!(pace.known.lock().len(), KNOWN);
     }
 }

@@ -6,13 +6,14 @@ use std::{
     collections::HashMap,
     net::{IpAddr, SocketAddr},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::Waker,
 };
 
 use futures::task::AtomicWaker;
+use parking_lot::Mutex;
 
 /// The open connections, by the address of their peer.
 #[derive(Debug, Default)]
@@ -59,23 +60,19 @@ impl ConnectionTable {
     pub fn open(self: &Arc<Self>, address: SocketAddr) -> OpenConnection {
         let is_shared = self.proxies.contains(&address.ip().to_canonical());
         let line = Arc::new(ConnectionState { is_proxy: is_shared, ..ConnectionState::default() });
-        self.all().insert(address, Arc::clone(&line));
+        self.open.lock().insert(address, Arc::clone(&line));
         OpenConnection { lines: Arc::clone(self), address, line }
     }
 
     /// Returns the connection with that peer.
     pub(crate) fn of(&self, address: SocketAddr) -> Option<Arc<ConnectionState>> {
-        self.all().get(&address).cloned()
-    }
-
-    fn all(&self) -> MutexGuard<'_, HashMap<SocketAddr, Arc<ConnectionState>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().get(&address).cloned()
     }
 }
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        let mut all = self.lines.all();
+        let mut all = self.lines.open.lock();
         // A newer connection may have the same peer by now.
         if all.get(&self.address).is_some_and(|line| Arc::ptr_eq(line, &self.line)) {
             all.remove(&self.address);

@@ -1,11 +1,8 @@
 //! A fair semaphore: each client has a quota, and the wait for permits is limited.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::client_key::ClientKey;
@@ -117,7 +114,7 @@ impl FairSemaphore {
     }
 
     fn user(self: &Arc<Self>, client: ClientKey) -> QuotaUser {
-        let mut shares = self.shares();
+        let mut shares = self.shares.lock();
         let new = || ClientQuota { users: 0, free: Arc::new(Semaphore::new(self.per_client)) };
         let share = shares.entry(client).or_insert_with(new);
         share.users += 1;
@@ -132,15 +129,11 @@ impl FairSemaphore {
             }
         }
     }
-
-    fn shares(&self) -> MutexGuard<'_, BTreeMap<ClientKey, ClientQuota>> {
-        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for QuotaUser {
     fn drop(&mut self) {
-        let mut shares = self.fair.shares();
+        let mut shares = self.fair.shares.lock();
         if let Some(share) = shares.get_mut(&self.client) {
             share.users -= 1;
             if share.users == 0 {
@@ -195,7 +188,7 @@ mod tests {
             assert!(taken.await.unwrap().is_ok());
         }
         assert!(begun.elapsed() < PATIENCE);
-        assert!(fair.shares().is_empty());
+        assert!(fair.shares.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -228,6 +221,6 @@ mod tests {
         drop((second, third));
         assert!(take("late", 1).await.is_ok());
         drop((_one, _other));
-        assert!(fair.shares().is_empty(), "clients without permits are forgotten");
+        assert!(fair.shares.lock().is_empty(), "clients without permits are forgotten");
     }
 }

@@ -7,7 +7,7 @@
 use std::{
     io, mem,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
     task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
@@ -15,6 +15,7 @@ use std::{
 use axum::body::{Body, BodyDataStream};
 use bytes::Bytes;
 use futures::Stream;
+use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 use tracing::Instrument;
 
@@ -83,11 +84,11 @@ async fn watch_for_stall(
     loop {
         let now = clock.now();
         let Some(left) = left.upgrade() else { return };
-        let until = lock(&left).handed.unwrap_or(now) + stall;
+        let until = left.lock().handed.unwrap_or(now) + stall;
         if until <= now {
             tracing::debug!("the client does not receive a response, its connection is closed");
             let gone = {
-                let mut left = lock(&left);
+                let mut left = left.lock();
                 (left.body.take(), mem::take(&mut left.rest))
             };
             drop(gone);
@@ -99,10 +100,6 @@ async fn watch_for_stall(
         drop(left);
         clock.sleep_until(until).await;
     }
-}
-
-fn lock(left: &Mutex<RemainingBody>) -> MutexGuard<'_, RemainingBody> {
-    left.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl RemainingBody {
@@ -139,7 +136,7 @@ impl Stream for WatchedBody {
     type Item = io::Result<Bytes>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        lock(&self.left).poll(context)
+        self.left.lock().poll(context)
     }
 }
 

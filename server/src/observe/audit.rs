@@ -7,9 +7,9 @@ use std::{
     net::IpAddr,
     os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
 };
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use snap_core::base::{id::CommitId, io::PathError, time::Time};
 
@@ -84,7 +84,7 @@ impl Audit {
         let failed = |source| PathError { action: "write", path: self.path.clone(), source };
         let mut bytes = serde_json::to_vec(line).map_err(|why| failed(why.into()))?;
         bytes.push(b'\n');
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file.lock();
         // Log rotation renames the file: then open a new one.
         let there = fs_err::metadata(&self.path).ok().map(|meta| (meta.dev(), meta.ino()));
         let ours = file.as_ref().and_then(|file| file.metadata().ok());

@@ -3,13 +3,11 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI64, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicI64, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
     metrics::{
@@ -160,7 +158,7 @@ impl Metrics {
 
     /// Counts damage that was found in a repository.
     pub fn damaged(&self, repository: &str) {
-        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut damaged = self.damaged.lock();
         // Limits the number of labels.
         if damaged.len() < REPOSITORIES || damaged.contains_key(repository) {
             damaged.insert(repository.to_owned(), self.clock.now());
@@ -171,7 +169,7 @@ impl Metrics {
 
     /// Returns in how many repositories damage was found lately.
     pub fn damaged_count(&self) -> usize {
-        let damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        let damaged = self.damaged.lock();
         damaged.values().filter(|at| self.clock.elapsed(**at) < DAMAGED_FOR).count()
     }
 
@@ -219,20 +217,16 @@ impl Metrics {
         }
         let mut text = String::new();
         // The lock keeps other requests from changing the sizes meanwhile.
-        let _measured = self.measured();
+        let _measured = self.measured.lock();
         encode(&mut text, &self.registry)?;
         Ok(text)
-    }
-
-    fn measured(&self) -> MutexGuard<'_, MeasuredSizes> {
-        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Measures the stores, unless that was done lately or another thread is doing it. The
     /// lock is not held while `look` runs, so that other threads do not wait.
     fn measure(&self, look: impl FnOnce(Sizes) -> Sizes) {
         let before = {
-            let mut measured = self.measured();
+            let mut measured = self.measured.lock();
             if measured.at.is_some_and(|at| self.clock.elapsed(at) < SIZES_FOR) {
                 return;
             }
@@ -241,7 +235,7 @@ impl Metrics {
             std::mem::take(&mut measured.sizes)
         };
         let sizes = look(before);
-        let mut measured = self.measured();
+        let mut measured = self.measured.lock();
         self.packs.clear();
         self.bytes.clear();
         for (repository, MeasuredSize { packs, bytes }) in &sizes {
@@ -293,7 +287,7 @@ mod tests {
         let metrics = Metrics::new(Clock::manual());
         let size = |packs| Sizes::from([("a".to_owned(), MeasuredSize { packs, bytes: 7 })]);
         metrics.measure(|before| {
-            assert!(before.is_empty() && metrics.measured.try_lock().is_ok());
+            assert!(before.is_empty() && metrics.measured.try_lock().is_some());
             // Another request comes meanwhile.
             metrics.measure(|_| size(1));
             size(2)
@@ -301,7 +295,7 @@ mod tests {
         let labels = StoreLabels { repository: "a".to_owned() };
         assert_eq!(metrics.packs.get_or_create(&labels).get(), 2);
         assert_eq!(metrics.bytes.get_or_create(&labels).get(), 7);
-        metrics.measured().at = None;
+        metrics.measured.lock().at = None;
         metrics.measure(|before| {
             assert_eq!(before, size(2));
             before

@@ -4,10 +4,11 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use parking_lot::{Condvar, Mutex};
 use snap_core::{
     base::{id::CommitId, observe::Silent},
     ops::stats::{self, AddedData, CommitStats, LargeFile, StatsOptions, StatsOutcome},
@@ -169,7 +170,7 @@ struct Counting {
 
 impl Drop for Counting {
     fn drop(&mut self) {
-        let mut all = self.growth.known();
+        let mut all = self.growth.shared.known.lock();
         let known = all.entry(std::mem::take(&mut self.name)).or_default();
         known.is_counting = false;
         known.grown = Some(self.counted.clone());
@@ -185,10 +186,6 @@ impl StatsCache {
     pub(super) fn new(clock: Clock) -> Self {
         let (known, computation_ended) = (Mutex::default(), Condvar::new());
         Self { shared: Arc::new(StatsCacheInner { known, computation_ended, clock }) }
-    }
-
-    fn known(&self) -> MutexGuard<'_, HashMap<String, CachedStats>> {
-        self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the statistics of a repository whose refs point at `tips`. Starts a
@@ -222,22 +219,22 @@ impl StatsCache {
             };
             // If no thread can be started, the computation counts as failed.
             let _ = std::thread::Builder::new().spawn(work);
-            let mut known = self.known();
+            let mut known = self.shared.known.lock();
             let is_counting = |known: &HashMap<String, CachedStats>| {
                 known.get(repository.name()).is_some_and(|known| known.is_counting)
             };
             // After a timeout the computation goes on in the background.
             while is_counting(&known) && clock.now() < end {
-                known = clock.wait_until(computation_ended, known, end);
+                clock.wait_until(computation_ended, &mut known, end);
             }
         }
-        self.known().get(repository.name()).and_then(|known| known.grown.clone())
+        self.shared.known.lock().get(repository.name()).and_then(|known| known.grown.clone())
     }
 
     /// Starts a computation if it is due, none runs for this repository, and fewer than
     /// [`AT_ONCE`] run in all.
     fn begins(&self, name: &str, tips: &[CommitId]) -> Option<Counting> {
-        let mut all = self.known();
+        let mut all = self.shared.known.lock();
         let at_once = all.values().filter(|known| known.is_counting).count();
         if all.len() >= KEPT && !all.contains_key(name) {
             all.retain(|_, known| known.is_counting);
@@ -275,7 +272,7 @@ mod tests {
         let (_folder, repository, [_, named]) = two_commits();
         let (growth, repository) = (StatsCache::new(Clock::manual()), Arc::new(repository));
         assert!(growth.of(&repository, vec![named.id], None).is_none());
-        assert!(growth.known().is_empty());
+        assert!(growth.shared.known.lock().is_empty());
         // A manual clock stands still, so this waits for as long as it takes.
         let counted = growth.of(&repository, vec![named.id], Some(Duration::from_secs(1)));
         assert_eq!(counted.unwrap().unwrap().commit_count, 2);
@@ -294,8 +291,9 @@ mod tests {
             panic!("the computation fails");
         });
         assert!(broken.join().is_err());
-        let failed = || matches!(growth.known()["a"].grown, Some(Err(StatsFailure::Unreadable)));
-        assert!(failed() && !growth.known()["a"].is_counting);
+        let failed =
+            || matches!(growth.shared.known.lock()["a"].grown, Some(Err(StatsFailure::Unreadable)));
+        assert!(failed() && !growth.shared.known.lock()["a"].is_counting);
         assert!(growth.begins("a", &[]).is_none(), "a failed computation is not retried at once");
         let moved = [CommitId::of(b"another")];
         assert!(growth.begins("a", &moved).is_none(), "not even if the refs have moved");

@@ -10,9 +10,9 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use parking_lot::Mutex;
 use snap_core::{
     base::{id::PackId, io::PathError, kind::ErrorKind, limits},
     disk::{
@@ -84,14 +84,6 @@ impl Index {
         Ok(Self { dir, files: Mutex::new(files), unreadable: Mutex::default() })
     }
 
-    fn files(&self) -> MutexGuard<'_, BTreeMap<String, IndexFile>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn unreadable(&self) -> MutexGuard<'_, BTreeSet<PackId>> {
-        self.unreadable.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the names and lengths of the files that list all available packs and no
     /// others. Unreadable packs are left out, unless a file listed them before.
     pub(super) fn current(
@@ -115,7 +107,7 @@ impl Index {
         store: &Store,
         has: &dyn Fn(&PackId) -> bool,
     ) -> Result<Option<Vec<Listed>>, HttpProblem> {
-        let mut files = self.files();
+        let mut files = self.files.lock();
         let there: BTreeSet<PackId> = store.packs().into_iter().filter(|id| has(id)).collect();
         // A file that lists a pack which is gone would mislead clients.
         let gone: Vec<String> = files
@@ -130,7 +122,7 @@ impl Index {
             files.values().flat_map(|(_, packs)| packs).copied().collect();
         let mut new: BTreeSet<PackId> = there.difference(&listed).copied().collect();
         let small: Vec<String> = {
-            let unreadable = self.unreadable();
+            let unreadable = self.unreadable.lock();
             let is_small =
                 |(bytes, packs): &IndexFile| *bytes < SMALL_BYTES && packs.is_disjoint(&unreadable);
             let small = files.iter().filter(|(_, known)| is_small(known));
@@ -174,7 +166,7 @@ impl Index {
                     continue;
                 }
             };
-            self.unreadable().remove(id);
+            self.unreadable.lock().remove(id);
             written.packs.insert(*id);
             bytes += outline.file_share();
             some.push(outline);
@@ -191,7 +183,7 @@ impl Index {
 
     /// Logs an unreadable pack. It must not keep clients from reading the others.
     fn log_unreadable(&self, id: &PackId, error: &StoreError) {
-        if self.unreadable().insert(*id) {
+        if self.unreadable.lock().insert(*id) {
             let error = causes(error);
             tracing::error!(%id, %error, "cannot read a pack: it is left out of the index");
         }
@@ -238,7 +230,7 @@ impl Index {
         bytes: &[u8],
         outlines: &[PackOutline],
     ) -> Result<(), HttpProblem> {
-        let mut files = self.files();
+        let mut files = self.files.lock();
         let packs = packs_of(outlines);
         let is_listed = |(_, packs_of_file): &IndexFile| !packs_of_file.is_disjoint(&packs);
         if packs.is_empty() || files.values().any(is_listed) {
@@ -256,7 +248,7 @@ impl Index {
     /// for its packs.
     pub(super) fn read(&self, name: &str) -> Result<Vec<u8>, HttpProblem> {
         let missing = || HttpProblem::not_found(format_args!("file {name} of the index"));
-        let mut files = self.files();
+        let mut files = self.files.lock();
         if !files.contains_key(name) {
             return Err(missing());
         }
@@ -353,7 +345,7 @@ mod tests {
         fs_err::remove_file(store.pack_path(&packs[1])).unwrap();
         assert_eq!(index.current(store, &|_| true).unwrap().len(), 1);
         let told: BTreeSet<PackId> =
-            index.files().values().flat_map(|(_, packs)| packs).copied().collect();
+            index.files.lock().values().flat_map(|(_, packs)| packs).copied().collect();
         assert_eq!(told, [packs[0], packs[2]].into());
     }
 
@@ -372,13 +364,13 @@ mod tests {
         }
         // Enough small files for a merge. They list no packs.
         for number in 0..SMALL_FILES {
-            index.files().insert(format!("{number}"), (16, BTreeSet::new()));
+            index.files.lock().insert(format!("{number}"), (16, BTreeSet::new()));
         }
         fs_err::remove_file(store.pack_path(&bad)).unwrap();
         fs_err::write(store.pack_path(&bad), "none").unwrap();
         let listed = index.current(store, &|_| true).unwrap();
         let told: BTreeSet<PackId> =
-            index.files().values().flat_map(|(_, packs)| packs).copied().collect();
+            index.files.lock().values().flat_map(|(_, packs)| packs).copied().collect();
         assert_eq!((listed.len(), told), (2, [good, bad].into()));
         for (name, _) in listed {
             index.read(&name).unwrap();

@@ -21,11 +21,12 @@ use std::{
     ops::Range,
     path::Path,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use parking_lot::Mutex;
 use snap_core::{
     base::{
         id::{CommitId, PackId},
@@ -392,7 +393,7 @@ impl Repository {
         self.read_kept(|| {
             // The lock is held while refs are read, so simultaneous requests read them
             // once.
-            let mut kept = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = self.listing.lock();
             let before = kept.take();
             let misnamed = before.as_ref().map(RefListing::misnamed);
             let listing = match before.filter(RefListing::is_current) {

@@ -12,16 +12,16 @@ use std::{
     collections::{BTreeSet, HashMap},
     path::PathBuf,
     sync::{
-        Arc, Condvar, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
 };
 
+use parking_lot::{Condvar, Mutex};
 use snap_core::{
     base::{
         id::{CommitId, PackId},
-        mutex::lock,
         observe::Observer,
     },
     ops::{accept::VerifiedPacks, staging_area::PublishTarget},
@@ -86,7 +86,7 @@ fn cancelled_check() -> HttpProblem {
 
 impl Observer for SharedCheck {
     fn cancelled(&self) -> bool {
-        let mut clients = lock(&self.clients);
+        let mut clients = self.clients.lock();
         clients.retain_mut(|client| {
             let mut left = || *client.left.get_or_insert_with(|| self.clock.now());
             !client.watch.cancelled() || self.clock.elapsed(left()) < GRACE
@@ -107,12 +107,12 @@ impl SharedCheck {
     }
 
     fn add(&self, watch: &Arc<DisconnectObserver>) {
-        lock(&self.clients).push(WaitingClient { watch: Arc::clone(watch), left: None });
+        self.clients.lock().push(WaitingClient { watch: Arc::clone(watch), left: None });
     }
 
     /// Waits for the result of the check.
     fn wait(&self, watch: &DisconnectObserver) -> Result<Received, HttpProblem> {
-        let mut done = lock(&self.done);
+        let mut done = self.done.lock();
         loop {
             if let Some(done) = &*done {
                 return done.clone();
@@ -120,7 +120,7 @@ impl SharedCheck {
             if watch.cancelled() {
                 return Err(cancelled_check());
             }
-            done = self.ended.wait_timeout(done, STEP).unwrap_or_else(PoisonError::into_inner).0;
+            self.ended.wait_for(&mut done, STEP);
         }
     }
 }
@@ -146,8 +146,8 @@ impl Drop for Stopping {
 
 impl Drop for CheckGuard<'_> {
     fn drop(&mut self) {
-        lock(&self.checks.under_way).remove(self.ids);
-        lock(&self.check.done).get_or_insert_with(|| Err(cancelled_check()));
+        self.checks.under_way.lock().remove(self.ids);
+        self.check.done.lock().get_or_insert_with(|| Err(cancelled_check()));
         self.check.ended.notify_all();
         if let Some(stopping) = &self.stopping {
             stopping.abort();
@@ -167,7 +167,7 @@ impl SharedChecks {
         ids: &'t BTreeSet<PackId>,
         watch: &Arc<DisconnectObserver>,
     ) -> Result<CheckGuard<'t>, Result<Received, HttpProblem>> {
-        let mut under_way = lock(&self.under_way);
+        let mut under_way = self.under_way.lock();
         if let Some(check) = under_way.get(ids).map(Arc::clone) {
             check.add(watch);
             drop(under_way);
@@ -202,7 +202,7 @@ impl Repository {
             Err(done) => return done,
         };
         let done = self.check_and_count(ids, request.content_bytes, &*guard.check);
-        *lock(&guard.check.done) = Some(done.clone());
+        *guard.check.done.lock() = Some(done.clone());
         done
     }
 
@@ -321,10 +321,10 @@ mod tests {
         std::thread::scope(|scope| {
             let ask = || checks.begin(&ids, &waiting.watch()).err();
             let other = scope.spawn(ask);
-            while lock(&turn.check.clients).len() < 2 {
+            while turn.check.clients.lock().len() < 2 {
                 std::thread::yield_now();
             }
-            *lock(&turn.check.done) = Some(Ok(Received::Added));
+            *turn.check.done.lock() = Some(Ok(Received::Added));
             drop(turn);
             assert_eq!(other.join().unwrap().unwrap().unwrap(), Received::Added);
         });
@@ -334,7 +334,7 @@ mod tests {
         drop(turn);
         let problem = check.wait(&waiting.watch()).unwrap_err();
         assert_eq!(problem.code, Code::Unavailable);
-        assert!(lock(&checks.under_way).is_empty());
+        assert!(checks.under_way.lock().is_empty());
     }
 
     #[test]

@@ -17,13 +17,14 @@
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use snap_core::{
-    base::{id::PackId, io::PathError, mutex::lock},
+    base::{id::PackId, io::PathError},
     disk::{Disk, NewFile},
     ops::{bundle::unpack, staging_area::StagingArea},
 };
@@ -164,17 +165,17 @@ fn check_place(coming: &UploadPosition, (offset, length): (u64, u64)) -> Result<
 
 impl OpenPart {
     fn write(&self, writer: u64, bytes: &[u8]) -> Result<(), HttpProblem> {
-        let mut file = lock(&self.file);
-        if lock(&self.state).writer != writer {
+        let mut file = self.file.lock();
+        if self.state.lock().writer != writer {
             return Err(locked());
         }
         let written = file.write(bytes);
         // After a failed write the file may end anywhere, so ask for its length.
         let there = written.as_ref().map_or_else(
             |_| file.file().metadata().ok().map(|meta| meta.len()),
-            |()| Some(lock(&self.state).offset + bytes.len() as u64),
+            |()| Some(self.state.lock().offset + bytes.len() as u64),
         );
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.moved = self.clock.now();
         state.offset = there.unwrap_or(state.offset);
         Ok(written?)
@@ -187,8 +188,8 @@ impl OpenPart {
         may: impl FnOnce(u64) -> Result<(), HttpProblem>,
     ) -> Result<u64, HttpProblem> {
         // The file is locked only while a request writes to it.
-        let free = self.file.try_lock().map_err(|_| locked())?;
-        let mut state = lock(&self.state);
+        let free = self.file.try_lock().ok_or_else(locked)?;
+        let mut state = self.state.lock();
         if state.is_ending || self.clock.elapsed(state.moved) < TAKEOVER_AFTER {
             return Err(locked());
         }
@@ -220,7 +221,7 @@ impl UploadGuard<'_> {
                 return Err(problem);
             }
         }
-        let mut state = lock(&self.part.state);
+        let mut state = self.part.state.lock();
         if state.writer != self.writer {
             return Err(locked());
         }
@@ -230,7 +231,7 @@ impl UploadGuard<'_> {
 
     /// Removes the part, unless another request has taken over.
     fn remove(&self) {
-        let mut state = lock(&self.part.state);
+        let mut state = self.part.state.lock();
         if state.writer == self.writer {
             let _ = fs_err::remove_file(&self.part.path);
             state.offset = 0;
@@ -240,8 +241,8 @@ impl UploadGuard<'_> {
 
 impl Drop for UploadGuard<'_> {
     fn drop(&mut self) {
-        let mut writing = lock(&self.uploads.writing);
-        let state = lock(&self.part.state);
+        let mut writing = self.uploads.writing.lock();
+        let state = self.part.state.lock();
         if state.writer != self.writer {
             return;
         }
@@ -251,7 +252,7 @@ impl Drop for UploadGuard<'_> {
         drop(state);
         // Unlock explicitly: a request that lost the part may keep the file open for
         // long.
-        let _ = lock(&self.part.file).file().unlock();
+        let _ = self.part.file.lock().file().unlock();
         writing.remove(&self.hash);
         self.uploads.writer_ended.send_replace(());
     }
@@ -264,8 +265,8 @@ impl Uploads {
 
     /// Returns the state of an unfinished upload, if there is a part of it.
     fn upload_state(&self, staged: &StagingArea, hash: &blake3::Hash) -> Option<UploadState> {
-        if let Some(part) = lock(&self.writing).get(hash) {
-            let state = lock(&part.state);
+        if let Some(part) = self.writing.lock().get(hash) {
+            let state = part.state.lock();
             let is_moving = self.clock.elapsed(state.moved) < MOVING_WITHIN;
             let (offset, length) = (state.offset, part.length);
             return Some(UploadState::Part { offset, length, is_moving });
@@ -282,7 +283,7 @@ impl Uploads {
         coming: &UploadPosition,
         bounds: UploadLimits,
     ) -> Result<UploadGuard<'_>, HttpProblem> {
-        let mut writing = lock(&self.writing);
+        let mut writing = self.writing.lock();
         if let Some(part) = writing.get(&coming.hash) {
             let writer = part.take_over(|offset| check_place(coming, (offset, part.length)))?;
             return Ok(UploadGuard {
@@ -317,7 +318,7 @@ impl Uploads {
         staged: &StagingArea,
         may: &dyn Fn(&blake3::Hash) -> bool,
     ) -> bool {
-        let writing = lock(&self.writing);
+        let writing = self.writing.lock();
         let is_removable = |part: &StoredPart| may(&part.hash) && is_idle(part, &writing);
         let idle = list_parts(staged).into_iter().filter(is_removable);
         idle.filter(|part| staged.disk().remove(&part.path).is_ok()).count() > 0
@@ -325,7 +326,7 @@ impl Uploads {
 
     /// Removes a part. Returns true if there was one.
     fn forget(&self, staged: &StagingArea, hash: &blake3::Hash) -> Result<bool, HttpProblem> {
-        let mut writing = lock(&self.writing);
+        let mut writing = self.writing.lock();
         if let Some(part) = writing.get(hash) {
             part.take_over(|_| Ok(()))?;
             writing.remove(hash);

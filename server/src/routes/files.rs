@@ -5,11 +5,12 @@
 //! file whose frame is cached costs two look-ups. Requests that need the same frame at
 //! the same time read it once.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use axum::{body::Body, extract::State, response::Response};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use snap_core::base::id::{BlobId, CommitId, PackId};
 
@@ -120,8 +121,7 @@ impl FileCache {
         if let Some(frame) = self.frame_lately(key) {
             return Ok(frame);
         }
-        let _lane =
-            self.lanes[frame as usize % LANES].lock().unwrap_or_else(PoisonError::into_inner);
+        let _lane = self.lanes[frame as usize % LANES].lock();
         // Another thread may have read the frame while this one waited for the lock.
         if let Some(frame) = self.frame_lately(key) {
             return Ok(frame);

@@ -2,12 +2,12 @@
 
 use std::{
     path::Path,
-    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
 use axum::{extract::State, response::IntoResponse};
 use http::header;
+use parking_lot::Mutex;
 use snap_core::disk::{Disk, scratch::unique_name};
 
 use super::Server;
@@ -34,7 +34,7 @@ impl ReadinessCheck {
     /// Returns why the server cannot read or write what it serves, or `None` if it can.
     /// Blocks.
     fn look(&self, server: &Server) -> Option<&'static str> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         if let Some((at, known)) = *last
             && server.clock().elapsed(at) < READY_FOR
         {

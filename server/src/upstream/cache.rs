@@ -17,12 +17,13 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant, SystemTime},
 };
 
+use parking_lot::Mutex;
 use snap_core::{
     base::{id::PackId, io::PathError},
     disk::{CreateMode, Disk, regular::is_link, symlink_guard::check_no_links_between},
@@ -127,7 +128,7 @@ pub(super) struct StoreOpening<'c> {
 impl StoreOpening<'_> {
     /// Marks the store as open.
     pub(super) fn opened(mut self, kept: CachedStore) {
-        self.cache.stores().insert(self.store.to_owned(), kept);
+        self.cache.open.lock().insert(self.store.to_owned(), kept);
         self.is_open = true;
     }
 }
@@ -135,7 +136,7 @@ impl StoreOpening<'_> {
 impl Drop for StoreOpening<'_> {
     fn drop(&mut self) {
         if !self.is_open {
-            self.cache.stores().remove(self.store);
+            self.cache.open.lock().remove(self.store);
         }
     }
 }
@@ -211,7 +212,7 @@ impl CacheFolder {
     /// [`PathError`] when it cannot be created, or another server has locked it meanwhile.
     pub fn restore(&self) -> Result<(), PathError> {
         let path = self.root.join(LOCK);
-        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lock = self.lock.lock();
         let inode = |meta: Metadata| (meta.dev(), meta.ino());
         let ours = lock.metadata().map_err(PathError::when("stat", &path))?;
         if fs_err::metadata(&path).is_ok_and(|there| inode(there) == inode(ours)) {
@@ -284,19 +285,15 @@ impl CacheFolder {
         let _ = fs_err::write(self.root.join("form"), text);
     }
 
-    fn stores(&self) -> MutexGuard<'_, HashMap<PathBuf, CachedStore>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records that a store is about to be opened.
     pub(super) fn opening<'c>(&'c self, store: &'c Path) -> StoreOpening<'c> {
-        self.stores().insert(store.to_owned(), CachedStore::default());
+        self.open.lock().insert(store.to_owned(), CachedStore::default());
         StoreOpening { cache: self, store, is_open: false }
     }
 
     /// Records that a store was closed, unless it was opened again meanwhile.
     pub(super) fn closed(&self, store: &Path, repo: &Arc<Repo>) {
-        let mut open = self.stores();
+        let mut open = self.open.lock();
         let is_ours = |kept: &CachedStore| std::ptr::eq(kept.repo.as_ptr(), Arc::as_ptr(repo));
         if open.get(store).is_some_and(is_ours) {
             open.remove(store);
@@ -325,7 +322,7 @@ impl CacheFolder {
         if self.free_bytes() >= wanted {
             return true;
         }
-        let mut failed_at = self.no_room.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed_at = self.no_room.lock();
         if failed_at.is_some_and(|at| self.clock.elapsed(at) < PAUSE) {
             return false;
         }
@@ -367,7 +364,7 @@ impl CacheFolder {
     /// Evicts packs until they are below the limit. Failures are ignored: the next eviction tries
     /// again.
     fn trim(&self) {
-        let Ok(mut failed_at) = self.trimming.try_lock() else { return };
+        let Some(mut failed_at) = self.trimming.try_lock() else { return };
         if failed_at.is_some_and(|at| self.clock.elapsed(at) < PAUSE) {
             return;
         }
@@ -385,14 +382,14 @@ impl CacheFolder {
     }
 
     fn last_used(&self, pack: &CachedPack) -> SystemTime {
-        let repo = self.stores().get(&pack.store).and_then(|kept| kept.repo.upgrade());
+        let repo = self.open.lock().get(&pack.store).and_then(|kept| kept.repo.upgrade());
         repo.and_then(|repo| repo.store().last_used(&pack.id)).unwrap_or(SystemTime::UNIX_EPOCH)
     }
 
     /// Replaces a pack with a stub, or removes it from a store that is not open. Returns
     /// whether that was done.
     fn replace_with_stub(&self, pack: &CachedPack) -> bool {
-        let open = self.stores();
+        let open = self.open.lock();
         let Some(kept) = open.get(&pack.store).cloned() else {
             // The lock keeps the store from being opened before the file is removed. When
             // it is opened, it gets stubs of missing packs.

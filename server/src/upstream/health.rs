@@ -1,11 +1,9 @@
 //! Tracks whether the upstream answers. After a failure it is not asked again for a moment,
 //! so that requests do not wait for it in vain.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use snap_core::base::kind::ErrorKind;
 use snap_remote::{
     service::{FailureDetail, FailureReason},
@@ -48,13 +46,9 @@ impl UpstreamHealth {
         Self { state: Mutex::default(), clock }
     }
 
-    fn state(&self) -> MutexGuard<'_, HealthState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records an answer.
     pub fn record_success(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.reached = Some(self.clock.now());
         if state.failed.take().is_some() {
             tracing::warn!("the upstream answers again");
@@ -89,25 +83,25 @@ impl UpstreamHealth {
     /// Records that nothing came of a request that was made at `since`. If other requests
     /// were answered meanwhile, the upstream is not away.
     pub fn record_stall(&self, since: Instant) {
-        if self.state().reached.is_none_or(|reached| reached < since) {
+        if self.state.lock().reached.is_none_or(|reached| reached < since) {
             self.gone("no data arrived in time");
         }
     }
 
     fn gone(&self, why: &str) {
-        if self.state().failed.replace(self.clock.now()).is_none() {
+        if self.state.lock().failed.replace(self.clock.now()).is_none() {
             tracing::warn!(why, "the upstream does not answer, cached data is served");
         }
     }
 
     /// Returns true if a request failed just now, so that the next one need not try.
     pub fn is_backing_off(&self) -> bool {
-        self.state().failed.is_some_and(|failed| self.clock.elapsed(failed) < PAUSE)
+        self.state.lock().failed.is_some_and(|failed| self.clock.elapsed(failed) < PAUSE)
     }
 
     /// Returns [`UpstreamOutage`] if the last known request to the upstream failed.
     pub fn outage(&self) -> Option<UpstreamOutage> {
-        let state = self.state();
+        let state = self.state.lock();
         state.failed?;
         let age = |reached| self.clock.elapsed(reached).as_secs();
         Some(UpstreamOutage { age_secs: state.reached.map(age) })

@@ -20,13 +20,9 @@ pub mod repository;
 mod single_flight;
 mod staleness;
 
-use std::{
-    collections::BTreeMap,
-    path::Path,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use snap_core::{
     base::limits,
     repo::{
@@ -216,7 +212,7 @@ impl Upstream {
 
     /// Returns the path of a repository below the location.
     fn below<'n>(&self, name: &'n str) -> &'n str {
-        match *self.form.lock().unwrap_or_else(PoisonError::into_inner) {
+        match *self.form.lock() {
             Some(UpstreamLayout::Store) => "",
             _ => name,
         }
@@ -255,7 +251,7 @@ impl Upstream {
     /// # Errors
     /// [`Code::Unavailable`] when the upstream does not answer and never did.
     pub fn form(&self) -> Result<UpstreamLayout, HttpProblem> {
-        let known = || self.form.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || self.form.lock();
         if let Some(form) = *known() {
             return Ok(form);
         }

@@ -2,11 +2,12 @@
 //! get the names in the cache, with a note that they may be out of date.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use snap_remote::service::snap_server::ONLY;
 
 use super::{
@@ -61,13 +62,9 @@ impl NameList {
         Self { flights: SingleFlight::new(clock), state: Mutex::new(known) }
     }
 
-    fn state(&self) -> MutexGuard<'_, NameListState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Drops the list, because a repository is being created.
     pub(super) fn forget(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         (state.known, state.made) = (None, state.made + 1);
     }
 }
@@ -96,7 +93,7 @@ impl Upstream {
             Err(_) => return self.cache.names(),
         }
         for _ in 0..TRIES {
-            if let Some(known) = self.names.state().recent() {
+            if let Some(known) = self.names.state.lock().recent() {
                 return known.names.clone();
             }
             let ask = |landing| self.start_query(landing);
@@ -105,7 +102,7 @@ impl Upstream {
             }
         }
         let here = self.cache.names();
-        let mut state = self.names.state();
+        let mut state = self.names.state.lock();
         // Another thread may have had an answer.
         if let Some(known) = state.recent() {
             return known.names.clone();
@@ -125,13 +122,13 @@ impl Upstream {
 
     /// Queries the list. Returns true if upstream answered.
     fn list(&self) -> bool {
-        let made = self.names.state().made;
+        let made = self.names.state.lock().made;
         let listing = self.root.stores(LEVELS);
         match self.runtime.block_on(self.clock.timeout(LISTING, listing)) {
             Ok(Ok(names)) => {
                 self.contact.record_success();
                 let (names, is_all) = self.with_kept(names);
-                let mut state = self.names.state();
+                let mut state = self.names.state.lock();
                 if state.made == made {
                     state.put(names, is_all);
                 }
@@ -163,7 +160,7 @@ impl Upstream {
     /// current.
     pub fn outage(&self) -> Option<UpstreamOutage> {
         let of_names = || {
-            let state = self.names.state();
+            let state = self.names.state.lock();
             let is_stale = state.recent().is_some_and(|known| !known.is_fresh);
             let age_secs = state.last.map(|last| state.clock.elapsed(last).as_secs());
             is_stale.then_some(UpstreamOutage { age_secs })

@@ -20,18 +20,18 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread,
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use snap_core::{
     base::{
         id::{CommitId, PackId},
         io::PathError,
-        mutex::lock,
         observe::Silent,
         time::Time,
     },
@@ -282,13 +282,13 @@ impl UpstreamRepository {
         let written = fs_err::read_to_string(behind.followed_path()).ok();
         let followed =
             written.filter(|written| behind.fingerprint().is_ok_and(|is| is == *written));
-        *lock(&behind.synced_fingerprint) = followed;
+        *behind.synced_fingerprint.lock() = followed;
         if behind.loss_path().exists() {
-            lock(&behind.push_state).verified_since_loss = Some(Vec::new());
+            behind.push_state.lock().verified_since_loss = Some(Vec::new());
         }
         // Packs that upstream has may have been evicted from the cache: add their stubs.
         behind
-            .sync_packs(&HashSet::new(), &lock(&behind.push_state).remote)
+            .sync_packs(&HashSet::new(), &behind.push_state.lock().remote)
             .map_err(|error| behind.to_problem(error))?;
         behind.mend();
         Ok(behind)
@@ -369,7 +369,7 @@ impl UpstreamRepository {
     /// # Errors
     /// [`Code::Unavailable`].
     pub fn check_followed(&self) -> Result<(), HttpProblem> {
-        let Some(followed) = lock(&self.synced_fingerprint).clone() else {
+        let Some(followed) = self.synced_fingerprint.lock().clone() else {
             return Err(match self.is_full.load(Ordering::SeqCst) {
                 true => HttpProblem::new(Code::Unavailable, "the disk of this server is full"),
                 false => unavailable(),
@@ -410,7 +410,7 @@ impl UpstreamRepository {
         self.store().refresh()?;
         let here: HashSet<PackId> = self.store().packs().into_iter().collect();
         let has_packs = self.there(moving).is_subset(&here);
-        let followed = lock(&self.synced_fingerprint).clone();
+        let followed = self.synced_fingerprint.lock().clone();
         let is_mirror_intact = moving.remote.mirror().is_intact();
         Ok(has_packs && is_mirror_intact && self.fingerprint().ok() == followed)
     }
@@ -468,7 +468,7 @@ impl UpstreamRepository {
     fn compare(&self) -> Result<(), HttpProblem> {
         let moves = self.moves.load(Ordering::SeqCst);
         let mut found = self.read_refs()?;
-        let mut moving = lock(&self.push_state);
+        let mut moving = self.push_state.lock();
         if self.moves.load(Ordering::SeqCst) != moves {
             // Read them again under the lock, without which no ref is moved.
             found = self.read_refs()?;
@@ -500,7 +500,7 @@ impl UpstreamRepository {
     /// Records that the cached refs match those upstream.
     fn remember_followed(&self) -> Result<(), RefError> {
         let fingerprint = self.fingerprint()?;
-        let mut followed = lock(&self.synced_fingerprint);
+        let mut followed = self.synced_fingerprint.lock();
         if followed.as_ref() == Some(&fingerprint) {
             return Ok(());
         }
@@ -551,7 +551,7 @@ impl UpstreamRepository {
             self.store().add_stubs(&outlines)?;
         }
         self.upstream_pack_count.store(theirs.len(), Ordering::SeqCst);
-        lock(&self.unpublishable).extend(before.difference(&theirs));
+        self.unpublishable.lock().extend(before.difference(&theirs));
         // A pack that was just added has no marker yet, and looks like one that is gone
         // upstream.
         let is_quiet = self.adopting.load(Ordering::SeqCst) == 0;
@@ -635,7 +635,7 @@ impl UpstreamRepository {
             return Err(unavailable());
         }
         self.send_pending()?;
-        let mut moving = lock(&self.push_state);
+        let mut moving = self.push_state.lock();
         if new.is_some() && self.upstream_is_unchecked() {
             // Upstream may have been emptied, or restored to an older state.
             self.refresh(&mut moving)?;
@@ -758,7 +758,7 @@ impl UpstreamRepository {
             }
             _ => refs.update(name, refs.read(name)?, new, &change)?,
         }
-        let has_followed = lock(&self.synced_fingerprint).is_some();
+        let has_followed = self.synced_fingerprint.lock().is_some();
         if has_followed { self.remember_followed() } else { Ok(()) }
     }
 }

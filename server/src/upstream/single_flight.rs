@@ -3,9 +3,11 @@
 //! may have changed in between.
 
 use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::clock::Clock;
 
@@ -43,13 +45,9 @@ impl SingleFlight {
         Self { shared: Arc::new(FlightInner { state, query_ended, clock }) }
     }
 
-    fn state(&self) -> MutexGuard<'_, FlightState> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns true if the last successful query began at most `age` ago.
     pub(super) fn is_younger(&self, age: Duration) -> bool {
-        self.state().last.is_some_and(|last| self.shared.clock.elapsed(last) <= age)
+        self.shared.state.lock().last.is_some_and(|last| self.shared.clock.elapsed(last) <= age)
     }
 
     /// Waits for the answer to a query that begins from now on, but no longer than
@@ -58,7 +56,7 @@ impl SingleFlight {
     pub(super) fn join(&self, timeout: Duration, start_query: impl Fn(QueryGuard)) -> bool {
         let clock = &self.shared.clock;
         let end = clock.after(timeout);
-        let mut state = self.state();
+        let mut state = self.shared.state.lock();
         #[cfg(test)]
         {
             state.joined += 1;
@@ -74,13 +72,13 @@ impl SingleFlight {
                     began: clock.now(),
                     succeeded: false,
                 });
-                state = self.state();
+                state = self.shared.state.lock();
                 continue;
             }
             if clock.now() >= end {
                 return false;
             }
-            state = clock.wait_until(&self.shared.query_ended, state, end);
+            clock.wait_until(&self.shared.query_ended, &mut state, end);
         }
         state.succeeded
     }
@@ -103,7 +101,7 @@ impl QueryGuard {
 
 impl Drop for QueryGuard {
     fn drop(&mut self) {
-        let mut state = self.flights.state();
+        let mut state = self.flights.shared.state.lock();
         state.finished = state.started;
         state.succeeded = self.succeeded;
         if self.succeeded {
@@ -144,7 +142,7 @@ mod tests {
             let first_query = queries.recv().unwrap();
             // They come while the first query is in progress, so none of them shares it.
             let others: Vec<_> = (0..31).map(|_| ask(scope, &flights, &start_query)).collect();
-            while flights.state().joined < 32 {
+            while flights.shared.state.lock().joined < 32 {
                 thread::yield_now();
             }
             first_query.finish(true);
@@ -155,7 +153,7 @@ mod tests {
             assert!(others.into_iter().all(|other| other.join().unwrap()));
             assert!(queries.try_recv().is_err(), "there was a third query");
         });
-        assert_eq!(flights.state().started, 2);
+        assert_eq!(flights.shared.state.lock().started, 2);
         assert!(flights.is_younger(Duration::ZERO));
     }
 
@@ -165,12 +163,12 @@ mod tests {
         let flights = SingleFlight::new(clock.clone());
         let flying = Mutex::new(None);
         let stays = |query| {
-            *flying.lock().unwrap() = Some(query);
+            *flying.lock() = Some(query);
             clock.advance(MINUTE);
         };
         assert!(!flights.join(MINUTE, stays));
         assert!(!flights.join(Duration::ZERO, |_| panic!("a query is already in progress")));
-        drop(flying.lock().unwrap().take());
+        drop(flying.lock().take());
         assert!(!flights.join(MINUTE, |query| query.finish(false)));
         assert!(flights.join(MINUTE, |query| query.finish(true)));
         clock.advance(Duration::from_secs(2));

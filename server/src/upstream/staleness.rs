@@ -1,9 +1,8 @@
 //! Tracks whether the data that clients receive is current.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Instant,
-};
+use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use super::health::UpstreamOutage;
 use crate::clock::Clock;
@@ -27,13 +26,9 @@ impl Staleness {
         Self { state: Mutex::default(), clock }
     }
 
-    fn state(&self) -> MutexGuard<'_, StalenessState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records that a client receives data, current or not.
     pub(super) fn record(&self, is_fresh: bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.is_stale = !is_fresh;
         if is_fresh {
             state.last = Some(self.clock.now());
@@ -42,7 +37,7 @@ impl Staleness {
 
     /// Returns how old the data may be; `None` if it is current.
     pub(super) fn outage(&self) -> Option<UpstreamOutage> {
-        let state = self.state();
+        let state = self.state.lock();
         let age_secs = state.last.map(|last| self.clock.elapsed(last).as_secs());
         state.is_stale.then_some(UpstreamOutage { age_secs })
     }

@@ -3,11 +3,12 @@
 use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
 
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -37,7 +38,7 @@ impl CutProxy {
         let harm: Arc<Mutex<Option<Harm>>> = Arc::default();
         let told = Arc::clone(&harm);
         let serving = Serving::start(move |stream| {
-            let mut harm = told.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut harm = told.lock();
             let most = harm.as_mut().map_or(u64::MAX, Harm::draw);
             drop(harm);
             async move {
@@ -58,13 +59,12 @@ impl CutProxy {
     /// Cuts the share `chance` of new connections, each after a number of bytes. Both are drawn
     /// from the seed.
     pub fn cut(&self, chance: f64, seed: u64) {
-        *self.harm.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(Harm { state: seed, chance });
+        *self.harm.lock() = Some(Harm { state: seed, chance });
     }
 
     /// Stops cutting new connections.
     pub fn become_sound(&self) {
-        *self.harm.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.harm.lock() = None;
     }
 }
 

@@ -117,7 +117,7 @@ fn a_file_that_was_merged_away_since_it_was_listed_is_no_harm() {
     }
     let reader = Place::new();
     // While the reader reads the files that it has listed, two pushes merge them away.
-    let pusher = std::sync::Mutex::new(Some((here, remote)));
+    let pusher = parking_lot::Mutex::new(Some((here, remote)));
     let pusher = Arc::new(pusher);
     let service = {
         let pusher = Arc::clone(&pusher);
@@ -127,7 +127,7 @@ fn a_file_that_was_merged_away_since_it_was_listed_is_no_harm() {
             Box::pin(async move {
                 if merge {
                     let merged = tokio::task::spawn_blocking(move || {
-                        let Some((here, mut remote)) = pusher.lock().unwrap().take() else {
+                        let Some((here, mut remote)) = pusher.lock().take() else {
                             return;
                         };
                         for text in ["merges", "removes"] {
@@ -144,7 +144,7 @@ fn a_file_that_was_merged_away_since_it_was_listed_is_no_harm() {
     let mut other = reader.remote(service.clone(), "remote");
     reader.runtime.block_on(other.refresh()).unwrap();
     assert_eq!(other.mirror().store().packs().len(), 9);
-    let lists = service.seen.lock().unwrap().iter().filter(|(op, _)| *op == "list").count();
+    let lists = service.seen.lock().iter().filter(|(op, _)| *op == "list").count();
     assert!((2..=3).contains(&lists), "{lists}");
 }
 

@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     ops::Range,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     time::Duration,
@@ -12,6 +12,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use snap_core::base::id::CommitId;
 use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
@@ -47,9 +48,9 @@ fn clients_push(count: usize, rounds: usize) {
                     let outcome = place.push_all(&mut remote, refs).unwrap();
                     let [mine, shared] = &outcome.refs[..] else { panic!("two refs") };
                     mine.result.as_ref().unwrap();
-                    acknowledged.lock().unwrap().insert(own, commit);
+                    acknowledged.lock().insert(own, commit);
                     match &shared.result {
-                        Ok(()) => moves.lock().unwrap().push((shared.before, shared.after)),
+                        Ok(()) => moves.lock().push((shared.before, shared.after)),
                         Err(RemoteError::Held { .. }) => {}
                         Err(error) => panic!("{error}"),
                     }
@@ -57,13 +58,13 @@ fn clients_push(count: usize, rounds: usize) {
             });
         }
     });
-    for (name, commit) in acknowledged.into_inner().unwrap() {
+    for (name, commit) in acknowledged.into_inner() {
         assert_eq!(complete(service(), &name), Some(commit), "{name}");
     }
     // The moves of the shared branch form one chain, from nothing to its current commit. So no
     // client moved it from a commit that another client had moved it from.
     let mut next: HashMap<Option<CommitId>, CommitId> = HashMap::new();
-    for (before, after) in moves.into_inner().unwrap() {
+    for (before, after) in moves.into_inner() {
         assert!(next.insert(before, after).is_none(), "two clients moved the ref from {before:?}");
     }
     let mut at = None;
@@ -101,7 +102,7 @@ fn the_one_who_loses_is_told_where_the_ref_stands() {
         Box::pin(async move {
             if moves {
                 let raced = tokio::task::spawn_blocking(move || {
-                    let Some(there) = race.lock().unwrap().take() else { return };
+                    let Some(there) = race.lock().take() else { return };
                     there.push(&mut there.remote(memory(), "remote"), theirs).unwrap();
                 });
                 raced.await.unwrap();
@@ -129,14 +130,14 @@ fn slowed(memory: MemoryService, seed: u64) -> Arc<dyn Service> {
     let draw = Mutex::new(Draw(seed));
     let outer = Mutex::new(Draw(!seed));
     let inner = Wrapped::new(memory, move |_, _, _| {
-        let pause = draw.lock().unwrap().below(200);
+        let pause = draw.lock().below(200);
         Box::pin(async move {
             sleep(Duration::from_millis(pause)).await;
             false
         })
     });
     Wrapped::new(inner, move |_, _, _| {
-        let pause = outer.lock().unwrap().below(200);
+        let pause = outer.lock().below(200);
         Box::pin(async move {
             sleep(Duration::from_millis(pause)).await;
             false
@@ -486,12 +487,12 @@ fn of_two_names_of_which_one_is_a_folder_of_the_other_one_stands() {
     let told = Arc::clone(&pushed);
     let wrapped = Wrapped::new(service(), move |_, operation, key| {
         let is_it = operation == "write" && key == "refs/heads/x";
-        let other = is_it.then(|| other.lock().unwrap().take()).flatten();
+        let other = is_it.then(|| other.lock().take()).flatten();
         let told = Arc::clone(&told);
         Box::pin(async move {
             if let Some(push) = other {
                 let theirs = tokio::task::spawn_blocking(push).await.unwrap();
-                *told.lock().unwrap() = Some(theirs);
+                *told.lock() = Some(theirs);
             }
             false
         })
@@ -502,6 +503,6 @@ fn of_two_names_of_which_one_is_a_folder_of_the_other_one_stands() {
     assert!(error.to_string().contains("`heads/x` conflicts with `heads/x/y`"), "{error}");
     let standing = |name: &str| here.runtime.block_on(remote.read_ref(&branch(name))).unwrap();
     assert_eq!(standing("x"), None, "the losing push undid its ref");
-    let theirs = pushed.lock().unwrap().take();
+    let theirs = pushed.lock().take();
     assert_eq!(standing("x/y").map(|standing| standing.commit), theirs);
 }

@@ -1,7 +1,8 @@
 //! The requests of a push: their number, round trips and bytes.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use snap_nettest::{Fault, Kind, Proxy, Rule, S3Options, S3Server};
 use snap_remote::{
     service::{Service, memory::MemoryService, traffic::Traffic},
@@ -76,7 +77,7 @@ fn in_waves(inner: Arc<dyn Service>, waves: &'static [Wave]) -> Arc<Wrapped> {
     let left: Vec<Vec<_>> = waves.iter().map(|wave| wave.to_vec()).collect();
     let state = Mutex::new((left, barriers));
     Wrapped::new(inner, move |_, operation, key| {
-        let mut state = state.lock().unwrap();
+        let mut state = state.lock();
         let at = state.0.iter().position(|wave| !wave.is_empty());
         let barrier = at.and_then(|at| {
             let is_it =
@@ -271,7 +272,7 @@ fn what_is_refused_sends_little_or_nothing() {
         let error = here.push(&mut remote, ours).unwrap_err();
         assert!(matches!(error, RemoteError::Behind { .. }), "{error}");
     }
-    let seen = service.seen.lock().unwrap();
+    let seen = service.seen.lock();
     assert!(seen.iter().all(|(operation, _)| *operation != "write"), "{seen:?}");
 }
 

@@ -169,7 +169,7 @@ async fn read_rest(mut job: RangeJob) {
 #[tokio::test(start_paused = true)]
 async fn an_error_comes_at_the_piece_that_it_concerns() {
     let far = Arc::new(Far::new(10));
-    far.bad.lock().unwrap().push((5 << 20) + 7);
+    far.bad.lock().push((5 << 20) + 7);
     let wanted: Vec<NeededRange> =
         (0..10).map(|at| wanted("a", at << 20..(at << 20) + 10)).collect();
     let job = start(&far, &wanted, JobOptions::default());
@@ -190,7 +190,7 @@ async fn an_error_comes_at_the_piece_that_it_concerns() {
 #[tokio::test(start_paused = true)]
 async fn a_long_piece_that_has_failed_is_not_read_on() {
     let far = Arc::new(Far::new(10));
-    far.bad.lock().unwrap().push(5);
+    far.bad.lock().push(5);
     let wanted = [wanted("a", 0..1000), wanted("b", 20..30)];
     let options = JobOptions { requests: 1, request_bytes: 10, ..JobOptions::default() };
     let mut job = start(&far, &wanted, options);

@@ -124,7 +124,7 @@ proptest! {
         bad in prop::collection::vec(0..1_u64 << 20, 1..20),
     ) {
         let far = Far { spread: Duration::from_millis(3), ..Far::new(5) };
-        *far.bad.lock().unwrap() = bad.clone();
+        *far.bad.lock() = bad.clone();
         let far = Arc::new(far);
         let mut failed = paused().block_on(run(&far, &wanted, &options, taking));
         failed.sort_unstable();

@@ -174,14 +174,14 @@ async fn a_read_longer_than_the_cache_takes_one_round_trip() {
 #[tokio::test(start_paused = true)]
 async fn a_read_that_failed_may_be_tried_again() {
     let far = Arc::new(Far::new(10));
-    far.bad.lock().unwrap().push(70);
+    far.bad.lock().push(70);
     let mut reader = SeekableReader::of(content(&far, 64 * MIB, RangeReaderOptions::default()));
     let error = reader.content().read_at(0, 10).await.unwrap_err();
     assert!(matches!(error, ReadError::Service(_)));
     let error = reader.read_u8().await.unwrap_err();
     assert_eq!(error.to_string(), "cannot read a: the line is dead");
     assert!(reader.content().fetch(&[60..80, 60..80]).await.is_err());
-    far.bad.lock().unwrap().clear();
+    far.bad.lock().clear();
     assert_eq!([reader.read_u8().await.unwrap()], bytes_at("a", &(0..1))[..]);
 }
 

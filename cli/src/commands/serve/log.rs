@@ -4,11 +4,12 @@
 use std::{
     fmt,
     io::{self, Write},
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     thread,
     time::Duration,
 };
 
+use parking_lot::{Condvar, Mutex};
 use snap_server::settings::{LogFormat, LogLevel, LogSettings};
 use tracing::{
     Metadata,
@@ -128,12 +129,8 @@ impl<W: Write> BufferState<W> {
 }
 
 impl<W: Write> SharedBuffer<W> {
-    fn state(&self) -> MutexGuard<'_, BufferState<W>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn take(&self, bytes: &[u8], is_urgent: bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let is_first = state.held.is_empty();
         state.held.extend_from_slice(bytes);
         if is_urgent || state.is_over || state.held.len() >= HELD_BYTES {
@@ -147,12 +144,14 @@ impl<W: Write> SharedBuffer<W> {
     fn write(&self) {
         loop {
             let waits = |state: &mut BufferState<W>| state.held.is_empty() && !state.is_over;
-            let state = self.come.wait_while(self.state(), waits);
-            if state.unwrap_or_else(PoisonError::into_inner).is_over {
+            let mut state = self.state.lock();
+            self.come.wait_while(&mut state, waits);
+            if state.is_over {
                 return;
             }
+            drop(state);
             thread::sleep(MOMENT);
-            self.state().flush();
+            self.state.lock().flush();
         }
     }
 }
@@ -165,7 +164,7 @@ impl<W: Write + Send + 'static> BufferedLog<W> {
         let named = thread::Builder::new().name("log".to_owned());
         // Without this thread, each line is written immediately.
         if named.spawn(move || theirs.write()).is_err() {
-            shared.state().is_over = true;
+            shared.state.lock().is_over = true;
         }
         Self(shared)
     }
@@ -177,7 +176,7 @@ impl<W: Write + Send + 'static> BufferedLog<W> {
 
 impl<W: Write> Drop for BufferedLog<W> {
     fn drop(&mut self) {
-        let mut state = self.0.state();
+        let mut state = self.0.state.lock();
         state.is_over = true;
         state.flush();
         self.0.come.notify_one();
@@ -219,7 +218,7 @@ mod tests {
 
     impl Write for Sink {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().push(String::from_utf8(bytes.to_vec()).unwrap());
+            self.0.lock().push(String::from_utf8(bytes.to_vec()).unwrap());
             Ok(bytes.len())
         }
 
@@ -230,7 +229,7 @@ mod tests {
 
     impl Sink {
         fn has(&self, text: &str) -> bool {
-            self.0.lock().unwrap().concat() == text
+            self.0.lock().concat() == text
         }
 
         /// Waits until the output is `text`.
@@ -251,7 +250,7 @@ mod tests {
         (0..100).for_each(|_| line("x\n"));
         sink.comes_to(&"x\n".repeat(100));
         // A busy machine may have needed several writes.
-        assert!(sink.0.lock().unwrap().len() < 50);
+        assert!(sink.0.lock().len() < 50);
         line("y\n");
         sink.comes_to(&("x\n".repeat(100) + "y\n"));
     }
@@ -271,7 +270,7 @@ mod tests {
             tracing::error!(problem = %sent, text = sent, debug = ?sent, as_error, "it {sent}");
             tracing::error!(code = ?io::ErrorKind::NotFound, number = 7, "failed");
         });
-        let seen = sink.0.lock().unwrap().concat();
+        let seen = sink.0.lock().concat();
         let all: Vec<&str> = seen.lines().collect();
         assert_eq!(all.len(), 2, "{seen}");
         assert!(
@@ -288,7 +287,7 @@ mod tests {
     fn what_goes_wrong_is_urgent() {
         let sink = Sink::default();
         let lines = BufferedLog::new(sink.clone());
-        let seen = || sink.0.lock().unwrap().concat();
+        let seen = || sink.0.lock().concat();
         let logging = tracing_subscriber::fmt().with_writer(lines.made()).without_time();
         tracing::subscriber::with_default(logging.with_ansi(false).finish(), || {
             tracing::warn!("is odd");

@@ -3,14 +3,13 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
+use parking_lot::Mutex;
+
 use crate::{
-    base::{io::PathError, mutex::lock, time::Time},
+    base::{io::PathError, time::Time},
     disk::{
         Disk,
         table::{Table, TableError, TableWriter, merge_from},
@@ -85,7 +84,7 @@ impl<const WIDTH: usize> Tables<WIDTH> {
     /// Adds a record. When the buffer is full, its records are written to a temporary file, which
     /// `save` publishes. If writing fails, these records are dropped.
     pub(super) fn add(&self, dir: &Path, disk: &Disk, record: [u8; WIDTH]) {
-        let mut fresh = lock(&self.fresh);
+        let mut fresh = self.fresh.lock();
         fresh.push(record);
         if fresh.len() < BUFFERED_RECORDS {
             return;
@@ -93,7 +92,7 @@ impl<const WIDTH: usize> Tables<WIDTH> {
         let records = std::mem::take(&mut *fresh);
         drop(fresh);
         if let Ok(path) = self.write_run(dir, disk, records) {
-            lock(&self.runs).0.push(path);
+            self.runs.lock().0.push(path);
         }
     }
 
@@ -122,8 +121,8 @@ impl<const WIDTH: usize> Tables<WIDTH> {
     }
 
     pub(super) fn save(self, dir: &Path, disk: &Disk) -> Result<(), TableError> {
-        let fresh = std::mem::take(&mut *lock(&self.fresh));
-        let mut runs = std::mem::take(&mut *lock(&self.runs));
+        let fresh = std::mem::take(&mut *self.fresh.lock());
+        let mut runs = std::mem::take(&mut *self.runs.lock());
         if !fresh.is_empty() {
             runs.0.push(self.write_run(dir, disk, fresh)?);
         }

@@ -3,7 +3,6 @@
 use std::{
     io,
     os::fd::{AsFd, BorrowedFd},
-    sync::PoisonError,
 };
 
 use crate::{
@@ -30,7 +29,7 @@ use crate::{
 
 /// Returns a hash over the listing's hash and the trees of the subfolders.
 pub(super) fn full_hash(node: &WalkedFolder) -> [u8; 16] {
-    let slots = node.slots.lock().unwrap_or_else(PoisonError::into_inner);
+    let slots = node.slots.lock();
     let mut bytes = Vec::with_capacity(16 + slots.len() * 4);
     bytes.extend_from_slice(&node.listing_hash);
     for (slot, entry) in slots.iter().zip(&node.listing.entries) {
@@ -104,7 +103,7 @@ pub(super) fn folder(
     let (mut files, mut matched) = (FileChanges::default(), 0);
     let mut encoder = FolderEncoder::new();
     let mut put = |id, bytes: Vec<u8>| job.writer.add_tree(id, &bytes);
-    let mut slots = node.slots.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut slots = node.slots.lock();
     for (slot, listed) in slots.iter_mut().zip(&node.listing.entries) {
         let name = node.listing.name(listed);
         let slot = std::mem::replace(slot, EntryResult::Skipped);

@@ -10,11 +10,10 @@ use std::{
     ffi::OsStr,
     io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
 };
+
+use parking_lot::Mutex;
 
 use crate::{
     base::{id::BlobId, limits, time::Time},
@@ -316,7 +315,7 @@ pub(super) fn stream(
                 count(&job.counts.bytes_read, skipped);
                 job.observer.advance(skipped, 0);
                 let chunks = (skipped / u64::from(chunk.bytes)) as usize;
-                let mut batches = batches.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut batches = batches.lock();
                 batches.extend((chunks > 0).then(|| vec![*chunk; chunks]));
             }
             if last {
@@ -330,12 +329,7 @@ pub(super) fn stream(
         return Err(Unread::Commit(CommitError::Interrupted));
     }
     job.observer.advance(0, 1);
-    let pieces: Vec<BlobRef> = batches
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner)
-        .into_iter()
-        .flatten()
-        .collect();
+    let pieces: Vec<BlobRef> = batches.into_inner().into_iter().flatten().collect();
     add_list(job, id, size, &pieces)?;
     Ok((id, size))
 }
@@ -394,7 +388,7 @@ fn hand_over<'s>(
     let known = job.zeros.get().copied().filter(|_| is_zeros);
     // Reserve the position now: batches finish in any order.
     let place = {
-        let mut batches = batches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut batches = batches.lock();
         batches.push(known.into_iter().collect());
         batches.len() - 1
     };
@@ -411,7 +405,7 @@ fn hand_over<'s>(
                 if let (true, Some(zeros)) = (is_zeros, pieces.first()) {
                     job.zeros.get_or_init(|| *zeros);
                 }
-                batches.lock().unwrap_or_else(PoisonError::into_inner)[place] = pieces;
+                batches.lock()[place] = pieces;
             }
             Err(error) => {
                 failed.store(true, Ordering::Relaxed);
@@ -455,15 +449,11 @@ fn add_list(job: &CommitJob<'_>, id: BlobId, size: u64, pieces: &[BlobRef]) -> R
 
 impl CommitJob<'_> {
     fn take_buffer(&self) -> Vec<u8> {
-        self.buffers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop()
-            .unwrap_or_else(|| vec![0; BUFFER_BYTES])
+        self.buffers.lock().pop().unwrap_or_else(|| vec![0; BUFFER_BYTES])
     }
 
     fn give_buffer(&self, buffer: Vec<u8>) {
-        self.buffers.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+        self.buffers.lock().push(buffer);
     }
 }
 

@@ -4,11 +4,12 @@ use std::{
     io,
     path::Path,
     sync::{
-        Mutex, OnceLock, PoisonError,
+        OnceLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::{
@@ -92,7 +93,7 @@ impl<'a> CommitJob<'a> {
 
     /// Adds to the counts of files.
     pub(super) fn count_files(&self, changes: FileChanges) {
-        *self.counts.files.lock().unwrap_or_else(PoisonError::into_inner) += changes;
+        *self.counts.files.lock() += changes;
     }
 
     /// Returns the settings that, besides a listing, determine a folder's tree.
@@ -118,13 +119,13 @@ impl<'a> CommitJob<'a> {
 
     /// Ends the commit with an error. Only the first error is kept.
     pub(super) fn fail(&self, error: CommitError) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.failure.lock().get_or_insert(error);
         self.stop.store(true, Ordering::Relaxed);
     }
 
     /// Returns an error if the commit failed or was cancelled.
     pub(super) fn outcome(&self) -> Result<(), CommitError> {
-        match self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        match self.failure.lock().take() {
             Some(error) => Err(error),
             None if self.stopped() => Err(CommitError::Interrupted),
             None => Ok(()),
@@ -167,7 +168,7 @@ impl<'a> CommitJob<'a> {
             return self.fail(CommitError::Source { path, source: errno.into() });
         }
         count(&self.counts.skipped, 1);
-        self.unread.lock().unwrap_or_else(PoisonError::into_inner).insert(inside);
+        self.unread.lock().insert(inside);
         self.observer.note(Note::Skipped { path, error });
     }
 }

@@ -23,7 +23,7 @@ use std::{
     io::{self, Read},
     os::fd::AsFd,
     path::{Path, PathBuf},
-    sync::{PoisonError, atomic::Ordering},
+    sync::atomic::Ordering,
 };
 
 use crate::{
@@ -360,14 +360,14 @@ fn attempt(
     });
     job.outcome()?;
     let mut root = read?.ok_or(CommitError::Interrupted)?;
-    let unread = std::mem::take(&mut *job.unread.lock().unwrap_or_else(PoisonError::into_inner));
+    let unread = std::mem::take(&mut *job.unread.lock());
     root.selection = commit_base.selection(unread, (input, options));
     // Entries that a partial clone keeps are stored elsewhere, so they are not checked.
     let is_partial = matches!(input, AttemptInput::Partial(..));
     root.is_unproven = root.keeps_others && !is_relied_on && !is_partial;
 
     let mut outcome = CommitOutcome {
-        files: *job.counts.files.lock().unwrap_or_else(PoisonError::into_inner),
+        files: *job.counts.files.lock(),
         skipped: job.counts.skipped.load(Ordering::Relaxed),
         changing: job.counts.changing.load(Ordering::Relaxed),
         without_attributes: job.counts.without_attributes.load(Ordering::Relaxed),

@@ -15,11 +15,12 @@ use std::{
     },
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
+use parking_lot::Mutex;
 use rayon::{Scope as Tasks, prelude::*};
 use rustix::fs::{Mode, OFlags, openat};
 
@@ -162,7 +163,7 @@ pub(super) fn run(
     let device = root.device.unwrap_or(stat.device);
     let walk = CommitWalk { job, root, device, result: Mutex::default() };
     rayon::scope(|tasks| walk.enter(tasks, fd, root.inside.to_vec(), &root.scope, None))?;
-    let result = walk.result.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let result = walk.result.into_inner();
     Ok(result.map(|walked| {
         job.count_files(walked.files_since(job.writer.store(), root.previous, job.observer));
         (walked.folder, stat)
@@ -297,7 +298,7 @@ impl<'w> CommitWalk<'w> {
                     (entry.stat.kind == FileKind::File).then(|| self.read_file(node, entry))
                 })
                 .collect();
-            let mut slots = node.slots.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut slots = node.slots.lock();
             for (slot, read) in slots[group * GROUP..].iter_mut().zip(read) {
                 if let Some(read) = read {
                     *slot = read;
@@ -382,7 +383,7 @@ impl<'w> CommitWalk<'w> {
             };
             match &node.above {
                 None => {
-                    *self.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(walked);
+                    *self.result.lock() = Some(walked);
                     return;
                 }
                 Some((above, slot)) => {
@@ -465,7 +466,7 @@ impl<'w> CommitWalk<'w> {
 
 impl WalkedFolder {
     fn put(&self, slot: usize, what: EntryResult) {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)[slot] = what;
+        self.slots.lock()[slot] = what;
     }
 }
 

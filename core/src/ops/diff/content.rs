@@ -5,8 +5,9 @@ use std::{
     fs::File,
     io::{self, Read},
     os::fd::AsFd,
-    sync::{Mutex, PoisonError},
 };
+
+use parking_lot::Mutex;
 
 use crate::{
     base::{id::BlobId, limits, observe::Observer},
@@ -85,8 +86,7 @@ impl<'a> SideReader<'a> {
             &|(), index, content| {
                 // The later read of a content that cannot be read returns the reason.
                 if let Ok(bytes) = content {
-                    let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-                    ahead.insert(batch[index].id, bytes.to_vec());
+                    self.ahead.lock().insert(batch[index].id, bytes.to_vec());
                 }
             },
         );
@@ -94,7 +94,7 @@ impl<'a> SideReader<'a> {
 
     /// Drops prefetched contents that were not requested.
     pub fn forget(&self) {
-        self.ahead.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.ahead.lock().clear();
     }
 
     /// Returns the old content of a change.
@@ -144,7 +144,7 @@ impl<'a> SideReader<'a> {
         if size > self.limit_bytes {
             return Ok(SideContent::TooLarge);
         }
-        let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        let ahead = self.ahead.lock().remove(id);
         if let Some(bytes) = ahead {
             return Ok(SideContent::Bytes(bytes));
         }

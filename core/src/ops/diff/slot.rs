@@ -1,6 +1,6 @@
 //! A unit of work that one thread takes, with a place for its result.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Condvar, Mutex};
 
 /// A unit of work with one result. One thread takes the work; one thread takes the
 /// result.
@@ -30,7 +30,7 @@ impl<W, R> TaskSlot<W, R> {
     }
 
     pub(super) fn finish(&self, result: R) {
-        *self.lock() = TaskState::Done(result);
+        *self.state.lock() = TaskState::Done(result);
         self.done.notify_all();
     }
 
@@ -45,7 +45,7 @@ impl<W, R> TaskSlot<W, R> {
     /// Waits while another thread is working on it.
     pub(super) fn wait(&self) {
         let at_it = |state: &mut TaskState<W, R>| matches!(state, TaskState::Taken);
-        drop(self.done.wait_while(self.lock(), at_it).unwrap_or_else(PoisonError::into_inner));
+        self.done.wait_while(&mut self.state.lock(), at_it);
     }
 
     /// Inspects and replaces the state under one lock. With two locks, another thread
@@ -54,7 +54,7 @@ impl<W, R> TaskSlot<W, R> {
         &self,
         what: impl FnOnce(TaskState<W, R>) -> Result<T, TaskState<W, R>>,
     ) -> Option<T> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         match what(std::mem::replace(&mut *state, TaskState::Taken)) {
             Ok(taken) => Some(taken),
             Err(other) => {
@@ -62,10 +62,6 @@ impl<W, R> TaskSlot<W, R> {
                 None
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, TaskState<W, R>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

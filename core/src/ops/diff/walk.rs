@@ -9,12 +9,14 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Condvar, Mutex, PoisonError},
+    sync::Arc,
     thread::{self, Builder},
 };
 
+use parking_lot::{Condvar, Mutex};
+
 use crate::{
-    base::{id::TreeId, limits, mutex::lock},
+    base::{id::TreeId, limits},
     ops::diff::{
         Change, DiffError,
         folder::{Compare, FolderEvent, FolderSide, FolderSpot},
@@ -84,7 +86,7 @@ struct CloseAtEnd<'w, 'a>(&'w FolderWalk<'a>);
 
 impl Drop for CloseAtEnd<'_, '_> {
     fn drop(&mut self) {
-        lock(&self.0.queue).closed = true;
+        self.0.queue.lock().closed = true;
         self.0.work.notify_all();
     }
 }
@@ -103,16 +105,16 @@ impl Drop for FailOnPanic<'_, '_> {
 impl<'a> FolderWalk<'a> {
     /// Runs a worker thread until the walk is closed.
     fn help(&self) {
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         while !queue.closed {
             let may_go_on = queue.ahead < limits::DIFF_AHEAD;
             match queue.stack.pop_if(|_| may_go_on) {
                 Some(task) => {
                     drop(queue);
                     self.work_on(&task);
-                    queue = lock(&self.queue);
+                    queue = self.queue.lock();
                 }
-                None => queue = self.work.wait(queue).unwrap_or_else(PoisonError::into_inner),
+                None => self.work.wait(&mut queue),
             }
         }
     }
@@ -137,7 +139,7 @@ impl<'a> FolderWalk<'a> {
         while let Some(event) = compare.next()? {
             ready.push_back(step(event, &mut folders));
         }
-        let mut queue = lock(&self.queue);
+        let mut queue = self.queue.lock();
         queue.ahead += ready.len();
         if !folders.is_empty() {
             queue.stack.extend(folders.into_iter().rev());
@@ -150,7 +152,7 @@ impl<'a> FolderWalk<'a> {
     fn wait_for(&self, task: &Arc<FolderTask<'a>>) -> Result<Events<'a>, DiffError> {
         {
             // The task is on top of the stack, unless a worker has taken it.
-            let mut queue = lock(&self.queue);
+            let mut queue = self.queue.lock();
             queue.stack.pop_if(|top| Arc::ptr_eq(top, task));
         }
         self.work_on(task);
@@ -160,7 +162,7 @@ impl<'a> FolderWalk<'a> {
             }
             // A worker is busy with it, so compare another folder meanwhile.
             let other = {
-                let mut queue = lock(&self.queue);
+                let mut queue = self.queue.lock();
                 let may_go_on = queue.ahead < limits::DIFF_AHEAD;
                 queue.stack.pop_if(|_| may_go_on)
             };
@@ -209,7 +211,7 @@ impl<'a> FolderWalk<'a> {
 
     fn next(&self, events: &mut Events<'a>) -> Result<Option<DiffStep<'a>>, DiffError> {
         if let Some(step) = events.ready.pop_front() {
-            let mut queue = lock(&self.queue);
+            let mut queue = self.queue.lock();
             queue.ahead -= 1;
             // Wake the workers once half of the results are consumed, not after each one.
             if queue.ahead == limits::DIFF_AHEAD / 2 {

@@ -5,12 +5,10 @@ use std::{
     io,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
 };
 
+use parking_lot::Mutex;
 use rustix::{
     fs::{
         Access, AtFlags, CWD, FileType, Stat, StatVfsMountFlags, accessat, fstat, fstatvfs, stat,
@@ -21,7 +19,6 @@ use rustix::{
 use crate::{
     base::{
         io::{PathError, is_of_one_path},
-        mutex::lock,
         name::EntryName,
         observe::{Note, Observer},
         time::Time,
@@ -35,13 +32,15 @@ use crate::{
         unfinished::is_unfinished,
         write::{Inherited, is_temporary, sweep},
     },
-    ops::reserved::Reserved,
-    ops::restore::{
-        ContentLoss, Mode, Ownership, RestoreAction, RestoreError, RestoreOptions,
-        filter::Filter,
-        large::Clones,
-        links::LeaderFailure,
-        tally::{Counter, Tally},
+    ops::{
+        reserved::Reserved,
+        restore::{
+            ContentLoss, Mode, Ownership, RestoreAction, RestoreError, RestoreOptions,
+            filter::Filter,
+            large::Clones,
+            links::LeaderFailure,
+            tally::{Counter, Tally},
+        },
     },
     store::Store,
 };
@@ -209,19 +208,19 @@ impl<'a> RestoreJob<'a> {
     /// Records that a folder of the target is a store, so that nothing is restored into
     /// it.
     pub(super) fn note_store(&self, path: PathBuf) {
-        lock(&self.stores).insert(path);
+        self.stores.lock().insert(path);
     }
 
     /// Returns true if [`RestoreJob::note_store`] was called for the folder.
     pub(super) fn is_noted_store(&self, folder: &FolderPath) -> bool {
-        let stores = lock(&self.stores);
+        let stores = self.stores.lock();
         !stores.is_empty() && stores.contains(&folder.to_path())
     }
 
     /// Records a folder that this run created on a file system without support for the
     /// [mark](crate::local::unfinished) of unfinished folders.
     pub(super) fn note_made(&self, path: PathBuf) {
-        lock(&self.made).insert(path);
+        self.made.lock().insert(path);
     }
 
     /// Returns true if a folder was created by this run, or by an earlier one that did
@@ -230,7 +229,7 @@ impl<'a> RestoreJob<'a> {
         let is_top = at.depth() == 0;
         let is_new_top = || is_top && (self.is_created() || self.options.is_new_target);
         let made = || {
-            let made = lock(&self.made);
+            let made = self.made.lock();
             !made.is_empty() && made.contains(&at.to_path())
         };
         is_unfinished(folder, stat, !is_top) || is_new_top() || made()
@@ -439,7 +438,7 @@ impl<'a> RestoreJob<'a> {
 
     /// Ends the run with an error. Only the first error is kept.
     pub(super) fn fail(&self, error: impl Into<RestoreError>) {
-        let mut failed = lock(&self.failed);
+        let mut failed = self.failed.lock();
         if failed.is_none() {
             *failed = Some(error.into());
         }
@@ -453,7 +452,7 @@ impl<'a> RestoreJob<'a> {
 
     /// Returns the error that ended the run, if any.
     pub(super) fn check(&self) -> Result<(), RestoreError> {
-        match lock(&self.failed).take() {
+        match self.failed.lock().take() {
             Some(error) => Err(error),
             None if self.observer.cancelled() => Err(RestoreError::Interrupted),
             None => Ok(()),
@@ -463,12 +462,12 @@ impl<'a> RestoreJob<'a> {
     /// Records why the first name of a file with several names could not be created. Does
     /// nothing for a file with one name.
     pub(super) fn leader_failed(&self, link: Option<u64>, why: LeaderFailure) {
-        lock(&self.failed_leaders).extend(link.map(|link| (link, why)));
+        self.failed_leaders.lock().extend(link.map(|link| (link, why)));
     }
 
     /// Returns why the first name of a file could not be created, if it could not.
     pub(super) fn leader_failure(&self, link: u64) -> Option<LeaderFailure> {
-        lock(&self.failed_leaders).get(&link).cloned()
+        self.failed_leaders.lock().get(&link).cloned()
     }
 }
 

@@ -16,11 +16,12 @@ use std::{
     io,
     os::fd::OwnedFd,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
+use parking_lot::Mutex;
 use rustix::{
     fs::{FileType, Mode, OFlags, fstat, ioctl_ficlone},
     io::Errno,
@@ -139,7 +140,7 @@ impl Clones {
         if task.size < CLONE_BYTES || self.cannot.load(Ordering::Relaxed) {
             return;
         }
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = self.written.lock();
         if written.len() == REMEMBERED {
             written.pop_front();
         }
@@ -147,7 +148,7 @@ impl Clones {
     }
 
     fn find(&self, id: &BlobId) -> Option<(Arc<FolderPath>, EntryName)> {
-        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = self.written.lock();
         let found = written.iter().rev().find(|(have, ..)| have == id)?;
         Some((Arc::clone(&found.1), found.2.clone()))
     }

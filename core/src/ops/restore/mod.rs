@@ -42,11 +42,9 @@ mod visit;
 mod walk;
 mod window;
 
-use std::{
-    path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
-};
+use std::path::{Path, PathBuf};
 
+use parking_lot::Mutex;
 use rustix::fs::Stat;
 
 use crate::{
@@ -302,7 +300,7 @@ pub fn run(
     }
     let done = write(&job, what, &plan, trust);
     if let Some(so_far) = options.so_far {
-        *so_far.lock().unwrap_or_else(PoisonError::into_inner) = job.tally.counts();
+        *so_far.lock() = job.tally.counts();
     }
     done?;
     store.report_repairs(observer);

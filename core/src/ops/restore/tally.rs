@@ -5,17 +5,17 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
+use parking_lot::Mutex;
 use rustix::process::geteuid;
 
 use crate::{
     base::{
         id::ObjectId,
-        mutex::lock,
         observe::{Note, Observer},
     },
     ops::restore::{DamagedEntry, RestoreError},
@@ -184,17 +184,17 @@ impl Tally {
         let counters =
             [Counter::Kept, Counter::Excluded, Counter::RulesUnknown, Counter::NotRemoved];
         let counts = counters.map(|counter| (counter, self.get(counter)));
-        let rules_damaged = std::mem::take(&mut *lock(&self.rules_damaged));
+        let rules_damaged = std::mem::take(&mut *self.rules_damaged.lock());
         *self = Self { rules_damaged: Mutex::new(rules_damaged), ..Self::default() };
         counts.into_iter().for_each(|(counter, count)| self.add(counter, count));
     }
 
     pub(super) fn differs(&self, path: PathBuf) {
-        lock(&self.differing).add(path);
+        self.differing.lock().add(path);
     }
 
     pub(super) fn blocked(&self, path: PathBuf) {
-        lock(&self.blocked).add(path);
+        self.blocked.lock().add(path);
     }
 
     pub(super) fn damaged(
@@ -204,7 +204,7 @@ impl Tally {
         source: impl Into<Arc<StoreError>>,
     ) {
         let entry = damaged_entry(path, object, source.into());
-        let mut damaged = lock(&self.damaged);
+        let mut damaged = self.damaged.lock();
         damaged.1 += 1;
         if damaged.0.len() < LISTED_DAMAGED {
             damaged.0.push(entry);
@@ -213,14 +213,14 @@ impl Tally {
 
     /// Records a damaged ignore file of the snapshot, because of which extras stay.
     pub(super) fn rules_damaged(&self, path: PathBuf, object: ObjectId, source: StoreError) {
-        let mut damaged = lock(&self.rules_damaged);
+        let mut damaged = self.rules_damaged.lock();
         if damaged.len() < LISTED_DAMAGED {
             damaged.push(damaged_entry(path, object, Arc::new(source)));
         }
     }
 
     pub(super) fn is_damaged(&self) -> bool {
-        lock(&self.damaged).1 > 0
+        self.damaged.lock().1 > 0
     }
 
     /// Counts an attribute that could not be applied. Reports the first failure of each
@@ -232,7 +232,7 @@ impl Tally {
         path: &Path,
         error: &io::Error,
     ) {
-        let mut not_applied = lock(&self.not_applied);
+        let mut not_applied = self.not_applied.lock();
         let count = not_applied.entry(what).or_default();
         *count += 1;
         let is_first = *count == 1;
@@ -260,14 +260,14 @@ impl Tally {
 
     /// Returns an error if an existing entry differs or blocks another one.
     pub(super) fn check_conflicts(&self) -> Result<(), RestoreError> {
-        let (first, count) = lock(&self.differing).take();
+        let (first, count) = self.differing.lock().take();
         if count > 0 {
             return Err(RestoreError::Differs { first, count });
         }
         if self.is_damaged() {
             return Ok(()); // `outcome` reports both.
         }
-        let (first, count) = lock(&self.blocked).take();
+        let (first, count) = self.blocked.lock().take();
         if count > 0 { Err(RestoreError::Blocked { first, count }) } else { Ok(()) }
     }
 
@@ -294,15 +294,15 @@ impl Tally {
             skipped: self.get(Counter::Skipped),
             not_made: self.get(Counter::NotMade),
             failed_attributes: self.get(Counter::FailedAttributes),
-            not_applied: lock(&self.not_applied).iter().map(|(what, n)| (*what, *n)).collect(),
+            not_applied: self.not_applied.lock().iter().map(|(what, n)| (*what, *n)).collect(),
         }
     }
 
     /// Returns the totals, or an error if entries are damaged.
     pub(super) fn outcome(&self, store: &Store) -> Result<RestoreOutcome, RestoreError> {
         let outcome = self.counts();
-        let (mut entries, mut count) = std::mem::take(&mut *lock(&self.damaged));
-        for entry in std::mem::take(&mut *lock(&self.rules_damaged)) {
+        let (mut entries, mut count) = std::mem::take(&mut *self.damaged.lock());
+        for entry in std::mem::take(&mut *self.rules_damaged.lock()) {
             if !entries.iter().any(|known| known.path == entry.path) {
                 count += 1;
                 entries.push(entry);
@@ -317,7 +317,7 @@ impl Tally {
         }
         let Some(first) = entries.first() else { return Ok(outcome) };
         let source = Arc::clone(&first.source);
-        let (blocked, blocked_count) = lock(&self.blocked).take();
+        let (blocked, blocked_count) = self.blocked.lock().take();
         let outcome = Box::new(outcome);
         Err(RestoreError::Damaged { entries, count, source, blocked, blocked_count, outcome })
     }

@@ -16,10 +16,9 @@ mod shadows;
 mod structure;
 mod touched;
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    sync::{Mutex, PoisonError},
-};
+use std::collections::{BTreeSet, HashSet};
+
+use parking_lot::Mutex;
 
 use crate::{
     base::{
@@ -269,7 +268,7 @@ impl<'s> Findings<'s> {
     /// Ends the verification with a transport error, which says nothing about the store's
     /// data.
     fn fail(&self, error: StoreError) {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.failed.lock().get_or_insert(error);
     }
 
     /// Returns an error if the verification must stop.
@@ -280,22 +279,22 @@ impl<'s> Findings<'s> {
         if observer.cancelled() {
             return Err(VerifyError::Interrupted);
         }
-        let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let failed = self.failed.lock().take();
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
     fn add(&self, problem: VerifyProblem, bad: impl IntoIterator<Item = ObjectId>) {
         bad.into_iter().for_each(|id| self.add_bad(id));
-        self.problems.lock().unwrap_or_else(PoisonError::into_inner).push(problem);
+        self.problems.lock().push(problem);
     }
 
     fn add_bad(&self, id: ObjectId) {
-        self.bad.lock().unwrap_or_else(PoisonError::into_inner).insert(id);
+        self.bad.lock().insert(id);
     }
 
     /// Removes bad objects that have an unshadowed copy in another pack.
     fn drop_found_elsewhere(&self, store: &Store) -> Result<(), StoreError> {
-        let mut bad = self.bad.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bad = self.bad.lock();
         let mut lost = BTreeSet::new();
         for id in &*bad {
             if store.locate_unshadowed(id)?.is_none() {
@@ -307,16 +306,16 @@ impl<'s> Findings<'s> {
     }
 
     fn is_bad(&self, id: &ObjectId) -> bool {
-        let is_known = self.bad.lock().unwrap_or_else(PoisonError::into_inner).contains(id);
+        let is_known = self.bad.lock().contains(id);
         is_known || self.stubs.is_some_and(|store| is_unreliable(store, id))
     }
 
     fn into_problems(self) -> Vec<VerifyProblem> {
-        self.problems.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.problems.into_inner()
     }
 
     fn is_empty(&self) -> bool {
-        self.problems.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.problems.lock().is_empty()
     }
 }
 

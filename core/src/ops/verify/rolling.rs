@@ -11,12 +11,11 @@ use std::{
     collections::BTreeSet,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     base::{id::PackId, time::Time},
@@ -139,7 +138,7 @@ impl<'s> Schedule<'s> {
     }
 
     fn sound(&self) -> MutexGuard<'_, PackChecks> {
-        self.right.lock().unwrap_or_else(PoisonError::into_inner)
+        self.right.lock()
     }
 
     /// Saves the checks of all packs that `store` still has, and adds the counts to

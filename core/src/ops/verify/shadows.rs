@@ -1,7 +1,7 @@
 //! Shadows damaged objects, and withdraws the shadows of packs that are sound again.
 //! Commits do not rely on shadowed objects and store them again.
 
-use std::{collections::BTreeSet, sync::PoisonError};
+use std::collections::BTreeSet;
 
 use crate::{
     base::{
@@ -96,18 +96,18 @@ impl Findings<'_> {
     }
 
     fn shadow(&self, pack: PackId, extent: ShadowedPart) {
-        let mut found = self.shadows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = self.shadows.lock();
         found.damaged.add(pack, Reason::Damaged, extent);
     }
 
     /// Records that a shadowed pack was read and hashed and is sound.
     pub(super) fn found_whole(&self, pack: PackId) {
-        self.shadows.lock().unwrap_or_else(PoisonError::into_inner).whole.insert(pack);
+        self.shadows.lock().whole.insert(pack);
     }
 
     /// Returns true if any object of a pack was found damaged.
     pub(super) fn shadows(&self, pack: &PackId) -> bool {
-        self.shadows.lock().unwrap_or_else(PoisonError::into_inner).damaged.has_any(pack)
+        self.shadows.lock().damaged.has_any(pack)
     }
 }
 
@@ -119,7 +119,7 @@ pub(super) fn apply(
     outcome: &mut Shadowed,
 ) -> Result<(), StoreError> {
     let found = {
-        let mut found = findings.shadows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = findings.shadows.lock();
         let whole = std::mem::take(&mut found.whole);
         ShadowChanges { damaged: found.damaged.clone(), whole }
     };

@@ -3,16 +3,15 @@
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
 
+use parking_lot::Mutex;
+
 use super::{RefError, RefLogMessage, Refs, ref_log, temporary};
 use crate::{
-    base::{id::CommitId, io::PathError, mutex::lock},
+    base::{id::CommitId, io::PathError},
     disk::NewFile,
     repo::ref_name::RefName,
 };
@@ -109,7 +108,7 @@ fn sync_files(files: &[&NewFile]) -> Result<(), PathError> {
     let work = || {
         while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
             if let Err(error) = file.sync() {
-                lock(&failure).get_or_insert(error);
+                failure.lock().get_or_insert(error);
                 return;
             }
         }
@@ -121,5 +120,5 @@ fn sync_files(files: &[&NewFile]) -> Result<(), PathError> {
         }
         work();
     });
-    lock(&failure).take().map_or(Ok(()), Err)
+    failure.lock().take().map_or(Ok(()), Err)
 }

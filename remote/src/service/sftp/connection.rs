@@ -8,7 +8,7 @@ use std::{
     pin::Pin,
     process::ExitStatus,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
@@ -16,6 +16,7 @@ use std::{
 
 use bytes::{Bytes, BytesMut};
 use openssh_sftp_client::{Error, Sftp, SftpOptions, error::SftpErrorKind, file::File};
+use parking_lot::Mutex;
 use tokio::{
     io::AsyncSeek as _,
     process::Child,
@@ -154,17 +155,13 @@ impl ConnectionPool {
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, Vec<Arc<SftpConnection>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn add(&self, connection: SftpConnection) {
-        self.open().push(Arc::new(connection));
+        self.open.lock().push(Arc::new(connection));
     }
 
     /// Returns the connection with the fewest bytes in flight, or `None` if all have ended.
     fn take(&self, bytes: u64) -> Option<Lease> {
-        let mut open = self.open();
+        let mut open = self.open.lock();
         open.retain(|connection| connection.is_usable());
         let connection = open.iter().min_by_key(|connection| connection.load.load(Relaxed))?;
         connection.load.fetch_add(bytes, Relaxed);
@@ -174,11 +171,11 @@ impl ConnectionPool {
     /// Returns true if all connections were busy before this lease and another one is allowed.
     fn wants_more(&self, lease: &Lease) -> bool {
         let before = lease.load.load(Relaxed).saturating_sub(lease.bytes);
-        before >= BUSY_BYTES && self.open().len() < self.most.load(Relaxed)
+        before >= BUSY_BYTES && self.open.lock().len() < self.most.load(Relaxed)
     }
 
     fn has_enough(&self) {
-        self.most.store(self.open().len().max(1), Relaxed);
+        self.most.store(self.open.lock().len().max(1), Relaxed);
     }
 }
 
@@ -250,12 +247,8 @@ impl SftpConnection {
         &self.sftp
     }
 
-    fn child(&self) -> MutexGuard<'_, Child> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn is_usable(&self) -> bool {
-        !self.is_broken.load(Relaxed) && matches!(self.child().try_wait(), Ok(None))
+        !self.is_broken.load(Relaxed) && matches!(self.child.lock().try_wait(), Ok(None))
     }
 
     /// Converts an error of a request. If the connection has ended, it is not used again, and it
@@ -281,7 +274,7 @@ impl SftpConnection {
         self.is_broken.store(true, Relaxed);
         let until = Instant::now() + ENDING;
         let status = loop {
-            match self.child().try_wait() {
+            match self.child.lock().try_wait() {
                 Ok(Some(status)) => break Some(status),
                 Ok(None) if Instant::now() < until => {}
                 _ => break None,
@@ -290,7 +283,7 @@ impl SftpConnection {
         };
         if status.is_none() {
             // It may have exited by now.
-            let _ended = self.child().start_kill();
+            let _ended = self.child.lock().start_kill();
         }
         let text = self.stderr.last_lines();
         let why = match status {

@@ -1,11 +1,8 @@
 //! Arguments of `ssh`, and the meaning of its errors.
 
-use std::{
-    ffi::OsString,
-    process::Stdio,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{ffi::OsString, process::Stdio, sync::Arc};
 
+use parking_lot::Mutex;
 use tokio::{
     io::AsyncReadExt as _,
     process::{ChildStderr, Command},
@@ -169,7 +166,7 @@ impl SshStderr {
     }
 
     fn add(&self, bytes: &[u8]) {
-        let mut bytes_kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes_kept = self.0.lock();
         bytes_kept.extend_from_slice(bytes);
         let surplus = bytes_kept.len().saturating_sub(SAID_BYTES);
         bytes_kept.drain(..surplus);
@@ -177,7 +174,7 @@ impl SshStderr {
 
     /// Returns the last lines without control characters; empty if nothing was written.
     pub(super) fn last_lines(&self) -> String {
-        let bytes_kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes_kept = self.0.lock();
         let text = String::from_utf8_lossy(&bytes_kept);
         let clean = |line: &str| -> String {
             line.trim().chars().filter(|char| !char.is_control()).take(300).collect()

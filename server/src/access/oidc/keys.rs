@@ -8,10 +8,11 @@
 //! client learns when to retry.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use super::{published::Published, source::KeySource};
@@ -116,7 +117,7 @@ impl KeyCache {
         let (newer, is_failing) = self.known();
         match newer {
             Some(newer) if !Arc::ptr_eq(&newer, known) => Ok(newer),
-            _ if is_failing || !self.state().is_answered(began) => Err(self.away()),
+            _ if is_failing || !self.inner.state.lock().is_answered(began) => Err(self.away()),
             _ => Ok(Arc::clone(known)),
         }
     }
@@ -128,11 +129,11 @@ impl KeyCache {
         let (keys, began) = (self.clone(), self.inner.clock.now());
         tokio::spawn(async move {
             let _one = keys.inner.asking.lock().await;
-            if !keys.state().try_take(began, keys.inner.clock.now()) {
+            if !keys.inner.state.lock().try_take(began, keys.inner.clock.now()) {
                 return;
             }
             let fetched = keys.inner.source.fetch().await;
-            let mut state = keys.state();
+            let mut state = keys.inner.state.lock();
             state.answered = Some(keys.inner.clock.now());
             state.is_failing = fetched.is_err();
             match fetched {
@@ -152,7 +153,7 @@ impl KeyCache {
 
     /// Returns the keys that may still be used, and whether the last fetch failed.
     fn known(&self) -> (Option<Arc<Published>>, bool) {
-        let state = self.state();
+        let state = self.inner.state.lock();
         (state.published.clone().filter(|known| self.age(known) < LONGEST), state.is_failing)
     }
 
@@ -166,11 +167,7 @@ impl KeyCache {
 
     /// Returns how long to wait until a fetch is allowed.
     fn wait(&self) -> Duration {
-        self.state().wait(self.inner.clock.now())
-    }
-
-    fn state(&self) -> MutexGuard<'_, KeyCacheState> {
-        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.state.lock().wait(self.inner.clock.now())
     }
 }
 
@@ -268,7 +265,7 @@ mod tests {
     /// Sets keys that were fetched just now.
     fn with(keys: &KeyCache) -> Arc<Published> {
         let published = Arc::new(Published::new(Vec::new(), keys.inner.clock.now()));
-        keys.state().published = Some(Arc::clone(&published));
+        keys.inner.state.lock().published = Some(Arc::clone(&published));
         published
     }
 

@@ -1,16 +1,13 @@
 //! The keys that an issuer published at one time, each with its algorithm, and the tokens
 //! that were verified with them.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Instant,
-};
+use std::{collections::HashMap, time::Instant};
 
 use jsonwebtoken::{
     Algorithm, DecodingKey, DecodingKeyKind,
     jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse},
 };
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::access::principal::Principal;
@@ -85,13 +82,13 @@ impl Published {
     /// Returns the client of a token that was verified before, unless the token has
     /// expired.
     pub(super) fn remembered(&self, token: &blake3::Hash, now: i64) -> Option<Principal> {
-        let good = self.good();
+        let good = self.good.lock();
         good.get(token).filter(|(_, expires)| now < *expires).map(|(who, _)| who.clone())
     }
 
     /// Remembers a verified token until it expires, or until newer keys are fetched.
     pub(super) fn remember(&self, token: blake3::Hash, who: Principal, expires: i64, now: i64) {
-        let mut good = self.good();
+        let mut good = self.good.lock();
         if good.len() >= REMEMBERED {
             good.retain(|_, (_, expires)| now < *expires);
         }
@@ -101,10 +98,6 @@ impl Published {
             good.clear();
         }
         good.insert(token, (who, expires));
-    }
-
-    fn good(&self) -> MutexGuard<'_, HashMap<blake3::Hash, (Principal, i64)>> {
-        self.good.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -265,10 +258,14 @@ mod tests {
         assert!(published.remembered(&hash(0), 50).is_none());
         assert!(published.remembered(&hash(1), 50).is_some());
         published.remember(hash(REMEMBERED), who.clone(), 99, 50);
-        assert_eq!(published.good().len(), REMEMBERED / 2 + 1, "expired tokens are dropped first");
+        assert_eq!(
+            published.good.lock().len(),
+            REMEMBERED / 2 + 1,
+            "expired tokens are dropped first"
+        );
         for number in 0..5 * REMEMBERED {
             published.remember(hash(number), who.clone(), 99, 50);
-            assert!(published.good().len() <= REMEMBERED);
+            assert!(published.good.lock().len() <= REMEMBERED);
         }
     }
 }

@@ -8,10 +8,11 @@ use std::{
     collections::BTreeSet,
     ops::Range,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use parking_lot::{Mutex, MutexGuard};
 use snap_core::{
     base::{id::PackId, kind::ErrorKind},
     format::outline::PackOutline,
@@ -60,19 +61,15 @@ impl DamagedPacks {
         Self { pending, packs: Mutex::default() }
     }
 
-    fn packs(&self) -> MutexGuard<'_, BTreeSet<PackId>> {
-        self.packs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records a damaged pack. Returns true if upstream has the pack.
     pub(super) fn note(&self, pack: PackId) -> bool {
-        self.packs().insert(pack);
+        self.packs.lock().insert(pack);
         !self.pending.join(pack.to_string()).exists()
     }
 
     /// Returns the packs that were recorded since the last call.
     pub(super) fn take(&self) -> BTreeSet<PackId> {
-        std::mem::take(&mut *self.packs())
+        std::mem::take(&mut *self.packs.lock())
     }
 }
 
@@ -173,7 +170,7 @@ impl ProgressWatch {
 
     /// Locks the state, and updates it with what was received.
     fn look(&self) -> MutexGuard<'_, ProgressState> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.observe(self.client.traffic().progress(), self.clock.now());
         state
     }

@@ -17,7 +17,7 @@ use snap_core::{
 };
 use snap_remote::store::RemoteError;
 
-use super::{UpstreamRepository, lock};
+use super::UpstreamRepository;
 use crate::causes::causes;
 
 /// Returns true if an error means that files of the cache are damaged, not those upstream.
@@ -58,7 +58,7 @@ impl UpstreamRepository {
     }
 
     fn drop_copies(&self, damaged: &BTreeSet<PackId>, is_lost: bool) -> Result<bool, RemoteError> {
-        let moving = lock(&self.push_state);
+        let moving = self.push_state.lock();
         if is_lost {
             tracing::warn!("packs are missing from the cache and are fetched again");
             self.sync_packs(&HashSet::new(), &moving.remote)?;

@@ -19,7 +19,7 @@ use snap_core::{
 };
 use snap_remote::{service::UploadProgress, store::OBJECTS};
 
-use super::{PushState, UpstreamRepository, lock};
+use super::{PushState, UpstreamRepository};
 use crate::{
     problem::{Code, HttpProblem},
     upstream::{
@@ -51,7 +51,7 @@ impl UpstreamRepository {
     pub fn refresh_packs(&self) -> Result<(), HttpProblem> {
         match self.upstream.contact.is_backing_off() {
             true => Err(unavailable()),
-            false => self.refresh(&mut lock(&self.push_state)),
+            false => self.refresh(&mut self.push_state.lock()),
         }
     }
 
@@ -72,7 +72,7 @@ impl UpstreamRepository {
     /// # Errors
     /// [`Code::Unavailable`].
     pub fn send(&self, id: &PackId, path: &Path) -> Result<(), HttpProblem> {
-        if lock(&self.sent).contains(id) {
+        if self.sent.lock().contains(id) {
             return Ok(());
         }
         if self.upstream.contact.is_backing_off() {
@@ -86,7 +86,7 @@ impl UpstreamRepository {
         let length = fs_err::metadata(path).map_err(PathError::when("stat", path))?.len();
         let (key, progress) = (format!("{OBJECTS}{id}"), UploadProgress::default());
         self.wait(self.ref_reader.client().write_file(&key, (path, length), &progress))?;
-        lock(&self.sent).insert(*id);
+        self.sent.lock().insert(*id);
         Ok(())
     }
 
@@ -108,7 +108,7 @@ impl UpstreamRepository {
         if self.adopting.load(Ordering::SeqCst) > 0 {
             return Ok(false);
         }
-        lock(&self.sent).remove(id);
+        self.sent.lock().remove(id);
         let _ = self.repo.disk().remove(&self.mark(id));
         self.repo.disk().remove(&self.store().pack_path(id))?;
         self.store().refresh()?;
@@ -158,7 +158,7 @@ impl UpstreamRepository {
     pub fn forget_pending(&self, packs: &[PackId]) {
         let here = self.whole_packs();
         for id in packs.iter().filter(|id| !here.contains(id)) {
-            lock(&self.unpublishable).insert(*id);
+            self.unpublishable.lock().insert(*id);
             let _ = self.repo.disk().remove(&self.mark(id));
         }
     }
@@ -190,7 +190,7 @@ impl UpstreamRepository {
         let after = self.whole_packs();
         let new: Vec<PackId> = after.difference(&before).copied().collect();
         if done.is_err() {
-            lock(&self.unpublishable).extend(&new);
+            self.unpublishable.lock().extend(&new);
         }
         let done = done?;
         self.remember_pending(&new)?;
@@ -208,12 +208,12 @@ impl UpstreamRepository {
     /// [`Code::Unavailable`]; then the next call publishes them.
     pub fn publish(&self) -> Result<(), HttpProblem> {
         self.send_pending()?;
-        self.publish_with(&lock(&self.push_state))
+        self.publish_with(&self.push_state.lock())
     }
 
     /// Sends pending packs without holding the lock, because that may take long.
     pub(super) fn send_pending(&self) -> Result<(), HttpProblem> {
-        let there = self.there(&lock(&self.push_state));
+        let there = self.there(&self.push_state.lock());
         let pending = self.pending(&self.marked(), &there);
         pending.iter().try_for_each(|id| self.send(id, &self.store().pack_path(id)))
     }
@@ -230,7 +230,7 @@ impl UpstreamRepository {
     /// Returns the packs to publish: those that have a marker, and those that were added
     /// just now and will get one.
     fn pending(&self, marked: &[PackId], there: &HashSet<PackId>) -> Vec<PackId> {
-        let left_out = lock(&self.unpublishable);
+        let left_out = self.unpublishable.lock();
         let is_pending = |id: &PackId| marked.contains(id) || !left_out.contains(id);
         let here = self.whole_packs();
         here.difference(there).copied().filter(is_pending).collect()
@@ -248,7 +248,7 @@ impl UpstreamRepository {
             if published.is_err() {
                 // Another server deletes unpublished packs after a while: send them again
                 // next time.
-                lock(&self.sent).retain(|id| !new.contains(id));
+                self.sent.lock().retain(|id| !new.contains(id));
             }
             published?;
             let there = moving.remote.mirror().store().pack_count();
@@ -256,10 +256,10 @@ impl UpstreamRepository {
         }
         // Packs that are still being added keep their markers.
         for id in marked.iter().filter(|id| there.contains(id) || new.contains(id)) {
-            lock(&self.sent).remove(id);
+            self.sent.lock().remove(id);
             let _ = self.repo.disk().remove(&self.mark(id));
         }
-        lock(&self.sent).retain(|id| !new.contains(id));
+        self.sent.lock().retain(|id| !new.contains(id));
         Ok(())
     }
 
@@ -329,8 +329,8 @@ impl UpstreamRepository {
 
     /// Fetches all of a pack; `None` if it does not fit, or was evicted again at once.
     fn fetch(&self, id: &PackId) -> Result<Option<File>, HttpProblem> {
-        let turn = Arc::clone(lock(&self.fetching).entry(*id).or_default());
-        let one_at_a_time = lock(&turn);
+        let turn = Arc::clone(self.fetching.lock().entry(*id).or_default());
+        let one_at_a_time = turn.lock();
         let is_partial = self.store().is_partial(id);
         let fetched = match is_partial {
             // A pack that does not fit is not fetched.
@@ -341,7 +341,7 @@ impl UpstreamRepository {
         };
         let file = self.open_whole(id);
         drop(one_at_a_time);
-        lock(&self.fetching).remove(id);
+        self.fetching.lock().remove(id);
         match fetched {
             Err(StoreError::Absent { .. } | StoreError::Gone { .. }) => Ok(None),
             Err(error) if error.is_full() => Ok(None),

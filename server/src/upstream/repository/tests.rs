@@ -5,7 +5,7 @@ use std::sync::Arc;
 use snap_core::{base::id::BlobId, repo::Config, store::ObjectWriter};
 use tokio::runtime::Runtime;
 
-use super::{UpstreamRepository, lock};
+use super::UpstreamRepository;
 use crate::upstream::tests::in_folder;
 
 #[test]
@@ -26,6 +26,6 @@ fn of_a_pack_that_somebody_else_has_brought_upstream_is_told() {
     behind.forget_pending(&[id]);
     behind.publish().unwrap();
     behind.refresh_packs().unwrap();
-    assert!(behind.there(&lock(&behind.push_state)).contains(&id));
+    assert!(behind.there(&behind.push_state.lock()).contains(&id));
     assert!(behind.store().packs().contains(&id));
 }

@@ -4,14 +4,12 @@ use std::{
     io::Read as _,
     path::{Path, PathBuf},
     process::{Command, ExitStatus},
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
+    sync::atomic::{AtomicU64, Ordering::SeqCst},
     thread,
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use snap_testkit::rng::Rng;
 
 use crate::{
@@ -46,11 +44,11 @@ pub(crate) struct Event {
 
 impl Journal {
     pub(crate) fn events(&self) -> Vec<Event> {
-        self.events.lock().unwrap().clone()
+        self.events.lock().clone()
     }
 
     pub(crate) fn faults(&self) -> Vec<String> {
-        self.faults.lock().unwrap().clone()
+        self.faults.lock().clone()
     }
 
     /// Returns the number of commands that failed because the remote was full.
@@ -60,11 +58,11 @@ impl Journal {
 
     fn tried(&self, name: &str, commit: Option<&str>, is_acknowledged: bool) {
         let (name, commit) = (name.to_owned(), commit.map(str::to_owned));
-        self.events.lock().unwrap().push(Event { name, commit, is_acknowledged });
+        self.events.lock().push(Event { name, commit, is_acknowledged });
     }
 
     pub(crate) fn fault(&self, text: String) {
-        self.faults.lock().unwrap().push(text);
+        self.faults.lock().push(text);
     }
 }
 

@@ -4,13 +4,14 @@ use std::{
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
     thread,
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
 use snap_nettest::{
     Conditions, CutProxy, DavOptions, DavServer, Fault, Kind as Request, Proxy, Rule, S3Options,
     S3Server, SshServer,
@@ -466,7 +467,7 @@ impl Service {
 
     /// Kills and restarts a server. It may lose its cache at any time.
     fn start_again(&self, number: usize, loses_cache: bool) {
-        let mut served = self.served[number].lock().unwrap();
+        let mut served = self.served[number].lock();
         self.proxy(number).set_target(None);
         drop(served.take());
         if loses_cache {

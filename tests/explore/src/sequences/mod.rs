@@ -30,14 +30,12 @@ mod world;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::PathBuf,
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
     time::Instant,
 };
 
+use parking_lot::Mutex;
 use snap_testkit::{mounts, rng::mix};
 
 use features::{Features, say};
@@ -108,11 +106,11 @@ fn search(plan: &Plan, features: &Features) -> (u64, Found) {
                     }
                     let seed = plan.seed + number;
                     let is_wanted = |kind| {
-                        let found = found.lock().unwrap();
+                        let found = found.lock();
                         found.keys().filter(|(known, _)| *known == kind).count() < PER_KIND
                     };
                     if let Some((signature, report)) = try_one(plan, features, seed, is_wanted) {
-                        let mut found = found.lock().unwrap();
+                        let mut found = found.lock();
                         if !found.contains_key(&signature) {
                             say(&format!("model, after {number} sequences: {report}"));
                         }
@@ -123,7 +121,7 @@ fn search(plan: &Plan, features: &Features) -> (u64, Found) {
             });
         }
     });
-    (next.into_inner(), found.into_inner().unwrap())
+    (next.into_inner(), found.into_inner())
 }
 
 /// Runs the sequence of one seed. If it finds a fault of a kind that `is_wanted`, returns the fault

@@ -3,7 +3,7 @@
 use std::{
     pin::Pin,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, ready},
@@ -13,6 +13,7 @@ use std::{
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
+use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Inner;
@@ -50,16 +51,16 @@ impl Line {
 
     /// Sets the rate in bytes a second, or no limit.
     pub(super) fn set_rate(&self, bytes_a_second: Option<u64>) {
-        self.state.lock().expect("no panic under the lock").0 = bytes_a_second;
+        self.state.lock().0 = bytes_a_second;
     }
 
     fn is_limited(&self) -> bool {
-        self.state.lock().expect("no panic under the lock").0.is_some()
+        self.state.lock().0.is_some()
     }
 
     /// Reserves time for `bytes`. Returns the time at which they have passed.
     fn reserve(&self, bytes: usize) -> Instant {
-        let mut state = self.state.lock().expect("no panic under the lock");
+        let mut state = self.state.lock();
         let (rate, free) = *state;
         let begin = free.max(Instant::now());
         let Some(rate) = rate else { return begin };

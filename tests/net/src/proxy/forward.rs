@@ -6,7 +6,7 @@ use std::{
     future::{Future, pending, poll_fn},
     pin::{Pin, pin},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
@@ -19,6 +19,7 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::{TokioExecutor, TokioIo},
 };
+use parking_lot::Mutex;
 use tokio::{net::TcpStream, sync::Notify, time};
 
 use super::{
@@ -54,12 +55,12 @@ impl Upstream {
 
     /// Replaces the targets.
     pub(super) fn set_targets(&self, targets: &[&str]) {
-        *self.authorities.lock().expect("no panic under the lock") = authorities(targets);
+        *self.authorities.lock() = authorities(targets);
     }
 
     /// Returns the next target; `None` if there is none at present.
     fn next(&self) -> Option<uri::Authority> {
-        let authorities = self.authorities.lock().expect("no panic under the lock");
+        let authorities = self.authorities.lock();
         let turn = self.sent.fetch_add(1, Ordering::Relaxed).checked_rem(authorities.len())?;
         authorities.get(turn).cloned()
     }
@@ -127,7 +128,7 @@ impl Connection {
                 // `biased`, so that written bytes are flushed before the cut is noticed.
                 biased;
                 _gone = &mut serving => None,
-                () = &mut cut => *self.end.0.lock().expect("no panic under the lock"),
+                () = &mut cut => *self.end.0.lock(),
             }
         };
         let stream = connection.into_parts().io.into_inner();
@@ -139,7 +140,7 @@ impl Connection {
     }
 
     fn cut(&self, end: End) {
-        *self.end.0.lock().expect("no panic under the lock") = Some(end);
+        *self.end.0.lock() = Some(end);
         self.end.1.notify_one();
     }
 

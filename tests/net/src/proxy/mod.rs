@@ -16,12 +16,13 @@ mod seen;
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use http::Response;
+use parking_lot::Mutex;
 
 use self::{
     body::{AnyBody, Line, Way},
@@ -166,7 +167,7 @@ impl Proxy {
 
 impl Inner {
     fn tally<T>(&self, act: impl FnOnce(&mut Tally) -> T) -> T {
-        act(&mut self.tally.lock().expect("no thread panics while it holds the lock"))
+        act(&mut self.tally.lock())
     }
 
     fn count_bytes(&self, way: Way, bytes: usize) {

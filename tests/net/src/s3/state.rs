@@ -5,10 +5,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard},
+    sync::Arc,
 };
 
 use http::StatusCode;
+use parking_lot::{Mutex, MutexGuard};
 use s3s::{
     S3Error, S3ErrorCode, S3Result,
     dto::{CompletedPart, ETagCondition},
@@ -24,7 +25,7 @@ pub(super) struct Shared(Arc<Mutex<State>>);
 impl Shared {
     /// Locks the state.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("no thread panics while it holds the lock")
+        self.0.lock()
     }
 }
 
