@@ -404,9 +404,12 @@ pub struct BatchOutcome<R> {
     pub chunked: Vec<(ObjectLocation, usize)>,
 }
 
-/// The contents of a batch that lie in one frame.
+/// The place of a content, `None` for the empty one, and its position in the batch.
+type BatchMember = (Option<ObjectLocation>, usize);
+
+/// The contents of a batch that lie in one frame, or the empty ones.
 struct FrameGroup<'b> {
-    members: &'b [(ObjectLocation, usize)],
+    members: &'b [BatchMember],
     /// True if the whole frame goes to the cache of the store.
     is_carried: bool,
 }
@@ -438,45 +441,38 @@ impl ContentReader<'_> {
         let (mut small, mut chunked) = (Vec::with_capacity(batch.len()), Vec::new());
         let (mut visited, mut state) = (Vec::new(), begin());
         for (index, place) in places.into_iter().enumerate() {
-            let content = match place {
+            match place {
                 Ok(Some(place)) if place.kind == ObjectKind::ChunkList => {
                     chunked.push((place, index));
-                    continue;
                 }
-                Ok(Some(place)) => {
-                    small.push((place, index));
-                    continue;
+                Ok(place) => small.push((place, index)),
+                Err(error) => {
+                    let result =
+                        state.as_mut().map(|state| visit(state, index, Err(Arc::new(error))));
+                    visited.extend(result.map(|result| (index, result)));
                 }
-                Ok(None) => Ok(&[][..]),
-                Err(error) => Err(Arc::new(error)),
-            };
-            visited.extend(state.as_mut().map(|state| (index, visit(state, index, content))));
+            }
         }
         small.sort_unstable();
         chunked.sort_unstable();
         let visit_group = |group: &FrameGroup<'_>| {
-            let frame = begin().map(|_| self.frame(group));
-            let visit_run = |members: &[(ObjectLocation, usize)]| {
-                let (mut state, mut verified) = (begin(), None);
-                let visit = |(place, index): &(ObjectLocation, usize)| {
-                    let (state, frame) = (state.as_mut()?, frame.as_ref()?);
-                    let mut alone = Vec::new();
-                    let content = match frame {
-                        Ok(frame) => self
-                            .content_at(frame, place, &batch[*index], &mut verified, &mut alone)
-                            .map_err(Arc::new),
-                        Err(error) => Err(Arc::clone(error)),
-                    };
-                    Some((*index, visit(state, *index, content)))
-                };
-                members.iter().map_while(visit).collect::<Vec<_>>()
+            if begin().is_none() {
+                return Vec::new();
+            }
+            let frame = self.frame(group);
+            let visit_run = |members: &[BatchMember]| {
+                let mut state = begin();
+                let mut visited = Vec::with_capacity(members.len());
+                self.read_in_frame(&frame, batch, members, &mut |index, content| {
+                    visited
+                        .extend(state.as_mut().map(|state| (index, visit(state, index, content))));
+                });
+                visited
             };
             let runs = group.members.par_chunks(CONTENTS_AT_ONCE);
-            let visited: Vec<_> = runs.flat_map_iter(visit_run).collect();
-            if let Some(Ok(Some(frame))) = frame
-                && let Ok(raw) = Arc::try_unwrap(frame)
-            {
-                BUFFERS.set(FrameBuffers { raw, ..BUFFERS.take() }.trimmed());
+            let visited = runs.flat_map_iter(visit_run).collect();
+            if let Ok(Some(frame)) = frame {
+                reuse(frame);
             }
             visited
         };
@@ -490,21 +486,21 @@ impl ContentReader<'_> {
     ///
     /// # Errors
     /// Those of frames that lie elsewhere, if other places of the contents need not be tried.
-    fn frame(&self, group: &FrameGroup<'_>) -> Result<Option<Arc<Vec<u8>>>, Arc<StoreError>> {
-        let Some((first, _)) = group.members.first() else { return Ok(None) };
-        let cached = self.store.frame_in_cache(first);
-        let read = match cached {
-            Some(frame) => return Ok(Some(frame)),
-            None if group.is_carried => self.store.cached_frame(first),
-            None => {
-                let end = group.members.iter().map(|(place, _)| place.range().end).max();
-                let mut buffers = BUFFERS.take();
-                let read =
-                    self.store.read_frame_start(first, end.unwrap_or_default(), &mut buffers);
-                let raw = std::mem::take(&mut buffers.raw);
-                BUFFERS.set(buffers.trimmed());
-                read.map(|()| Arc::new(raw))
-            }
+    fn frame(&self, group: &FrameGroup<'_>) -> GroupFrame {
+        let Some((Some(first), _)) = group.members.first() else { return Ok(None) };
+        if let Some(frame) = self.store.frame_in_cache(first) {
+            return Ok(Some(frame));
+        }
+        let read = if group.is_carried {
+            self.store.cached_frame(first)
+        } else {
+            let end =
+                group.members.iter().map(|(place, _)| place.map_or(0, |p| p.range().end)).max();
+            let mut buffers = BUFFERS.take();
+            let read = self.store.read_frame_start(first, end.unwrap_or_default(), &mut buffers);
+            let raw = std::mem::take(&mut buffers.raw);
+            BUFFERS.set(buffers.trimmed());
+            read.map(|()| Arc::new(raw))
         };
         match read {
             Ok(frame) => Ok(Some(frame)),
@@ -515,37 +511,61 @@ impl ContentReader<'_> {
         }
     }
 
-    /// Returns a content from its frame if it is right there, and otherwise reads it into `alone`.
-    /// `verified` is the content that was hashed last: equal contents follow each other.
-    fn content_at<'f>(
+    /// Passes contents of a frame to `visit`, each verified. Reads a content that is not right in
+    /// the frame by itself.
+    fn read_in_frame(
         &self,
-        frame: &'f Option<Arc<Vec<u8>>>,
-        place: &ObjectLocation,
-        content: &StatedContent,
-        verified: &mut Option<(ObjectLocation, BlobId)>,
-        alone: &'f mut Vec<u8>,
-    ) -> Result<&'f [u8], StoreError> {
-        let in_frame = frame.as_ref().and_then(|frame| place.slice(frame).ok());
-        let is_verified = *verified == Some((*place, content.id));
-        let bytes = match in_frame {
-            Some(bytes) if is_verified || BlobId::of(bytes) == content.id => {
-                *verified = Some((*place, content.id));
-                bytes
+        frame: &GroupFrame,
+        batch: &[StatedContent],
+        members: &[BatchMember],
+        visit: &mut dyn FnMut(usize, Result<&[u8], Arc<StoreError>>),
+    ) {
+        // Equal contents follow each other and are hashed once.
+        let mut verified = None;
+        for (place, index) in members {
+            let StatedContent { id, bytes } = batch[*index];
+            let Some(place) = place else {
+                visit(*index, Ok(&[]));
+                continue;
+            };
+            let frame = match frame {
+                Ok(frame) => frame.as_deref(),
+                Err(error) => {
+                    visit(*index, Err(Arc::clone(error)));
+                    continue;
+                }
+            };
+            let checked = |content: &[u8]| check_bytes(&id, Some(bytes), content.len() as u64);
+            let is_right =
+                |content: &&[u8]| verified == Some((*place, id)) || BlobId::of(content) == id;
+            if let Some(content) = frame.and_then(|raw| place.slice(raw).ok()).filter(is_right) {
+                verified = Some((*place, id));
+                visit(*index, checked(content).map(|()| content).map_err(Arc::new));
+                continue;
             }
-            _ => {
-                *alone = self.store.object(&content.id.object(), ObjectKind::Blob)?;
-                alone
+            let alone = self.store.object(&id.object(), ObjectKind::Blob);
+            match alone.and_then(|content| checked(&content).map(|()| content)) {
+                Ok(content) => visit(*index, Ok(&content)),
+                Err(error) => visit(*index, Err(Arc::new(error))),
             }
-        };
-        check_bytes(&content.id, Some(content.bytes), bytes.len() as u64)?;
-        Ok(bytes)
+        }
+    }
+}
+
+/// A frame in memory, `None` if each content is to be read by itself, or the error of all contents.
+type GroupFrame = Result<Option<Arc<Vec<u8>>>, Arc<StoreError>>;
+
+/// Keeps the memory of a frame for the next one, if nothing else needs it.
+fn reuse(frame: Arc<Vec<u8>>) {
+    if let Ok(raw) = Arc::try_unwrap(frame) {
+        BUFFERS.set(FrameBuffers { raw, ..BUFFERS.take() }.trimmed());
     }
 }
 
 /// Groups contents, which are sorted by place, by their frames.
-fn group_by_frame(small: &[(ObjectLocation, usize)], carry_over: usize) -> Vec<FrameGroup<'_>> {
+fn group_by_frame(small: &[BatchMember], carry_over: usize) -> Vec<FrameGroup<'_>> {
     let mut groups: Vec<FrameGroup<'_>> = small
-        .chunk_by(|(a, _), (b, _)| key(a) == key(b))
+        .chunk_by(|(a, _), (b, _)| a.as_ref().map(key) == b.as_ref().map(key))
         .map(|members| FrameGroup { members, is_carried: false })
         .collect();
     if carry_over > 0 {
