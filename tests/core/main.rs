@@ -10,6 +10,7 @@ mod bundle;
 mod bundle_hostile;
 mod commit_counts;
 mod concurrency;
+mod content_reader;
 mod crafted;
 mod cut_packs;
 mod damage;
