@@ -15,7 +15,6 @@
 //! | [`settings`] | the settings, their defaults, and their file |
 //! | [`problem`] | error responses: why a request was refused |
 //! | [`body`] | request and response bodies, between connections and threads |
-//! | [`cache`] | an in-memory cache with a limit in bytes |
 //! | [`pagination`] | pagination |
 //! | [`ref_log`] | moves of refs in their logs |
 //! | [`upstream`] | remote stores that this server caches and serves |
@@ -34,7 +33,6 @@ pub mod access;
 pub mod allocator;
 pub mod app_service;
 pub mod body;
-pub mod cache;
 pub mod causes;
 pub mod clock;
 pub mod connections;

@@ -1,7 +1,8 @@
-//! Layer 1: ids, names, limits, error kinds, time, numbers, locks and the observer.
+//! Layer 1: ids, names, limits, error kinds, time, numbers, a cache and the observer.
 //!
 //! Every other layer imports from this one. It imports no other layer.
 
+pub mod byte_cache;
 pub mod id;
 pub mod io;
 pub mod kind;

@@ -24,7 +24,6 @@ mod entries;
 mod error;
 mod fetch;
 mod fifo_semaphore;
-mod frame_cache;
 mod index_check;
 mod lane;
 mod listing;

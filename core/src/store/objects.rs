@@ -13,6 +13,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::{
     base::{
+        byte_cache::{ByteCache, CacheLimits},
         id::{BlobId, CommitId, ObjectId, PackId, TreeId},
         kind::ErrorKind,
         limits,
@@ -32,13 +33,16 @@ use crate::{
         content::{ContentLayout, content_at},
         fetch::Fetcher,
         fifo_semaphore::FifoSemaphore,
-        frame_cache::FrameCache,
         pack_reader::{Completeness, FrameBuffers, PackFile},
         pack_writer::FinishedPack,
         proof::HashedObjects,
         tree_cursor::decode_tree,
     },
 };
+
+/// Limits of the cache of frames. A frame that was just read stays, however large it is.
+const FRAME_CACHE_LIMITS: CacheLimits =
+    CacheLimits { total_bytes: limits::FRAME_CACHE_BYTES, entry_bytes: usize::MAX };
 
 /// The location of an object. Places sort by pack, frame and offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,7 +82,8 @@ pub struct Store {
     layout: StorePaths,
     disk: Disk,
     catalog: RwLock<Arc<Catalog>>,
-    cache: Mutex<FrameCache>,
+    /// Decompressed frames, by the numbers of the pack and of the frame.
+    cache: ByteCache<(u32, u32), Arc<Vec<u8>>>,
     open_packs: AtomicUsize,
     pub(super) repaired: Mutex<IndexRepair>,
     pub(super) origin: PackSource,
@@ -157,7 +162,7 @@ impl Store {
             layout,
             disk,
             catalog: RwLock::new(Arc::new(catalog)),
-            cache: Mutex::new(FrameCache::default()),
+            cache: ByteCache::new(FRAME_CACHE_LIMITS),
             open_packs: AtomicUsize::new(0),
             repaired: Mutex::new(IndexRepair::default()),
             origin,
@@ -235,7 +240,7 @@ impl Store {
             catalog.add_sealed(&self.layout, &self.disk, (sealed, home));
             if catalog.healed.len() > healed {
                 // The cache may hold frames of the damaged file.
-                *self.cache.lock() = FrameCache::default();
+                self.cache.clear();
             }
             (catalog, ())
         });
@@ -256,7 +261,7 @@ impl Store {
             let mut slot = self.catalog.write();
             let (catalog, repair) = Catalog::load(&self.layout, &self.disk, &slot, &Silent)?;
             if catalog.has_replaced {
-                *self.cache.lock() = FrameCache::default();
+                self.cache.clear();
             }
             *slot = Arc::new(catalog);
             repair
@@ -425,7 +430,7 @@ impl Store {
 
     /// Returns the frame if it is in the cache.
     pub(super) fn frame_in_cache(&self, place: &ObjectLocation) -> Option<Arc<Vec<u8>>> {
-        self.cache.lock().get((place.pack, place.frame))
+        self.cache.get(&(place.pack, place.frame))
     }
 
     /// Returns the frame from the cache, or reads it as [`Store::frame`] does and keeps it there.
@@ -437,7 +442,7 @@ impl Store {
             return Ok(frame);
         }
         let frame = self.frame(place)?;
-        self.cache.lock().put((place.pack, place.frame), Arc::clone(&frame));
+        self.cache.insert((place.pack, place.frame), Arc::clone(&frame), frame.len());
         Ok(frame)
     }
 

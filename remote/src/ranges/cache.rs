@@ -1,9 +1,10 @@
-//! An LRU cache of blocks of a content, including blocks that are in flight.
+//! Blocks of a content: those that are cached, and those that are in flight.
 
 use std::{collections::HashMap, ops::Range};
 
 use bytes::Bytes;
 use futures::future::{BoxFuture, Shared};
+use snap_core::base::byte_cache::{ByteCache, CacheLimits};
 
 use super::ReadError;
 
@@ -14,108 +15,104 @@ pub(super) type SharedRequest = Shared<BoxFuture<'static, Result<Bytes, ReadErro
 #[derive(Clone, Debug)]
 pub(super) enum CachedBlock {
     Ready(Bytes),
-    /// In flight: the request, and the position of the block in its response.
-    InFlight(SharedRequest, Range<usize>),
+    InFlight(RequestedBlock),
+}
+
+/// A block in flight: the request, and the position of the block in its response.
+#[derive(Clone, Debug)]
+pub(super) struct RequestedBlock {
+    pub(super) request: SharedRequest,
+    pub(super) place: Range<usize>,
 }
 
 impl CachedBlock {
     pub(super) async fn bytes(self) -> Result<Bytes, ReadError> {
         match self {
             Self::Ready(bytes) => Ok(bytes),
-            Self::InFlight(request, place) => Ok(request.await?.slice(place)),
+            Self::InFlight(block) => Ok(block.request.await?.slice(block.place)),
         }
     }
+}
 
+impl RequestedBlock {
     fn has_failed(&self) -> bool {
-        match self {
-            Self::Ready(_) => false,
-            Self::InFlight(request, _) => matches!(request.peek(), Some(Err(_))),
-        }
+        matches!(self.request.peek(), Some(Err(_)))
     }
 }
 
-#[derive(Debug)]
-struct CacheEntry {
-    block: CachedBlock,
-    /// Value of the clock when the block was last read or stored.
-    used: u64,
-}
-
-/// Blocks by number, up to a limit of bytes.
+/// Blocks by number. The limit in bytes holds for finished blocks. Blocks in flight do not
+/// count, and are not evicted.
 #[derive(Debug)]
 pub(super) struct BlockCache {
-    slots: HashMap<u64, CacheEntry>,
-    /// Bytes of cached blocks. Blocks in flight do not count.
-    bytes: u64,
-    most_bytes: u64,
-    /// Logical time: counts reads and stores.
-    clock: u64,
+    finished: ByteCache<u64, Bytes>,
+    in_flight: HashMap<u64, RequestedBlock>,
 }
 
 impl BlockCache {
     pub(super) fn new(most_bytes: u64) -> Self {
-        Self { slots: HashMap::new(), bytes: 0, most_bytes, clock: 0 }
+        let total_bytes = usize::try_from(most_bytes).unwrap_or(usize::MAX);
+        let limits = CacheLimits { total_bytes, entry_bytes: total_bytes };
+        Self { finished: ByteCache::new(limits), in_flight: HashMap::new() }
     }
 
     /// Returns true if the block is cached or in flight.
     pub(super) fn contains(&self, number: u64) -> bool {
-        self.slots.get(&number).is_some_and(|slot| !slot.block.has_failed())
+        let is_coming = self.in_flight.get(&number).is_some_and(|block| !block.has_failed());
+        is_coming || self.finished.contains(&number)
     }
 
-    pub(super) fn get(&mut self, number: u64) -> Option<CachedBlock> {
-        self.clock += 1;
-        let slot = self.slots.get_mut(&number)?;
-        slot.used = self.clock;
-        Some(slot.block.clone())
+    pub(super) fn get(&self, number: u64) -> Option<CachedBlock> {
+        let requested = || self.in_flight.get(&number).cloned().map(CachedBlock::InFlight);
+        self.finished.get(&number).map(CachedBlock::Ready).or_else(requested)
     }
 
-    /// Stores a block and evicts the least recently used ones.
-    pub(super) fn put(&mut self, number: u64, block: CachedBlock) {
-        self.clock += 1;
-        self.forget(number);
-        if let CachedBlock::Ready(bytes) = &block {
-            self.bytes += bytes.len() as u64;
-        }
-        self.slots.insert(number, CacheEntry { block, used: self.clock });
-        while self.bytes > self.most_bytes {
-            let here =
-                self.slots.iter().filter(|(_, slot)| matches!(slot.block, CachedBlock::Ready(_)));
-            let Some(oldest) = here.min_by_key(|(_, slot)| slot.used).map(|(at, _)| *at) else {
-                break;
-            };
-            self.forget(oldest);
-        }
+    /// Records that a block was requested.
+    pub(super) fn begin(&mut self, number: u64, block: RequestedBlock) {
+        self.in_flight.insert(number, block);
     }
 
-    pub(super) fn forget(&mut self, number: u64) {
-        if let Some(CacheEntry { block: CachedBlock::Ready(bytes), .. }) =
-            self.slots.remove(&number)
-        {
-            self.bytes -= bytes.len() as u64;
-        }
+    /// Stores a block that has arrived, and evicts others if there is no room.
+    pub(super) fn finish(&mut self, number: u64, bytes: Bytes) {
+        self.in_flight.remove(&number);
+        let length = bytes.len();
+        self.finished.insert(number, bytes, length);
+    }
+
+    /// Forgets a block whose request failed.
+    pub(super) fn fail(&mut self, number: u64) {
+        self.in_flight.remove(&number);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
 
-    fn block(bytes: usize) -> CachedBlock {
-        CachedBlock::Ready(Bytes::from(vec![0; bytes]))
+    #[test]
+    fn a_block_in_flight_is_kept_until_it_arrives() {
+        let mut cache = BlockCache::new(1000);
+        let request: SharedRequest = std::future::pending().boxed().shared();
+        cache.begin(0, RequestedBlock { request, place: 0..400 });
+        for number in 1..10 {
+            cache.finish(number, Bytes::from(vec![0; 400]));
+        }
+        assert!(matches!(cache.get(0), Some(CachedBlock::InFlight(_))));
+        cache.finish(0, Bytes::from(vec![0; 400]));
+        assert!(matches!(cache.get(0), Some(CachedBlock::Ready(_))));
+        assert!(cache.contains(9) && !cache.contains(8), "there is room for two blocks");
     }
 
     #[test]
-    fn the_block_unused_for_longest_goes_first() {
-        let mut cache = BlockCache::new(30);
-        for number in 0..3 {
-            cache.put(number, block(10));
-        }
-        assert!(cache.get(0).is_some());
-        cache.put(3, block(10));
-        assert!(cache.contains(0) && !cache.contains(1) && cache.contains(2) && cache.contains(3));
-        cache.put(3, block(5));
-        assert_eq!(cache.bytes, 25);
-        cache.put(4, block(31));
-        assert_eq!((cache.bytes, cache.slots.len()), (0, 0));
+    fn a_block_whose_request_failed_is_not_contained() {
+        let mut cache = BlockCache::new(1000);
+        let request: SharedRequest = std::future::ready(Err(ReadError::Stopped)).boxed().shared();
+        cache.begin(0, RequestedBlock { request: request.clone(), place: 0..1 });
+        assert!(cache.contains(0), "the request has not been polled");
+        assert!(request.now_or_never().is_some_and(|result| result.is_err()));
+        assert!(!cache.contains(0));
+        cache.fail(0);
+        assert!(cache.get(0).is_none());
     }
 }

@@ -16,7 +16,7 @@ use tokio::{sync::oneshot, task::JoinSet, time::Instant};
 
 use super::{
     JobOptions, LinkEstimate, NeededRange, RandomAccess, RangePlanner, ReadError,
-    cache::{BlockCache, CachedBlock, SharedRequest},
+    cache::{BlockCache, CachedBlock, RequestedBlock, SharedRequest},
     pattern::AccessPattern,
     plan::length,
     random_access::RequestTarget,
@@ -330,7 +330,7 @@ impl RangeReaderInner {
         for number in row.clone() {
             let place = self.place(number);
             let place = (place.start - range.start) as usize..(place.end - range.start) as usize;
-            state.cache.put(number, CachedBlock::InFlight(arriving.clone(), place));
+            state.cache.begin(number, RequestedBlock { request: arriving.clone(), place });
         }
         let source = RequestTarget::Content(Arc::clone(&self.blocks));
         let shared: Weak<Self> = Arc::downgrade(self);
@@ -355,18 +355,18 @@ impl RangeReaderInner {
     fn keep(&self, row: Range<u64>, result: &Result<Bytes, ReadError>, took: Duration) {
         let mut state = self.state.lock();
         let Ok(bytes) = result else {
-            row.for_each(|number| state.cache.forget(number));
+            row.for_each(|number| state.cache.fail(number));
             return;
         };
         self.link.record(bytes.len() as u64, took);
         if row.end - row.start == 1 {
-            return state.cache.put(row.start, CachedBlock::Ready(bytes.clone()));
+            return state.cache.finish(row.start, bytes.clone());
         }
         let mut rest = bytes.clone();
         for number in row {
             let block = rest.split_to(length(&self.place(number)) as usize);
             // Copied, so that evicting the other blocks of the run frees their memory.
-            state.cache.put(number, CachedBlock::Ready(Bytes::copy_from_slice(&block)));
+            state.cache.finish(number, Bytes::copy_from_slice(&block));
         }
     }
 }

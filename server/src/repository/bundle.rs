@@ -157,7 +157,7 @@ impl Repository {
         let store = self.repo.store();
         // No pack is merged or removed while this is held.
         let _hold = store.pin_packs()?;
-        let known = self.bundles.get(&commit, |id| *id == commit);
+        let known = self.bundles.get(&commit);
         if let Some(layout) = known.filter(|layout| have.is_nothing() && layout.is_there()) {
             return Ok(use_it(&layout));
         }
@@ -190,7 +190,7 @@ impl Repository {
         // A path and a length take about 160 bytes for each pack.
         if have.is_nothing() && is_whole {
             let bytes = layout.head.len() + 160 * layout.packs.len();
-            self.bundles.put(&commit, commit, Arc::clone(&layout), bytes);
+            self.bundles.insert(commit, Arc::clone(&layout), bytes);
         }
         Ok(use_it(&layout))
     }

@@ -29,6 +29,7 @@ use std::{
 use parking_lot::Mutex;
 use snap_core::{
     base::{
+        byte_cache::{ByteCache, CacheLimits},
         id::{CommitId, PackId},
         io::PathError,
         observe::{Observer, Silent},
@@ -65,7 +66,6 @@ pub use snap_core::ops::staging_area::Received;
 use self::{index::Index, publishing::SharedChecks, uploads::Uploads};
 use crate::{
     body::{self, BodyPieces},
-    cache::ClockCache,
     clock::Clock,
     problem::{Code, HttpProblem},
     ref_log::{self, LastMove},
@@ -103,7 +103,7 @@ pub struct Repository {
     uploads: Uploads,
     shared_checks: SharedChecks,
     /// Layouts of bundles that clients requested recently, by commit.
-    bundles: ClockCache<CommitId, Arc<BundleLayout>>,
+    bundles: ByteCache<CommitId, Arc<BundleLayout>>,
     upstream: Option<Arc<UpstreamRepository>>,
     landmarks: FolderWatch,
     /// Branches and tags as they were last read.
@@ -194,7 +194,7 @@ impl Repository {
         let staged = StagingArea::new(repo.store());
         staged.sweep();
         let number = shared.opened.fetch_add(1, Ordering::Relaxed);
-        let bundles = ClockCache::new(LAYOUTS_BYTES);
+        let bundles = ByteCache::new(CacheLimits::of_small_entries(LAYOUTS_BYTES));
         let name = name.to_owned();
         let clock = &shared.clock;
         let (uploads, shared_checks) =

@@ -12,7 +12,10 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
 use parking_lot::Mutex;
 use serde::Deserialize;
-use snap_core::base::id::{BlobId, CommitId, PackId};
+use snap_core::base::{
+    byte_cache::{ByteCache, CacheLimits},
+    id::{BlobId, CommitId, PackId},
+};
 
 use super::{
     Server,
@@ -22,7 +25,6 @@ use super::{
 };
 use crate::{
     body::{self, BodyResources, MemoryReservation},
-    cache::ClockCache,
     observe::metrics::Lookup,
     problem::HttpProblem,
     repository::{FoundFile, InFrame, Repository, write_content},
@@ -50,8 +52,8 @@ type FileKey = (u64, CommitId, Box<[u8]>);
 /// The caches of files that were read recently.
 #[derive(Debug)]
 pub(super) struct FileCache {
-    paths: ClockCache<FileKey, Arc<CachedFile>>,
-    frames: ClockCache<FrameKey, Bytes>,
+    paths: ByteCache<FileKey, Arc<CachedFile>>,
+    frames: ByteCache<FrameKey, Bytes>,
     lanes: [Mutex<()>; LANES],
 }
 
@@ -86,8 +88,8 @@ impl FileCache {
     pub(super) fn new(most_bytes: usize) -> Self {
         let paths_bytes = most_bytes / PATHS_PART;
         Self {
-            paths: ClockCache::new(paths_bytes),
-            frames: ClockCache::new(most_bytes - paths_bytes),
+            paths: ByteCache::new(CacheLimits::of_small_entries(paths_bytes)),
+            frames: ByteCache::new(CacheLimits::of_small_entries(most_bytes - paths_bytes)),
             lanes: Default::default(),
         }
     }
@@ -100,34 +102,28 @@ impl FileCache {
         commit: CommitId,
         path: &[u8],
     ) -> Option<(Arc<CachedFile>, Option<Bytes>)> {
-        let file = self.paths.get(&(number, commit, path), |key| {
-            (key.0, key.1, &*key.2) == (number, commit, path)
-        })?;
+        let file = self.paths.get(&(number, commit, path.into()))?;
         let bytes = file.place.and_then(|place| {
             let (pack, frame) = place.frame;
-            place.slice(&self.frame_lately((number, pack, frame))?)
+            place.slice(&self.frames.get(&(number, pack, frame))?)
         });
         Some((file, bytes))
-    }
-
-    fn frame_lately(&self, key: FrameKey) -> Option<Bytes> {
-        self.frames.get(&key, |other| *other == key)
     }
 
     /// Returns a frame from the cache, or reads it. May block.
     fn frame(&self, repository: &Repository, place: &InFrame) -> Result<Bytes, HttpProblem> {
         let (pack, frame) = place.frame;
         let key = (repository.number(), pack, frame);
-        if let Some(frame) = self.frame_lately(key) {
+        if let Some(frame) = self.frames.get(&key) {
             return Ok(frame);
         }
         let _lane = self.lanes[frame as usize % LANES].lock();
         // Another thread may have read the frame while this one waited for the lock.
-        if let Some(frame) = self.frame_lately(key) {
+        if let Some(frame) = self.frames.get(&key) {
             return Ok(frame);
         }
         let frame = repository.frame(place.frame)?;
-        self.frames.put(&key, key, frame.clone(), frame.len());
+        self.frames.insert(key, frame.clone(), frame.len());
         Ok(frame)
     }
 
@@ -158,8 +154,7 @@ impl FileCache {
             saved: disposition(DispositionKind::Attachment, name),
         });
         let key = (repository.number(), found.revision.id, path.into());
-        let asked = (key.0, key.1, path);
-        self.paths.put(&asked, key.clone(), Arc::clone(&file), FILE_BYTES + path.len());
+        self.paths.insert(key, Arc::clone(&file), FILE_BYTES + path.len());
         Ok((file, bytes))
     }
 }
