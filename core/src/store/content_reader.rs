@@ -518,7 +518,7 @@ impl ContentReader<'_> {
         frame: &GroupFrame,
         batch: &[StatedContent],
         members: &[BatchMember],
-        visit: &mut dyn FnMut(usize, Result<&[u8], Arc<StoreError>>),
+        visit: &mut VisitContent<'_>,
     ) {
         // Equal contents follow each other and are hashed once.
         let mut verified = None;
@@ -551,6 +551,9 @@ impl ContentReader<'_> {
         }
     }
 }
+
+/// Receives a content and its position in the batch.
+type VisitContent<'v> = dyn FnMut(usize, Result<&[u8], Arc<StoreError>>) + 'v;
 
 /// A frame in memory, `None` if each content is to be read by itself, or the error of all contents.
 type GroupFrame = Result<Option<Arc<Vec<u8>>>, Arc<StoreError>>;
