@@ -19,7 +19,14 @@ mod hostile;
 mod ignore;
 mod storms;
 
-use std::{env, path::PathBuf, process::ExitCode, sync::atomic::{AtomicU64, Ordering}, thread, time::{Duration, Instant}};
+use std::{
+    env,
+    path::PathBuf,
+    process::ExitCode,
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
 
 use parking_lot::Mutex;
 use snap_explore::{
