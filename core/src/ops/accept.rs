@@ -37,14 +37,9 @@ pub enum AcceptError {
     /// The chunks of a content do not hash to its id.
     #[error("the packs are damaged")]
     Damaged(#[source] StoreError),
-    /// The check would read more bytes of cut contents than allowed.
+    /// The check would read more bytes of chunked contents than allowed.
     #[error("verifying these packs would read {found} bytes; the limit is {most}")]
-    TooMuch {
-        /// Bytes that the check would read.
-        found: u64,
-        /// Bytes that are allowed.
-        most: u64,
-    },
+    TooMuch { found: u64, most: u64 },
     /// The store could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -120,20 +120,10 @@ pub enum ReachError {
     Store(StoreError),
     /// The size in a file's entry differs from the size of its content.
     #[error("content {id} has {found} bytes instead of {claimed}")]
-    Size {
-        /// The content.
-        id: ObjectId,
-        /// Size in bytes, from the entry.
-        claimed: u64,
-        /// Size in bytes of the content.
-        found: u64,
-    },
+    Size { id: ObjectId, claimed: u64, found: u64 },
     /// Folders are nested deeper than [`limits::DEPTH`].
     #[error("tree {id} is nested deeper than {} folders", limits::DEPTH)]
-    Depth {
-        /// Tree of the folder that is nested too deep.
-        id: ObjectId,
-    },
+    Depth { id: ObjectId },
     /// The user asked to stop.
     #[error("interrupted")]
     Interrupted,

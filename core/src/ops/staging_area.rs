@@ -94,16 +94,10 @@ pub enum StagedError {
     Outlines(#[from] FormatError),
     /// A file that the group or publication names was not uploaded.
     #[error("{name} was not uploaded")]
-    NotSent {
-        /// Name of the missing file.
-        name: String,
-    },
+    NotSent { name: String },
     /// A ref should be set to a commit that is not in the store.
     #[error("commit {id} is not in the store")]
-    NoCommit {
-        /// The missing commit.
-        id: CommitId,
-    },
+    NoCommit { id: CommitId },
     /// The packs cannot be added to the store.
     #[error(transparent)]
     Accept(#[from] AcceptError),

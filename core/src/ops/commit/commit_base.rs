@@ -430,10 +430,7 @@ fn leave_alone(
             let is_below = paths.iter().any(|named| is_within(&change.path, named));
             // The attributes of a folder above a path are kept, so a change of them does
             // not matter.
-            match is_below || !is_folder {
-                true => Err(DiffError::Interrupted),
-                false => Ok(()),
-            }
+            if is_below || !is_folder { Err(DiffError::Interrupted) } else { Ok(()) }
         };
         let compared = changes_of(repo, commit, &options, observer, &mut each);
         if observer.cancelled() {
@@ -467,10 +464,7 @@ fn parent_error(target: &CommitTarget, source: StoreError) -> CommitError {
         CommitTarget::Branch(branch) => Some(branch.clone()),
         CommitTarget::DetachedHead => None,
     };
-    match is_lost {
-        true => CommitError::Parent { branch, source: Box::new(source) },
-        false => source.into(),
-    }
+    if is_lost { CommitError::Parent { branch, source: Box::new(source) } } else { source.into() }
 }
 
 /// Returns the commit that `HEAD` points at.

@@ -68,12 +68,7 @@ pub enum CommitSource<'s> {
     /// The root tree contains each of these at its own path.
     Paths(Vec<NamedPath>),
     /// The root tree contains one file with this name, read from a stream.
-    Stream {
-        /// Name of the file.
-        name: EntryName,
-        /// Content of the file.
-        reader: Box<dyn Read + Send + 's>,
-    },
+    Stream { name: EntryName, reader: Box<dyn Read + Send + 's> },
 }
 
 /// A file or folder, and its path in the snapshot.

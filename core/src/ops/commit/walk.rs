@@ -252,10 +252,7 @@ impl<'w> CommitWalk<'w> {
                 stat.kind == FileKind::Folder && job.rules.descends(stat, self.device)
             })
             .collect();
-        let depth = match &above {
-            Some((above, _)) => above.depth + 1,
-            None => self.root.depth(),
-        };
+        let depth = if let Some((above, _)) = &above { above.depth + 1 } else { self.root.depth() };
         let slots = listing.entries.iter().map(|_| EntryResult::Listed).collect();
         let node = Arc::new(WalkedFolder {
             above,
@@ -443,10 +440,7 @@ impl<'w> CommitWalk<'w> {
         let mut at = node;
         while at.previous.get().is_none() {
             line.push(at);
-            match &at.above {
-                Some((above, _)) => at = above,
-                None => break,
-            }
+            if let Some((above, _)) = &at.above { at = above } else { break }
         }
         for node in line.into_iter().rev() {
             node.previous.get_or_init(|| {

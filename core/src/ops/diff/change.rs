@@ -10,36 +10,19 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ComparedKind {
     /// Regular file.
-    File {
-        /// Length in bytes.
-        size: u64,
-        /// Id of the content, if it is known.
-        id: Option<BlobId>,
-    },
+    File { size: u64, id: Option<BlobId> },
     /// Directory.
-    Folder {
-        /// Id of the tree, if it is in the store.
-        id: Option<TreeId>,
-    },
+    Folder { id: Option<TreeId> },
     /// Symbolic link.
-    Symlink {
-        /// The path that the link points to.
-        target: Box<[u8]>,
-    },
+    Symlink { target: Box<[u8]> },
     /// Named pipe.
     Fifo,
     /// Unix socket.
     Socket,
     /// Character device.
-    CharDevice {
-        /// Device number.
-        device: Device,
-    },
+    CharDevice { device: Device },
     /// Block device.
-    BlockDevice {
-        /// Device number.
-        device: Device,
-    },
+    BlockDevice { device: Device },
 }
 
 impl From<EntryKind> for ComparedKind {
@@ -76,10 +59,7 @@ impl ComparedKind {
 
     /// Returns the length of a file in bytes, and 0 for other kinds.
     pub fn bytes(&self) -> u64 {
-        match self {
-            Self::File { size, .. } => *size,
-            _ => 0,
-        }
+        if let Self::File { size, .. } = self { *size } else { 0 }
     }
 
     /// Returns true if both have the same kind.

@@ -136,10 +136,7 @@ impl<'c> TextDiff<'c> {
     pub fn lines<'t>(&'t self, hunk: &'t Hunk) -> impl Iterator<Item = (Sign, &'c [u8])> {
         hunk.ops.iter().flat_map(move |op| {
             let equal = op.tag() == DiffTag::Equal;
-            let (old, new) = match equal {
-                true => (Sign::Both, 0..0),
-                false => (Sign::Old, op.new_range()),
-            };
+            let (old, new) = if equal { (Sign::Both, 0..0) } else { (Sign::Old, op.new_range()) };
             let of_old = self.old[op.old_range()].iter().map(move |line| (old, *line));
             of_old.chain(self.new[new].iter().map(|line| (Sign::New, *line)))
         })

@@ -166,10 +166,7 @@ impl<'a> FolderWalk<'a> {
                 let may_go_on = queue.ahead < limits::DIFF_AHEAD;
                 queue.stack.pop_if(|_| may_go_on)
             };
-            match other {
-                Some(other) => self.work_on(&other),
-                None => task.wait(),
-            }
+            if let Some(other) = other { self.work_on(&other) } else { task.wait() }
         }
     }
 

@@ -101,9 +101,10 @@ impl FileScan<'_, '_> {
             let mut bytes = Vec::new();
             source.take(limits::WHOLE_FILE_BYTES).read_to_end(&mut bytes)?;
             let id = BlobId::of(&bytes).object();
-            return match self.wanted.ids.contains(&id) {
-                true => Ok(self.store(id, &bytes)?),
-                false => Ok(()),
+            return if self.wanted.ids.contains(&id) {
+                Ok(self.store(id, &bytes)?)
+            } else {
+                Ok(())
             };
         }
         // The first pass stores nothing: most changed files contain no lost object and need no

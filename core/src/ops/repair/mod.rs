@@ -87,28 +87,13 @@ pub enum RepairedFrom {
 /// A pack or object that was repaired, or would be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Repaired {
-    /// A pack is whole again under its name.
-    Pack {
-        /// The repaired pack.
-        id: PackId,
-        /// The sources of the frames that were damaged.
-        from: Vec<RepairedFrom>,
-    },
+    /// A pack is whole again under its name. `from` lists the sources of its damaged frames.
+    Pack { id: PackId, from: Vec<RepairedFrom> },
     /// An object was stored again in a new pack.
-    Object {
-        /// The repaired object.
-        id: ObjectId,
-        kind: ObjectKind,
-        /// The place where the repair found it.
-        from: RepairedFrom,
-    },
-    /// The sound objects of a damaged pack were stored again in a new pack.
-    Salvaged {
-        /// The damaged pack.
-        pack: PackId,
-        /// The number of objects that only the damaged pack had.
-        objects: u64,
-    },
+    Object { id: ObjectId, kind: ObjectKind, from: RepairedFrom },
+    /// The sound objects of a damaged pack were stored again in a new pack. `objects` counts
+    /// those that only the damaged pack had.
+    Salvaged { pack: PackId, objects: u64 },
 }
 
 /// An object that neither the store nor any source has.
@@ -268,10 +253,7 @@ pub fn run(
         round_before = Some(repaired);
         drop(hold);
         let lost = outcome.lost.iter().map(|lost| lost.id).collect();
-        let quarantined = match may_quarantine {
-            true => quarantine(store, &lost, observer)?,
-            false => None,
-        };
+        let quarantined = if may_quarantine { quarantine(store, &lost, observer)? } else { None };
         // Do not wait a second time for other processes that hold packs.
         may_quarantine = quarantined.is_some();
         let quarantined = quarantined.unwrap_or_default();

@@ -60,10 +60,7 @@ impl AttributePolicy {
     /// folder may contain entries that the earlier restore created without attributes.
     /// Files are not among them, since a file gets its attributes before its name.
     fn of_entry(self, job: &RestoreJob<'_>, kind: &EntryKind) -> Self {
-        match kind {
-            EntryKind::File { .. } => Self::of(job),
-            _ => self,
-        }
+        if let EntryKind::File { .. } = kind { Self::of(job) } else { self }
     }
 }
 

@@ -30,10 +30,7 @@ pub struct ExactPaths {
 impl ExactPaths {
     /// Adds a path: names separated by single slashes. The empty path is the target itself.
     pub fn insert(&mut self, path: Vec<u8>) {
-        match path.is_empty() {
-            true => self.has_top = true,
-            false => _ = self.paths.insert(path, None),
-        }
+        if path.is_empty() { self.has_top = true } else { _ = self.paths.insert(path, None) }
     }
 
     /// Returns true if nothing may change.
@@ -43,10 +40,7 @@ impl ExactPaths {
 
     /// Removes a path, if it is there.
     pub fn remove(&mut self, path: &[u8]) {
-        match path.is_empty() {
-            true => self.has_top = false,
-            false => _ = self.paths.remove(path),
-        }
+        if path.is_empty() { self.has_top = false } else { _ = self.paths.remove(path) }
     }
 
     /// Records the present state of the paths in the folder `target`. A path that cannot be looked

@@ -325,10 +325,7 @@ impl<'a> RestoreJob<'a> {
         name: Option<&'r EntryName>,
     ) -> Box<Refused<'r>> {
         Box::new(move |what, error| {
-            let path = match name {
-                Some(name) => folder.join(name),
-                None => folder.to_path(),
-            };
+            let path = if let Some(name) = name { folder.join(name) } else { folder.to_path() };
             self.tally.not_applied(self.observer, what, &path, &error);
         })
     }

@@ -128,10 +128,7 @@ fn write_link(
     from: &mut FolderCache<'_>,
     into: &mut FolderCache<'_>,
 ) -> Result<(), PathError> {
-    let size = match &task.leader.kind {
-        EntryKind::File { size, .. } => *size,
-        _ => 0,
-    };
+    let size = if let EntryKind::File { size, .. } = &task.leader.kind { *size } else { 0 };
     match job.leader_failure(task.link) {
         // The first name is refused where it lies. This one may lie elsewhere.
         Some(LeaderFailure::Refused(errno))

@@ -72,12 +72,7 @@ use visit::{FileProof, VisitMode};
 #[derive(Clone, Debug)]
 pub enum RestoreSource {
     /// The contents of a tree. The target corresponds to the tree itself.
-    Folder {
-        /// The tree.
-        tree: TreeId,
-        /// The attributes of the root folder, for the target.
-        root: Option<Metadata>,
-    },
+    Folder { tree: TreeId, root: Option<Metadata> },
     /// One entry, which is restored into the target under its own name.
     Entry(Box<Entry>),
 }

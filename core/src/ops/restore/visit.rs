@@ -467,10 +467,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
         let found = self.look_at(&entries)?;
         let mut choices = Vec::with_capacity(entries.len());
         for (entry, found) in entries.iter().zip(&found) {
-            choices.push(match found.is_refused {
-                true => Choice::Excluded,
-                false => self.choose(entry),
-            });
+            choices.push(if found.is_refused { Choice::Excluded } else { self.choose(entry) });
         }
         let stats: Vec<Option<Stat>> = found.into_iter().map(|found| found.stat).collect();
         let verdicts = self.verdicts(&entries, &stats, &choices)?;

@@ -66,96 +66,40 @@ pub struct VerifyOptions {
 pub enum VerifyProblem {
     /// A ref cannot be read.
     #[error("ref {name} cannot be read")]
-    Ref {
-        /// Name of the ref.
-        name: String,
-        source: RefError,
-    },
+    Ref { name: String, source: RefError },
     /// A branch or tag is missing, and nothing records that it was removed.
     #[error("{name} is missing; it last pointed at commit {id:.12}")]
-    RefLost {
-        /// The branch or tag.
-        name: RefName,
-        /// The commit that it pointed at when it was last seen.
-        id: CommitId,
-    },
+    RefLost { name: RefName, id: CommitId },
     /// The list of paths of a partial clone cannot be read.
     #[error("the list of paths of the partial clone cannot be read")]
-    Scope {
-        /// The error of reading the list.
-        source: RefError,
-    },
+    Scope { source: RefError },
     /// A pack cannot be opened, or its footer is damaged.
     #[error("pack {pack:.12} is damaged")]
-    Pack {
-        /// The pack.
-        pack: PackId,
-        source: StoreError,
-    },
+    Pack { pack: PackId, source: StoreError },
     /// The bytes of a pack do not hash to its name.
     #[error("pack {pack:.12} is damaged: its bytes hash to {actual:.12}")]
-    PackHash {
-        /// The pack.
-        pack: PackId,
-        /// The hash of its bytes.
-        actual: PackId,
-    },
+    PackHash { pack: PackId, actual: PackId },
     /// The index of a remote store lists a pack that does not exist.
     #[error("pack {pack:.12} is missing: the index lists it")]
-    PackLost {
-        /// The pack.
-        pack: PackId,
-    },
+    PackLost { pack: PackId },
     /// The length of a pack in a remote store differs from the length in the index.
     #[error("pack {pack:.12} is damaged: it has {found} bytes instead of {expected}")]
-    PackLength {
-        /// The pack.
-        pack: PackId,
-        /// Length in bytes, from the index.
-        expected: u64,
-        /// Length in bytes, from the listing of the store.
-        found: u64,
-    },
+    PackLength { pack: PackId, expected: u64, found: u64 },
     /// A frame cannot be read, so none of its objects can.
     #[error("cannot read a frame of pack {pack:.12} (objects in it: {objects})")]
-    Frame {
-        /// The pack.
-        pack: PackId,
-        /// The number of objects in the frame.
-        objects: usize,
-        source: StoreError,
-    },
+    Frame { pack: PackId, objects: usize, source: StoreError },
     /// An object is missing or damaged.
     #[error("object {id:.12} is damaged or missing")]
-    Object {
-        /// The object.
-        id: ObjectId,
-        source: StoreError,
-    },
+    Object { id: ObjectId, source: StoreError },
     /// The size in a file's entry differs from the size of its content.
     #[error("content {id:.12} has {found} bytes instead of {expected}")]
-    Size {
-        /// The content.
-        id: ObjectId,
-        /// Size in bytes, from the entry.
-        expected: u64,
-        /// Size in bytes of the content.
-        found: u64,
-    },
+    Size { id: ObjectId, expected: u64, found: u64 },
     /// The chunks of a content do not hash to its id.
     #[error("the chunks of {id:.12} hash to {actual:.12}")]
-    Chunks {
-        /// The content.
-        id: ObjectId,
-        /// The hash of the chunks.
-        actual: ObjectId,
-    },
+    Chunks { id: ObjectId, actual: ObjectId },
     /// Folders are nested deeper than `limits::DEPTH`.
     #[error("tree {id:.12} is nested too deep")]
-    Depth {
-        /// Tree of the folder that is too deep.
-        id: ObjectId,
-    },
+    Depth { id: ObjectId },
 }
 
 /// The result of a verification.

@@ -18,9 +18,10 @@ pub(super) struct KeyWindow {
 impl KeyWindow {
     /// Moves to the range behind this window. Returns false if there is none.
     pub(super) fn next(&mut self) -> bool {
-        match self.end.take() {
-            Some(end) => self.from = end,
-            None => return false,
+        if let Some(end) = self.end.take() {
+            self.from = end
+        } else {
+            return false;
         }
         true
     }

@@ -184,10 +184,7 @@ impl FolderVisit<'_, '_> {
     /// Counts an entry that is right or, in a dry run, would be written.
     fn count(&self, entry: &Entry, verdict: ComparedState) {
         let tally = &self.job.tally;
-        let size = match entry.kind {
-            EntryKind::File { size, .. } => Some(size),
-            _ => None,
-        };
+        let size = if let EntryKind::File { size, .. } = entry.kind { Some(size) } else { None };
         match (verdict, size) {
             (
                 ComparedState::Same | ComparedState::Attributes | ComparedState::KeepsAttributes,
