@@ -80,7 +80,7 @@ impl AcceptError {
 pub fn check(path: &Path, id: PackId, observer: &dyn Observer) -> Result<(), AcceptError> {
     let pack = PackFile::open(path, id)?;
     pack.check(&pack.objects()?, observer)?;
-    if observer.cancelled() { Err(AcceptError::Interrupted) } else { Ok(()) }
+    observer.check(AcceptError::Interrupted)
 }
 
 /// Adds packs that passed [`check`]. `tips` are the commits that refs point at. The packs
@@ -132,9 +132,7 @@ pub fn prepare<'s>(
     check_complete(&incoming, tips, observer)?;
     observer.phase(Phase::Data, None);
     incoming.check_lists(observer).map_err(damaged)?;
-    if observer.cancelled() {
-        return Err(AcceptError::Interrupted);
-    }
+    observer.check(AcceptError::Interrupted)?;
     Ok(VerifiedPacks { incoming, tips: tips.to_vec() })
 }
 

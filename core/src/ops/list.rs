@@ -98,9 +98,7 @@ pub fn run(
                 walk.open(store, node).map_err(|error| ListError::at(&path, error))?;
             }
             WalkStep::Entry(entry) => {
-                if observer.cancelled() {
-                    return Err(ListError::Interrupted);
-                }
+                observer.check(ListError::Interrupted)?;
                 push_name(&mut path, entry.name.as_bytes());
                 each(&path, &entry)?;
                 outcome.entries += 1;

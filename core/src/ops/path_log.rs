@@ -136,9 +136,7 @@ impl PathLog<'_> {
         while self.left > 0
             && let Some((id, commit)) = self.history.pop()
         {
-            if self.observer.cancelled() {
-                return Err(PastError::Interrupted);
-            }
+            self.observer.check(PastError::Interrupted)?;
             let step = self.compare_with_parents(id, commit)?;
             if let Some(step) = step.filter(|step| self.options.filter.selects(&step.commit)) {
                 self.left -= 1;

@@ -156,7 +156,8 @@ pub type Enter<'a> = dyn FnMut(&ObjectId, &ObjectLocation) -> Result<bool, Store
 /// result of `enter` for a blob is ignored, since nothing lies below it.
 ///
 /// # Errors
-/// [`ReachError`] for the first invalid object that [`ObjectSource::on_unreadable`] does not accept.
+/// [`ReachError`] for the first invalid object that [`ObjectSource::on_unreadable`] does not
+/// accept.
 pub fn visit(
     objects: &dyn ObjectSource,
     starts: &[CommitId],
@@ -363,6 +364,6 @@ impl ReachWalk<'_, '_> {
     }
 
     fn check(&self) -> Result<(), ReachError> {
-        if self.observer.cancelled() { Err(ReachError::Interrupted) } else { Ok(()) }
+        self.observer.check(ReachError::Interrupted)
     }
 }

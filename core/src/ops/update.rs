@@ -254,7 +254,8 @@ enum LocalChange {
 enum LocalLoss {
     /// Nothing.
     None,
-    /// Attributes of a folder that the new commit does not change, so that the folder can keep them.
+    /// Attributes of a folder that the new commit does not change, so that the folder can keep
+    /// them.
     FolderAttributes,
     /// A local change.
     Conflict,
@@ -403,8 +404,8 @@ impl<'a> LocalChanges<'a> {
     }
 }
 
-/// Returns how a path differs on disk. A folder that was added or deleted is not reported by itself,
-/// and the restore reports the attributes of folders.
+/// Returns how a path differs on disk. A folder that was added or deleted is not reported by
+/// itself, and the restore reports the attributes of folders.
 fn local_change(change: &Change) -> Option<LocalChange> {
     let is_folder = |side: &ChangeSide| side.what.is_folder();
     match (&change.old, &change.new) {

@@ -181,9 +181,7 @@ impl CommitBase {
         }
         let branch = self.branch().cloned();
         let mut behind = BehindBranch::new(repo, branch, unseen, trees, observer);
-        if observer.cancelled() {
-            return Err(CommitError::Interrupted);
-        }
+        observer.check(CommitError::Interrupted)?;
         let is_lost = |id: &&CommitId| repo.store().commit(id).is_err();
         behind.lost_base = base.commits.iter().find(is_lost).copied();
         Err(CommitError::Behind(Box::new(behind)))
@@ -433,9 +431,7 @@ fn leave_alone(
             if is_below || !is_folder { Err(DiffError::Interrupted) } else { Ok(()) }
         };
         let compared = changes_of(repo, commit, &options, observer, &mut each);
-        if observer.cancelled() {
-            return Err(CommitError::Interrupted);
-        }
+        observer.check(CommitError::Interrupted)?;
         if compared.is_err() {
             return Ok(false);
         }

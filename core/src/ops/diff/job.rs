@@ -35,7 +35,7 @@ impl<'a> DiffJob<'a> {
 
     /// Returns an error if the user has asked to stop.
     pub(super) fn check(&self) -> Result<(), DiffError> {
-        if self.observer.cancelled() { Err(DiffError::Interrupted) } else { Ok(()) }
+        self.observer.check(DiffError::Interrupted)
     }
 
     /// Returns the change between two entries of the same name, or `None` if they do not

@@ -217,9 +217,7 @@ pub fn run(
         New::Tree(new) => {
             let mut trees = Trees::new(&job, options.prefix.clone(), old, *new)?;
             while let Some(change) = trees.next()? {
-                if observer.cancelled() {
-                    return Err(DiffError::Interrupted);
-                }
+                observer.check(DiffError::Interrupted)?;
                 pairing.push(change)?;
             }
             pairing.finish(&|_| None)?;

@@ -182,9 +182,7 @@ impl<'a> FolderWalk<'a> {
         let job = self.side.job;
         let mut stack = vec![ChangeIter::Folder(self.compare(self.side.root(old))?)];
         while let Some(level) = stack.last_mut() {
-            if job.observer.cancelled() {
-                return Err(DiffError::Interrupted);
-            }
+            job.observer.check(DiffError::Interrupted)?;
             let next = match level {
                 ChangeIter::Folder(events) => self.next(events)?,
                 ChangeIter::Trees(trees) => {

@@ -301,9 +301,7 @@ impl<'a> LiveMatches<'a> {
         if self.folders[number].tree == Some(tree) {
             return Ok(());
         }
-        if self.observer.cancelled() {
-            return Err(PastError::Interrupted);
-        }
+        self.observer.check(PastError::Interrupted)?;
         let commit = self.commit.expect("a folder is read for a commit");
         check_depth(self.folders[number].depth, tree)
             .map_err(|error| PastError::at(&self.path(number), commit)(error))?;

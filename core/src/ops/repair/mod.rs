@@ -10,10 +10,10 @@
 //! 5. a bundle.
 //!
 //! Every object is verified against its id, and every chunk list against the hash of the content
-//! that its chunks make up. Repaired objects are collected in a [`RepairStaging`], a scratch store that
-//! is not part of any store; only whole packs leave it. If a damaged pack can be recovered only in
-//! part, its sound objects go into a new pack. Once no object in a damaged pack is needed, the pack
-//! moves to `quarantine/`. A repair deletes nothing, changes no id and moves no ref.
+//! that its chunks make up. Repaired objects are collected in a [`RepairStaging`], a scratch store
+//! that is not part of any store; only whole packs leave it. If a damaged pack can be recovered
+//! only in part, its sound objects go into a new pack. Once no object in a damaged pack is needed,
+//! the pack moves to `quarantine/`. A repair deletes nothing, changes no id and moves no ref.
 
 mod files;
 mod gather;
@@ -291,7 +291,7 @@ fn renew_stubs(
 }
 
 fn stop(observer: &dyn Observer) -> Result<(), RepairError> {
-    if observer.cancelled() { Err(RepairError::Interrupted) } else { Ok(()) }
+    observer.check(RepairError::Interrupted)
 }
 
 /// Groups affected paths by the files on disk of which their commits were made.

@@ -1,8 +1,8 @@
 //! Finds the objects that are reachable from the refs and that a store lacks.
 //!
-//! The walk treats the store, the [`RepairStaging`] and all sources as one store, so it also reaches
-//! objects below a lost tree. An object that the store has and that is not shadowed counts as
-//! sound, unless the walk reads it and finds damage.
+//! The walk treats the store, the [`RepairStaging`] and all sources as one store, so it also
+//! reaches objects below a lost tree. An object that the store has and that is not shadowed counts
+//! as sound, unless the walk reads it and finds damage.
 
 use std::{
     cell::RefCell,

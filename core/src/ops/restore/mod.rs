@@ -284,9 +284,7 @@ pub fn run(
         recover::assess(&job, &mut plan)?;
         let losses = plan.losses();
         if losses.count > 0 && !confirm(&losses) {
-            if observer.cancelled() {
-                return Err(RestoreError::Interrupted);
-            }
+            observer.check(RestoreError::Interrupted)?;
             return Err(RestoreError::Unsaved(losses));
         }
     }

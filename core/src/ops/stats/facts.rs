@@ -56,9 +56,7 @@ impl StoreFacts {
         let mut facts = Self::default();
         let counted = Marks::new(store);
         for id in store.packs() {
-            if observer.cancelled() {
-                return Err(PastError::Interrupted);
-            }
+            observer.check(PastError::Interrupted)?;
             match store.open_pack(&id) {
                 Ok(pack) => facts.add(&pack, &counted)?,
                 // The pack was merged into another one meanwhile.
