@@ -36,10 +36,7 @@ use crate::{
         reserved::Reserved,
         restore::{
             ContentLoss, Mode, Ownership, RestoreAction, RestoreError, RestoreOptions,
-            filter::Filter,
-            large::Clones,
-            links::LeaderFailure,
-            tally::{Counter, Tally},
+            filter::Filter, large::Clones, links::LeaderFailure, tally::Tally,
         },
     },
     store::Store,
@@ -266,7 +263,7 @@ impl<'a> RestoreJob<'a> {
 
     /// Counts and reports an entry that is left out because of a store.
     pub(super) fn skip(&self, path: &Path, error: &io::Error) {
-        self.tally.add(Counter::Skipped, 1);
+        self.tally.count(|outcome| outcome.skipped += 1);
         self.observer.note(Note::Skipped { path, error });
     }
 
@@ -412,7 +409,7 @@ impl<'a> RestoreJob<'a> {
 
     /// Reports and counts an entry that cannot be removed.
     pub(super) fn not_removed(&self, path: &Path, error: &io::Error) {
-        self.tally.add(Counter::NotRemoved, 1);
+        self.tally.count(|outcome| outcome.not_removed += 1);
         self.observer.note(Note::NotRemoved { path, error });
     }
 

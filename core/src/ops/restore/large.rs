@@ -38,7 +38,6 @@ use crate::{
     ops::restore::{
         job::RestoreJob,
         small::written,
-        tally::Counter,
         window::{FileTask, cursor},
     },
     store::{ContentError, ContentReader, StoreError},
@@ -198,7 +197,7 @@ pub(super) fn clone_file(
         holes::punch(&file, task.size)?;
     }
     draft.adopt(task.size);
-    job.tally.add(Counter::FilesCloned, 1);
+    job.tally.count(|outcome| outcome.files_cloned += 1);
     Ok(true)
 }
 

@@ -17,7 +17,6 @@ use crate::{
     ops::restore::{
         compare::file_type,
         job::{Identity, OwnerRights, RestoreJob, identity},
-        tally::Counter,
         window::{FileTask, write_files},
     },
     store::StoreError,
@@ -163,7 +162,7 @@ fn write_link(
         let _ = into.remove(&name);
         replaced?;
     }
-    job.tally.add(Counter::Links, 1);
+    job.tally.count(|outcome| outcome.links += 1);
     Ok(())
 }
 
@@ -225,22 +224,21 @@ pub(super) fn write_other(
 ) -> Result<bool, PathError> {
     let failed = |source| job.error("create", at, Some(&entry.name), source);
     let name = temporary_name();
-    let count = match &entry.kind {
+    let is_symlink = matches!(entry.kind, EntryKind::Symlink { .. });
+    match &entry.kind {
         EntryKind::Symlink { target } => {
             folder.make_symlink(&name, target).map_err(failed)?;
-            Counter::Symlinks
         }
-        kind => match make_node(folder, &name, kind) {
-            Ok(()) => Counter::Others,
-            Err(error) => {
+        kind => {
+            if let Err(error) = make_node(folder, &name, kind) {
                 let Some(errno) = refused(&error) else { return Err(failed(error)) };
                 job.leader_failed(entry.metadata.link, LeaderFailure::Refused(errno));
                 let path = at.join(&entry.name);
                 job.tally.not_made(job.observer, kind.noun(), &path, &error);
                 return Ok(false);
             }
-        },
-    };
+        }
+    }
     set_attributes(job, folder, at, entry, &name, inherited);
     let placed = match replaces {
         true => job
@@ -255,7 +253,10 @@ pub(super) fn write_other(
         let _ = folder.remove(&name);
         return Err(error);
     }
-    job.tally.add(count, 1);
+    job.tally.count(|outcome| match is_symlink {
+        true => outcome.symlinks += 1,
+        false => outcome.others += 1,
+    });
     Ok(true)
 }
 

@@ -293,7 +293,7 @@ pub fn run(
     }
     let done = write(&job, what, &plan, trust);
     if let Some(so_far) = options.so_far {
-        *so_far.lock() = job.tally.counts();
+        *so_far.lock() = job.tally.totals();
     }
     done?;
     store.report_repairs(observer);

@@ -39,7 +39,6 @@ use crate::{
         filter::Choice,
         guard::{DamagedRules, Guard, Protected},
         job::RestoreJob,
-        tally::Counter,
     },
 };
 
@@ -65,6 +64,13 @@ pub(super) struct Removal {
     pub(super) name: EntryName,
     pub(super) what: Removed,
     pub(super) loss: ContentLoss,
+}
+
+impl Removal {
+    /// Returns 1 for a file whose content no commit contains, and 0 for any other entry.
+    fn unsaved_files(&self) -> u64 {
+        u64::from(self.loss == ContentLoss::Unsaved)
+    }
 }
 
 /// The kind of the entry to remove.
@@ -152,12 +158,14 @@ impl RemovalPlan {
     pub(super) fn report(&self, job: &RestoreJob<'_>) {
         for removal in &self.replaced {
             job.changed(&removal.folder, &removal.name, RestoreAction::Replace, removal.loss);
-            job.tally.add(Counter::Unsaved, u64::from(removal.loss == ContentLoss::Unsaved));
+            job.tally.count(|outcome| outcome.unsaved += removal.unsaved_files());
         }
         for removal in self.in_the_way.iter().chain(&self.extras) {
             if !matches!(removal.what, Removed::KeptFolder) {
-                job.tally.add(Counter::Removed, 1);
-                job.tally.add(Counter::Unsaved, u64::from(removal.loss == ContentLoss::Unsaved));
+                job.tally.count(|outcome| {
+                    outcome.removed += 1;
+                    outcome.unsaved += removal.unsaved_files();
+                });
                 job.changed(&removal.folder, &removal.name, RestoreAction::Remove, removal.loss);
             }
         }
@@ -388,11 +396,11 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
             match protected {
                 Protected::No => {}
                 Protected::Excluded => {
-                    job.tally.add(Counter::Excluded, 1);
+                    job.tally.count(|outcome| outcome.excluded += 1);
                     return Ok(RemovalDecision::Excluded);
                 }
                 Protected::RulesUnknown(file) => {
-                    job.tally.add(Counter::RulesUnknown, 1);
+                    job.tally.count(|outcome| outcome.not_removed += 1);
                     let file = String::from_utf8_lossy(&file);
                     let why = format!(
                         "the rules of the ignore file `{}` are unknown",
@@ -474,7 +482,7 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
     }
 
     fn keep(&self, path: PathBuf, why: KeepReason) -> RemovalDecision {
-        self.job.tally.add(Counter::Kept, 1);
+        self.job.tally.count(|outcome| outcome.kept += 1);
         self.job.observer.note(Note::Kept { path: &path, why: why.text() });
         RemovalDecision::Keep
     }

@@ -14,7 +14,6 @@ use crate::{
         ContentLoss, RestoreAction,
         job::RestoreJob,
         plan::{Removal, Removed},
-        tally::Counter,
         window,
     },
 };
@@ -36,7 +35,7 @@ pub(super) fn run(job: &RestoreJob<'_>, planned: &[Removal]) {
         let path = || removal.folder.join(&removal.name);
         match remove(job, &mut cursor, removal) {
             Ok(RemovalResult::Gone) => {
-                job.tally.add(Counter::Removed, 1);
+                job.tally.count(|outcome| outcome.removed += 1);
                 job.changed(
                     &removal.folder,
                     &removal.name,
@@ -46,7 +45,7 @@ pub(super) fn run(job: &RestoreJob<'_>, planned: &[Removal]) {
             }
             Ok(RemovalResult::WasGone) => {}
             Ok(RemovalResult::Stayed(why)) => {
-                job.tally.add(Counter::Kept, 1);
+                job.tally.count(|outcome| outcome.kept += 1);
                 job.observer.note(Note::Kept { path: &path(), why });
             }
             Err(error) if job.is_of_one_path(&error.source) => {

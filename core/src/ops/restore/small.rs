@@ -11,7 +11,6 @@ use crate::{
     ops::restore::{
         job::RestoreJob,
         large::{CLONE_BYTES, clone_file},
-        tally::Counter,
         window::FileTask,
     },
     store::StoreError,
@@ -66,7 +65,9 @@ fn write_bytes(
 
 /// Counts a file that was written. `reported_bytes` of it were reported as progress before.
 pub(super) fn written(job: &RestoreJob<'_>, task: &FileTask, reported_bytes: u64) {
-    job.tally.add(Counter::FilesWritten, 1);
-    job.tally.add(Counter::BytesWritten, task.size);
+    job.tally.count(|outcome| {
+        outcome.files_written += 1;
+        outcome.bytes_written += task.size;
+    });
     job.observer.advance(task.size.saturating_sub(reported_bytes), 1);
 }

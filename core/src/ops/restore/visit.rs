@@ -41,7 +41,6 @@ use crate::{
         job::RestoreJob,
         links::{LeaderFailure, Leaders},
         plan::{PlannedFolder, RemovalPlan, RemovalPlanner},
-        tally::Counter,
         visit::folders::{make, make_accessible},
         walk::{RestoreStep, RestoreWalk},
         window::{self, WriteWindow, is_out_of_reach},
@@ -411,7 +410,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
                 Some(stat) => self.planner.replaces(&parent.folder, name, stat),
                 None => self.job.changed(&parent.folder, name, change, ContentLoss::Nothing),
             }
-            self.job.tally.add(Counter::Folders, 1);
+            self.job.tally.count(|outcome| outcome.folders += 1);
             level.state = FolderState::Made;
         }
         Ok(true)

@@ -13,7 +13,6 @@ use crate::{
         job::identity,
         links::{FirstLink, LinkTask, write_other},
         remove::stayed,
-        tally::Counter,
         visit::{FolderVisit, VisitMode},
         window::FileTask,
     },
@@ -140,7 +139,7 @@ impl FolderVisit<'_, '_> {
             return Ok(());
         }
         if self.intent == VisitMode::Compare {
-            self.job.tally.add(Counter::Links, 1);
+            self.job.tally.count(|outcome| outcome.links += 1);
             return Ok(());
         }
         let Some(link) = entry.metadata.link else { return Ok(()) };
@@ -183,31 +182,26 @@ impl FolderVisit<'_, '_> {
 
     /// Counts an entry that is right or, in a dry run, would be written.
     fn count(&self, entry: &Entry, verdict: ComparedState) {
-        let tally = &self.job.tally;
         let size = if let EntryKind::File { size, .. } = entry.kind { Some(size) } else { None };
-        match (verdict, size) {
-            (
-                ComparedState::Same | ComparedState::Attributes | ComparedState::KeepsAttributes,
-                Some(_),
-            ) => tally.add(Counter::FilesKept, 1),
-            (
-                ComparedState::Same | ComparedState::Attributes | ComparedState::KeepsAttributes,
-                None,
-            ) => tally.add(Counter::OthersKept, 1),
-            (_, Some(size)) => {
-                tally.add(Counter::FilesWritten, 1);
-                tally.add(Counter::BytesWritten, size);
+        let is_kept = !matches!(verdict, ComparedState::Absent | ComparedState::Differs);
+        let is_symlink = matches!(entry.kind, EntryKind::Symlink { .. });
+        self.job.tally.count(|outcome| {
+            match (is_kept, size) {
+                (true, Some(_)) => outcome.files_kept += 1,
+                (true, None) => outcome.others_kept += 1,
+                (false, Some(size)) => {
+                    outcome.files_written += 1;
+                    outcome.bytes_written += size;
+                }
+                (false, None) if is_symlink => outcome.symlinks += 1,
+                (false, None) => outcome.others += 1,
             }
-            (_, None) if matches!(entry.kind, EntryKind::Symlink { .. }) => {
-                tally.add(Counter::Symlinks, 1)
+            match verdict {
+                ComparedState::Attributes => outcome.repaired += 1,
+                ComparedState::KeepsAttributes => outcome.files_own_attributes += 1,
+                _ => {}
             }
-            (_, None) => tally.add(Counter::Others, 1),
-        }
-        match verdict {
-            ComparedState::Attributes => tally.add(Counter::Repaired, 1),
-            ComparedState::KeepsAttributes => tally.add(Counter::FilesKeptAttributes, 1),
-            _ => {}
-        }
+        });
         let units = if self.intent == VisitMode::Compare { 1 } else { size.unwrap_or(0) };
         self.job.observer.advance(units, 1);
     }

@@ -21,7 +21,6 @@ use crate::{
         ContentLoss, Mode, RestoreAction, RestoreError,
         compare::{AttributePolicy, folder_agrees},
         job::RestoreJob,
-        tally::Counter,
         visit::{FolderState, FolderVisit, VisitLevel},
     },
 };
@@ -86,12 +85,12 @@ pub(in crate::ops::restore) fn folder_change(
     }
     match AttributePolicy::of(job) {
         AttributePolicy::Replace => {
-            job.tally.add(Counter::Repaired, 1);
+            job.tally.count(|outcome| outcome.repaired += 1);
             Ok(Some(RestoreAction::Repair))
         }
         AttributePolicy::Keep if at.depth() == 0 => Ok(None),
         AttributePolicy::Keep => {
-            job.tally.add(Counter::FoldersKeptAttributes, 1);
+            job.tally.count(|outcome| outcome.folders_own_attributes += 1);
             Ok(Some(RestoreAction::Keep))
         }
     }
