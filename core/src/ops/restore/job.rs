@@ -25,8 +25,8 @@ use crate::{
     },
     format::tree::{Entry, Metadata},
     local::{
-        attributes::{FileCapability, Refused},
-        contain::{FolderPath, OpenFolder, TargetRoot},
+        attributes::{Attributes, Extra, FileCapability, Refused},
+        contain::{FolderCache, FolderPath, OpenFolder, TargetRoot},
         owners::Owners,
         store_folder::{STORE_FOLDER, holds_store, is_store_name, store_above},
         unfinished::is_unfinished,
@@ -183,6 +183,11 @@ impl<'a> RestoreJob<'a> {
         self.target.as_ref().map(|target| &target.root)
     }
 
+    /// Returns a cache of open folders of the target, for one thread.
+    pub(super) fn folder_cache(&self) -> Option<FolderCache<'_>> {
+        self.root().map(FolderCache::new)
+    }
+
     /// Returns what a new file inherits at the root of the target.
     pub(super) fn inherited(&self) -> Option<Inherited> {
         self.target.as_ref().and_then(|target| target.inherited)
@@ -305,6 +310,26 @@ impl<'a> RestoreJob<'a> {
                 as_recorded(None)
             }
             Ownership::Leave => reduced,
+        }
+    }
+
+    /// Returns the attributes to set on an entry. `present` is the existing entry, whose owner is
+    /// not set again.
+    pub(super) fn attributes<'m>(
+        &self,
+        metadata: &'m Metadata,
+        is_folder: bool,
+        present: Option<&Stat>,
+    ) -> Attributes<'m> {
+        let OwnerRights { owner, mode, capability } =
+            self.owner_rights(metadata, is_folder, present);
+        Attributes {
+            owner: owner.filter(|owner| present.map(owner_of) != Some(*owner)),
+            mode: Some(mode),
+            mtime: metadata.mtime,
+            xattrs: &metadata.xattrs,
+            capability,
+            extra: Extra::Remove,
         }
     }
 
