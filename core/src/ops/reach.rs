@@ -13,7 +13,6 @@ use crate::{
     base::{
         id::{BlobId, CommitId, ObjectId, TreeId},
         kind::ErrorKind,
-        limits,
         observe::Observer,
     },
     format::{
@@ -117,25 +116,13 @@ impl TreeSource for dyn ObjectSource + '_ {
 pub enum ReachError {
     /// An object is missing or damaged.
     #[error(transparent)]
-    Store(StoreError),
+    Store(#[from] StoreError),
     /// The size in a file's entry differs from the size of its content.
     #[error("content {id} has {found} bytes instead of {claimed}")]
     Size { id: ObjectId, claimed: u64, found: u64 },
-    /// Folders are nested deeper than [`limits::DEPTH`].
-    #[error("tree {id} is nested deeper than {} folders", limits::DEPTH)]
-    Depth { id: ObjectId },
     /// The user asked to stop.
     #[error("interrupted")]
     Interrupted,
-}
-
-impl From<StoreError> for ReachError {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::TooDeep { id } => Self::Depth { id },
-            error => Self::Store(error),
-        }
-    }
 }
 
 impl ReachError {
@@ -143,7 +130,7 @@ impl ReachError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Store(error) => error.kind(),
-            Self::Size { .. } | Self::Depth { .. } => ErrorKind::Damaged,
+            Self::Size { .. } => ErrorKind::Damaged,
             Self::Interrupted => ErrorKind::Interrupted,
         }
     }

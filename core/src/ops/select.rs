@@ -15,8 +15,6 @@ use std::{
 use crate::{
     base::{
         id::{CommitId, ObjectId, PackId},
-        io::PathError,
-        kind::ErrorKind,
         observe::{Observer, Phase},
     },
     disk::{Disk, scratch::Scratch},
@@ -30,32 +28,6 @@ use crate::{
         copy::{FrameMode, copy_pack},
     },
 };
-
-/// The reason why packs could not be selected.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SelectError {
-    /// The store lacks an object that a commit refers to.
-    #[error(transparent)]
-    Reach(#[from] ReachError),
-    /// The store could not be read.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The scratch folder could not be created.
-    #[error(transparent)]
-    Io(#[from] PathError),
-}
-
-impl SelectError {
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Reach(error) => error.kind(),
-            Self::Store(error) => error.kind(),
-            Self::Io(error) => error.kind(),
-        }
-    }
-}
 
 /// The parameters for copying selected frames.
 #[derive(Clone, Copy, Debug)]
@@ -114,14 +86,14 @@ impl<'s> SelectedPacks<'s> {
     /// reports as present. The caller must hold the packs ([`Store::pin_packs`]).
     ///
     /// # Errors
-    /// [`SelectError`]; [`ReachError::Interrupted`] when the observer cancels.
+    /// [`ReachError`] for the first object that is missing, damaged or unreadable.
     pub fn make(
         store: &'s Store,
         commits: &[CommitId],
         has: &Has<'_>,
         gather: Gather<'_>,
         observer: &dyn Observer,
-    ) -> Result<Self, SelectError> {
+    ) -> Result<Self, ReachError> {
         observer.phase(Phase::Structure, None);
         let mut proofs = Proofs::default();
         let wanted = loop {
@@ -221,7 +193,7 @@ impl SendSet {
         store: &Store,
         proofs: &mut Proofs,
         observer: &dyn Observer,
-    ) -> Result<bool, SelectError> {
+    ) -> Result<bool, ReachError> {
         let packs = self.touched.keys().filter_map(|number| store.pack_id(*number));
         let is_unproven = |id: &PackId| {
             !proofs.packs.contains(id) && !store.is_partial(id) && !store.is_proven(id)
@@ -234,9 +206,7 @@ impl SendSet {
         }
         for id in &unproven {
             proofs.wrong.extend(store.prove_pack(id, observer)?);
-            if observer.cancelled() {
-                return Err(ReachError::Interrupted.into());
-            }
+            observer.check(ReachError::Interrupted)?;
         }
         proofs.packs.extend(&unproven);
         Ok(!unproven.is_empty())
@@ -286,12 +256,10 @@ impl SendSet {
         store: &Store,
         (lost, wrong): (&BTreeSet<PackId>, &mut WrongLists),
         observer: &dyn Observer,
-    ) -> Result<(Vec<PackId>, Vec<PackFile>), SelectError> {
+    ) -> Result<(Vec<PackId>, Vec<PackFile>), ReachError> {
         let (mut whole, mut parts) = (Vec::new(), Vec::new());
         for (number, expected) in &self.touched {
-            if observer.cancelled() {
-                return Err(ReachError::Interrupted.into());
-            }
+            observer.check(ReachError::Interrupted)?;
             let id = store.pack_id(*number).expect("a place has a pack of this store");
             let pack = store.open_pack(&id)?;
             let (mut all, mut found) = (true, 0);
@@ -340,8 +308,8 @@ fn gather_parts(
     parts: &[PackFile],
     gather: Gather<'_>,
     observer: &dyn Observer,
-) -> Result<(Store, Scratch), SelectError> {
-    let scratch = Scratch::create(gather.scratch)?;
+) -> Result<(Store, Scratch), ReachError> {
+    let scratch = Scratch::create(gather.scratch).map_err(StoreError::from)?;
     let disk = Disk::scratch();
     Store::create(scratch.path(), &disk)?;
     let gathered = Store::open(scratch.path(), disk, observer)?;
@@ -355,9 +323,7 @@ fn gather_parts(
         wanted.announce(store, pack)?;
         copy_pack(&writer, pack, FrameMode::Keep, &mut choose)?;
         observer.advance(pack.file_bytes(), 0);
-        if observer.cancelled() {
-            return Err(ReachError::Interrupted.into());
-        }
+        observer.check(ReachError::Interrupted)?;
     }
     writer.finish()?;
     Ok((gathered, scratch))

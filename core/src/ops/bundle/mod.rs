@@ -19,7 +19,7 @@ use std::path::Path;
 use crate::{
     base::{id::CommitId, io::PathError, kind::ErrorKind, observe::Observer},
     disk::{Disk, scratch::Scratch},
-    ops::{commit::CommitError, reach::ReachError, select::SelectError},
+    ops::{commit::CommitError, reach::ReachError},
     repo::{Config, Repo, RepoError},
     store::{BundleError, StoreError},
 };
@@ -108,16 +108,6 @@ impl From<ReachError> for Error {
         match error {
             ReachError::Interrupted => Self::Interrupted,
             other => Self::Reach(other),
-        }
-    }
-}
-
-impl From<SelectError> for Error {
-    fn from(error: SelectError) -> Self {
-        match error {
-            SelectError::Reach(error) => error.into(),
-            SelectError::Store(error) => error.into(),
-            SelectError::Io(error) => error.into(),
         }
     }
 }
