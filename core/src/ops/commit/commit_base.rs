@@ -16,7 +16,7 @@ use crate::{
     },
     ops::{
         commit::{
-            AttemptInput, BehindPolicy, CommitError, CommitOptions, CommitRun, CommittedRoot,
+            BehindPolicy, CommitError, CommitOptions, CommitRun, CommitSource, CommittedRoot,
             NamedPath, OtherPaths, OtherSources, error::shown_sources,
         },
         diff::{self, DiffError},
@@ -135,7 +135,7 @@ impl CommitBase {
     pub(super) fn check(
         &mut self,
         repo: &Repo,
-        input: &AttemptInput<'_>,
+        source: &CommitSource<'_>,
         options: &CommitOptions,
         observer: &dyn Observer,
     ) -> Result<(), CommitError> {
@@ -154,18 +154,18 @@ impl CommitBase {
         if unseen.commits.is_empty() {
             // The commit of some paths keeps what a restore took out of the files, so the files
             // lack a part of it.
-            self.contains_all = input.is_whole() || !unseen.has_replaced;
+            self.contains_all = source.is_whole() || !unseen.has_replaced;
             return Ok(());
         }
         let unseen = unseen.commits;
-        if options.unseen == BehindPolicy::Accept || input.is_stream() {
+        if options.unseen == BehindPolicy::Accept || source.is_stream() {
             // The commit keeps the changes of others, but the files here lack them.
-            self.contains_all = input.is_whole();
+            self.contains_all = source.is_whole();
             return Ok(());
         }
         let from = base.commits.first().and_then(|id| repo.store().commit(id).ok());
         let trees = (from.as_ref().map(|commit| commit.tree), commit.tree);
-        if let (AttemptInput::Paths(paths), OtherPaths::Keep(_)) = (input, &options.unnamed)
+        if let (CommitSource::Paths(paths), OtherPaths::Keep(_)) = (source, &options.unnamed)
             && leave_alone(repo, &unseen, paths, observer)?
         {
             self.contains_all = false;
@@ -173,7 +173,7 @@ impl CommitBase {
         }
         let is_root_as_before =
             from.as_ref().is_some_and(|from| same_root(from.root.as_ref(), commit.root.as_ref()));
-        if is_root_as_before && has_files_of(commit, repo, input, options, observer) {
+        if is_root_as_before && has_files_of(commit, repo, source, options, observer) {
             // Files that this commit excludes are not compared. A branch that deleted them must
             // not count as contained, or the next commit without that exclusion restores them.
             self.contains_all = options.ignore == Default::default();
@@ -245,18 +245,18 @@ impl CommitBase {
     pub(super) fn selection(
         &self,
         unread: UnreadPaths,
-        (input, options): (&AttemptInput<'_>, &CommitOptions),
+        (source, options): (&CommitSource<'_>, &CommitOptions),
     ) -> Selection {
         let mut selection = Selection::default();
         let before = self.parent.as_ref().map(|(_, commit)| &commit.selection);
-        let named: Option<Vec<Vec<u8>>> = match (input, &options.unnamed) {
-            (AttemptInput::Partial(_, scope), _) => {
+        let named: Option<Vec<Vec<u8>>> = match (source, &options.unnamed) {
+            (CommitSource::Partial(_, scope), _) => {
                 Some(scope.iter().map(|names| joined(names)).collect())
             }
-            (AttemptInput::Paths(paths), OtherPaths::Keep(_)) => {
+            (CommitSource::Paths(paths), OtherPaths::Keep(_)) => {
                 Some(paths.iter().map(|path| joined(&path.inside)).collect())
             }
-            (AttemptInput::Entry(entry), OtherPaths::Keep(_)) => {
+            (CommitSource::Stored(entry), OtherPaths::Keep(_)) => {
                 Some(vec![entry.name.as_bytes().to_vec()])
             }
             _ => None,
@@ -365,13 +365,13 @@ fn check_sources(
 fn has_files_of(
     tip: &Commit,
     repo: &Repo,
-    input: &AttemptInput<'_>,
+    source: &CommitSource<'_>,
     options: &CommitOptions,
     observer: &dyn Observer,
 ) -> bool {
-    let (path, scope) = match input {
-        AttemptInput::Folder(path) => (path, &[][..]),
-        AttemptInput::Partial(path, scope) => (path, &scope[..]),
+    let (path, scope) = match source {
+        CommitSource::Folder(path) => (path, &[][..]),
+        CommitSource::Partial(path, scope) => (path, &scope[..]),
         _ => return false,
     };
     let folder = diff::ComparedFolder {

@@ -10,7 +10,7 @@ use crate::{
     format::{commit::Commit, pack::ObjectKind},
     ops::{
         commit::{
-            AttemptInput, CommitError, CommitOptions, CommitOutcome, CommittedRoot, Unchanged,
+            CommitError, CommitOptions, CommitOutcome, CommitSource, CommittedRoot, Unchanged,
             commit_base::CommitBase, make,
         },
         reach::{self, ReachError},
@@ -55,7 +55,7 @@ fn check_complete(repo: &Repo, tree: TreeId, observer: &dyn Observer) -> Result<
 pub(super) fn run(
     (repo, mut commit_base): (&Repo, CommitBase),
     (root, writer, packs): (&CommittedRoot, ObjectWriter<'_>, &[PackId]),
-    (options, input): (&CommitOptions, &AttemptInput<'_>),
+    (options, source): (&CommitOptions, &CommitSource<'_>),
     observer: &dyn Observer,
     outcome: &mut CommitOutcome,
 ) -> Result<bool, CommitError> {
@@ -102,7 +102,7 @@ pub(super) fn run(
         if root.is_unproven {
             check_complete(repo, root.tree, observer)?;
         }
-        match commit_base.advance(repo, (id, &commit), (input.is_stream(), options)) {
+        match commit_base.advance(repo, (id, &commit), (source.is_stream(), options)) {
             Ok(()) => {
                 (outcome.id, outcome.created) = (Some(id), true);
                 commit_base.follow(repo, id, observer);
@@ -113,14 +113,14 @@ pub(super) fn run(
                     return Ok(false);
                 }
                 repo.store().refresh()?;
-                let now = CommitBase::read(repo, input.is_stream(), options)?;
+                let now = CommitBase::read(repo, source.is_stream(), options)?;
                 // A restore changed the files meanwhile, so the files that were read are
                 // out of date.
                 if !now.has_base_of(&commit_base) {
                     return Ok(false);
                 }
                 commit_base = now;
-                commit_base.check(repo, input, options, observer)?;
+                commit_base.check(repo, source, options, observer)?;
             }
             Err(error) => return Err(error.into()),
         }
