@@ -2,28 +2,12 @@
 
 use crate::{
     base::id::{BlobId, TreeId},
-    format::tree::{Device, Entry, EntryKind, Metadata},
+    format::tree::{Entry, EntryKind, Metadata},
 };
 
-/// The kind and content of an entry. For a file on the user's disk, the content's id is
-/// known only if the comparison needed it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ComparedKind {
-    /// Regular file.
-    File { size: u64, id: Option<BlobId> },
-    /// Directory.
-    Folder { id: Option<TreeId> },
-    /// Symbolic link.
-    Symlink { target: Box<[u8]> },
-    /// Named pipe.
-    Fifo,
-    /// Unix socket.
-    Socket,
-    /// Character device.
-    CharDevice { device: Device },
-    /// Block device.
-    BlockDevice { device: Device },
-}
+/// The kind and content of an entry. The content's id of a file on the user's disk is known only if
+/// the comparison needed it. A tree has an id if it is in the store.
+pub type ComparedKind = EntryKind<Option<BlobId>, Option<TreeId>>;
 
 impl From<EntryKind> for ComparedKind {
     fn from(kind: EntryKind) -> Self {
@@ -40,19 +24,6 @@ impl From<EntryKind> for ComparedKind {
 }
 
 impl ComparedKind {
-    /// Returns the noun for messages and JSON.
-    pub fn noun(&self) -> &'static str {
-        match self {
-            Self::File { .. } => "file",
-            Self::Folder { .. } => "folder",
-            Self::Symlink { .. } => "symlink",
-            Self::Fifo => "fifo",
-            Self::Socket => "socket",
-            Self::CharDevice { .. } => "character device",
-            Self::BlockDevice { .. } => "block device",
-        }
-    }
-
     pub fn is_folder(&self) -> bool {
         matches!(self, Self::Folder { .. })
     }
