@@ -83,21 +83,6 @@ pub fn check(path: &Path, id: PackId, observer: &dyn Observer) -> Result<(), Acc
     observer.check(AcceptError::Interrupted)
 }
 
-/// Adds packs that passed [`check`]. `tips` are the commits that refs point at. The packs
-/// are durable when this returns. If the check of completeness fails, no pack was added.
-/// If adding the packs fails, some may be part of the store, but nothing refers to them.
-///
-/// # Errors
-/// [`AcceptError`].
-pub fn run(
-    store: &Store,
-    packs: &[(PackId, PathBuf)],
-    tips: &[CommitId],
-    observer: &dyn Observer,
-) -> Result<WriteStats, AcceptError> {
-    prepare(store, packs, (tips, u64::MAX), observer)?.adopt(observer)
-}
-
 /// Packs that are checked and complete, but not part of the store yet.
 #[derive(Debug)]
 pub struct VerifiedPacks<'s> {
@@ -105,8 +90,8 @@ pub struct VerifiedPacks<'s> {
     tips: Vec<CommitId>,
 }
 
-/// Checks packs as [`run`] does, without adding them. Reads at most `most` bytes of cut
-/// contents.
+/// Checks that packs which passed [`check`] are complete, without adding them to the store. `tips`
+/// are the commits that refs will point at. Reads at most `most` bytes of chunked contents.
 ///
 /// # Errors
 /// [`AcceptError`].

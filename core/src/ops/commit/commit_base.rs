@@ -7,6 +7,7 @@ use crate::{
     base::{
         id::{CommitId, TreeId},
         kind::ErrorKind,
+        limits,
         observe::{Note, Observer},
     },
     format::{
@@ -275,6 +276,16 @@ impl CommitBase {
         selection.add_rules(&options.ignore);
         selection.sources = options.sources.iter().cloned().collect();
         selection
+    }
+
+    /// Returns the error for a branch that other processes kept moving.
+    pub(super) fn contended(&self) -> CommitError {
+        match &self.target {
+            CommitTarget::Branch(name) => {
+                CommitError::Contended { name: name.clone(), tries: limits::REF_RETRIES }
+            }
+            CommitTarget::DetachedHead => RefError::HeadMoved.into(),
+        }
     }
 
     /// Moves the branch to the commit, which is durable.

@@ -50,7 +50,7 @@ use crate::{
         staging_area::StagingArea,
         unfetched_ignores::ignore_files,
     },
-    repo::{Repo, files_lock::FilesUse, ref_name::RefName, refs::RefError, scope::ScopePath},
+    repo::{Repo, files_lock::FilesUse, ref_name::RefName, scope::ScopePath},
     store::{ObjectWriter, WriteStats},
 };
 
@@ -293,11 +293,7 @@ pub fn run(
             None => repo.store().refresh()?,
         }
     }
-    let tries = limits::REF_RETRIES;
-    match CommitBase::read(repo, source.is_stream(), options)?.branch() {
-        Some(name) => Err(CommitError::Contended { name: name.clone(), tries }),
-        None => Err(RefError::HeadMoved.into()),
-    }
+    Err(CommitBase::read(repo, source.is_stream(), options)?.contended())
 }
 
 /// Attempts the commit. Returns `None` if the branch moved and the tree must be built

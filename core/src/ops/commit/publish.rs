@@ -125,12 +125,7 @@ pub(super) fn run(
             Err(error) => return Err(error.into()),
         }
     }
-    match commit_base.branch() {
-        Some(name) => {
-            Err(CommitError::Contended { name: name.clone(), tries: limits::REF_RETRIES })
-        }
-        None => Err(RefError::HeadMoved.into()),
-    }
+    Err(commit_base.contended())
 }
 
 /// Makes objects durable that an unchanged commit stored again, because their packs are

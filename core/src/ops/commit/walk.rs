@@ -440,7 +440,8 @@ impl<'w> CommitWalk<'w> {
         let mut at = node;
         while at.previous.get().is_none() {
             line.push(at);
-            if let Some((above, _)) = &at.above { at = above } else { break }
+            let Some((above, _)) = &at.above else { break };
+            at = above;
         }
         for node in line.into_iter().rev() {
             node.previous.get_or_init(|| {

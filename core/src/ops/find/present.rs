@@ -277,24 +277,23 @@ impl<'a> LiveMatches<'a> {
 
     /// Returns the prefix of the keys of everything in a folder: the names on the way to
     /// it, each followed by a NUL, which no name contains.
-    fn key(&self, mut number: usize) -> Vec<u8> {
-        let mut names = Vec::new();
-        while let Some(name) = &self.folders[number].name {
-            names.extend([&[0], name.as_bytes()]);
-            number = self.folders[number].above;
-        }
-        names.reverse();
-        names.concat()
+    fn key(&self, folder: usize) -> Vec<u8> {
+        self.names(folder).iter().flat_map(|name| [name, &[0][..]]).flatten().copied().collect()
     }
 
-    fn path(&self, mut folder: usize) -> Vec<u8> {
+    fn path(&self, folder: usize) -> Vec<u8> {
+        self.names(folder).join(&b'/')
+    }
+
+    /// Returns the names on the way from the root to a folder.
+    fn names(&self, mut folder: usize) -> Vec<&[u8]> {
         let mut names = Vec::new();
         while let Some(name) = &self.folders[folder].name {
             names.push(name.as_bytes());
             folder = self.folders[folder].above;
         }
         names.reverse();
-        names.join(&b'/')
+        names
     }
 
     fn read(&mut self, number: usize, tree: TreeId, ways: PartSet) -> Result<(), PastError> {

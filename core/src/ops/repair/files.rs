@@ -101,11 +101,10 @@ impl FileScan<'_, '_> {
             let mut bytes = Vec::new();
             source.take(limits::WHOLE_FILE_BYTES).read_to_end(&mut bytes)?;
             let id = BlobId::of(&bytes).object();
-            return if self.wanted.ids.contains(&id) {
-                Ok(self.store(id, &bytes)?)
-            } else {
-                Ok(())
-            };
+            if self.wanted.ids.contains(&id) {
+                self.store(id, &bytes)?;
+            }
+            return Ok(());
         }
         // The first pass stores nothing: most changed files contain no lost object and need no
         // second pass.

@@ -18,11 +18,8 @@ pub(super) struct KeyWindow {
 impl KeyWindow {
     /// Moves to the range behind this window. Returns false if there is none.
     pub(super) fn next(&mut self) -> bool {
-        if let Some(end) = self.end.take() {
-            self.from = end
-        } else {
-            return false;
-        }
+        let Some(end) = self.end.take() else { return false };
+        self.from = end;
         true
     }
 
