@@ -33,7 +33,7 @@ use crate::{
         contain::{FolderCache, FolderPath},
         holes,
         scan::FileStat,
-        write::{Draft, FileSpec, Placement},
+        write::Draft,
     },
     ops::restore::{job::RestoreJob, window::FileTask},
     store::{ContentError, ContentReader, StoreError},
@@ -50,6 +50,12 @@ enum LargeFileStop {
     Path(PathError),
     Damage(StoreError),
     Halted,
+}
+
+impl From<PathError> for LargeFileStop {
+    fn from(error: PathError) -> Self {
+        Self::Path(error)
+    }
 }
 
 impl RestoreJob<'_> {
@@ -77,26 +83,12 @@ impl RestoreJob<'_> {
         cursor: &mut FolderCache<'_>,
         task: &FileTask,
     ) -> Result<u64, LargeFileStop> {
-        let folder = cursor.folder(&task.folder).map_err(LargeFileStop::Path)?;
-        let failed =
-            |error| LargeFileStop::Path(self.error("write", &task.folder, Some(&task.name), error));
-        let mut spec = task.spec(self);
         let mut reported_bytes = 0;
-        loop {
-            let mut draft = spec.start(folder).map_err(failed)?;
-            if !self.clone_blocks(task, &mut draft).map_err(failed)? {
-                self.stream_content(task, &mut draft)?;
-                reported_bytes = task.size;
-            }
-            self.check_still_as_seen(folder, &task.folder, &task.name)
-                .map_err(LargeFileStop::Path)?;
-            let mut refused = self.refusals(&task.folder, Some(&task.name));
-            let renamed = spec.finish(draft, &mut *refused).map_err(failed)?;
-            if !task.taken(self, renamed).map_err(failed)? {
-                break;
-            }
-            spec = FileSpec { placement: Placement::Replace, ..spec };
-        }
+        self.write_draft::<LargeFileStop>(cursor, task, &mut |draft| {
+            self.stream_content(task, draft)?;
+            reported_bytes = task.size;
+            Ok(())
+        })?;
         if self.is_halted() { Err(LargeFileStop::Halted) } else { Ok(reported_bytes) }
     }
 

@@ -4,11 +4,8 @@ use std::sync::Arc;
 
 use crate::{
     base::io::PathError,
-    local::{
-        contain::FolderCache,
-        write::{FileSpec, Placement},
-    },
-    ops::restore::{job::RestoreJob, large::CLONE_BYTES, window::FileTask},
+    local::contain::FolderCache,
+    ops::restore::{job::RestoreJob, window::FileTask},
     store::StoreError,
 };
 
@@ -37,22 +34,8 @@ impl RestoreJob<'_> {
         task: &FileTask,
         bytes: &[u8],
     ) -> Result<(), PathError> {
-        let folder = cursor.folder(&task.folder)?;
         let failed = |error| self.error("write", &task.folder, Some(&task.name), error);
-        let mut spec = task.spec(self);
-        loop {
-            let mut refused = self.refusals(&task.folder, Some(&task.name));
-            let mut draft = spec.start(folder).map_err(failed)?;
-            if task.size < CLONE_BYTES || !self.clone_blocks(task, &mut draft).map_err(failed)? {
-                draft.write(bytes).map_err(failed)?;
-            }
-            self.check_still_as_seen(folder, &task.folder, &task.name)?;
-            let renamed = spec.finish(draft, &mut *refused).map_err(failed)?;
-            if !task.taken(self, renamed).map_err(failed)? {
-                break;
-            }
-            spec = FileSpec { placement: Placement::Replace, ..spec };
-        }
+        self.write_draft(cursor, task, &mut |draft| draft.write(bytes).map_err(failed))?;
         if !self.is_halted() {
             self.clones.remember(task);
             self.count_written(task, 0);

@@ -11,8 +11,8 @@ use crate::{
     disk::Renamed,
     format::tree::Metadata,
     local::{
-        contain::FolderPath,
-        write::{FileSpec, Inherited, Placement},
+        contain::{FolderCache, FolderPath},
+        write::{Draft, FileSpec, Inherited, Placement},
     },
     ops::restore::{
         Existing, RestoreError,
@@ -76,6 +76,33 @@ impl RestoreJob<'_> {
         }
         self.write_files(&window.files);
         self.write_links(&window.links);
+    }
+
+    /// Writes a file under a temporary name, and renames it. Shares the blocks of another file if
+    /// possible; otherwise `fill` writes the content. A name that is taken meanwhile is replaced
+    /// if the restore may overwrite entries.
+    pub(super) fn write_draft<E: From<PathError>>(
+        &self,
+        cursor: &mut FolderCache<'_>,
+        task: &FileTask,
+        fill: &mut dyn FnMut(&mut Draft<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let folder = cursor.folder(&task.folder)?;
+        let failed = |error| self.error("write", &task.folder, Some(&task.name), error);
+        let mut spec = task.spec(self);
+        loop {
+            let mut draft = spec.start(folder).map_err(failed)?;
+            if !self.clone_blocks(task, &mut draft).map_err(failed)? {
+                fill(&mut draft)?;
+            }
+            self.check_still_as_seen(folder, &task.folder, &task.name)?;
+            let mut refused = self.refusals(&task.folder, Some(&task.name));
+            let renamed = spec.finish(draft, &mut *refused).map_err(failed)?;
+            if !task.taken(self, renamed).map_err(failed)? {
+                return Ok(());
+            }
+            spec = FileSpec { placement: Placement::Replace, ..spec };
+        }
     }
 
     /// Writes files: first small ones in the order of their contents in the store, then large
