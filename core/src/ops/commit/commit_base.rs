@@ -148,7 +148,7 @@ impl CommitBase {
         }
         let (Some(tip), Some((_, commit))) = (self.tip, &self.parent) else { return Ok(()) };
         if let CommitTarget::Branch(branch) = &self.target {
-            check_sources(repo, (branch, commit), options, observer)?;
+            check_sources(repo, branch, commit, options, observer)?;
         }
         let Some(base) = self.base.as_ref().filter(|_| self.contains_all) else { return Ok(()) };
         let unseen = repo.unseen(base, self.branch(), tip)?;
@@ -165,7 +165,6 @@ impl CommitBase {
             return Ok(());
         }
         let from = base.commits.first().and_then(|id| repo.store().commit(id).ok());
-        let trees = (from.as_ref().map(|commit| commit.tree), commit.tree);
         if let (CommitSource::Paths(paths), OtherPaths::Keep(_)) = (source, &options.unnamed)
             && leave_alone(repo, &unseen, paths, observer)?
         {
@@ -181,7 +180,8 @@ impl CommitBase {
             return Ok(());
         }
         let branch = self.branch().cloned();
-        let mut behind = BehindBranch::new(repo, branch, unseen, trees, observer);
+        let base_tree = from.as_ref().map(|commit| commit.tree);
+        let mut behind = BehindBranch::new(repo, branch, unseen, base_tree, commit.tree, observer);
         observer.check(CommitError::Interrupted)?;
         let is_lost = |id: &&CommitId| repo.store().commit(id).is_err();
         behind.lost_base = base.commits.iter().find(is_lost).copied();
@@ -246,7 +246,8 @@ impl CommitBase {
     pub(super) fn selection(
         &self,
         unread: UnreadPaths,
-        (source, options): (&CommitSource<'_>, &CommitOptions),
+        source: &CommitSource<'_>,
+        options: &CommitOptions,
     ) -> Selection {
         let mut selection = Selection::default();
         let before = self.parent.as_ref().map(|(_, commit)| &commit.selection);
@@ -292,8 +293,10 @@ impl CommitBase {
     pub(super) fn advance(
         &self,
         repo: &Repo,
-        (id, commit): (CommitId, &Commit),
-        (is_stream, options): (bool, &CommitOptions),
+        id: CommitId,
+        commit: &Commit,
+        is_stream: bool,
+        options: &CommitOptions,
     ) -> Result<(), RefError> {
         let kind = match repo.project() {
             Some(_) if is_stream => base_state::STREAM,
@@ -346,7 +349,8 @@ impl CommitBase {
 /// that it lacks.
 fn check_sources(
     repo: &Repo,
-    (branch, commit): (&RefName, &Commit),
+    branch: &RefName,
+    commit: &Commit,
     options: &CommitOptions,
     observer: &dyn Observer,
 ) -> Result<(), CommitError> {
@@ -519,7 +523,8 @@ impl BehindBranch {
         repo: &Repo,
         branch: Option<RefName>,
         mut commits: Vec<(CommitId, Commit)>,
-        (from, to): (Option<TreeId>, TreeId),
+        from: Option<TreeId>,
+        to: TreeId,
         observer: &dyn Observer,
     ) -> Self {
         let more_commits = commits.len().saturating_sub(NAMED);

@@ -112,7 +112,7 @@ pub(super) fn folder(
             files += below.files_since(store, previous, job.observer);
             matched += u64::from(previous.is_some());
         }
-        let (entry, below) = match entry(job, node, (name, listed), slot, lost) {
+        let (entry, below) = match entry(job, node, name, listed, slot, lost) {
             Ok(Some(made)) => made,
             Ok(None) => continue,
             Err(error) => {
@@ -143,7 +143,8 @@ pub(super) fn folder(
 fn entry(
     job: &CommitJob<'_>,
     node: &WalkedFolder,
-    (name, listed): (&[u8], &ScannedEntry),
+    name: &[u8],
+    listed: &ScannedEntry,
     slot: EntryResult,
     lost: TellLost<'_>,
 ) -> io::Result<Option<(Entry, Totals)>> {

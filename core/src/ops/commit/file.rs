@@ -98,11 +98,12 @@ pub(super) struct ReadOutcome {
 /// cache, or the file's entry is removed from it.
 pub(super) fn read(
     job: &CommitJob<'_>,
-    (folder, name): (BorrowedFd<'_>, &OsStr),
+    folder: BorrowedFd<'_>,
+    name: &OsStr,
     place: NameHash,
     stat: &FileStat,
 ) -> Result<ReadOutcome, Unread> {
-    let read = read_twice(job, (folder, name), place, stat);
+    let read = read_twice(job, folder, name, place, stat);
     let is_kept = |outcome: &ReadOutcome| {
         !outcome.changing && !outcome.is_unsized && outcome.unread_xattrs.is_none()
     };
@@ -114,7 +115,8 @@ pub(super) fn read(
 
 fn read_twice(
     job: &CommitJob<'_>,
-    (folder, name): (BorrowedFd<'_>, &OsStr),
+    folder: BorrowedFd<'_>,
+    name: &OsStr,
     place: NameHash,
     stat: &FileStat,
 ) -> Result<ReadOutcome, Unread> {

@@ -70,7 +70,8 @@ impl<'a> CommitJob<'a> {
         writer: &'a ObjectWriter<'a>,
         cache: &'a StatCache,
         rules: &'a IgnoreRules,
-        (params, content): (Params, MetadataLevel),
+        params: Params,
+        content: MetadataLevel,
         observer: &'a dyn Observer,
     ) -> Self {
         Self {

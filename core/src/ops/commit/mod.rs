@@ -46,7 +46,11 @@ use crate::{
         scan::FileStat,
     },
     ops::{
-        commit::{commit_base::CommitBase, job::CommitJob, paths::KeepFrom},
+        commit::{
+            commit_base::CommitBase,
+            job::CommitJob,
+            paths::{KeepFrom, KeptFolder},
+        },
         staging_area::StagingArea,
         unfetched_ignores::ignore_files,
     },
@@ -287,7 +291,7 @@ pub fn run(
     for _ in 0..limits::REF_RETRIES {
         let mut commit_base = CommitBase::read(repo, source.is_stream(), options)?;
         commit_base.check(repo, &source, options, observer)?;
-        match attempt(repo, &mut source, (commit_base, options), observer)? {
+        match attempt(repo, &mut source, commit_base, options, observer)? {
             Some(outcome) => return Ok(outcome),
             // The branch moved, so the entries to keep come from another commit now.
             None => repo.store().refresh()?,
@@ -301,7 +305,8 @@ pub fn run(
 fn attempt(
     repo: &Repo,
     source: &mut CommitSource<'_>,
-    (commit_base, options): (CommitBase, &CommitOptions),
+    commit_base: CommitBase,
+    options: &CommitOptions,
     observer: &dyn Observer,
 ) -> Result<Option<CommitOutcome>, CommitError> {
     // The size of the previous commit is the best estimate of the total.
@@ -309,7 +314,7 @@ fn attempt(
     observer.phase(Phase::Commit, estimate);
     let packs = repo.store().packs();
     let rules = IgnoreRules::beside(options.ignore.clone(), repo.dir())?;
-    let rules = rules.with_unfetched(unfetched_ignores(repo, source, (&commit_base, options))?);
+    let rules = rules.with_unfetched(unfetched_ignores(repo, source, &commit_base, options)?);
     let cache::OpenedCache { cache, shadows, is_relied_on } = cache::open(repo, options, observer);
     let threads = options.jobs.or(repo.config().jobs).unwrap_or_else(default_jobs);
     let level = repo.config().compression.level;
@@ -326,14 +331,14 @@ fn attempt(
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).stack_size(STACK_BYTES).build();
     let pool = pool.map_err(CommitError::Threads)?;
 
-    let job = CommitJob::new(&writer, &cache, &rules, (params, options.content), observer);
+    let job = CommitJob::new(&writer, &cache, &rules, params, options.content, observer);
     let read = total::count_beside((repo, &job), (source, options), estimate, |source| {
-        pool.install(|| read(repo, &job, source, (&commit_base, options)))
+        pool.install(|| read(repo, &job, source, &commit_base, options))
     });
     job.outcome()?;
     let mut root = read?.ok_or(CommitError::Interrupted)?;
     let unread = std::mem::take(&mut *job.unread.lock());
-    root.selection = commit_base.selection(unread, (source, options));
+    root.selection = commit_base.selection(unread, source, options);
     // Entries that a partial clone keeps are stored elsewhere, so they are not checked.
     let is_partial = matches!(source, CommitSource::Partial(..));
     root.is_unproven = root.keeps_others && !is_relied_on && !is_partial;
@@ -352,18 +357,14 @@ fn attempt(
         publish::preview(&commit_base, &root, &writer, options, &mut outcome);
         return Ok(Some(outcome));
     }
-    let is_made = publish::run(
-        (repo, commit_base),
-        (&root, writer, &packs),
-        (options, source),
-        observer,
-        &mut outcome,
-    )?;
+    let publication =
+        publish::Publication { repo, root: &root, packs_before: &packs, options, source, observer };
+    let is_made = publication.run(commit_base, writer, &mut outcome)?;
     if !is_made {
         return Ok(None);
     }
     repo.store().report_repairs(observer);
-    cache::save(repo, (cache, shadows), observer);
+    cache::save(repo, cache, shadows, observer);
     Ok(Some(outcome))
 }
 
@@ -394,7 +395,8 @@ fn are_in_project(root: &Path, paths: &[NamedPath]) -> bool {
 fn unfetched_ignores(
     repo: &Repo,
     source: &CommitSource<'_>,
-    (commit_base, options): (&CommitBase, &CommitOptions),
+    commit_base: &CommitBase,
+    options: &CommitOptions,
 ) -> Result<IgnoreFiles, CommitError> {
     let Some(scope) = repo.scope()? else { return Ok(IgnoreFiles::new()) };
     let is_project = match (source, &options.unnamed) {
@@ -420,7 +422,8 @@ fn read(
     repo: &Repo,
     job: &CommitJob<'_>,
     source: &mut CommitSource<'_>,
-    (commit_base, options): (&CommitBase, &CommitOptions),
+    commit_base: &CommitBase,
+    options: &CommitOptions,
 ) -> Result<Option<CommittedRoot>, CommitError> {
     let previous = commit_base.tree();
     let kept_root = match (&*source, &options.unnamed) {
@@ -456,19 +459,22 @@ fn read(
         }
         CommitSource::Partial(root, scope) => {
             let (items, present) =
-                scope::items_in_scope(job, (root, &IgnoreScope::default()), b"", scope)?;
-            paths::root_folder(job, &items, (kept, Some(present)), previous)?
+                scope::items_in_scope(job, root, &IgnoreScope::default(), b"", scope)?;
+            {
+                let kept = kept.map(|from| KeptFolder { from, present: &present });
+                paths::folder(job, &items, None, kept, &mut Vec::new(), previous)?
+            }
         }
         CommitSource::Paths(paths) => {
             let is_alone = kept.is_none();
             let project = repo.project().filter(|root| is_alone && are_in_project(root, paths));
-            paths::read(job, paths, (kept, project), previous)?
+            paths::read(job, paths, kept, project, previous)?
         }
         CommitSource::Stream { name, reader } => {
             let kept = previous.filter(|_| kept.is_some());
             stream::check_place(job, name, kept)?;
             let entry =
-                stream::read(job, name.clone(), (&mut **reader, options.empty_stream), previous)?;
+                stream::read(job, name.clone(), &mut **reader, options.empty_stream, previous)?;
             let folder = stream::with_entry(job, entry.clone(), kept);
             *source = CommitSource::Stored(Box::new(entry));
             Some(folder?)

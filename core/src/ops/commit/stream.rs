@@ -40,7 +40,8 @@ pub(super) fn check_place(
 pub(super) fn read(
     job: &CommitJob<'_>,
     name: EntryName,
-    (reader, empty): (&mut (dyn Read + Send), EmptyStream),
+    reader: &mut (dyn Read + Send),
+    empty: EmptyStream,
     previous: Option<TreeId>,
 ) -> Result<Entry, CommitError> {
     let (id, size) = match file::stream(job, &mut reader.take(u64::MAX)) {

@@ -84,7 +84,7 @@ impl WalkedTree {
         previous: Option<TreeId>,
         observer: &dyn Observer,
     ) -> FileChanges {
-        let compare = || FileChanges::between(store, (previous, &self.folder), observer);
+        let compare = || FileChanges::between(store, previous, &self.folder, observer);
         self.files.unwrap_or_else(compare)
     }
 }
@@ -325,7 +325,7 @@ impl<'w> CommitWalk<'w> {
                 return EntryResult::Skipped;
             }
         }
-        match file::read(job, (node.fd.as_fd(), OsStr::from_bytes(name)), place, &entry.stat) {
+        match file::read(job, node.fd.as_fd(), OsStr::from_bytes(name), place, &entry.stat) {
             Ok(file::ReadOutcome { file, changing, is_unsized, unread_xattrs }) => {
                 if let Some(error) = unread_xattrs {
                     self.lose_attributes(node, name, &error);

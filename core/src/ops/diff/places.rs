@@ -74,7 +74,7 @@ impl Places {
                         path: path.clone(),
                         source: io::Error::other("it is part of another compared path"),
                     };
-                    paths::place(&mut items, path, inside).map_err(twice)?;
+                    paths::insert_path(&mut items, path, inside).map_err(twice)?;
                 }
                 Self::Virtual(items)
             }
