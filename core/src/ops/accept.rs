@@ -147,7 +147,7 @@ pub fn check_commit(
     tips: &[CommitId],
     observer: &dyn Observer,
 ) -> Result<(), AcceptError> {
-    let mut complete = Complete { store, tips, all: None };
+    let mut complete = CompleteCommits { store, tips, all: None };
     let marks = Marks::new(store);
     let mut enter = |id: &ObjectId, place: &ObjectLocation| {
         let is_complete = place.kind == ObjectKind::Commit && complete.has(id)?;
@@ -203,7 +203,7 @@ fn check_complete(
     tips: &[CommitId],
     observer: &dyn Observer,
 ) -> Result<(), AcceptError> {
-    let mut complete = Complete { store: incoming.target(), tips, all: None };
+    let mut complete = CompleteCommits { store: incoming.target(), tips, all: None };
     let (ours, theirs) = (Marks::new(incoming.own()), Marks::new(incoming.target()));
     let mut enter = |id: &ObjectId, place: &ObjectLocation| {
         if incoming.own().locate(id)?.is_some() {
@@ -230,7 +230,7 @@ fn check_complete(
 }
 
 /// The commits that refs reach. They are complete.
-struct Complete<'a> {
+struct CompleteCommits<'a> {
     store: &'a Store,
     tips: &'a [CommitId],
     /// All reachable commits. Computed only on demand, since most pushes continue from a
@@ -238,7 +238,7 @@ struct Complete<'a> {
     all: Option<HashSet<ObjectId>>,
 }
 
-impl Complete<'_> {
+impl CompleteCommits<'_> {
     /// Returns the parents of a commit, or `None` if the store has lost the commit.
     fn parents(&self, id: &CommitId) -> Result<Option<Vec<CommitId>>, StoreError> {
         match self.store.commit(id) {

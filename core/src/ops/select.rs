@@ -104,7 +104,7 @@ impl<'s> SelectedPacks<'s> {
             // A chunk list may now be taken from another pack.
         };
         let mut wrong = proofs.wrong;
-        let (whole, parts) = wanted.packs(store, (gather.lost, &mut wrong), observer)?;
+        let (whole, parts) = wanted.packs(store, gather.lost, &mut wrong, observer)?;
         let gathered = match parts.is_empty() {
             true => None,
             false => Some(gather_parts(store, &wanted, &parts, gather, observer)?),
@@ -148,7 +148,7 @@ struct SendSet {
     marks: Marks,
     /// For each pack that contains wanted objects: the number of the pack, and the number of these
     /// objects.
-    touched: BTreeMap<u32, u64>,
+    by_pack: BTreeMap<u32, u64>,
     objects: u64,
     raw_bytes: u64,
     lost: u64,
@@ -161,8 +161,8 @@ impl SendSet {
         has: &Has<'_>,
         observer: &dyn Observer,
     ) -> Result<Self, ReachError> {
-        let (marks, touched) = (Marks::new(store), BTreeMap::new());
-        let mut wanted = Self { marks, touched, objects: 0, raw_bytes: 0, lost: 0 };
+        let (marks, by_pack) = (Marks::new(store), BTreeMap::new());
+        let mut wanted = Self { marks, by_pack, objects: 0, raw_bytes: 0, lost: 0 };
         // Objects that the walk passes through although they are not wanted.
         let passed = Marks::new(store);
         let mut enter = |id: &ObjectId, place: &ObjectLocation| {
@@ -175,7 +175,7 @@ impl SendSet {
             let new = wanted.marks.mark(id)?;
             if new {
                 wanted.lost += u64::from(holding == PeerHas::Lost);
-                *wanted.touched.entry(place.pack).or_default() += 1;
+                *wanted.by_pack.entry(place.pack).or_default() += 1;
                 wanted.objects += 1;
                 wanted.raw_bytes += u64::from(place.bytes);
             }
@@ -194,7 +194,7 @@ impl SendSet {
         proofs: &mut Proofs,
         observer: &dyn Observer,
     ) -> Result<bool, ReachError> {
-        let packs = self.touched.keys().filter_map(|number| store.pack_id(*number));
+        let packs = self.by_pack.keys().filter_map(|number| store.pack_id(*number));
         let is_unproven = |id: &PackId| {
             !proofs.packs.contains(id) && !store.is_partial(id) && !store.is_proven(id)
         };
@@ -254,11 +254,12 @@ impl SendSet {
     fn packs(
         &self,
         store: &Store,
-        (lost, wrong): (&BTreeSet<PackId>, &mut WrongLists),
+        lost: &BTreeSet<PackId>,
+        wrong: &mut WrongLists,
         observer: &dyn Observer,
     ) -> Result<(Vec<PackId>, Vec<PackFile>), ReachError> {
         let (mut whole, mut parts) = (Vec::new(), Vec::new());
-        for (number, expected) in &self.touched {
+        for (number, expected) in &self.by_pack {
             observer.check(ReachError::Interrupted)?;
             let id = store.pack_id(*number).expect("a place has a pack of this store");
             let pack = store.open_pack(&id)?;

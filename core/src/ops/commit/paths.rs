@@ -32,7 +32,7 @@ use crate::{
     },
     ops::commit::{
         CommitError, NamedPath, encode,
-        file::{self, Unread},
+        file::{self, FileReadError},
         job::{CommitJob, count},
         previous::{FileChanges, Previous, files_in},
         scope::{is_in_scope, items_in_scope, reaches_below},
@@ -512,8 +512,8 @@ fn single(
                 let kind = EntryKind::File { size: read.size, id: read.id };
                 (kind, stat, read.xattrs.into_vec(), read.sparse)
             }
-            Err(Unread::File(source)) => return Err(error(source)),
-            Err(Unread::Commit(error)) => return Err(error),
+            Err(FileReadError::File(source)) => return Err(error(source)),
+            Err(FileReadError::Commit(error)) => return Err(error),
         }
     } else {
         let kind = encode::special_kind(job, folder.as_fd(), own_name.as_bytes(), stat);

@@ -192,7 +192,7 @@ impl Publication<'_> {
             enter(&id.object(), &place)?;
         }
         let start = (commit.tree.object(), ObjectKind::Tree);
-        match reach::visit_below(&AsFarAsHere(store), &[start], &mut enter, self.observer) {
+        match reach::visit_below(&LocalObjects(store), &[start], &mut enter, self.observer) {
             Err(ReachError::Interrupted) => Err(CommitError::Interrupted),
             // Objects that cannot be reached are skipped.
             _ => Ok(found),
@@ -239,9 +239,9 @@ fn was_lost(store: &Store, new: &[PackId], id: &ObjectId) -> Result<bool, StoreE
 }
 
 /// The readable part of a store. Other objects are skipped, and nothing is fetched.
-struct AsFarAsHere<'s>(&'s Store);
+struct LocalObjects<'s>(&'s Store);
 
-impl reach::ObjectSource for AsFarAsHere<'_> {
+impl reach::ObjectSource for LocalObjects<'_> {
     fn locate(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
         self.0.locate(id)
     }

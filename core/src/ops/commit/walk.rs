@@ -38,7 +38,7 @@ use crate::{
     ops::commit::{
         CommitError,
         encode::{self, OmittedPart},
-        file::{self, ReadFile, Unread},
+        file::{self, FileReadError, ReadFile},
         job::{CommitJob, count},
         previous::{FileChanges, Previous},
     },
@@ -345,7 +345,7 @@ impl<'w> CommitWalk<'w> {
                 }
                 EntryResult::File(file)
             }
-            Err(Unread::File(error)) => {
+            Err(FileReadError::File(error)) => {
                 // A file that vanished after it was listed is ignored, as if it had never existed.
                 if error.kind() != io::ErrorKind::NotFound {
                     self.skip(&join(&node.path, name), &error);
@@ -353,8 +353,8 @@ impl<'w> CommitWalk<'w> {
                 node.is_unstable.store(true, Ordering::Relaxed);
                 EntryResult::Skipped
             }
-            Err(Unread::Commit(CommitError::Interrupted)) => EntryResult::Skipped,
-            Err(Unread::Commit(error)) => {
+            Err(FileReadError::Commit(CommitError::Interrupted)) => EntryResult::Skipped,
+            Err(FileReadError::Commit(error)) => {
                 job.fail(error);
                 EntryResult::Skipped
             }

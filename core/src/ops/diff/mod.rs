@@ -22,12 +22,12 @@
 
 mod change;
 mod content;
+mod disk_paths;
 mod error;
 mod folder;
 mod job;
 mod limit;
 pub mod lines;
-mod places;
 mod renames;
 mod slot;
 mod trees;
@@ -35,13 +35,13 @@ mod walk;
 
 use std::sync::atomic::Ordering;
 
-pub(super) use self::places::Places;
+pub(super) use self::disk_paths::DiskPaths;
 pub use self::{
     change::{Change, ChangeSide, ComparedKind, Differences, Status},
     content::{SideContent, SideReader},
+    disk_paths::ComparedFiles,
     error::DiffError,
     limit::Limit,
-    places::ComparedFiles,
 };
 use self::{folder::FolderSide, job::DiffJob, renames::Pairing, trees::Trees};
 use crate::{
@@ -257,8 +257,8 @@ fn with_folder(
     let tree_options = TreeOptions { reproducible: folder.reproducible, one_file_system };
     let cache = &store.dir().join("cache");
     let cache = StatCache::for_reading(options.reading, cache, store.disk().clone());
-    let places = Places::open(&folder.files)?;
-    let side = FolderSide::new(job, (&places, &rules), &cache, tree_options);
+    let disk_paths = DiskPaths::open(&folder.files)?;
+    let side = FolderSide::new(job, (&disk_paths, &rules), &cache, tree_options);
     walk::run(&side, old, options.jobs, &mut |change| pairing.push(change))?;
     pairing.finish(&|path| side.identify(path))?;
     drop(side);

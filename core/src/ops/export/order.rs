@@ -57,7 +57,7 @@ impl From<ExportError> for WriterStop {
 }
 
 /// The first name of a file with several names.
-struct First {
+struct FirstName {
     kind: EntryKind,
     path: Arc<[u8]>,
 }
@@ -67,8 +67,8 @@ struct Producer<'p> {
     sender: &'p SyncSender<Vec<ArchiveEntry>>,
     batch: EntryBatch,
     outcome: ExportOutcome,
-    /// First names, by the link number that all names of one file share.
-    firsts: HashMap<(u64, AttributesHash), First>,
+    /// FirstName names, by the link number that all names of one file share.
+    firsts: HashMap<(u64, AttributesHash), FirstName>,
     /// The path of the last folder that was left out, with a slash at its end.
     left_out: Option<Vec<u8>>,
 }
@@ -205,7 +205,9 @@ impl Producer<'_> {
         {
             return Some(Arc::clone(&first.path));
         }
-        self.firsts.entry(file).or_insert_with(|| First { kind: kind.clone(), path: path.into() });
+        self.firsts
+            .entry(file)
+            .or_insert_with(|| FirstName { kind: kind.clone(), path: path.into() });
         None
     }
 

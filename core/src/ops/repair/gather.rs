@@ -16,7 +16,7 @@ use crate::{
     chunk::Params,
     format::pack::ObjectKind,
     ops::{
-        diff::{ComparedFiles, Places},
+        diff::{ComparedFiles, DiskPaths},
         reach::ObjectSource,
         repair::{
             RepairRun, Repaired, RepairedFrom, SourceKind, combined_stores::CombinedStores, files,
@@ -44,9 +44,10 @@ pub(super) struct LiveFiles<'a> {
 }
 
 /// Stores an object that was verified.
-pub(super) fn add(
+pub(super) fn store_object(
     writer: &ObjectWriter<'_>,
-    (id, kind): (&ObjectId, ObjectKind),
+    id: &ObjectId,
+    kind: ObjectKind,
     bytes: &[u8],
 ) -> Result<(), StoreError> {
     match kind {
@@ -95,7 +96,7 @@ impl Recovery<'_> {
                 if object.kind == ObjectKind::ChunkList {
                     lists.push((id, object.id));
                 } else if let Some(bytes) = self.stores.scratch.object(&object.id, object.kind) {
-                    add(&writer, (&object.id, object.kind), &bytes)?;
+                    store_object(&writer, &object.id, object.kind, &bytes)?;
                     *salvaged.entry(id).or_default() += 1;
                 }
             }
@@ -105,8 +106,8 @@ impl Recovery<'_> {
         for (pack, id) in lists {
             let kind = ObjectKind::ChunkList;
             let bytes = self.stores.scratch.object(&id, kind);
-            if let Some(bytes) = bytes.filter(|bytes| self.proves((&id, kind), bytes)) {
-                add(&writer, (&id, kind), &bytes)?;
+            if let Some(bytes) = bytes.filter(|bytes| self.proves(&id, kind, bytes)) {
+                store_object(&writer, &id, kind, &bytes)?;
                 *salvaged.entry(pack).or_default() += 1;
             }
         }
@@ -164,8 +165,8 @@ impl Recovery<'_> {
         let mut found = Vec::new();
         for (&id, &kind) in &*wanted {
             let bytes = self.stores.read_from_damaged(&id, kind);
-            if let Some(bytes) = bytes.filter(|bytes| self.proves((&id, kind), bytes)) {
-                add(&writer, (&id, kind), &bytes)?;
+            if let Some(bytes) = bytes.filter(|bytes| self.proves(&id, kind, bytes)) {
+                store_object(&writer, &id, kind, &bytes)?;
                 found.push((id, kind));
             }
         }
@@ -201,11 +202,11 @@ impl Recovery<'_> {
                 // A dry run does not fetch objects; it only counts them.
                 if self.run == RepairRun::Real {
                     let bytes = source.object(&id, place.kind);
-                    let Some(bytes) = bytes.filter(|bytes| self.proves((&id, place.kind), bytes))
+                    let Some(bytes) = bytes.filter(|bytes| self.proves(&id, place.kind, bytes))
                     else {
                         continue;
                     };
-                    add(&writer, (&id, place.kind), &bytes)?;
+                    store_object(&writer, &id, place.kind, &bytes)?;
                     self.observer.advance(bytes.len() as u64, 1);
                 }
                 wanted.remove(&id);
@@ -229,7 +230,7 @@ impl Recovery<'_> {
         let writer = ObjectWriter::new(self.stores.scratch.store(), self.level, 1)?;
         let is_sound = |id: &ObjectId| self.is_there(id);
         for AffectedFiles { files, paths } in affected {
-            let Ok(places) = Places::open(files) else { continue };
+            let Ok(disk_paths) = DiskPaths::open(files) else { continue };
             let is_project =
                 matches!(files, ComparedFiles::Folder(folder) if project == Some(folder));
             let mut read = BTreeSet::new();
@@ -239,10 +240,10 @@ impl Recovery<'_> {
                 }
                 let ids = wanted.keys().copied().collect();
                 let needs = files::LostObjects { ids: &ids, is_sound: &is_sound };
-                let taken = files::take(&writer, (&places, path), params, &needs, self.observer)?;
+                let taken = files::take(&writer, &disk_paths, path, params, &needs, self.observer)?;
                 let shown = match is_project {
                     true => path.clone(),
-                    false => places.shown(path).as_os_str().as_bytes().to_vec(),
+                    false => disk_paths.shown(path).as_os_str().as_bytes().to_vec(),
                 };
                 for (id, kind) in taken {
                     wanted.remove(&id);
@@ -257,7 +258,7 @@ impl Recovery<'_> {
 
     /// Returns true if the bytes are the object. Only chunk lists need a check here: other objects
     /// were verified when they were read.
-    fn proves(&self, (id, kind): (&ObjectId, ObjectKind), bytes: &[u8]) -> bool {
+    fn proves(&self, id: &ObjectId, kind: ObjectKind, bytes: &[u8]) -> bool {
         kind != ObjectKind::ChunkList || self.proves_list(*id, bytes)
     }
 

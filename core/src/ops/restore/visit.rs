@@ -437,14 +437,14 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
 
     /// Returns the stat of the existing entries with the names of `entries`, and reports
     /// those that cannot be looked at, such as a mount point whose server is gone.
-    fn look_at(&mut self, entries: &[Entry]) -> Result<Vec<Found>, RestoreError> {
+    fn look_at(&mut self, entries: &[Entry]) -> Result<Vec<ExistingEntry>, RestoreError> {
         let mut stats = Vec::with_capacity(entries.len());
         for entry in entries {
             self.extras_before(Some(&entry.name))?;
             let Some(level) = self.levels.last_mut() else { break };
             let FolderState::There { listing, next } = &mut level.state else { break };
             let hit = listing.get(*next).is_some_and(|(name, _)| name == entry.name.as_bytes());
-            let mut found = Found { stat: None, is_refused: false };
+            let mut found = ExistingEntry { stat: None, is_refused: false };
             if let Some(cursor) = self.cursor.as_mut().filter(|_| hit) {
                 *next += 1;
                 let at = Arc::clone(&level.folder);
@@ -459,7 +459,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
             }
             stats.push(found);
         }
-        stats.resize(entries.len(), Found { stat: None, is_refused: false });
+        stats.resize(entries.len(), ExistingEntry { stat: None, is_refused: false });
         Ok(stats)
     }
 
@@ -550,7 +550,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
 
 /// What the target has under the name of an entry.
 #[derive(Clone, Copy)]
-struct Found {
+struct ExistingEntry {
     stat: Option<Stat>,
     /// True if it cannot be looked at.
     is_refused: bool,

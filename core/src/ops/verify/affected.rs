@@ -140,10 +140,10 @@ impl AffectedSearch<'_> {
             }
             has_problem = match step {
                 WalkStep::Enter => false,
-                WalkStep::Node(node) => self.node((commit, &path), node, &mut walk)?,
+                WalkStep::Node(node) => self.node(commit, &path, node, &mut walk)?,
                 WalkStep::Entry(entry) => {
                     push_name(&mut path, entry.name.as_bytes());
-                    self.entry((commit, &path), &entry.kind, &mut walk)
+                    self.entry(commit, &path, &entry.kind, &mut walk)
                 }
                 WalkStep::Leave(mut folder) => {
                     self.close_nodes(&mut folder, 0)?;
@@ -162,7 +162,8 @@ impl AffectedSearch<'_> {
     /// node itself has a problem, or if one below it is known.
     fn node(
         &mut self,
-        (commit, path): (CommitId, &[u8]),
+        commit: CommitId,
+        path: &[u8],
         node: UnreadNode,
         walk: &mut TreeWalk<SearchedFolder>,
     ) -> Result<bool, VerifyError> {
@@ -197,7 +198,8 @@ impl AffectedSearch<'_> {
     /// Searches a file, or schedules a folder. Returns true if it has a problem.
     fn entry(
         &mut self,
-        (commit, path): (CommitId, &[u8]),
+        commit: CommitId,
+        path: &[u8],
         kind: &EntryKind,
         walk: &mut TreeWalk<SearchedFolder>,
     ) -> bool {
