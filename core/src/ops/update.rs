@@ -47,6 +47,7 @@ use crate::{
         scan::FileStat,
     },
     ops::{
+        commit::paths::joined,
         diff::{
             self, Change, ChangeSide, ComparedFolder, Detail, DiffError, DiffOptions, Differences,
             Limit, New, RenameDetection, Status,
@@ -56,10 +57,7 @@ use crate::{
             RestoreSource,
         },
     },
-    repo::{
-        path::{ResolvedPath, is_within, resolve_path},
-        scope::ScopePath,
-    },
+    repo::path::{ResolvedPath, is_within, resolve_path},
     store::Store,
 };
 
@@ -215,7 +213,7 @@ fn changed(
         renames: RenameDetection::Ignore,
         ..DiffOptions::default()
     };
-    let scope: Vec<Vec<u8>> = update.files.scope.iter().map(joined).collect();
+    let scope: Vec<Vec<u8>> = update.files.scope.iter().map(|path| joined(path)).collect();
     let is_here = |path: &[u8]| {
         scope.is_empty()
             || scope.iter().any(|part| is_within(path, part))
@@ -234,10 +232,6 @@ fn changed(
         diff::run(store, (base, &New::Tree(Some(update.new.tree))), &options, observer, &mut each)?;
     }
     Ok(changed)
-}
-
-fn joined(names: &ScopePath) -> Vec<u8> {
-    names.iter().map(|name| name.as_bytes()).collect::<Vec<_>>().join(&b'/')
 }
 
 /// How a path on disk differs from a commit that it may come from.
@@ -285,7 +279,7 @@ impl<'a> LocalChanges<'a> {
     ) -> Result<Self, DiffError> {
         let limit = match update.files.scope.as_slice() {
             [] => Limit::default(),
-            scope => Limit::to_scope(scope.iter().map(joined).collect()),
+            scope => Limit::to_scope(scope.iter().map(|path| joined(path)).collect()),
         };
         let options =
             DiffOptions { limit, renames: RenameDetection::Ignore, ..DiffOptions::default() };

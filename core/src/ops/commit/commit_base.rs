@@ -18,7 +18,7 @@ use crate::{
     ops::{
         commit::{
             BehindPolicy, CommitError, CommitOptions, CommitRun, CommitSource, CommittedRoot,
-            NamedPath, OtherPaths, OtherSources, error::shown_sources,
+            NamedPath, OtherPaths, OtherSources, error::shown_sources, paths::joined,
         },
         diff::{self, DiffError},
     },
@@ -484,10 +484,6 @@ fn current(repo: &Repo, head: &Head) -> Result<Option<CommitId>, RefError> {
         Head::Branch(branch) => repo.refs().read(branch),
         Head::Detached(id) => Ok(Some(*id)),
     }
-}
-
-fn joined(names: &[crate::base::name::EntryName]) -> Vec<u8> {
-    names.iter().map(|name| name.as_bytes()).collect::<Vec<_>>().join(&b'/')
 }
 
 /// Compares the root folder's attributes without the mtime. The mtime changes when a

@@ -30,10 +30,7 @@ use crate::{
         scan::{FileKind, FileStat},
         stat_cache::{KnownFile, NameHash},
     },
-    ops::commit::{
-        CommitError, MetadataLevel,
-        job::{CommitJob, count},
-    },
+    ops::commit::{CommitError, MetadataLevel, job::CommitJob},
     store::StoreError,
 };
 
@@ -179,7 +176,7 @@ fn read_content(
     BUFFER.with_borrow_mut(|buffer| {
         let size = read_small(fd, buffer, stat.size as usize)?;
         if size as u64 != stat.size && !keep {
-            count(&job.counts.bytes_read, size as u64);
+            job.count_read(size as u64);
             job.observer.advance(size as u64, 1);
             return Ok((None, size as u64));
         }
@@ -190,7 +187,7 @@ fn read_content(
 /// Stores a content of at most [`limits::WHOLE_FILE_BYTES`].
 fn store_small(job: &CommitJob<'_>, bytes: &[u8]) -> Result<(Option<BlobId>, u64), FileReadError> {
     let (id, size) = (BlobId::of(bytes), bytes.len() as u64);
-    count(&job.counts.bytes_read, size);
+    job.count_read(size);
     job.observer.advance(size, 1);
     job.writer.add_blob(CommitJob::lane(), id, bytes)?;
     Ok((Some(id), size))
@@ -214,7 +211,7 @@ fn confirm_likely(
         }
         other => other?,
     };
-    count(&job.counts.bytes_read, size);
+    job.count_read(size);
     if (id, size) == (likely, stat.size) {
         job.observer.advance(size, 1);
         return Ok(Some(id));
@@ -288,7 +285,7 @@ pub(super) fn stream(
             };
             let fresh = &buffer[filled..end];
             size += fresh.len() as u64;
-            count(&job.counts.bytes_read, fresh.len() as u64);
+            job.count_read(fresh.len() as u64);
             job.observer.advance(fresh.len() as u64, 0);
             let cuts = if !last && is_zeros(fresh) {
                 zeros = fresh.len() as u64;
@@ -314,7 +311,7 @@ pub(super) fn stream(
                 let skipped = source.skip_hole(u64::from(chunk.bytes));
                 hash_zeros(&mut whole, skipped, &|| job.stopped());
                 size += skipped;
-                count(&job.counts.bytes_read, skipped);
+                job.count_read(skipped);
                 job.observer.advance(skipped, 0);
                 let chunks = (skipped / u64::from(chunk.bytes)) as usize;
                 let mut batches = batches.lock();

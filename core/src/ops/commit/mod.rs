@@ -23,7 +23,6 @@ use std::{
     io::{self, Read},
     os::fd::AsFd,
     path::{Path, PathBuf},
-    sync::atomic::Ordering,
 };
 
 use crate::{
@@ -335,7 +334,7 @@ fn attempt(
     let read = total::count_beside((repo, &job), (source, options), estimate, |source| {
         pool.install(|| read(repo, &job, source, &commit_base, options))
     });
-    job.outcome()?;
+    job.check()?;
     let mut root = read?.ok_or(CommitError::Interrupted)?;
     let unread = std::mem::take(&mut *job.unread.lock());
     root.selection = commit_base.selection(unread, source, options);
@@ -343,16 +342,7 @@ fn attempt(
     let is_partial = matches!(source, CommitSource::Partial(..));
     root.is_unproven = root.keeps_others && !is_relied_on && !is_partial;
 
-    let mut outcome = CommitOutcome {
-        files: *job.counts.files.lock(),
-        skipped: job.counts.skipped.load(Ordering::Relaxed),
-        changing: job.counts.changing.load(Ordering::Relaxed),
-        without_attributes: job.counts.without_attributes.load(Ordering::Relaxed),
-        bytes_read: job.counts.bytes_read.load(Ordering::Relaxed),
-        totals: root.totals,
-        ..CommitOutcome::default()
-    };
-    drop(job);
+    let mut outcome = CommitOutcome { totals: root.totals, ..job.into_outcome() };
     if options.run == CommitRun::Dry {
         publish::preview(&commit_base, &root, &writer, options, &mut outcome);
         return Ok(Some(outcome));

@@ -33,7 +33,7 @@ use crate::{
     ops::commit::{
         CommitError, NamedPath, encode,
         file::{self, FileReadError},
-        job::{CommitJob, count},
+        job::CommitJob,
         previous::{FileChanges, Previous, files_in},
         scope::{is_in_scope, items_in_scope, reaches_below},
         walk,
@@ -62,6 +62,11 @@ pub(in crate::ops) enum PathOrigin {
     ByUser,
     /// It was found in a listing, so it is left out if it cannot be read.
     Found,
+}
+
+/// Returns the path in the snapshot that these names lead to.
+pub(in crate::ops) fn joined(names: &[EntryName]) -> Vec<u8> {
+    names.iter().map(EntryName::as_bytes).collect::<Vec<_>>().join(&b'/')
 }
 
 /// The folder whose other paths are kept from the previous commit.
@@ -396,43 +401,23 @@ fn updated_entry(
         {
             Err(CommitError::Excluded { path: path.clone() })
         }
-        (VirtualEntry::OnDisk(path, _), None) if kept.scope_without(inside).is_some() => {
+        // A folder of which only a part was fetched keeps the rest, even if that part was deleted.
+        (VirtualEntry::OnDisk(path, _), stat)
+            if kept.scope_without(inside).is_some()
+                && stat.is_none_or(|stat| stat.kind == FileKind::Folder) =>
+        {
             let scope = kept.scope.unwrap_or_default();
-            if !reaches_below(scope, inside) {
+            if stat.is_none() && !reaches_below(scope, inside) {
                 return Err(CommitError::OutOfScope { path: path.clone() });
             }
-            // The fetched part of the folder was deleted. The rest of the folder stays.
-            let (below, gone) = items_in_scope(job, path, &present.scope(), inside, scope)?;
-            let way = VirtualEntry::Intermediate(path.clone(), below, Some(gone));
-            updated_entry(
-                job,
-                name,
-                &way,
-                KeptFolder { from: kept, present },
-                inside,
-                before,
-                replaced,
-            )
+            let (below, found) = items_in_scope(job, path, &present.scope(), inside, scope)?;
+            let way = VirtualEntry::Intermediate(path.clone(), below, Some(found));
+            let kept = KeptFolder { from: kept, present };
+            updated_entry(job, name, &way, kept, inside, before, replaced)
         }
         // The path was deleted, so the snapshot loses it.
         (VirtualEntry::OnDisk(..), None) if replaced.is_some() => Ok(None),
         (VirtualEntry::OnDisk(..), None) => Err(source(Errno::NOENT.into())),
-        (VirtualEntry::OnDisk(path, _), Some(stat))
-            if stat.kind == FileKind::Folder && kept.scope_without(inside).is_some() =>
-        {
-            let scope = kept.scope.unwrap_or_default();
-            let (below, found) = items_in_scope(job, path, &present.scope(), inside, scope)?;
-            let way = VirtualEntry::Intermediate(path.clone(), below, Some(found));
-            updated_entry(
-                job,
-                name,
-                &way,
-                KeptFolder { from: kept, present },
-                inside,
-                before,
-                replaced,
-            )
-        }
         (VirtualEntry::OnDisk(path, _), Some(stat))
             if stat.kind != FileKind::Folder
                 && kept.scope_without(inside).is_some()
@@ -504,7 +489,7 @@ fn single(
                     job.lose_attributes(path, &error);
                 }
                 if changing {
-                    count(&job.counts.changing, 1);
+                    job.outcome.lock().changing += 1;
                     job.observer.note(crate::base::observe::Note::Changing { path });
                 }
                 job.count_files(previous.compare(name.as_bytes(), &read.id));

@@ -39,7 +39,7 @@ use crate::{
         CommitError,
         encode::{self, OmittedPart},
         file::{self, FileReadError, ReadFile},
-        job::{CommitJob, count},
+        job::CommitJob,
         previous::{FileChanges, Previous},
     },
     repo::path::components,
@@ -334,7 +334,7 @@ impl<'w> CommitWalk<'w> {
                     node.is_unstable.store(true, Ordering::Relaxed);
                 }
                 if changing {
-                    count(&job.counts.changing, 1);
+                    job.outcome.lock().changing += 1;
                     node.is_unstable.store(true, Ordering::Relaxed);
                     let path = self.shown(&join(&node.path, name));
                     job.observer.note(crate::base::observe::Note::Changing { path: &path });

@@ -9,7 +9,7 @@ use std::{
         unix::ffi::OsStrExt,
     },
     path::{Path, PathBuf},
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
 };
 
 use rustix::fs::{Mode, OFlags, openat};
@@ -112,7 +112,7 @@ impl<'a> FolderSide<'a> {
 
     /// Reports and counts an entry that cannot be read and so is not compared.
     fn skip(&self, path: &[u8], error: &io::Error) {
-        self.job.skipped.fetch_add(1, Ordering::Relaxed);
+        self.job.outcome.lock().skipped += 1;
         self.job.observer.note(Note::Skipped { path: &self.shown(path), error });
     }
 
