@@ -2,7 +2,7 @@
 //! is present.
 //!
 //! The contents of each pack were checked when it was received ([`check`]). This module
-//! checks that nothing is missing: every object that the commits, trees and cut contents
+//! checks that nothing is missing: every object that the commits, trees and chunked contents
 //! in the packs refer to is in the packs or in the store. Objects of the store that no
 //! ref reaches may be left over from an interrupted transfer, so the walk covers them,
 //! too.

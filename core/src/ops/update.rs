@@ -76,7 +76,7 @@ pub struct Update<'a> {
     pub files: &'a ComparedFolder,
 }
 
-/// What an update will change, or why it must not.
+/// The changes of an update, and the conflicts that forbid it.
 #[derive(Debug, Default)]
 pub struct UpdatePlan {
     /// The changed paths.
@@ -243,7 +243,7 @@ enum LocalChange {
     Attributes,
 }
 
-/// What an update would lose at a path.
+/// The loss that an update would cause at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LocalLoss {
     /// Nothing.

@@ -1,8 +1,8 @@
 //! `commit`: creates a snapshot of folders, files or a stream.
 //!
-//! [`run`] works in four steps. It determines the branch and the parent (`commit_base`), walks
-//! and reads the files (`walk`, `file`), encodes trees (`encode`), and makes everything
-//! durable and then moves the branch (`publish`).
+//! [`run`] works in four steps. It determines the branch and the parent (`commit_base`), reads the
+//! files (`walk`, `file`), and encodes trees (`encode`). As the last step it makes everything
+//! durable and moves the branch (`publish`).
 
 mod cache;
 mod commit_base;

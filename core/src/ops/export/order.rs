@@ -104,9 +104,9 @@ impl Producer<'_> {
         self.send()
     }
 
-    /// Adds the prefix folder with the attributes of the exported folder. Without a
-    /// prefix, the exported folder itself is not in the archive, since unpacking it would
-    /// change the attributes of the folder that it is unpacked into.
+    /// Adds the prefix folder with the attributes of the exported folder. Without a prefix, the
+    /// exported folder itself is not in the archive: unpacking it would change the attributes of
+    /// the folder around it.
     fn prefix(&mut self, root: Option<&Metadata>) -> Result<(), WriterStop> {
         let Some(path) = self.job.options.prefix.as_bytes().strip_suffix(b"/") else {
             return Ok(());

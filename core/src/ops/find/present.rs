@@ -57,7 +57,7 @@ struct MatchFolder {
     /// name.
     paths: HashMap<EntryName, usize>,
     folders: HashMap<EntryName, usize>,
-    /// Those in the present commit, each with the index of its leaf.
+    /// Paths and folders in the present commit, each with the index of its leaf.
     live: Vec<(usize, usize)>,
     inside: Vec<(usize, usize)>,
     /// The number of the last commit that contains the folder.

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_selects_itself_and_neither_its_entries_nor_its_neighbours() {
+    fn a_path_selects_neither_its_entries_nor_its_neighbours() {
         let mut paths = ExactPaths::default();
         for path in ["src", "src/deep/x", "a-b", "a/b"] {
             paths.insert(path.as_bytes().to_vec());
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_appeared_or_changed_after_the_look_is_not_as_seen() {
+    fn a_file_that_changed_after_the_look_is_not_as_seen() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         fs_err::write(path("old"), "1").unwrap();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_several_names_counts_as_changed_if_it_was_written_under_any_of_them() {
+    fn a_write_under_any_name_of_a_file_changes_all_its_names() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         fs_err::write(path("one"), "1").unwrap();

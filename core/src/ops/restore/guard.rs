@@ -7,11 +7,10 @@
 //! afterwards. Paths that the commit could not read are kept, too.
 //!
 //! The target's ignore files are read when a folder is entered. The snapshot's ignore
-//! files are read when the first extra in the folder is found. An ignore file that is
-//! unreadable, too large or no regular file, or that has lines which are not applied, could
-//! exclude everything, so everything below it is kept. The same applies to an unreadable
-//! folder. Such a restore is incomplete: it may have kept
-//! extras that it should have removed.
+//! files are read when the first extra in the folder is found. Everything
+//! below an ignore file is kept if the file is unreadable, too large or no regular file, or has
+//! lines that are not applied: it could exclude everything. The same applies to an unreadable
+//! folder. Such a restore is incomplete: it may keep extras that it should remove.
 
 use std::{collections::BTreeSet, sync::Arc};
 

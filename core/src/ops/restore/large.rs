@@ -4,8 +4,8 @@
 //! A large file is streamed ([`ContentReader::stream`]). The hash over everything written must be
 //! the content's id before the file gets its name.
 //!
-//! If a content was written before in this run, or a local file probably has it, the new
-//! file shares its blocks (`FICLONE`) and is then hashed. If the file system does not
+//! If this run has written the content before, or a local file probably has it, the new file
+//! shares its blocks (`FICLONE`). The new file is then hashed. If the file system does not
 //! support sharing, it is not tried again. A failure to share with a holder's file, which
 //! may lie on another file system, only disables holders. Files of the target are still
 //! shared.

@@ -13,9 +13,9 @@
 //! 3. *finish*: planned removals are executed (`remove`), and folders get their
 //!    attributes, deepest first (`finish`).
 //!
-//! Memory holds up to three windows, a few frames, the folders from the root to the
-//! present one, the hard links seen so far, and the plan of removals. Only the hard links
-//! grow with the snapshot, and only the plan grows with the target.
+//! Memory holds up to three windows, a few frames, and the folders from the root to the present
+//! one. It also holds the hard links seen so far, which grow with the snapshot, and the plan of
+//! removals, which grows with the target.
 //!
 //! A file gets its name only after its content was hashed and verified. A file with
 //! damaged content is left out and reported at the end; the other files are restored. A
@@ -68,7 +68,7 @@ use plan::RemovalPlan;
 pub use tally::RestoreOutcome;
 use visit::{FileProof, VisitMode};
 
-/// What is restored.
+/// The source of a restore.
 #[derive(Clone, Debug)]
 pub enum RestoreSource {
     /// The contents of a tree. The target corresponds to the tree itself.
@@ -138,7 +138,7 @@ pub enum RestoreAction {
     Remove,
 }
 
-/// What a change would lose.
+/// The content that a change would lose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ContentLoss {
     /// Nothing, or it was not determined.

@@ -27,7 +27,7 @@ use crate::{
 /// The number of removals that one thread processes before other threads may take some.
 const LOOKED_AT_ONCE: usize = 64;
 
-/// What a commit must contain so that nothing is lost.
+/// The content that a commit must contain so that nothing is lost.
 enum NeededContent {
     Nothing,
     Content(BlobId),

@@ -129,7 +129,7 @@ enum FolderState {
     There { listing: FolderNames, next: usize },
 }
 
-/// What the walk knows about a folder before it enters it.
+/// The state of a folder that the walk has found and not entered yet.
 struct FolderTag {
     state: FolderState,
     wanted: bool,
@@ -435,8 +435,8 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
         }
     }
 
-    /// Returns the stat of the existing entries with the names of `entries`, and reports
-    /// those that cannot be looked at, such as a mount point whose server is gone.
+    /// Returns the stat of the existing entries with the names of `entries`. Reports entries
+    /// without a stat, such as a mount point whose server is gone.
     fn look_at(&mut self, entries: &[Entry]) -> Result<Vec<ExistingEntry>, RestoreError> {
         let mut stats = Vec::with_capacity(entries.len());
         for entry in entries {
@@ -548,7 +548,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
     }
 }
 
-/// What the target has under the name of an entry.
+/// The existing entry with the name of an entry of the snapshot.
 #[derive(Clone, Copy)]
 struct ExistingEntry {
     stat: Option<Stat>,

@@ -285,7 +285,7 @@ impl StatsWalk<'_> {
     }
 }
 
-/// What to do about an entry.
+/// How much of an entry must be read.
 enum Inside {
     /// Its contents need not be read.
     Known,

@@ -22,10 +22,10 @@ use crate::{
     store::{FrameObjects, IndexDigests, PackFile, StoreError},
 };
 
-/// What the index had when the check began.
+/// The state of the index when the check began.
 struct IndexCheck {
     digests: IndexDigests,
-    /// True once a pack had other objects and the index was made again.
+    /// True once a pack had other objects and the index was rebuilt.
     is_rebuilt: AtomicBool,
 }
 
