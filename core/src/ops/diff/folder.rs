@@ -83,7 +83,8 @@ pub(super) enum FolderEvent<'a> {
 impl<'a> FolderSide<'a> {
     pub(super) fn new(
         job: &'a DiffJob<'a>,
-        (disk_paths, rules): (&'a DiskPaths, &'a IgnoreRules),
+        disk_paths: &'a DiskPaths,
+        rules: &'a IgnoreRules,
         cache: &'a StatCache,
         tree_options: TreeOptions,
     ) -> Self {
@@ -386,7 +387,7 @@ impl<'a> FolderComparison<'a> {
         }
         let mut new = None;
         if job.limit.includes_present(&path) {
-            new = match self.item(&name, &path, (old.as_ref(), listed)) {
+            new = match self.item(&name, &path, old.as_ref(), listed) {
                 Ok(Some(new)) => Some(new),
                 // The file vanished after it was listed, so it counts as removed.
                 Ok(None) => return old.into_iter().for_each(|old| self.gone(old)),
@@ -420,10 +421,11 @@ impl<'a> FolderComparison<'a> {
         &self,
         name: &[u8],
         path: &[u8],
-        (old, listed): (Option<&Entry>, &ScannedEntry),
+        old: Option<&Entry>,
+        listed: &ScannedEntry,
     ) -> io::Result<Option<ChangeSide>> {
         let made = match listed.stat.kind {
-            FileKind::File => self.file(name, path, (old, &listed.stat)),
+            FileKind::File => self.file(name, path, old, &listed.stat),
             FileKind::Folder => {
                 let xattrs = self.xattrs(name)?;
                 Ok((ComparedKind::Folder { id: None }, listed.stat, (xattrs, false)))
@@ -462,7 +464,8 @@ impl<'a> FolderComparison<'a> {
         &self,
         name: &[u8],
         path: &[u8],
-        (old, stat): (Option<&Entry>, &FileStat),
+        old: Option<&Entry>,
+        stat: &FileStat,
     ) -> io::Result<Described> {
         let side = self.side;
         let size = stat.size;

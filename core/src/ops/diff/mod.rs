@@ -254,7 +254,7 @@ fn with_folder(
     let cache = &store.dir().join("cache");
     let cache = StatCache::for_reading(options.reading, cache, store.disk().clone());
     let disk_paths = DiskPaths::open(&folder.files)?;
-    let side = FolderSide::new(job, (&disk_paths, &rules), &cache, tree_options);
+    let side = FolderSide::new(job, &disk_paths, &rules, &cache, tree_options);
     walk::run(&side, old, options.jobs, &mut |change| pairing.push(change))?;
     pairing.finish(&|path| side.identify(path))?;
     drop(side);

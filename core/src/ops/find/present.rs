@@ -325,7 +325,7 @@ impl<'a> LiveMatches<'a> {
             let entries =
                 entries.map_err(|error| PastError::at(&self.path(number), commit)(error))?;
             for entry in entries {
-                self.meet((number, at), (&key, &entry), ways)?;
+                self.add_match(number, at, &key, &entry, ways)?;
             }
             self.trim();
             if !self.window.has_inside(&key) {
@@ -383,11 +383,14 @@ impl<'a> LiveMatches<'a> {
         (live, inside, kept)
     }
 
-    /// Processes an entry of a folder with this key. `at` is the index of its leaf.
-    fn meet(
+    /// Records an entry of the folder `number` if it matches, and schedules a folder that may
+    /// contain matches. `key` is the key of the folder, and `at` the index of the entry's leaf.
+    fn add_match(
         &mut self,
-        (number, at): (usize, usize),
-        (key, entry): (&[u8], &Entry),
+        number: usize,
+        at: usize,
+        key: &[u8],
+        entry: &Entry,
         ways: PartSet,
     ) -> Result<(), PastError> {
         let step = self.pattern.step(ways, entry.name.as_bytes());

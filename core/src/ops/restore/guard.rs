@@ -280,7 +280,7 @@ impl<'j> Guard<'j> {
                     let damaged = &mut self.damaged;
                     below[0]
                         .tree
-                        .map(|tree| texts_in_tree(self.store, tree, markers, (place, damaged)))
+                        .map(|tree| texts_in_tree(self.store, tree, markers, place, damaged))
                 }
             };
             let sides = [below[0].before.clone(), after.unwrap_or_default()];
@@ -289,7 +289,7 @@ impl<'j> Guard<'j> {
                 for (side, texts) in sides.iter().enumerate() {
                     let above = above.last().and_then(|level| level.views.as_ref());
                     let above = above.map(|views| &views[2 * number + side]);
-                    views.push(view((rules, &self.markers), above, &below[0].path, texts));
+                    views.push(view(rules, &self.markers, above, &below[0].path, texts));
                 }
             }
             self.levels[at].views = Some(views);
@@ -300,7 +300,8 @@ impl<'j> Guard<'j> {
 /// Computes the view of the folder at `path` with these files in it. `names` are those of all
 /// markers.
 fn view(
-    (rules, names): (&IgnoreRules, &[EntryName]),
+    rules: &IgnoreRules,
+    names: &[EntryName],
     above: Option<&RuleState>,
     path: &[u8],
     texts: &Texts,
@@ -384,7 +385,8 @@ fn texts_in_tree(
     store: &Store,
     tree: TreeId,
     markers: &[EntryName],
-    (place, damaged): (&[u8], &mut Vec<DamagedRules>),
+    place: &[u8],
+    damaged: &mut Vec<DamagedRules>,
 ) -> Texts {
     let mut read = |name: &[u8], is_marker: bool| {
         let mut unreadable = |object, source| {
