@@ -17,8 +17,8 @@ use snap_core::{
     },
     ops::{
         repair::{
-            self, Collected, LostObject, RepairError, RepairRun, RepairStaging, RepairTarget,
-            Repaired, Sources,
+            self, Collected, LostObject, RepairError, RepairRun, RepairTarget, Repaired,
+            ScratchStore, Sources,
         },
         verify::Data,
     },
@@ -120,7 +120,7 @@ pub fn run(
                 continue;
             }
         }
-        let workshop = RepairStaging::create(options.scratch)?;
+        let workshop = ScratchStore::create(options.scratch)?;
         let Collected { packs, repaired, lost, .. } = collect(
             (open()?, unlisted.as_ref()),
             sources,
@@ -214,7 +214,7 @@ fn find_unlisted(
 fn collect(
     (mut remote, unlisted): (RemoteStore, Option<&UnlistedPacks>),
     sources: &Sources<'_, '_>,
-    (workshop, options, tips): (&RepairStaging, &RemoteRepairOptions<'_>, &[CommitId]),
+    (workshop, options, tips): (&ScratchStore, &RemoteRepairOptions<'_>, &[CommitId]),
     (waiting, observer): (&BlockingContext, &dyn Observer),
 ) -> Result<Collected, RemoteError> {
     // The verification has already reported damaged files of the index.
@@ -229,7 +229,7 @@ fn collect(
         unlisted.add_to(&stubs)?;
     }
     let elsewhere = RepairTarget { stubs: &stubs, tips, level: options.level };
-    let collected = repair::collect(&elsewhere, sources(), (workshop, options.run), observer);
+    let collected = repair::collect(&elsewhere, sources(), workshop, options.run, observer);
     collected.map_err(|error| match error {
         RepairError::Store(error) => error.into(),
         RepairError::Reach(snap_core::ops::reach::ReachError::Store(error)) => error.into(),

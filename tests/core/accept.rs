@@ -23,6 +23,7 @@ use snap_core::{
         accept::{self, AcceptError},
         bundle::{Error, unpack},
     },
+    store::{Store, WriteStats},
 };
 
 use crate::{
@@ -53,6 +54,15 @@ fn zeros(often: usize) -> (Claim, Claim, BlobRef) {
     let part = chunk_list::encode_part(&vec![piece(&chunk); often]);
     let named = piece(&part);
     (blob(&chunk), blob(&part), named)
+}
+
+/// Checks packs and adds them to the store.
+fn accept(
+    store: &Store,
+    packs: &[(PackId, PathBuf)],
+    observer: &dyn Observer,
+) -> Result<WriteStats, AcceptError> {
+    accept::prepare(store, packs, (&[], u64::MAX), observer)?.adopt(observer)
 }
 
 /// An observer that counts bytes of contents, and cancels after `after` of them.
@@ -127,7 +137,7 @@ fn reading_what_lists_stand_for_ends_when_nobody_waits() {
     let target = Crafted::empty();
     let repo = target.repo();
     let leaves = Leaves::after(8 * MIB as u64);
-    let error = accept::run(repo.store(), &packs, &[], &leaves).unwrap_err();
+    let error = accept(repo.store(), &packs, &leaves).unwrap_err();
     assert!(matches!(error, AcceptError::Interrupted), "{error}");
     assert!(leaves.bytes.load(Ordering::Relaxed) < 32 * MIB as u64);
     assert!(repo.store().packs().is_empty());
@@ -141,7 +151,7 @@ fn the_same_chunk_again_and_again_is_a_content_like_any() {
     let (_crafted, packs) = sent(&[chunk, part, list]);
     let target = Crafted::empty();
     let repo = target.repo();
-    accept::run(repo.store(), &packs, &[], &Silent).unwrap();
+    accept(repo.store(), &packs, &Silent).unwrap();
     assert_eq!(repo.store().packs().len(), 1);
 }
 
@@ -165,7 +175,7 @@ fn a_list_beside_a_blob_of_its_name_is_checked_all_the_same() {
         let packs: Vec<_> = packs.map(|id| (id, repo.store().pack_path(&id))).collect();
         let target = Crafted::empty();
         let target = target.repo();
-        let taken = accept::run(target.store(), &packs, &[], &Silent);
+        let taken = accept(target.store(), &packs, &Silent);
         assert_eq!(taken.is_ok(), is_right, "{taken:?}");
     }
 }

@@ -9,7 +9,7 @@ use snap_core::{
     ops::{
         bundle, cat::CatError, commit::CommitError, diff::DiffError, export::ExportError,
         list::ListError, reach::ReachError, repair::RepairError, restore::RestoreError,
-        select::SelectError, verify::VerifyError,
+        verify::VerifyError,
     },
     repo::{PastError, RepoError, SpecError, UndoError, path::PathInTreeError},
     store::{BundleError, RemoteFrameError, StoreError},
@@ -86,15 +86,8 @@ fn of_remote<'a>(error: Link<'a>) -> Option<Link<'a>> {
     if let Some(ReadError::Service(inner)) = error.downcast_ref() {
         return Some(&**inner);
     }
-    match error.downcast_ref() {
-        Some(SelectError::Reach(inner)) => return Some(inner),
-        Some(SelectError::Store(inner)) => return Some(inner),
-        Some(SelectError::Io(inner)) => return Some(inner),
-        _ => {}
-    }
     match error.downcast_ref()? {
         RemoteError::Service(inner) => Some(inner),
-        RemoteError::Select(inner) => Some(&**inner),
         RemoteError::Reach(inner) => Some(&**inner),
         RemoteError::Repo(inner) => Some(&**inner),
         RemoteError::Ref(inner) => Some(&**inner),

@@ -230,6 +230,17 @@ pub trait Observer: Sync {
     }
 }
 
+// An inherent method: a generic method of the trait would rule out `dyn Observer`.
+impl dyn Observer + '_ {
+    /// Returns `interrupted` as an error if the user asked to stop.
+    ///
+    /// # Errors
+    /// `interrupted`.
+    pub fn check<E>(&self, interrupted: E) -> Result<(), E> {
+        if self.cancelled() { Err(interrupted) } else { Ok(()) }
+    }
+}
+
 /// An observer that ignores all reports and never cancels.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;

@@ -2,7 +2,7 @@
 //! is present.
 //!
 //! The contents of each pack were checked when it was received ([`check`]). This module
-//! checks that nothing is missing: every object that the commits, trees and cut contents
+//! checks that nothing is missing: every object that the commits, trees and chunked contents
 //! in the packs refer to is in the packs or in the store. Objects of the store that no
 //! ref reaches may be left over from an interrupted transfer, so the walk covers them,
 //! too.
@@ -37,14 +37,9 @@ pub enum AcceptError {
     /// The chunks of a content do not hash to its id.
     #[error("the packs are damaged")]
     Damaged(#[source] StoreError),
-    /// The check would read more bytes of cut contents than allowed.
+    /// The check would read more bytes of chunked contents than allowed.
     #[error("verifying these packs would read {found} bytes; the limit is {most}")]
-    TooMuch {
-        /// Bytes that the check would read.
-        found: u64,
-        /// Bytes that are allowed.
-        most: u64,
-    },
+    TooMuch { found: u64, most: u64 },
     /// The store could not be read or written.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -85,22 +80,7 @@ impl AcceptError {
 pub fn check(path: &Path, id: PackId, observer: &dyn Observer) -> Result<(), AcceptError> {
     let pack = PackFile::open(path, id)?;
     pack.check(&pack.objects()?, observer)?;
-    if observer.cancelled() { Err(AcceptError::Interrupted) } else { Ok(()) }
-}
-
-/// Adds packs that passed [`check`]. `tips` are the commits that refs point at. The packs
-/// are durable when this returns. If the check of completeness fails, no pack was added.
-/// If adding the packs fails, some may be part of the store, but nothing refers to them.
-///
-/// # Errors
-/// [`AcceptError`].
-pub fn run(
-    store: &Store,
-    packs: &[(PackId, PathBuf)],
-    tips: &[CommitId],
-    observer: &dyn Observer,
-) -> Result<WriteStats, AcceptError> {
-    prepare(store, packs, (tips, u64::MAX), observer)?.adopt(observer)
+    observer.check(AcceptError::Interrupted)
 }
 
 /// Packs that are checked and complete, but not part of the store yet.
@@ -110,8 +90,8 @@ pub struct VerifiedPacks<'s> {
     tips: Vec<CommitId>,
 }
 
-/// Checks packs as [`run`] does, without adding them. Reads at most `most` bytes of cut
-/// contents.
+/// Checks that packs which passed [`check`] are complete, without adding them to the store. `tips`
+/// are the commits that refs will point at. Reads at most `most` bytes of chunked contents.
 ///
 /// # Errors
 /// [`AcceptError`].
@@ -137,9 +117,7 @@ pub fn prepare<'s>(
     check_complete(&incoming, tips, observer)?;
     observer.phase(Phase::Data, None);
     incoming.check_lists(observer).map_err(damaged)?;
-    if observer.cancelled() {
-        return Err(AcceptError::Interrupted);
-    }
+    observer.check(AcceptError::Interrupted)?;
     Ok(VerifiedPacks { incoming, tips: tips.to_vec() })
 }
 
@@ -169,7 +147,7 @@ pub fn check_commit(
     tips: &[CommitId],
     observer: &dyn Observer,
 ) -> Result<(), AcceptError> {
-    let mut complete = Complete { store, tips, all: None };
+    let mut complete = CompleteCommits { store, tips, all: None };
     let marks = Marks::new(store);
     let mut enter = |id: &ObjectId, place: &ObjectLocation| {
         let is_complete = place.kind == ObjectKind::Commit && complete.has(id)?;
@@ -225,7 +203,7 @@ fn check_complete(
     tips: &[CommitId],
     observer: &dyn Observer,
 ) -> Result<(), AcceptError> {
-    let mut complete = Complete { store: incoming.target(), tips, all: None };
+    let mut complete = CompleteCommits { store: incoming.target(), tips, all: None };
     let (ours, theirs) = (Marks::new(incoming.own()), Marks::new(incoming.target()));
     let mut enter = |id: &ObjectId, place: &ObjectLocation| {
         if incoming.own().locate(id)?.is_some() {
@@ -252,7 +230,7 @@ fn check_complete(
 }
 
 /// The commits that refs reach. They are complete.
-struct Complete<'a> {
+struct CompleteCommits<'a> {
     store: &'a Store,
     tips: &'a [CommitId],
     /// All reachable commits. Computed only on demand, since most pushes continue from a
@@ -260,7 +238,7 @@ struct Complete<'a> {
     all: Option<HashSet<ObjectId>>,
 }
 
-impl Complete<'_> {
+impl CompleteCommits<'_> {
     /// Returns the parents of a commit, or `None` if the store has lost the commit.
     fn parents(&self, id: &CommitId) -> Result<Option<Vec<CommitId>>, StoreError> {
         match self.store.commit(id) {

@@ -66,9 +66,7 @@ pub fn run(
 ) -> Result<CatOutcome, CatError> {
     store.prefetch_contents(&mut std::iter::once(*id));
     let bytes = ContentReader::new(store).read(id, None, 0..u64::MAX, &mut |chunk| {
-        if observer.cancelled() {
-            return Err(CatError::Interrupted);
-        }
+        observer.check(CatError::Interrupted)?;
         out.write_all(chunk)?;
         observer.advance(chunk.len() as u64, 0);
         Ok(())

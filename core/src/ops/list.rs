@@ -36,17 +36,10 @@ pub struct ListOutcome {
 pub enum ListError {
     /// Folders are nested deeper than [`limits::DEPTH`].
     #[error("`{path}` is nested deeper than {} folders", limits::DEPTH)]
-    TooDeep {
-        /// Path of the folder that is nested too deep.
-        path: String,
-    },
+    TooDeep { path: String },
     /// A tree cannot be read.
     #[error("cannot list `{path}`")]
-    Tree {
-        /// Path of the folder.
-        path: String,
-        source: Box<StoreError>,
-    },
+    Tree { path: String, source: Box<StoreError> },
     /// The receiver of the entries returned an error.
     #[error("cannot write the listing")]
     Output(#[from] io::Error),
@@ -105,9 +98,7 @@ pub fn run(
                 walk.open(store, node).map_err(|error| ListError::at(&path, error))?;
             }
             WalkStep::Entry(entry) => {
-                if observer.cancelled() {
-                    return Err(ListError::Interrupted);
-                }
+                observer.check(ListError::Interrupted)?;
                 push_name(&mut path, entry.name.as_bytes());
                 each(&path, &entry)?;
                 outcome.entries += 1;

@@ -67,9 +67,9 @@ pub struct CommitLog<'a> {
 
 /// Lists `starts` and their ancestors, each commit once.
 ///
-/// A commit is read only when the iterator reaches it, so the first commits of a long history cost
-/// no more than those of a short one. With a filter, the whole history is read unless the
-/// limit is reached first.
+/// The iterator reads a commit only when it reaches it. The first commits of a long history
+/// therefore cost no more than those of a short one. With a filter, the whole history is read
+/// unless the limit is reached first.
 ///
 /// # Errors
 /// [`StoreError`] when a start cannot be read. The iterator returns errors of later

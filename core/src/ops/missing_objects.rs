@@ -117,9 +117,7 @@ impl AbsentSearch<'_> {
         let mut walk = TreeWalk::new(TreeCursor::new(root, Prefetch::Nodes), of_root);
         while let Some(step) = walk.next() {
             let WalkStep::Node(node) = step else { continue };
-            if self.observer.cancelled() {
-                return Err(ReachError::Interrupted);
-            }
+            self.observer.check(ReachError::Interrupted)?;
             let paths = walk.tag().cloned().unwrap_or_default();
             if paths.is_empty() && !self.visited.mark(&node.id().object())? {
                 continue;

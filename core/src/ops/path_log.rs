@@ -136,9 +136,7 @@ impl PathLog<'_> {
         while self.left > 0
             && let Some((id, commit)) = self.history.pop()
         {
-            if self.observer.cancelled() {
-                return Err(PastError::Interrupted);
-            }
+            self.observer.check(PastError::Interrupted)?;
             let step = self.compare_with_parents(id, commit)?;
             if let Some(step) = step.filter(|step| self.options.filter.selects(&step.commit)) {
                 self.left -= 1;
@@ -160,7 +158,7 @@ impl PathLog<'_> {
     ) -> Result<Option<PathChange>, PastError> {
         let seen = match self.known.remove(&id) {
             Some(seen) => seen,
-            None => self.seen(self.paths.clone(), (id, commit.tree))?,
+            None => self.look_at(self.paths.clone(), id, commit.tree)?,
         };
         self.exists |= seen.entries.iter().any(Option::is_some);
         let parents = self.options.parents.of(&commit);
@@ -170,7 +168,7 @@ impl PathLog<'_> {
             let is_same_tree = parent_commit.tree == commit.tree;
             let old = match is_same_tree {
                 true => seen.clone(),
-                false => self.seen(seen.paths.clone(), (*parent, parent_commit.tree))?,
+                false => self.look_at(seen.paths.clone(), *parent, parent_commit.tree)?,
             };
             if is_same_tree || old.entries == seen.entries {
                 self.known.insert(*parent, old);
@@ -185,7 +183,7 @@ impl PathLog<'_> {
             let old = match self.renames {
                 FollowRenames::Ignore => old,
                 FollowRenames::Follow => {
-                    self.renamed((&seen, &mut moved), commit.tree, (parent, tree, old))?
+                    self.follow_renames(&seen, &mut moved, commit.tree, parent, tree, old)?
                 }
             };
             self.known.insert(parent, old);
@@ -195,31 +193,35 @@ impl PathLog<'_> {
         Ok(is_changed.then_some(PathChange { id, commit, paths, moved }))
     }
 
-    fn seen(
+    fn look_at(
         &self,
         paths: Vec<Vec<u8>>,
-        (commit, tree): (CommitId, TreeId),
+        commit: CommitId,
+        tree: TreeId,
     ) -> Result<PathState, PastError> {
-        let look = |path: &Vec<u8>| look(self.store, (commit, tree), path);
+        let look = |path: &Vec<u8>| look(self.store, commit, tree, path);
         let entries = paths.iter().map(look).collect::<Result<_, _>>()?;
         Ok(PathState { paths, entries })
     }
 
     /// For paths that a parent does not have, searches the parent for the same content at
     /// a path that is gone now.
-    fn renamed(
+    fn follow_renames(
         &self,
-        (seen, moved): (&PathState, &mut Vec<FollowedRename>),
+        seen: &PathState,
+        moved: &mut Vec<FollowedRename>,
         tree: TreeId,
-        (parent, parent_tree, mut old): (CommitId, TreeId, PathState),
+        parent: CommitId,
+        parent_tree: TreeId,
+        mut old: PathState,
     ) -> Result<PathState, PastError> {
         for (at, path) in seen.paths.iter().enumerate() {
             let (Some(Some(look)), Some(None)) = (seen.entries.get(at), old.entries.get(at)) else {
                 continue;
             };
-            let from = self.moved_from((parent, parent_tree), tree, (path, &look.kind))?;
+            let from = self.moved_from((parent, parent_tree), tree, path, &look.kind)?;
             let Some(from) = from else { continue };
-            old.entries[at] = self::look(self.store, (parent, parent_tree), &from)?;
+            old.entries[at] = self::look(self.store, parent, parent_tree, &from)?;
             old.paths[at].clone_from(&from);
             let step = FollowedRename { from, to: path.clone() };
             if !moved.contains(&step) {
@@ -235,7 +237,8 @@ impl PathLog<'_> {
         &self,
         parent: (CommitId, TreeId),
         tree: TreeId,
-        (path, kind): (&[u8], &EntryKind),
+        path: &[u8],
+        kind: &EntryKind,
     ) -> Result<Option<Vec<u8>>, PastError> {
         // All empty files are equal, so an empty file cannot be traced to another one.
         if !matches!(kind, EntryKind::Folder { .. } | EntryKind::File { size: 1.., .. }) {
@@ -261,7 +264,8 @@ impl PathLog<'_> {
 /// Returns the entry at a path of a commit, or `None` if there is none.
 fn look(
     store: &Store,
-    (commit, root): (CommitId, TreeId),
+    commit: CommitId,
+    root: TreeId,
     path: &[u8],
 ) -> Result<Option<ComparedEntry>, PastError> {
     let mut found =

@@ -13,7 +13,6 @@ use crate::{
     base::{
         id::{BlobId, CommitId, ObjectId, TreeId},
         kind::ErrorKind,
-        limits,
         observe::Observer,
     },
     format::{
@@ -117,35 +116,13 @@ impl TreeSource for dyn ObjectSource + '_ {
 pub enum ReachError {
     /// An object is missing or damaged.
     #[error(transparent)]
-    Store(StoreError),
+    Store(#[from] StoreError),
     /// The size in a file's entry differs from the size of its content.
     #[error("content {id} has {found} bytes instead of {claimed}")]
-    Size {
-        /// The content.
-        id: ObjectId,
-        /// Size in bytes, from the entry.
-        claimed: u64,
-        /// Size in bytes of the content.
-        found: u64,
-    },
-    /// Folders are nested deeper than [`limits::DEPTH`].
-    #[error("tree {id} is nested deeper than {} folders", limits::DEPTH)]
-    Depth {
-        /// Tree of the folder that is nested too deep.
-        id: ObjectId,
-    },
+    Size { id: ObjectId, claimed: u64, found: u64 },
     /// The user asked to stop.
     #[error("interrupted")]
     Interrupted,
-}
-
-impl From<StoreError> for ReachError {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::TooDeep { id } => Self::Depth { id },
-            error => Self::Store(error),
-        }
-    }
 }
 
 impl ReachError {
@@ -153,7 +130,7 @@ impl ReachError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Store(error) => error.kind(),
-            Self::Size { .. } | Self::Depth { .. } => ErrorKind::Damaged,
+            Self::Size { .. } => ErrorKind::Damaged,
             Self::Interrupted => ErrorKind::Interrupted,
         }
     }
@@ -166,7 +143,8 @@ pub type Enter<'a> = dyn FnMut(&ObjectId, &ObjectLocation) -> Result<bool, Store
 /// result of `enter` for a blob is ignored, since nothing lies below it.
 ///
 /// # Errors
-/// [`ReachError`] for the first invalid object that [`ObjectSource::on_unreadable`] does not accept.
+/// [`ReachError`] for the first invalid object that [`ObjectSource::on_unreadable`] does not
+/// accept.
 pub fn visit(
     objects: &dyn ObjectSource,
     starts: &[CommitId],
@@ -373,6 +351,6 @@ impl ReachWalk<'_, '_> {
     }
 
     fn check(&self) -> Result<(), ReachError> {
-        if self.observer.cancelled() { Err(ReachError::Interrupted) } else { Ok(()) }
+        self.observer.check(ReachError::Interrupted)
     }
 }

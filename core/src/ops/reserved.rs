@@ -1,8 +1,8 @@
 //! Entries of a snapshot that no command writes to a folder or an archive: they would be a
 //! store, or lead to one.
 //!
-//! Commands find the store of a project as `.snap`, in any case on some file systems. A snapshot may come from another user, so it
-//! must not decide which store that is.
+//! Commands find the store of a project as `.snap`, in any case on some file systems. A snapshot
+//! may come from another user, so it must not decide which store that is.
 
 use std::io;
 

@@ -15,8 +15,6 @@ use std::{
 use crate::{
     base::{
         id::{CommitId, ObjectId, PackId},
-        io::PathError,
-        kind::ErrorKind,
         observe::{Observer, Phase},
     },
     disk::{Disk, scratch::Scratch},
@@ -30,32 +28,6 @@ use crate::{
         copy::{FrameMode, copy_pack},
     },
 };
-
-/// The reason why packs could not be selected.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SelectError {
-    /// The store lacks an object that a commit refers to.
-    #[error(transparent)]
-    Reach(#[from] ReachError),
-    /// The store could not be read.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The scratch folder could not be created.
-    #[error(transparent)]
-    Io(#[from] PathError),
-}
-
-impl SelectError {
-    /// Classifies the error for the caller.
-    pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Reach(error) => error.kind(),
-            Self::Store(error) => error.kind(),
-            Self::Io(error) => error.kind(),
-        }
-    }
-}
 
 /// The parameters for copying selected frames.
 #[derive(Clone, Copy, Debug)]
@@ -114,14 +86,14 @@ impl<'s> SelectedPacks<'s> {
     /// reports as present. The caller must hold the packs ([`Store::pin_packs`]).
     ///
     /// # Errors
-    /// [`SelectError`]; [`ReachError::Interrupted`] when the observer cancels.
+    /// [`ReachError`] for the first object that is missing, damaged or unreadable.
     pub fn make(
         store: &'s Store,
         commits: &[CommitId],
         has: &Has<'_>,
         gather: Gather<'_>,
         observer: &dyn Observer,
-    ) -> Result<Self, SelectError> {
+    ) -> Result<Self, ReachError> {
         observer.phase(Phase::Structure, None);
         let mut proofs = Proofs::default();
         let wanted = loop {
@@ -132,7 +104,7 @@ impl<'s> SelectedPacks<'s> {
             // A chunk list may now be taken from another pack.
         };
         let mut wrong = proofs.wrong;
-        let (whole, parts) = wanted.packs(store, (gather.lost, &mut wrong), observer)?;
+        let (whole, parts) = wanted.packs(store, gather.lost, &mut wrong, observer)?;
         let gathered = match parts.is_empty() {
             true => None,
             false => Some(gather_parts(store, &wanted, &parts, gather, observer)?),
@@ -176,7 +148,7 @@ struct SendSet {
     marks: Marks,
     /// For each pack that contains wanted objects: the number of the pack, and the number of these
     /// objects.
-    touched: BTreeMap<u32, u64>,
+    by_pack: BTreeMap<u32, u64>,
     objects: u64,
     raw_bytes: u64,
     lost: u64,
@@ -189,8 +161,8 @@ impl SendSet {
         has: &Has<'_>,
         observer: &dyn Observer,
     ) -> Result<Self, ReachError> {
-        let (marks, touched) = (Marks::new(store), BTreeMap::new());
-        let mut wanted = Self { marks, touched, objects: 0, raw_bytes: 0, lost: 0 };
+        let (marks, by_pack) = (Marks::new(store), BTreeMap::new());
+        let mut wanted = Self { marks, by_pack, objects: 0, raw_bytes: 0, lost: 0 };
         // Objects that the walk passes through although they are not wanted.
         let passed = Marks::new(store);
         let mut enter = |id: &ObjectId, place: &ObjectLocation| {
@@ -203,7 +175,7 @@ impl SendSet {
             let new = wanted.marks.mark(id)?;
             if new {
                 wanted.lost += u64::from(holding == PeerHas::Lost);
-                *wanted.touched.entry(place.pack).or_default() += 1;
+                *wanted.by_pack.entry(place.pack).or_default() += 1;
                 wanted.objects += 1;
                 wanted.raw_bytes += u64::from(place.bytes);
             }
@@ -221,8 +193,8 @@ impl SendSet {
         store: &Store,
         proofs: &mut Proofs,
         observer: &dyn Observer,
-    ) -> Result<bool, SelectError> {
-        let packs = self.touched.keys().filter_map(|number| store.pack_id(*number));
+    ) -> Result<bool, ReachError> {
+        let packs = self.by_pack.keys().filter_map(|number| store.pack_id(*number));
         let is_unproven = |id: &PackId| {
             !proofs.packs.contains(id) && !store.is_partial(id) && !store.is_proven(id)
         };
@@ -234,9 +206,7 @@ impl SendSet {
         }
         for id in &unproven {
             proofs.wrong.extend(store.prove_pack(id, observer)?);
-            if observer.cancelled() {
-                return Err(ReachError::Interrupted.into());
-            }
+            observer.check(ReachError::Interrupted)?;
         }
         proofs.packs.extend(&unproven);
         Ok(!unproven.is_empty())
@@ -284,14 +254,13 @@ impl SendSet {
     fn packs(
         &self,
         store: &Store,
-        (lost, wrong): (&BTreeSet<PackId>, &mut WrongLists),
+        lost: &BTreeSet<PackId>,
+        wrong: &mut WrongLists,
         observer: &dyn Observer,
-    ) -> Result<(Vec<PackId>, Vec<PackFile>), SelectError> {
+    ) -> Result<(Vec<PackId>, Vec<PackFile>), ReachError> {
         let (mut whole, mut parts) = (Vec::new(), Vec::new());
-        for (number, expected) in &self.touched {
-            if observer.cancelled() {
-                return Err(ReachError::Interrupted.into());
-            }
+        for (number, expected) in &self.by_pack {
+            observer.check(ReachError::Interrupted)?;
             let id = store.pack_id(*number).expect("a place has a pack of this store");
             let pack = store.open_pack(&id)?;
             let (mut all, mut found) = (true, 0);
@@ -340,8 +309,8 @@ fn gather_parts(
     parts: &[PackFile],
     gather: Gather<'_>,
     observer: &dyn Observer,
-) -> Result<(Store, Scratch), SelectError> {
-    let scratch = Scratch::create(gather.scratch)?;
+) -> Result<(Store, Scratch), ReachError> {
+    let scratch = Scratch::create(gather.scratch).map_err(StoreError::from)?;
     let disk = Disk::scratch();
     Store::create(scratch.path(), &disk)?;
     let gathered = Store::open(scratch.path(), disk, observer)?;
@@ -355,9 +324,7 @@ fn gather_parts(
         wanted.announce(store, pack)?;
         copy_pack(&writer, pack, FrameMode::Keep, &mut choose)?;
         observer.advance(pack.file_bytes(), 0);
-        if observer.cancelled() {
-            return Err(ReachError::Interrupted.into());
-        }
+        observer.check(ReachError::Interrupted)?;
     }
     writer.finish()?;
     Ok((gathered, scratch))

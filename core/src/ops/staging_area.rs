@@ -94,16 +94,10 @@ pub enum StagedError {
     Outlines(#[from] FormatError),
     /// A file that the group or publication names was not uploaded.
     #[error("{name} was not uploaded")]
-    NotSent {
-        /// Name of the missing file.
-        name: String,
-    },
+    NotSent { name: String },
     /// A ref should be set to a commit that is not in the store.
     #[error("commit {id} is not in the store")]
-    NoCommit {
-        /// The missing commit.
-        id: CommitId,
-    },
+    NoCommit { id: CommitId },
     /// The packs cannot be added to the store.
     #[error(transparent)]
     Accept(#[from] AcceptError),
@@ -281,7 +275,7 @@ impl StagingArea {
         }
         // The pack was left by another process, or has changed since it was checked.
         let hash = hash_of(&path).map_err(StagedError::from);
-        match hash.and_then(|hash| self.check((*id, hash), (&path, mark), &Silent)) {
+        match hash.and_then(|hash| self.check(*id, hash, &path, mark, &Silent)) {
             Ok(()) => Ok(Some(path)),
             Err(error) if error.is_client_error() => {
                 let _ = self.disk.remove(&path);
@@ -317,8 +311,10 @@ impl StagingArea {
     /// sound.
     fn check(
         &self,
-        (id, hash): (PackId, blake3::Hash),
-        (path, mark): (&Path, FileMark),
+        id: PackId,
+        hash: blake3::Hash,
+        path: &Path,
+        mark: FileMark,
         observer: &dyn Observer,
     ) -> Result<(), StagedError> {
         if *hash.as_bytes() != *id.as_bytes() {
@@ -438,7 +434,7 @@ impl StagingArea {
         observer: &dyn Observer,
     ) -> Result<(), StagedError> {
         let file = fs_err::metadata(path).map_err(PathError::when("stat", path))?;
-        self.check((id, hash), (path, FileMark::of(&file)), observer)?;
+        self.check(id, hash, path, FileMark::of(&file), observer)?;
         Ok(self.disk.replace(path, &self.dir.join(id.to_string()))?)
     }
 
@@ -579,12 +575,12 @@ pub trait PublishTarget {
 }
 
 /// The store that contains the staging area, as its own target.
-struct Own<'a> {
+struct OwnStore<'a> {
     staged: &'a StagingArea,
     repo: &'a Repo,
 }
 
-impl PublishTarget for Own<'_> {
+impl PublishTarget for OwnStore<'_> {
     type Error = StagedError;
 
     fn store(&self) -> &Store {
@@ -636,7 +632,7 @@ impl StagingArea {
         most: u64,
         observer: &dyn Observer,
     ) -> Result<BTreeSet<PackId>, StagedError> {
-        self.publish_to(&Own { staged: self, repo }, (ids, most), observer, &mut None)
+        self.publish_to(&OwnStore { staged: self, repo }, (ids, most), observer, &mut None)
     }
 
     /// As [`StagingArea::publish`], for any target. On return, `lock` holds the publishing lock,
@@ -762,7 +758,7 @@ impl StagingArea {
         if begun.is_empty() {
             return Ok(());
         }
-        let own = Own { staged: self, repo };
+        let own = OwnStore { staged: self, repo };
         // The limit on bytes was enforced when the publication started.
         let done = self.publish_to(&own, (&begun, u64::MAX), &Silent, &mut lock);
         match done {

@@ -47,6 +47,7 @@ use crate::{
         scan::FileStat,
     },
     ops::{
+        commit::paths::joined,
         diff::{
             self, Change, ChangeSide, ComparedFolder, Detail, DiffError, DiffOptions, Differences,
             Limit, New, RenameDetection, Status,
@@ -56,10 +57,7 @@ use crate::{
             RestoreSource,
         },
     },
-    repo::{
-        path::{ResolvedPath, is_within, resolve_path},
-        scope::ScopePath,
-    },
+    repo::path::{ResolvedPath, is_within, resolve_path},
     store::Store,
 };
 
@@ -78,7 +76,7 @@ pub struct Update<'a> {
     pub files: &'a ComparedFolder,
 }
 
-/// What an update will change, or why it must not.
+/// The changes of an update, and the conflicts that forbid it.
 #[derive(Debug, Default)]
 pub struct UpdatePlan {
     /// The changed paths.
@@ -215,7 +213,7 @@ fn changed(
         renames: RenameDetection::Ignore,
         ..DiffOptions::default()
     };
-    let scope: Vec<Vec<u8>> = update.files.scope.iter().map(joined).collect();
+    let scope: Vec<Vec<u8>> = update.files.scope.iter().map(|path| joined(path)).collect();
     let is_here = |path: &[u8]| {
         scope.is_empty()
             || scope.iter().any(|part| is_within(path, part))
@@ -236,10 +234,6 @@ fn changed(
     Ok(changed)
 }
 
-fn joined(names: &ScopePath) -> Vec<u8> {
-    names.iter().map(|name| name.as_bytes()).collect::<Vec<_>>().join(&b'/')
-}
-
 /// How a path on disk differs from a commit that it may come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LocalChange {
@@ -249,12 +243,13 @@ enum LocalChange {
     Attributes,
 }
 
-/// What an update would lose at a path.
+/// The loss that an update would cause at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LocalLoss {
     /// Nothing.
     None,
-    /// Attributes of a folder that the new commit does not change, so that the folder can keep them.
+    /// Attributes of a folder that the new commit does not change, so that the folder can keep
+    /// them.
     FolderAttributes,
     /// A local change.
     Conflict,
@@ -284,7 +279,7 @@ impl<'a> LocalChanges<'a> {
     ) -> Result<Self, DiffError> {
         let limit = match update.files.scope.as_slice() {
             [] => Limit::default(),
-            scope => Limit::to_scope(scope.iter().map(joined).collect()),
+            scope => Limit::to_scope(scope.iter().map(|path| joined(path)).collect()),
         };
         let options =
             DiffOptions { limit, renames: RenameDetection::Ignore, ..DiffOptions::default() };
@@ -403,8 +398,8 @@ impl<'a> LocalChanges<'a> {
     }
 }
 
-/// Returns how a path differs on disk. A folder that was added or deleted is not reported by itself,
-/// and the restore reports the attributes of folders.
+/// Returns how a path differs on disk. A folder that was added or deleted is not reported by
+/// itself, and the restore reports the attributes of folders.
 fn local_change(change: &Change) -> Option<LocalChange> {
     let is_folder = |side: &ChangeSide| side.what.is_folder();
     match (&change.old, &change.new) {

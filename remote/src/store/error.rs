@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use snap_core::{
     base::{id::CommitId, io::PathError, kind::ErrorKind},
-    ops::{reach::ReachError, repair::RepairError, select::SelectError},
+    ops::{reach::ReachError, repair::RepairError},
     repo::{RepoError, config::ConfigError, ref_name::RefName, refs::RefError},
     store::{BundleError, RemoteFrameError, StoreError},
 };
@@ -221,12 +221,9 @@ pub enum RemoteError {
         /// The reason.
         source: ReadError,
     },
-    /// The walk of the objects of a commit failed.
+    /// The walk of the objects of a commit, or the selection of packs, failed.
     #[error(transparent)]
     Reach(Box<ReachError>),
-    /// Selecting packs failed.
-    #[error(transparent)]
-    Select(Box<SelectError>),
     /// A received pack is damaged.
     #[error("{key} at {location} is damaged")]
     Pack {
@@ -295,7 +292,6 @@ impl RemoteError {
             | Self::Pack { .. } => ErrorKind::Damaged,
             Self::Behind { .. } | Self::Diverged { .. } | Self::Raced { .. } => ErrorKind::Exists,
             Self::Reach(error) => error.kind(),
-            Self::Select(error) => error.kind(),
             Self::Repair(error) => error.kind(),
             Self::Repo(error) => error.kind(),
             Self::Ref(error) => error.kind(),
@@ -345,4 +341,4 @@ macro_rules! boxed {
     };
 }
 
-boxed!(Reach: ReachError, Select: SelectError, Repo: RepoError, Ref: RefError, Store: StoreError);
+boxed!(Reach: ReachError, Repo: RepoError, Ref: RefError, Store: StoreError);

@@ -101,7 +101,9 @@ fn sources<'s>(source: &'s CommitSource<'_>) -> Result<(Vec<Source>, HasName<'s>
             };
             (sources, Box::new(has_name))
         }
-        CommitSource::Stream { .. } => (Vec::new(), Box::new(|_, _| true)),
+        CommitSource::Stream { .. } | CommitSource::Stored(_) => {
+            (Vec::new(), Box::new(|_, _| true))
+        }
     })
 }
 

@@ -53,43 +53,26 @@ use crate::base::{
 
 pub use codec::VERSION;
 
-/// The kind of an entry, with the data of that kind.
+/// The kind of an entry, with the data of that kind. `B` identifies a content, and `T` a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EntryKind {
-    /// Regular file: 0.
-    File {
-        /// Its length in bytes.
-        size: u64,
-        /// Id of its content.
-        id: BlobId,
-    },
+pub enum EntryKind<B = BlobId, T = TreeId> {
+    /// Regular file: 0. The size is in bytes.
+    File { size: u64, id: B },
     /// Directory: 1.
-    Folder {
-        /// Id of its tree.
-        id: TreeId,
-    },
-    /// Symbolic link: 2.
-    Symlink {
-        /// Its target: any bytes except NUL.
-        target: Box<[u8]>,
-    },
+    Folder { id: T },
+    /// Symbolic link: 2. The target is any bytes except NUL.
+    Symlink { target: Box<[u8]> },
     /// Named pipe: 3.
     Fifo,
     /// Unix socket: 4.
     Socket,
     /// Character device: 5.
-    CharDevice {
-        /// Its device number.
-        device: Device,
-    },
+    CharDevice { device: Device },
     /// Block device: 6.
-    BlockDevice {
-        /// Its device number.
-        device: Device,
-    },
+    BlockDevice { device: Device },
 }
 
-impl EntryKind {
+impl<B, T> EntryKind<B, T> {
     /// Returns the noun for messages and JSON.
     pub fn noun(&self) -> &'static str {
         match self {

@@ -19,7 +19,7 @@ use std::path::Path;
 use crate::{
     base::{id::CommitId, io::PathError, kind::ErrorKind, observe::Observer},
     disk::{Disk, scratch::Scratch},
-    ops::{commit::CommitError, reach::ReachError, select::SelectError},
+    ops::{commit::CommitError, reach::ReachError},
     repo::{Config, Repo, RepoError},
     store::{BundleError, StoreError},
 };
@@ -33,29 +33,16 @@ pub enum Error {
     Bundle(#[from] BundleError),
     /// The store lacks commits that the bundle requires.
     #[error("the store lacks prerequisites of the bundle: {}", listed(.missing))]
-    Prerequisites {
-        /// The missing commits.
-        missing: Vec<CommitId>,
-    },
+    Prerequisites { missing: Vec<CommitId> },
     /// The bundle lacks an object that its commit refers to, or has an invalid one.
     #[error("the bundle is incomplete: commit {commit:.12} cannot be read completely")]
-    Broken {
-        /// The commit of the bundle.
-        commit: CommitId,
-        /// The missing or invalid object.
-        source: Box<ReachError>,
-    },
+    Broken { commit: CommitId, source: Box<ReachError> },
     /// An object in the bundle is not what its id says.
     #[error("the bundle is damaged")]
     Damaged(#[source] StoreError),
     /// The check would read more bytes than allowed.
     #[error("verifying the bundle would read {found} bytes; the limit is {most}")]
-    TooMuch {
-        /// Bytes that the check would read.
-        found: u64,
-        /// Bytes that are allowed.
-        most: u64,
-    },
+    TooMuch { found: u64, most: u64 },
     /// The store lacks an object that the commit refers to.
     #[error(transparent)]
     Reach(ReachError),
@@ -121,16 +108,6 @@ impl From<ReachError> for Error {
         match error {
             ReachError::Interrupted => Self::Interrupted,
             other => Self::Reach(other),
-        }
-    }
-}
-
-impl From<SelectError> for Error {
-    fn from(error: SelectError) -> Self {
-        match error {
-            SelectError::Reach(error) => error.into(),
-            SelectError::Store(error) => error.into(),
-            SelectError::Io(error) => error.into(),
         }
     }
 }

@@ -91,9 +91,7 @@ pub fn prepare<'s>(
     observer: &dyn Observer,
 ) -> Result<VerifiedBundle<'s>, Error> {
     let opened = BundleReader::new(input);
-    if observer.cancelled() {
-        return Err(Error::Interrupted);
-    }
+    observer.check(Error::Interrupted)?;
     prepare_opened(store, opened?, options, observer)
 }
 
@@ -113,9 +111,7 @@ pub fn prepare_opened<'s>(
     let mut incoming = ReceivedPacks::new(store, observer)?;
     observer.phase(Phase::Bundle, None);
     let received = receive(&mut reader, &head, &mut incoming, observer);
-    if observer.cancelled() {
-        return Err(Error::Interrupted);
-    }
+    observer.check(Error::Interrupted)?;
     received?;
     let (objects, raw_bytes) = incoming.totals();
     head.check_totals(objects, raw_bytes)?;
@@ -126,9 +122,7 @@ pub fn prepare_opened<'s>(
         true => Error::Store(error),
         false => Error::Damaged(error),
     })?;
-    if observer.cancelled() {
-        return Err(Error::Interrupted);
-    }
+    observer.check(Error::Interrupted)?;
     Ok(VerifiedBundle { incoming, head, commits, options: options.clone() })
 }
 
@@ -165,8 +159,8 @@ pub fn verify(
     Ok(prepare(store, input, options, observer)?.head)
 }
 
-/// Checks a bundle as [`verify`] does, in a temporary store in the folder `scratch`. The bundle must
-/// have no prerequisites.
+/// Checks a bundle as [`verify`] does, in a temporary store in the folder `scratch`. The bundle
+/// must have no prerequisites.
 ///
 /// # Errors
 /// As [`run`].

@@ -47,11 +47,7 @@ pub(super) fn open(repo: &Repo, options: &CommitOptions, observer: &dyn Observer
 
 /// Saves the stat cache after all objects that it relies on are durable. Clears it
 /// instead if packs were removed or objects were shadowed since it was `opened`.
-pub(super) fn save(
-    repo: &Repo,
-    (cache, opened): (StatCache, ShadowVersion),
-    observer: &dyn Observer,
-) {
+pub(super) fn save(repo: &Repo, cache: StatCache, opened: ShadowVersion, observer: &dyn Observer) {
     if !repo.store().record_trusted_packs(opened) {
         return StatCache::clear(&repo.dir().join("cache"), repo.disk());
     }

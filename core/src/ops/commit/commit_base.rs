@@ -7,6 +7,7 @@ use crate::{
     base::{
         id::{CommitId, TreeId},
         kind::ErrorKind,
+        limits,
         observe::{Note, Observer},
     },
     format::{
@@ -16,8 +17,8 @@ use crate::{
     },
     ops::{
         commit::{
-            AttemptInput, BehindPolicy, CommitError, CommitOptions, CommitRun, CommittedRoot,
-            NamedPath, OtherPaths, OtherSources, error::shown_sources,
+            BehindPolicy, CommitError, CommitOptions, CommitRun, CommitSource, CommittedRoot,
+            NamedPath, OtherPaths, OtherSources, error::shown_sources, paths::joined,
         },
         diff::{self, DiffError},
     },
@@ -135,7 +136,7 @@ impl CommitBase {
     pub(super) fn check(
         &mut self,
         repo: &Repo,
-        input: &AttemptInput<'_>,
+        source: &CommitSource<'_>,
         options: &CommitOptions,
         observer: &dyn Observer,
     ) -> Result<(), CommitError> {
@@ -147,25 +148,24 @@ impl CommitBase {
         }
         let (Some(tip), Some((_, commit))) = (self.tip, &self.parent) else { return Ok(()) };
         if let CommitTarget::Branch(branch) = &self.target {
-            check_sources(repo, (branch, commit), options, observer)?;
+            check_sources(repo, branch, commit, options, observer)?;
         }
         let Some(base) = self.base.as_ref().filter(|_| self.contains_all) else { return Ok(()) };
         let unseen = repo.unseen(base, self.branch(), tip)?;
         if unseen.commits.is_empty() {
             // The commit of some paths keeps what a restore took out of the files, so the files
             // lack a part of it.
-            self.contains_all = input.is_whole() || !unseen.has_replaced;
+            self.contains_all = source.is_whole() || !unseen.has_replaced;
             return Ok(());
         }
         let unseen = unseen.commits;
-        if options.unseen == BehindPolicy::Accept || input.is_stream() {
+        if options.unseen == BehindPolicy::Accept || source.is_stream() {
             // The commit keeps the changes of others, but the files here lack them.
-            self.contains_all = input.is_whole();
+            self.contains_all = source.is_whole();
             return Ok(());
         }
         let from = base.commits.first().and_then(|id| repo.store().commit(id).ok());
-        let trees = (from.as_ref().map(|commit| commit.tree), commit.tree);
-        if let (AttemptInput::Paths(paths), OtherPaths::Keep(_)) = (input, &options.unnamed)
+        if let (CommitSource::Paths(paths), OtherPaths::Keep(_)) = (source, &options.unnamed)
             && leave_alone(repo, &unseen, paths, observer)?
         {
             self.contains_all = false;
@@ -173,17 +173,16 @@ impl CommitBase {
         }
         let is_root_as_before =
             from.as_ref().is_some_and(|from| same_root(from.root.as_ref(), commit.root.as_ref()));
-        if is_root_as_before && has_files_of(commit, repo, input, options, observer) {
+        if is_root_as_before && has_files_of(commit, repo, source, options, observer) {
             // Files that this commit excludes are not compared. A branch that deleted them must
             // not count as contained, or the next commit without that exclusion restores them.
             self.contains_all = options.ignore == Default::default();
             return Ok(());
         }
         let branch = self.branch().cloned();
-        let mut behind = BehindBranch::new(repo, branch, unseen, trees, observer);
-        if observer.cancelled() {
-            return Err(CommitError::Interrupted);
-        }
+        let base_tree = from.as_ref().map(|commit| commit.tree);
+        let mut behind = BehindBranch::new(repo, branch, unseen, base_tree, commit.tree, observer);
+        observer.check(CommitError::Interrupted)?;
         let is_lost = |id: &&CommitId| repo.store().commit(id).is_err();
         behind.lost_base = base.commits.iter().find(is_lost).copied();
         Err(CommitError::Behind(Box::new(behind)))
@@ -247,18 +246,19 @@ impl CommitBase {
     pub(super) fn selection(
         &self,
         unread: UnreadPaths,
-        (input, options): (&AttemptInput<'_>, &CommitOptions),
+        source: &CommitSource<'_>,
+        options: &CommitOptions,
     ) -> Selection {
         let mut selection = Selection::default();
         let before = self.parent.as_ref().map(|(_, commit)| &commit.selection);
-        let named: Option<Vec<Vec<u8>>> = match (input, &options.unnamed) {
-            (AttemptInput::Partial(_, scope), _) => {
+        let named: Option<Vec<Vec<u8>>> = match (source, &options.unnamed) {
+            (CommitSource::Partial(_, scope), _) => {
                 Some(scope.iter().map(|names| joined(names)).collect())
             }
-            (AttemptInput::Paths(paths), OtherPaths::Keep(_)) => {
+            (CommitSource::Paths(paths), OtherPaths::Keep(_)) => {
                 Some(paths.iter().map(|path| joined(&path.inside)).collect())
             }
-            (AttemptInput::Entry(entry), OtherPaths::Keep(_)) => {
+            (CommitSource::Stored(entry), OtherPaths::Keep(_)) => {
                 Some(vec![entry.name.as_bytes().to_vec()])
             }
             _ => None,
@@ -279,12 +279,24 @@ impl CommitBase {
         selection
     }
 
+    /// Returns the error for a branch that other processes kept moving.
+    pub(super) fn contended(&self) -> CommitError {
+        match &self.target {
+            CommitTarget::Branch(name) => {
+                CommitError::Contended { name: name.clone(), tries: limits::REF_RETRIES }
+            }
+            CommitTarget::DetachedHead => RefError::HeadMoved.into(),
+        }
+    }
+
     /// Moves the branch to the commit, which is durable.
     pub(super) fn advance(
         &self,
         repo: &Repo,
-        (id, commit): (CommitId, &Commit),
-        (is_stream, options): (bool, &CommitOptions),
+        id: CommitId,
+        commit: &Commit,
+        is_stream: bool,
+        options: &CommitOptions,
     ) -> Result<(), RefError> {
         let kind = match repo.project() {
             Some(_) if is_stream => base_state::STREAM,
@@ -337,7 +349,8 @@ impl CommitBase {
 /// that it lacks.
 fn check_sources(
     repo: &Repo,
-    (branch, commit): (&RefName, &Commit),
+    branch: &RefName,
+    commit: &Commit,
     options: &CommitOptions,
     observer: &dyn Observer,
 ) -> Result<(), CommitError> {
@@ -367,13 +380,13 @@ fn check_sources(
 fn has_files_of(
     tip: &Commit,
     repo: &Repo,
-    input: &AttemptInput<'_>,
+    source: &CommitSource<'_>,
     options: &CommitOptions,
     observer: &dyn Observer,
 ) -> bool {
-    let (path, scope) = match input {
-        AttemptInput::Folder(path) => (path, &[][..]),
-        AttemptInput::Partial(path, scope) => (path, &scope[..]),
+    let (path, scope) = match source {
+        CommitSource::Folder(path) => (path, &[][..]),
+        CommitSource::Partial(path, scope) => (path, &scope[..]),
         _ => return false,
     };
     let folder = diff::ComparedFolder {
@@ -430,15 +443,10 @@ fn leave_alone(
             let is_below = paths.iter().any(|named| is_within(&change.path, named));
             // The attributes of a folder above a path are kept, so a change of them does
             // not matter.
-            match is_below || !is_folder {
-                true => Err(DiffError::Interrupted),
-                false => Ok(()),
-            }
+            if is_below || !is_folder { Err(DiffError::Interrupted) } else { Ok(()) }
         };
         let compared = changes_of(repo, commit, &options, observer, &mut each);
-        if observer.cancelled() {
-            return Err(CommitError::Interrupted);
-        }
+        observer.check(CommitError::Interrupted)?;
         if compared.is_err() {
             return Ok(false);
         }
@@ -467,10 +475,7 @@ fn parent_error(target: &CommitTarget, source: StoreError) -> CommitError {
         CommitTarget::Branch(branch) => Some(branch.clone()),
         CommitTarget::DetachedHead => None,
     };
-    match is_lost {
-        true => CommitError::Parent { branch, source: Box::new(source) },
-        false => source.into(),
-    }
+    if is_lost { CommitError::Parent { branch, source: Box::new(source) } } else { source.into() }
 }
 
 /// Returns the commit that `HEAD` points at.
@@ -479,10 +484,6 @@ fn current(repo: &Repo, head: &Head) -> Result<Option<CommitId>, RefError> {
         Head::Branch(branch) => repo.refs().read(branch),
         Head::Detached(id) => Ok(Some(*id)),
     }
-}
-
-fn joined(names: &[crate::base::name::EntryName]) -> Vec<u8> {
-    names.iter().map(|name| name.as_bytes()).collect::<Vec<_>>().join(&b'/')
 }
 
 /// Compares the root folder's attributes without the mtime. The mtime changes when a
@@ -518,7 +519,8 @@ impl BehindBranch {
         repo: &Repo,
         branch: Option<RefName>,
         mut commits: Vec<(CommitId, Commit)>,
-        (from, to): (Option<TreeId>, TreeId),
+        from: Option<TreeId>,
+        to: TreeId,
         observer: &dyn Observer,
     ) -> Self {
         let more_commits = commits.len().saturating_sub(NAMED);

@@ -81,7 +81,7 @@ pub(super) enum OmittedPart<'e> {
 }
 
 /// Receives the name of each entry that the tree lacks in whole or in part.
-type TellLost<'t> = &'t dyn Fn(&[u8], OmittedPart<'_>);
+type OnOmitted<'t> = &'t dyn Fn(&[u8], OmittedPart<'_>);
 
 fn xattrs_of(node: &WalkedFolder, name: &[u8]) -> io::Result<Vec<Xattr>> {
     describe::xattrs(node.fd.as_fd(), name)
@@ -89,12 +89,12 @@ fn xattrs_of(node: &WalkedFolder, name: &[u8]) -> io::Result<Vec<Xattr>> {
 
 /// Encodes a folder's tree, adds it to the store, and compares its files with the folder
 /// `previous` of the previous commit. Entries that cannot be read are left out and passed to
-/// `lost`.
+/// `on_omitted`.
 pub(super) fn folder(
     job: &CommitJob<'_>,
     node: &WalkedFolder,
     previous: Option<&Previous>,
-    lost: TellLost<'_>,
+    on_omitted: OnOmitted<'_>,
 ) -> Result<(EncodedFolder, FileChanges), CommitError> {
     let store = job.writer.store();
     let none = Previous::default();
@@ -112,11 +112,11 @@ pub(super) fn folder(
             files += below.files_since(store, previous, job.observer);
             matched += u64::from(previous.is_some());
         }
-        let (entry, below) = match entry(job, node, (name, listed), slot, lost) {
+        let (entry, below) = match entry(job, node, name, listed, slot, on_omitted) {
             Ok(Some(made)) => made,
             Ok(None) => continue,
             Err(error) => {
-                lost(name, OmittedPart::Entry(&error));
+                on_omitted(name, OmittedPart::Entry(&error));
                 continue;
             }
         };
@@ -143,13 +143,14 @@ pub(super) fn folder(
 fn entry(
     job: &CommitJob<'_>,
     node: &WalkedFolder,
-    (name, listed): (&[u8], &ScannedEntry),
+    name: &[u8],
+    listed: &ScannedEntry,
     slot: EntryResult,
-    lost: TellLost<'_>,
+    on_omitted: OnOmitted<'_>,
 ) -> io::Result<Option<(Entry, Totals)>> {
     let xattrs = || {
         xattrs_of(node, name).unwrap_or_else(|error| {
-            lost(name, OmittedPart::Attributes(&error));
+            on_omitted(name, OmittedPart::Attributes(&error));
             Vec::new()
         })
     };

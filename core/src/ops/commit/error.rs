@@ -24,71 +24,42 @@ use crate::{
 pub enum CommitError {
     /// A source cannot be read.
     #[error("cannot read {}", path.display())]
-    Source {
-        /// The source, or an entry in it.
-        path: PathBuf,
-        source: io::Error,
-    },
+    Source { path: PathBuf, source: io::Error },
     /// Two sources have the same path in the snapshot, or one lies in the other.
     #[error("{} and {} have the same path in the snapshot", first.display(), second.display())]
-    Overlap {
-        /// Path on disk of one source.
-        first: PathBuf,
-        second: PathBuf,
-    },
+    Overlap { first: PathBuf, second: PathBuf },
     /// The ignore rules exclude a path that the user named.
     #[error("{} is excluded by the ignore rules", path.display())]
-    Excluded {
-        /// The excluded path.
-        path: PathBuf,
-    },
+    Excluded { path: PathBuf },
     /// A path that the user named lies outside the scope of a partial clone and does not
     /// exist here.
     #[error("{} is outside the paths of this partial clone", path.display())]
-    OutOfScope {
-        /// The path outside the scope.
-        path: PathBuf,
-    },
+    OutOfScope { path: PathBuf },
     /// An interrupted restore left this folder without its attributes.
     #[error("{} was left unfinished by an interrupted restore", path.display())]
-    Unfinished {
-        /// The unfinished folder.
-        path: PathBuf,
-    },
+    Unfinished { path: PathBuf },
     /// The ignore files above the paths of a partial clone are unknown, because no commit that
     /// contains them can be read.
     #[error("the ignore rules of this partial clone are unknown: its last commits cannot be read")]
     UnknownRules,
-    /// A file exists at the path of a folder that a partial clone did not fetch, or a folder at the
-    /// path of a file.
+    /// The path holds a file where the last commit has an unfetched folder, or a folder where it
+    /// has an unfetched file. `noun` names the kind in the commit.
     #[error(
         "{} would replace a {noun} of the last commit that this partial clone fetched only in part",
         path.display()
     )]
-    OverUnfetched {
-        /// The path on disk.
-        path: PathBuf,
-        /// The kind of the entry in the last commit: `file` or `folder`.
-        noun: &'static str,
-    },
+    OverUnfetched { path: PathBuf, noun: &'static str },
     /// The branch has commits that the project's files do not contain.
     #[error("{0}")]
     Behind(Box<BehindBranch>),
-    /// The last commit of the branch has other sources.
+    /// The last commit of the branch has other sources. An empty list means the project's files.
     #[error(
         "branch `{}` holds snapshots of {}, not of {}",
         branch.short(),
         shown_sources(before),
         shown_sources(now)
     )]
-    OtherSources {
-        /// The branch of the commit.
-        branch: RefName,
-        /// The sources of its last commit; empty for the project's own files.
-        before: Vec<Box<[u8]>>,
-        /// The sources of this commit.
-        now: Vec<Box<[u8]>>,
-    },
+    OtherSources { branch: RefName, before: Vec<Box<[u8]>>, now: Vec<Box<[u8]>> },
     /// A pattern cannot be parsed.
     #[error(transparent)]
     Pattern(#[from] PatternError),
@@ -98,53 +69,27 @@ pub enum CommitError {
     /// The stream could not be read.
     #[error("cannot read the stream")]
     Stream(#[source] io::Error),
-    /// The stream has 0 bytes.
+    /// The stream is empty.
     #[error("the stream for {} is empty", Path::new(name.as_os_str()).display())]
-    EmptyStream {
-        /// Name of the stream.
-        name: EntryName,
-    },
+    EmptyStream { name: EntryName },
     /// The last commit has a folder with the name of the stream.
     #[error("the stream would replace {}, a folder in the last commit", Path::new(name.as_os_str()).display())]
-    StreamOverFolder {
-        /// Name of the stream.
-        name: EntryName,
-    },
+    StreamOverFolder { name: EntryName },
     /// The commit object is larger than the limit.
     #[error(
         "the commit is {bytes} bytes (message, labels, patterns and sources); the limit is {limit}"
     )]
-    TooLarge {
-        /// Size of the encoded commit in bytes.
-        bytes: usize,
-        /// The limit in bytes.
-        limit: usize,
-    },
+    TooLarge { bytes: usize, limit: usize },
     /// More labels than a reader accepts.
     #[error("the commit has {count} labels; the limit is {limit}")]
-    TooManyLabels {
-        /// The number of labels.
-        count: usize,
-        /// The largest number allowed.
-        limit: usize,
-    },
+    TooManyLabels { count: usize, limit: usize },
     /// More sets of exclude rules than a reader accepts. A commit that keeps paths of its
     /// parent keeps the parent's rules, too.
     #[error("the commit has {count} sets of exclude rules; the limit is {limit}")]
-    TooManyRules {
-        /// The number of rule sets.
-        count: usize,
-        /// The largest number allowed.
-        limit: usize,
-    },
-    /// The previous commit is missing or damaged.
+    TooManyRules { count: usize, limit: usize },
+    /// The previous commit is missing or damaged. Without a branch, `HEAD` is detached.
     #[error("the last commit of {} cannot be read", branch_or_head(branch.as_ref()))]
-    Parent {
-        /// The branch; `None` for a detached `HEAD`.
-        branch: Option<RefName>,
-        /// The error of the store.
-        source: Box<StoreError>,
-    },
+    Parent { branch: Option<RefName>, source: Box<StoreError> },
     /// Some objects that the commit keeps from the previous one are missing in the store.
     #[error("the store lacks objects of the last commit outside the named paths")]
     Incomplete(#[source] Box<ReachError>),
@@ -153,12 +98,7 @@ pub enum CommitError {
     Unreadable(#[source] FormatError),
     /// Other processes kept moving the branch.
     #[error("branch `{}` was moved by other commits {tries} times in a row", name.short())]
-    Contended {
-        /// The branch of the commit.
-        name: RefName,
-        /// The number of attempts.
-        tries: usize,
-    },
+    Contended { name: RefName, tries: usize },
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -30,10 +30,7 @@ use crate::{
         scan::{FileKind, FileStat},
         stat_cache::{KnownFile, NameHash},
     },
-    ops::commit::{
-        CommitError, MetadataLevel,
-        job::{CommitJob, count},
-    },
+    ops::commit::{CommitError, MetadataLevel, job::CommitJob},
     store::StoreError,
 };
 
@@ -50,26 +47,26 @@ pub(super) struct ReadFile {
 
 /// The reason why a file was not read.
 #[derive(Debug)]
-pub(super) enum Unread {
+pub(super) enum FileReadError {
     /// The file itself cannot be read, so it is left out.
     File(io::Error),
     /// The store failed or the user asked to stop, so the commit ends.
     Commit(CommitError),
 }
 
-impl From<io::Error> for Unread {
+impl From<io::Error> for FileReadError {
     fn from(error: io::Error) -> Self {
         Self::File(error)
     }
 }
 
-impl From<rustix::io::Errno> for Unread {
+impl From<rustix::io::Errno> for FileReadError {
     fn from(error: rustix::io::Errno) -> Self {
         Self::File(error.into())
     }
 }
 
-impl From<StoreError> for Unread {
+impl From<StoreError> for FileReadError {
     fn from(error: StoreError) -> Self {
         Self::Commit(error.into())
     }
@@ -98,11 +95,12 @@ pub(super) struct ReadOutcome {
 /// cache, or the file's entry is removed from it.
 pub(super) fn read(
     job: &CommitJob<'_>,
-    (folder, name): (BorrowedFd<'_>, &OsStr),
+    folder: BorrowedFd<'_>,
+    name: &OsStr,
     place: NameHash,
     stat: &FileStat,
-) -> Result<ReadOutcome, Unread> {
-    let read = read_twice(job, (folder, name), place, stat);
+) -> Result<ReadOutcome, FileReadError> {
+    let read = read_twice(job, folder, name, place, stat);
     let is_kept = |outcome: &ReadOutcome| {
         !outcome.changing && !outcome.is_unsized && outcome.unread_xattrs.is_none()
     };
@@ -114,10 +112,11 @@ pub(super) fn read(
 
 fn read_twice(
     job: &CommitJob<'_>,
-    (folder, name): (BorrowedFd<'_>, &OsStr),
+    folder: BorrowedFd<'_>,
+    name: &OsStr,
     place: NameHash,
     stat: &FileStat,
-) -> Result<ReadOutcome, Unread> {
+) -> Result<ReadOutcome, FileReadError> {
     let mut before = *stat;
     let mut again = false;
     loop {
@@ -128,7 +127,7 @@ fn read_twice(
         let xattrs = read_xattrs(XattrTarget::Fd(fd.as_fd()));
         let after = FileStat::of_fd(fd.as_fd())?;
         if after.kind != FileKind::File {
-            return Err(Unread::File(io::Error::other("no longer a regular file")));
+            return Err(FileReadError::File(io::Error::other("no longer a regular file")));
         }
         let steady = is_steady(&before, &after, size);
         let is_unsized = steady && size != before.size;
@@ -162,7 +161,7 @@ fn read_content(
     fd: &OwnedFd,
     stat: &FileStat,
     keep: bool,
-) -> Result<(Option<BlobId>, u64), Unread> {
+) -> Result<(Option<BlobId>, u64), FileReadError> {
     if stat.size > limits::WHOLE_FILE_BYTES {
         if let Some(id) = confirm_likely(job, fd, stat)? {
             return Ok((Some(id), stat.size));
@@ -177,7 +176,7 @@ fn read_content(
     BUFFER.with_borrow_mut(|buffer| {
         let size = read_small(fd, buffer, stat.size as usize)?;
         if size as u64 != stat.size && !keep {
-            count(&job.counts.bytes_read, size as u64);
+            job.count_read(size as u64);
             job.observer.advance(size as u64, 1);
             return Ok((None, size as u64));
         }
@@ -186,9 +185,9 @@ fn read_content(
 }
 
 /// Stores a content of at most [`limits::WHOLE_FILE_BYTES`].
-fn store_small(job: &CommitJob<'_>, bytes: &[u8]) -> Result<(Option<BlobId>, u64), Unread> {
+fn store_small(job: &CommitJob<'_>, bytes: &[u8]) -> Result<(Option<BlobId>, u64), FileReadError> {
     let (id, size) = (BlobId::of(bytes), bytes.len() as u64);
-    count(&job.counts.bytes_read, size);
+    job.count_read(size);
     job.observer.advance(size, 1);
     job.writer.add_blob(CommitJob::lane(), id, bytes)?;
     Ok((Some(id), size))
@@ -201,18 +200,18 @@ fn confirm_likely(
     job: &CommitJob<'_>,
     fd: &OwnedFd,
     stat: &FileStat,
-) -> Result<Option<BlobId>, Unread> {
+) -> Result<Option<BlobId>, FileReadError> {
     let Some(likely) = job.cache.likely_content(stat) else { return Ok(None) };
     if !job.writer.contains_content(&likely)? {
         return Ok(None);
     }
     let (id, size) = match hash_content(fd, stat, &|| job.stopped()) {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-            return Err(Unread::Commit(CommitError::Interrupted));
+            return Err(FileReadError::Commit(CommitError::Interrupted));
         }
         other => other?,
     };
-    count(&job.counts.bytes_read, size);
+    job.count_read(size);
     if (id, size) == (likely, stat.size) {
         job.observer.advance(size, 1);
         return Ok(Some(id));
@@ -261,7 +260,7 @@ type Batches = Mutex<Vec<Vec<BlobRef>>>;
 pub(super) fn stream(
     job: &CommitJob<'_>,
     source: &mut dyn SparseRead,
-) -> Result<(BlobId, u64), Unread> {
+) -> Result<(BlobId, u64), FileReadError> {
     let batches = Batches::default();
     let failed = AtomicBool::new(false);
     let (id, size) = rayon::scope(|scope| {
@@ -275,7 +274,7 @@ pub(super) fn stream(
         let mut zeros_from = 0;
         loop {
             if job.stopped() || failed.load(Ordering::Relaxed) {
-                return Err(Unread::Commit(CommitError::Interrupted));
+                return Err(FileReadError::Commit(CommitError::Interrupted));
             }
             let (end, last) = match std::mem::take(&mut zeros) {
                 0 => fill(source, &mut buffer, filled)?,
@@ -286,7 +285,7 @@ pub(super) fn stream(
             };
             let fresh = &buffer[filled..end];
             size += fresh.len() as u64;
-            count(&job.counts.bytes_read, fresh.len() as u64);
+            job.count_read(fresh.len() as u64);
             job.observer.advance(fresh.len() as u64, 0);
             let cuts = if !last && is_zeros(fresh) {
                 zeros = fresh.len() as u64;
@@ -312,7 +311,7 @@ pub(super) fn stream(
                 let skipped = source.skip_hole(u64::from(chunk.bytes));
                 hash_zeros(&mut whole, skipped, &|| job.stopped());
                 size += skipped;
-                count(&job.counts.bytes_read, skipped);
+                job.count_read(skipped);
                 job.observer.advance(skipped, 0);
                 let chunks = (skipped / u64::from(chunk.bytes)) as usize;
                 let mut batches = batches.lock();
@@ -326,7 +325,7 @@ pub(super) fn stream(
     })?;
     if failed.load(Ordering::Relaxed) {
         // `job.fail` has recorded the error.
-        return Err(Unread::Commit(CommitError::Interrupted));
+        return Err(FileReadError::Commit(CommitError::Interrupted));
     }
     job.observer.advance(0, 1);
     let pieces: Vec<BlobRef> = batches.into_inner().into_iter().flatten().collect();
@@ -428,7 +427,12 @@ fn hand_over<'s>(
 }
 
 /// Stores the chunk list of a content. A content of one chunk needs none.
-fn add_list(job: &CommitJob<'_>, id: BlobId, size: u64, pieces: &[BlobRef]) -> Result<(), Unread> {
+fn add_list(
+    job: &CommitJob<'_>,
+    id: BlobId,
+    size: u64,
+    pieces: &[BlobRef],
+) -> Result<(), FileReadError> {
     match pieces {
         [] => drop(job.writer.add_blob(CommitJob::lane(), id, &[])?),
         [_] => {}
@@ -436,7 +440,7 @@ fn add_list(job: &CommitJob<'_>, id: BlobId, size: u64, pieces: &[BlobRef]) -> R
             let Some(encoded) = chunk_list::encode_content(size, pieces) else {
                 let most = limits::CHUNK_LIST_PARTS * limits::CHUNK_LIST_ENTRIES;
                 let text = format!("the file has {} chunks; the limit is {most}", pieces.len());
-                return Err(Unread::File(io::Error::other(text)));
+                return Err(FileReadError::File(io::Error::other(text)));
             };
             for part in &encoded.parts {
                 job.writer.add_chunk_list_part(part)?;

@@ -24,7 +24,7 @@ use crate::{
         stat_cache::StatCache,
         unfinished::UnfinishedRestore,
     },
-    ops::commit::{CommitError, FileChanges, MetadataLevel},
+    ops::commit::{CommitError, CommitOutcome, FileChanges, MetadataLevel},
     store::ObjectWriter,
 };
 
@@ -37,7 +37,10 @@ pub(super) struct CommitJob<'a> {
     pub(super) params: Params,
     pub(super) content: MetadataLevel,
     pub(super) observer: &'a dyn Observer,
-    pub(super) counts: CommitCounters,
+    /// The totals so far, except `bytes_read`.
+    pub(super) outcome: Mutex<CommitOutcome>,
+    /// Counts each file, so it needs no lock.
+    bytes_read: AtomicU64,
     /// Paths in the snapshot that are left out because they cannot be read.
     pub(super) unread: Mutex<UnreadPaths>,
     /// The number of batches of chunks that are being compressed, over all files.
@@ -50,27 +53,13 @@ pub(super) struct CommitJob<'a> {
     failure: Mutex<Option<CommitError>>,
 }
 
-/// Counters of a commit.
-#[derive(Debug, Default)]
-pub(super) struct CommitCounters {
-    pub(super) files: Mutex<FileChanges>,
-    pub(super) skipped: AtomicU64,
-    pub(super) changing: AtomicU64,
-    pub(super) without_attributes: AtomicU64,
-    pub(super) bytes_read: AtomicU64,
-}
-
-/// Adds to a counter.
-pub(super) fn count(which: &AtomicU64, more: u64) {
-    which.fetch_add(more, Ordering::Relaxed);
-}
-
 impl<'a> CommitJob<'a> {
     pub(super) fn new(
         writer: &'a ObjectWriter<'a>,
         cache: &'a StatCache,
         rules: &'a IgnoreRules,
-        (params, content): (Params, MetadataLevel),
+        params: Params,
+        content: MetadataLevel,
         observer: &'a dyn Observer,
     ) -> Self {
         Self {
@@ -81,7 +70,8 @@ impl<'a> CommitJob<'a> {
             params,
             content,
             observer,
-            counts: CommitCounters::default(),
+            outcome: Mutex::default(),
+            bytes_read: AtomicU64::new(0),
             unread: Mutex::default(),
             batches: AtomicUsize::new(0),
             zeros: OnceLock::new(),
@@ -93,7 +83,18 @@ impl<'a> CommitJob<'a> {
 
     /// Adds to the counts of files.
     pub(super) fn count_files(&self, changes: FileChanges) {
-        *self.counts.files.lock() += changes;
+        self.outcome.lock().files += changes;
+    }
+
+    /// Counts bytes that were read from files.
+    pub(super) fn count_read(&self, bytes: u64) {
+        self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Returns the totals.
+    pub(super) fn into_outcome(self) -> CommitOutcome {
+        let bytes_read = self.bytes_read.into_inner();
+        CommitOutcome { bytes_read, ..self.outcome.into_inner() }
     }
 
     /// Returns the settings that, besides a listing, determine a folder's tree.
@@ -124,7 +125,7 @@ impl<'a> CommitJob<'a> {
     }
 
     /// Returns an error if the commit failed or was cancelled.
-    pub(super) fn outcome(&self) -> Result<(), CommitError> {
+    pub(super) fn check(&self) -> Result<(), CommitError> {
         match self.failure.lock().take() {
             Some(error) => Err(error),
             None if self.stopped() => Err(CommitError::Interrupted),
@@ -139,7 +140,7 @@ impl<'a> CommitJob<'a> {
         if UnfinishedRestore::is_behind(error) {
             return self.fail(CommitError::Unfinished { path: path.to_owned() });
         }
-        count(&self.counts.without_attributes, 1);
+        self.outcome.lock().without_attributes += 1;
         self.observer.note(Note::AttributesUnread { path, error });
     }
 
@@ -167,7 +168,7 @@ impl<'a> CommitJob<'a> {
             let path = path.to_owned();
             return self.fail(CommitError::Source { path, source: errno.into() });
         }
-        count(&self.counts.skipped, 1);
+        self.outcome.lock().skipped += 1;
         self.unread.lock().insert(inside);
         self.observer.note(Note::Skipped { path, error });
     }

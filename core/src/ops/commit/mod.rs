@@ -1,8 +1,8 @@
 //! `commit`: creates a snapshot of folders, files or a stream.
 //!
-//! [`run`] works in four steps. It determines the branch and the parent (`commit_base`), walks
-//! and reads the files (`walk`, `file`), encodes trees (`encode`), and makes everything
-//! durable and then moves the branch (`publish`).
+//! [`run`] works in four steps. It determines the branch and the parent (`commit_base`), reads the
+//! files (`walk`, `file`), and encodes trees (`encode`). As the last step it makes everything
+//! durable and moves the branch (`publish`).
 
 mod cache;
 mod commit_base;
@@ -23,7 +23,6 @@ use std::{
     io::{self, Read},
     os::fd::AsFd,
     path::{Path, PathBuf},
-    sync::atomic::Ordering,
 };
 
 use crate::{
@@ -46,11 +45,15 @@ use crate::{
         scan::FileStat,
     },
     ops::{
-        commit::{commit_base::CommitBase, job::CommitJob, paths::KeepFrom},
+        commit::{
+            commit_base::CommitBase,
+            job::CommitJob,
+            paths::{KeepFrom, KeptFolder},
+        },
         staging_area::StagingArea,
         unfetched_ignores::ignore_files,
     },
-    repo::{Repo, files_lock::FilesUse, ref_name::RefName, refs::RefError, scope::ScopePath},
+    repo::{Repo, files_lock::FilesUse, ref_name::RefName, scope::ScopePath},
     store::{ObjectWriter, WriteStats},
 };
 
@@ -68,12 +71,22 @@ pub enum CommitSource<'s> {
     /// The root tree contains each of these at its own path.
     Paths(Vec<NamedPath>),
     /// The root tree contains one file with this name, read from a stream.
-    Stream {
-        /// Name of the file.
-        name: EntryName,
-        /// Content of the file.
-        reader: Box<dyn Read + Send + 's>,
-    },
+    Stream { name: EntryName, reader: Box<dyn Read + Send + 's> },
+    /// As `Stream`, after an earlier attempt of the same commit has stored the content. Callers of
+    /// [`run`] do not pass it.
+    Stored(Box<Entry>),
+}
+
+impl CommitSource<'_> {
+    fn is_stream(&self) -> bool {
+        matches!(self, Self::Stream { .. } | Self::Stored(_))
+    }
+
+    /// Returns true if the source is all of the project's files, or everything in the
+    /// scope of a partial clone.
+    fn is_whole(&self) -> bool {
+        matches!(self, Self::Folder(_) | Self::Partial(..))
+    }
 }
 
 /// A file or folder, and its path in the snapshot.
@@ -265,71 +278,34 @@ const STACK_BYTES: usize = 8 << 20;
 /// `observer` and counted.
 pub fn run(
     repo: &Repo,
-    source: CommitSource<'_>,
+    mut source: CommitSource<'_>,
     options: &CommitOptions,
     observer: &dyn Observer,
 ) -> Result<CommitOutcome, CommitError> {
-    let mut input = AttemptInput::from(source);
-    let is_of_project = !input.is_stream() && options.unseen != BehindPolicy::Ignore;
+    let is_of_project = !source.is_stream() && options.unseen != BehindPolicy::Ignore;
     let _lock = match is_of_project && options.run == CommitRun::Real {
         true => repo.lock_files(FilesUse::Read, observer)?,
         false => None,
     };
     for _ in 0..limits::REF_RETRIES {
-        let mut commit_base = CommitBase::read(repo, input.is_stream(), options)?;
-        commit_base.check(repo, &input, options, observer)?;
-        match attempt(repo, &mut input, (commit_base, options), observer)? {
+        let mut commit_base = CommitBase::read(repo, source.is_stream(), options)?;
+        commit_base.check(repo, &source, options, observer)?;
+        match attempt(repo, &mut source, commit_base, options, observer)? {
             Some(outcome) => return Ok(outcome),
             // The branch moved, so the entries to keep come from another commit now.
             None => repo.store().refresh()?,
         }
     }
-    let tries = limits::REF_RETRIES;
-    match CommitBase::read(repo, input.is_stream(), options)?.branch() {
-        Some(name) => Err(CommitError::Contended { name: name.clone(), tries }),
-        None => Err(RefError::HeadMoved.into()),
-    }
-}
-
-/// The input of a commit, reused for each attempt.
-enum AttemptInput<'s> {
-    Folder(PathBuf),
-    Partial(PathBuf, Vec<ScopePath>),
-    Paths(Vec<NamedPath>),
-    Stream(EntryName, Box<dyn Read + Send + 's>),
-    /// The entry of a stream that was read in an earlier attempt.
-    Entry(Box<Entry>),
-}
-
-impl<'s> From<CommitSource<'s>> for AttemptInput<'s> {
-    fn from(source: CommitSource<'s>) -> Self {
-        match source {
-            CommitSource::Folder(path) => Self::Folder(path),
-            CommitSource::Partial(path, scope) => Self::Partial(path, scope),
-            CommitSource::Paths(paths) => Self::Paths(paths),
-            CommitSource::Stream { name, reader } => Self::Stream(name, reader),
-        }
-    }
-}
-
-impl AttemptInput<'_> {
-    fn is_stream(&self) -> bool {
-        matches!(self, Self::Stream(..) | Self::Entry(_))
-    }
-
-    /// Returns true if the input is all of the project's files, or everything in the
-    /// scope of a partial clone.
-    fn is_whole(&self) -> bool {
-        matches!(self, Self::Folder(_) | Self::Partial(..))
-    }
+    Err(CommitBase::read(repo, source.is_stream(), options)?.contended())
 }
 
 /// Attempts the commit. Returns `None` if the branch moved and the tree must be built
 /// again, because it keeps entries of the previous commit.
 fn attempt(
     repo: &Repo,
-    input: &mut AttemptInput<'_>,
-    (commit_base, options): (CommitBase, &CommitOptions),
+    source: &mut CommitSource<'_>,
+    commit_base: CommitBase,
+    options: &CommitOptions,
     observer: &dyn Observer,
 ) -> Result<Option<CommitOutcome>, CommitError> {
     // The size of the previous commit is the best estimate of the total.
@@ -337,7 +313,7 @@ fn attempt(
     observer.phase(Phase::Commit, estimate);
     let packs = repo.store().packs();
     let rules = IgnoreRules::beside(options.ignore.clone(), repo.dir())?;
-    let rules = rules.with_unfetched(unfetched_ignores(repo, input, (&commit_base, options))?);
+    let rules = rules.with_unfetched(unfetched_ignores(repo, source, &commit_base, options)?);
     let cache::OpenedCache { cache, shadows, is_relied_on } = cache::open(repo, options, observer);
     let threads = options.jobs.or(repo.config().jobs).unwrap_or_else(default_jobs);
     let level = repo.config().compression.level;
@@ -354,44 +330,31 @@ fn attempt(
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).stack_size(STACK_BYTES).build();
     let pool = pool.map_err(CommitError::Threads)?;
 
-    let job = CommitJob::new(&writer, &cache, &rules, (params, options.content), observer);
-    let read = total::count_beside((repo, &job), (input, options), estimate, |input| {
-        pool.install(|| read(repo, &job, input, (&commit_base, options)))
+    let job = CommitJob::new(&writer, &cache, &rules, params, options.content, observer);
+    let read = total::count_beside((repo, &job), (source, options), estimate, |source| {
+        pool.install(|| read(repo, &job, source, &commit_base, options))
     });
-    job.outcome()?;
+    job.check()?;
     let mut root = read?.ok_or(CommitError::Interrupted)?;
     let unread = std::mem::take(&mut *job.unread.lock());
-    root.selection = commit_base.selection(unread, (input, options));
+    root.selection = commit_base.selection(unread, source, options);
     // Entries that a partial clone keeps are stored elsewhere, so they are not checked.
-    let is_partial = matches!(input, AttemptInput::Partial(..));
+    let is_partial = matches!(source, CommitSource::Partial(..));
     root.is_unproven = root.keeps_others && !is_relied_on && !is_partial;
 
-    let mut outcome = CommitOutcome {
-        files: *job.counts.files.lock(),
-        skipped: job.counts.skipped.load(Ordering::Relaxed),
-        changing: job.counts.changing.load(Ordering::Relaxed),
-        without_attributes: job.counts.without_attributes.load(Ordering::Relaxed),
-        bytes_read: job.counts.bytes_read.load(Ordering::Relaxed),
-        totals: root.totals,
-        ..CommitOutcome::default()
-    };
-    drop(job);
+    let mut outcome = CommitOutcome { totals: root.totals, ..job.into_outcome() };
     if options.run == CommitRun::Dry {
         publish::preview(&commit_base, &root, &writer, options, &mut outcome);
         return Ok(Some(outcome));
     }
-    let is_made = publish::run(
-        (repo, commit_base),
-        (&root, writer, &packs),
-        (options, input),
-        observer,
-        &mut outcome,
-    )?;
+    let publication =
+        publish::Publication { repo, root: &root, packs_before: &packs, options, source, observer };
+    let is_made = publication.run(commit_base, writer, &mut outcome)?;
     if !is_made {
         return Ok(None);
     }
     repo.store().report_repairs(observer);
-    cache::save(repo, (cache, shadows), observer);
+    cache::save(repo, cache, shadows, observer);
     Ok(Some(outcome))
 }
 
@@ -421,14 +384,15 @@ fn are_in_project(root: &Path, paths: &[NamedPath]) -> bool {
 /// did not fetch them.
 fn unfetched_ignores(
     repo: &Repo,
-    input: &AttemptInput<'_>,
-    (commit_base, options): (&CommitBase, &CommitOptions),
+    source: &CommitSource<'_>,
+    commit_base: &CommitBase,
+    options: &CommitOptions,
 ) -> Result<IgnoreFiles, CommitError> {
     let Some(scope) = repo.scope()? else { return Ok(IgnoreFiles::new()) };
-    let is_project = match (input, &options.unnamed) {
-        (AttemptInput::Partial(..), _) | (_, OtherPaths::Keep(_)) => true,
-        (AttemptInput::Folder(path), _) => repo.project() == Some(path),
-        (AttemptInput::Paths(paths), _) => {
+    let is_project = match (source, &options.unnamed) {
+        (CommitSource::Partial(..), _) | (_, OtherPaths::Keep(_)) => true,
+        (CommitSource::Folder(path), _) => repo.project() == Some(path),
+        (CommitSource::Paths(paths), _) => {
             repo.project().is_some_and(|root| are_in_project(root, paths))
         }
         _ => false,
@@ -447,21 +411,22 @@ fn unfetched_ignores(
 fn read(
     repo: &Repo,
     job: &CommitJob<'_>,
-    input: &mut AttemptInput<'_>,
-    (commit_base, options): (&CommitBase, &CommitOptions),
+    source: &mut CommitSource<'_>,
+    commit_base: &CommitBase,
+    options: &CommitOptions,
 ) -> Result<Option<CommittedRoot>, CommitError> {
     let previous = commit_base.tree();
-    let kept_root = match (&*input, &options.unnamed) {
-        (AttemptInput::Partial(root, _), _) | (_, OtherPaths::Keep(root)) => Some(root.clone()),
+    let kept_root = match (&*source, &options.unnamed) {
+        (CommitSource::Partial(root, _), _) | (_, OtherPaths::Keep(root)) => Some(root.clone()),
         (_, OtherPaths::Remove) => None,
     };
     let stat_of = |path: &Path| {
         let stat = fs_err::File::open(path).and_then(|folder| FileStat::of_fd(folder.as_fd()));
         stat.map_err(|source| CommitError::Source { path: path.to_owned(), source })
     };
-    let scope = match (&*input, &kept_root) {
-        (AttemptInput::Partial(_, scope), _) => Some(scope.clone()),
-        (AttemptInput::Paths(_), Some(_)) => repo.scope()?,
+    let scope = match (&*source, &kept_root) {
+        (CommitSource::Partial(_, scope), _) => Some(scope.clone()),
+        (CommitSource::Paths(_), Some(_)) => repo.scope()?,
         _ => None,
     };
     let kept = match &kept_root {
@@ -471,8 +436,8 @@ fn read(
         }
         None => None,
     };
-    let folder = match input {
-        AttemptInput::Folder(path) => {
+    let folder = match source {
+        CommitSource::Folder(path) => {
             let (scope, device) = (IgnoreScope::default(), None);
             let root = walk::WalkRoot { path, inside: b"", previous, scope, device };
             let walked = walk::run(job, &root);
@@ -482,26 +447,29 @@ fn read(
                 CommittedRoot::new(&folder, Some(root_metadata(job, path, &stat)))
             }));
         }
-        AttemptInput::Partial(root, scope) => {
+        CommitSource::Partial(root, scope) => {
             let (items, present) =
-                scope::items_in_scope(job, (root, &IgnoreScope::default()), b"", scope)?;
-            paths::root_folder(job, &items, (kept, Some(present)), previous)?
+                scope::items_in_scope(job, root, &IgnoreScope::default(), b"", scope)?;
+            {
+                let kept = kept.map(|from| KeptFolder { from, present: &present });
+                paths::folder(job, &items, None, kept, &mut Vec::new(), previous)?
+            }
         }
-        AttemptInput::Paths(paths) => {
+        CommitSource::Paths(paths) => {
             let is_alone = kept.is_none();
             let project = repo.project().filter(|root| is_alone && are_in_project(root, paths));
-            paths::read(job, paths, (kept, project), previous)?
+            paths::read(job, paths, kept, project, previous)?
         }
-        AttemptInput::Stream(name, reader) => {
+        CommitSource::Stream { name, reader } => {
             let kept = previous.filter(|_| kept.is_some());
             stream::check_place(job, name, kept)?;
             let entry =
-                stream::read(job, name.clone(), (&mut **reader, options.empty_stream), previous)?;
+                stream::read(job, name.clone(), &mut **reader, options.empty_stream, previous)?;
             let folder = stream::with_entry(job, entry.clone(), kept);
-            *input = AttemptInput::Entry(Box::new(entry));
+            *source = CommitSource::Stored(Box::new(entry));
             Some(folder?)
         }
-        AttemptInput::Entry(entry) => {
+        CommitSource::Stored(entry) => {
             let kept = previous.filter(|_| kept.is_some());
             stream::check_place(job, &entry.name, kept)?;
             Some(stream::with_entry(job, (**entry).clone(), kept)?)

@@ -32,8 +32,8 @@ use crate::{
     },
     ops::commit::{
         CommitError, NamedPath, encode,
-        file::{self, Unread},
-        job::{CommitJob, count},
+        file::{self, FileReadError},
+        job::CommitJob,
         previous::{FileChanges, Previous, files_in},
         scope::{is_in_scope, items_in_scope, reaches_below},
         walk,
@@ -64,6 +64,11 @@ pub(in crate::ops) enum PathOrigin {
     Found,
 }
 
+/// Returns the path in the snapshot that these names lead to.
+pub(in crate::ops) fn joined(names: &[EntryName]) -> Vec<u8> {
+    names.iter().map(EntryName::as_bytes).collect::<Vec<_>>().join(&b'/')
+}
+
 /// The folder whose other paths are kept from the previous commit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeepFrom<'k> {
@@ -83,6 +88,13 @@ impl KeepFrom<'_> {
     }
 }
 
+/// A virtual folder that keeps entries of the previous commit, and its listing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeptFolder<'k> {
+    pub(super) from: KeepFrom<'k>,
+    pub(super) present: &'k ListedFolder,
+}
+
 /// The folder on disk that a virtual folder updates.
 #[derive(Debug)]
 pub(in crate::ops) struct ListedFolder {
@@ -97,37 +109,29 @@ pub(in crate::ops) struct ListedFolder {
 pub(super) fn read(
     job: &CommitJob<'_>,
     paths: &[NamedPath],
-    (kept, project): (Option<KeepFrom<'_>>, Option<&Path>),
+    kept: Option<KeepFrom<'_>>,
+    project: Option<&Path>,
     previous: Option<TreeId>,
 ) -> Result<Option<EncodedFolder>, CommitError> {
     let mut top = Items::new();
     for path in paths {
-        place(&mut top, &path.path, &path.inside)?;
+        insert_path(&mut top, &path.path, &path.inside)?;
     }
-    let present = match kept {
+    let listed = match kept {
         Some(kept) => Some(present(job, kept.root, &IgnoreScope::default(), b"")?),
         None => None,
     };
+    let kept = kept.zip(listed.as_ref()).map(|(from, present)| KeptFolder { from, present });
     // The project's ignore files apply to its paths even if no other entries are kept.
     let scope = match project {
-        Some(root) => Some(self::present(job, root, &IgnoreScope::default(), b"")?.scope()),
+        Some(root) => Some(present(job, root, &IgnoreScope::default(), b"")?.scope()),
         None => None,
     };
-    let top = (&top, scope.as_ref());
-    folder(job, top, (kept, present.as_ref()), &mut Vec::new(), previous)
+    folder(job, &top, scope.as_ref(), kept, &mut Vec::new(), previous)
 }
 
-/// Encodes the virtual root folder.
-pub(super) fn root_folder(
-    job: &CommitJob<'_>,
-    items: &Items,
-    (kept, present): (Option<KeepFrom<'_>>, Option<ListedFolder>),
-    previous: Option<TreeId>,
-) -> Result<Option<EncodedFolder>, CommitError> {
-    folder(job, (items, None), (kept, present.as_ref()), &mut Vec::new(), previous)
-}
-
-pub(in crate::ops) fn place(
+/// Adds a path that the user named to the items of a virtual folder.
+pub(in crate::ops) fn insert_path(
     into: &mut Items,
     path: &Path,
     inside: &[EntryName],
@@ -142,10 +146,10 @@ pub(in crate::ops) fn place(
         (None, rest) => {
             let way = rest.iter().fold(path, |way, _| way.parent().unwrap_or(way));
             let mut below = Items::new();
-            place(&mut below, path, rest)?;
+            insert_path(&mut below, path, rest)?;
             into.insert(name.clone(), VirtualEntry::Intermediate(way.to_owned(), below, None));
         }
-        (Some(VirtualEntry::Intermediate(_, below, _)), [_, ..]) => place(below, path, rest)?,
+        (Some(VirtualEntry::Intermediate(_, below, _)), [_, ..]) => insert_path(below, path, rest)?,
         (Some(VirtualEntry::OnDisk(other, _)), []) if *other == path => {}
         (Some(VirtualEntry::OnDisk(other, _) | VirtualEntry::Intermediate(other, ..)), _) => {
             return Err(overlap(other));
@@ -191,13 +195,14 @@ impl ListedFolder {
     }
 }
 
-/// Encodes a virtual folder. Returns `None` if the job was stopped. With a `KeepFrom`, the
+/// Encodes a virtual folder. Returns `None` if the job was stopped. With a [`KeptFolder`], the
 /// other entries of the `previous` tree stay in it. Without one, the ignore files of the
 /// scope `above` apply to the items.
-fn folder(
+pub(super) fn folder(
     job: &CommitJob<'_>,
-    (items, above): (&Items, Option<&IgnoreScope>),
-    (kept, present): (Option<KeepFrom<'_>>, Option<&ListedFolder>),
+    items: &Items,
+    above: Option<&IgnoreScope>,
+    kept: Option<KeptFolder<'_>>,
     inside: &mut Vec<u8>,
     previous: Option<TreeId>,
 ) -> Result<Option<EncodedFolder>, CommitError> {
@@ -224,18 +229,16 @@ fn folder(
             inside.push(b'/');
         }
         inside.extend_from_slice(name.as_bytes());
-        let made = match (kept, present) {
-            (Some(kept), Some(present)) => {
-                updated_entry(job, (name, item), (kept, present), inside, (&before, replaced))?
-            }
-            _ => item_entry(job, (name, item, above), inside, &before)?,
+        let made = match kept {
+            Some(kept) => updated_entry(job, name, item, kept, inside, &before, replaced)?,
+            None => item_entry(job, name, item, above, inside, &before)?,
         };
         inside.truncate(length);
         if made.is_none() && job.stopped() {
             return Ok(None);
         }
         if let (Some(was), VirtualEntry::OnDisk(path, _)) = (was, item) {
-            count_lost(job, &was, (path, made.as_ref().map(|(entry, _)| &entry.kind)));
+            count_lost(job, &was, path, made.as_ref().map(|(entry, _)| &entry.kind));
         }
         if let Some((entry, below)) = made {
             encoder.push(entry, &below, &mut put)?;
@@ -257,7 +260,7 @@ fn folder(
 
 /// Counts the files that are lost with an entry of the previous commit if another kind of entry, or
 /// nothing, is at `path` now.
-fn count_lost(job: &CommitJob<'_>, was: &EntryKind, (path, now): (&Path, Option<&EntryKind>)) {
+fn count_lost(job: &CommitJob<'_>, was: &EntryKind, path: &Path, now: Option<&EntryKind>) {
     let deleted = match (was, now) {
         // The entry is unreadable, so it is skipped.
         (_, None) if path.symlink_metadata().is_ok() => 0,
@@ -286,7 +289,9 @@ type BuiltEntry = Option<(Entry, Totals)>;
 /// Builds an entry of a virtual folder that keeps no other entries.
 fn item_entry(
     job: &CommitJob<'_>,
-    (name, item, above): (&EntryName, &VirtualEntry, Option<&IgnoreScope>),
+    name: &EntryName,
+    item: &VirtualEntry,
+    above: Option<&IgnoreScope>,
     inside: &mut Vec<u8>,
     before: &Previous,
 ) -> Result<BuiltEntry, CommitError> {
@@ -304,7 +309,7 @@ fn item_entry(
                 Some(above) => Some(present(job, path, above, inside)?.scope()),
                 None => None,
             };
-            folder(job, (below, scope.as_ref()), (None, None), inside, previous)?
+            folder(job, below, scope.as_ref(), None, inside, previous)?
         }
         (VirtualEntry::OnDisk(..), FileKind::Folder) => {
             let (scope, device) = (above.cloned().unwrap_or_default(), None);
@@ -313,18 +318,21 @@ fn item_entry(
         }
         (VirtualEntry::OnDisk(..), _) => return single(job, name, path, &stat, before),
     };
-    Ok(folder.map(|folder| folder_entry(job, name, (path, &stat), &folder)))
+    Ok(folder.map(|folder| folder_entry(job, name, path, &stat, &folder)))
 }
 
 /// Builds an entry of a virtual folder that keeps other entries of the previous commit.
 /// `replaced` is the previous entry of this name.
 fn updated_entry(
     job: &CommitJob<'_>,
-    (name, item): (&EntryName, &VirtualEntry),
-    (kept, present): (KeepFrom<'_>, &ListedFolder),
+    name: &EntryName,
+    item: &VirtualEntry,
+    kept: KeptFolder<'_>,
     inside: &mut Vec<u8>,
-    (before, replaced): (&Previous, Option<Entry>),
+    before: &Previous,
+    replaced: Option<Entry>,
 ) -> Result<BuiltEntry, CommitError> {
+    let KeptFolder { from: kept, present } = kept;
     let (VirtualEntry::OnDisk(path, _) | VirtualEntry::Intermediate(path, ..)) = item;
     let source = |source: io::Error| CommitError::Source { path: path.clone(), source };
     let stat = present.stat(name);
@@ -362,7 +370,14 @@ fn updated_entry(
                 }
             };
             let is_gone = below_it.visible.is_none();
-            let made = folder(job, (below, None), (Some(kept), Some(below_it)), inside, previous)?;
+            let made = folder(
+                job,
+                below,
+                None,
+                Some(KeptFolder { from: kept, present: below_it }),
+                inside,
+                previous,
+            )?;
             let Some(made) = made else { return Ok(None) };
             let is_folder = |entry: &Entry| matches!(entry.kind, EntryKind::Folder { .. });
             let updated = |entry| Entry { kind: EntryKind::Folder { id: made.id }, ..entry };
@@ -372,7 +387,7 @@ fn updated_entry(
                 (Some(_), Some(entry)) if found.is_none() => {
                     Ok(Some((updated(entry), made.totals)))
                 }
-                (Some(stat), _) => Ok(Some(folder_entry(job, name, (path, &stat), &made))),
+                (Some(stat), _) => Ok(Some(folder_entry(job, name, path, &stat, &made))),
                 (None, Some(entry)) if made.totals != walk::NOTHING => {
                     Ok(Some((updated(entry), made.totals)))
                 }
@@ -386,27 +401,23 @@ fn updated_entry(
         {
             Err(CommitError::Excluded { path: path.clone() })
         }
-        (VirtualEntry::OnDisk(path, _), None) if kept.scope_without(inside).is_some() => {
+        // A folder of which only a part was fetched keeps the rest, even if that part was deleted.
+        (VirtualEntry::OnDisk(path, _), stat)
+            if kept.scope_without(inside).is_some()
+                && stat.is_none_or(|stat| stat.kind == FileKind::Folder) =>
+        {
             let scope = kept.scope.unwrap_or_default();
-            if !reaches_below(scope, inside) {
+            if stat.is_none() && !reaches_below(scope, inside) {
                 return Err(CommitError::OutOfScope { path: path.clone() });
             }
-            // The fetched part of the folder was deleted. The rest of the folder stays.
-            let (below, gone) = items_in_scope(job, (path, &present.scope()), inside, scope)?;
-            let way = VirtualEntry::Intermediate(path.clone(), below, Some(gone));
-            updated_entry(job, (name, &way), (kept, present), inside, (before, replaced))
+            let (below, found) = items_in_scope(job, path, &present.scope(), inside, scope)?;
+            let way = VirtualEntry::Intermediate(path.clone(), below, Some(found));
+            let kept = KeptFolder { from: kept, present };
+            updated_entry(job, name, &way, kept, inside, before, replaced)
         }
         // The path was deleted, so the snapshot loses it.
         (VirtualEntry::OnDisk(..), None) if replaced.is_some() => Ok(None),
         (VirtualEntry::OnDisk(..), None) => Err(source(Errno::NOENT.into())),
-        (VirtualEntry::OnDisk(path, _), Some(stat))
-            if stat.kind == FileKind::Folder && kept.scope_without(inside).is_some() =>
-        {
-            let scope = kept.scope.unwrap_or_default();
-            let (below, found) = items_in_scope(job, (path, &present.scope()), inside, scope)?;
-            let way = VirtualEntry::Intermediate(path.clone(), below, Some(found));
-            updated_entry(job, (name, &way), (kept, present), inside, (before, replaced))
-        }
         (VirtualEntry::OnDisk(path, _), Some(stat))
             if stat.kind != FileKind::Folder
                 && kept.scope_without(inside).is_some()
@@ -424,7 +435,7 @@ fn updated_entry(
                     let root = walk::WalkRoot { path, inside, previous, scope, device };
                     let walked = walk::run(job, &root).map_err(source);
                     walked.map(|walked| {
-                        walked.map(|(folder, _)| folder_entry(job, name, (path, &stat), &folder))
+                        walked.map(|(folder, _)| folder_entry(job, name, path, &stat, &folder))
                     })
                 }
                 false => single(job, name, path, &stat, before),
@@ -443,7 +454,8 @@ fn updated_entry(
 fn folder_entry(
     job: &CommitJob<'_>,
     name: &EntryName,
-    (path, stat): (&Path, &FileStat),
+    path: &Path,
+    stat: &FileStat,
     folder: &EncodedFolder,
 ) -> (Entry, Totals) {
     let metadata = encode::metadata(job, stat, job.content.keep(job.xattrs_at(path)), false);
@@ -471,13 +483,13 @@ fn single(
     let (kind, stat, xattrs, sparse) = if stat.kind == FileKind::File {
         let place =
             NameHash::new(&FileStat::of_fd(folder.as_fd()).map_err(error)?, own_name.as_bytes());
-        match file::read(job, (folder.as_fd(), own_name), place, stat) {
+        match file::read(job, folder.as_fd(), own_name, place, stat) {
             Ok(file::ReadOutcome { file: read, changing, unread_xattrs, .. }) => {
                 if let Some(error) = unread_xattrs {
                     job.lose_attributes(path, &error);
                 }
                 if changing {
-                    count(&job.counts.changing, 1);
+                    job.outcome.lock().changing += 1;
                     job.observer.note(crate::base::observe::Note::Changing { path });
                 }
                 job.count_files(previous.compare(name.as_bytes(), &read.id));
@@ -485,8 +497,8 @@ fn single(
                 let kind = EntryKind::File { size: read.size, id: read.id };
                 (kind, stat, read.xattrs.into_vec(), read.sparse)
             }
-            Err(Unread::File(source)) => return Err(error(source)),
-            Err(Unread::Commit(error)) => return Err(error),
+            Err(FileReadError::File(source)) => return Err(error(source)),
+            Err(FileReadError::Commit(error)) => return Err(error),
         }
     } else {
         let kind = encode::special_kind(job, folder.as_fd(), own_name.as_bytes(), stat);

@@ -42,7 +42,8 @@ impl FileChanges {
     /// Compares a stored folder with the folder `previous`. A damaged folder counts as empty.
     pub(super) fn between(
         store: &Store,
-        (previous, now): (Option<TreeId>, &EncodedFolder),
+        previous: Option<TreeId>,
+        now: &EncodedFolder,
         observer: &dyn Observer,
     ) -> Self {
         let files = now.totals.files;

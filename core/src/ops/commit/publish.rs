@@ -2,7 +2,7 @@
 
 use crate::{
     base::{
-        id::{CommitId, ObjectId, PackId, TreeId},
+        id::{CommitId, ObjectId, PackId},
         limits,
         observe::{Note, Observer},
         time::Time,
@@ -10,7 +10,7 @@ use crate::{
     format::{commit::Commit, pack::ObjectKind},
     ops::{
         commit::{
-            AttemptInput, CommitError, CommitOptions, CommitOutcome, CommittedRoot, Unchanged,
+            CommitError, CommitOptions, CommitOutcome, CommitSource, CommittedRoot, Unchanged,
             commit_base::CommitBase, make,
         },
         reach::{self, ReachError},
@@ -32,159 +32,197 @@ pub(super) fn preview(
     outcome.id = commit_base.tip().filter(|_| !outcome.created);
 }
 
-/// Checks that a tree with entries from an earlier commit is stored completely.
-fn check_complete(repo: &Repo, tree: TreeId, observer: &dyn Observer) -> Result<(), CommitError> {
-    let store = repo.store();
-    store.refresh()?;
-    let marks = Marks::new(store);
-    let mut enter = |id: &ObjectId, place: &ObjectLocation| match store.locate_unshadowed(id)? {
-        Some(_) => marks.mark(id),
-        None => Err(StoreError::Missing { id: *id, wanted: place.kind }),
-    };
-    let start = (tree.object(), ObjectKind::Tree);
-    match reach::visit_below(store, &[start], &mut enter, observer) {
-        Ok(()) => Ok(()),
-        Err(ReachError::Interrupted) => Err(CommitError::Interrupted),
-        Err(error) => Err(CommitError::Incomplete(Box::new(error))),
-    }
+/// A commit whose files were read, and what it takes to publish it.
+pub(super) struct Publication<'a> {
+    pub(super) repo: &'a Repo,
+    pub(super) root: &'a CommittedRoot,
+    /// The packs that existed before files were read.
+    pub(super) packs_before: &'a [PackId],
+    pub(super) options: &'a CommitOptions,
+    pub(super) source: &'a CommitSource<'a>,
+    pub(super) observer: &'a dyn Observer,
 }
 
-/// Adds the commit, makes everything durable, and moves the branch. If the branch has
-/// moved meanwhile, the commit is created again on top of it. Returns false if its tree
-/// must be built again, too. `packs` are the packs that existed before files were read.
-pub(super) fn run(
-    (repo, mut commit_base): (&Repo, CommitBase),
-    (root, writer, packs): (&CommittedRoot, ObjectWriter<'_>, &[PackId]),
-    (options, input): (&CommitOptions, &AttemptInput<'_>),
-    observer: &dyn Observer,
-    outcome: &mut CommitOutcome,
-) -> Result<bool, CommitError> {
-    let (count, limit) = (options.labels.len(), limits::LABELS);
-    if count > limit {
-        return Err(CommitError::TooManyLabels { count, limit });
-    }
-    let (count, limit) = (root.selection.rules.len(), limits::RULE_SETS);
-    if count > limit {
-        return Err(CommitError::TooManyRules { count, limit });
-    }
-    let mut writer = Some(writer);
-    for _ in 0..limits::REF_RETRIES {
-        if options.unchanged == Unchanged::Keep && commit_base.is_same(root) {
-            if let Some(writer) = writer.take() {
-                store_again((repo, &commit_base), (writer, packs), outcome, observer)?;
-            }
-            if root.is_unproven {
-                check_complete(repo, root.tree, observer)?;
-            }
-            // The process that moved the branch may have died before it synced the ref.
-            if let Some(branch) = commit_base.branch() {
-                repo.refs().sync(branch)?;
-            }
-            outcome.id = commit_base.tip();
-            outcome.id.iter().for_each(|id| commit_base.follow(repo, *id, observer));
-            return Ok(true);
-        }
-        let parents = commit_base.parent().iter().map(|(id, _)| *id).collect();
-        let commit = make(root, parents, time(&commit_base, options, observer), options);
-        let bytes = commit.encode();
-        if bytes.len() > limits::COMMIT_BYTES {
-            return Err(CommitError::TooLarge { bytes: bytes.len(), limit: limits::COMMIT_BYTES });
-        }
-        // Fail now if a reader would refuse the commit.
-        Commit::decode(&bytes).map_err(CommitError::Unreadable)?;
-        let id = CommitId::of(&bytes);
-        let writer = match writer.take() {
-            Some(writer) => writer,
-            None => ObjectWriter::new(repo.store(), repo.config().compression.level, 1)?,
+impl Publication<'_> {
+    /// Checks that the tree, which has entries from an earlier commit, is stored completely.
+    fn check_complete(&self) -> Result<(), CommitError> {
+        let store = self.repo.store();
+        store.refresh()?;
+        let marks = Marks::new(store);
+        let mut enter = |id: &ObjectId, place: &ObjectLocation| match store.locate_unshadowed(id)? {
+            Some(_) => marks.mark(id),
+            None => Err(StoreError::Missing { id: *id, wanted: place.kind }),
         };
-        writer.add_commit(id, &bytes)?;
-        add(&mut outcome.added, writer.finish()?);
-        if root.is_unproven {
-            check_complete(repo, root.tree, observer)?;
+        let start = (self.root.tree.object(), ObjectKind::Tree);
+        match reach::visit_below(store, &[start], &mut enter, self.observer) {
+            Ok(()) => Ok(()),
+            Err(ReachError::Interrupted) => Err(CommitError::Interrupted),
+            Err(error) => Err(CommitError::Incomplete(Box::new(error))),
         }
-        match commit_base.advance(repo, (id, &commit), (input.is_stream(), options)) {
-            Ok(()) => {
-                (outcome.id, outcome.created) = (Some(id), true);
-                commit_base.follow(repo, id, observer);
+    }
+
+    /// Adds the commit, makes everything durable, and moves the branch. If the branch has
+    /// moved meanwhile, the commit is created again on top of it. Returns false if its tree
+    /// must be built again, too.
+    pub(super) fn run(
+        &self,
+        mut commit_base: CommitBase,
+        writer: ObjectWriter<'_>,
+        outcome: &mut CommitOutcome,
+    ) -> Result<bool, CommitError> {
+        let Self { repo, root, options, source, observer, .. } = *self;
+        let (count, limit) = (options.labels.len(), limits::LABELS);
+        if count > limit {
+            return Err(CommitError::TooManyLabels { count, limit });
+        }
+        let (count, limit) = (root.selection.rules.len(), limits::RULE_SETS);
+        if count > limit {
+            return Err(CommitError::TooManyRules { count, limit });
+        }
+        let mut writer = Some(writer);
+        for _ in 0..limits::REF_RETRIES {
+            if options.unchanged == Unchanged::Keep && commit_base.is_same(root) {
+                if let Some(writer) = writer.take() {
+                    self.store_again(&commit_base, writer, outcome)?;
+                }
+                if root.is_unproven {
+                    self.check_complete()?;
+                }
+                // The process that moved the branch may have died before it synced the ref.
+                if let Some(branch) = commit_base.branch() {
+                    repo.refs().sync(branch)?;
+                }
+                outcome.id = commit_base.tip();
+                outcome.id.iter().for_each(|id| commit_base.follow(repo, *id, observer));
                 return Ok(true);
             }
-            Err(RefError::Moved { .. } | RefError::Exists { .. } | RefError::HeadMoved) => {
-                if root.keeps_others {
-                    return Ok(false);
-                }
-                repo.store().refresh()?;
-                let now = CommitBase::read(repo, input.is_stream(), options)?;
-                // A restore changed the files meanwhile, so the files that were read are
-                // out of date.
-                if !now.has_base_of(&commit_base) {
-                    return Ok(false);
-                }
-                commit_base = now;
-                commit_base.check(repo, input, options, observer)?;
+            let parents = commit_base.parent().iter().map(|(id, _)| *id).collect();
+            let commit = make(root, parents, self.time(&commit_base), options);
+            let bytes = commit.encode();
+            if bytes.len() > limits::COMMIT_BYTES {
+                return Err(CommitError::TooLarge {
+                    bytes: bytes.len(),
+                    limit: limits::COMMIT_BYTES,
+                });
             }
-            Err(error) => return Err(error.into()),
+            // Fail now if a reader would refuse the commit.
+            Commit::decode(&bytes).map_err(CommitError::Unreadable)?;
+            let id = CommitId::of(&bytes);
+            let writer = match writer.take() {
+                Some(writer) => writer,
+                None => ObjectWriter::new(repo.store(), repo.config().compression.level, 1)?,
+            };
+            writer.add_commit(id, &bytes)?;
+            add(&mut outcome.added, writer.finish()?);
+            if root.is_unproven {
+                self.check_complete()?;
+            }
+            match commit_base.advance(repo, id, &commit, source.is_stream(), options) {
+                Ok(()) => {
+                    (outcome.id, outcome.created) = (Some(id), true);
+                    commit_base.follow(repo, id, observer);
+                    return Ok(true);
+                }
+                Err(RefError::Moved { .. } | RefError::Exists { .. } | RefError::HeadMoved) => {
+                    if root.keeps_others {
+                        return Ok(false);
+                    }
+                    repo.store().refresh()?;
+                    let now = CommitBase::read(repo, source.is_stream(), options)?;
+                    // A restore changed the files meanwhile, so the files that were read are
+                    // out of date.
+                    if !now.has_base_of(&commit_base) {
+                        return Ok(false);
+                    }
+                    commit_base = now;
+                    commit_base.check(repo, source, options, observer)?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(commit_base.contended())
+    }
+
+    /// Makes objects durable that an unchanged commit stored again, because their packs are
+    /// gone or they are shadowed. The tip's own commit object is one of them.
+    fn store_again(
+        &self,
+        commit_base: &CommitBase,
+        writer: ObjectWriter<'_>,
+        outcome: &mut CommitOutcome,
+    ) -> Result<(), CommitError> {
+        if let Some((id, tip)) = commit_base.parent() {
+            writer.add_commit(*id, &tip.encode())?;
+        }
+        if writer.added().objects == 0 {
+            return Ok(());
+        }
+        let added = writer.finish()?;
+        let store = self.repo.store();
+        store.refresh()?;
+        let mut new = store.packs();
+        new.retain(|pack| !self.packs_before.contains(pack));
+        // If there are more new packs than were written here, another process may have stored
+        // the same objects. Then nothing counts as lost.
+        if new.len() as u64 <= added.packs
+            && let Some(tip) = commit_base.parent()
+        {
+            outcome.stored_again = self.count_in(&new, tip)?;
+        }
+        add(&mut outcome.added, added);
+        Ok(())
+    }
+
+    /// Counts the objects of a commit that lie in some packs. These packs may contain other
+    /// objects, such as the content of a file that was replaced while it was read.
+    fn count_in(
+        &self,
+        packs: &[PackId],
+        (id, commit): &(CommitId, Commit),
+    ) -> Result<u64, CommitError> {
+        let store = self.repo.store();
+        let marks = Marks::new(store);
+        let mut found = 0;
+        let mut enter = |id: &ObjectId, place: &ObjectLocation| {
+            let is_first = marks.mark(id)?;
+            found += u64::from(is_first && was_lost(store, packs, id)?);
+            Ok(is_first && store.is_here(place)?)
+        };
+        if let Some(place) = store.locate(&id.object())? {
+            enter(&id.object(), &place)?;
+        }
+        let start = (commit.tree.object(), ObjectKind::Tree);
+        match reach::visit_below(&LocalObjects(store), &[start], &mut enter, self.observer) {
+            Err(ReachError::Interrupted) => Err(CommitError::Interrupted),
+            // Objects that cannot be reached are skipped.
+            _ => Ok(found),
         }
     }
-    match commit_base.branch() {
-        Some(name) => {
-            Err(CommitError::Contended { name: name.clone(), tries: limits::REF_RETRIES })
+
+    /// Returns the time of the commit: the time that the user specified, or the present.
+    ///
+    /// Parents define the order of commits, not times. One commit made while the clock was
+    /// wrong therefore does not affect the times of others. Within one second the time still
+    /// increases, because a clock may tick more slowly than commits are made.
+    fn time(&self, commit_base: &CommitBase) -> Time {
+        if let Some(named) = self.options.time {
+            return named;
         }
-        None => Err(RefError::HeadMoved.into()),
-    }
-}
-
-/// Makes objects durable that an unchanged commit stored again, because their packs are
-/// gone or they are shadowed. The tip's own commit object is one of them.
-fn store_again(
-    (repo, commit_base): (&Repo, &CommitBase),
-    (writer, packs): (ObjectWriter<'_>, &[PackId]),
-    outcome: &mut CommitOutcome,
-    observer: &dyn Observer,
-) -> Result<(), CommitError> {
-    if let Some((id, tip)) = commit_base.parent() {
-        writer.add_commit(*id, &tip.encode())?;
-    }
-    if writer.added().objects == 0 {
-        return Ok(());
-    }
-    let added = writer.finish()?;
-    repo.store().refresh()?;
-    let mut new = repo.store().packs();
-    new.retain(|pack| !packs.contains(pack));
-    // If there are more new packs than were written here, another process may have stored
-    // the same objects. Then nothing counts as lost.
-    if new.len() as u64 <= added.packs
-        && let Some(tip) = commit_base.parent()
-    {
-        outcome.stored_again = count_in(repo.store(), &new, tip, observer)?;
-    }
-    add(&mut outcome.added, added);
-    Ok(())
-}
-
-/// Counts the objects of a commit that lie in some packs. These packs may contain other
-/// objects, such as the content of a file that was replaced while it was read.
-fn count_in(
-    store: &Store,
-    packs: &[PackId],
-    (id, commit): &(CommitId, Commit),
-    observer: &dyn Observer,
-) -> Result<u64, CommitError> {
-    let marks = Marks::new(store);
-    let mut found = 0;
-    let mut enter = |id: &ObjectId, place: &ObjectLocation| {
-        let is_first = marks.mark(id)?;
-        found += u64::from(is_first && was_lost(store, packs, id)?);
-        Ok(is_first && store.is_here(place)?)
-    };
-    if let Some(place) = store.locate(&id.object())? {
-        enter(&id.object(), &place)?;
-    }
-    let start = (commit.tree.object(), ObjectKind::Tree);
-    match reach::visit_below(&AsFarAsHere(store), &[start], &mut enter, observer) {
-        Err(ReachError::Interrupted) => Err(CommitError::Interrupted),
-        // Objects that cannot be reached are skipped.
-        _ => Ok(found),
+        let now = self.options.now();
+        match commit_base.parent() {
+            Some((_, parent)) if now.secs == parent.time.secs => now.max(parent.time.successor()),
+            Some((_, parent)) if now < parent.time => {
+                // Another commit was created after this one started.
+                let present = self.options.present.unwrap_or_else(Time::now);
+                if parent.time <= present {
+                    return present.max(parent.time.successor());
+                }
+                let ahead_secs = parent.time.secs.saturating_sub(present.secs);
+                self.observer.note(Note::ParentInFuture { ahead_secs });
+                now
+            }
+            _ => now,
+        }
     }
 }
 
@@ -201,9 +239,9 @@ fn was_lost(store: &Store, new: &[PackId], id: &ObjectId) -> Result<bool, StoreE
 }
 
 /// The readable part of a store. Other objects are skipped, and nothing is fetched.
-struct AsFarAsHere<'s>(&'s Store);
+struct LocalObjects<'s>(&'s Store);
 
-impl reach::ObjectSource for AsFarAsHere<'_> {
+impl reach::ObjectSource for LocalObjects<'_> {
     fn locate(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
         self.0.locate(id)
     }
@@ -226,30 +264,4 @@ fn add(total: &mut WriteStats, more: WriteStats) {
     total.raw_bytes += more.raw_bytes;
     total.stored_bytes += more.stored_bytes;
     total.packs += more.packs;
-}
-
-/// Returns the time of the commit: the time that the user specified, or the present.
-///
-/// Parents define the order of commits, not times. One commit made while the clock was
-/// wrong therefore does not affect the times of others. Within one second the time still
-/// increases, because a clock may tick more slowly than commits are made.
-fn time(commit_base: &CommitBase, options: &CommitOptions, observer: &dyn Observer) -> Time {
-    if let Some(named) = options.time {
-        return named;
-    }
-    let now = options.now();
-    match commit_base.parent() {
-        Some((_, parent)) if now.secs == parent.time.secs => now.max(parent.time.successor()),
-        Some((_, parent)) if now < parent.time => {
-            // Another commit was created after this one started.
-            let present = options.present.unwrap_or_else(Time::now);
-            if parent.time <= present {
-                return present.max(parent.time.successor());
-            }
-            let ahead_secs = parent.time.secs.saturating_sub(present.secs);
-            observer.note(Note::ParentInFuture { ahead_secs });
-            now
-        }
-        _ => now,
-    }
 }

@@ -43,11 +43,12 @@ fn below<'s>(wanted: &'s ScopePath, inside: &[u8]) -> Option<&'s [EntryName]> {
 /// the scope may lack files of the previous commit.
 pub(super) fn items_in_scope(
     job: &CommitJob<'_>,
-    (root, above): (&Path, &IgnoreScope),
+    root: &Path,
+    above: &IgnoreScope,
     inside: &[u8],
     scope: &[ScopePath],
 ) -> Result<(Items, ListedFolder), CommitError> {
-    let (mut items, present) = found_items(job, (root, above), inside, scope)?;
+    let (mut items, present) = found_items(job, root, above, inside, scope)?;
     for names in scope.iter().filter_map(|wanted| below(wanted, inside)) {
         let mut at = &mut items;
         let mut path = root.to_owned();
@@ -72,7 +73,8 @@ pub(super) fn items_in_scope(
 /// Lists a folder outside the scope and its subfolders.
 fn found_items(
     job: &CommitJob<'_>,
-    (path, above): (&Path, &IgnoreScope),
+    path: &Path,
+    above: &IgnoreScope,
     inside: &[u8],
     scope: &[ScopePath],
 ) -> Result<(Items, ListedFolder), CommitError> {
@@ -86,7 +88,7 @@ fn found_items(
         let is_folder = entry.stat.kind == FileKind::Folder;
         let item = match is_folder && !is_in_scope(scope, &inside) && depth < limits::DEPTH {
             true => {
-                match found_items(job, (&path, &visible.scope), &inside, scope) {
+                match found_items(job, &path, &visible.scope, &inside, scope) {
                     Ok((below, present)) => VirtualEntry::Intermediate(path, below, Some(present)),
                     // The entries of the previous commit in this folder are kept.
                     Err(CommitError::Source { source, .. }) => {

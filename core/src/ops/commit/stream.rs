@@ -10,7 +10,7 @@ use crate::{
     },
     ops::commit::{
         CommitError, EmptyStream,
-        file::{self, Unread},
+        file::{self, FileReadError},
         job::CommitJob,
         paths::kept_totals,
         previous::Previous,
@@ -40,13 +40,14 @@ pub(super) fn check_place(
 pub(super) fn read(
     job: &CommitJob<'_>,
     name: EntryName,
-    (reader, empty): (&mut (dyn Read + Send), EmptyStream),
+    reader: &mut (dyn Read + Send),
+    empty: EmptyStream,
     previous: Option<TreeId>,
 ) -> Result<Entry, CommitError> {
     let (id, size) = match file::stream(job, &mut reader.take(u64::MAX)) {
         Ok(read) => read,
-        Err(Unread::File(error)) => return Err(CommitError::Stream(error)),
-        Err(Unread::Commit(error)) => return Err(error),
+        Err(FileReadError::File(error)) => return Err(CommitError::Stream(error)),
+        Err(FileReadError::Commit(error)) => return Err(error),
     };
     if size == 0 && empty == EmptyStream::Refuse {
         return Err(CommitError::EmptyStream { name });

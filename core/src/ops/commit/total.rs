@@ -26,7 +26,7 @@ use crate::{
         visible::{Visible, join},
     },
     ops::commit::{
-        AttemptInput, CommitOptions, NamedPath, OtherPaths, are_in_project, job::CommitJob,
+        CommitOptions, CommitSource, NamedPath, OtherPaths, are_in_project, job::CommitJob,
     },
     repo::Repo,
 };
@@ -42,9 +42,9 @@ struct CountedRoot {
 /// `job` shows progress and `estimate` is not known.
 pub(super) fn count_beside<T>(
     (repo, job): (&Repo, &CommitJob<'_>),
-    (input, options): (&mut AttemptInput<'_>, &CommitOptions),
+    (input, options): (&mut CommitSource<'_>, &CommitOptions),
     estimate: Option<u64>,
-    read: impl FnOnce(&mut AttemptInput<'_>) -> T,
+    read: impl FnOnce(&mut CommitSource<'_>) -> T,
 ) -> T {
     let delay = job.observer.shows_progress_after().filter(|_| estimate.is_none());
     let roots = counted_roots(repo, input, options);
@@ -70,14 +70,14 @@ pub(super) fn count_beside<T>(
 /// Returns the roots of the walk, or nothing if their ignore rules depend on other folders.
 fn counted_roots(
     repo: &Repo,
-    input: &AttemptInput<'_>,
+    input: &CommitSource<'_>,
     options: &CommitOptions,
 ) -> Vec<CountedRoot> {
     match (input, &options.unnamed) {
-        (AttemptInput::Folder(path), _) => {
+        (CommitSource::Folder(path), _) => {
             vec![CountedRoot { path: path.clone(), inside: Vec::new() }]
         }
-        (AttemptInput::Paths(paths), OtherPaths::Remove)
+        (CommitSource::Paths(paths), OtherPaths::Remove)
             if !repo.project().is_some_and(|root| are_in_project(root, paths)) =>
         {
             let root = |named: &NamedPath| {

@@ -38,8 +38,8 @@ use crate::{
     ops::commit::{
         CommitError,
         encode::{self, OmittedPart},
-        file::{self, ReadFile, Unread},
-        job::{CommitJob, count},
+        file::{self, FileReadError, ReadFile},
+        job::CommitJob,
         previous::{FileChanges, Previous},
     },
     repo::path::components,
@@ -84,7 +84,7 @@ impl WalkedTree {
         previous: Option<TreeId>,
         observer: &dyn Observer,
     ) -> FileChanges {
-        let compare = || FileChanges::between(store, (previous, &self.folder), observer);
+        let compare = || FileChanges::between(store, previous, &self.folder, observer);
         self.files.unwrap_or_else(compare)
     }
 }
@@ -252,10 +252,7 @@ impl<'w> CommitWalk<'w> {
                 stat.kind == FileKind::Folder && job.rules.descends(stat, self.device)
             })
             .collect();
-        let depth = match &above {
-            Some((above, _)) => above.depth + 1,
-            None => self.root.depth(),
-        };
+        let depth = if let Some((above, _)) = &above { above.depth + 1 } else { self.root.depth() };
         let slots = listing.entries.iter().map(|_| EntryResult::Listed).collect();
         let node = Arc::new(WalkedFolder {
             above,
@@ -328,7 +325,7 @@ impl<'w> CommitWalk<'w> {
                 return EntryResult::Skipped;
             }
         }
-        match file::read(job, (node.fd.as_fd(), OsStr::from_bytes(name)), place, &entry.stat) {
+        match file::read(job, node.fd.as_fd(), OsStr::from_bytes(name), place, &entry.stat) {
             Ok(file::ReadOutcome { file, changing, is_unsized, unread_xattrs }) => {
                 if let Some(error) = unread_xattrs {
                     self.lose_attributes(node, name, &error);
@@ -337,7 +334,7 @@ impl<'w> CommitWalk<'w> {
                     node.is_unstable.store(true, Ordering::Relaxed);
                 }
                 if changing {
-                    count(&job.counts.changing, 1);
+                    job.outcome.lock().changing += 1;
                     node.is_unstable.store(true, Ordering::Relaxed);
                     let path = self.shown(&join(&node.path, name));
                     job.observer.note(crate::base::observe::Note::Changing { path: &path });
@@ -348,7 +345,7 @@ impl<'w> CommitWalk<'w> {
                 }
                 EntryResult::File(file)
             }
-            Err(Unread::File(error)) => {
+            Err(FileReadError::File(error)) => {
                 // A file that vanished after it was listed is ignored, as if it had never existed.
                 if error.kind() != io::ErrorKind::NotFound {
                     self.skip(&join(&node.path, name), &error);
@@ -356,8 +353,8 @@ impl<'w> CommitWalk<'w> {
                 node.is_unstable.store(true, Ordering::Relaxed);
                 EntryResult::Skipped
             }
-            Err(Unread::Commit(CommitError::Interrupted)) => EntryResult::Skipped,
-            Err(Unread::Commit(error)) => {
+            Err(FileReadError::Commit(CommitError::Interrupted)) => EntryResult::Skipped,
+            Err(FileReadError::Commit(error)) => {
                 job.fail(error);
                 EntryResult::Skipped
             }
@@ -443,10 +440,8 @@ impl<'w> CommitWalk<'w> {
         let mut at = node;
         while at.previous.get().is_none() {
             line.push(at);
-            match &at.above {
-                Some((above, _)) => at = above,
-                None => break,
-            }
+            let Some((above, _)) = &at.above else { break };
+            at = above;
         }
         for node in line.into_iter().rev() {
             node.previous.get_or_init(|| {

@@ -2,45 +2,12 @@
 
 use crate::{
     base::id::{BlobId, TreeId},
-    format::tree::{Device, Entry, EntryKind, Metadata},
+    format::tree::{Entry, EntryKind, Metadata},
 };
 
-/// The kind and content of an entry. For a file on the user's disk, the content's id is
-/// known only if the comparison needed it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ComparedKind {
-    /// Regular file.
-    File {
-        /// Length in bytes.
-        size: u64,
-        /// Id of the content, if it is known.
-        id: Option<BlobId>,
-    },
-    /// Directory.
-    Folder {
-        /// Id of the tree, if it is in the store.
-        id: Option<TreeId>,
-    },
-    /// Symbolic link.
-    Symlink {
-        /// The path that the link points to.
-        target: Box<[u8]>,
-    },
-    /// Named pipe.
-    Fifo,
-    /// Unix socket.
-    Socket,
-    /// Character device.
-    CharDevice {
-        /// Device number.
-        device: Device,
-    },
-    /// Block device.
-    BlockDevice {
-        /// Device number.
-        device: Device,
-    },
-}
+/// The kind and content of an entry. The content's id of a file on the user's disk is known only if
+/// the comparison needed it. A tree has an id if it is in the store.
+pub type ComparedKind = EntryKind<Option<BlobId>, Option<TreeId>>;
 
 impl From<EntryKind> for ComparedKind {
     fn from(kind: EntryKind) -> Self {
@@ -57,29 +24,13 @@ impl From<EntryKind> for ComparedKind {
 }
 
 impl ComparedKind {
-    /// Returns the noun for messages and JSON.
-    pub fn noun(&self) -> &'static str {
-        match self {
-            Self::File { .. } => "file",
-            Self::Folder { .. } => "folder",
-            Self::Symlink { .. } => "symlink",
-            Self::Fifo => "fifo",
-            Self::Socket => "socket",
-            Self::CharDevice { .. } => "character device",
-            Self::BlockDevice { .. } => "block device",
-        }
-    }
-
     pub fn is_folder(&self) -> bool {
         matches!(self, Self::Folder { .. })
     }
 
     /// Returns the length of a file in bytes, and 0 for other kinds.
     pub fn bytes(&self) -> u64 {
-        match self {
-            Self::File { size, .. } => *size,
-            _ => 0,
-        }
+        if let Self::File { size, .. } = self { *size } else { 0 }
     }
 
     /// Returns true if both have the same kind.

@@ -17,7 +17,7 @@ use crate::{
     },
     ops::{
         cat::{self, CatError},
-        diff::{Change, ChangeSide, ComparedKind, DiffError, New, places::Places},
+        diff::{Change, ChangeSide, ComparedKind, DiffError, New, disk_paths::DiskPaths},
     },
     store::{ContentReader, StatedContent, Store},
 };
@@ -41,7 +41,7 @@ const GROWTH_BYTES: u64 = 64 << 10;
 pub struct SideReader<'a> {
     store: &'a Store,
     /// The files on the new side, unless that side is a tree.
-    places: Option<Places>,
+    disk_paths: Option<DiskPaths>,
     limit_bytes: u64,
     /// Contents that were prefetched and not yet requested.
     ahead: Mutex<HashMap<BlobId, Vec<u8>>>,
@@ -53,11 +53,11 @@ impl<'a> SideReader<'a> {
     /// # Errors
     /// [`DiffError::Folder`] if the compared folder cannot be opened.
     pub fn new(store: &'a Store, new: &New, limit_bytes: u64) -> Result<Self, DiffError> {
-        let places = match new {
+        let disk_paths = match new {
             New::Tree(_) => None,
-            New::Folder(folder) => Some(Places::open(&folder.files)?),
+            New::Folder(folder) => Some(DiskPaths::open(&folder.files)?),
         };
-        Ok(Self { store, places, limit_bytes, ahead: Mutex::default() })
+        Ok(Self { store, disk_paths, limit_bytes, ahead: Mutex::default() })
     }
 
     /// Prefetches the small contents of these changes in one batch, so that each frame is
@@ -67,7 +67,7 @@ impl<'a> SideReader<'a> {
         for change in changes.filter(|change| {
             change.old.is_none() || change.new.is_none() || change.differences().content
         }) {
-            let new = if self.places.is_some() { None } else { change.new.as_ref() };
+            let new = if self.disk_paths.is_some() { None } else { change.new.as_ref() };
             for item in [change.old.as_ref(), new].into_iter().flatten() {
                 if let ComparedKind::File { size: bytes, id: Some(id) } = item.what
                     && bytes <= limits::WHOLE_FILE_BYTES.min(self.limit_bytes)
@@ -124,12 +124,12 @@ impl<'a> SideReader<'a> {
         item: Option<&ChangeSide>,
         observer: &dyn Observer,
     ) -> Result<SideContent, CatError> {
-        match (&self.places, item.map(|item| &item.what)) {
+        match (&self.disk_paths, item.map(|item| &item.what)) {
             (Some(_), Some(ComparedKind::File { size, .. })) if *size > self.limit_bytes => {
                 Ok(SideContent::TooLarge)
             }
-            (Some(places), Some(ComparedKind::File { size, .. })) => {
-                Ok(self.file(places, path, *size)?)
+            (Some(disk_paths), Some(ComparedKind::File { size, .. })) => {
+                Ok(self.file(disk_paths, path, *size)?)
             }
             _ => self.old(item, observer),
         }
@@ -155,8 +155,8 @@ impl<'a> SideReader<'a> {
 
     /// Reads a file of a folder that had `size` bytes when it was compared. The contents of a batch
     /// of changes take hardly more memory than the sizes say, even if files grow.
-    fn file(&self, places: &Places, path: &[u8], size: u64) -> io::Result<SideContent> {
-        let (folder, name) = places.open_above(path)?;
+    fn file(&self, disk_paths: &DiskPaths, path: &[u8], size: u64) -> io::Result<SideContent> {
+        let (folder, name) = disk_paths.open_above(path)?;
         let stat = FileStat::of_name(folder.as_fd(), &name)?;
         let fd = open_file(folder.as_fd(), &name, &stat)?;
         let stat = FileStat::of_fd(fd.as_fd())?;

@@ -14,30 +14,16 @@ use crate::{
 pub enum DiffError {
     /// Folders are nested deeper than [`limits::DEPTH`].
     #[error("`{path}` is nested deeper than {} folders", limits::DEPTH)]
-    TooDeep {
-        /// The folder that is nested too deep.
-        path: String,
-    },
+    TooDeep { path: String },
     /// A tree cannot be read.
     #[error("cannot compare `{path}`")]
-    Tree {
-        /// Path of the folder whose tree it is.
-        path: String,
-        source: Box<StoreError>,
-    },
+    Tree { path: String, source: Box<StoreError> },
     /// An ignore file of the snapshot that a partial clone did not fetch cannot be read.
     #[error("cannot read an ignore file above the paths of this partial clone")]
-    IgnoreFile {
-        /// The store's error.
-        source: Box<StoreError>,
-    },
+    IgnoreFile { source: Box<StoreError> },
     /// The compared folder cannot be read.
     #[error("cannot read {}", path.display())]
-    Folder {
-        /// Path of the folder.
-        path: PathBuf,
-        source: io::Error,
-    },
+    Folder { path: PathBuf, source: io::Error },
     /// A pattern cannot be parsed.
     #[error(transparent)]
     Pattern(#[from] PatternError),

@@ -9,7 +9,7 @@ use std::{
         unix::ffi::OsStrExt,
     },
     path::{Path, PathBuf},
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
 };
 
 use rustix::fs::{Mode, OFlags, openat};
@@ -33,8 +33,8 @@ use crate::{
     },
     ops::diff::{
         Change, ChangeSide, ComparedKind, DiffError,
+        disk_paths::{self, DiskPaths, Items, VirtualEntry},
         job::DiffJob,
-        places::{self, Items, Places, VirtualEntry},
     },
     store::Entries,
 };
@@ -42,7 +42,7 @@ use crate::{
 /// The folder that a tree is compared with, and the state that all its subfolders share.
 pub(super) struct FolderSide<'a> {
     pub(super) job: &'a DiffJob<'a>,
-    places: &'a Places,
+    disk_paths: &'a DiskPaths,
     rules: &'a IgnoreRules,
     cache: &'a StatCache,
     tree_options: TreeOptions,
@@ -50,7 +50,7 @@ pub(super) struct FolderSide<'a> {
 }
 
 /// A folder on disk, or a virtual one.
-enum SpotPlace<'a> {
+enum FolderLocation<'a> {
     /// A folder whose path the user named.
     Top(&'a Path),
     /// The open parent folder and the name in it.
@@ -59,8 +59,8 @@ enum SpotPlace<'a> {
 }
 
 /// A folder that waits to be compared.
-pub(super) struct FolderSpot<'a> {
-    place: SpotPlace<'a>,
+pub(super) struct QueuedFolder<'a> {
+    place: FolderLocation<'a>,
     /// The device of the committed folder that it is part of; `None` if it is that folder.
     device: Option<u64>,
     pub(super) path: Vec<u8>,
@@ -75,7 +75,7 @@ pub(super) enum FolderEvent<'a> {
     /// A path that differs.
     Change(Change),
     /// A subfolder that must be compared.
-    Enter(FolderSpot<'a>),
+    Enter(QueuedFolder<'a>),
     /// A tree that was removed with everything below this path, or that the ignore rules exclude.
     Gone { path: Vec<u8>, tree: TreeId, is_ignored: bool },
 }
@@ -83,20 +83,21 @@ pub(super) enum FolderEvent<'a> {
 impl<'a> FolderSide<'a> {
     pub(super) fn new(
         job: &'a DiffJob<'a>,
-        (places, rules): (&'a Places, &'a IgnoreRules),
+        disk_paths: &'a DiskPaths,
+        rules: &'a IgnoreRules,
         cache: &'a StatCache,
         tree_options: TreeOptions,
     ) -> Self {
-        Self { job, places, rules, cache, tree_options, owners: Owners::default() }
+        Self { job, disk_paths, rules, cache, tree_options, owners: Owners::default() }
     }
 
     /// Returns the root, to be compared with `expected`.
-    pub(super) fn root(&self, expected: Option<TreeId>) -> FolderSpot<'a> {
-        let place = match self.places {
-            Places::Folder(path, _) => SpotPlace::Top(path),
-            Places::Virtual(items) => SpotPlace::Virtual(items),
+    pub(super) fn root(&self, expected: Option<TreeId>) -> QueuedFolder<'a> {
+        let place = match self.disk_paths {
+            DiskPaths::Folder(path, _) => FolderLocation::Top(path),
+            DiskPaths::Virtual(items) => FolderLocation::Virtual(items),
         };
-        FolderSpot {
+        QueuedFolder {
             place,
             device: None,
             path: Vec::new(),
@@ -107,58 +108,61 @@ impl<'a> FolderSide<'a> {
     }
 
     fn shown(&self, path: &[u8]) -> PathBuf {
-        self.places.shown(path)
+        self.disk_paths.shown(path)
     }
 
     /// Reports and counts an entry that cannot be read and so is not compared.
     fn skip(&self, path: &[u8], error: &io::Error) {
-        self.job.skipped.fetch_add(1, Ordering::Relaxed);
+        self.job.outcome.lock().skipped += 1;
         self.job.observer.note(Note::Skipped { path: &self.shown(path), error });
     }
 
     /// Lists a folder. Returns `None` if it cannot be read, which it reports.
-    pub(super) fn visit(&'a self, spot: FolderSpot<'a>) -> Result<Option<Compare<'a>>, DiffError> {
-        match self.list(&spot) {
-            Ok(listed) => Compare::new(self, spot, listed).map(Some),
+    pub(super) fn visit(
+        &'a self,
+        queued: QueuedFolder<'a>,
+    ) -> Result<Option<FolderComparison<'a>>, DiffError> {
+        match self.list(&queued) {
+            Ok(listed) => FolderComparison::new(self, queued, listed).map(Some),
             Err(error) => {
-                self.skip(&spot.path, &error);
+                self.skip(&queued.path, &error);
                 Ok(None)
             }
         }
     }
 
-    fn list(&self, spot: &FolderSpot<'a>) -> io::Result<DiskFolder<'a>> {
-        let fd = match &spot.place {
-            _ if spot.depth > limits::DEPTH => {
+    fn list(&self, queued: &QueuedFolder<'a>) -> io::Result<DiskFolder<'a>> {
+        let fd = match &queued.place {
+            _ if queued.depth > limits::DEPTH => {
                 let text = format!("nested deeper than {} folders", limits::DEPTH);
                 return Err(io::Error::other(text));
             }
-            SpotPlace::Virtual(items) => return Ok(self.list_virtual(spot, items)),
-            SpotPlace::Top(path) => {
+            FolderLocation::Virtual(items) => return Ok(self.list_virtual(queued, items)),
+            FolderLocation::Top(path) => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 Arc::new(openat(rustix::fs::CWD, *path, flags, Mode::empty())?)
             }
-            SpotPlace::Below(above, name) => {
+            FolderLocation::Below(above, name) => {
                 Arc::new(open_folder(above.as_fd(), OsStr::from_bytes(name))?)
             }
         };
         let stat = FileStat::of_fd(fd.as_fd())?;
-        let device = spot.device.unwrap_or(stat.device);
-        let place = DiskPlace::Folder { fd: Arc::clone(&fd), stat, device };
+        let device = queued.device.unwrap_or(stat.device);
+        let place = OpenPlace::Folder { fd: Arc::clone(&fd), stat, device };
         if !self.rules.descends(&stat, device) {
             // A commit stores such a folder (a mount point) as an empty one.
             let (listing, scope, unknown) =
-                (ScannedFolder::default(), spot.scope.clone(), Vec::new());
+                (ScannedFolder::default(), queued.scope.clone(), Vec::new());
             return Ok(DiskFolder { place, listing, scope, unknown, proven: false });
         }
         let Visible { listing, scope, failed } =
-            Visible::read(self.rules, &spot.scope, &fd, &spot.path, &|| {
+            Visible::read(self.rules, &queued.scope, &fd, &queued.path, &|| {
                 self.job.observer.cancelled()
             })?;
         for (name, error) in &failed {
-            self.skip(&join(&spot.path, name), error);
+            self.skip(&join(&queued.path, name), error);
         }
-        let proven = match (spot.expected, self.cache.folder(stat.device, stat.inode)) {
+        let proven = match (queued.expected, self.cache.folder(stat.device, stat.inode)) {
             (Some(expected), Some(known)) if known.tree == expected && failed.is_empty() => {
                 known.listing == fingerprint::of_listing(&listing, &self.owners, self.tree_options)
             }
@@ -172,16 +176,16 @@ impl<'a> FolderSide<'a> {
     }
 
     /// Lists a virtual folder. No ignore rules apply to paths that the user named.
-    fn list_virtual(&self, spot: &FolderSpot<'a>, items: &'a Items) -> DiskFolder<'a> {
-        let mut listing = ScannedFolder::of(places::stats(items));
+    fn list_virtual(&self, queued: &QueuedFolder<'a>, items: &'a Items) -> DiskFolder<'a> {
+        let mut listing = ScannedFolder::of(disk_paths::stats(items));
         let mut unknown = Vec::new();
         for (name, error) in std::mem::take(&mut listing.failed) {
-            self.skip(&join(&spot.path, &name), &error);
+            self.skip(&join(&queued.path, &name), &error);
             unknown.push(name);
         }
         let files = listing.entries.len() as u64;
         self.job.observer.advance(files, files);
-        let (place, scope) = (DiskPlace::Virtual(items), spot.scope.clone());
+        let (place, scope) = (OpenPlace::Virtual(items), queued.scope.clone());
         DiskFolder { place, listing, scope, unknown, proven: false }
     }
 
@@ -189,7 +193,7 @@ impl<'a> FolderSide<'a> {
     /// holes. Returns `None` if the file cannot be read; then it is not part of any
     /// rename.
     pub(super) fn identify(&self, path: &[u8]) -> Option<(BlobId, bool)> {
-        let (folder, name) = self.places.open_above(path).ok()?;
+        let (folder, name) = self.disk_paths.open_above(path).ok()?;
         let stat = FileStat::of_name(folder.as_fd(), &name).ok()?;
         let stop = || self.job.observer.cancelled();
         let hashed = hash_file(folder.as_fd(), &name, &stat, &stop).ok()?;
@@ -200,7 +204,7 @@ impl<'a> FolderSide<'a> {
 
 /// A folder that was listed.
 struct DiskFolder<'a> {
-    place: DiskPlace<'a>,
+    place: OpenPlace<'a>,
     listing: ScannedFolder,
     scope: IgnoreScope,
     /// Names that could not be read. They are sorted.
@@ -211,7 +215,7 @@ struct DiskFolder<'a> {
 }
 
 /// The place of a listed folder.
-enum DiskPlace<'a> {
+enum OpenPlace<'a> {
     /// An open folder, and the device of the committed folder that it is part of.
     Folder {
         fd: Arc<OwnedFd>,
@@ -226,20 +230,20 @@ impl DiskFolder<'_> {
     /// ignore rules exclude it.
     fn still_has(&self, name: &[u8]) -> bool {
         match &self.place {
-            DiskPlace::Folder { fd, .. } => exists(fd.as_fd(), name),
-            DiskPlace::Virtual(_) => false,
+            OpenPlace::Folder { fd, .. } => exists(fd.as_fd(), name),
+            OpenPlace::Virtual(_) => false,
         }
     }
 
     /// Returns the open folder on disk of an entry, and the name there.
     fn on_disk(&self, name: &[u8]) -> io::Result<(Arc<OwnedFd>, OsString)> {
         match &self.place {
-            DiskPlace::Folder { fd, .. } => {
+            OpenPlace::Folder { fd, .. } => {
                 Ok((Arc::clone(fd), OsStr::from_bytes(name).to_owned()))
             }
-            DiskPlace::Virtual(items) => {
+            OpenPlace::Virtual(items) => {
                 let item = items.get(name).ok_or(io::ErrorKind::NotFound)?;
-                let (fd, name) = places::open_parent(places::on_disk(item))?;
+                let (fd, name) = disk_paths::open_parent(disk_paths::on_disk(item))?;
                 Ok((Arc::new(fd), name))
             }
         }
@@ -248,7 +252,7 @@ impl DiskFolder<'_> {
 
 /// Compares the entries of a folder one by one, whenever the caller requests the next
 /// event.
-pub(super) struct Compare<'a> {
+pub(super) struct FolderComparison<'a> {
     side: &'a FolderSide<'a>,
     path: Vec<u8>,
     depth: usize,
@@ -259,13 +263,13 @@ pub(super) struct Compare<'a> {
     pending: Vec<FolderEvent<'a>>,
 }
 
-impl<'a> Compare<'a> {
+impl<'a> FolderComparison<'a> {
     fn new(
         side: &'a FolderSide<'a>,
-        spot: FolderSpot<'a>,
+        queued: QueuedFolder<'a>,
         open: DiskFolder<'a>,
     ) -> Result<Self, DiffError> {
-        let FolderSpot { path, depth, expected, .. } = spot;
+        let QueuedFolder { path, depth, expected, .. } = queued;
         let has_folder =
             || open.listing.entries.iter().any(|entry| entry.stat.kind == FileKind::Folder);
         // An unchanged folder without subfolders needs no further work, so its tree is
@@ -333,18 +337,18 @@ impl<'a> Compare<'a> {
         let path = self.join(&name);
         if self.side.job.limit.reaches_present(&path) {
             let (place, device) = match &self.open.place {
-                DiskPlace::Folder { fd, device, .. } => {
-                    (SpotPlace::Below(Arc::clone(fd), name), Some(*device))
+                OpenPlace::Folder { fd, device, .. } => {
+                    (FolderLocation::Below(Arc::clone(fd), name), Some(*device))
                 }
-                DiskPlace::Virtual(items) => match items.get(&*name) {
-                    Some(VirtualEntry::OnDisk(path, _)) => (SpotPlace::Top(path), None),
+                OpenPlace::Virtual(items) => match items.get(&*name) {
+                    Some(VirtualEntry::OnDisk(path, _)) => (FolderLocation::Top(path), None),
                     Some(VirtualEntry::Intermediate(_, below, _)) => {
-                        (SpotPlace::Virtual(below), None)
+                        (FolderLocation::Virtual(below), None)
                     }
                     None => return,
                 },
             };
-            self.pending.push(FolderEvent::Enter(FolderSpot {
+            self.pending.push(FolderEvent::Enter(QueuedFolder {
                 place,
                 device,
                 path,
@@ -383,7 +387,7 @@ impl<'a> Compare<'a> {
         }
         let mut new = None;
         if job.limit.includes_present(&path) {
-            new = match self.item(&name, &path, (old.as_ref(), listed)) {
+            new = match self.item(&name, &path, old.as_ref(), listed) {
                 Ok(Some(new)) => Some(new),
                 // The file vanished after it was listed, so it counts as removed.
                 Ok(None) => return old.into_iter().for_each(|old| self.gone(old)),
@@ -417,10 +421,11 @@ impl<'a> Compare<'a> {
         &self,
         name: &[u8],
         path: &[u8],
-        (old, listed): (Option<&Entry>, &ScannedEntry),
+        old: Option<&Entry>,
+        listed: &ScannedEntry,
     ) -> io::Result<Option<ChangeSide>> {
         let made = match listed.stat.kind {
-            FileKind::File => self.file(name, path, (old, &listed.stat)),
+            FileKind::File => self.file(name, path, old, &listed.stat),
             FileKind::Folder => {
                 let xattrs = self.xattrs(name)?;
                 Ok((ComparedKind::Folder { id: None }, listed.stat, (xattrs, false)))
@@ -459,14 +464,15 @@ impl<'a> Compare<'a> {
         &self,
         name: &[u8],
         path: &[u8],
-        (old, stat): (Option<&Entry>, &FileStat),
+        old: Option<&Entry>,
+        stat: &FileStat,
     ) -> io::Result<Described> {
         let side = self.side;
         let size = stat.size;
         let (folder, disk_name) = self.open.on_disk(name)?;
         let folder_stat = match &self.open.place {
-            DiskPlace::Folder { stat, .. } => *stat,
-            DiskPlace::Virtual(_) => FileStat::of_fd(folder.as_fd())?,
+            OpenPlace::Folder { stat, .. } => *stat,
+            OpenPlace::Virtual(_) => FileStat::of_fd(folder.as_fd())?,
         };
         let place = NameHash::new(&folder_stat, disk_name.as_bytes());
         if let Some(known) = side.cache.file_at(stat, place) {

@@ -1,10 +1,10 @@
 //! The state that all parts of one comparison share.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use parking_lot::Mutex;
 
 use crate::{
     base::observe::Observer,
-    ops::diff::{Change, ChangeSide, Detail, DiffError, Differences, limit::Limit},
+    ops::diff::{Change, ChangeSide, Detail, DiffError, DiffOutcome, Differences, limit::Limit},
     store::Store,
 };
 
@@ -14,28 +14,22 @@ pub(super) struct DiffJob<'a> {
     pub(super) limit: &'a Limit,
     pub(super) detail: Detail,
     pub(super) observer: &'a dyn Observer,
-    /// Files and folders that could not be read.
-    pub(super) skipped: AtomicU64,
-    /// Number of files that were read for the comparison. Their bytes are in
-    /// `bytes_read`.
-    pub(super) files_read: AtomicU64,
-    pub(super) bytes_read: AtomicU64,
+    pub(super) outcome: Mutex<DiffOutcome>,
 }
 
 impl<'a> DiffJob<'a> {
     pub(super) fn new(
         store: &'a Store,
-        (limit, detail): (&'a Limit, Detail),
+        limit: &'a Limit,
+        detail: Detail,
         observer: &'a dyn Observer,
     ) -> Self {
-        let zero = || AtomicU64::new(0);
-        let (skipped, files_read, bytes_read) = (zero(), zero(), zero());
-        Self { store, limit, detail, observer, skipped, files_read, bytes_read }
+        Self { store, limit, detail, observer, outcome: Mutex::default() }
     }
 
     /// Returns an error if the user has asked to stop.
     pub(super) fn check(&self) -> Result<(), DiffError> {
-        if self.observer.cancelled() { Err(DiffError::Interrupted) } else { Ok(()) }
+        self.observer.check(DiffError::Interrupted)
     }
 
     /// Returns the change between two entries of the same name, or `None` if they do not
@@ -54,8 +48,10 @@ impl<'a> DiffJob<'a> {
         differences.any().then(|| Change::changed(path(), old, new))
     }
 
+    /// Counts a file that was read for the comparison.
     pub(super) fn count_read(&self, bytes: u64) {
-        self.files_read.fetch_add(1, Ordering::Relaxed);
-        self.bytes_read.fetch_add(bytes, Ordering::Relaxed);
+        let mut outcome = self.outcome.lock();
+        outcome.files_read += 1;
+        outcome.bytes_read += bytes;
     }
 }

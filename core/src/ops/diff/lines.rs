@@ -1,8 +1,8 @@
 //! Compares two contents line by line.
 
-use std::{collections::HashMap, ops::Range, time::Instant};
+use std::{ops::Range, time::Instant};
 
-use similar::{Algorithm, DiffOp, DiffTag, capture_diff_slices_deadline};
+use similar::{Algorithm, DiffOp, DiffTag, algorithms::IdentifyDistinct, capture_diff_deadline};
 
 use crate::{base::limits, ops::diff::SideContent};
 
@@ -84,21 +84,18 @@ impl<'c> TextDiff<'c> {
         let (rest_old, rest_new) = (&old[start..], &new[start..]);
         let end = rest_old.iter().rev().zip(rest_new.iter().rev()).take_while(alike).count();
         let middle = |lines: &[&'c [u8]]| start..lines.len() - end;
-        // Replaces each distinct line with a number, so that each line is hashed only
-        // once.
-        let mut numbers: HashMap<&[u8], u32> = HashMap::new();
-        let mut number = |line: &&'c [u8]| {
-            let next = numbers.len() as u32;
-            *numbers.entry(line).or_insert(next)
-        };
-        let a: Vec<u32> = old[middle(&old)].iter().map(&mut number).collect();
-        let b: Vec<u32> = new[middle(&new)].iter().map(&mut number).collect();
+        // Each distinct line becomes a number, so that each line is hashed only once.
+        let lines = IdentifyDistinct::<u32>::new(&old[..], middle(&old), &new[..], middle(&new));
         // The crate uses heuristics to bound the cost of each step of Myers' algorithm.
         // Many steps still take minutes if long files have few distinct lines.
-        let mut ops = capture_diff_slices_deadline(Algorithm::Myers, &a, &b, Some(deadline));
-        for op in &mut ops {
-            *op = moved(*op, start);
-        }
+        let ops = capture_diff_deadline(
+            Algorithm::Myers,
+            lines.old_lookup(),
+            lines.old_range(),
+            lines.new_lookup(),
+            lines.new_range(),
+            Some(deadline),
+        );
         let whole = |at: usize, from: usize, len: usize| {
             (len > 0).then_some(DiffOp::Equal { old_index: at, new_index: from, len })
         };
@@ -136,34 +133,10 @@ impl<'c> TextDiff<'c> {
     pub fn lines<'t>(&'t self, hunk: &'t Hunk) -> impl Iterator<Item = (Sign, &'c [u8])> {
         hunk.ops.iter().flat_map(move |op| {
             let equal = op.tag() == DiffTag::Equal;
-            let (old, new) = match equal {
-                true => (Sign::Both, 0..0),
-                false => (Sign::Old, op.new_range()),
-            };
+            let (old, new) = if equal { (Sign::Both, 0..0) } else { (Sign::Old, op.new_range()) };
             let of_old = self.old[op.old_range()].iter().map(move |line| (old, *line));
             of_old.chain(self.new[new].iter().map(|line| (Sign::New, *line)))
         })
-    }
-}
-
-/// Returns the operation with its line numbers increased by `by`.
-fn moved(op: DiffOp, by: usize) -> DiffOp {
-    match op {
-        DiffOp::Equal { old_index, new_index, len } => {
-            DiffOp::Equal { old_index: old_index + by, new_index: new_index + by, len }
-        }
-        DiffOp::Delete { old_index, old_len, new_index } => {
-            DiffOp::Delete { old_index: old_index + by, old_len, new_index: new_index + by }
-        }
-        DiffOp::Insert { old_index, new_index, new_len } => {
-            DiffOp::Insert { old_index: old_index + by, new_index: new_index + by, new_len }
-        }
-        DiffOp::Replace { old_index, old_len, new_index, new_len } => DiffOp::Replace {
-            old_index: old_index + by,
-            old_len,
-            new_index: new_index + by,
-            new_len,
-        },
     }
 }
 

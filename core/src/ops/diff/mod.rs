@@ -22,26 +22,24 @@
 
 mod change;
 mod content;
+mod disk_paths;
 mod error;
 mod folder;
 mod job;
 mod limit;
 pub mod lines;
-mod places;
 mod renames;
 mod slot;
 mod trees;
 mod walk;
 
-use std::sync::atomic::Ordering;
-
-pub(super) use self::places::Places;
+pub(super) use self::disk_paths::DiskPaths;
 pub use self::{
     change::{Change, ChangeSide, ComparedKind, Differences, Status},
     content::{SideContent, SideReader},
+    disk_paths::ComparedFiles,
     error::DiffError,
     limit::Limit,
-    places::ComparedFiles,
 };
 use self::{folder::FolderSide, job::DiffJob, renames::Pairing, trees::Trees};
 use crate::{
@@ -206,10 +204,9 @@ pub fn run(
     observer: &dyn Observer,
     each: OnChange<'_>,
 ) -> Result<DiffOutcome, DiffError> {
-    let job = DiffJob::new(store, (&options.limit, options.detail), observer);
-    let mut outcome = DiffOutcome::default();
+    let job = DiffJob::new(store, &options.limit, options.detail, observer);
     let mut emit = |change: Change| {
-        outcome.count(&change);
+        job.outcome.lock().count(&change);
         each(change)
     };
     let mut pairing = Pairing::new(options.renames, observer, &mut emit);
@@ -217,29 +214,26 @@ pub fn run(
         New::Tree(new) => {
             let mut trees = Trees::new(&job, options.prefix.clone(), old, *new)?;
             while let Some(change) = trees.next()? {
-                if observer.cancelled() {
-                    return Err(DiffError::Interrupted);
-                }
+                observer.check(DiffError::Interrupted)?;
                 pairing.push(change)?;
             }
             pairing.finish(&|_| None)?;
         }
-        New::Folder(folder) => with_folder(&job, (old, folder), options, pairing)?,
+        New::Folder(folder) => with_folder(&job, old, folder, options, pairing)?,
     }
     store.report_repairs(observer);
-    outcome.skipped = job.skipped.load(Ordering::Relaxed);
-    outcome.files_read = job.files_read.load(Ordering::Relaxed);
-    outcome.bytes_read = job.bytes_read.load(Ordering::Relaxed);
-    Ok(outcome)
+    Ok(job.outcome.into_inner())
 }
 
 /// The stat cache is saved if this many files or bytes were read. If fewer were read, saving it
 /// takes as long as reading the files again.
-const WORTH_SAVING: (u64, u64) = (256, 16 << 20);
+const WORTH_SAVING_FILES: u64 = 256;
+const WORTH_SAVING_BYTES: u64 = 16 << 20;
 
 fn with_folder(
     job: &DiffJob<'_>,
-    (old, folder): (Option<TreeId>, &ComparedFolder),
+    old: Option<TreeId>,
+    folder: &ComparedFolder,
     options: &DiffOptions,
     mut pairing: Pairing<'_>,
 ) -> Result<(), DiffError> {
@@ -259,14 +253,13 @@ fn with_folder(
     let tree_options = TreeOptions { reproducible: folder.reproducible, one_file_system };
     let cache = &store.dir().join("cache");
     let cache = StatCache::for_reading(options.reading, cache, store.disk().clone());
-    let places = Places::open(&folder.files)?;
-    let side = FolderSide::new(job, (&places, &rules), &cache, tree_options);
+    let disk_paths = DiskPaths::open(&folder.files)?;
+    let side = FolderSide::new(job, &disk_paths, &rules, &cache, tree_options);
     walk::run(&side, old, options.jobs, &mut |change| pairing.push(change))?;
     pairing.finish(&|path| side.identify(path))?;
     drop(side);
-    let files = job.files_read.load(Ordering::Relaxed);
-    let bytes = job.bytes_read.load(Ordering::Relaxed);
-    let much_read = files >= WORTH_SAVING.0 || bytes >= WORTH_SAVING.1;
+    let DiffOutcome { files_read, bytes_read, .. } = *job.outcome.lock();
+    let much_read = files_read >= WORTH_SAVING_FILES || bytes_read >= WORTH_SAVING_BYTES;
     // A cache that was started empty knows less than the one on disk, so it must not
     // replace it.
     if much_read && options.reading == ReadMode::Changed {

@@ -70,10 +70,7 @@ fn cursor_in(tree: Option<TreeId>) -> TreeCursor {
 
 /// Moves past an entry and returns it.
 fn entry_of(cursor: &mut TreeCursor) -> Option<Entry> {
-    match cursor.next() {
-        Some(TreeItem::Entry(entry)) => Some(entry),
-        _ => None,
-    }
+    if let Some(TreeItem::Entry(entry)) = cursor.next() { Some(entry) } else { None }
 }
 
 struct FolderPair {

@@ -19,7 +19,7 @@ use crate::{
     base::{id::TreeId, limits},
     ops::diff::{
         Change, DiffError,
-        folder::{Compare, FolderEvent, FolderSide, FolderSpot},
+        folder::{FolderComparison, FolderEvent, FolderSide, QueuedFolder},
         slot::TaskSlot,
         trees::Trees,
     },
@@ -30,13 +30,13 @@ use crate::{
 const WORKER_MAX_ENTRIES: usize = 4096;
 
 /// A folder that waits to be compared, and its result.
-type FolderTask<'a> = TaskSlot<FolderSpot<'a>, Result<Events<'a>, DiffError>>;
+type FolderTask<'a> = TaskSlot<QueuedFolder<'a>, Result<Events<'a>, DiffError>>;
 
 /// The results of comparing a folder.
 struct Events<'a> {
     ready: VecDeque<DiffStep<'a>>,
     /// The part of a large folder that is still to be compared.
-    rest: Option<Box<Compare<'a>>>,
+    rest: Option<Box<FolderComparison<'a>>>,
 }
 
 enum DiffStep<'a> {
@@ -121,15 +121,15 @@ impl<'a> FolderWalk<'a> {
 
     /// Compares a folder, unless another thread has started on it.
     fn work_on(&self, task: &FolderTask<'a>) {
-        let Some(spot) = task.begin() else { return };
+        let Some(queued) = task.begin() else { return };
         let unfinished = FailOnPanic(task);
-        task.finish(self.compare(spot));
+        task.finish(self.compare(queued));
         drop(unfinished);
     }
 
-    fn compare(&self, spot: FolderSpot<'a>) -> Result<Events<'a>, DiffError> {
+    fn compare(&self, queued: QueuedFolder<'a>) -> Result<Events<'a>, DiffError> {
         let mut ready = VecDeque::new();
-        let Some(mut compare) = self.side.visit(spot)? else {
+        let Some(mut compare) = self.side.visit(queued)? else {
             return Ok(Events { ready, rest: None });
         };
         if compare.entries() > WORKER_MAX_ENTRIES {
@@ -166,10 +166,7 @@ impl<'a> FolderWalk<'a> {
                 let may_go_on = queue.ahead < limits::DIFF_AHEAD;
                 queue.stack.pop_if(|_| may_go_on)
             };
-            match other {
-                Some(other) => self.work_on(&other),
-                None => task.wait(),
-            }
+            if let Some(other) = other { self.work_on(&other) } else { task.wait() }
         }
     }
 
@@ -185,9 +182,7 @@ impl<'a> FolderWalk<'a> {
         let job = self.side.job;
         let mut stack = vec![ChangeIter::Folder(self.compare(self.side.root(old))?)];
         while let Some(level) = stack.last_mut() {
-            if job.observer.cancelled() {
-                return Err(DiffError::Interrupted);
-            }
+            job.observer.check(DiffError::Interrupted)?;
             let next = match level {
                 ChangeIter::Folder(events) => self.next(events)?,
                 ChangeIter::Trees(trees) => {
@@ -229,8 +224,8 @@ fn step<'a>(event: FolderEvent<'a>, folders: &mut Vec<Arc<FolderTask<'a>>>) -> D
     match event {
         FolderEvent::Change(change) => DiffStep::Change(Box::new(change)),
         FolderEvent::Gone { path, tree, is_ignored } => DiffStep::Gone { path, tree, is_ignored },
-        FolderEvent::Enter(spot) => {
-            let task = Arc::new(FolderTask::new(spot));
+        FolderEvent::Enter(queued) => {
+            let task = Arc::new(FolderTask::new(queued));
             folders.push(Arc::clone(&task));
             DiffStep::Enter(task)
         }

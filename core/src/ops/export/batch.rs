@@ -52,10 +52,7 @@ pub(super) enum EntryData {
 impl ArchiveEntry {
     /// Returns id and length of the content if the entry is a file.
     pub(super) fn content(&self) -> Option<(BlobId, u64)> {
-        match self.kind {
-            EntryKind::File { size, id } => Some((id, size)),
-            _ => None,
-        }
+        if let EntryKind::File { size, id } = self.kind { Some((id, size)) } else { None }
     }
 
     /// Returns true if the content is small enough to be held in memory.
@@ -65,10 +62,7 @@ impl ArchiveEntry {
 
     fn held_bytes(&self) -> u64 {
         let xattrs = self.metadata.xattrs.iter().map(|xattr| xattr.name.len() + xattr.value.len());
-        let target = match &self.kind {
-            EntryKind::Symlink { target } => target.len(),
-            _ => 0,
-        };
+        let target = if let EntryKind::Symlink { target } = &self.kind { target.len() } else { 0 };
         let content = match (&self.body, self.content()) {
             (EntryData::Wanted, Some((_, size))) if self.is_small() => size,
             _ => 0,

@@ -10,20 +10,13 @@ use crate::{base::kind::ErrorKind, ops::list::ListError, store::StoreError};
 pub enum ExportError {
     /// A content cannot be read, or does not match its id.
     #[error("cannot export `{path}`")]
-    Content {
-        /// The path relative to the exported folder.
-        path: String,
-        source: Arc<StoreError>,
-    },
+    Content { path: String, source: Arc<StoreError> },
     /// A folder cannot be read.
     #[error(transparent)]
     List(ListError),
     /// A path is longer than zip allows.
     #[error("path `{path}` is too long for a zip archive")]
-    PathTooLong {
-        /// The start of the path.
-        path: String,
-    },
+    PathTooLong { path: String },
     /// The receiver of the archive returned an error.
     #[error("cannot write the archive")]
     Output(#[from] io::Error),

@@ -185,7 +185,7 @@ impl ExportJob<'_> {
     }
 
     fn check(&self) -> Result<(), ExportError> {
-        if self.observer.cancelled() { Err(ExportError::Interrupted) } else { Ok(()) }
+        self.observer.check(ExportError::Interrupted)
     }
 
     /// Returns an error about the content of an entry.

@@ -57,7 +57,7 @@ impl From<ExportError> for WriterStop {
 }
 
 /// The first name of a file with several names.
-struct First {
+struct FirstName {
     kind: EntryKind,
     path: Arc<[u8]>,
 }
@@ -67,8 +67,8 @@ struct Producer<'p> {
     sender: &'p SyncSender<Vec<ArchiveEntry>>,
     batch: EntryBatch,
     outcome: ExportOutcome,
-    /// First names, by the link number that all names of one file share.
-    firsts: HashMap<(u64, AttributesHash), First>,
+    /// FirstName names, by the link number that all names of one file share.
+    firsts: HashMap<(u64, AttributesHash), FirstName>,
     /// The path of the last folder that was left out, with a slash at its end.
     left_out: Option<Vec<u8>>,
 }
@@ -104,9 +104,9 @@ impl Producer<'_> {
         self.send()
     }
 
-    /// Adds the prefix folder with the attributes of the exported folder. Without a
-    /// prefix, the exported folder itself is not in the archive, since unpacking it would
-    /// change the attributes of the folder that it is unpacked into.
+    /// Adds the prefix folder with the attributes of the exported folder. Without a prefix, the
+    /// exported folder itself is not in the archive: unpacking it would change the attributes of
+    /// the folder around it.
     fn prefix(&mut self, root: Option<&Metadata>) -> Result<(), WriterStop> {
         let Some(path) = self.job.options.prefix.as_bytes().strip_suffix(b"/") else {
             return Ok(());
@@ -205,7 +205,9 @@ impl Producer<'_> {
         {
             return Some(Arc::clone(&first.path));
         }
-        self.firsts.entry(file).or_insert_with(|| First { kind: kind.clone(), path: path.into() });
+        self.firsts
+            .entry(file)
+            .or_insert_with(|| FirstName { kind: kind.clone(), path: path.into() });
         None
     }
 

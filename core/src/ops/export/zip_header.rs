@@ -1,9 +1,9 @@
 //! Encodes zip records: the local header, the data descriptor, the central directory and
 //! its end.
 //!
-//! The extra fields of an entry are its time in UTC (`UT`, if it fits in 32 bits), the
-//! numbers of user and group (`ux`), and 64-bit lengths (ZIP64) if 32 bits are not
-//! enough. The DOS time in the header is in UTC, too, and ranges from 1980 to 2107.
+//! An entry has these extra fields: its time in UTC (`UT`, if it fits in 32 bits), the numbers of
+//! user and group (`ux`), and 64-bit lengths (ZIP64) if 32 bits are not enough. The DOS time in
+//! the header is in UTC, too, and ranges from 1980 to 2107.
 
 use crate::{
     base::time::{Civil, Time},

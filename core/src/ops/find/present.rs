@@ -57,7 +57,7 @@ struct MatchFolder {
     /// name.
     paths: HashMap<EntryName, usize>,
     folders: HashMap<EntryName, usize>,
-    /// Those in the present commit, each with the index of its leaf.
+    /// Paths and folders in the present commit, each with the index of its leaf.
     live: Vec<(usize, usize)>,
     inside: Vec<(usize, usize)>,
     /// The number of the last commit that contains the folder.
@@ -277,33 +277,30 @@ impl<'a> LiveMatches<'a> {
 
     /// Returns the prefix of the keys of everything in a folder: the names on the way to
     /// it, each followed by a NUL, which no name contains.
-    fn key(&self, mut number: usize) -> Vec<u8> {
-        let mut names = Vec::new();
-        while let Some(name) = &self.folders[number].name {
-            names.extend([&[0], name.as_bytes()]);
-            number = self.folders[number].above;
-        }
-        names.reverse();
-        names.concat()
+    fn key(&self, folder: usize) -> Vec<u8> {
+        self.names(folder).iter().flat_map(|name| [name, &[0][..]]).flatten().copied().collect()
     }
 
-    fn path(&self, mut folder: usize) -> Vec<u8> {
+    fn path(&self, folder: usize) -> Vec<u8> {
+        self.names(folder).join(&b'/')
+    }
+
+    /// Returns the names on the way from the root to a folder.
+    fn names(&self, mut folder: usize) -> Vec<&[u8]> {
         let mut names = Vec::new();
         while let Some(name) = &self.folders[folder].name {
             names.push(name.as_bytes());
             folder = self.folders[folder].above;
         }
         names.reverse();
-        names.join(&b'/')
+        names
     }
 
     fn read(&mut self, number: usize, tree: TreeId, ways: PartSet) -> Result<(), PastError> {
         if self.folders[number].tree == Some(tree) {
             return Ok(());
         }
-        if self.observer.cancelled() {
-            return Err(PastError::Interrupted);
-        }
+        self.observer.check(PastError::Interrupted)?;
         let commit = self.commit.expect("a folder is read for a commit");
         check_depth(self.folders[number].depth, tree)
             .map_err(|error| PastError::at(&self.path(number), commit)(error))?;
@@ -328,7 +325,7 @@ impl<'a> LiveMatches<'a> {
             let entries =
                 entries.map_err(|error| PastError::at(&self.path(number), commit)(error))?;
             for entry in entries {
-                self.meet((number, at), (&key, &entry), ways)?;
+                self.add_match(number, at, &key, &entry, ways)?;
             }
             self.trim();
             if !self.window.has_inside(&key) {
@@ -386,11 +383,14 @@ impl<'a> LiveMatches<'a> {
         (live, inside, kept)
     }
 
-    /// Processes an entry of a folder with this key. `at` is the index of its leaf.
-    fn meet(
+    /// Records an entry of the folder `number` if it matches, and schedules a folder that may
+    /// contain matches. `key` is the key of the folder, and `at` the index of the entry's leaf.
+    fn add_match(
         &mut self,
-        (number, at): (usize, usize),
-        (key, entry): (&[u8], &Entry),
+        number: usize,
+        at: usize,
+        key: &[u8],
+        entry: &Entry,
         ways: PartSet,
     ) -> Result<(), PastError> {
         let step = self.pattern.step(ways, entry.name.as_bytes());

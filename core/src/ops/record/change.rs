@@ -2,16 +2,15 @@
 
 use serde::Serialize;
 
-use super::{ItemRecord, exact, text};
+use super::{ItemRecord, PathRecord, exact, text};
 use crate::ops::diff::{Change, ChangeSide, Differences};
 
 /// A path that differs.
 #[derive(Clone, Debug, Serialize)]
 pub struct ChangeRecord {
     status: &'static str,
-    path: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_hex: Option<String>,
+    #[serde(flatten)]
+    path: PathRecord,
     #[serde(skip_serializing_if = "Option::is_none")]
     old_path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -30,8 +29,7 @@ impl ChangeRecord {
         };
         Self {
             status: change.status().word(),
-            path: text(&change.path),
-            path_hex: exact(&change.path),
+            path: PathRecord::new(&change.path),
             old_path: old_path.map(text),
             old_path_hex: old_path.and_then(exact),
             differences: differences.names(),

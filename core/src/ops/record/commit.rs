@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{exact, text};
+use super::{PathRecord, text};
 use crate::{
     base::id::CommitId,
     format::{
@@ -61,17 +61,8 @@ struct MarkerRecord {
 
 impl MarkerRecord {
     fn new(marker: &FolderMarker) -> Self {
-        let name = marker.name.as_bytes();
-        let name = PathRecord { path: text(name), path_hex: exact(name) };
-        Self { name, header: text(&marker.header) }
+        Self { name: PathRecord::new(marker.name.as_bytes()), header: text(&marker.header) }
     }
-}
-
-#[derive(Clone, Debug, Serialize)]
-struct PathRecord {
-    path: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_hex: Option<String>,
 }
 
 impl CommitRecord {
@@ -101,11 +92,10 @@ impl CommitRecord {
 
 impl SelectionRecord {
     fn new(selection: &Selection) -> Self {
-        let path = |path: &[u8]| PathRecord { path: text(path), path_hex: exact(path) };
         Self {
             rules: selection.rules.iter().map(RuleSetRecord::new).collect(),
-            sources: selection.sources.iter().map(|source| path(source)).collect(),
-            unread: selection.unread.iter().map(path).collect(),
+            sources: selection.sources.iter().map(|source| PathRecord::new(source)).collect(),
+            unread: selection.unread.iter().map(PathRecord::new).collect(),
             more_unread: selection.unread.has_more(),
         }
     }

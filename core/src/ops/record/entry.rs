@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{exact, text};
+use super::{PathRecord, exact, text};
 use crate::{
     base::time::Time,
     format::tree::{Entry, Metadata},
@@ -80,9 +80,8 @@ impl ItemRecord {
 /// An entry of a snapshot.
 #[derive(Clone, Debug, Serialize)]
 pub struct EntryRecord {
-    path: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_hex: Option<String>,
+    #[serde(flatten)]
+    path: PathRecord,
     #[serde(flatten)]
     item: ItemRecord,
 }
@@ -91,6 +90,6 @@ impl EntryRecord {
     /// Creates a record of an entry; `path` is its full path in the snapshot.
     pub fn new(path: &[u8], entry: &Entry) -> Self {
         let item = ItemRecord::new(&entry.kind.clone().into(), &entry.metadata);
-        Self { path: text(path), path_hex: exact(path), item }
+        Self { path: PathRecord::new(path), item }
     }
 }

@@ -12,6 +12,8 @@ mod entry;
 mod stats;
 mod version;
 
+use serde::Serialize;
+
 pub use self::{
     change::ChangeRecord,
     commit::CommitRecord,
@@ -19,6 +21,21 @@ pub use self::{
     stats::{AddedRecord, LargeFileRecord, StoreRecord},
     version::VersionRecord,
 };
+
+/// A path or a name.
+#[derive(Clone, Debug, Serialize)]
+struct PathRecord {
+    path: String,
+    /// Set only if the path is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_hex: Option<String>,
+}
+
+impl PathRecord {
+    fn new(path: &[u8]) -> Self {
+        Self { path: text(path), path_hex: exact(path) }
+    }
+}
 
 /// Returns bytes as text; invalid UTF-8 is replaced.
 pub fn text(bytes: &[u8]) -> String {

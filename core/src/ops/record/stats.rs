@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::{exact, text};
+use super::PathRecord;
 use crate::ops::stats::{CommitStats, FrameFacts, KindFacts, LargeFile, StatsOutcome};
 
 /// The data that one commit added.
@@ -46,9 +46,8 @@ impl From<&CommitStats> for AddedRecord {
 /// One of the largest files.
 #[derive(Clone, Debug, Serialize)]
 pub struct LargeFileRecord {
-    path: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_hex: Option<String>,
+    #[serde(flatten)]
+    path: PathRecord,
     size: u64,
     id: String,
     commit: String,
@@ -57,7 +56,7 @@ pub struct LargeFileRecord {
 impl From<&LargeFile> for LargeFileRecord {
     fn from(LargeFile { bytes, id, path, commit }: &LargeFile) -> Self {
         let (id, commit) = (id.to_string(), commit.to_string());
-        Self { path: text(path), path_hex: exact(path), size: *bytes, id, commit }
+        Self { path: PathRecord::new(path), size: *bytes, id, commit }
     }
 }
 
@@ -75,39 +74,13 @@ pub struct StoreRecord {
     compression_ratio: Option<f64>,
     packs: u64,
     pack_bytes: u64,
-    data_frames: FramesRecord,
-    meta_frames: FramesRecord,
-    blobs: KindRecord,
-    chunk_lists: KindRecord,
-    trees: KindRecord,
-    commit_objects: KindRecord,
-    repeated: KindRecord,
-}
-
-#[derive(Clone, Debug, Serialize)]
-struct FramesRecord {
-    count: u64,
-    raw_bytes: u64,
-    stored_bytes: u64,
-}
-
-#[derive(Clone, Debug, Serialize)]
-struct KindRecord {
-    count: u64,
-    bytes: u64,
-}
-
-impl From<&FrameFacts> for FramesRecord {
-    fn from(facts: &FrameFacts) -> Self {
-        let FrameFacts { frames, raw_bytes, stored_bytes } = *facts;
-        Self { count: frames, raw_bytes, stored_bytes }
-    }
-}
-
-impl From<&KindFacts> for KindRecord {
-    fn from(facts: &KindFacts) -> Self {
-        Self { count: facts.objects, bytes: facts.bytes }
-    }
+    data_frames: FrameFacts,
+    meta_frames: FrameFacts,
+    blobs: KindFacts,
+    chunk_lists: KindFacts,
+    trees: KindFacts,
+    commit_objects: KindFacts,
+    repeated: KindFacts,
 }
 
 impl From<&StatsOutcome> for StoreRecord {
@@ -125,13 +98,13 @@ impl From<&StatsOutcome> for StoreRecord {
             compression_ratio: outcome.compression_ratio(),
             packs: store.packs,
             pack_bytes: store.pack_bytes,
-            data_frames: (&store.data).into(),
-            meta_frames: (&store.meta).into(),
-            blobs: (&store.blobs).into(),
-            chunk_lists: (&store.chunk_lists).into(),
-            trees: (&store.trees).into(),
-            commit_objects: (&store.commits).into(),
-            repeated: (&store.repeated).into(),
+            data_frames: store.data,
+            meta_frames: store.meta,
+            blobs: store.blobs,
+            chunk_lists: store.chunk_lists,
+            trees: store.trees,
+            commit_objects: store.commits,
+            repeated: store.repeated,
         }
     }
 }

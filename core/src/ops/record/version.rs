@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{ItemRecord, exact, text};
+use super::{ItemRecord, PathRecord};
 use crate::{
     format::tree::{EntryKind, Metadata},
     ops::{
@@ -14,9 +14,8 @@ use crate::{
 /// One version of a path, and the ranges of commits that contain it.
 #[derive(Clone, Debug, Serialize)]
 pub struct VersionRecord {
-    path: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_hex: Option<String>,
+    #[serde(flatten)]
+    path: PathRecord,
     #[serde(flatten)]
     item: ItemRecord,
     commits: u64,
@@ -46,8 +45,7 @@ impl VersionRecord {
         };
         let (mode, mtime) = (version.mode, version.mtime);
         Self {
-            path: text(path),
-            path_hex: exact(path),
+            path: PathRecord::new(path),
             item: ItemRecord::new(&what, &Metadata { mode, mtime, ..Metadata::default() }),
             commits: version.commits(),
             ranges: version.ranges.iter().map(RangeRecord::from).collect(),

@@ -24,7 +24,7 @@ use crate::{
         read::{content, open_file},
         scan::{FileKind, FileStat},
     },
-    ops::diff::Places,
+    ops::diff::DiskPaths,
     store::{ObjectWriter, StoreError},
 };
 
@@ -44,21 +44,22 @@ pub(super) struct LostObjects<'a> {
 /// file that cannot be read contributes nothing more.
 pub(super) fn take(
     writer: &ObjectWriter<'_>,
-    (places, path): (&Places, &[u8]),
+    disk_paths: &DiskPaths,
+    path: &[u8],
     params: Params,
     wanted: &LostObjects<'_>,
     observer: &dyn Observer,
 ) -> Result<BTreeMap<ObjectId, ObjectKind>, StoreError> {
     let mut take = FileScan { writer, params, wanted, observer, taken: BTreeMap::new() };
-    match take.file(places, path) {
+    match take.file(disk_paths, path) {
         Err(FileScanError::Store(error)) => Err(error),
         // Objects found before the failure are verified and can be used.
         Ok(()) | Err(FileScanError::File) => Ok(take.taken),
     }
 }
 
-fn open(places: &Places, path: &[u8]) -> io::Result<(Box<dyn Read + Send>, u64)> {
-    let (above, name) = places.open_above(path)?;
+fn open(disk_paths: &DiskPaths, path: &[u8]) -> io::Result<(Box<dyn Read + Send>, u64)> {
+    let (above, name) = disk_paths.open_above(path)?;
     let stat = FileStat::of_name(above.as_fd(), &name)?;
     if stat.kind != FileKind::File {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -95,16 +96,16 @@ struct FileScan<'a, 's> {
 }
 
 impl FileScan<'_, '_> {
-    fn file(&mut self, places: &Places, path: &[u8]) -> Result<(), FileScanError> {
-        let (source, size) = open(places, path)?;
+    fn file(&mut self, disk_paths: &DiskPaths, path: &[u8]) -> Result<(), FileScanError> {
+        let (source, size) = open(disk_paths, path)?;
         if size <= limits::WHOLE_FILE_BYTES {
             let mut bytes = Vec::new();
             source.take(limits::WHOLE_FILE_BYTES).read_to_end(&mut bytes)?;
             let id = BlobId::of(&bytes).object();
-            return match self.wanted.ids.contains(&id) {
-                true => Ok(self.store(id, &bytes)?),
-                false => Ok(()),
-            };
+            if self.wanted.ids.contains(&id) {
+                self.store(id, &bytes)?;
+            }
+            return Ok(());
         }
         // The first pass stores nothing: most changed files contain no lost object and need no
         // second pass.
@@ -130,7 +131,7 @@ impl FileScan<'_, '_> {
         if needed.is_empty() && !is_list {
             return Ok(());
         }
-        let (source, _) = open(places, path)?;
+        let (source, _) = open(disk_paths, path)?;
         let (params, observer) = (self.params, self.observer);
         let (again, _) = cut(
             source,
@@ -153,7 +154,7 @@ impl FileScan<'_, '_> {
 
     /// Stores a blob and records it if it was wanted.
     fn store(&mut self, id: ObjectId, bytes: &[u8]) -> Result<(), StoreError> {
-        super::gather::add(self.writer, (&id, ObjectKind::Blob), bytes)?;
+        super::gather::store_object(self.writer, &id, ObjectKind::Blob, bytes)?;
         if self.wanted.ids.contains(&id) {
             self.taken.insert(id, ObjectKind::Blob);
         }

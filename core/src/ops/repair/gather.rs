@@ -1,5 +1,5 @@
-//! Stores recovered objects in the workshop: from the sound parts of damaged packs, from sources
-//! and from live files.
+//! Stores recovered objects in the scratch store. They come from the sound parts of damaged packs,
+//! from sources and from live files.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,9 +16,11 @@ use crate::{
     chunk::Params,
     format::pack::ObjectKind,
     ops::{
-        diff::{ComparedFiles, Places},
+        diff::{ComparedFiles, DiskPaths},
         reach::ObjectSource,
-        repair::{RepairRun, Repaired, RepairedFrom, SourceKind, files, search::Overlay},
+        repair::{
+            RepairRun, Repaired, RepairedFrom, SourceKind, combined_stores::CombinedStores, files,
+        },
     },
     store::{ContentError, ObjectLocation, ObjectWriter, StoreError, decode_list, read_chunks},
 };
@@ -42,9 +44,10 @@ pub(super) struct LiveFiles<'a> {
 }
 
 /// Stores an object that was verified.
-pub(super) fn add(
+pub(super) fn store_object(
     writer: &ObjectWriter<'_>,
-    (id, kind): (&ObjectId, ObjectKind),
+    id: &ObjectId,
+    kind: ObjectKind,
     bytes: &[u8],
 ) -> Result<(), StoreError> {
     match kind {
@@ -66,9 +69,9 @@ fn split_chunk_lists(wanted: ObjectKinds) -> (ObjectKinds, ObjectKinds) {
 /// Objects with their kinds.
 type ObjectKinds = BTreeMap<ObjectId, ObjectKind>;
 
-/// Collects wanted objects in the workshop.
+/// Collects wanted objects in the scratch store.
 pub(super) struct Recovery<'a> {
-    pub(super) overlay: &'a Overlay<'a>,
+    pub(super) stores: &'a CombinedStores<'a>,
     pub(super) level: i32,
     pub(super) files: Option<LiveFiles<'a>>,
     pub(super) run: RepairRun,
@@ -82,29 +85,29 @@ impl Recovery<'_> {
     /// Stores the sound objects of damaged packs that could not be made whole, unless the store has
     /// them elsewhere. This includes objects that no commit refers to.
     pub(super) fn salvage(&self) -> Result<Salvaged, StoreError> {
-        let workshop = self.overlay.workshop.store();
+        let scratch = self.stores.scratch.store();
         let (mut salvaged, mut lists) = (Salvaged::new(), Vec::new());
-        let writer = ObjectWriter::new(workshop, self.level, 1)?;
-        for id in workshop.partial_packs() {
-            for object in workshop.open_pack(&id)?.objects()? {
+        let writer = ObjectWriter::new(scratch, self.level, 1)?;
+        for id in scratch.partial_packs() {
+            for object in scratch.open_pack(&id)?.objects()? {
                 if self.observer.cancelled() || self.is_there(&object.id)? {
                     continue;
                 }
                 if object.kind == ObjectKind::ChunkList {
                     lists.push((id, object.id));
-                } else if let Some(bytes) = self.overlay.workshop.object(&object.id, object.kind) {
-                    add(&writer, (&object.id, object.kind), &bytes)?;
+                } else if let Some(bytes) = self.stores.scratch.object(&object.id, object.kind) {
+                    store_object(&writer, &object.id, object.kind, &bytes)?;
                     *salvaged.entry(id).or_default() += 1;
                 }
             }
         }
         writer.finish()?;
-        let writer = ObjectWriter::new(workshop, self.level, 1)?;
+        let writer = ObjectWriter::new(scratch, self.level, 1)?;
         for (pack, id) in lists {
             let kind = ObjectKind::ChunkList;
-            let bytes = self.overlay.workshop.object(&id, kind);
-            if let Some(bytes) = bytes.filter(|bytes| self.proves((&id, kind), bytes)) {
-                add(&writer, (&id, kind), &bytes)?;
+            let bytes = self.stores.scratch.object(&id, kind);
+            if let Some(bytes) = bytes.filter(|bytes| self.proves(&id, kind, bytes)) {
+                store_object(&writer, &id, kind, &bytes)?;
                 *salvaged.entry(pack).or_default() += 1;
             }
         }
@@ -112,30 +115,30 @@ impl Recovery<'_> {
         Ok(salvaged)
     }
 
-    /// Returns true if each chunk list in a whole pack of the workshop matches its content.
+    /// Returns true if each chunk list in a whole pack of the scratch store matches its content.
     pub(super) fn proves_lists_of(&self, pack: &PackId) -> Result<bool, StoreError> {
-        let objects = self.overlay.workshop.store().open_pack(pack)?.objects()?;
+        let objects = self.stores.scratch.store().open_pack(pack)?.objects()?;
         let mut lists = objects.iter().filter(|object| object.kind == ObjectKind::ChunkList);
         Ok(lists.all(|list| {
-            let bytes = self.overlay.workshop.object(&list.id, list.kind);
+            let bytes = self.stores.scratch.object(&list.id, list.kind);
             bytes.is_some_and(|bytes| self.proves_list(list.id, &bytes))
         }))
     }
 
-    /// Returns true if an object is in the store or in the workshop already.
+    /// Returns true if an object is in the store or in the scratch store already.
     fn is_there(&self, id: &ObjectId) -> Result<bool, StoreError> {
-        Ok(self.overlay.is_sound(id)? || self.overlay.workshop.store().is_in_whole_pack(id)?)
+        Ok(self.stores.is_sound(id)? || self.stores.scratch.store().is_in_whole_pack(id)?)
     }
 
     /// Stores the wanted objects that can be found and removes them from `wanted`.
     pub(super) fn gather(&self, wanted: &mut ObjectKinds) -> Result<Vec<Repaired>, StoreError> {
         let mut repaired = Vec::new();
-        let stored = self.overlay.workshop.store();
+        let stored = self.stores.scratch.store();
         wanted.retain(|id, _| !stored.is_in_whole_pack(id).unwrap_or(false));
         // Other objects first: a chunk list is verified by reading its chunks.
         let (mut lists, mut others) = split_chunk_lists(std::mem::take(wanted));
-        self.take_from_workshop(&mut others, &mut repaired)?;
-        self.take_from_workshop(&mut lists, &mut repaired)?;
+        self.take_from_damaged_packs(&mut others, &mut repaired)?;
+        self.take_from_damaged_packs(&mut lists, &mut repaired)?;
         self.take_from_sources(SourceKind::Store, &mut others, &mut repaired)?;
         self.take_from_sources(SourceKind::Store, &mut lists, &mut repaired)?;
         others.append(&mut lists);
@@ -149,21 +152,21 @@ impl Recovery<'_> {
     }
 
     /// Stores wanted objects from the sound parts of damaged packs.
-    fn take_from_workshop(
+    fn take_from_damaged_packs(
         &self,
         wanted: &mut ObjectKinds,
         repaired: &mut Vec<Repaired>,
     ) -> Result<(), StoreError> {
-        let workshop = self.overlay.workshop.store();
-        if workshop.partial_packs().is_empty() && self.overlay.unlisted.is_empty() {
+        let scratch = self.stores.scratch.store();
+        if scratch.partial_packs().is_empty() && self.stores.unlisted.is_empty() {
             return Ok(());
         }
-        let writer = ObjectWriter::new(workshop, self.level, 1)?;
+        let writer = ObjectWriter::new(scratch, self.level, 1)?;
         let mut found = Vec::new();
         for (&id, &kind) in &*wanted {
-            let bytes = self.overlay.read_from_damaged(&id, kind);
-            if let Some(bytes) = bytes.filter(|bytes| self.proves((&id, kind), bytes)) {
-                add(&writer, (&id, kind), &bytes)?;
+            let bytes = self.stores.read_from_damaged(&id, kind);
+            if let Some(bytes) = bytes.filter(|bytes| self.proves(&id, kind, bytes)) {
+                store_object(&writer, &id, kind, &bytes)?;
                 found.push((id, kind));
             }
         }
@@ -181,7 +184,7 @@ impl Recovery<'_> {
         wanted: &mut ObjectKinds,
         repaired: &mut Vec<Repaired>,
     ) -> Result<(), StoreError> {
-        for source in self.overlay.sources.iter().filter(|source| source.kind() == kind) {
+        for source in self.stores.sources.iter().filter(|source| source.kind() == kind) {
             if wanted.is_empty() {
                 return Ok(());
             }
@@ -189,9 +192,9 @@ impl Recovery<'_> {
             let mut places: Vec<(ObjectLocation, ObjectId)> = located.collect();
             places.sort_unstable();
             if self.run == RepairRun::Real {
-                source.will_need(&places.iter().map(|(place, _)| *place).collect::<Vec<_>>());
+                source.prefetch(&places.iter().map(|(place, _)| *place).collect::<Vec<_>>());
             }
-            let writer = ObjectWriter::new(self.overlay.workshop.store(), self.level, 1)?;
+            let writer = ObjectWriter::new(self.stores.scratch.store(), self.level, 1)?;
             for (place, id) in places {
                 if self.observer.cancelled() {
                     break;
@@ -199,11 +202,11 @@ impl Recovery<'_> {
                 // A dry run does not fetch objects; it only counts them.
                 if self.run == RepairRun::Real {
                     let bytes = source.object(&id, place.kind);
-                    let Some(bytes) = bytes.filter(|bytes| self.proves((&id, place.kind), bytes))
+                    let Some(bytes) = bytes.filter(|bytes| self.proves(&id, place.kind, bytes))
                     else {
                         continue;
                     };
-                    add(&writer, (&id, place.kind), &bytes)?;
+                    store_object(&writer, &id, place.kind, &bytes)?;
                     self.observer.advance(bytes.len() as u64, 1);
                 }
                 wanted.remove(&id);
@@ -224,10 +227,10 @@ impl Recovery<'_> {
         if wanted.is_empty() {
             return Ok(());
         }
-        let writer = ObjectWriter::new(self.overlay.workshop.store(), self.level, 1)?;
+        let writer = ObjectWriter::new(self.stores.scratch.store(), self.level, 1)?;
         let is_sound = |id: &ObjectId| self.is_there(id);
         for AffectedFiles { files, paths } in affected {
-            let Ok(places) = Places::open(files) else { continue };
+            let Ok(disk_paths) = DiskPaths::open(files) else { continue };
             let is_project =
                 matches!(files, ComparedFiles::Folder(folder) if project == Some(folder));
             let mut read = BTreeSet::new();
@@ -237,10 +240,10 @@ impl Recovery<'_> {
                 }
                 let ids = wanted.keys().copied().collect();
                 let needs = files::LostObjects { ids: &ids, is_sound: &is_sound };
-                let taken = files::take(&writer, (&places, path), params, &needs, self.observer)?;
+                let taken = files::take(&writer, &disk_paths, path, params, &needs, self.observer)?;
                 let shown = match is_project {
                     true => path.clone(),
-                    false => places.shown(path).as_os_str().as_bytes().to_vec(),
+                    false => disk_paths.shown(path).as_os_str().as_bytes().to_vec(),
                 };
                 for (id, kind) in taken {
                     wanted.remove(&id);
@@ -255,13 +258,13 @@ impl Recovery<'_> {
 
     /// Returns true if the bytes are the object. Only chunk lists need a check here: other objects
     /// were verified when they were read.
-    fn proves(&self, (id, kind): (&ObjectId, ObjectKind), bytes: &[u8]) -> bool {
+    fn proves(&self, id: &ObjectId, kind: ObjectKind, bytes: &[u8]) -> bool {
         kind != ObjectKind::ChunkList || self.proves_list(*id, bytes)
     }
 
     /// Returns true if the chunks of a list hash to the id of the content that it stands for.
     fn proves_list(&self, id: ObjectId, list: &[u8]) -> bool {
-        let read = |part: &ObjectId, kind| self.overlay.object(part, kind);
+        let read = |part: &ObjectId, kind| self.stores.object(part, kind);
         let mut unless_cancelled = |_: &[u8]| match self.observer.cancelled() {
             true => Err(ContentError::Callback(())),
             false => Ok(()),

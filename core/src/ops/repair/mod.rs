@@ -10,16 +10,16 @@
 //! 5. a bundle.
 //!
 //! Every object is verified against its id, and every chunk list against the hash of the content
-//! that its chunks make up. Repaired objects are collected in a [`RepairStaging`], a scratch store that
-//! is not part of any store; only whole packs leave it. If a damaged pack can be recovered only in
-//! part, its sound objects go into a new pack. Once no object in a damaged pack is needed, the pack
-//! moves to `quarantine/`. A repair deletes nothing, changes no id and moves no ref.
+//! that its chunks make up. Repaired objects are collected in a [`ScratchStore`]; only whole packs
+//! leave it. If a damaged pack can be recovered
+//! only in part, its sound objects go into a new pack. Once no object in a damaged pack is needed,
+//! the pack moves to `quarantine/`. A repair deletes nothing, changes no id and moves no ref.
 
+mod combined_stores;
 mod files;
 mod gather;
-mod search;
+mod scratch_store;
 mod source;
-mod workshop;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -45,13 +45,13 @@ use crate::{
 };
 
 use self::{
+    combined_stores::{CombinedStores, MissingObjects},
     gather::{AffectedFiles, LiveFiles, Recovery},
-    search::{MissingObjects, Overlay},
-    workshop::Assembled,
+    scratch_store::Assembled,
 };
 
+pub use scratch_store::ScratchStore;
 pub use source::{RepairSource, SourceKind};
-pub use workshop::RepairStaging;
 
 /// Selects between a repair and a dry run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,28 +87,13 @@ pub enum RepairedFrom {
 /// A pack or object that was repaired, or would be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Repaired {
-    /// A pack is whole again under its name.
-    Pack {
-        /// The repaired pack.
-        id: PackId,
-        /// The sources of the frames that were damaged.
-        from: Vec<RepairedFrom>,
-    },
+    /// A pack is whole again under its name. `from` lists the sources of its damaged frames.
+    Pack { id: PackId, from: Vec<RepairedFrom> },
     /// An object was stored again in a new pack.
-    Object {
-        /// The repaired object.
-        id: ObjectId,
-        kind: ObjectKind,
-        /// The place where the repair found it.
-        from: RepairedFrom,
-    },
-    /// The sound objects of a damaged pack were stored again in a new pack.
-    Salvaged {
-        /// The damaged pack.
-        pack: PackId,
-        /// The number of objects that only the damaged pack had.
-        objects: u64,
-    },
+    Object { id: ObjectId, kind: ObjectKind, from: RepairedFrom },
+    /// The sound objects of a damaged pack were stored again in a new pack. `objects` counts
+    /// those that only the damaged pack had.
+    Salvaged { pack: PackId, objects: u64 },
 }
 
 /// An object that neither the store nor any source has.
@@ -211,16 +196,16 @@ pub fn run(
     let level = repo.config().compression.level;
     let _pause = store.pause_fetching();
     let (mut outcome, mut data) = (RepairOutcome::default(), options.data);
-    let (mut round_before, mut relied) = (None, BTreeSet::new());
+    let (mut round_before, mut trusted_again) = (None, BTreeSet::new());
     let mut may_quarantine = true;
     // Each round verifies the store, collects repairs and adds them. The repair ends when
     // nothing is wrong or when a round makes no progress.
     loop {
-        // Create the workshop before the verification, which may read the whole store: a store that
-        // cannot be written fails at once.
-        let workshop = match options.run {
-            RepairRun::Real => RepairStaging::create_in(store)?,
-            RepairRun::Dry => RepairStaging::create(options.scratch)?,
+        // Create the scratch store before the verification, which may read the whole store: a
+        // store that cannot be written fails at once.
+        let scratch = match options.run {
+            RepairRun::Real => ScratchStore::create_in(store)?,
+            RepairRun::Dry => ScratchStore::create(options.scratch)?,
         };
         let hold = store.pin_packs()?;
         let checks = verify::VerifyOptions { data };
@@ -238,10 +223,18 @@ pub fn run(
         let live = LiveFiles { project: repo.project(), affected: &affected, params };
         let mut repaired = renew_stubs(store, sources(), options.run)?;
         let has_renewed = !repaired.is_empty();
-        let (sources, keeps, run) = (sources(), Keeps::All, options.run);
-        let (tips, files) = (&found.roots, Some(live));
-        let collect = Collect { target: store, tips, sources, files, level, keeps, run };
-        let mut collected = collect.run(&workshop, observer)?;
+        let collector = Collector {
+            target: store,
+            tips: &found.roots,
+            sources: sources(),
+            files: Some(live),
+            level,
+            salvage: Salvage::All,
+            scratch: &scratch,
+            run: options.run,
+            observer,
+        };
+        let mut collected = collector.run()?;
         repaired.append(&mut collected.repaired);
         let Collected { packs, lost, sound, .. } = collected;
         outcome.lost = lost;
@@ -250,9 +243,9 @@ pub fn run(
             outcome.left = found;
             return Ok(outcome);
         }
-        stop(observer)?;
+        observer.check(RepairError::Interrupted)?;
         for id in &packs {
-            if adopt(store, &workshop, id, observer)? {
+            if adopt(store, &scratch, id, observer)? {
                 outcome.quarantined.push(*id);
             }
         }
@@ -261,17 +254,14 @@ pub fn run(
         has_changed &= round_before.as_ref() != Some(&repaired);
         // A pack found sound counts as progress only once, since a failing disk may read it right
         // only now and then.
-        let relied_before = relied.len();
-        relied.extend(sound);
-        has_changed |= relied.len() > relied_before;
+        let trusted_before = trusted_again.len();
+        trusted_again.extend(sound);
+        has_changed |= trusted_again.len() > trusted_before;
         outcome.repaired.extend(repaired.iter().cloned());
         round_before = Some(repaired);
         drop(hold);
         let lost = outcome.lost.iter().map(|lost| lost.id).collect();
-        let quarantined = match may_quarantine {
-            true => quarantine(store, &lost, observer)?,
-            false => None,
-        };
+        let quarantined = if may_quarantine { quarantine(store, &lost, observer)? } else { None };
         // Do not wait a second time for other processes that hold packs.
         may_quarantine = quarantined.is_some();
         let quarantined = quarantined.unwrap_or_default();
@@ -308,18 +298,14 @@ fn renew_stubs(
     Ok(renewed)
 }
 
-fn stop(observer: &dyn Observer) -> Result<(), RepairError> {
-    if observer.cancelled() { Err(RepairError::Interrupted) } else { Ok(()) }
-}
-
 /// Groups affected paths by the files on disk of which their commits were made.
 fn affected_files(
     repo: &Repo,
     files: &CommittedFiles<'_>,
-    touched: &[AffectedPath],
+    paths: &[AffectedPath],
 ) -> Vec<AffectedFiles> {
     let (mut affected, mut numbers) = (Vec::<AffectedFiles>::new(), BTreeMap::new());
-    for AffectedPath { commit, path, object, .. } in touched {
+    for AffectedPath { commit, path, object, .. } in paths {
         let number = *numbers.entry(*commit).or_insert_with(|| {
             let recorded = repo.store().commit(commit).ok().and_then(|commit| files(&commit));
             let project = || repo.project().map(|folder| ComparedFiles::Folder(folder.to_owned()));
@@ -336,18 +322,18 @@ fn affected_files(
     affected
 }
 
-/// Moves a pack from the workshop into the store. Returns true if it replaced a damaged pack, which
-/// was copied to `quarantine/` first.
+/// Moves a pack from the scratch store into the store. Returns true if it replaced a damaged pack,
+/// which was copied to `quarantine/` first.
 fn adopt(
     store: &Store,
-    workshop: &RepairStaging,
+    scratch: &ScratchStore,
     id: &PackId,
     observer: &dyn Observer,
 ) -> Result<bool, RepairError> {
     // Another repair process may have added the pack already.
     store.refresh()?;
     let mut incoming = ReceivedPacks::new(store, observer)?;
-    incoming.link(&workshop.store().pack_path(id), *id)?;
+    incoming.link(&scratch.store().pack_path(id), *id)?;
     incoming.add_verified(*id)?;
     let is_replaced = store.is_damaged(id) && store.keep_in_quarantine(id)?;
     incoming.adopt_packs()?;
@@ -391,28 +377,30 @@ fn damaged_packs(store: &Store) -> Vec<PackId> {
 
 /// Selects the objects of damaged packs that are stored again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Keeps {
+enum Salvage {
     /// All sound objects.
     All,
-    /// Objects that are reachable from the refs.
-    Reached,
+    /// Sound objects that are reachable from the refs.
+    Reachable,
 }
 
-/// The input of one collection. The target store is only read.
-struct Collect<'a> {
+/// Collects lost and damaged objects in the scratch store. The target store is only read.
+struct Collector<'a> {
     target: &'a Store,
     tips: &'a [CommitId],
     sources: &'a [RepairSource<'a>],
     files: Option<LiveFiles<'a>>,
     level: i32,
-    keeps: Keeps,
+    salvage: Salvage,
+    scratch: &'a ScratchStore,
     run: RepairRun,
+    observer: &'a dyn Observer,
 }
 
-/// The result of collecting objects in the workshop.
+/// The result of collecting objects in the scratch store.
 #[derive(Debug, Default)]
 pub struct Collected {
-    /// Whole packs in the workshop that the store lacks.
+    /// Whole packs in the scratch store that the target store lacks.
     pub packs: Vec<PackId>,
     /// Repairs that these packs make.
     pub repaired: Vec<Repaired>,
@@ -434,107 +422,88 @@ pub struct RepairTarget<'a> {
     pub level: i32,
 }
 
-/// Collects the objects that a remote store lacks in `workshop`, for the caller to upload.
+/// Collects the objects that a remote store lacks in `scratch`, for the caller to upload.
 ///
 /// # Errors
 /// [`RepairError`] when the remote store cannot be read.
 pub fn collect(
-    elsewhere: &RepairTarget<'_>,
+    remote: &RepairTarget<'_>,
     sources: &[RepairSource<'_>],
-    (workshop, run): (&RepairStaging, RepairRun),
+    scratch: &ScratchStore,
+    run: RepairRun,
     observer: &dyn Observer,
 ) -> Result<Collected, RepairError> {
-    let RepairTarget { stubs: target, tips, level } = *elsewhere;
-    let keeps = Keeps::Reached;
-    Collect { target, tips, sources, files: None, level, keeps, run }.run(workshop, observer)
+    let RepairTarget { stubs: target, tips, level } = *remote;
+    let (files, salvage) = (None, Salvage::Reachable);
+    Collector { target, tips, sources, files, level, salvage, scratch, run, observer }.run()
 }
 
-impl Collect<'_> {
-    fn run(
-        &self,
-        workshop: &RepairStaging,
-        observer: &dyn Observer,
-    ) -> Result<Collected, RepairError> {
-        let run = self.run;
+impl Collector<'_> {
+    fn run(&self) -> Result<Collected, RepairError> {
+        let (run, scratch, observer) = (self.run, self.scratch, self.observer);
         let (mut repaired, mut planned) = (Vec::new(), BTreeSet::new());
         observer.phase(Phase::Receive, None);
         let damaged = damaged_packs(self.target);
         for &id in &damaged {
-            repaired.extend(match run {
-                RepairRun::Dry => self.plan(workshop, id, &mut planned, observer)?,
-                RepairRun::Real => self.assemble(workshop, id, observer)?,
-            });
-            stop(observer)?;
+            repaired.extend(self.recover(id, &mut planned)?);
+            observer.check(RepairError::Interrupted)?;
         }
         let lists = |id: &PackId| self.target.open_pack(id).and_then(|pack| pack.objects()).is_ok();
         let mut unlisted: BTreeSet<PackId> = damaged_packs(self.target).into_iter().collect();
         unlisted.retain(|id| !lists(id));
-        let overlay = Overlay::new(self.target, workshop, self.sources, &unlisted);
-        let MissingObjects { mut wanted, mut lost } = overlay.search(self.tips, observer)?;
+        let stores = CombinedStores::new(self.target, scratch, self.sources, &unlisted);
+        let MissingObjects { mut wanted, mut lost } = stores.search(self.tips, observer)?;
         wanted.retain(|id, _| !planned.contains(id));
-        let overlay = &Overlay::new(self.target, workshop, self.sources, &unlisted);
-        let (level, files) = (self.level, self.files);
-        let gathering = Recovery { overlay, level, files, run, observer };
+        let stores = &CombinedStores::new(self.target, scratch, self.sources, &unlisted);
+        let recovery = Recovery { stores, level: self.level, files: self.files, run, observer };
         observer.phase(Phase::Receive, None);
-        for id in self.lost_packs(workshop, &wanted)? {
-            let assembled = match run {
-                RepairRun::Dry => self.plan(workshop, id, &mut planned, observer)?,
-                RepairRun::Real => self.assemble(workshop, id, observer)?,
-            };
+        for id in self.lost_packs(&wanted)? {
+            let recovered = self.recover(id, &mut planned)?;
             // The pack is missing in this store, so its chunk lists are unproven: the pack's hash
             // does not cover whether a list matches its content.
-            match assembled {
-                Some(_) if run == RepairRun::Real && !gathering.proves_lists_of(&id)? => {
-                    workshop.discard(&id)?;
+            match recovered {
+                Some(_) if run == RepairRun::Real && !recovery.proves_lists_of(&id)? => {
+                    scratch.discard(&id)?;
                 }
-                assembled => repaired.extend(assembled),
+                recovered => repaired.extend(recovered),
             }
-            stop(observer)?;
+            observer.check(RepairError::Interrupted)?;
         }
         wanted.retain(|id, _| !planned.contains(id));
-        if self.keeps == Keeps::All {
-            let salvaged = gathering.salvage()?.into_iter();
+        if self.salvage == Salvage::All {
+            let salvaged = recovery.salvage()?.into_iter();
             repaired.extend(salvaged.map(|(pack, objects)| Repaired::Salvaged { pack, objects }));
         }
         // Files of the project may contain objects that no source has.
         wanted.append(&mut lost);
-        repaired.append(&mut gathering.gather(&mut wanted)?);
-        stop(observer)?;
-        let whole = |id: &PackId| !workshop.store().is_partial(id);
-        let packs = workshop.store().packs().into_iter().filter(whole).collect();
+        repaired.append(&mut recovery.gather(&mut wanted)?);
+        observer.check(RepairError::Interrupted)?;
+        let whole = |id: &PackId| !scratch.store().is_partial(id);
+        let packs = scratch.store().packs().into_iter().filter(whole).collect();
         let lost = wanted.into_iter().map(|(id, kind)| LostObject { id, kind }).collect();
         let sound = damaged.into_iter().filter(|id| !self.target.is_damaged(id)).collect();
         Ok(Collected { packs, repaired, lost, sound })
     }
 
-    /// Reports where a pack would come from: the first source that has it.
-    fn plan(
+    /// Assembles a pack. A dry run only names the first source that has it, and adds its objects to
+    /// `planned`.
+    fn recover(
         &self,
-        workshop: &RepairStaging,
         id: PackId,
         planned: &mut BTreeSet<ObjectId>,
-        observer: &dyn Observer,
     ) -> Result<Option<Repaired>, RepairError> {
-        for source in self.sources {
-            let Some(Ok((_, objects))) = source.outline(&id).map(|outline| outline.tables()) else {
-                continue;
-            };
+        let mut available = self.sources.iter().filter(|_| self.run == RepairRun::Dry);
+        let found = available.find_map(|source| {
+            let (_, objects) = source.outline(&id)?.tables().ok()?;
+            Some((source.name().to_owned(), objects))
+        });
+        if let Some((name, objects)) = found {
             planned.extend(objects.iter().map(|object| object.id));
-            let from = vec![RepairedFrom::Source(source.name().to_owned())];
-            return Ok(Some(Repaired::Pack { id, from }));
+            return Ok(Some(Repaired::Pack { id, from: vec![RepairedFrom::Source(name)] }));
         }
-        self.assemble(workshop, id, observer)
-    }
-
-    fn assemble(
-        &self,
-        workshop: &RepairStaging,
-        id: PackId,
-        observer: &dyn Observer,
-    ) -> Result<Option<Repaired>, RepairError> {
-        let assembled = workshop.assemble((self.target, &id), self.sources, observer)?;
-        if assembled == Assembled::Same {
-            self.rely_again(&id)?;
+        let assembled = self.scratch.assemble(self.target, &id, self.sources, self.observer)?;
+        if assembled == Assembled::Sound {
+            self.trust_again(&id)?;
         }
         let Assembled::Whole(used) = assembled else { return Ok(None) };
         let name = |number: usize| RepairedFrom::Source(self.sources[number].name().to_owned());
@@ -546,7 +515,7 @@ impl Collect<'_> {
     }
 
     /// Trusts a damaged pack again that hashes to its name after all.
-    fn rely_again(&self, id: &PackId) -> Result<(), RepairError> {
+    fn trust_again(&self, id: &PackId) -> Result<(), RepairError> {
         let objects = self.target.open_pack(id)?.objects()?;
         let mut lists = objects.iter().filter(|object| object.kind == ObjectKind::ChunkList);
         // The hash of a pack says nothing about wrong chunk lists in it.
@@ -554,24 +523,23 @@ impl Collect<'_> {
             return Ok(());
         }
         self.target.mark_sound(id);
-        match self.run {
-            RepairRun::Real => Ok(self.target.clear_healed()?),
-            RepairRun::Dry => Ok(()),
+        if self.run == RepairRun::Real {
+            self.target.clear_healed()?;
         }
+        Ok(())
     }
 
     /// Returns packs of sources that the store lacks and of which it wants every object. The store
     /// probably had these packs before.
     fn lost_packs(
         &self,
-        workshop: &RepairStaging,
         wanted: &BTreeMap<ObjectId, ObjectKind>,
     ) -> Result<BTreeSet<PackId>, RepairError> {
         let mut packs = BTreeSet::new();
         for source in self.sources.iter().filter(|source| source.kind() == SourceKind::Store) {
             let mut looked_at = BTreeSet::new();
             for id in wanted.keys() {
-                if workshop.store().is_in_whole_pack(id)? {
+                if self.scratch.store().is_in_whole_pack(id)? {
                     continue;
                 }
                 let Some(place) = source.locate(id) else { continue };

@@ -33,7 +33,7 @@ pub struct RepairSource<'a> {
 
 impl fmt::Debug for RepairSource<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Source({}, {:?})", self.name, self.kind)
+        write!(f, "RepairSource({}, {:?})", self.name, self.kind)
     }
 }
 
@@ -59,13 +59,12 @@ impl<'a> RepairSource<'a> {
 
     /// Returns the value if the source has it and it is sound. Remembers a transport failure, which
     /// disables the source.
-    fn note<T>(&self, read: Result<T, StoreError>) -> Option<T> {
+    fn accept<T>(&self, read: Result<T, StoreError>) -> Option<T> {
         match read {
             Ok(value) => Some(value),
             Err(error) => {
-                let is_down = matches!(error, StoreError::Distant { .. })
-                    && !matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound);
-                if is_down {
+                let is_object = matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound);
+                if matches!(error, StoreError::Distant { .. }) && !is_object {
                     let _ = self.failed.set(error);
                 }
                 None
@@ -79,12 +78,12 @@ impl<'a> RepairSource<'a> {
 
     /// Returns the position of an object, from the index of the source.
     pub(super) fn locate(&self, id: &ObjectId) -> Option<ObjectLocation> {
-        self.note(self.available_store()?.locate(id))?
+        self.accept(self.available_store()?.locate(id))?
     }
 
     /// Returns an object that hashes to its id. A chunk list is **not** verified.
     pub(super) fn object(&self, id: &ObjectId, kind: ObjectKind) -> Option<Vec<u8>> {
-        self.note(self.available_store()?.object(id, kind))
+        self.accept(self.available_store()?.object(id, kind))
     }
 
     /// Returns the pack that a position refers to.
@@ -95,18 +94,18 @@ impl<'a> RepairSource<'a> {
     /// Returns the header and footer of a pack, if the source has the pack.
     pub(super) fn outline(&self, id: &PackId) -> Option<PackOutline> {
         let has = self.kind == SourceKind::Store;
-        let outline = self.note(self.available_store().filter(|_| has)?.outline(id))?;
+        let outline = self.accept(self.available_store().filter(|_| has)?.outline(id))?;
         outline.tables().is_ok().then_some(outline)
     }
 
     /// Opens a pack, if the source has it.
     pub(super) fn pack(&self, id: &PackId) -> Option<PackFile> {
         let has = self.kind == SourceKind::Store;
-        self.note(self.available_store().filter(|_| has)?.open_pack(id))
+        self.accept(self.available_store().filter(|_| has)?.open_pack(id))
     }
 
     /// Announces that frames of a pack will be read in this order, so that they can be prefetched.
-    pub(super) fn will_need_frames(&self, pack: &PackId, frames: &[Frame]) {
+    pub(super) fn prefetch_frames(&self, pack: &PackId, frames: &[Frame]) {
         if let Some(store) = self.available_store() {
             store.prefetch_frames(*pack, frames);
         }
@@ -115,11 +114,11 @@ impl<'a> RepairSource<'a> {
     /// Returns the stored bytes of a frame, if they match its checksum.
     pub(super) fn frame(&self, pack: &PackFile, frame: &Frame) -> Option<Vec<u8>> {
         self.available_store()?;
-        self.note(pack.stored(frame))
+        self.accept(pack.stored(frame))
     }
 
     /// Announces that objects will be read in this order, so that they can be prefetched.
-    pub(super) fn will_need(&self, places: &[ObjectLocation]) {
+    pub(super) fn prefetch(&self, places: &[ObjectLocation]) {
         if let Some(store) = self.available_store() {
             store.prefetch(places);
         }

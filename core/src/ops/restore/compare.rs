@@ -9,8 +9,8 @@ use crate::{
     format::tree::{Entry, EntryKind, Metadata, Xattr},
     local::{
         attributes::{
-            AttributeTarget, Attributes, CAPABILITY, ExpectedFile, Extra, FileCapability,
-            XattrTarget, apply, is_removable, is_settable, read_entry_xattrs, read_xattrs,
+            AttributeTarget, CAPABILITY, ExpectedFile, FileCapability, XattrTarget, apply,
+            is_removable, is_settable, read_entry_xattrs, read_xattrs,
         },
         contain::{FolderPath, OpenFolder},
         holes,
@@ -38,6 +38,13 @@ pub(super) enum ComparedState {
     Differs,
 }
 
+impl ComparedState {
+    /// Returns true if the existing entry has the kind and the content of the snapshot.
+    pub(super) fn has_content(self) -> bool {
+        !matches!(self, Self::Absent | Self::Differs)
+    }
+}
+
 /// Selects what happens to attributes that differ from the snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AttributePolicy {
@@ -48,7 +55,7 @@ pub(super) enum AttributePolicy {
 }
 
 impl AttributePolicy {
-    /// Returns the rule for existing entries.
+    /// Returns the policy for existing entries.
     pub(super) fn of(job: &RestoreJob<'_>) -> Self {
         match job.options.existing {
             Existing::Stop => Self::Keep,
@@ -56,14 +63,11 @@ impl AttributePolicy {
         }
     }
 
-    /// Returns the rule for an entry in a folder with the rule `self`. An unfinished
+    /// Returns the policy for an entry in a folder with the policy `self`. An unfinished
     /// folder may contain entries that the earlier restore created without attributes.
     /// Files are not among them, since a file gets its attributes before its name.
     fn of_entry(self, job: &RestoreJob<'_>, kind: &EntryKind) -> Self {
-        match kind {
-            EntryKind::File { .. } => Self::of(job),
-            _ => self,
-        }
+        if let EntryKind::File { .. } = kind { Self::of(job) } else { self }
     }
 }
 
@@ -80,93 +84,168 @@ pub(in crate::ops) fn file_type(kind: &EntryKind) -> FileType {
     }
 }
 
-/// Compares an entry with the existing one. A file that cannot be read counts as
-/// different.
-pub(super) fn compare(
-    job: &RestoreJob<'_>,
-    folder: &OpenFolder,
-    (entry, stat): (&Entry, &Stat),
-    (trust, own): (FileProof, AttributePolicy),
-) -> ComparedState {
-    if FileType::from_raw_mode(stat.st_mode) != file_type(&entry.kind) {
-        return ComparedState::Differs;
-    }
-    if trust == FileProof::Kind {
-        return ComparedState::Same;
-    }
-    let same = match &entry.kind {
-        EntryKind::File { size, id } => {
-            u64::try_from(stat.st_size) == Ok(*size)
-                && (trust == FileProof::Compared
-                    || has_content(job, folder, &entry.name, stat, id).unwrap_or(false))
+impl RestoreJob<'_> {
+    /// Compares an entry with the existing one. A file that cannot be read counts as
+    /// different.
+    pub(super) fn compare(
+        &self,
+        folder: &OpenFolder,
+        entry: &Entry,
+        stat: &Stat,
+        proof: FileProof,
+        policy: AttributePolicy,
+    ) -> ComparedState {
+        if FileType::from_raw_mode(stat.st_mode) != file_type(&entry.kind) {
+            return ComparedState::Differs;
         }
-        EntryKind::Symlink { target } => {
-            folder.read_link(&entry.name).is_ok_and(|there| there[..] == target[..])
+        if proof == FileProof::Kind {
+            return ComparedState::Same;
         }
-        EntryKind::CharDevice { device } | EntryKind::BlockDevice { device } => {
-            stat.st_rdev == makedev(device.major, device.minor)
+        let same = match &entry.kind {
+            EntryKind::File { size, id } => {
+                u64::try_from(stat.st_size) == Ok(*size)
+                    && (proof == FileProof::Compared
+                        || self.has_content(folder, &entry.name, stat, id).unwrap_or(false))
+            }
+            EntryKind::Symlink { target } => {
+                folder.read_link(&entry.name).is_ok_and(|there| there[..] == target[..])
+            }
+            EntryKind::CharDevice { device } | EntryKind::BlockDevice { device } => {
+                stat.st_rdev == makedev(device.major, device.minor)
+            }
+            EntryKind::Folder { .. } | EntryKind::Fifo | EntryKind::Socket => true,
+        };
+        if !same {
+            return ComparedState::Differs;
         }
-        EntryKind::Folder { .. } | EntryKind::Fifo | EntryKind::Socket => true,
-    };
-    if !same {
-        return ComparedState::Differs;
+        let is_shared = is_wrongly_linked(entry, stat);
+        if is_shared && self.options.existing == Existing::Overwrite {
+            return ComparedState::Differs;
+        }
+        let policy = policy.of_entry(self, &entry.kind);
+        let xattrs = read_entry_xattrs(folder, &entry.name);
+        let agrees = !self.holes_differ(folder, entry, stat)
+            && (policy == AttributePolicy::Keep || time_agrees(entry, stat))
+            && self.attributes_agree(&entry.metadata, stat, policy, xattrs);
+        match (agrees, policy) {
+            (true, _) => ComparedState::Same,
+            (false, AttributePolicy::Replace) => ComparedState::Attributes,
+            (false, AttributePolicy::Keep) => ComparedState::KeepsAttributes,
+        }
     }
-    let is_shared = is_wrongly_linked(entry, stat);
-    if is_shared && job.options.existing == Existing::Overwrite {
-        return ComparedState::Differs;
-    }
-    let own = own.of_entry(job, &entry.kind);
-    let xattrs = read_entry_xattrs(folder, &entry.name);
-    let agrees = !holes_differ(job, folder, entry, stat)
-        && (own == AttributePolicy::Keep || time_agrees(entry, stat))
-        && attributes_agree(job, &entry.metadata, stat, (own, xattrs));
-    match (agrees, own) {
-        (true, _) => ComparedState::Same,
-        (false, AttributePolicy::Replace) => ComparedState::Attributes,
-        (false, AttributePolicy::Keep) => ComparedState::KeepsAttributes,
-    }
-}
 
-/// Returns true if the attributes of an existing folder are right, except its mtime,
-/// which any change in the folder alters.
-pub(super) fn folder_agrees(
-    job: &RestoreJob<'_>,
-    folder: &OpenFolder,
-    metadata: &Metadata,
-) -> io::Result<bool> {
-    let stat = fstat(folder)?;
-    let xattrs = folder.readable().and_then(|fd| read_xattrs(XattrTarget::Fd(fd.as_fd())));
-    Ok(attributes_agree(job, metadata, &stat, (AttributePolicy::of(job), xattrs)))
-}
+    /// Returns true if the attributes of an existing folder are right, except its mtime,
+    /// which any change in the folder alters.
+    pub(super) fn folder_agrees(
+        &self,
+        folder: &OpenFolder,
+        metadata: &Metadata,
+    ) -> io::Result<bool> {
+        let stat = fstat(folder)?;
+        let xattrs = folder.readable().and_then(|fd| read_xattrs(XattrTarget::Fd(fd.as_fd())));
+        Ok(self.attributes_agree(metadata, &stat, AttributePolicy::of(self), xattrs))
+    }
 
-/// Returns true if owner, mode and extended attributes are right. If they would be kept,
-/// only attributes that this user could set are compared.
-fn attributes_agree(
-    job: &RestoreJob<'_>,
-    metadata: &Metadata,
-    stat: &Stat,
-    (own, xattrs): (AttributePolicy, io::Result<Vec<Xattr>>),
-) -> bool {
-    let kind = FileType::from_raw_mode(stat.st_mode);
-    let is_folder = kind == FileType::Directory;
-    let OwnerRights { mut owner, mut mode, capability } =
-        job.owner_rights(metadata, is_folder, Some(stat));
-    let (mut wanted, mut existing) = (metadata.xattrs.clone(), xattrs);
-    if capability == FileCapability::Drop {
-        wanted.retain(|xattr| *xattr.name != *CAPABILITY);
-    }
-    if own == AttributePolicy::Keep {
-        if owner.is_some_and(|owner| !job.may_own(stat.st_uid, owner)) {
-            (owner, mode) = (None, mode & !0o6000);
+    /// Returns true if owner, mode and extended attributes are right. If they would be kept,
+    /// only attributes that this user could set are compared.
+    fn attributes_agree(
+        &self,
+        metadata: &Metadata,
+        stat: &Stat,
+        policy: AttributePolicy,
+        xattrs: io::Result<Vec<Xattr>>,
+    ) -> bool {
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let is_folder = kind == FileType::Directory;
+        let OwnerRights { mut owner, mut mode, capability } =
+            self.owner_rights(metadata, is_folder, Some(stat));
+        let (mut wanted, mut existing) = (metadata.xattrs.clone(), xattrs);
+        if capability == FileCapability::Drop {
+            wanted.retain(|xattr| *xattr.name != *CAPABILITY);
         }
-        wanted.retain(|xattr| is_settable(&xattr.name));
-        if let Ok(existing) = &mut existing {
-            existing.retain(|xattr| is_settable(&xattr.name));
+        if policy == AttributePolicy::Keep {
+            if owner.is_some_and(|owner| !self.may_own(stat.st_uid, owner)) {
+                (owner, mode) = (None, mode & !0o6000);
+            }
+            wanted.retain(|xattr| is_settable(&xattr.name));
+            if let Ok(existing) = &mut existing {
+                existing.retain(|xattr| is_settable(&xattr.name));
+            }
         }
+        owner.is_none_or(|owner| owner == (stat.st_uid, stat.st_gid))
+            && (kind == FileType::Symlink || stat.st_mode & 0o7777 == u32::from(mode))
+            && xattrs_agree(&wanted, existing)
     }
-    owner.is_none_or(|owner| owner == (stat.st_uid, stat.st_gid))
-        && (kind == FileType::Symlink || stat.st_mode & 0o7777 == u32::from(mode))
-        && xattrs_agree(&wanted, existing)
+
+    /// Returns true if the stat cache or the file's bytes prove that it has the content. The
+    /// mtime proves nothing.
+    fn has_content(
+        &self,
+        folder: &OpenFolder,
+        name: &EntryName,
+        stat: &Stat,
+        id: &BlobId,
+    ) -> io::Result<bool> {
+        Ok(self.content_of(folder, name, stat)? == *id)
+    }
+
+    /// Returns the content's id of a file, from the stat cache or by hashing the file.
+    pub(super) fn content_of(
+        &self,
+        folder: &OpenFolder,
+        name: &EntryName,
+        stat: &Stat,
+    ) -> io::Result<BlobId> {
+        if let Some(known) = self.options.known.and_then(|known| known(stat)) {
+            return Ok(known);
+        }
+        let file = File::from(folder.open_file(name)?);
+        let mut hasher = blake3::Hasher::new();
+        hasher.update_reader(file)?;
+        Ok(BlobId::from_bytes(*hasher.finalize().as_bytes()))
+    }
+
+    /// Returns true if a file has holes and its entry does not, or the other way round.
+    /// Punching holes could lose what another program writes at that moment, so this counts
+    /// only if files may be overwritten.
+    fn holes_differ(&self, folder: &OpenFolder, entry: &Entry, stat: &Stat) -> bool {
+        let is_file = matches!(entry.kind, EntryKind::File { .. });
+        // A snapshot without times does not record holes either.
+        let counts = self.options.existing == Existing::Overwrite && entry.metadata.mtime.is_some();
+        let Some(stat) = FileStat::from_raw(stat).filter(|_| is_file && counts) else {
+            return false;
+        };
+        let has_holes = || {
+            let file = folder.open_file(&entry.name);
+            file.is_ok_and(|file| holes::has_holes(file.as_fd(), stat.size))
+        };
+        entry.metadata.sparse != (stat.may_have_holes() && has_holes())
+    }
+
+    /// Corrects the attributes of an entry whose content is right.
+    pub(super) fn repair_entry(
+        &self,
+        folder: &OpenFolder,
+        at: &FolderPath,
+        entry: &Entry,
+        stat: &Stat,
+    ) {
+        if self.holes_differ(folder, entry, stat)
+            && let Err(error) = repair_holes(folder, entry)
+        {
+            (self.refusals(at, Some(&entry.name)))("holes", error);
+        }
+        let attributes = self.attributes(&entry.metadata, false, Some(stat));
+        let target = match entry.kind {
+            EntryKind::Symlink { .. } => AttributeTarget::Symlink(folder, &entry.name),
+            _ => {
+                let kind = FileType::from_raw_mode(stat.st_mode);
+                let expected = ExpectedFile { kind, inode: Some(stat.st_ino) };
+                AttributeTarget::Entry(folder, &entry.name, expected)
+            }
+        };
+        apply(target, &attributes, &mut *self.refusals(at, Some(&entry.name)));
+    }
 }
 
 /// Returns true if a file has several names but only one in the snapshot. A reproducible
@@ -179,54 +258,11 @@ fn is_wrongly_linked(entry: &Entry, stat: &Stat) -> bool {
         && mtime.is_some()
 }
 
-/// Returns true if the stat cache or the file's bytes prove that it has the content. The
-/// mtime proves nothing.
-fn has_content(
-    job: &RestoreJob<'_>,
-    folder: &OpenFolder,
-    name: &EntryName,
-    stat: &Stat,
-    id: &BlobId,
-) -> io::Result<bool> {
-    Ok(content_of(job, folder, name, stat)? == *id)
-}
-
-/// Returns the content's id of a file, from the stat cache or by hashing the file.
-pub(super) fn content_of(
-    job: &RestoreJob<'_>,
-    folder: &OpenFolder,
-    name: &EntryName,
-    stat: &Stat,
-) -> io::Result<BlobId> {
-    if let Some(known) = job.options.known.and_then(|known| known(stat)) {
-        return Ok(known);
-    }
-    let file = File::from(folder.open_file(name)?);
-    let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(file)?;
-    Ok(BlobId::from_bytes(*hasher.finalize().as_bytes()))
-}
-
 /// Returns true if the mtime is right, or if the snapshot records none.
 fn time_agrees(entry: &Entry, stat: &Stat) -> bool {
     entry.metadata.mtime.is_none_or(|mtime| {
         (mtime.secs, u64::from(mtime.nanos)) == (stat.st_mtime, stat.st_mtime_nsec)
     })
-}
-
-/// Returns true if a file has holes and its entry does not, or the other way round.
-/// Punching holes could lose what another program writes at that moment, so this counts
-/// only if files may be overwritten.
-fn holes_differ(job: &RestoreJob<'_>, folder: &OpenFolder, entry: &Entry, stat: &Stat) -> bool {
-    let is_file = matches!(entry.kind, EntryKind::File { .. });
-    // A snapshot without times does not record holes either.
-    let counts = job.options.existing == Existing::Overwrite && entry.metadata.mtime.is_some();
-    let Some(stat) = FileStat::from_raw(stat).filter(|_| is_file && counts) else { return false };
-    let has_holes = || {
-        let file = folder.open_file(&entry.name);
-        file.is_ok_and(|file| holes::has_holes(file.as_fd(), stat.size))
-    };
-    entry.metadata.sparse != (stat.may_have_holes() && has_holes())
 }
 
 /// Adds or removes holes to match the entry.
@@ -242,38 +278,4 @@ fn xattrs_agree(wanted: &[Xattr], existing: io::Result<Vec<Xattr>>) -> bool {
     let Ok(existing) = existing else { return wanted.is_empty() };
     wanted.iter().all(|xattr| existing.contains(xattr))
         && existing.iter().all(|xattr| wanted.contains(xattr) || !is_removable(&xattr.name))
-}
-
-/// Corrects the attributes of an entry whose content is right.
-pub(super) fn repair(
-    job: &RestoreJob<'_>,
-    folder: &OpenFolder,
-    at: &FolderPath,
-    entry: &Entry,
-    stat: &Stat,
-) {
-    if holes_differ(job, folder, entry, stat)
-        && let Err(error) = repair_holes(folder, entry)
-    {
-        (job.refusals(at, Some(&entry.name)))("holes", error);
-    }
-    let OwnerRights { owner, mode, capability } =
-        job.owner_rights(&entry.metadata, false, Some(stat));
-    let attributes = Attributes {
-        owner: owner.filter(|owner| *owner != (stat.st_uid, stat.st_gid)),
-        mode: Some(mode),
-        mtime: entry.metadata.mtime,
-        xattrs: &entry.metadata.xattrs,
-        capability,
-        extra: Extra::Remove,
-    };
-    let target = match entry.kind {
-        EntryKind::Symlink { .. } => AttributeTarget::Symlink(folder, &entry.name),
-        _ => {
-            let kind = FileType::from_raw_mode(stat.st_mode);
-            let expected = ExpectedFile { kind, inode: Some(stat.st_ino) };
-            AttributeTarget::Entry(folder, &entry.name, expected)
-        }
-    };
-    apply(target, &attributes, &mut *job.refusals(at, Some(&entry.name)));
 }

@@ -18,14 +18,10 @@ use crate::{
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
-    /// Existing entries differ from the snapshot. Nothing was written.
+    /// Existing entries differ from the snapshot. Nothing was written. Paths are relative to the
+    /// target, here and below.
     #[error("{}", counted(*count, first, "differs from the snapshot", "differ from the snapshot"))]
-    Differs {
-        /// The first of them, relative to the target.
-        first: Vec<PathBuf>,
-        /// The number of entries.
-        count: u64,
-    },
+    Differs { first: Vec<PathBuf>, count: u64 },
 
     /// Files that no commit contains would be removed, and the caller did not agree.
     /// Nothing was written.
@@ -34,12 +30,7 @@ pub enum RestoreError {
 
     /// Non-empty folders are in the place of other entries. Everything else was restored.
     #[error("{}", full_folders(*count, first))]
-    Blocked {
-        /// The first of them, relative to the target.
-        first: Vec<PathBuf>,
-        /// The number of folders.
-        count: u64,
-    },
+    Blocked { first: Vec<PathBuf>, count: u64 },
 
     /// Stored objects are damaged or missing, or are stored elsewhere and cannot be
     /// fetched. Everything else was restored, except blocked entries.
@@ -65,28 +56,15 @@ pub enum RestoreError {
 
     /// The target lies in a store.
     #[error("cannot restore into {}: it lies in the store {}", target.display(), store.display())]
-    InStore {
-        /// The target of the restore.
-        target: PathBuf,
-        /// The store that contains the target.
-        store: PathBuf,
-    },
+    InStore { target: PathBuf, store: PathBuf },
 
     /// A folder is nested deeper than any tree may be.
     #[error("{} is nested deeper than {} folders", path.display(), limits::DEPTH)]
-    TooDeep {
-        /// The folder that is nested too deep.
-        path: PathBuf,
-    },
+    TooDeep { path: PathBuf },
 
     /// An include or exclude pattern is invalid.
     #[error("invalid pattern `{pattern}`")]
-    Pattern {
-        /// The start of the pattern as the user gave it.
-        pattern: String,
-        /// The error of the pattern parser.
-        source: ignore::Error,
-    },
+    Pattern { pattern: String, source: ignore::Error },
 
     /// An exclude rule of the commits is invalid.
     #[error(transparent)]

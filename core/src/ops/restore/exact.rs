@@ -30,10 +30,7 @@ pub struct ExactPaths {
 impl ExactPaths {
     /// Adds a path: names separated by single slashes. The empty path is the target itself.
     pub fn insert(&mut self, path: Vec<u8>) {
-        match path.is_empty() {
-            true => self.has_top = true,
-            false => _ = self.paths.insert(path, None),
-        }
+        if path.is_empty() { self.has_top = true } else { _ = self.paths.insert(path, None) }
     }
 
     /// Returns true if nothing may change.
@@ -43,10 +40,7 @@ impl ExactPaths {
 
     /// Removes a path, if it is there.
     pub fn remove(&mut self, path: &[u8]) {
-        match path.is_empty() {
-            true => self.has_top = false,
-            false => _ = self.paths.remove(path),
-        }
+        if path.is_empty() { self.has_top = false } else { _ = self.paths.remove(path) }
     }
 
     /// Records the present state of the paths in the folder `target`. A path that cannot be looked
@@ -117,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_selects_itself_and_neither_its_entries_nor_its_neighbours() {
+    fn a_path_selects_neither_its_entries_nor_its_neighbours() {
         let mut paths = ExactPaths::default();
         for path in ["src", "src/deep/x", "a-b", "a/b"] {
             paths.insert(path.as_bytes().to_vec());
@@ -140,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_appeared_or_changed_after_the_look_is_not_as_seen() {
+    fn a_file_that_changed_after_the_look_is_not_as_seen() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         fs_err::write(path("old"), "1").unwrap();
@@ -158,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_several_names_counts_as_changed_if_it_was_written_under_any_of_them() {
+    fn a_write_under_any_name_of_a_file_changes_all_its_names() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         fs_err::write(path("one"), "1").unwrap();

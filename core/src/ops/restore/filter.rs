@@ -11,7 +11,11 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use rustix::fs::Stat;
 
 use crate::{
-    local::pattern::{add_line, excerpt},
+    base::name::EntryName,
+    local::{
+        contain::FolderPath,
+        pattern::{add_line, excerpt},
+    },
     ops::restore::{ExactPaths, RestoreError, RestoreOptions},
 };
 
@@ -40,11 +44,6 @@ impl<'a> Filter<'a> {
         Ok(Self { include, exclude, only: options.only })
     }
 
-    /// Returns true if everything is restored. The caller then need not build paths.
-    pub(super) fn is_open(&self) -> bool {
-        self.include.is_none() && self.exclude.is_none() && self.only.is_none()
-    }
-
     /// Returns true if the root folder itself is restored.
     pub(super) fn wants_top(&self) -> bool {
         self.include.is_none() && self.only.is_none_or(ExactPaths::has_top)
@@ -61,9 +60,24 @@ impl<'a> Filter<'a> {
         self.only.is_none_or(|only| only.is_as_seen(path, stat))
     }
 
+    /// As [`Filter::choose`], for the entry `name` of `folder`. Builds no path if there is nothing
+    /// to match.
+    pub(super) fn choose_entry(
+        &self,
+        folder: &FolderPath,
+        name: &EntryName,
+        is_folder: bool,
+        folder_wanted: bool,
+    ) -> Choice {
+        if self.include.is_none() && self.exclude.is_none() && self.only.is_none() {
+            return Choice::Wanted;
+        }
+        self.choose(&folder.join(name), is_folder, folder_wanted)
+    }
+
     /// Returns the decision on the entry at `path`. `folder_wanted` is true if its folder
     /// is restored.
-    pub(super) fn choose(&self, path: &Path, is_folder: bool, folder_wanted: bool) -> Choice {
+    fn choose(&self, path: &Path, is_folder: bool, folder_wanted: bool) -> Choice {
         let hits = |set: &Gitignore| set.matched(path, is_folder).is_ignore();
         if self.exclude.as_ref().is_some_and(hits) {
             Choice::Excluded

@@ -12,7 +12,7 @@ use crate::{
     base::io::PathError,
     format::tree::{Entry, EntryKind, Metadata},
     local::{
-        attributes::{AttributeTarget, Attributes, Extra, FOLDER_ATTRIBUTES, apply},
+        attributes::{AttributeTarget, FOLDER_ATTRIBUTES, apply},
         contain::{FolderCache, FolderPath, OpenFolder},
         unfinished::{leave_private, unmark},
     },
@@ -20,10 +20,8 @@ use crate::{
         ContentLoss, RestoreError, RestoreSource,
         compare::AttributePolicy,
         filter::Choice,
-        job::{OwnerRights, RestoreJob},
-        visit::folder_change,
+        job::RestoreJob,
         walk::{RestoreStep, RestoreWalk},
-        window,
     },
 };
 
@@ -41,12 +39,57 @@ struct Finish<'j, 'a> {
     cursor: FolderCache<'j>,
 }
 
-/// Sets the attributes of all restored folders.
-pub(super) fn run(job: &RestoreJob<'_>, what: &RestoreSource) -> Result<(), RestoreError> {
-    let Some(cursor) = window::cursor(job) else { return Ok(()) };
-    let walk = RestoreWalk::new(job.store, what, job.filter.wants_top());
-    Finish { job, walk, levels: Vec::new(), cursor }.run()?;
-    job.check()
+impl RestoreJob<'_> {
+    /// Sets the attributes of all restored folders.
+    pub(super) fn finish_folders(&self, what: &RestoreSource) -> Result<(), RestoreError> {
+        let Some(cursor) = self.folder_cache() else { return Ok(()) };
+        let walk = RestoreWalk::new(self.store, what, self.filter.wants_top());
+        Finish { job: self, walk, levels: Vec::new(), cursor }.run()?;
+        self.check()
+    }
+
+    /// Sets the attributes of a folder that a restore created or that may be overwritten.
+    /// Other folders keep their attributes.
+    fn finish_folder(
+        &self,
+        folder: &OpenFolder,
+        at: &FolderPath,
+        is_wanted: bool,
+        metadata: &Metadata,
+    ) -> io::Result<()> {
+        let is_new = self.is_unfinished(at, folder, &fstat(folder)?);
+        if self.filter.is_exact() && !is_wanted && !is_new {
+            return Ok(());
+        }
+        let change = self.folder_change(folder, at, metadata)?;
+        if let Some(change) = change {
+            self.changed_path(&at.to_path(), change, ContentLoss::Nothing);
+        }
+        if is_new || AttributePolicy::of(self) == AttributePolicy::Replace {
+            self.set_folder_attributes(folder, at, metadata)?;
+        }
+        unmark(folder);
+        Ok(())
+    }
+
+    fn set_folder_attributes(
+        &self,
+        folder: &OpenFolder,
+        at: &FolderPath,
+        metadata: &Metadata,
+    ) -> io::Result<()> {
+        let stat = fstat(folder)?;
+        let attributes = self.attributes(metadata, true, Some(&stat));
+        let fd = match folder.readable() {
+            Ok(fd) => fd,
+            Err(error) => {
+                (self.refusals(at, None))(FOLDER_ATTRIBUTES, error);
+                return Ok(());
+            }
+        };
+        apply(AttributeTarget::Fd(fd.as_fd()), &attributes, &mut *self.refusals(at, None));
+        Ok(())
+    }
 }
 
 impl Finish<'_, '_> {
@@ -92,11 +135,9 @@ impl Finish<'_, '_> {
             let choice =
                 if self.job.reserves(&entry, || cursor.folder(&level.folder).ok()).is_some() {
                     Choice::Excluded
-                } else if self.job.filter.is_open() {
-                    Choice::Wanted
                 } else {
-                    let path = level.folder.join(&entry.name);
-                    self.job.filter.choose(&path, is_folder, level.wanted)
+                    let filter = &self.job.filter;
+                    filter.choose_entry(&level.folder, &entry.name, is_folder, level.wanted)
                 };
             level.used |= choice == Choice::Wanted;
             if is_folder && choice != Choice::Excluded {
@@ -120,7 +161,7 @@ impl Finish<'_, '_> {
             Ok(_) if self.job.is_noted_store(at) => {}
             Ok(folder) if !self.job.is_store(folder) => {
                 let done = match metadata {
-                    Some(metadata) => finish(self.job, folder, (at, level.wanted), metadata),
+                    Some(metadata) => self.job.finish_folder(folder, at, level.wanted, metadata),
                     None => leave_private(folder),
                 };
                 if let Err(error) = done {
@@ -151,54 +192,4 @@ impl Finish<'_, '_> {
 /// damaged, or another entry blocked it.
 fn is_no_folder(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP))
-}
-
-/// Sets the attributes of a folder that a restore created or that may be overwritten.
-/// Other folders keep their attributes.
-fn finish(
-    job: &RestoreJob<'_>,
-    folder: &OpenFolder,
-    (at, is_wanted): (&FolderPath, bool),
-    metadata: &Metadata,
-) -> io::Result<()> {
-    let is_new = job.is_unfinished(at, folder, &fstat(folder)?);
-    if job.filter.is_exact() && !is_wanted && !is_new {
-        return Ok(());
-    }
-    let change = folder_change(job, folder, at, metadata)?;
-    if let Some(change) = change {
-        job.changed_path(&at.to_path(), change, ContentLoss::Nothing);
-    }
-    if is_new || AttributePolicy::of(job) == AttributePolicy::Replace {
-        set_attributes(job, folder, at, metadata)?;
-    }
-    unmark(folder);
-    Ok(())
-}
-
-fn set_attributes(
-    job: &RestoreJob<'_>,
-    folder: &OpenFolder,
-    at: &FolderPath,
-    metadata: &Metadata,
-) -> io::Result<()> {
-    let stat = fstat(folder)?;
-    let OwnerRights { owner, mode, capability } = job.owner_rights(metadata, true, Some(&stat));
-    let attributes = Attributes {
-        owner: owner.filter(|owner| *owner != (stat.st_uid, stat.st_gid)),
-        mode: Some(mode),
-        mtime: metadata.mtime,
-        xattrs: &metadata.xattrs,
-        capability,
-        extra: Extra::Remove,
-    };
-    let fd = match folder.readable() {
-        Ok(fd) => fd,
-        Err(error) => {
-            (job.refusals(at, None))(FOLDER_ATTRIBUTES, error);
-            return Ok(());
-        }
-    };
-    apply(AttributeTarget::Fd(fd.as_fd()), &attributes, &mut *job.refusals(at, None));
-    Ok(())
 }

@@ -7,11 +7,10 @@
 //! afterwards. Paths that the commit could not read are kept, too.
 //!
 //! The target's ignore files are read when a folder is entered. The snapshot's ignore
-//! files are read when the first extra in the folder is found. An ignore file that is
-//! unreadable, too large or no regular file, or that has lines which are not applied, could
-//! exclude everything, so everything below it is kept. The same applies to an unreadable
-//! folder. Such a restore is incomplete: it may have kept
-//! extras that it should have removed.
+//! files are read when the first extra in the folder is found. Everything
+//! below an ignore file is kept if the file is unreadable, too large or no regular file, or has
+//! lines that are not applied: it could exclude everything. The same applies to an unreadable
+//! folder. Such a restore is incomplete: it may keep extras that it should remove.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -281,7 +280,7 @@ impl<'j> Guard<'j> {
                     let damaged = &mut self.damaged;
                     below[0]
                         .tree
-                        .map(|tree| texts_in_tree(self.store, tree, markers, (place, damaged)))
+                        .map(|tree| texts_in_tree(self.store, tree, markers, place, damaged))
                 }
             };
             let sides = [below[0].before.clone(), after.unwrap_or_default()];
@@ -290,7 +289,7 @@ impl<'j> Guard<'j> {
                 for (side, texts) in sides.iter().enumerate() {
                     let above = above.last().and_then(|level| level.views.as_ref());
                     let above = above.map(|views| &views[2 * number + side]);
-                    views.push(view((rules, &self.markers), above, &below[0].path, texts));
+                    views.push(view(rules, &self.markers, above, &below[0].path, texts));
                 }
             }
             self.levels[at].views = Some(views);
@@ -301,7 +300,8 @@ impl<'j> Guard<'j> {
 /// Computes the view of the folder at `path` with these files in it. `names` are those of all
 /// markers.
 fn view(
-    (rules, names): (&IgnoreRules, &[EntryName]),
+    rules: &IgnoreRules,
+    names: &[EntryName],
     above: Option<&RuleState>,
     path: &[u8],
     texts: &Texts,
@@ -385,7 +385,8 @@ fn texts_in_tree(
     store: &Store,
     tree: TreeId,
     markers: &[EntryName],
-    (place, damaged): (&[u8], &mut Vec<DamagedRules>),
+    place: &[u8],
+    damaged: &mut Vec<DamagedRules>,
 ) -> Texts {
     let mut read = |name: &[u8], is_marker: bool| {
         let mut unreadable = |object, source| {

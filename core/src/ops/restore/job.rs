@@ -25,8 +25,8 @@ use crate::{
     },
     format::tree::{Entry, Metadata},
     local::{
-        attributes::{FileCapability, Refused},
-        contain::{FolderPath, OpenFolder, TargetRoot},
+        attributes::{Attributes, Extra, FileCapability, Refused},
+        contain::{FolderCache, FolderPath, OpenFolder, TargetRoot},
         owners::Owners,
         store_folder::{STORE_FOLDER, holds_store, is_store_name, store_above},
         unfinished::is_unfinished,
@@ -36,10 +36,7 @@ use crate::{
         reserved::Reserved,
         restore::{
             ContentLoss, Mode, Ownership, RestoreAction, RestoreError, RestoreOptions,
-            filter::Filter,
-            large::Clones,
-            links::LeaderFailure,
-            tally::{Counter, Tally},
+            filter::Filter, large::Clones, links::LeaderFailure, tally::Tally,
         },
     },
     store::Store,
@@ -186,6 +183,11 @@ impl<'a> RestoreJob<'a> {
         self.target.as_ref().map(|target| &target.root)
     }
 
+    /// Returns a cache of open folders of the target, for one thread.
+    pub(super) fn folder_cache(&self) -> Option<FolderCache<'_>> {
+        self.root().map(FolderCache::new)
+    }
+
     /// Returns what a new file inherits at the root of the target.
     pub(super) fn inherited(&self) -> Option<Inherited> {
         self.target.as_ref().and_then(|target| target.inherited)
@@ -266,7 +268,7 @@ impl<'a> RestoreJob<'a> {
 
     /// Counts and reports an entry that is left out because of a store.
     pub(super) fn skip(&self, path: &Path, error: &io::Error) {
-        self.tally.add(Counter::Skipped, 1);
+        self.tally.count(|outcome| outcome.skipped += 1);
         self.observer.note(Note::Skipped { path, error });
     }
 
@@ -311,6 +313,26 @@ impl<'a> RestoreJob<'a> {
         }
     }
 
+    /// Returns the attributes to set on an entry. `present` is the existing entry, whose owner is
+    /// not set again.
+    pub(super) fn attributes<'m>(
+        &self,
+        metadata: &'m Metadata,
+        is_folder: bool,
+        present: Option<&Stat>,
+    ) -> Attributes<'m> {
+        let OwnerRights { owner, mode, capability } =
+            self.owner_rights(metadata, is_folder, present);
+        Attributes {
+            owner: owner.filter(|owner| present.map(owner_of) != Some(*owner)),
+            mode: Some(mode),
+            mtime: metadata.mtime,
+            xattrs: &metadata.xattrs,
+            capability,
+            extra: Extra::Remove,
+        }
+    }
+
     /// Returns true if this user may give an entry that belongs to `uid` the recorded
     /// owner. Otherwise a different owner does not count as a difference.
     pub(super) fn may_own(&self, uid: u32, owner: (u32, u32)) -> bool {
@@ -325,10 +347,7 @@ impl<'a> RestoreJob<'a> {
         name: Option<&'r EntryName>,
     ) -> Box<Refused<'r>> {
         Box::new(move |what, error| {
-            let path = match name {
-                Some(name) => folder.join(name),
-                None => folder.to_path(),
-            };
+            let path = if let Some(name) = name { folder.join(name) } else { folder.to_path() };
             self.tally.not_applied(self.observer, what, &path, &error);
         })
     }
@@ -415,7 +434,7 @@ impl<'a> RestoreJob<'a> {
 
     /// Reports and counts an entry that cannot be removed.
     pub(super) fn not_removed(&self, path: &Path, error: &io::Error) {
-        self.tally.add(Counter::NotRemoved, 1);
+        self.tally.count(|outcome| outcome.not_removed += 1);
         self.observer.note(Note::NotRemoved { path, error });
     }
 

@@ -4,8 +4,8 @@
 //! A large file is streamed ([`ContentReader::stream`]). The hash over everything written must be
 //! the content's id before the file gets its name.
 //!
-//! If a content was written before in this run, or a local file probably has it, the new
-//! file shares its blocks (`FICLONE`) and is then hashed. If the file system does not
+//! If this run has written the content before, or a local file probably has it, the new file
+//! shares its blocks (`FICLONE`). The new file is then hashed. If the file system does not
 //! support sharing, it is not tried again. A failure to share with a holder's file, which
 //! may lie on another file system, only disables holders. Files of the target are still
 //! shared.
@@ -33,14 +33,9 @@ use crate::{
         contain::{FolderCache, FolderPath},
         holes,
         scan::FileStat,
-        write::{Draft, FileSpec, Placement},
+        write::Draft,
     },
-    ops::restore::{
-        job::RestoreJob,
-        small::written,
-        tally::Counter,
-        window::{FileTask, cursor},
-    },
+    ops::restore::{job::RestoreJob, window::FileTask},
     store::{ContentError, ContentReader, StoreError},
 };
 
@@ -57,73 +52,125 @@ enum LargeFileStop {
     Halted,
 }
 
-/// Writes one large file.
-pub(super) fn write(job: &RestoreJob<'_>, task: &FileTask) {
-    let Some(mut cursor) = cursor(job) else { return };
-    if job.is_halted() {
-        return;
-    }
-    match write_checked(job, &mut cursor, task) {
-        Ok(reported_bytes) => {
-            job.clones.remember(task);
-            written(job, task, reported_bytes);
-        }
-        Err(LargeFileStop::Damage(error)) => task.damaged(job, Arc::new(error)),
-        Err(LargeFileStop::Path(error)) => task.refuse(job, error),
-        Err(LargeFileStop::Halted) => {}
+impl From<PathError> for LargeFileStop {
+    fn from(error: PathError) -> Self {
+        Self::Path(error)
     }
 }
 
-/// Writes a large file and verifies it. Returns the number of bytes that were reported as
-/// progress.
-fn write_checked(
-    job: &RestoreJob<'_>,
-    cursor: &mut FolderCache<'_>,
-    task: &FileTask,
-) -> Result<u64, LargeFileStop> {
-    let folder = cursor.folder(&task.folder).map_err(LargeFileStop::Path)?;
-    let failed =
-        |error| LargeFileStop::Path(job.error("write", &task.folder, Some(&task.name), error));
-    let mut spec = task.spec(job);
-    let mut reported_bytes = 0;
-    loop {
-        let mut draft = spec.start(folder).map_err(failed)?;
-        if !clone_file(job, task, &mut draft).map_err(failed)? {
-            stream(job, task, &mut draft)?;
+impl RestoreJob<'_> {
+    /// Writes one large file.
+    pub(super) fn write_large(&self, task: &FileTask) {
+        let Some(mut cursor) = self.folder_cache() else { return };
+        if self.is_halted() {
+            return;
+        }
+        match self.write_verified(&mut cursor, task) {
+            Ok(reported_bytes) => {
+                self.clones.remember(task);
+                self.count_written(task, reported_bytes);
+            }
+            Err(LargeFileStop::Damage(error)) => task.damaged(self, Arc::new(error)),
+            Err(LargeFileStop::Path(error)) => task.refuse(self, error),
+            Err(LargeFileStop::Halted) => {}
+        }
+    }
+
+    /// Writes a large file and verifies it. Returns the number of bytes that were reported as
+    /// progress.
+    fn write_verified(
+        &self,
+        cursor: &mut FolderCache<'_>,
+        task: &FileTask,
+    ) -> Result<u64, LargeFileStop> {
+        let mut reported_bytes = 0;
+        self.write_draft::<LargeFileStop>(cursor, task, &mut |draft| {
+            self.stream_content(task, draft)?;
             reported_bytes = task.size;
-        }
-        job.check_still_as_seen(folder, &task.folder, &task.name).map_err(LargeFileStop::Path)?;
-        let mut refused = job.refusals(&task.folder, Some(&task.name));
-        let renamed = spec.finish(draft, &mut *refused).map_err(failed)?;
-        if !task.taken(job, renamed).map_err(failed)? {
-            break;
-        }
-        spec = FileSpec { placement: Placement::Replace, ..spec };
-    }
-    if job.is_halted() { Err(LargeFileStop::Halted) } else { Ok(reported_bytes) }
-}
-
-/// Writes the content into the draft and verifies its hash.
-fn stream(
-    job: &RestoreJob<'_>,
-    task: &FileTask,
-    draft: &mut Draft<'_>,
-) -> Result<(), LargeFileStop> {
-    let mut write = |piece: &[u8]| {
-        if job.is_halted() {
-            return Err(LargeFileStop::Halted);
-        }
-        draft.write(piece).map_err(|error| {
-            LargeFileStop::Path(job.error("write", &task.folder, Some(&task.name), error))
+            Ok(())
         })?;
-        job.observer.advance(piece.len() as u64, 0);
-        Ok(())
-    };
-    let reader = ContentReader::new(job.store);
-    reader.stream(&task.id, Some(task.size), &mut write).map_err(|error| match error {
-        ContentError::Store(error) => LargeFileStop::Damage(error),
-        ContentError::Callback(stop) => stop,
-    })
+        if self.is_halted() { Err(LargeFileStop::Halted) } else { Ok(reported_bytes) }
+    }
+
+    /// Writes the content into the draft and verifies its hash.
+    fn stream_content(&self, task: &FileTask, draft: &mut Draft<'_>) -> Result<(), LargeFileStop> {
+        let mut write = |piece: &[u8]| {
+            if self.is_halted() {
+                return Err(LargeFileStop::Halted);
+            }
+            draft.write(piece).map_err(|error| {
+                LargeFileStop::Path(self.error("write", &task.folder, Some(&task.name), error))
+            })?;
+            self.observer.advance(piece.len() as u64, 0);
+            Ok(())
+        };
+        let reader = ContentReader::new(self.store);
+        reader.stream(&task.id, Some(task.size), &mut write).map_err(|error| match error {
+            ContentError::Store(error) => LargeFileStop::Damage(error),
+            ContentError::Callback(stop) => stop,
+        })
+    }
+
+    /// Fills the draft with the blocks of a file that has the content. Returns true on
+    /// success; otherwise the draft is empty.
+    pub(super) fn clone_blocks(&self, task: &FileTask, draft: &mut Draft<'_>) -> io::Result<bool> {
+        if task.size < CLONE_BYTES || self.clones.cannot.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let Some((source, origin)) = self.block_source(task) else { return Ok(false) };
+        let Ok(stat) = fstat(&source) else { return Ok(false) };
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        if !is_file || u64::try_from(stat.st_size) != Ok(task.size) {
+            return Ok(false);
+        }
+        match ioctl_ficlone(draft.as_fd(), &source) {
+            Ok(()) => {}
+            Err(Errno::XDEV | Errno::INVAL) if origin == BlockSource::Holder => {
+                self.clones.holders_cannot.store(true, Ordering::Relaxed);
+                return Ok(false);
+            }
+            Err(Errno::OPNOTSUPP | Errno::XDEV | Errno::INVAL | Errno::NOTTY | Errno::NOSYS) => {
+                self.clones.cannot.store(true, Ordering::Relaxed);
+                return Ok(false);
+            }
+            Err(_) => return Ok(false),
+        }
+        let mut hasher = blake3::Hasher::new();
+        let shared = File::from(draft.as_fd().try_clone_to_owned()?);
+        // If the shared file is unreadable or wrong, the content is read from the store
+        // instead.
+        let is_read = hasher.update_reader(shared).is_ok();
+        if !is_read || hasher.finalize().as_bytes() != task.id.as_bytes() {
+            draft.clear()?;
+            return Ok(false);
+        }
+        if task.metadata.sparse && !FileStat::of_fd(draft.as_fd())?.may_have_holes() {
+            // The other file may have blocks where the snapshot has holes. A file system that
+            // shares blocks supports holes as well.
+            let file = File::from(draft.as_fd().try_clone_to_owned()?);
+            holes::punch(&file, task.size)?;
+        }
+        draft.adopt(task.size);
+        self.tally.count(|outcome| outcome.files_cloned += 1);
+        Ok(true)
+    }
+
+    /// Opens a file that should have the content.
+    fn block_source(&self, task: &FileTask) -> Option<(OwnedFd, BlockSource)> {
+        if let (Some((folder, name)), Some(root)) = (self.clones.find(&task.id), self.root()) {
+            let file = root.folder(&folder).and_then(|folder| folder.open_file(&name)).ok()?;
+            return Some((file, BlockSource::Written));
+        }
+        if self.clones.holders_cannot.load(Ordering::Relaxed) {
+            return None;
+        }
+        let path = self
+            .options
+            .holder
+            .and_then(|holder| holder(&task.folder.join(&task.name), &task.id))?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        Some((rustix::fs::open(path, flags, Mode::empty()).ok()?, BlockSource::Holder))
+    }
 }
 
 /// Files whose blocks can be shared.
@@ -154,54 +201,6 @@ impl Clones {
     }
 }
 
-/// Fills the draft with the blocks of a file that has the content. Returns true on
-/// success; otherwise the draft is empty.
-pub(super) fn clone_file(
-    job: &RestoreJob<'_>,
-    task: &FileTask,
-    draft: &mut Draft<'_>,
-) -> io::Result<bool> {
-    if task.size < CLONE_BYTES || job.clones.cannot.load(Ordering::Relaxed) {
-        return Ok(false);
-    }
-    let Some((source, origin)) = source(job, task) else { return Ok(false) };
-    let Ok(stat) = fstat(&source) else { return Ok(false) };
-    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    if !is_file || u64::try_from(stat.st_size) != Ok(task.size) {
-        return Ok(false);
-    }
-    match ioctl_ficlone(draft.as_fd(), &source) {
-        Ok(()) => {}
-        Err(Errno::XDEV | Errno::INVAL) if origin == BlockSource::Holder => {
-            job.clones.holders_cannot.store(true, Ordering::Relaxed);
-            return Ok(false);
-        }
-        Err(Errno::OPNOTSUPP | Errno::XDEV | Errno::INVAL | Errno::NOTTY | Errno::NOSYS) => {
-            job.clones.cannot.store(true, Ordering::Relaxed);
-            return Ok(false);
-        }
-        Err(_) => return Ok(false),
-    }
-    let mut hasher = blake3::Hasher::new();
-    let shared = File::from(draft.as_fd().try_clone_to_owned()?);
-    // If the shared file is unreadable or wrong, the content is read from the store
-    // instead.
-    let is_read = hasher.update_reader(shared).is_ok();
-    if !is_read || hasher.finalize().as_bytes() != task.id.as_bytes() {
-        draft.clear()?;
-        return Ok(false);
-    }
-    if task.metadata.sparse && !FileStat::of_fd(draft.as_fd())?.may_have_holes() {
-        // The other file may have blocks where the snapshot has holes. A file system that
-        // shares blocks supports holes as well.
-        let file = File::from(draft.as_fd().try_clone_to_owned()?);
-        holes::punch(&file, task.size)?;
-    }
-    draft.adopt(task.size);
-    job.tally.add(Counter::FilesCloned, 1);
-    Ok(true)
-}
-
 /// The origin of shared blocks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BlockSource {
@@ -209,19 +208,4 @@ enum BlockSource {
     Written,
     /// A file that the caller named.
     Holder,
-}
-
-/// Opens a file that should have the content.
-fn source(job: &RestoreJob<'_>, task: &FileTask) -> Option<(OwnedFd, BlockSource)> {
-    if let (Some((folder, name)), Some(root)) = (job.clones.find(&task.id), job.root()) {
-        let file = root.folder(&folder).and_then(|folder| folder.open_file(&name)).ok()?;
-        return Some((file, BlockSource::Written));
-    }
-    if job.clones.holders_cannot.load(Ordering::Relaxed) {
-        return None;
-    }
-    let path =
-        job.options.holder.and_then(|holder| holder(&task.folder.join(&task.name), &task.id))?;
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Some((rustix::fs::open(path, flags, Mode::empty()).ok()?, BlockSource::Holder))
 }

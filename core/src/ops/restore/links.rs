@@ -16,9 +16,8 @@ use crate::{
     },
     ops::restore::{
         compare::file_type,
-        job::{Identity, OwnerRights, RestoreJob, identity},
-        tally::Counter,
-        window::{FileTask, write_files},
+        job::{Identity, RestoreJob, identity},
+        window::FileTask,
     },
     store::StoreError,
 };
@@ -104,70 +103,181 @@ pub(super) struct LinkTask {
     pub(super) replaces: bool,
 }
 
-/// Creates further names, after their leaders exist.
-pub(super) fn write_links(job: &RestoreJob<'_>, tasks: &[LinkTask]) {
-    let Some(root) = job.root() else { return };
-    let mut from = FolderCache::new(root);
-    let mut into = FolderCache::new(root);
-    for task in tasks {
-        if job.is_halted() {
-            return;
-        }
-        if let Err(error) = write_link(job, task, &mut from, &mut into) {
-            let path = task.folder.join(&task.name);
-            if let Err(error) = job.refuse(&path, task.leader.kind.noun(), error) {
-                job.fail(error);
+impl RestoreJob<'_> {
+    /// Creates further names, after their leaders exist.
+    pub(super) fn write_links(&self, tasks: &[LinkTask]) {
+        let Some(root) = self.root() else { return };
+        let mut from = FolderCache::new(root);
+        let mut into = FolderCache::new(root);
+        for task in tasks {
+            if self.is_halted() {
+                return;
+            }
+            if let Err(error) = self.write_link(task, &mut from, &mut into) {
+                let path = task.folder.join(&task.name);
+                if let Err(error) = self.refuse(&path, task.leader.kind.noun(), error) {
+                    self.fail(error);
+                }
             }
         }
     }
-}
 
-fn write_link(
-    job: &RestoreJob<'_>,
-    task: &LinkTask,
-    from: &mut FolderCache<'_>,
-    into: &mut FolderCache<'_>,
-) -> Result<(), PathError> {
-    let size = match &task.leader.kind {
-        EntryKind::File { size, .. } => *size,
-        _ => 0,
-    };
-    match job.leader_failure(task.link) {
-        // The first name is refused where it lies. This one may lie elsewhere.
-        Some(LeaderFailure::Refused(errno))
-            if matches!(task.leader.kind, EntryKind::File { .. }) =>
-        {
-            (job.refusals(&task.folder, Some(&task.name)))("hard link", errno.into());
-            return write_copy(job, task);
+    fn write_link(
+        &self,
+        task: &LinkTask,
+        from: &mut FolderCache<'_>,
+        into: &mut FolderCache<'_>,
+    ) -> Result<(), PathError> {
+        let size = if let EntryKind::File { size, .. } = &task.leader.kind { *size } else { 0 };
+        match self.leader_failure(task.link) {
+            // The first name is refused where it lies. This one may lie elsewhere.
+            Some(LeaderFailure::Refused(errno))
+                if matches!(task.leader.kind, EntryKind::File { .. }) =>
+            {
+                (self.refusals(&task.folder, Some(&task.name)))("hard link", errno.into());
+                return self.write_copy(task);
+            }
+            Some(why) => {
+                self.observer.advance(size, 1);
+                self.report_leader_failure(task, why);
+                return Ok(());
+            }
+            None => {}
         }
-        Some(why) => {
-            job.observer.advance(size, 1);
-            report_failure(job, task, why);
+        let failed = |error| self.error("link", &task.folder, Some(&task.name), error);
+        let (from, into) = (from.folder(&task.leader.folder)?, into.folder(&task.folder)?);
+        let name = if task.replaces { temporary_name() } else { task.name.clone() };
+        match from.link(&task.leader.name, into, &name) {
+            Err(error) if is_unlinkable(&error) => {
+                (self.refusals(&task.folder, Some(&task.name)))("hard link", error);
+                return self.write_copy(task);
+            }
+            linked => linked.map_err(failed)?,
+        }
+        self.observer.advance(size, 1);
+        if task.replaces {
+            let may = self.check_still_as_seen(into, &task.folder, &task.name);
+            let replaced = may.and_then(|()| into.replace(&name, &task.name).map_err(failed));
+            // If both names already belong to one file, the rename does nothing and the
+            // temporary name remains.
+            let _ = into.remove(&name);
+            replaced?;
+        }
+        self.tally.count(|outcome| outcome.links += 1);
+        Ok(())
+    }
+
+    /// Writes a copy of the file if a link cannot be created.
+    fn write_copy(&self, task: &LinkTask) -> Result<(), PathError> {
+        let EntryKind::File { size, id } = task.leader.kind else {
+            let (path, error) = (task.folder.join(&task.name), Errno::XDEV.into());
+            self.tally.not_made(self.observer, task.leader.kind.noun(), &path, &error);
             return Ok(());
+        };
+        let file = FileTask {
+            folder: Arc::clone(&task.folder),
+            name: task.name.clone(),
+            id,
+            size,
+            metadata: Metadata { link: None, ..task.metadata.clone() },
+            inherited: None,
+            placement: if task.replaces { Placement::Replace } else { Placement::New },
+        };
+        self.write_files(&[file]);
+        Ok(())
+    }
+
+    /// Reports the leader's failure for a further name.
+    fn report_leader_failure(&self, task: &LinkTask, why: LeaderFailure) {
+        let path = task.folder.join(&task.name);
+        match (why, &task.leader.kind) {
+            (LeaderFailure::Damaged(error), EntryKind::File { id, .. }) => {
+                self.tally.damaged(path, id.object(), error);
+            }
+            (LeaderFailure::Refused(errno), kind) => {
+                self.tally.not_made(self.observer, kind.noun(), &path, &errno.into());
+            }
+            // Only files have content.
+            (LeaderFailure::Damaged(_), _) => {}
         }
-        None => {}
     }
-    let failed = |error| job.error("link", &task.folder, Some(&task.name), error);
-    let (from, into) = (from.folder(&task.leader.folder)?, into.folder(&task.folder)?);
-    let name = if task.replaces { temporary_name() } else { task.name.clone() };
-    match from.link(&task.leader.name, into, &name) {
-        Err(error) if is_unlinkable(&error) => {
-            (job.refusals(&task.folder, Some(&task.name)))("hard link", error);
-            return write_copy(job, task);
+
+    /// Creates a symbolic link, pipe, socket or device. With `replaces`, it replaces the
+    /// existing entry. Returns false if the system refuses to create it, which is reported
+    /// and counted. This happens without privilege and on some file systems.
+    ///
+    /// The entry gets its attributes under a temporary name. So a restore that is killed
+    /// before the rename leaves nothing that the next one would take for an entry of the user.
+    pub(super) fn write_other(
+        &self,
+        folder: &OpenFolder,
+        at: &FolderPath,
+        entry: &Entry,
+        inherited: Option<Inherited>,
+        replaces: bool,
+    ) -> Result<bool, PathError> {
+        let failed = |source| self.error("create", at, Some(&entry.name), source);
+        let name = temporary_name();
+        let is_symlink = matches!(entry.kind, EntryKind::Symlink { .. });
+        match &entry.kind {
+            EntryKind::Symlink { target } => {
+                folder.make_symlink(&name, target).map_err(failed)?;
+            }
+            kind => {
+                if let Err(error) = make_node(folder, &name, kind) {
+                    let Some(errno) = refused(&error) else { return Err(failed(error)) };
+                    self.leader_failed(entry.metadata.link, LeaderFailure::Refused(errno));
+                    let path = at.join(&entry.name);
+                    self.tally.not_made(self.observer, kind.noun(), &path, &error);
+                    return Ok(false);
+                }
+            }
         }
-        linked => linked.map_err(failed)?,
+        self.set_other_attributes(folder, at, entry, &name, inherited);
+        let placed = match replaces {
+            true => self
+                .check_still_as_seen(folder, at, &entry.name)
+                .and_then(|()| folder.replace(&name, &entry.name).map_err(failed)),
+            false => match folder.rename_new(&name, &entry.name) {
+                Ok(Renamed::Taken) => Err(failed(Errno::EXIST.into())),
+                other => other.map(drop).map_err(failed),
+            },
+        };
+        if let Err(error) = placed {
+            let _ = folder.remove(&name);
+            return Err(error);
+        }
+        self.tally.count(|outcome| match is_symlink {
+            true => outcome.symlinks += 1,
+            false => outcome.others += 1,
+        });
+        Ok(true)
     }
-    job.observer.advance(size, 1);
-    if task.replaces {
-        let may = job.check_still_as_seen(into, &task.folder, &task.name);
-        let replaced = may.and_then(|()| into.replace(&name, &task.name).map_err(failed));
-        // If both names already belong to one file, the rename does nothing and the
-        // temporary name remains.
-        let _ = into.remove(&name);
-        replaced?;
+
+    fn set_other_attributes(
+        &self,
+        folder: &OpenFolder,
+        at: &FolderPath,
+        entry: &Entry,
+        name: &EntryName,
+        inherited: Option<Inherited>,
+    ) {
+        let is_symlink = matches!(entry.kind, EntryKind::Symlink { .. });
+        let gets = inherited.map(|inherited| (inherited.uid, inherited.gid));
+        let all = self.attributes(&entry.metadata, false, None);
+        let attributes = Attributes {
+            owner: all.owner.filter(|owner| gets != Some(*owner)),
+            mode: all.mode.filter(|_| !is_symlink),
+            extra: if is_symlink || inherited.is_some() { Extra::Keep } else { Extra::Remove },
+            ..all
+        };
+        let expected = ExpectedFile { kind: file_type(&entry.kind), inode: None };
+        let target = match is_symlink {
+            true => AttributeTarget::Symlink(folder, name),
+            false => AttributeTarget::Entry(folder, name, expected),
+        };
+        apply(target, &attributes, &mut *self.refusals(at, Some(&entry.name)));
     }
-    job.tally.add(Counter::Links, 1);
-    Ok(())
 }
 
 /// Returns true if the two names cannot belong to one file. They lie on different file
@@ -175,91 +285,6 @@ fn write_link(
 fn is_unlinkable(error: &io::Error) -> bool {
     let errors = [Errno::XDEV, Errno::MLINK, Errno::PERM, Errno::OPNOTSUPP];
     Errno::from_io_error(error).is_some_and(|errno| errors.contains(&errno))
-}
-
-/// Writes a copy of the file if a link cannot be created.
-fn write_copy(job: &RestoreJob<'_>, task: &LinkTask) -> Result<(), PathError> {
-    let EntryKind::File { size, id } = task.leader.kind else {
-        let (path, error) = (task.folder.join(&task.name), Errno::XDEV.into());
-        job.tally.not_made(job.observer, task.leader.kind.noun(), &path, &error);
-        return Ok(());
-    };
-    let file = FileTask {
-        folder: Arc::clone(&task.folder),
-        name: task.name.clone(),
-        id,
-        size,
-        metadata: Metadata { link: None, ..task.metadata.clone() },
-        inherited: None,
-        placement: if task.replaces { Placement::Replace } else { Placement::New },
-    };
-    write_files(job, &[file]);
-    Ok(())
-}
-
-/// Reports the leader's failure for a further name.
-fn report_failure(job: &RestoreJob<'_>, task: &LinkTask, why: LeaderFailure) {
-    let path = task.folder.join(&task.name);
-    match (why, &task.leader.kind) {
-        (LeaderFailure::Damaged(error), EntryKind::File { id, .. }) => {
-            job.tally.damaged(path, id.object(), error);
-        }
-        (LeaderFailure::Refused(errno), kind) => {
-            job.tally.not_made(job.observer, kind.noun(), &path, &errno.into());
-        }
-        // Only files have content.
-        (LeaderFailure::Damaged(_), _) => {}
-    }
-}
-
-/// Creates a symbolic link, pipe, socket or device. With `replaces`, it replaces the
-/// existing entry. Returns false if the system refuses to create it, which is reported
-/// and counted. This happens without privilege and on some file systems.
-///
-/// The entry gets its attributes under a temporary name. So a restore that is killed
-/// before the rename leaves nothing that the next one would take for an entry of the user.
-pub(super) fn write_other(
-    job: &RestoreJob<'_>,
-    folder: &OpenFolder,
-    at: &FolderPath,
-    entry: &Entry,
-    inherited: Option<Inherited>,
-    replaces: bool,
-) -> Result<bool, PathError> {
-    let failed = |source| job.error("create", at, Some(&entry.name), source);
-    let name = temporary_name();
-    let count = match &entry.kind {
-        EntryKind::Symlink { target } => {
-            folder.make_symlink(&name, target).map_err(failed)?;
-            Counter::Symlinks
-        }
-        kind => match make_node(folder, &name, kind) {
-            Ok(()) => Counter::Others,
-            Err(error) => {
-                let Some(errno) = refused(&error) else { return Err(failed(error)) };
-                job.leader_failed(entry.metadata.link, LeaderFailure::Refused(errno));
-                let path = at.join(&entry.name);
-                job.tally.not_made(job.observer, kind.noun(), &path, &error);
-                return Ok(false);
-            }
-        },
-    };
-    set_attributes(job, folder, at, entry, &name, inherited);
-    let placed = match replaces {
-        true => job
-            .check_still_as_seen(folder, at, &entry.name)
-            .and_then(|()| folder.replace(&name, &entry.name).map_err(failed)),
-        false => match folder.rename_new(&name, &entry.name) {
-            Ok(Renamed::Taken) => Err(failed(Errno::EXIST.into())),
-            other => other.map(drop).map_err(failed),
-        },
-    };
-    if let Err(error) = placed {
-        let _ = folder.remove(&name);
-        return Err(error);
-    }
-    job.tally.add(count, 1);
-    Ok(true)
 }
 
 fn make_node(folder: &OpenFolder, name: &EntryName, kind: &EntryKind) -> io::Result<()> {
@@ -274,31 +299,4 @@ fn make_node(folder: &OpenFolder, name: &EntryName, kind: &EntryKind) -> io::Res
 fn refused(error: &io::Error) -> Option<Errno> {
     let refusals = [Errno::PERM, Errno::ACCESS, Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL];
     Errno::from_io_error(error).filter(|errno| refusals.contains(errno))
-}
-
-fn set_attributes(
-    job: &RestoreJob<'_>,
-    folder: &OpenFolder,
-    at: &FolderPath,
-    entry: &Entry,
-    name: &EntryName,
-    inherited: Option<Inherited>,
-) {
-    let OwnerRights { owner, mode, capability } = job.owner_rights(&entry.metadata, false, None);
-    let is_symlink = matches!(entry.kind, EntryKind::Symlink { .. });
-    let gets = inherited.map(|inherited| (inherited.uid, inherited.gid));
-    let attributes = Attributes {
-        owner: owner.filter(|owner| gets != Some(*owner)),
-        mode: (!is_symlink).then_some(mode),
-        mtime: entry.metadata.mtime,
-        xattrs: &entry.metadata.xattrs,
-        capability,
-        extra: if is_symlink || inherited.is_some() { Extra::Keep } else { Extra::Remove },
-    };
-    let expected = ExpectedFile { kind: file_type(&entry.kind), inode: None };
-    let target = match is_symlink {
-        true => AttributeTarget::Symlink(folder, name),
-        false => AttributeTarget::Entry(folder, name, expected),
-    };
-    apply(target, &attributes, &mut *job.refusals(at, Some(&entry.name)));
 }

@@ -13,9 +13,9 @@
 //! 3. *finish*: planned removals are executed (`remove`), and folders get their
 //!    attributes, deepest first (`finish`).
 //!
-//! Memory holds up to three windows, a few frames, the folders from the root to the
-//! present one, the hard links seen so far, and the plan of removals. Only the hard links
-//! grow with the snapshot, and only the plan grows with the target.
+//! Memory holds up to three windows, a few frames, and the folders from the root to the present
+//! one. It also holds the hard links seen so far, which grow with the snapshot, and the plan of
+//! removals, which grows with the target.
 //!
 //! A file gets its name only after its content was hashed and verified. A file with
 //! damaged content is left out and reported at the end; the other files are restored. A
@@ -68,16 +68,11 @@ use plan::RemovalPlan;
 pub use tally::RestoreOutcome;
 use visit::{FileProof, VisitMode};
 
-/// What is restored.
+/// The source of a restore.
 #[derive(Clone, Debug)]
 pub enum RestoreSource {
     /// The contents of a tree. The target corresponds to the tree itself.
-    Folder {
-        /// The tree.
-        tree: TreeId,
-        /// The attributes of the root folder, for the target.
-        root: Option<Metadata>,
-    },
+    Folder { tree: TreeId, root: Option<Metadata> },
     /// One entry, which is restored into the target under its own name.
     Entry(Box<Entry>),
 }
@@ -143,7 +138,7 @@ pub enum RestoreAction {
     Remove,
 }
 
-/// What a change would lose.
+/// The content that a change would lose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ContentLoss {
     /// Nothing, or it was not determined.
@@ -263,12 +258,12 @@ pub fn run(
     let mut job = RestoreJob::new(store, options, observer)?;
     job.open(target)?;
     let dry = options.mode == Mode::DryRun;
-    let (mut trust, mut plan) = (FileProof::Hash, RemovalPlan::default());
+    let (mut proof, mut plan) = (FileProof::Hash, RemovalPlan::default());
     if dry || (options.existing == Existing::Stop && !job.is_empty()) {
         observer.phase(Phase::Compare, None);
-        plan = visit::plan(&job, what, VisitMode::Compare, trust)?;
+        plan = job.plan_removals(what, VisitMode::Compare, proof)?;
         if dry {
-            recover::assess(&job, &mut plan)?;
+            job.assess_losses(&mut plan)?;
             plan.report(&job);
         }
         job.tally.check_conflicts()?;
@@ -276,31 +271,29 @@ pub fn run(
             return job.tally.outcome(store);
         }
         job.tally.reset();
-        trust = FileProof::Compared;
+        proof = FileProof::Compared;
     } else if !job.is_empty() {
         // This pass also runs without `--delete`, so that a folder that cannot be
         // replaced is reported before anything is written.
         observer.phase(Phase::Compare, None);
-        plan = visit::plan(&job, what, VisitMode::Plan, FileProof::Kind)?;
+        plan = job.plan_removals(what, VisitMode::Plan, FileProof::Kind)?;
         job.tally.check_conflicts()?;
         job.tally.reset();
     }
     if let Some(confirm) = options.confirm.filter(|_| !plan.is_empty()) {
-        recover::assess(&job, &mut plan)?;
+        job.assess_losses(&mut plan)?;
         let losses = plan.losses();
         if losses.count > 0 && !confirm(&losses) {
-            if observer.cancelled() {
-                return Err(RestoreError::Interrupted);
-            }
+            observer.check(RestoreError::Interrupted)?;
             return Err(RestoreError::Unsaved(losses));
         }
     }
     if let Some(before_changes) = options.before_changes {
         before_changes();
     }
-    let done = write(&job, what, &plan, trust);
+    let done = job.write(what, &plan, proof);
     if let Some(so_far) = options.so_far {
-        *so_far.lock() = job.tally.counts();
+        *so_far.lock() = job.tally.totals();
     }
     done?;
     store.report_repairs(observer);
@@ -308,26 +301,28 @@ pub fn run(
     job.tally.outcome(store)
 }
 
-/// Writes the entries and executes the planned removals.
-fn write(
-    job: &RestoreJob<'_>,
-    what: &RestoreSource,
-    plan: &RemovalPlan,
-    trust: FileProof,
-) -> Result<(), RestoreError> {
-    remove::run(job, &plan.in_the_way);
-    job.check()?;
-    let total_bytes = match what {
-        RestoreSource::Folder { tree, .. } => {
-            job.store.tree(tree).ok().map(|node| node.totals().bytes)
+impl RestoreJob<'_> {
+    /// Writes the entries and executes the planned removals.
+    fn write(
+        &self,
+        what: &RestoreSource,
+        plan: &RemovalPlan,
+        proof: FileProof,
+    ) -> Result<(), RestoreError> {
+        self.remove_planned(&plan.in_the_way);
+        self.check()?;
+        let total_bytes = match what {
+            RestoreSource::Folder { tree, .. } => {
+                self.store.tree(tree).ok().map(|node| node.totals().bytes)
+            }
+            RestoreSource::Entry(_) => None,
+        };
+        self.observer.phase(Phase::Restore, total_bytes);
+        self.write_entries(what, proof)?;
+        if !self.tally.is_damaged() {
+            self.remove_planned(&plan.extras);
+            self.check()?;
         }
-        RestoreSource::Entry(_) => None,
-    };
-    job.observer.phase(Phase::Restore, total_bytes);
-    visit::write(job, what, trust)?;
-    if !job.tally.is_damaged() {
-        remove::run(job, &plan.extras);
-        job.check()?;
+        self.finish_folders(what)
     }
-    finish::run(job, what)
 }

@@ -39,7 +39,6 @@ use crate::{
         filter::Choice,
         guard::{DamagedRules, Guard, Protected},
         job::RestoreJob,
-        tally::Counter,
     },
 };
 
@@ -65,6 +64,13 @@ pub(super) struct Removal {
     pub(super) name: EntryName,
     pub(super) what: Removed,
     pub(super) loss: ContentLoss,
+}
+
+impl Removal {
+    /// Returns 1 for a file whose content no commit contains, and 0 for any other entry.
+    fn unsaved_files(&self) -> u64 {
+        u64::from(self.loss == ContentLoss::Unsaved)
+    }
 }
 
 /// The kind of the entry to remove.
@@ -152,12 +158,14 @@ impl RemovalPlan {
     pub(super) fn report(&self, job: &RestoreJob<'_>) {
         for removal in &self.replaced {
             job.changed(&removal.folder, &removal.name, RestoreAction::Replace, removal.loss);
-            job.tally.add(Counter::Unsaved, u64::from(removal.loss == ContentLoss::Unsaved));
+            job.tally.count(|outcome| outcome.unsaved += removal.unsaved_files());
         }
         for removal in self.in_the_way.iter().chain(&self.extras) {
             if !matches!(removal.what, Removed::KeptFolder) {
-                job.tally.add(Counter::Removed, 1);
-                job.tally.add(Counter::Unsaved, u64::from(removal.loss == ContentLoss::Unsaved));
+                job.tally.count(|outcome| {
+                    outcome.removed += 1;
+                    outcome.unsaved += removal.unsaved_files();
+                });
                 job.changed(&removal.folder, &removal.name, RestoreAction::Remove, removal.loss);
             }
         }
@@ -166,7 +174,7 @@ impl RemovalPlan {
 
 /// The reason why an entry is not removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum KeepReason {
+pub(super) enum KeepReason {
     Store,
     Mount,
     Unreadable,
@@ -198,7 +206,7 @@ pub(super) struct PlannedFolder {
 }
 
 /// A folder of the target whose removal is being planned.
-struct PlanLevel {
+pub(super) struct PlanLevel {
     folder: Arc<FolderPath>,
     wanted: bool,
     listing: FolderNames,
@@ -210,7 +218,7 @@ struct PlanLevel {
 }
 
 /// The decision on one entry.
-enum RemovalDecision {
+pub(super) enum RemovalDecision {
     Remove,
     Keep,
     /// It stays because commits leave it out.
@@ -283,16 +291,6 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
         Ok(!around.mount.is_left_by(&mount) && cursor.folder(&below).is_ok_and(is_empty))
     }
 
-    /// Reports that nothing in a folder is removed because it lies behind a mount point.
-    pub(super) fn keep_mounted(&self, folder: &FolderPath) {
-        self.keep(folder.to_path(), KeepReason::Mount);
-    }
-
-    /// Reports that nothing in a folder is removed because it cannot be read.
-    pub(super) fn keep_unreadable(&self, folder: &FolderPath) {
-        self.keep(folder.to_path(), KeepReason::Unreadable);
-    }
-
     /// Plans to remove an entry with everything below it. Returns true if all of it can
     /// be removed. Uses an explicit stack and a bounded number of open files.
     fn remove(
@@ -302,7 +300,7 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
         name: &EntryName,
     ) -> Result<bool, RestoreError> {
         let mount = &around.mount;
-        let mut levels = match self.look(cursor, &around.folder, name, (around.wanted, mount))? {
+        let mut levels = match self.look(cursor, &around.folder, name, around.wanted, mount)? {
             RemovalDecision::Remove => return Ok(true),
             RemovalDecision::Keep | RemovalDecision::Excluded => return Ok(false),
             RemovalDecision::Entered(level) => vec![level],
@@ -326,7 +324,7 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
             level.next += 1;
             let Ok(name) = EntryName::new(name) else { continue };
             let folder = Arc::clone(&level.folder);
-            match self.look(cursor, &folder, &name, (level.wanted, mount))? {
+            match self.look(cursor, &folder, &name, level.wanted, mount)? {
                 RemovalDecision::Remove => {}
                 RemovalDecision::Keep => level.keeps = true,
                 RemovalDecision::Excluded => (level.keeps, excluded) = (true, true),
@@ -346,7 +344,8 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
         cursor: &mut FolderCache<'_>,
         at: &Arc<FolderPath>,
         name: &EntryName,
-        (wanted, mount): (bool, &Mount),
+        wanted: bool,
+        mount: &Mount,
     ) -> Result<RemovalDecision, RestoreError> {
         let job = self.job;
         let failed = |action, source| job.error(action, at, Some(name), source);
@@ -358,10 +357,7 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
         };
         let kind = FileType::from_raw_mode(stat.st_mode);
         let is_folder = kind == FileType::Directory;
-        let choice = match job.filter.is_open() {
-            true => Choice::Wanted,
-            false => job.filter.choose(&at.join(name), is_folder, wanted),
-        };
+        let choice = job.filter.choose_entry(at, name, is_folder, wanted);
         if choice == Choice::Excluded || (!is_folder && choice == Choice::Unwanted) {
             return Ok(RemovalDecision::Keep);
         }
@@ -388,11 +384,11 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
             match protected {
                 Protected::No => {}
                 Protected::Excluded => {
-                    job.tally.add(Counter::Excluded, 1);
+                    job.tally.count(|outcome| outcome.excluded += 1);
                     return Ok(RemovalDecision::Excluded);
                 }
                 Protected::RulesUnknown(file) => {
-                    job.tally.add(Counter::RulesUnknown, 1);
+                    job.tally.count(|outcome| outcome.not_removed += 1);
                     let file = String::from_utf8_lossy(&file);
                     let why = format!(
                         "the rules of the ignore file `{}` are unknown",
@@ -473,8 +469,9 @@ impl<'j, 'a> RemovalPlanner<'j, 'a> {
         Ok(RemovalDecision::Keep)
     }
 
-    fn keep(&self, path: PathBuf, why: KeepReason) -> RemovalDecision {
-        self.job.tally.add(Counter::Kept, 1);
+    /// Reports and counts an entry that is not removed, or a folder of which nothing is removed.
+    pub(super) fn keep(&self, path: PathBuf, why: KeepReason) -> RemovalDecision {
+        self.job.tally.count(|outcome| outcome.kept += 1);
         self.job.observer.note(Note::Kept { path: &path, why: why.text() });
         RemovalDecision::Keep
     }

@@ -18,10 +18,8 @@ use crate::{
         recoverable::{self, Candidates},
         restore::{
             ContentLoss, RestoreError,
-            compare::content_of,
             job::RestoreJob,
             plan::{Removal, RemovalPlan, Removed},
-            window,
         },
     },
 };
@@ -29,8 +27,8 @@ use crate::{
 /// The number of removals that one thread processes before other threads may take some.
 const LOOKED_AT_ONCE: usize = 64;
 
-/// What a commit must contain so that nothing is lost.
-enum Holds {
+/// The content that a commit must contain so that nothing is lost.
+enum NeededContent {
     Nothing,
     Content(BlobId),
     Link(Box<[u8]>),
@@ -38,70 +36,76 @@ enum Holds {
     Unknown,
 }
 
-/// Determines for each path of a plan whether it is recoverable.
-pub(super) fn assess(job: &RestoreJob<'_>, plan: &mut RemovalPlan) -> Result<(), RestoreError> {
-    let total = plan.removals().count() as u64;
-    job.observer.phase(Phase::Compare, Some(total));
-    let removals: Vec<&Removal> = plan.removals().collect();
-    let held: Vec<Holds> = job.pool.install(|| {
-        let parts = removals.par_chunks(LOOKED_AT_ONCE);
-        parts.flat_map_iter(|removals| look(job, removals)).collect()
-    });
-    job.check()?;
-    let mut wanted = Candidates::default();
-    for holds in &held {
-        match holds {
-            Holds::Content(id) => _ = wanted.contents.insert(*id),
-            Holds::Link(target) => _ = wanted.links.insert(target.clone()),
-            Holds::Nothing | Holds::Unknown => {}
-        }
-    }
-    recoverable::find_recoverable(job.store, &job.options.tips, &mut wanted, job.observer)?;
-    job.check()?;
-    for (removal, holds) in plan.removals_mut().zip(held) {
-        let is_lost = match holds {
-            Holds::Nothing => false,
-            Holds::Content(id) => wanted.contents.contains(&id),
-            Holds::Link(target) => wanted.links.contains(&target),
-            Holds::Unknown => true,
-        };
-        removal.loss = if is_lost { ContentLoss::Unsaved } else { ContentLoss::Recoverable };
-    }
-    Ok(())
-}
-
-fn look(job: &RestoreJob<'_>, removals: &[&Removal]) -> Vec<Holds> {
-    let Some(mut cursor) = window::cursor(job) else { return Vec::new() };
-    let mut held = Vec::with_capacity(removals.len());
-    for removal in removals {
-        held.push(match job.is_halted() {
-            true => Holds::Unknown,
-            false => holds(job, &mut cursor, removal).unwrap_or(Holds::Unknown),
+impl RestoreJob<'_> {
+    /// Determines for each path of a plan whether it is recoverable.
+    pub(super) fn assess_losses(&self, plan: &mut RemovalPlan) -> Result<(), RestoreError> {
+        let total = plan.removals().count() as u64;
+        self.observer.phase(Phase::Compare, Some(total));
+        let removals: Vec<&Removal> = plan.removals().collect();
+        let all_needed: Vec<NeededContent> = self.pool.install(|| {
+            let parts = removals.par_chunks(LOOKED_AT_ONCE);
+            parts.flat_map_iter(|removals| self.needed_to_recover_all(removals)).collect()
         });
-        job.observer.advance(1, 1);
-    }
-    held
-}
-
-fn holds(
-    job: &RestoreJob<'_>,
-    cursor: &mut FolderCache<'_>,
-    removal: &Removal,
-) -> Result<Holds, PathError> {
-    let Removed::Leaf(seen) = &removal.what else { return Ok(Holds::Nothing) };
-    let name: &EntryName = &removal.name;
-    let folder = cursor.folder(&removal.folder)?;
-    let read = || -> io::Result<Holds> {
-        let Some(stat) = folder.stat(name)? else { return Ok(Holds::Nothing) };
-        if !seen.is(&stat) {
-            return Ok(Holds::Unknown);
+        self.check()?;
+        let mut wanted = Candidates::default();
+        for needed in &all_needed {
+            match needed {
+                NeededContent::Content(id) => _ = wanted.contents.insert(*id),
+                NeededContent::Link(target) => _ = wanted.links.insert(target.clone()),
+                NeededContent::Nothing | NeededContent::Unknown => {}
+            }
         }
-        Ok(match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile if stat.st_size == 0 => Holds::Nothing,
-            FileType::RegularFile => Holds::Content(content_of(job, folder, name, &stat)?),
-            FileType::Symlink => Holds::Link(folder.read_link(name)?.into()),
-            _ => Holds::Nothing,
-        })
-    };
-    read().map_err(|error| job.error("read", &removal.folder, Some(name), error))
+        recoverable::find_recoverable(self.store, &self.options.tips, &mut wanted, self.observer)?;
+        self.check()?;
+        for (removal, needed) in plan.removals_mut().zip(all_needed) {
+            let is_lost = match needed {
+                NeededContent::Nothing => false,
+                NeededContent::Content(id) => wanted.contents.contains(&id),
+                NeededContent::Link(target) => wanted.links.contains(&target),
+                NeededContent::Unknown => true,
+            };
+            removal.loss = if is_lost { ContentLoss::Unsaved } else { ContentLoss::Recoverable };
+        }
+        Ok(())
+    }
+
+    fn needed_to_recover_all(&self, removals: &[&Removal]) -> Vec<NeededContent> {
+        let Some(mut cursor) = self.folder_cache() else { return Vec::new() };
+        let mut all_needed = Vec::with_capacity(removals.len());
+        for removal in removals {
+            all_needed.push(match self.is_halted() {
+                true => NeededContent::Unknown,
+                false => {
+                    self.needed_to_recover(&mut cursor, removal).unwrap_or(NeededContent::Unknown)
+                }
+            });
+            self.observer.advance(1, 1);
+        }
+        all_needed
+    }
+
+    fn needed_to_recover(
+        &self,
+        cursor: &mut FolderCache<'_>,
+        removal: &Removal,
+    ) -> Result<NeededContent, PathError> {
+        let Removed::Leaf(seen) = &removal.what else { return Ok(NeededContent::Nothing) };
+        let name: &EntryName = &removal.name;
+        let folder = cursor.folder(&removal.folder)?;
+        let read = || -> io::Result<NeededContent> {
+            let Some(stat) = folder.stat(name)? else { return Ok(NeededContent::Nothing) };
+            if !seen.is(&stat) {
+                return Ok(NeededContent::Unknown);
+            }
+            Ok(match FileType::from_raw_mode(stat.st_mode) {
+                FileType::RegularFile if stat.st_size == 0 => NeededContent::Nothing,
+                FileType::RegularFile => {
+                    NeededContent::Content(self.content_of(folder, name, &stat)?)
+                }
+                FileType::Symlink => NeededContent::Link(folder.read_link(name)?.into()),
+                _ => NeededContent::Nothing,
+            })
+        };
+        read().map_err(|error| self.error("read", &removal.folder, Some(name), error))
+    }
 }

@@ -14,8 +14,6 @@ use crate::{
         ContentLoss, RestoreAction,
         job::RestoreJob,
         plan::{Removal, Removed},
-        tally::Counter,
-        window,
     },
 };
 
@@ -26,67 +24,69 @@ enum RemovalResult {
     Stayed(&'static str),
 }
 
-/// Removes the `planned` paths. The contents of a folder are removed before the folder.
-pub(super) fn run(job: &RestoreJob<'_>, planned: &[Removal]) {
-    let Some(mut cursor) = window::cursor(job) else { return };
-    for removal in planned.iter().rev() {
-        if job.is_halted() {
-            return;
-        }
-        let path = || removal.folder.join(&removal.name);
-        match remove(job, &mut cursor, removal) {
-            Ok(RemovalResult::Gone) => {
-                job.tally.add(Counter::Removed, 1);
-                job.changed(
-                    &removal.folder,
-                    &removal.name,
-                    RestoreAction::Remove,
-                    ContentLoss::Nothing,
-                );
+impl RestoreJob<'_> {
+    /// Removes the `planned` paths. The contents of a folder are removed before the folder.
+    pub(super) fn remove_planned(&self, planned: &[Removal]) {
+        let Some(mut cursor) = self.folder_cache() else { return };
+        for removal in planned.iter().rev() {
+            if self.is_halted() {
+                return;
             }
-            Ok(RemovalResult::WasGone) => {}
-            Ok(RemovalResult::Stayed(why)) => {
-                job.tally.add(Counter::Kept, 1);
-                job.observer.note(Note::Kept { path: &path(), why });
+            let path = || removal.folder.join(&removal.name);
+            match self.remove_entry(&mut cursor, removal) {
+                Ok(RemovalResult::Gone) => {
+                    self.tally.count(|outcome| outcome.removed += 1);
+                    self.changed(
+                        &removal.folder,
+                        &removal.name,
+                        RestoreAction::Remove,
+                        ContentLoss::Nothing,
+                    );
+                }
+                Ok(RemovalResult::WasGone) => {}
+                Ok(RemovalResult::Stayed(why)) => {
+                    self.tally.count(|outcome| outcome.kept += 1);
+                    self.observer.note(Note::Kept { path: &path(), why });
+                }
+                Err(error) if self.is_of_one_path(&error.source) => {
+                    self.not_removed(&path(), &error.source);
+                }
+                Err(error) => return self.fail(error),
             }
-            Err(error) if job.is_of_one_path(&error.source) => {
-                job.not_removed(&path(), &error.source);
-            }
-            Err(error) => return job.fail(error),
         }
     }
-}
 
-fn remove(
-    job: &RestoreJob<'_>,
-    cursor: &mut FolderCache<'_>,
-    removal: &Removal,
-) -> Result<RemovalResult, PathError> {
-    let Removal { folder: at, name, what, .. } = removal;
-    let failed = |action, source| job.error(action, at, Some(name), source);
-    let folder = cursor.folder(at)?;
-    let done = match what {
-        Removed::KeptFolder => return Ok(RemovalResult::WasGone),
-        Removed::Folder => folder.remove_folder(name),
-        Removed::Leaf(seen) => {
-            let Some(stat) = folder.stat(name).map_err(|e| failed("look at", e))? else {
-                return Ok(RemovalResult::WasGone);
-            };
-            if !seen.is(&stat) {
-                return Ok(RemovalResult::Stayed("it changed during the restore"));
+    fn remove_entry(
+        &self,
+        cursor: &mut FolderCache<'_>,
+        removal: &Removal,
+    ) -> Result<RemovalResult, PathError> {
+        let Removal { folder: at, name, what, .. } = removal;
+        let failed = |action, source| self.error(action, at, Some(name), source);
+        let folder = cursor.folder(at)?;
+        let done = match what {
+            Removed::KeptFolder => return Ok(RemovalResult::WasGone),
+            Removed::Folder => folder.remove_folder(name),
+            Removed::Leaf(seen) => {
+                let Some(stat) = folder.stat(name).map_err(|e| failed("look at", e))? else {
+                    return Ok(RemovalResult::WasGone);
+                };
+                if !seen.is(&stat) {
+                    return Ok(RemovalResult::Stayed("it changed during the restore"));
+                }
+                folder.remove(name)
             }
-            folder.remove(name)
+        };
+        match done {
+            Ok(()) => Ok(RemovalResult::Gone),
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
+                Ok(RemovalResult::Stayed("another file system is mounted there"))
+            }
+            Err(error) if stayed(&error) => {
+                Ok(RemovalResult::Stayed("it contains entries that are kept"))
+            }
+            Err(error) => Err(failed("remove", error)),
         }
-    };
-    match done {
-        Ok(()) => Ok(RemovalResult::Gone),
-        Err(error) if Errno::from_io_error(&error) == Some(Errno::BUSY) => {
-            Ok(RemovalResult::Stayed("another file system is mounted there"))
-        }
-        Err(error) if stayed(&error) => {
-            Ok(RemovalResult::Stayed("it contains entries that are kept"))
-        }
-        Err(error) => Err(failed("remove", error)),
     }
 }
 

@@ -1,13 +1,10 @@
-//! Counts what a restore has done so far. All threads share the counters.
+//! The totals, conflicts and damage of a restore. All threads add to one [`Tally`].
 
 use std::{
     collections::BTreeMap,
     io,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
 };
 
 use parking_lot::Mutex;
@@ -93,33 +90,6 @@ impl RestoreOutcome {
     }
 }
 
-/// The counters.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Counter {
-    FilesWritten,
-    BytesWritten,
-    FilesCloned,
-    FilesKept,
-    Folders,
-    Symlinks,
-    Links,
-    Others,
-    OthersKept,
-    Repaired,
-    FilesKeptAttributes,
-    FoldersKeptAttributes,
-    Removed,
-    NotRemoved,
-    Kept,
-    Excluded,
-    /// Extras that stay because the rules of an ignore file that applies to them are unknown.
-    RulesUnknown,
-    Unsaved,
-    Skipped,
-    NotMade,
-    FailedAttributes,
-}
-
 /// A list of paths that keeps the first ones and counts all.
 #[derive(Debug, Default)]
 struct Paths {
@@ -159,7 +129,8 @@ fn damaged_entry(path: PathBuf, object: ObjectId, source: Arc<StoreError>) -> Da
 
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    counts: [AtomicU64; 21],
+    /// The totals; `not_applied` is empty here.
+    outcome: Mutex<RestoreOutcome>,
     not_applied: Mutex<BTreeMap<&'static str, u64>>,
     differing: Mutex<Paths>,
     blocked: Mutex<Paths>,
@@ -170,23 +141,21 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub(super) fn add(&self, count: Counter, more: u64) {
-        self.counts[count as usize].fetch_add(more, Ordering::Relaxed);
+    pub(super) fn count(&self, change: impl FnOnce(&mut RestoreOutcome)) {
+        change(&mut self.outcome.lock());
     }
 
-    fn get(&self, count: Counter) -> u64 {
-        self.counts[count as usize].load(Ordering::Relaxed)
-    }
-
-    /// Resets the counters, except those of extras that stay. The caller has already
+    /// Resets the totals, except those of extras that stay. The caller has already
     /// handled conflicts and damage.
     pub(super) fn reset(&mut self) {
-        let counters =
-            [Counter::Kept, Counter::Excluded, Counter::RulesUnknown, Counter::NotRemoved];
-        let counts = counters.map(|counter| (counter, self.get(counter)));
-        let rules_damaged = std::mem::take(&mut *self.rules_damaged.lock());
-        *self = Self { rules_damaged: Mutex::new(rules_damaged), ..Self::default() };
-        counts.into_iter().for_each(|(counter, count)| self.add(counter, count));
+        let RestoreOutcome { kept, excluded, not_removed, .. } = *self.outcome.get_mut();
+        let outcome = RestoreOutcome { kept, excluded, not_removed, ..RestoreOutcome::default() };
+        let rules_damaged = std::mem::take(self.rules_damaged.get_mut());
+        *self = Self {
+            outcome: Mutex::new(outcome),
+            rules_damaged: Mutex::new(rules_damaged),
+            ..Self::default()
+        };
     }
 
     pub(super) fn differs(&self, path: PathBuf) {
@@ -239,7 +208,7 @@ impl Tally {
         drop(not_applied);
         let lacks_privilege = error.kind() == io::ErrorKind::PermissionDenied;
         if !lacks_privilege || geteuid().is_root() {
-            self.add(Counter::FailedAttributes, 1);
+            self.count(|outcome| outcome.failed_attributes += 1);
         }
         if is_first {
             observer.note(Note::NotApplied { what, path, error });
@@ -254,7 +223,7 @@ impl Tally {
         path: &Path,
         error: &io::Error,
     ) {
-        self.add(Counter::NotMade, 1);
+        self.count(|outcome| outcome.not_made += 1);
         observer.note(Note::NotCreated { noun, path, error });
     }
 
@@ -271,36 +240,15 @@ impl Tally {
         if count > 0 { Err(RestoreError::Blocked { first, count }) } else { Ok(()) }
     }
 
-    /// Returns the counts so far.
-    pub(super) fn counts(&self) -> RestoreOutcome {
-        RestoreOutcome {
-            files_written: self.get(Counter::FilesWritten),
-            bytes_written: self.get(Counter::BytesWritten),
-            files_cloned: self.get(Counter::FilesCloned),
-            files_kept: self.get(Counter::FilesKept),
-            folders: self.get(Counter::Folders),
-            symlinks: self.get(Counter::Symlinks),
-            links: self.get(Counter::Links),
-            others: self.get(Counter::Others),
-            others_kept: self.get(Counter::OthersKept),
-            repaired: self.get(Counter::Repaired),
-            files_own_attributes: self.get(Counter::FilesKeptAttributes),
-            folders_own_attributes: self.get(Counter::FoldersKeptAttributes),
-            removed: self.get(Counter::Removed),
-            not_removed: self.get(Counter::NotRemoved) + self.get(Counter::RulesUnknown),
-            kept: self.get(Counter::Kept),
-            excluded: self.get(Counter::Excluded),
-            unsaved: self.get(Counter::Unsaved),
-            skipped: self.get(Counter::Skipped),
-            not_made: self.get(Counter::NotMade),
-            failed_attributes: self.get(Counter::FailedAttributes),
-            not_applied: self.not_applied.lock().iter().map(|(what, n)| (*what, *n)).collect(),
-        }
+    /// Returns the totals so far.
+    pub(super) fn totals(&self) -> RestoreOutcome {
+        let not_applied = self.not_applied.lock().iter().map(|(what, n)| (*what, *n)).collect();
+        RestoreOutcome { not_applied, ..self.outcome.lock().clone() }
     }
 
     /// Returns the totals, or an error if entries are damaged.
     pub(super) fn outcome(&self, store: &Store) -> Result<RestoreOutcome, RestoreError> {
-        let outcome = self.counts();
+        let outcome = self.totals();
         let (mut entries, mut count) = std::mem::take(&mut *self.damaged.lock());
         for entry in std::mem::take(&mut *self.rules_damaged.lock()) {
             if !entries.iter().any(|known| known.path == entry.path) {

@@ -8,8 +8,6 @@ mod act;
 mod extras;
 mod folders;
 
-pub(super) use folders::folder_change;
-
 use std::{
     path::Path,
     sync::{
@@ -35,16 +33,15 @@ use crate::{
     },
     ops::restore::{
         ContentLoss, Existing, Extras, Mode, RestoreAction, RestoreError, RestoreSource,
-        compare::{AttributePolicy, ComparedState, compare},
+        compare::{AttributePolicy, ComparedState},
         filter::Choice,
         guard::Guard,
         job::RestoreJob,
         links::{LeaderFailure, Leaders},
-        plan::{PlannedFolder, RemovalPlan, RemovalPlanner},
-        tally::Counter,
-        visit::folders::{make, make_accessible},
+        plan::{KeepReason, PlannedFolder, RemovalPlan, RemovalPlanner},
+        visit::folders::make_accessible,
         walk::{RestoreStep, RestoreWalk},
-        window::{self, WriteWindow, is_out_of_reach},
+        window::{WriteWindow, is_out_of_reach},
     },
 };
 
@@ -73,47 +70,49 @@ pub(super) enum FileProof {
 /// From this number of existing entries on, several threads compare them.
 const COMPARED_ALONE: usize = 8;
 
-/// Visits all entries and plans removals.
-pub(super) fn plan(
-    job: &RestoreJob<'_>,
-    what: &RestoreSource,
-    intent: VisitMode,
-    trust: FileProof,
-) -> Result<RemovalPlan, RestoreError> {
-    let deletes = job.options.extras == Extras::Delete;
-    let protection = job.options.protection.filter(|_| deletes);
-    let guard = protection.map(|protection| Guard::new(job.store, protection)).transpose()?;
-    let mut visit = FolderVisit::new(job, what, intent, trust, None);
-    visit.planner.guard = guard;
-    let plan = visit.run()?;
-    job.check()?;
-    // An unreadable tree may contain entries that would otherwise count as extras, so
-    // remove nothing.
-    Ok(if job.tally.is_damaged() { RemovalPlan::default() } else { plan })
-}
+impl RestoreJob<'_> {
+    /// Visits all entries and plans removals.
+    pub(super) fn plan_removals(
+        &self,
+        what: &RestoreSource,
+        mode: VisitMode,
+        proof: FileProof,
+    ) -> Result<RemovalPlan, RestoreError> {
+        let deletes = self.options.extras == Extras::Delete;
+        let protection = self.options.protection.filter(|_| deletes);
+        let guard = protection.map(|protection| Guard::new(self.store, protection)).transpose()?;
+        let mut visit = FolderVisit::new(self, what, mode, proof, None);
+        visit.planner.guard = guard;
+        let plan = visit.run()?;
+        self.check()?;
+        // An unreadable tree may contain entries that would otherwise count as extras, so
+        // remove nothing.
+        Ok(if self.tally.is_damaged() { RemovalPlan::default() } else { plan })
+    }
 
-/// Writes all entries.
-pub(super) fn write(
-    job: &RestoreJob<'_>,
-    what: &RestoreSource,
-    trust: FileProof,
-) -> Result<(), RestoreError> {
-    let intent = VisitMode::Write;
-    thread::scope(|scope| {
-        // One window is written, one waits in the channel, and one is collected.
-        let (sender, windows) = sync_channel(1);
-        let walker =
-            scope.spawn(move || FolderVisit::new(job, what, intent, trust, Some(sender)).run());
-        for window in windows {
-            job.pool.install(|| window::write(job, window));
-        }
-        match walker.join() {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => job.fail(error),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    });
-    job.check()
+    /// Writes all entries.
+    pub(super) fn write_entries(
+        &self,
+        what: &RestoreSource,
+        proof: FileProof,
+    ) -> Result<(), RestoreError> {
+        let mode = VisitMode::Write;
+        thread::scope(|scope| {
+            // One window is written, one waits in the channel, and one is collected.
+            let (sender, windows) = sync_channel(1);
+            let walker =
+                scope.spawn(move || FolderVisit::new(self, what, mode, proof, Some(sender)).run());
+            for window in windows {
+                self.pool.install(|| self.write_window(window));
+            }
+            match walker.join() {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => self.fail(error),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        });
+        self.check()
+    }
 }
 
 /// The existing entry in the place of a folder of the tree.
@@ -130,7 +129,7 @@ enum FolderState {
     There { listing: FolderNames, next: usize },
 }
 
-/// What the walk knows about a folder before it enters it.
+/// The state of a folder that the walk has found and not entered yet.
 struct FolderTag {
     state: FolderState,
     wanted: bool,
@@ -150,16 +149,16 @@ struct VisitLevel {
     is_kept: bool,
     /// True if a dry run has found the folder writable.
     is_writable: bool,
-    /// The rule for attributes of entries in the folder.
-    own: AttributePolicy,
+    /// The policy for attributes of entries in the folder.
+    policy: AttributePolicy,
     /// True if something in the folder is restored.
     is_used: bool,
 }
 
 struct FolderVisit<'j, 'a> {
     job: &'j RestoreJob<'a>,
-    intent: VisitMode,
-    trust: FileProof,
+    mode: VisitMode,
+    proof: FileProof,
     single: bool,
     walk: RestoreWalk<'j, FolderTag>,
     levels: Vec<VisitLevel>,
@@ -174,8 +173,8 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
     fn new(
         job: &'j RestoreJob<'a>,
         what: &RestoreSource,
-        intent: VisitMode,
-        trust: FileProof,
+        mode: VisitMode,
+        proof: FileProof,
         sender: Option<SyncSender<WriteWindow>>,
     ) -> Self {
         let tree = match what {
@@ -185,12 +184,12 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
         let top = FolderTag { state: FolderState::Made, wanted: job.filter.wants_top(), tree };
         Self {
             job,
-            intent,
-            trust,
+            mode,
+            proof,
             single: matches!(what, RestoreSource::Entry(_)),
             walk: RestoreWalk::new(job.store, what, top),
             levels: Vec::new(),
-            cursor: window::cursor(job),
+            cursor: job.folder_cache(),
             leaders: Leaders::default(),
             window: WriteWindow { is_first: true, ..WriteWindow::default() },
             sender,
@@ -223,7 +222,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
     /// Returns true if this visit reports notes. Otherwise a later visit would repeat
     /// them.
     fn is_reporting(&self) -> bool {
-        self.intent == VisitMode::Write || self.job.options.mode == Mode::DryRun
+        self.mode == VisitMode::Write || self.job.options.mode == Mode::DryRun
     }
 
     fn level(&self) -> &VisitLevel {
@@ -261,7 +260,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
             is_mounted: false,
             is_kept: false,
             is_writable: false,
-            own: AttributePolicy::of(job),
+            policy: AttributePolicy::of(job),
             is_used: wanted,
         };
         if matches!(level.state, FolderState::There { .. }) {
@@ -282,7 +281,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
 
     /// Determines the mount of an existing folder, and whether a killed restore left it.
     fn look_at_folder(&mut self, level: &mut VisitLevel) -> Result<(), RestoreError> {
-        if self.intent != VisitMode::Write {
+        if self.mode != VisitMode::Write {
             self.find_mount(level)?;
         }
         self.find_unfinished(level)
@@ -338,7 +337,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
         let listing = match folder.list() {
             // Without `--overwrite`, a folder keeps the mode that its owner gave it.
             Err(_)
-                if self.intent == VisitMode::Write
+                if self.mode == VisitMode::Write
                     && AttributePolicy::of(job) == AttributePolicy::Replace
                     && make_accessible(cursor, at) =>
             {
@@ -348,9 +347,9 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
         };
         let listing = match listing {
             // `VisitMode::Write` makes the folder accessible later, if possible.
-            Err(_) if self.intent == VisitMode::Plan => {
+            Err(_) if self.mode == VisitMode::Plan => {
                 if job.options.extras == Extras::Delete {
-                    self.planner.keep_unreadable(at);
+                    self.planner.keep(at.to_path(), KeepReason::Unreadable);
                 }
                 FolderNames::default()
             }
@@ -360,7 +359,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
             job.note_store(at.to_path());
             return Ok(skip());
         }
-        if self.intent == VisitMode::Write {
+        if self.mode == VisitMode::Write {
             job.sweep(cursor.folder(at)?, &listing);
         }
         Ok(FolderState::There { listing, next: 0 })
@@ -382,17 +381,18 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
             let (Some(parent), Some(level)) = (above.last(), below.first_mut()) else { continue };
             let Some((_, name)) = level.folder.parent() else { continue };
             let in_the_way = matches!(level.state, FolderState::InTheWay(_));
-            if self.intent == VisitMode::Plan {
+            if self.mode == VisitMode::Plan {
                 level.state = FolderState::Made;
                 continue;
             }
             let change = if in_the_way { RestoreAction::Replace } else { RestoreAction::Create };
-            if self.intent == VisitMode::Compare {
+            if self.mode == VisitMode::Compare {
                 if in_the_way && self.job.options.existing == Existing::Stop {
                     self.job.tally.differs(level.folder.to_path());
                 }
             } else if let Some(cursor) = &mut self.cursor {
-                let made = make(self.job, cursor, parent, name, in_the_way).map_err(Into::into);
+                let made =
+                    self.job.make_folder(cursor, parent, name, in_the_way).map_err(Into::into);
                 match made {
                     Ok(inherited) => level.inherited = inherited,
                     Err(error) => {
@@ -411,7 +411,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
                 Some(stat) => self.planner.replaces(&parent.folder, name, stat),
                 None => self.job.changed(&parent.folder, name, change, ContentLoss::Nothing),
             }
-            self.job.tally.add(Counter::Folders, 1);
+            self.job.tally.count(|outcome| outcome.folders += 1);
             level.state = FolderState::Made;
         }
         Ok(true)
@@ -425,7 +425,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
             parent.is_used |= level.is_used;
         }
         // The last pass of a real run reports folders.
-        let is_dry = self.intent == VisitMode::Compare && self.is_reporting();
+        let is_dry = self.mode == VisitMode::Compare && self.is_reporting();
         match metadata.filter(|_| level.is_used && is_dry) {
             Some(metadata) => match self.report_folder(&level, metadata) {
                 Err(error) => self.refuse(&level.folder.to_path(), "folder", error),
@@ -435,16 +435,16 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
         }
     }
 
-    /// Returns the stat of the existing entries with the names of `entries`, and reports
-    /// those that cannot be looked at, such as a mount point whose server is gone.
-    fn look_at(&mut self, entries: &[Entry]) -> Result<Vec<Found>, RestoreError> {
+    /// Returns the stat of the existing entries with the names of `entries`. Reports entries
+    /// without a stat, such as a mount point whose server is gone.
+    fn look_at(&mut self, entries: &[Entry]) -> Result<Vec<ExistingEntry>, RestoreError> {
         let mut stats = Vec::with_capacity(entries.len());
         for entry in entries {
             self.extras_before(Some(&entry.name))?;
             let Some(level) = self.levels.last_mut() else { break };
             let FolderState::There { listing, next } = &mut level.state else { break };
             let hit = listing.get(*next).is_some_and(|(name, _)| name == entry.name.as_bytes());
-            let mut found = Found { stat: None, is_refused: false };
+            let mut found = ExistingEntry { stat: None, is_refused: false };
             if let Some(cursor) = self.cursor.as_mut().filter(|_| hit) {
                 *next += 1;
                 let at = Arc::clone(&level.folder);
@@ -459,7 +459,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
             }
             stats.push(found);
         }
-        stats.resize(entries.len(), Found { stat: None, is_refused: false });
+        stats.resize(entries.len(), ExistingEntry { stat: None, is_refused: false });
         Ok(stats)
     }
 
@@ -467,10 +467,7 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
         let found = self.look_at(&entries)?;
         let mut choices = Vec::with_capacity(entries.len());
         for (entry, found) in entries.iter().zip(&found) {
-            choices.push(match found.is_refused {
-                true => Choice::Excluded,
-                false => self.choose(entry),
-            });
+            choices.push(if found.is_refused { Choice::Excluded } else { self.choose(entry) });
         }
         let stats: Vec<Option<Stat>> = found.into_iter().map(|found| found.stat).collect();
         let verdicts = self.verdicts(&entries, &stats, &choices)?;
@@ -510,10 +507,8 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
     fn choose(&mut self, entry: &Entry) -> Choice {
         let at = Arc::clone(&self.level().folder);
         let is_folder = matches!(entry.kind, EntryKind::Folder { .. });
-        let choice = match self.job.filter.is_open() {
-            true => Choice::Wanted,
-            false => self.job.filter.choose(&at.join(&entry.name), is_folder, self.level().wanted),
-        };
+        let filter = &self.job.filter;
+        let choice = filter.choose_entry(&at, &entry.name, is_folder, self.level().wanted);
         if choice == Choice::Excluded {
             return choice;
         }
@@ -536,14 +531,13 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
     ) -> Result<Vec<ComparedState>, RestoreError> {
         let present = stats.iter().flatten().count();
         let (job, level) = (self.job, self.levels.last().expect("a folder was entered"));
-        let (at, how) = (&level.folder, (self.trust, level.own));
         let Some(cursor) = self.cursor.as_mut().filter(|_| present > 0) else {
             return Ok(vec![ComparedState::Absent; entries.len()]);
         };
-        let folder: &OpenFolder = cursor.folder(at)?;
+        let folder: &OpenFolder = cursor.folder(&level.folder)?;
         let one = |((entry, stat), choice): ((&Entry, &Option<Stat>), &Choice)| match stat {
             Some(stat) if *choice == Choice::Wanted && !job.is_halted() => {
-                compare(job, folder, (entry, stat), how)
+                job.compare(folder, entry, stat, self.proof, level.policy)
             }
             _ => ComparedState::Absent,
         };
@@ -554,9 +548,9 @@ impl<'j, 'a> FolderVisit<'j, 'a> {
     }
 }
 
-/// What the target has under the name of an entry.
+/// The existing entry with the name of an entry of the snapshot.
 #[derive(Clone, Copy)]
-struct Found {
+struct ExistingEntry {
     stat: Option<Stat>,
     /// True if it cannot be looked at.
     is_refused: bool,

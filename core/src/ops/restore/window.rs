@@ -12,14 +12,12 @@ use crate::{
     format::tree::Metadata,
     local::{
         contain::{FolderCache, FolderPath},
-        write::{FileSpec, Inherited, Placement},
+        write::{Draft, FileSpec, Inherited, Placement},
     },
     ops::restore::{
         Existing, RestoreError,
         job::{OwnerRights, RestoreJob},
-        large,
-        links::{LeaderFailure, LinkTask, write_links},
-        small,
+        links::{LeaderFailure, LinkTask},
     },
     store::{ContentReader, StatedContent, StoreError},
 };
@@ -70,34 +68,67 @@ impl WriteWindow {
     }
 }
 
-/// Writes all files of a window, then the further names of files with several names.
-pub(super) fn write(job: &RestoreJob<'_>, window: WriteWindow) {
-    if job.is_halted() {
-        return;
+impl RestoreJob<'_> {
+    /// Writes all files of a window, then the further names of files with several names.
+    pub(super) fn write_window(&self, window: WriteWindow) {
+        if self.is_halted() {
+            return;
+        }
+        self.write_files(&window.files);
+        self.write_links(&window.links);
     }
-    write_files(job, &window.files);
-    write_links(job, &window.links);
-}
 
-/// Writes files: first small ones in the order of their contents in the store, then large
-/// ones.
-pub(super) fn write_files(job: &RestoreJob<'_>, files: &[FileTask]) {
-    let content = |task: &FileTask| StatedContent { id: task.id, bytes: task.size };
-    let batch: Vec<StatedContent> = files.iter().map(content).collect();
-    let written = ContentReader::new(job.store).read_batch(
-        &batch,
-        0,
-        &|| if job.is_halted() { None } else { cursor(job) },
-        &|cursor, index, content| small::write(job, cursor, &files[index], content),
-    );
-    // One thread writes files with equal contents one after the other, so that all but the first
-    // can share blocks.
-    let equal: Vec<_> =
-        written.chunked.chunk_by(|(_, a), (_, b)| files[*a].id == files[*b].id).collect();
-    let share = equal.len().div_ceil(LARGE_AT_ONCE).max(1);
-    equal.par_chunks(share).for_each(|groups| {
-        groups.iter().copied().flatten().for_each(|(_, index)| large::write(job, &files[*index]));
-    });
+    /// Writes a file under a temporary name, and renames it. Shares the blocks of another file if
+    /// possible; otherwise `fill` writes the content. A name that is taken meanwhile is replaced
+    /// if the restore may overwrite entries.
+    pub(super) fn write_draft<E: From<PathError>>(
+        &self,
+        cursor: &mut FolderCache<'_>,
+        task: &FileTask,
+        fill: &mut dyn FnMut(&mut Draft<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let folder = cursor.folder(&task.folder)?;
+        let failed = |error| self.error("write", &task.folder, Some(&task.name), error);
+        let mut spec = task.spec(self);
+        loop {
+            let mut draft = spec.start(folder).map_err(failed)?;
+            if !self.clone_blocks(task, &mut draft).map_err(failed)? {
+                fill(&mut draft)?;
+            }
+            self.check_still_as_seen(folder, &task.folder, &task.name)?;
+            let mut refused = self.refusals(&task.folder, Some(&task.name));
+            let renamed = spec.finish(draft, &mut *refused).map_err(failed)?;
+            if !task.taken(self, renamed).map_err(failed)? {
+                return Ok(());
+            }
+            spec = FileSpec { placement: Placement::Replace, ..spec };
+        }
+    }
+
+    /// Writes files: first small ones in the order of their contents in the store, then large
+    /// ones.
+    pub(super) fn write_files(&self, files: &[FileTask]) {
+        let content = |task: &FileTask| StatedContent { id: task.id, bytes: task.size };
+        let batch: Vec<StatedContent> = files.iter().map(content).collect();
+        let written = ContentReader::new(self.store).read_batch(
+            &batch,
+            0,
+            &|| if self.is_halted() { None } else { self.folder_cache() },
+            &|cursor, index, content| self.write_small(cursor, &files[index], content),
+        );
+        // One thread writes files with equal contents one after the other, so that all but the
+        // first can share blocks.
+        let equal: Vec<_> =
+            written.chunked.chunk_by(|(_, a), (_, b)| files[*a].id == files[*b].id).collect();
+        let share = equal.len().div_ceil(LARGE_AT_ONCE).max(1);
+        equal.par_chunks(share).for_each(|groups| {
+            groups
+                .iter()
+                .copied()
+                .flatten()
+                .for_each(|(_, index)| self.write_large(&files[*index]));
+        });
+    }
 }
 
 impl FileTask {
@@ -158,9 +189,4 @@ impl FileTask {
 pub(super) fn is_out_of_reach(error: &StoreError) -> bool {
     let of_one = [ErrorKind::NotFound, ErrorKind::Damaged];
     matches!(error, StoreError::Distant { .. }) && !of_one.contains(&error.kind())
-}
-
-/// Returns a cursor over the target, for one thread.
-pub(super) fn cursor<'j>(job: &'j RestoreJob<'_>) -> Option<FolderCache<'j>> {
-    job.root().map(FolderCache::new)
 }

@@ -57,8 +57,8 @@ impl StagingArea {
         Some(removable.map(|entry| entry.path()).collect())
     }
 
-    /// Removes staged files that are too old, other names of packs that became part of the store, and
-    /// partial files of killed processes. Failures are ignored: the next sweep tries again.
+    /// Removes staged files that are too old, other names of packs that became part of the store,
+    /// and partial files of killed processes. Failures are ignored: the next sweep tries again.
     pub fn sweep(&self) {
         for path in self.removable().unwrap_or_default() {
             let name = path.file_name().unwrap_or_default().as_encoded_bytes();

@@ -1,5 +1,7 @@
 //! Totals of all packs, regardless of whether a commit refers to their objects.
 
+use serde::Serialize;
+
 use crate::{
     base::observe::Observer,
     format::pack::{ObjectClass, ObjectKind},
@@ -7,19 +9,21 @@ use crate::{
     store::{Marks, PackFile, Store, StoreError},
 };
 
-/// Totals of the objects of one kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Totals of the objects of one kind. JSON records contain them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KindFacts {
     /// The number of distinct objects.
+    #[serde(rename = "count")]
     pub objects: u64,
     /// Their total size in bytes.
     pub bytes: u64,
 }
 
-/// Totals of the frames of one class.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Totals of the frames of one class. JSON records contain them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FrameFacts {
     /// The number of frames.
+    #[serde(rename = "count")]
     pub frames: u64,
     /// Their total size before compression, in bytes.
     pub raw_bytes: u64,
@@ -56,9 +60,7 @@ impl StoreFacts {
         let mut facts = Self::default();
         let counted = Marks::new(store);
         for id in store.packs() {
-            if observer.cancelled() {
-                return Err(PastError::Interrupted);
-            }
+            observer.check(PastError::Interrupted)?;
             match store.open_pack(&id) {
                 Ok(pack) => facts.add(&pack, &counted)?,
                 // The pack was merged into another one meanwhile.

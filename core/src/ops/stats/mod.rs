@@ -123,9 +123,7 @@ pub fn run(
 ) -> Result<StatsOutcome, PastError> {
     let mut ids = Vec::new();
     for step in History::new(store, starts, Parents::All)? {
-        if observer.cancelled() {
-            return Err(PastError::Interrupted);
-        }
+        observer.check(PastError::Interrupted)?;
         ids.push(step?.0);
     }
     observer.phase(Phase::History, Some(ids.len() as u64));
@@ -287,7 +285,7 @@ impl StatsWalk<'_> {
     }
 }
 
-/// What to do about an entry.
+/// How much of an entry must be read.
 enum Inside {
     /// Its contents need not be read.
     Known,

@@ -2,21 +2,21 @@
 //!
 //! A verification has three parts. It checks the packs themselves (`packs`) and that
 //! every ref leads to a complete snapshot (`structure`). If there are problems, it lists
-//! the commits and paths that they affect (`touched`). Damage is not an error of the
+//! the commits and paths that they affect (`affected`). Damage is not an error of the
 //! operation; it is its result.
 //!
 //! Objects of partial packs that are stored elsewhere are not fetched and do not count as damage.
 //! They are counted as absent, and what only they could prove is not checked. A remote store is
 //! verified by [`run_elsewhere`], from the stubs of its packs.
 
-mod elsewhere;
+mod affected;
 mod packs;
+mod remote;
 mod rolling;
 mod shadows;
 mod structure;
-mod touched;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
 
@@ -25,6 +25,7 @@ use crate::{
         id::{CommitId, ObjectId, PackId},
         kind::ErrorKind,
         observe::Observer,
+        time::Time,
     },
     local::stat_cache::StatCache,
     repo::{Repo, ref_name::RefName, refs::RefError},
@@ -33,11 +34,11 @@ use crate::{
 
 use structure::Roots;
 
-pub use elsewhere::{RemoteInventory, run_elsewhere};
+pub(crate) use affected::REPAIRED_PATHS;
+pub use affected::{Affected, AffectedPath};
+pub use remote::{RemoteInventory, run_elsewhere};
 pub use rolling::{DataChecks, Rolling};
 pub use shadows::Shadowed;
-pub(crate) use touched::REPAIRED_PATHS;
-pub use touched::{Affected, AffectedPath};
 
 /// Selects how much of the data is read and hashed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -66,96 +67,40 @@ pub struct VerifyOptions {
 pub enum VerifyProblem {
     /// A ref cannot be read.
     #[error("ref {name} cannot be read")]
-    Ref {
-        /// Name of the ref.
-        name: String,
-        source: RefError,
-    },
+    Ref { name: String, source: RefError },
     /// A branch or tag is missing, and nothing records that it was removed.
     #[error("{name} is missing; it last pointed at commit {id:.12}")]
-    RefLost {
-        /// The branch or tag.
-        name: RefName,
-        /// The commit that it pointed at when it was last seen.
-        id: CommitId,
-    },
+    RefLost { name: RefName, id: CommitId },
     /// The list of paths of a partial clone cannot be read.
     #[error("the list of paths of the partial clone cannot be read")]
-    Scope {
-        /// The error of reading the list.
-        source: RefError,
-    },
+    Scope { source: RefError },
     /// A pack cannot be opened, or its footer is damaged.
     #[error("pack {pack:.12} is damaged")]
-    Pack {
-        /// The pack.
-        pack: PackId,
-        source: StoreError,
-    },
+    Pack { pack: PackId, source: StoreError },
     /// The bytes of a pack do not hash to its name.
     #[error("pack {pack:.12} is damaged: its bytes hash to {actual:.12}")]
-    PackHash {
-        /// The pack.
-        pack: PackId,
-        /// The hash of its bytes.
-        actual: PackId,
-    },
+    PackHash { pack: PackId, actual: PackId },
     /// The index of a remote store lists a pack that does not exist.
     #[error("pack {pack:.12} is missing: the index lists it")]
-    PackLost {
-        /// The pack.
-        pack: PackId,
-    },
+    PackLost { pack: PackId },
     /// The length of a pack in a remote store differs from the length in the index.
     #[error("pack {pack:.12} is damaged: it has {found} bytes instead of {expected}")]
-    PackLength {
-        /// The pack.
-        pack: PackId,
-        /// Length in bytes, from the index.
-        expected: u64,
-        /// Length in bytes, from the listing of the store.
-        found: u64,
-    },
+    PackLength { pack: PackId, expected: u64, found: u64 },
     /// A frame cannot be read, so none of its objects can.
     #[error("cannot read a frame of pack {pack:.12} (objects in it: {objects})")]
-    Frame {
-        /// The pack.
-        pack: PackId,
-        /// The number of objects in the frame.
-        objects: usize,
-        source: StoreError,
-    },
+    Frame { pack: PackId, objects: usize, source: StoreError },
     /// An object is missing or damaged.
     #[error("object {id:.12} is damaged or missing")]
-    Object {
-        /// The object.
-        id: ObjectId,
-        source: StoreError,
-    },
+    Object { id: ObjectId, source: StoreError },
     /// The size in a file's entry differs from the size of its content.
     #[error("content {id:.12} has {found} bytes instead of {expected}")]
-    Size {
-        /// The content.
-        id: ObjectId,
-        /// Size in bytes, from the entry.
-        expected: u64,
-        /// Size in bytes of the content.
-        found: u64,
-    },
+    Size { id: ObjectId, expected: u64, found: u64 },
     /// The chunks of a content do not hash to its id.
     #[error("the chunks of {id:.12} hash to {actual:.12}")]
-    Chunks {
-        /// The content.
-        id: ObjectId,
-        /// The hash of the chunks.
-        actual: ObjectId,
-    },
+    Chunks { id: ObjectId, actual: ObjectId },
     /// Folders are nested deeper than `limits::DEPTH`.
     #[error("tree {id:.12} is nested too deep")]
-    Depth {
-        /// Tree of the folder that is too deep.
-        id: ObjectId,
-    },
+    Depth { id: ObjectId },
 }
 
 /// The result of a verification.
@@ -226,47 +171,58 @@ impl VerifyError {
     }
 }
 
-/// Collects problems from several threads.
-#[derive(Debug, Default)]
-struct Findings<'s> {
-    /// The stubs of a remote store; `None` for a local store. An object of such a
-    /// store is bad if every copy of it is shadowed.
-    stubs: Option<&'s Store>,
-    /// Objects that a partial clone elsewhere may lack.
-    at_origin: Option<&'s HashSet<ObjectId>>,
+/// One verification: the store, and what is found in it. Several threads add to it.
+struct Verification<'a> {
+    /// The verified store, or the stubs of a remote one.
+    store: &'a Store,
+    /// The facts about a remote store; `None` for a local one.
+    remote: Option<&'a RemoteInventory<'a>>,
+    observer: &'a dyn Observer,
+    outcome: Mutex<VerifyOutcome>,
     /// The first transport error. It ends the verification.
     failed: Mutex<Option<StoreError>>,
-    problems: Mutex<Vec<VerifyProblem>>,
     /// Objects that are missing or damaged.
     bad: Mutex<BTreeSet<ObjectId>>,
     /// Changes that the shadow table needs.
     shadows: Mutex<shadows::ShadowChanges>,
 }
 
-impl<'s> Findings<'s> {
-    /// Creates findings for a remote store, of which `stubs` has the stubs.
-    fn elsewhere(stubs: &'s Store, at_origin: &'s HashSet<ObjectId>) -> Self {
-        Self { stubs: Some(stubs), at_origin: Some(at_origin), ..Self::default() }
+impl<'a> Verification<'a> {
+    fn new(
+        store: &'a Store,
+        remote: Option<&'a RemoteInventory<'a>>,
+        observer: &'a dyn Observer,
+    ) -> Self {
+        Self {
+            store,
+            remote,
+            observer,
+            outcome: Mutex::default(),
+            failed: Mutex::default(),
+            bad: Mutex::default(),
+            shadows: Mutex::default(),
+        }
     }
 
-    /// Returns true if an object may be absent: the remote is a partial clone, and its origin has it.
+    /// Counts something in the outcome. `change` must not call back into the verification,
+    /// because the outcome is locked.
+    fn count(&self, change: impl FnOnce(&mut VerifyOutcome)) {
+        change(&mut self.outcome.lock());
+    }
+
+    /// Returns true if the store may lack an object: it is a remote partial clone, and its origin
+    /// has the object.
     fn lies_at_origin(&self, source: &StoreError) -> bool {
         let StoreError::Missing { id, .. } = source else { return false };
-        self.at_origin.is_some_and(|at_origin| at_origin.contains(id))
-    }
-
-    /// Returns true if the verified store is a remote one.
-    fn is_elsewhere(&self) -> bool {
-        self.stubs.is_some()
+        self.remote.is_some_and(|remote| remote.at_origin.contains(id))
     }
 
     /// Returns true for a bad object of a remote store. Its pack is reported already.
     fn is_lost(&self, id: &ObjectId) -> bool {
-        self.is_elsewhere() && self.is_bad(id)
+        self.remote.is_some() && self.is_bad(id)
     }
 
-    /// Ends the verification with a transport error, which says nothing about the store's
-    /// data.
+    /// Ends the verification with a transport error, which says nothing about the store's data.
     fn fail(&self, error: StoreError) {
         self.failed.lock().get_or_insert(error);
     }
@@ -274,18 +230,16 @@ impl<'s> Findings<'s> {
     /// Returns an error if the verification must stop.
     ///
     /// # Errors
-    /// [`VerifyError::Interrupted`], or the error that was passed to [`Findings::fail`].
-    fn go_on(&self, observer: &dyn Observer) -> Result<(), VerifyError> {
-        if observer.cancelled() {
-            return Err(VerifyError::Interrupted);
-        }
+    /// [`VerifyError::Interrupted`], or the error that was passed to [`Verification::fail`].
+    fn check_stopped(&self) -> Result<(), VerifyError> {
+        self.observer.check(VerifyError::Interrupted)?;
         let failed = self.failed.lock().take();
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
     fn add(&self, problem: VerifyProblem, bad: impl IntoIterator<Item = ObjectId>) {
         bad.into_iter().for_each(|id| self.add_bad(id));
-        self.problems.lock().push(problem);
+        self.count(|outcome| outcome.problems.push(problem));
     }
 
     fn add_bad(&self, id: ObjectId) {
@@ -293,11 +247,11 @@ impl<'s> Findings<'s> {
     }
 
     /// Removes bad objects that have an unshadowed copy in another pack.
-    fn drop_found_elsewhere(&self, store: &Store) -> Result<(), StoreError> {
+    fn drop_found_elsewhere(&self) -> Result<(), StoreError> {
         let mut bad = self.bad.lock();
         let mut lost = BTreeSet::new();
         for id in &*bad {
-            if store.locate_unshadowed(id)?.is_none() {
+            if self.store.locate_unshadowed(id)?.is_none() {
                 lost.insert(*id);
             }
         }
@@ -305,17 +259,15 @@ impl<'s> Findings<'s> {
         Ok(())
     }
 
+    /// Returns true if an object is missing or damaged. In a remote store, an object is also bad if
+    /// every copy is shadowed.
     fn is_bad(&self, id: &ObjectId) -> bool {
         let is_known = self.bad.lock().contains(id);
-        is_known || self.stubs.is_some_and(|store| is_unreliable(store, id))
+        is_known || self.remote.is_some() && is_unreliable(self.store, id)
     }
 
-    fn into_problems(self) -> Vec<VerifyProblem> {
-        self.problems.into_inner()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.problems.lock().is_empty()
+    fn has_problems(&self) -> bool {
+        !self.outcome.lock().problems.is_empty()
     }
 }
 
@@ -336,7 +288,7 @@ pub fn run(
     options: &VerifyOptions,
     observer: &dyn Observer,
 ) -> Result<VerifyOutcome, VerifyError> {
-    run_listing(repo, options, touched::LISTED_PATHS, observer)
+    run_listing(repo, options, affected::LISTED_PATHS, observer)
 }
 
 /// Verifies as [`run`] does, but lists at most `most_paths` affected paths.
@@ -348,33 +300,30 @@ pub(crate) fn run_listing(
 ) -> Result<VerifyOutcome, VerifyError> {
     // While fetching is paused, an object stored elsewhere gives `StoreError::Absent`.
     let _pause = repo.store().pause_fetching();
-    let findings = Findings::default();
-    let mut outcome = VerifyOutcome::default();
-    packs::check(repo.store(), options.data, &findings, observer, &mut outcome)?;
+    let run = Verification::new(repo.store(), None, observer);
+    run.check_packs(options.data)?;
     // The walk below looks objects up in copies that are not shadowed, so apply the
     // shadows first.
-    shadows::apply(repo.store(), &findings, &mut outcome.shadowed)?;
-    findings.drop_found_elsewhere(repo.store())?;
-    let tips = structure::tips(repo, &findings)?;
-    let roots = Roots { tips, earlier: &|| structure::earlier_tips(repo) };
-    let commits = structure::check(repo.store(), &roots, &findings, observer, &mut outcome)?;
+    run.apply_shadows()?;
+    run.drop_found_elsewhere()?;
+    let roots = Roots { tips: run.tips(repo)?, earlier: &|| structure::earlier_tips(repo) };
+    let commits = run.check_structure(&roots)?;
     if options.data == Data::All {
-        structure::check_lists(repo.store(), &findings, observer, &mut outcome)?;
-        structure::prove_packs(repo.store(), &findings, observer)?;
+        run.check_lists()?;
+        run.prove_packs()?;
     }
-    outcome.list_proofs = repo.store().list_proofs();
-    shadows::apply(repo.store(), &findings, &mut outcome.shadowed)?;
-    if !findings.is_empty() {
+    run.count(|outcome| outcome.list_proofs = repo.store().list_proofs());
+    run.apply_shadows()?;
+    if run.has_problems() {
         // The stat cache may vouch for files whose objects are missing. After it is
         // cleared, the next commit reads all files and stores missing objects again.
         repo.store().invalidate_stat_cache();
         StatCache::clear(&repo.dir().join("cache"), repo.disk());
-        outcome.touched = touched::find(repo.store(), &commits, &findings, most_paths, observer)?;
+        run.find_affected(&commits, most_paths)?;
     }
     repo.store().report_repairs(observer);
-    outcome.problems = findings.into_problems();
-    Ok(outcome)
+    Ok(run.outcome.into_inner())
 }
 
 /// The time and the id of a commit, for sorting from newest to oldest.
-type Dated = (crate::base::time::Time, CommitId);
+type Dated = (Time, CommitId);

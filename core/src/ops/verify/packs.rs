@@ -5,7 +5,7 @@ use std::{
     io::Read,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
 };
 
@@ -13,96 +13,27 @@ use rayon::prelude::*;
 use rustix::io::Errno;
 
 use crate::{
-    base::{
-        id::PackId,
-        io::PathError,
-        kind::ErrorKind,
-        observe::{Observer, Phase},
-    },
+    base::{id::PackId, io::PathError, kind::ErrorKind, observe::Phase},
     format::pack::{ObjectKind, PackedObject},
     ops::verify::{
-        Data, Findings, VerifyError, VerifyOutcome, VerifyProblem,
+        Data, Verification, VerifyError, VerifyProblem,
         rolling::{Schedule, identity_here},
     },
-    store::{FrameObjects, IndexDigests, PackFile, Store, StoreError},
+    store::{FrameObjects, IndexDigests, PackFile, StoreError},
 };
 
-/// Totals over all packs.
-#[derive(Debug, Default)]
-struct PackCounters {
-    packs: AtomicU64,
-    objects: AtomicU64,
-    partial: AtomicU64,
-    absent: AtomicU64,
-    bytes: AtomicU64,
-}
-
-/// Checks every pack of the store.
-pub(super) fn check(
-    store: &Store,
-    data: Data,
-    findings: &Findings<'_>,
-    observer: &dyn Observer,
-    outcome: &mut VerifyOutcome,
-) -> Result<(), VerifyError> {
-    let mut packs = store.packs();
-    let schedule = Schedule::new(store, data, |id| identity_here(store, id));
-    schedule.sort(&mut packs);
-    let size = |id: &PackId| fs_err::metadata(store.pack_path(id)).map_or(0, |meta| meta.len());
-    let total: u64 = match data {
-        Data::None => 0,
-        Data::Sample(part) => (packs.iter().map(size).sum::<u64>() as f64 * part) as u64,
-        Data::Due(_) => packs.iter().filter(|id| schedule.is_due(id)).map(size).sum(),
-        Data::All => packs.iter().map(size).sum(),
-    };
-    observer.phase(Phase::Data, (total > 0).then_some(total));
-    let counts = PackCounters::default();
-    let index = IndexCheck { digests: store.index_digests()?, is_rebuilt: AtomicBool::new(false) };
-    // The bridge hands out tasks in order and calls `schedule.begin` from one thread at a
-    // time.
-    let tasks = packs.iter().map(|id| {
-        let was_damaged = store.is_damaged(id);
-        PackTask { id: *id, data: schedule.begin(id, was_damaged), was_damaged }
-    });
-    let checked = tasks.par_bridge().try_for_each(|task| {
-        if observer.cancelled() {
-            return Err(VerifyError::Interrupted);
-        }
-        let id = task.id;
-        match check_pack(store, &task, &schedule, (findings, &index), observer, &counts) {
-            Ok(()) => Ok(()),
-            // The pack was merged into another one meanwhile, which has its objects.
-            Err(StoreError::Gone { .. }) => Ok(()),
-            Err(source) if !is_of_pack(&source) => Err(source.into()),
-            Err(source) => {
-                findings.shadow_pack(id, Some(&source));
-                findings.add(VerifyProblem::Pack { pack: id, source }, []);
-                Ok(())
-            }
-        }
-    });
-    schedule.finish(store, outcome);
-    checked?;
-    outcome.packs = counts.packs.into_inner();
-    outcome.objects = counts.objects.into_inner();
-    outcome.partial_packs = counts.partial.into_inner();
-    outcome.absent_objects = counts.absent.into_inner();
-    outcome.bytes_read = counts.bytes.into_inner();
-    Ok(())
-}
-
-/// What the index had when the check began.
+/// The state of the index when the check began.
 struct IndexCheck {
     digests: IndexDigests,
-    /// True once a pack had other objects and the index was made again.
+    /// True once a pack had other objects and the index was rebuilt.
     is_rebuilt: AtomicBool,
 }
 
 /// A pack and how much of it is read.
-struct PackTask {
-    id: PackId,
-    data: Data,
-    was_damaged: bool,
+pub(super) struct PackTask {
+    pub(super) id: PackId,
+    pub(super) data: Data,
+    pub(super) was_damaged: bool,
 }
 
 /// Returns true if an error blames the pack. Missing permissions, a lack of file
@@ -119,63 +50,6 @@ fn is_of_pack(error: &StoreError) -> bool {
     }
 }
 
-fn check_pack(
-    store: &Store,
-    task: &PackTask,
-    schedule: &Schedule<'_>,
-    (findings, index): (&Findings<'_>, &IndexCheck),
-    observer: &dyn Observer,
-    counts: &PackCounters,
-) -> Result<(), StoreError> {
-    counts.packs.fetch_add(1, Ordering::Relaxed);
-    let PackTask { id, data, was_damaged } = *task;
-    let identity = schedule.identity(&id);
-    let is_partial = store.is_partial(&id);
-    counts.partial.fetch_add(u64::from(is_partial), Ordering::Relaxed);
-    if data == Data::All && !is_partial {
-        check_hash(store, id, findings, observer)?;
-    }
-    let pack = Arc::new(store.open_pack(&id)?);
-    let objects = pack.objects()?;
-    counts.objects.fetch_add(objects.len() as u64, Ordering::Relaxed);
-    if !index.digests.agrees(&id, &pack, &objects)
-        && !index.is_rebuilt.swap(true, Ordering::Relaxed)
-    {
-        store.reindex()?;
-    }
-    let random = RandomState::new();
-    let mut frames: Vec<FrameObjects<'_>> = Vec::with_capacity(pack.frames().len());
-    for (number, contents) in pack.by_frame(&objects).enumerate() {
-        if !pack.is_here(contents.frame)? {
-            count_absent(store, id, contents.objects, counts)?;
-            continue;
-        }
-        if is_chosen(data, random.hash_one(number)) {
-            frames.push(contents);
-        }
-    }
-    frames.par_iter().for_each(|contents| {
-        if !observer.cancelled() {
-            check_raw(&pack, *contents, pack.raw(contents.frame), findings);
-            let stored_bytes = u64::from(contents.frame.stored_bytes);
-            counts.bytes.fetch_add(stored_bytes, Ordering::Relaxed);
-            observer.advance(stored_bytes, contents.objects.len() as u64);
-        }
-    });
-    // The hash of a pack says nothing about wrong chunk lists in it.
-    let has_shadowed_list = objects.iter().any(|object| {
-        object.kind == ObjectKind::ChunkList && store.is_shadowed_alone(&id, &object.id)
-    });
-    let is_whole = !is_partial && !has_shadowed_list && !findings.shadows(&id);
-    if was_damaged && is_whole && !observer.cancelled() {
-        findings.found_whole(id);
-    }
-    if data == Data::All && !findings.shadows(&id) && !observer.cancelled() {
-        schedule.add_sound(id, identity);
-    }
-    Ok(())
-}
-
 /// Returns true if a frame is read. `random` is a uniformly distributed number for the
 /// frame.
 pub(super) fn is_chosen(data: Data, random: u64) -> bool {
@@ -187,75 +61,165 @@ pub(super) fn is_chosen(data: Data, random: u64) -> bool {
     }
 }
 
-/// Counts the objects of an absent frame, except those that another pack has.
-fn count_absent(
-    store: &Store,
-    pack: PackId,
-    objects: &[PackedObject],
-    counts: &PackCounters,
-) -> Result<(), StoreError> {
-    for object in objects {
-        let place = store.locate(&object.id)?;
-        let is_only = place.is_none_or(|place| store.pack_id(place.pack) == Some(pack));
-        counts.absent.fetch_add(u64::from(is_only), Ordering::Relaxed);
-    }
-    Ok(())
-}
-
-/// Hashes a whole pack file and compares the hash with its name. Ends early when the user asks to
-/// stop.
-fn check_hash(
-    store: &Store,
-    id: PackId,
-    findings: &Findings<'_>,
-    observer: &dyn Observer,
-) -> Result<(), StoreError> {
-    let path = store.pack_path(&id);
-    let mut file = match fs_err::File::open(&path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(StoreError::Gone { pack: id });
-        }
-        other => other.map_err(PathError::when("open", &path))?,
-    };
-    let mut hasher = blake3::Hasher::new();
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        if observer.cancelled() {
-            return Ok(());
-        }
-        match file.read(&mut buffer).map_err(PathError::when("read", &path))? {
-            0 => break,
-            read => hasher.update(&buffer[..read]),
+impl Verification<'_> {
+    /// Checks every pack of the store.
+    pub(super) fn check_packs(&self, data: Data) -> Result<(), VerifyError> {
+        let store = self.store;
+        let mut packs = store.packs();
+        let schedule = Schedule::new(store, data, |id| identity_here(store, id));
+        schedule.sort(&mut packs);
+        let size = |id: &PackId| fs_err::metadata(store.pack_path(id)).map_or(0, |meta| meta.len());
+        let total: u64 = match data {
+            Data::None => 0,
+            Data::Sample(part) => (packs.iter().map(size).sum::<u64>() as f64 * part) as u64,
+            Data::Due(_) => packs.iter().filter(|id| schedule.is_due(id)).map(size).sum(),
+            Data::All => packs.iter().map(size).sum(),
         };
+        self.observer.phase(Phase::Data, (total > 0).then_some(total));
+        let index =
+            IndexCheck { digests: store.index_digests()?, is_rebuilt: AtomicBool::new(false) };
+        // The bridge hands out tasks in order and calls `schedule.begin` from one thread at a
+        // time.
+        let tasks = packs.iter().map(|id| {
+            let was_damaged = store.is_damaged(id);
+            PackTask { id: *id, data: schedule.begin(id, was_damaged), was_damaged }
+        });
+        let checked = tasks.par_bridge().try_for_each(|task| {
+            self.observer.check(VerifyError::Interrupted)?;
+            let id = task.id;
+            match self.check_pack(&task, &schedule, &index) {
+                Ok(()) => Ok(()),
+                // The pack was merged into another one meanwhile, which has its objects.
+                Err(StoreError::Gone { .. }) => Ok(()),
+                Err(source) if !is_of_pack(&source) => Err(source.into()),
+                Err(source) => {
+                    self.shadow_pack(id, Some(&source));
+                    self.add(VerifyProblem::Pack { pack: id, source }, []);
+                    Ok(())
+                }
+            }
+        });
+        schedule.finish(store, &mut self.outcome.lock());
+        checked
     }
-    let actual = PackId::from_bytes(*hasher.finalize().as_bytes());
-    if actual != id {
-        findings.shadow_pack(id, None);
-        findings.add(VerifyProblem::PackHash { pack: id, actual }, []);
-    }
-    Ok(())
-}
 
-/// Checks the objects of a frame that was read and decompressed.
-pub(super) fn check_raw(
-    pack: &PackFile,
-    contents: FrameObjects<'_>,
-    raw: Result<Vec<u8>, StoreError>,
-    findings: &Findings<'_>,
-) {
-    let objects = contents.objects;
-    let raw = match raw {
-        Ok(raw) => raw,
-        Err(source) => {
-            findings.shadow_objects(pack.id(), objects.iter().map(|object| object.id));
-            let problem = VerifyProblem::Frame { pack: pack.id(), objects: objects.len(), source };
-            return findings.add(problem, objects.iter().map(|object| object.id));
+    fn check_pack(
+        &self,
+        task: &PackTask,
+        schedule: &Schedule<'_>,
+        index: &IndexCheck,
+    ) -> Result<(), StoreError> {
+        let store = self.store;
+        self.count(|outcome| outcome.packs += 1);
+        let PackTask { id, data, was_damaged } = *task;
+        let identity = schedule.identity(&id);
+        let is_partial = store.is_partial(&id);
+        self.count(|outcome| outcome.partial_packs += u64::from(is_partial));
+        if data == Data::All && !is_partial {
+            self.check_hash(id)?;
         }
-    };
-    for object in contents.split_verified(pack.id(), &raw) {
-        if let Err(source @ StoreError::Damaged { wanted: id, .. }) = object {
-            findings.shadow_objects(pack.id(), [id]);
-            findings.add(VerifyProblem::Object { id, source }, [id]);
+        let pack = Arc::new(store.open_pack(&id)?);
+        let objects = pack.objects()?;
+        self.count(|outcome| outcome.objects += objects.len() as u64);
+        if !index.digests.agrees(&id, &pack, &objects)
+            && !index.is_rebuilt.swap(true, Ordering::Relaxed)
+        {
+            store.reindex()?;
+        }
+        let random = RandomState::new();
+        let mut frames: Vec<FrameObjects<'_>> = Vec::with_capacity(pack.frames().len());
+        for (number, contents) in pack.by_frame(&objects).enumerate() {
+            if !pack.is_here(contents.frame)? {
+                self.count_absent(id, contents.objects)?;
+                continue;
+            }
+            if is_chosen(data, random.hash_one(number)) {
+                frames.push(contents);
+            }
+        }
+        frames.par_iter().for_each(|contents| {
+            if !self.observer.cancelled() {
+                self.check_raw(&pack, *contents, pack.raw(contents.frame));
+                let stored_bytes = u64::from(contents.frame.stored_bytes);
+                self.count(|outcome| outcome.bytes_read += stored_bytes);
+                self.observer.advance(stored_bytes, contents.objects.len() as u64);
+            }
+        });
+        // The hash of a pack says nothing about wrong chunk lists in it.
+        let has_shadowed_list = objects.iter().any(|object| {
+            object.kind == ObjectKind::ChunkList && store.is_shadowed_alone(&id, &object.id)
+        });
+        let is_whole = !is_partial && !has_shadowed_list && !self.shadows(&id);
+        if was_damaged && is_whole && !self.observer.cancelled() {
+            self.found_whole(id);
+        }
+        if data == Data::All && !self.shadows(&id) && !self.observer.cancelled() {
+            schedule.add_sound(id, identity);
+        }
+        Ok(())
+    }
+
+    /// Counts the objects of an absent frame, except those that another pack has.
+    fn count_absent(&self, pack: PackId, objects: &[PackedObject]) -> Result<(), StoreError> {
+        for object in objects {
+            let place = self.store.locate(&object.id)?;
+            let is_only = place.is_none_or(|place| self.store.pack_id(place.pack) == Some(pack));
+            self.count(|outcome| outcome.absent_objects += u64::from(is_only));
+        }
+        Ok(())
+    }
+
+    /// Hashes a whole pack file and compares the hash with its name. Ends early when the user asks
+    /// to stop.
+    fn check_hash(&self, id: PackId) -> Result<(), StoreError> {
+        let path = self.store.pack_path(&id);
+        let mut file = match fs_err::File::open(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(StoreError::Gone { pack: id });
+            }
+            other => other.map_err(PathError::when("open", &path))?,
+        };
+        let mut hasher = blake3::Hasher::new();
+        let mut buffer = vec![0; 1 << 20];
+        loop {
+            if self.observer.cancelled() {
+                return Ok(());
+            }
+            match file.read(&mut buffer).map_err(PathError::when("read", &path))? {
+                0 => break,
+                read => hasher.update(&buffer[..read]),
+            };
+        }
+        let actual = PackId::from_bytes(*hasher.finalize().as_bytes());
+        if actual != id {
+            self.shadow_pack(id, None);
+            self.add(VerifyProblem::PackHash { pack: id, actual }, []);
+        }
+        Ok(())
+    }
+
+    /// Checks the objects of a frame that was read and decompressed.
+    pub(super) fn check_raw(
+        &self,
+        pack: &PackFile,
+        contents: FrameObjects<'_>,
+        raw: Result<Vec<u8>, StoreError>,
+    ) {
+        let objects = contents.objects;
+        let raw = match raw {
+            Ok(raw) => raw,
+            Err(source) => {
+                self.shadow_objects(pack.id(), objects.iter().map(|object| object.id));
+                let problem =
+                    VerifyProblem::Frame { pack: pack.id(), objects: objects.len(), source };
+                return self.add(problem, objects.iter().map(|object| object.id));
+            }
+        };
+        for object in contents.split_verified(pack.id(), &raw) {
+            if let Err(source @ StoreError::Damaged { wanted: id, .. }) = object {
+                self.shadow_objects(pack.id(), [id]);
+                self.add(VerifyProblem::Object { id, source }, [id]);
+            }
         }
     }
 }

@@ -12,8 +12,8 @@ use crate::{
         pack::ObjectKind,
         shadow::{Reason, ShadowTable, ShadowedPart},
     },
-    ops::verify::{Findings, VerifyProblem},
-    store::{Store, StoreError, damage},
+    ops::verify::{Verification, VerifyProblem},
+    store::{StoreError, damage},
 };
 
 /// Changes to the set of shadowed packs.
@@ -35,7 +35,7 @@ pub(super) struct ShadowChanges {
     whole: BTreeSet<PackId>,
 }
 
-impl Findings<'_> {
+impl Verification<'_> {
     /// Shadows all objects of a pack.
     pub(super) fn shadow_pack(&self, pack: PackId, error: Option<&StoreError>) {
         // A pack in a format that only a newer snap reads is not damaged.
@@ -51,13 +51,13 @@ impl Findings<'_> {
 
     /// Reports an object that could not be read. Shadows the copy that was read if the error shows
     /// that it is damaged.
-    pub(super) fn add_unreadable(&self, store: &Store, id: ObjectId, source: StoreError) {
+    pub(super) fn add_unreadable(&self, id: ObjectId, source: StoreError) {
         if self.lies_at_origin(&source) {
             return;
         }
-        if self.is_elsewhere() && source.is_elsewhere() {
+        if self.remote.is_some() && source.is_elsewhere() {
             match source.kind() {
-                ErrorKind::Damaged => self.shadow_place(store, id),
+                ErrorKind::Damaged => self.shadow_place(id),
                 // A transport failure says nothing about the object.
                 _ => return self.fail(source),
             }
@@ -65,13 +65,13 @@ impl Findings<'_> {
         match damage(&source) {
             // Only one frame of the pack is damaged.
             Some(_) if matches!(source, StoreError::Frame { .. } | StoreError::Expand { .. }) => {
-                self.shadow_place(store, id);
+                self.shadow_place(id);
             }
             Some((pack, extent)) => self.shadow(pack, extent),
             // The pack's checksums do not prove a chunk list, so the list itself may be
             // wrong.
             None if matches!(source, StoreError::Object { kind: ObjectKind::ChunkList, .. }) => {
-                self.shadow_place(store, id);
+                self.shadow_place(id);
             }
             None => {}
         }
@@ -79,19 +79,19 @@ impl Findings<'_> {
     }
 
     /// Shadows the copy of an object that a lookup finds.
-    pub(super) fn shadow_place(&self, store: &Store, id: ObjectId) {
-        if let Ok(Some(place)) = store.locate(&id)
-            && let Some(pack) = store.pack_id(place.pack)
+    pub(super) fn shadow_place(&self, id: ObjectId) {
+        if let Ok(Some(place)) = self.store.locate(&id)
+            && let Some(pack) = self.store.pack_id(place.pack)
         {
             self.shadow_objects(pack, [id]);
         }
     }
 
     /// Shadows the copy of an object that a lookup finds, if it is a chunk list.
-    pub(super) fn shadow_list(&self, store: &Store, id: ObjectId) {
-        let place = store.locate(&id).ok().flatten();
+    pub(super) fn shadow_list(&self, id: ObjectId) {
+        let place = self.store.locate(&id).ok().flatten();
         if place.is_some_and(|place| place.kind == ObjectKind::ChunkList) {
-            self.shadow_place(store, id);
+            self.shadow_place(id);
         }
     }
 
@@ -109,40 +109,38 @@ impl Findings<'_> {
     pub(super) fn shadows(&self, pack: &PackId) -> bool {
         self.shadows.lock().damaged.has_any(pack)
     }
-}
 
-/// Writes the findings to the shadow table. If the store cannot be written, the shadows
-/// hold for the rest of this run and `outcome` gets the error.
-pub(super) fn apply(
-    store: &Store,
-    findings: &Findings<'_>,
-    outcome: &mut Shadowed,
-) -> Result<(), StoreError> {
-    let found = {
-        let mut found = findings.shadows.lock();
-        let whole = std::mem::take(&mut found.whole);
-        ShadowChanges { damaged: found.damaged.clone(), whole }
-    };
-    let new = found.damaged.entries().filter(|(pack, ..)| !store.is_damaged(pack)).count();
-    outcome.packs += new as u64;
-    outcome.withdrawn += found.whole.len() as u64;
-    if found.damaged.is_empty() && found.whole.is_empty() {
-        return Ok(());
-    }
-    let written = store.change_shadows(&|table| {
-        for pack in &found.whole {
-            table.remove(pack, Reason::Damaged);
+    /// Writes the changes to the shadow table. If the store cannot be written, the shadows
+    /// hold for the rest of this run and the outcome gets the error.
+    pub(super) fn apply_shadows(&self) -> Result<(), StoreError> {
+        let found = {
+            let mut found = self.shadows.lock();
+            let whole = std::mem::take(&mut found.whole);
+            ShadowChanges { damaged: found.damaged.clone(), whole }
+        };
+        let new = found.damaged.entries().filter(|(pack, ..)| !self.store.is_damaged(pack)).count();
+        self.count(|outcome| {
+            outcome.shadowed.packs += new as u64;
+            outcome.shadowed.withdrawn += found.whole.len() as u64;
+        });
+        if found.damaged.is_empty() && found.whole.is_empty() {
+            return Ok(());
         }
-        for (pack, reason, extent) in found.damaged.entries() {
-            table.add(*pack, reason, extent.clone());
+        let written = self.store.change_shadows(&|table| {
+            for pack in &found.whole {
+                table.remove(pack, Reason::Damaged);
+            }
+            for (pack, reason, extent) in found.damaged.entries() {
+                table.add(*pack, reason, extent.clone());
+            }
+        });
+        match written {
+            Ok(_) => Ok(()),
+            Err(error @ (StoreError::Io(_) | StoreError::Shadow { .. })) => {
+                self.count(|outcome| _ = outcome.shadowed.failed.get_or_insert(error));
+                Ok(())
+            }
+            Err(error) => Err(error),
         }
-    });
-    match written {
-        Ok(_) => Ok(()),
-        Err(error @ (StoreError::Io(_) | StoreError::Shadow { .. })) => {
-            outcome.failed.get_or_insert(error);
-            Ok(())
-        }
-        Err(error) => Err(error),
     }
 }

@@ -9,30 +9,24 @@ use crate::{
     ops::find::{CommitStamp, FoundPath, LinePosition, PathVersion, Range, is_same},
 };
 
-/// A line of commits: number and stamp of its newest and of its oldest commit.
+/// Consecutive commits: number and stamp of the newest and of the oldest one.
 #[derive(Clone, Copy, Debug)]
-struct HistoryLine {
-    start: (u64, CommitStamp),
-    end: (u64, CommitStamp),
-}
-
-/// Consecutive commit numbers that contain a version. They may span several lines.
-#[derive(Clone, Copy, Debug)]
-struct VersionRun {
+struct CommitSpan {
     start: (u64, CommitStamp),
     end: (u64, CommitStamp),
 }
 
 #[derive(Debug)]
-struct One {
+struct FoundVersion {
     version: PathVersion,
-    runs: Vec<VersionRun>,
+    /// The commits that contain the version. A run may span several lines of history.
+    runs: Vec<CommitSpan>,
 }
 
 /// A path and its versions.
 #[derive(Debug, Default)]
 struct PathFound {
-    versions: Vec<One>,
+    versions: Vec<FoundVersion>,
     /// The version in the present commit, and the commit in which it appeared first.
     live: Option<(usize, (u64, CommitStamp))>,
     /// The number of the last commit that contains the path.
@@ -45,7 +39,7 @@ const PATH_BYTES: usize = 256;
 const VERSION_BYTES: usize = 192;
 const RUN_BYTES: usize = 112;
 
-impl One {
+impl FoundVersion {
     fn bytes(&self) -> usize {
         let target = match &self.version.kind {
             EntryKind::Symlink { target } => target.len(),
@@ -57,7 +51,7 @@ impl One {
 
 impl PathFound {
     fn bytes(&self) -> usize {
-        PATH_BYTES + self.versions.iter().map(One::bytes).sum::<usize>()
+        PATH_BYTES + self.versions.iter().map(FoundVersion::bytes).sum::<usize>()
     }
 }
 
@@ -69,7 +63,8 @@ pub(super) struct Matches {
     free: Vec<usize>,
     /// The approximate size of all entries in bytes.
     bytes: usize,
-    lines: Vec<HistoryLine>,
+    /// Lines of history, each along first parents.
+    lines: Vec<CommitSpan>,
     /// Number and stamp of the present commit.
     now: Option<(u64, CommitStamp)>,
     /// Number and stamp of the commit before.
@@ -89,7 +84,7 @@ impl Matches {
         self.now = Some(now);
         match self.lines.last_mut() {
             Some(line) if place == LinePosition::Further => line.end = now,
-            _ => self.lines.push(HistoryLine { start: now, end: now }),
+            _ => self.lines.push(CommitSpan { start: now, end: now }),
         }
     }
 
@@ -132,7 +127,7 @@ impl Matches {
             return false;
         }
         let live = self.paths[found].live.map(|(at, _)| at);
-        let same = |one: &One| is_same(&one.version.kind, &entry.kind);
+        let same = |one: &FoundVersion| is_same(&one.version.kind, &entry.kind);
         if live.is_some_and(|at| same(&self.paths[found].versions[at])) {
             return true;
         }
@@ -143,7 +138,7 @@ impl Matches {
             let (kind, metadata) = (entry.kind.clone(), &entry.metadata);
             let (mode, mtime) = (metadata.mode, metadata.mtime);
             let version = PathVersion { kind, mode, mtime, ranges: Vec::new() };
-            let one = One { version, runs: Vec::new() };
+            let one = FoundVersion { version, runs: Vec::new() };
             self.bytes += one.bytes();
             path.versions.push(one);
             path.versions.len() - 1
@@ -165,7 +160,7 @@ impl Matches {
         if let (Some((at, start)), Some(end)) = (path.live.take(), self.before)
             && start.0 <= end.0
         {
-            path.versions[at].runs.push(VersionRun { start, end });
+            path.versions[at].runs.push(CommitSpan { start, end });
             self.bytes += RUN_BYTES;
         }
     }
@@ -190,7 +185,7 @@ impl Matches {
     }
 
     /// Splits a run at the ends of lines: returns one range for each line.
-    fn ranges<'s>(&'s self, run: &'s VersionRun) -> impl Iterator<Item = Range> + 's {
+    fn ranges<'s>(&'s self, run: &'s CommitSpan) -> impl Iterator<Item = Range> + 's {
         let from = self.lines.partition_point(|line| line.end.0 < run.start.0);
         let lines = self.lines[from..].iter().take_while(|line| line.start.0 <= run.end.0);
         lines.map(|line| {

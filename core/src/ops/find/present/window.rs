@@ -18,10 +18,8 @@ pub(super) struct KeyWindow {
 impl KeyWindow {
     /// Moves to the range behind this window. Returns false if there is none.
     pub(super) fn next(&mut self) -> bool {
-        match self.end.take() {
-            Some(end) => self.from = end,
-            None => return false,
-        }
+        let Some(end) = self.end.take() else { return false };
+        self.from = end;
         true
     }
 

@@ -9,11 +9,10 @@ use crate::{
     local::write::Placement,
     ops::restore::{
         ContentLoss, Existing, Extras, Mode, RestoreAction, RestoreError,
-        compare::{ComparedState, repair},
+        compare::ComparedState,
         job::identity,
-        links::{FirstLink, LinkTask, write_other},
+        links::{FirstLink, LinkTask},
         remove::stayed,
-        tally::Counter,
         visit::{FolderVisit, VisitMode},
         window::FileTask,
     },
@@ -28,11 +27,11 @@ impl FolderVisit<'_, '_> {
         stat: Option<Stat>,
         verdict: ComparedState,
     ) -> Result<(), RestoreError> {
-        let is_planned = self.intent != VisitMode::Write && verdict == ComparedState::Differs;
+        let is_planned = self.mode != VisitMode::Write && verdict == ComparedState::Differs;
         if is_planned && self.job.options.existing == Existing::Overwrite && is_folder(&stat) {
             self.plan_clearing(&entry)?;
         }
-        if self.intent == VisitMode::Plan {
+        if self.mode == VisitMode::Plan {
             return Ok(());
         }
         let file = entry.metadata.link.map(|link| (link, entry.metadata.attributes_hash()));
@@ -44,40 +43,36 @@ impl FolderVisit<'_, '_> {
             Existing::Overwrite if shares_wrong_inode => ComparedState::Differs,
             _ => verdict,
         };
-        if matches!(verdict, ComparedState::Absent | ComparedState::Differs) {
+        if !verdict.has_content() {
             self.check_writable(self.levels.len() - 1)?;
         }
-        if self.intent == VisitMode::Write && verdict != ComparedState::Same {
+        if self.mode == VisitMode::Write && verdict != ComparedState::Same {
             self.job.check_as_seen(&self.level().folder, &entry.name, stat.as_ref())?;
         }
         if let Some(leader) = file.and_then(|file| self.leaders.of(file, &entry.kind)) {
             return self.act_link(entry, stat, verdict, leader);
         }
         if let Some((link, attributes)) = file {
-            let right = !matches!(verdict, ComparedState::Absent | ComparedState::Differs);
-            let there = stat.as_ref().filter(|_| right).map(identity);
+            let there = stat.as_ref().filter(|_| verdict.has_content()).map(identity);
             let folder = Arc::clone(&self.level().folder);
             let (kind, name) = (entry.kind.clone(), entry.name.clone());
             self.leaders.insert(link, FirstLink { kind, attributes, folder, name, there });
         }
         self.report(&entry, stat.as_ref(), verdict);
-        match (self.intent, verdict) {
+        match (self.mode, verdict) {
             (VisitMode::Compare | VisitMode::Plan, _) => {
                 self.count(&entry, verdict);
-                if matches!(verdict, ComparedState::Absent | ComparedState::Differs) {
+                if !verdict.has_content() {
                     self.check_content(&entry);
                 }
             }
-            (
-                VisitMode::Write,
-                ComparedState::Same | ComparedState::Attributes | ComparedState::KeepsAttributes,
-            ) => {
+            (VisitMode::Write, _) if verdict.has_content() => {
                 self.count(&entry, verdict);
                 if let (ComparedState::Attributes, Some(stat)) = (verdict, stat) {
                     self.repair(&entry, &stat)?;
                 }
             }
-            (VisitMode::Write, ComparedState::Absent | ComparedState::Differs) => {
+            (VisitMode::Write, _) => {
                 if verdict == ComparedState::Absent || self.clear_way(&entry, stat)? {
                     self.write(entry, verdict == ComparedState::Differs)?;
                 } else if let Some(file) = file {
@@ -139,8 +134,8 @@ impl FolderVisit<'_, '_> {
             self.count(&entry, verdict);
             return Ok(());
         }
-        if self.intent == VisitMode::Compare {
-            self.job.tally.add(Counter::Links, 1);
+        if self.mode == VisitMode::Compare {
+            self.job.tally.count(|outcome| outcome.links += 1);
             return Ok(());
         }
         let Some(link) = entry.metadata.link else { return Ok(()) };
@@ -164,8 +159,7 @@ impl FolderVisit<'_, '_> {
             ComparedState::KeepsAttributes => RestoreAction::Keep,
             ComparedState::Differs => RestoreAction::Replace,
         };
-        let stops =
-            self.intent == VisitMode::Compare && self.job.options.existing == Existing::Stop;
+        let stops = self.mode == VisitMode::Compare && self.job.options.existing == Existing::Stop;
         if change == RestoreAction::Replace && stops {
             self.job.tally.differs(folder.join(&entry.name));
             return;
@@ -183,42 +177,33 @@ impl FolderVisit<'_, '_> {
 
     /// Counts an entry that is right or, in a dry run, would be written.
     fn count(&self, entry: &Entry, verdict: ComparedState) {
-        let tally = &self.job.tally;
-        let size = match entry.kind {
-            EntryKind::File { size, .. } => Some(size),
-            _ => None,
-        };
-        match (verdict, size) {
-            (
-                ComparedState::Same | ComparedState::Attributes | ComparedState::KeepsAttributes,
-                Some(_),
-            ) => tally.add(Counter::FilesKept, 1),
-            (
-                ComparedState::Same | ComparedState::Attributes | ComparedState::KeepsAttributes,
-                None,
-            ) => tally.add(Counter::OthersKept, 1),
-            (_, Some(size)) => {
-                tally.add(Counter::FilesWritten, 1);
-                tally.add(Counter::BytesWritten, size);
+        let size = if let EntryKind::File { size, .. } = entry.kind { Some(size) } else { None };
+        let is_symlink = matches!(entry.kind, EntryKind::Symlink { .. });
+        self.job.tally.count(|outcome| {
+            match (verdict.has_content(), size) {
+                (true, Some(_)) => outcome.files_kept += 1,
+                (true, None) => outcome.others_kept += 1,
+                (false, Some(size)) => {
+                    outcome.files_written += 1;
+                    outcome.bytes_written += size;
+                }
+                (false, None) if is_symlink => outcome.symlinks += 1,
+                (false, None) => outcome.others += 1,
             }
-            (_, None) if matches!(entry.kind, EntryKind::Symlink { .. }) => {
-                tally.add(Counter::Symlinks, 1)
+            match verdict {
+                ComparedState::Attributes => outcome.repaired += 1,
+                ComparedState::KeepsAttributes => outcome.files_own_attributes += 1,
+                _ => {}
             }
-            (_, None) => tally.add(Counter::Others, 1),
-        }
-        match verdict {
-            ComparedState::Attributes => tally.add(Counter::Repaired, 1),
-            ComparedState::KeepsAttributes => tally.add(Counter::FilesKeptAttributes, 1),
-            _ => {}
-        }
-        let units = if self.intent == VisitMode::Compare { 1 } else { size.unwrap_or(0) };
+        });
+        let units = if self.mode == VisitMode::Compare { 1 } else { size.unwrap_or(0) };
         self.job.observer.advance(units, 1);
     }
 
     fn repair(&mut self, entry: &Entry, stat: &Stat) -> Result<(), RestoreError> {
         let at = Arc::clone(&self.level().folder);
         if let Some(cursor) = &mut self.cursor {
-            repair(self.job, cursor.folder(&at)?, &at, entry, stat);
+            self.job.repair_entry(cursor.folder(&at)?, &at, entry, stat);
         }
         Ok(())
     }
@@ -262,7 +247,7 @@ impl FolderVisit<'_, '_> {
                 placement,
             });
         } else if let Some(cursor) = &mut self.cursor {
-            write_other(self.job, cursor.folder(&at)?, &at, &entry, inherited, replaces)?;
+            self.job.write_other(cursor.folder(&at)?, &at, &entry, inherited, replaces)?;
             self.job.observer.advance(0, 1);
         }
         Ok(())

@@ -12,7 +12,7 @@ use crate::{
     local::{contain::FolderPath, mount::Mount, write::is_temporary},
     ops::restore::{
         Extras, Mode, RestoreError,
-        plan::PlannedFolder,
+        plan::{KeepReason, PlannedFolder},
         visit::{FolderState, FolderVisit, VisitLevel, VisitMode},
     },
 };
@@ -57,7 +57,7 @@ impl FolderVisit<'_, '_> {
     /// names come before `end`.
     pub(super) fn extras_before(&mut self, end: Option<&EntryName>) -> Result<(), RestoreError> {
         let is_top = self.levels.len() == 1;
-        let deletes = self.intent != VisitMode::Write && self.job.options.extras == Extras::Delete;
+        let deletes = self.mode != VisitMode::Write && self.job.options.extras == Extras::Delete;
         let Some(level) = self.levels.last_mut() else { return Ok(()) };
         let FolderState::There { listing, next } = &mut level.state else { return Ok(()) };
         while let Some((name, _)) = listing.get(*next) {
@@ -73,7 +73,7 @@ impl FolderVisit<'_, '_> {
             if !level.is_mounted {
                 self.planner.extra(cursor, around, &name)?;
             } else if !std::mem::replace(&mut level.is_kept, true) {
-                self.planner.keep_mounted(&level.folder);
+                self.planner.keep(level.folder.to_path(), KeepReason::Mount);
             }
         }
         Ok(())

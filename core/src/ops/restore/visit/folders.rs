@@ -19,9 +19,8 @@ use crate::{
     },
     ops::restore::{
         ContentLoss, Mode, RestoreAction, RestoreError,
-        compare::{AttributePolicy, folder_agrees},
+        compare::AttributePolicy,
         job::RestoreJob,
-        tally::Counter,
         visit::{FolderState, FolderVisit, VisitLevel},
     },
 };
@@ -35,7 +34,7 @@ impl FolderVisit<'_, '_> {
         let failed = |e: Errno| self.job.error("look at", &level.folder, None, e.into());
         let stat = fstat(folder).map_err(failed)?;
         if self.job.is_unfinished(&level.folder, folder, &stat) {
-            level.own = AttributePolicy::Replace;
+            level.policy = AttributePolicy::Replace;
             // An empty folder may lack the mark if the restore was killed before it set
             // the mark.
             if level.folder.depth() > 0 && self.job.options.mode == Mode::Write && !mark(folder) {
@@ -60,7 +59,7 @@ impl FolderVisit<'_, '_> {
             return Ok(());
         }
         let failed = |e| job.error("look at", at, None, e);
-        let change = folder_change(job, folder, at, metadata).map_err(failed)?;
+        let change = job.folder_change(folder, at, metadata).map_err(failed)?;
         let path = if at.depth() == 0 { PathBuf::from(".") } else { at.to_path() };
         if let Some(change) = change {
             job.changed_path(&path, change, ContentLoss::Nothing);
@@ -69,59 +68,61 @@ impl FolderVisit<'_, '_> {
     }
 }
 
-/// Decides what happens to the attributes of an existing folder, and counts it. Returns
-/// `None` if they are right, or if the folder is unfinished.
-///
-/// Unless overwriting is allowed, the root of the target is never reported: it belongs to
-/// the user, and only its contents are restored.
-pub(in crate::ops::restore) fn folder_change(
-    job: &RestoreJob<'_>,
-    folder: &OpenFolder,
-    at: &FolderPath,
-    metadata: &Metadata,
-) -> io::Result<Option<RestoreAction>> {
-    let is_new = job.is_unfinished(at, folder, &fstat(folder)?);
-    if is_new || folder_agrees(job, folder, metadata)? {
-        return Ok(None);
-    }
-    match AttributePolicy::of(job) {
-        AttributePolicy::Replace => {
-            job.tally.add(Counter::Repaired, 1);
-            Ok(Some(RestoreAction::Repair))
+impl RestoreJob<'_> {
+    /// Decides what happens to the attributes of an existing folder, and counts it. Returns
+    /// `None` if they are right, or if the folder is unfinished.
+    ///
+    /// Unless overwriting is allowed, the root of the target is never reported: it belongs to
+    /// the user, and only its contents are restored.
+    pub(in crate::ops::restore) fn folder_change(
+        &self,
+        folder: &OpenFolder,
+        at: &FolderPath,
+        metadata: &Metadata,
+    ) -> io::Result<Option<RestoreAction>> {
+        let is_new = self.is_unfinished(at, folder, &fstat(folder)?);
+        if is_new || self.folder_agrees(folder, metadata)? {
+            return Ok(None);
         }
-        AttributePolicy::Keep if at.depth() == 0 => Ok(None),
-        AttributePolicy::Keep => {
-            job.tally.add(Counter::FoldersKeptAttributes, 1);
-            Ok(Some(RestoreAction::Keep))
+        match AttributePolicy::of(self) {
+            AttributePolicy::Replace => {
+                self.tally.count(|outcome| outcome.repaired += 1);
+                Ok(Some(RestoreAction::Repair))
+            }
+            AttributePolicy::Keep if at.depth() == 0 => Ok(None),
+            AttributePolicy::Keep => {
+                self.tally.count(|outcome| outcome.folders_own_attributes += 1);
+                Ok(Some(RestoreAction::Keep))
+            }
         }
     }
-}
 
-/// Creates a folder and marks it as unfinished, so that no other user may enter it.
-pub(super) fn make(
-    job: &RestoreJob<'_>,
-    cursor: &mut FolderCache<'_>,
-    parent: &VisitLevel,
-    name: &EntryName,
-    in_the_way: bool,
-) -> Result<Option<Inherited>, PathError> {
-    let failed = |action, error| job.error(action, &parent.folder, Some(name), error);
-    let folder = cursor.folder(&parent.folder)?;
-    if in_the_way {
-        job.check_still_as_seen(folder, &parent.folder, name)?;
-        folder.remove(name).map_err(|e| failed("remove", e))?;
+    /// Creates a folder and marks it as unfinished, so that no other user may enter it.
+    pub(super) fn make_folder(
+        &self,
+        cursor: &mut FolderCache<'_>,
+        parent: &VisitLevel,
+        name: &EntryName,
+        in_the_way: bool,
+    ) -> Result<Option<Inherited>, PathError> {
+        let failed = |action, error| self.error(action, &parent.folder, Some(name), error);
+        let folder = cursor.folder(&parent.folder)?;
+        if in_the_way {
+            self.check_still_as_seen(folder, &parent.folder, name)?;
+            folder.remove(name).map_err(|e| failed("remove", e))?;
+        }
+        folder.make_folder(name, UNFINISHED_MODE).map_err(|e| failed("create folder", e))?;
+        if !mark_entry(folder, name) {
+            self.note_made(parent.folder.join(name));
+        }
+        if parent.inherited.is_some() {
+            return Ok(parent.inherited);
+        }
+        // The parent folder existed before, so the attributes that new files inherit are not
+        // known yet.
+        let made = folder.folder(name).and_then(|folder| Inherited::probe(&folder));
+        made.map_err(|e| failed("open folder", e))
     }
-    folder.make_folder(name, UNFINISHED_MODE).map_err(|e| failed("create folder", e))?;
-    if !mark_entry(folder, name) {
-        job.note_made(parent.folder.join(name));
-    }
-    if parent.inherited.is_some() {
-        return Ok(parent.inherited);
-    }
-    // The parent folder existed before, so the attributes that new files inherit are not
-    // known yet.
-    let made = folder.folder(name).and_then(|folder| Inherited::probe(&folder));
-    made.map_err(|e| failed("open folder", e))
 }
 
 /// Gives the owner all permissions on an existing folder that lacks them, until it gets

@@ -1,8 +1,8 @@
 //! Finds the objects that are reachable from the refs and that a store lacks.
 //!
-//! The walk treats the store, the [`RepairStaging`] and all sources as one store, so it also reaches
-//! objects below a lost tree. An object that the store has and that is not shadowed counts as
-//! sound, unless the walk reads it and finds damage.
+//! The walk reads the store, the [`ScratchStore`] and all sources as one store, so it also
+//! reaches objects below a lost tree. An object that the store has and that is not shadowed counts
+//! as sound, unless the walk reads it and finds damage.
 
 use std::{
     cell::RefCell,
@@ -18,7 +18,7 @@ use crate::{
     format::pack::ObjectKind,
     ops::{
         reach::{self, ObjectSource, ReachError},
-        repair::{RepairSource, RepairStaging},
+        repair::{RepairSource, ScratchStore},
     },
     store::{Marks, ObjectIds, ObjectLocation, Store, StoreError},
 };
@@ -33,30 +33,30 @@ pub(super) struct MissingObjects {
     pub(super) lost: BTreeMap<ObjectId, ObjectKind>,
 }
 
-/// The store, the workshop and the sources, read as one store.
-pub(super) struct Overlay<'a> {
+/// The store, the scratch store and the sources, read as one store.
+pub(super) struct CombinedStores<'a> {
     pub(super) target: &'a Store,
-    pub(super) workshop: &'a RepairStaging,
+    pub(super) scratch: &'a ScratchStore,
     pub(super) sources: &'a [RepairSource<'a>],
     /// Damaged packs whose footer cannot be read. The index may still know their objects.
     pub(super) unlisted: &'a BTreeSet<PackId>,
     found: RefCell<MissingObjects>,
 }
 
-impl<'a> Overlay<'a> {
+impl<'a> CombinedStores<'a> {
     pub(super) fn new(
         target: &'a Store,
-        workshop: &'a RepairStaging,
+        scratch: &'a ScratchStore,
         sources: &'a [RepairSource<'a>],
         unlisted: &'a BTreeSet<PackId>,
     ) -> Self {
-        Self { target, workshop, sources, unlisted, found: RefCell::default() }
+        Self { target, scratch, sources, unlisted, found: RefCell::default() }
     }
 
     /// Returns an object from the sound parts of damaged packs.
     pub(super) fn read_from_damaged(&self, id: &ObjectId, kind: ObjectKind) -> Option<Vec<u8>> {
         let here = || self.locate_unlisted(id).and_then(|_| self.target.object(id, kind).ok());
-        self.workshop.object(id, kind).or_else(here)
+        self.scratch.object(id, kind).or_else(here)
     }
 
     /// Returns the position of an object in a pack whose footer cannot be read.
@@ -98,13 +98,13 @@ impl<'a> Overlay<'a> {
     }
 }
 
-impl ObjectSource for Overlay<'_> {
+impl ObjectSource for CombinedStores<'_> {
     fn locate(&self, id: &ObjectId) -> Result<Option<ObjectLocation>, StoreError> {
         if let Some(place) = self.target.locate_unshadowed(id)? {
             return Ok(Some(place));
         }
-        if self.workshop.has(id)? {
-            return self.workshop.store().locate(id);
+        if self.scratch.has(id)? {
+            return self.scratch.store().locate(id);
         }
         if let Some(place) = self.locate_unlisted(id)
             && self.target.object(id, place.kind).is_ok()

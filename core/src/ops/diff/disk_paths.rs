@@ -57,12 +57,12 @@ impl ComparedFiles {
 
 /// The same, prepared for looking up entries.
 #[derive(Debug)]
-pub(in crate::ops) enum Places {
+pub(in crate::ops) enum DiskPaths {
     Folder(PathBuf, OwnedFd),
     Virtual(Items),
 }
 
-impl Places {
+impl DiskPaths {
     /// Opens the compared folder, or arranges the named paths.
     pub(in crate::ops) fn open(files: &ComparedFiles) -> Result<Self, DiffError> {
         Ok(match files {
@@ -74,7 +74,7 @@ impl Places {
                         path: path.clone(),
                         source: io::Error::other("it is part of another compared path"),
                     };
-                    paths::place(&mut items, path, inside).map_err(twice)?;
+                    paths::insert_path(&mut items, path, inside).map_err(twice)?;
                 }
                 Self::Virtual(items)
             }

@@ -1,4 +1,4 @@
-//! A scratch store in which a repair assembles packs.
+//! The scratch store in which a repair assembles packs.
 //!
 //! A damaged pack begins as a stub. Each of its frames is copied from the damaged file or from a
 //! source, whichever has bytes that match the frame's checksum. A pack is whole if all frames were
@@ -21,9 +21,9 @@ use crate::{
     store::{ChunkListCheck, PackFile, Store, StoreError},
 };
 
-/// A scratch store for a repair.
+/// A temporary store that holds the packs and objects of a repair.
 #[derive(Debug)]
-pub struct RepairStaging {
+pub struct ScratchStore {
     store: Store,
     // Declared after the store, so that it is dropped after the store that lies in it.
     _scratch: Scratch,
@@ -35,16 +35,16 @@ pub(super) enum Assembled {
     /// The pack is whole. Contains the indices of the sources that supplied frames.
     Whole(Vec<usize>),
     /// Some frames were not found.
-    Partly,
+    Incomplete,
     /// The pack in the store is sound after all: its own bytes hash to its name.
-    Same,
+    Sound,
     /// The contents are unknown: neither the pack nor a source has a readable footer.
     Unknown,
 }
 
-impl RepairStaging {
-    /// Creates a workshop in the folder `parent`, which must exist. Its packs must not be moved
-    /// into a store later.
+impl ScratchStore {
+    /// Creates a scratch store in the folder `parent`, which must exist. Its packs must not be
+    /// moved into a store later.
     ///
     /// # Errors
     /// [`StoreError::Io`] when the folder cannot be written.
@@ -52,11 +52,11 @@ impl RepairStaging {
         Self::create_on(parent, Disk::scratch())
     }
 
-    /// Creates a workshop in a store. Its packs get the owner and the permission bits of the
-    /// store's packs.
+    /// Creates a scratch store in a store. Its packs get the owner and the permission bits of
+    /// the store's packs.
     ///
     /// # Errors
-    /// As [`RepairStaging::create`].
+    /// As [`ScratchStore::create`].
     pub(super) fn create_in(store: &Store) -> Result<Self, StoreError> {
         Self::create_on(&store.scratch_dir()?, store.disk().clone())
     }
@@ -68,12 +68,13 @@ impl RepairStaging {
         Ok(Self { store, _scratch: scratch })
     }
 
-    /// Returns the scratch store with the assembled packs.
+    /// Returns the store with the assembled packs.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Returns true if the workshop has the object, in a whole pack or in a frame that was found.
+    /// Returns true if the scratch store has the object, in a whole pack or in a frame that was
+    /// found.
     pub(super) fn has(&self, id: &ObjectId) -> Result<bool, StoreError> {
         self.store.locate(id)?.map_or(Ok(false), |place| self.store.is_here(&place))
     }
@@ -86,7 +87,8 @@ impl RepairStaging {
     /// Assembles the pack `id` of `target`.
     pub(super) fn assemble(
         &self,
-        (target, id): (&Store, &PackId),
+        target: &Store,
+        id: &PackId,
         sources: &[RepairSource<'_>],
         observer: &dyn Observer,
     ) -> Result<Assembled, StoreError> {
@@ -99,7 +101,7 @@ impl RepairStaging {
         match self.fill(target, &outline, sources, observer)? {
             Assembled::Whole(used) if used.is_empty() && is_readable => {
                 self.discard(id)?;
-                Ok(Assembled::Same)
+                Ok(Assembled::Sound)
             }
             assembled => Ok(assembled),
         }
@@ -114,11 +116,11 @@ impl RepairStaging {
     ) -> Result<Assembled, StoreError> {
         let id = outline.id;
         if self.store.packs().contains(&id) {
-            return Ok(Assembled::Partly);
+            return Ok(Assembled::Incomplete);
         }
         self.store.add_stub(outline)?;
         let (frames, _) =
-            outline.tables().map_err(|s| StoreError::Format { pack: id, source: s })?;
+            outline.tables().map_err(|source| StoreError::Format { pack: id, source })?;
         // The file under the name of a lost pack need not be a regular file.
         let file = open_regular(&target.pack_path(&id)).ok();
         let mut packs: Vec<(Option<usize>, PackFile)> = sources
@@ -136,12 +138,12 @@ impl RepairStaging {
             }
         }
         if let Some((Some(first), _)) = packs.first() {
-            sources[*first].will_need_frames(&id, &missing);
+            sources[*first].prefetch_frames(&id, &missing);
         }
         let (mut used, mut is_whole) = (Vec::new(), true);
         for frame in &missing {
             if observer.cancelled() {
-                return Ok(Assembled::Partly);
+                return Ok(Assembled::Incomplete);
             }
             let found = packs.iter().find_map(|(number, pack)| {
                 let bytes = match number {
@@ -160,7 +162,7 @@ impl RepairStaging {
             observer.advance(u64::from(frame.stored_bytes), 0);
         }
         if !is_whole {
-            return Ok(Assembled::Partly);
+            return Ok(Assembled::Incomplete);
         }
         used.sort_unstable();
         used.dedup();
@@ -168,15 +170,15 @@ impl RepairStaging {
             Ok(true) => Ok(Assembled::Whole(used)),
             // Either the pack has all frames and yet does not hash to its name, or the user asked
             // to stop.
-            Ok(false) => Ok(Assembled::Partly),
+            Ok(false) => Ok(Assembled::Incomplete),
             Err(error) if error.damaged_pack().is_some() || error.is_elsewhere() => {
-                Ok(Assembled::Partly)
+                Ok(Assembled::Incomplete)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Removes an assembled pack from the workshop.
+    /// Removes an assembled pack.
     pub(super) fn discard(&self, id: &PackId) -> Result<(), StoreError> {
         self.store.disk().remove(&self.store.pack_path(id))?;
         self.store.refresh()

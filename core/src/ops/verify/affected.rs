@@ -3,16 +3,12 @@
 use std::collections::HashMap;
 
 use crate::{
-    base::{
-        id::{BlobId, CommitId, ObjectId, TreeId},
-        observe::Observer,
-    },
+    base::id::{BlobId, CommitId, ObjectId, TreeId},
     format::tree::EntryKind,
-    ops::verify::{Dated, Findings, VerifyError},
+    ops::verify::{Dated, Verification, VerifyError},
     repo::path::push_name,
     store::{
-        ContentLayout, Marks, Prefetch, Store, StoreError, TreeCursor, TreeWalk, UnreadNode,
-        WalkStep,
+        ContentLayout, Marks, Prefetch, StoreError, TreeCursor, TreeWalk, UnreadNode, WalkStep,
     },
 };
 
@@ -60,50 +56,48 @@ impl Affected {
     }
 }
 
-/// Walks all commits again. Subtrees that are known to be sound are skipped.
-pub(super) fn find(
-    store: &Store,
-    commits: &[Dated],
-    findings: &Findings<'_>,
-    most_paths: usize,
-    observer: &dyn Observer,
-) -> Result<Affected, VerifyError> {
-    let mut search = AffectedSearch {
-        store,
-        findings,
-        whole: Marks::new(store),
-        lacking: Marks::new(store),
-        places: HashMap::new(),
-        most_paths,
-        touched: Affected::default(),
-    };
-    for (_, id) in commits {
-        if observer.cancelled() {
-            return Err(VerifyError::Interrupted);
+impl Verification<'_> {
+    /// Walks all commits again, and lists what the problems affect in the outcome. Subtrees that
+    /// are known to be sound are skipped.
+    pub(super) fn find_affected(
+        &self,
+        commits: &[Dated],
+        most_paths: usize,
+    ) -> Result<(), VerifyError> {
+        let mut search = AffectedSearch {
+            run: self,
+            whole: Marks::new(self.store),
+            lacking: Marks::new(self.store),
+            places: HashMap::new(),
+            most_paths,
+            affected: Affected::default(),
+        };
+        for (_, id) in commits {
+            self.observer.check(VerifyError::Interrupted)?;
+            if self.is_bad(&id.object()) {
+                search.affected.commits.push(*id);
+                continue;
+            }
+            let Ok(commit) = self.store.commit(id) else { continue };
+            if search.tree(*id, commit.tree)? {
+                search.affected.commits.push(*id);
+            }
         }
-        if findings.is_bad(&id.object()) {
-            search.touched.commits.push(*id);
-            continue;
-        }
-        let Ok(commit) = store.commit(id) else { continue };
-        if search.tree(*id, commit.tree)? {
-            search.touched.commits.push(*id);
-        }
+        self.count(|outcome| outcome.touched = search.affected);
+        Ok(())
     }
-    Ok(search.touched)
 }
 
 struct AffectedSearch<'s> {
-    store: &'s Store,
-    findings: &'s Findings<'s>,
+    run: &'s Verification<'s>,
     /// Trees without problems below them.
     whole: Marks,
     /// Trees with problems below them.
     lacking: Marks,
-    /// The position in `touched.paths` of a path with an object.
+    /// The position in `affected.paths` of a path with an object.
     places: HashMap<(Vec<u8>, ObjectId), usize>,
     most_paths: usize,
-    touched: Affected,
+    affected: Affected,
 }
 
 /// A folder that is being searched.
@@ -146,10 +140,10 @@ impl AffectedSearch<'_> {
             }
             has_problem = match step {
                 WalkStep::Enter => false,
-                WalkStep::Node(node) => self.node((commit, &path), node, &mut walk)?,
+                WalkStep::Node(node) => self.node(commit, &path, node, &mut walk)?,
                 WalkStep::Entry(entry) => {
                     push_name(&mut path, entry.name.as_bytes());
-                    self.entry((commit, &path), &entry.kind, &mut walk)
+                    self.entry(commit, &path, &entry.kind, &mut walk)
                 }
                 WalkStep::Leave(mut folder) => {
                     self.close_nodes(&mut folder, 0)?;
@@ -168,7 +162,8 @@ impl AffectedSearch<'_> {
     /// node itself has a problem, or if one below it is known.
     fn node(
         &mut self,
-        (commit, path): (CommitId, &[u8]),
+        commit: CommitId,
+        path: &[u8],
         node: UnreadNode,
         walk: &mut TreeWalk<SearchedFolder>,
     ) -> Result<bool, VerifyError> {
@@ -178,13 +173,13 @@ impl AffectedSearch<'_> {
         }
         // A folder with problems that many folders share is searched again under each of
         // its paths, but only until enough paths are listed. This bounds the time.
-        if self.touched.paths.len() >= self.most_paths && self.lacking.is_marked(&id.object())? {
-            self.touched.more_paths += 1;
+        if self.affected.paths.len() >= self.most_paths && self.lacking.is_marked(&id.object())? {
+            self.affected.more_paths += 1;
             return Ok(true);
         }
         // Check this before reading: a bad node may be referenced many times.
-        if !self.findings.is_bad(&id.object()) {
-            match walk.open(self.store, node) {
+        if !self.run.is_bad(&id.object()) {
+            match walk.open(self.run.store, node) {
                 Ok(()) => {
                     if let Some(folder) = walk.tag() {
                         folder.nodes.push(SearchedNode { id, has_problem: false });
@@ -203,7 +198,8 @@ impl AffectedSearch<'_> {
     /// Searches a file, or schedules a folder. Returns true if it has a problem.
     fn entry(
         &mut self,
-        (commit, path): (CommitId, &[u8]),
+        commit: CommitId,
+        path: &[u8],
         kind: &EntryKind,
         walk: &mut TreeWalk<SearchedFolder>,
     ) -> bool {
@@ -234,15 +230,14 @@ impl AffectedSearch<'_> {
 
     /// Returns the missing or damaged object of a content, if any.
     fn bad_part(&self, id: BlobId) -> Option<ObjectId> {
-        if self.findings.is_bad(&id.object()) {
+        if self.run.is_bad(&id.object()) {
             return Some(id.object());
         }
-        match self.store.content(&id) {
+        match self.run.store.content(&id) {
             Ok(ContentLayout::Whole(_)) | Err(StoreError::Absent { .. }) => None,
-            Ok(ContentLayout::Chunks(chunks)) => chunks
-                .iter()
-                .map(|chunk| chunk.id.object())
-                .find(|chunk| self.findings.is_bad(chunk)),
+            Ok(ContentLayout::Chunks(chunks)) => {
+                chunks.iter().map(|chunk| chunk.id.object()).find(|chunk| self.run.is_bad(chunk))
+            }
             Err(_) => Some(id.object()),
         }
     }
@@ -250,17 +245,17 @@ impl AffectedSearch<'_> {
     fn add(&mut self, commit: CommitId, path: &[u8], object: ObjectId) {
         let key = (path.to_vec(), object);
         if let Some(&at) = self.places.get(&key) {
-            self.touched.paths[at].commits += 1;
-        } else if self.touched.paths.len() < self.most_paths {
-            self.places.insert(key, self.touched.paths.len());
-            self.touched.paths.push(AffectedPath {
+            self.affected.paths[at].commits += 1;
+        } else if self.affected.paths.len() < self.most_paths {
+            self.places.insert(key, self.affected.paths.len());
+            self.affected.paths.push(AffectedPath {
                 commit,
                 commits: 1,
                 path: path.to_vec(),
                 object,
             });
         } else {
-            self.touched.more_paths += 1;
+            self.affected.more_paths += 1;
         }
     }
 }
