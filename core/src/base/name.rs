@@ -72,10 +72,7 @@ pub enum NameError {
     Nul,
     /// It is longer than [`limits::NAME_BYTES`].
     #[error("an entry name has {bytes} bytes; the limit is 255")]
-    TooLong {
-        /// Its length in bytes.
-        bytes: usize,
-    },
+    TooLong { bytes: usize },
 }
 
 impl fmt::Debug for EntryName {

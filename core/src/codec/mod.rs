@@ -42,12 +42,7 @@ pub enum CodecError {
     Expand(#[source] std::io::Error),
     /// The frame decompresses to another length than the pack states.
     #[error("a frame decompresses to {actual} bytes instead of {expected}")]
-    Length {
-        /// Length that the pack states.
-        expected: usize,
-        /// Actual length.
-        actual: usize,
-    },
+    Length { expected: usize, actual: usize },
 }
 
 /// Parameters that frames of small contents change at the default level: a minimum

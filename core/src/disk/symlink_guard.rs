@@ -211,10 +211,7 @@ fn moved() -> io::Error {
 }
 
 fn check(path: &Path) -> Result<(), PathError> {
-    match path.is_symlink() {
-        true => Err(PathError::when("use", path)(link())),
-        false => Ok(()),
-    }
+    if path.is_symlink() { Err(PathError::when("use", path)(link())) } else { Ok(()) }
 }
 
 /// A link inside a store, as the source of a [`PathError`].

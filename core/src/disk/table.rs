@@ -35,12 +35,7 @@ pub enum TableError {
     Io(#[from] PathError),
     /// The bytes break a rule of the format.
     #[error("table {} is damaged", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// The rule.
-        source: FormatError,
-    },
+    Damaged { path: PathBuf, source: FormatError },
 }
 
 impl TableError {

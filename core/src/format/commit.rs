@@ -75,10 +75,7 @@ impl Commit {
     /// Encodes the commit.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = WireWriter::new();
-        w.u8(match self.selection.is_empty() {
-            true => VERSION_WITHOUT_SELECTION,
-            false => VERSION,
-        });
+        w.u8(if self.selection.is_empty() { VERSION_WITHOUT_SELECTION } else { VERSION });
         w.raw(self.tree.as_bytes());
         w.varint(self.parents.len() as u64);
         for parent in &self.parents {

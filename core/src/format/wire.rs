@@ -13,87 +13,39 @@ use crate::base::{kind::ErrorKind, name::NameError};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// The bytes end in the middle of `what`.
+    /// The bytes end in the middle of the field that begins at `at`.
     #[error("{what} is truncated at byte {at}")]
-    Truncated {
-        /// The field that was being read.
-        what: &'static str,
-        /// Offset of the field.
-        at: usize,
-    },
-    /// Bytes remain after the value.
+    Truncated { what: &'static str, at: usize },
+    /// Bytes remain after the value, which ends at `at`.
     #[error("{extra} extra bytes after byte {at}")]
-    Trailing {
-        /// Offset of the end of the value.
-        at: usize,
-        /// Number of bytes that follow.
-        extra: usize,
-    },
+    Trailing { at: usize, extra: usize },
     /// The magic number is wrong.
     #[error("not a {what}: wrong magic number")]
-    Magic {
-        /// The expected kind of file.
-        what: &'static str,
-    },
+    Magic { what: &'static str },
     /// The data was written by a newer version.
     #[error("{what} has format version {found}; this snap reads up to {known}")]
-    Newer {
-        /// The kind of data.
-        what: &'static str,
-        /// Its version.
-        found: u32,
-        /// The newest known version.
-        known: u32,
-    },
+    Newer { what: &'static str, found: u32, known: u32 },
     /// A length or count exceeds its limit.
     #[error("{what} is {claimed}; the limit is {limit}")]
-    Limit {
-        /// The field.
-        what: &'static str,
-        /// The value of the field.
-        claimed: u64,
-        /// What is allowed.
-        limit: u64,
-    },
+    Limit { what: &'static str, claimed: u64, limit: u64 },
     /// A field has a value that no writer produces.
     #[error("invalid {what} at byte {at}")]
-    Invalid {
-        /// The field.
-        what: &'static str,
-        /// Its offset.
-        at: usize,
-    },
-    /// Items are not in strictly increasing order.
+    Invalid { what: &'static str, at: usize },
+    /// Items are not in strictly increasing order; the first such item is at `at`.
     #[error("{what} are out of order at byte {at}")]
-    Order {
-        /// The items.
-        what: &'static str,
-        /// Offset of the first item that is out of order.
-        at: usize,
-    },
+    Order { what: &'static str, at: usize },
     /// A checksum does not match.
     #[error("the checksum of {what} does not match")]
-    Checksum {
-        /// The data that the checksum covers.
-        what: &'static str,
-    },
+    Checksum { what: &'static str },
     /// An entry name could lead out of its folder or break the listing.
     #[error("invalid entry name at byte {at}")]
-    Name {
-        /// Its offset.
-        at: usize,
-        /// The rule that it breaks.
-        source: NameError,
-    },
+    Name { at: usize, source: NameError },
 }
 
 impl FormatError {
     /// Returns what the caller can do about it.
     pub fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Newer { .. } => ErrorKind::Unsupported,
-            _ => ErrorKind::Damaged,
-        }
+        if let Self::Newer { .. } = self { ErrorKind::Unsupported } else { ErrorKind::Damaged }
     }
 }
 

@@ -344,10 +344,7 @@ fn pin(folder: &OpenFolder, name: &EntryName, expected: ExpectedFile) -> io::Res
     let stat = fstat(&pinned)?;
     let is_it = FileType::from_raw_mode(stat.st_mode) == expected.kind
         && expected.inode.is_none_or(|inode| inode == stat.st_ino);
-    match is_it {
-        true => Ok(pinned),
-        false => Err(io::Error::other("another user replaced the file")),
-    }
+    if is_it { Ok(pinned) } else { Err(io::Error::other("another user replaced the file")) }
 }
 
 fn set_mtime(target: AttributeTarget<'_>, mtime: Time) -> io::Result<()> {

@@ -128,10 +128,7 @@ pub fn is_store(name: &[u8], listing: &FolderNames) -> bool {
 /// Returns the error of the system call; the folder must be readable to be recognised.
 pub fn holds_store(folder: impl AsFd, name: &[u8]) -> io::Result<bool> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let nofollow = match name == STORE_FOLDER.as_bytes() {
-        true => OFlags::empty(),
-        false => OFlags::NOFOLLOW,
-    };
+    let nofollow = if name == STORE_FOLDER.as_bytes() { OFlags::empty() } else { OFlags::NOFOLLOW };
     let fd: OwnedFd = openat(folder, name, flags | nofollow, Mode::empty())?;
     Ok(is_store(name, &FolderNames::read(&fd)?))
 }

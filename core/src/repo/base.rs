@@ -74,10 +74,7 @@ impl Repo {
         let over = BranchTip { branch: head.branch(), tip: self.refs().head_commit()? };
         let (newest, facts) = (self.refs().newest()?, StoredFacts::read(self)?);
         let next = base.after(BaseEvent::Restoring { revision, over, newest, facts: &facts });
-        match next == base {
-            true => Ok(()),
-            false => self.write_base(&next),
-        }
+        if next == base { Ok(()) } else { self.write_base(&next) }
     }
 
     /// Records that the project's files were restored from a whole revision. Syncs the files first:
@@ -94,10 +91,7 @@ impl Repo {
         self.disk().sync_file_system(project)?;
         // Even if the commits are unchanged, a ref may have moved since the last restore and taken
         // a commit out of the files. The base must then record the time of this restore.
-        match base.as_ref() == Some(&next) {
-            true => Ok(()),
-            false => self.write_base(&next),
-        }
+        if base.as_ref() == Some(&next) { Ok(()) } else { self.write_base(&next) }
     }
 
     /// Returns true if the histories of two commits share a commit. Commits that are missing

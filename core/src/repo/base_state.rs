@@ -116,13 +116,9 @@ pub enum BaseEvent<'a> {
         /// The refs and commits of the store.
         facts: &'a dyn RefFacts,
     },
-    /// The restore left the files as the revision has them.
-    Restored {
-        /// The revision.
-        revision: CommitId,
-        /// Time of the newest line in all ref logs.
-        newest: Option<Time>,
-    },
+    /// The restore left the files as the revision has them. `newest` is the time of the newest
+    /// line in all ref logs.
+    Restored { revision: CommitId, newest: Option<Time> },
     /// A commit was made that the files contain with its whole history, or the files turned out to
     /// equal the last commit of a branch.
     Committed(CommitId),

@@ -45,69 +45,37 @@ pub struct Repo {
 pub enum RepoError {
     /// The path does not exist.
     #[error("no store found at {}", dir.display())]
-    NoStore {
-        /// The path where the store was expected.
-        dir: PathBuf,
-    },
+    NoStore { dir: PathBuf },
     /// The path exists, but is not a store.
     #[error("{} is not a store", dir.display())]
-    NotAStore {
-        /// The path that was opened as a store.
-        dir: PathBuf,
-    },
+    NotAStore { dir: PathBuf },
     /// The store has commits or refs, but its settings file is missing or empty.
     #[error("{} is damaged: its settings file {} is missing", dir.display(), config::FILE)]
-    SettingsLost {
-        /// The store folder.
-        dir: PathBuf,
-    },
+    SettingsLost { dir: PathBuf },
     /// The store has settings, but no folder of objects.
     #[error("{} has no folder `objects`: it is damaged, or not a store", dir.display())]
-    ObjectsLost {
-        /// The store folder.
-        dir: PathBuf,
-    },
+    ObjectsLost { dir: PathBuf },
     /// The store has the layout of a remote.
     #[error("{} is a remote; it does not accept commits", dir.display())]
-    Remote {
-        /// The folder of the remote.
-        dir: PathBuf,
-    },
+    Remote { dir: PathBuf },
     /// A part of the store is a symbolic link, which may lead outside it.
     #[error("{} is a symbolic link; snap does not follow links inside a store", path.display())]
-    Link {
-        /// The link.
-        path: PathBuf,
-    },
+    Link { path: PathBuf },
     /// The store was not named: it was found as a `.snap` that is a symbolic link.
     #[error(
         "{} is a symbolic link; snap uses the store behind it only if you name the link",
         dir.display()
     )]
-    FoundLink {
-        /// The link.
-        dir: PathBuf,
-    },
+    FoundLink { dir: PathBuf },
     /// The packs of the store lie in a store, which may be another one.
     #[error("{} leads to {}, which is part of a store", objects.display(), target.display())]
-    ObjectsInStore {
-        /// The link in the store that was opened.
-        objects: PathBuf,
-        /// The folder that the link leads to.
-        target: PathBuf,
-    },
+    ObjectsInStore { objects: PathBuf, target: PathBuf },
     /// A store already exists in the folder.
     #[error("a store already exists at {}", dir.display())]
-    Exists {
-        /// The store folder.
-        dir: PathBuf,
-    },
+    Exists { dir: PathBuf },
     /// The folder contains other files.
     #[error("{} is not empty", dir.display())]
-    NotEmpty {
-        /// The folder for the new store.
-        dir: PathBuf,
-    },
+    NotEmpty { dir: PathBuf },
     /// The settings are invalid, or were written by a newer version.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -329,10 +297,7 @@ pub fn check_links(dir: &Path) -> Result<(), RepoError> {
 /// # Errors
 /// [`RepoError::FoundLink`].
 pub fn refuse_found_link(dir: &Path) -> Result<(), RepoError> {
-    match dir.is_symlink() {
-        true => Err(RepoError::FoundLink { dir: dir.to_owned() }),
-        false => Ok(()),
-    }
+    if dir.is_symlink() { Err(RepoError::FoundLink { dir: dir.to_owned() }) } else { Ok(()) }
 }
 
 /// How the folder of a store is laid out.

@@ -76,32 +76,16 @@ pub const OVERFLOW_UID: u32 = 65_534;
 pub enum Distrust {
     /// Another user owns the store or one of its parts.
     #[error("{} belongs to {}", path.display(), user(*uid))]
-    Owner {
-        /// The store or the part.
-        path: PathBuf,
-        uid: u32,
-    },
-    /// Every user may write to the path.
+    Owner { path: PathBuf, uid: u32 },
+    /// Every user may write to the store, a part of it, or the folder above.
     #[error("every user may write to {} (mode {mode:04o})", path.display())]
-    World {
-        /// The store, a part, or the folder above.
-        path: PathBuf,
-        /// Permission bits of `path`.
-        mode: u32,
-    },
+    World { path: PathBuf, mode: u32 },
     /// The group may write to the store, and `shared` is not set.
     #[error(
         "group {gid} may write to {} (mode {mode:04o}), but the store is not shared",
         path.display()
     )]
-    Group {
-        /// The store or a part.
-        path: PathBuf,
-        /// Permission bits of `path`.
-        mode: u32,
-        /// The gid of `path`.
-        gid: u32,
-    },
+    Group { path: PathBuf, mode: u32, gid: u32 },
     /// The path cannot be examined.
     #[error(transparent)]
     Io(#[from] PathError),

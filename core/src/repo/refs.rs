@@ -91,83 +91,42 @@ pub struct RefLogMessage<'a> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RefError {
-    /// The content of the file is not a ref.
+    /// The content of the file is not what it should be: `noun` is "commit id", for example.
     #[error("{} is damaged: it is not a {noun}", path.display())]
-    Damaged {
-        path: PathBuf,
-        /// The expected content, such as "commit id".
-        noun: &'static str,
-    },
+    Damaged { path: PathBuf, noun: &'static str },
     /// A file below `refs/` has a name that no ref can have.
     #[error("{} is not a valid name of a branch or tag", path.to_string_lossy().escape_debug())]
-    Misnamed {
-        /// The file.
-        path: PathBuf,
-    },
+    Misnamed { path: PathBuf },
     /// The ref already exists.
     #[error("{} `{}` already exists", name.kind().noun(), name.short())]
-    Exists {
-        name: RefName,
-        /// The commit that it points at.
-        at: CommitId,
-    },
-    /// The file of the ref is lost: its log says that the ref existed, and records no removal.
+    Exists { name: RefName, at: CommitId },
+    /// The file of the ref is lost: its log ends with commit `at` and records no removal.
     #[error("{} `{}` is missing; it last pointed at commit {at:.12}", name.kind().noun(), name.short())]
-    Lost {
-        /// The lost ref.
-        name: RefName,
-        /// The last commit in its log.
-        at: CommitId,
-    },
+    Lost { name: RefName, at: CommitId },
     /// A newer version wrote the file; this version must not overwrite it.
     #[error("{} was written by a newer version of snap", path.display())]
-    Newer {
-        /// The file of the ref.
-        path: PathBuf,
-    },
-    /// Another process has moved the ref.
+    Newer { path: PathBuf },
+    /// Another process has moved the ref to `found`, or has removed it.
     #[error("{} `{}` was moved by another process", name.kind().noun(), name.short())]
-    Moved {
-        name: RefName,
-        /// The commit that it points at now.
-        found: Option<CommitId>,
-    },
+    Moved { name: RefName, found: Option<CommitId> },
     /// Another process has changed `HEAD`.
     #[error("HEAD was moved by another process")]
     HeadMoved,
     /// The file of one ref would have to be a folder of the other.
     #[error("{} `{}` conflicts with `{other}`", name.kind().noun(), name.short())]
-    Beside {
-        /// The name of the new ref.
-        name: RefName,
-        /// The name of the existing ref.
-        other: String,
-    },
+    Beside { name: RefName, other: String },
     /// The ref does not exist.
     #[error("{} `{}` does not exist", name.kind().noun(), name.short())]
-    Unknown {
-        /// The name that the caller wanted.
-        name: RefName,
-    },
+    Unknown { name: RefName },
     /// A ref name breaks a rule.
     #[error(transparent)]
     Name(#[from] RefNameError),
     /// Another process holds the lock.
     #[error("{} has been locked for {waited_secs} seconds", path.display())]
-    Locked {
-        /// The lock file.
-        path: PathBuf,
-        /// The time spent waiting, in seconds.
-        waited_secs: u64,
-    },
+    Locked { path: PathBuf, waited_secs: u64 },
     /// Another command reads or writes the project's files.
     #[error("another snap process has been using the files of {} for {waited_secs} seconds", project.display())]
-    FilesBusy {
-        /// The project folder.
-        project: PathBuf,
-        /// The time spent waiting, in seconds.
-        waited_secs: u64,
-    },
+    FilesBusy { project: PathBuf, waited_secs: u64 },
     /// The user cancelled while the command waited for a lock.
     #[error("interrupted")]
     Interrupted,
@@ -195,10 +154,7 @@ impl RefError {
 
     /// Returns the path of the damaged file in the store, such as `refs/heads/main` or `HEAD`.
     pub fn damaged_file(&self) -> Option<String> {
-        match self {
-            Self::Damaged { path, .. } => Some(in_store(path)),
-            _ => None,
-        }
+        if let Self::Damaged { path, .. } = self { Some(in_store(path)) } else { None }
     }
 
     /// Returns the path in the store, escaped, of a file whose name no ref can have.
@@ -479,10 +435,7 @@ impl Refs {
             self.make_room(name, &path)?;
             self.disk.create_folders(folder)?;
         }
-        let old = match &text {
-            Some(_) => found.into(),
-            None => self.lost(name)?,
-        };
+        let old = if text.is_some() { found.into() } else { self.lost(name)? };
         // In a branch or tag whose file is lost, a move to another commit would silently drop the
         // lost commits from history.
         if let (RefValue::Commit(at), Some(new), false) = (&old, new, is_damaged)

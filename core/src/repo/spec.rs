@@ -71,66 +71,33 @@ pub struct PrefixMatch {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// The text names no commit.
+    /// A part of the revision names no commit; `close` are similar names.
     #[error("`{text}` is not a commit, branch or tag")]
-    Unknown {
-        /// The part that cannot be resolved.
-        text: String,
-        /// Similar names, for a hint.
-        close: Vec<String>,
-    },
+    Unknown { text: String, close: Vec<String> },
     /// The branch has no commit yet.
     #[error("branch `{}` has no commit yet", branch.short())]
-    Unborn {
-        /// The branch of `HEAD`.
-        branch: RefName,
-    },
+    Unborn { branch: RefName },
     /// A branch or tag is missing, and no log records its removal.
     #[error("{} `{}` is missing; it last pointed at commit {id:.12}", name.kind().noun(), name.short())]
-    Lost {
-        /// The missing ref.
-        name: RefName,
-        /// The commit that it pointed at last.
-        id: CommitId,
-    },
-    /// Several commits have this prefix.
+    Lost { name: RefName, id: CommitId },
+    /// Several commits have this prefix. The candidates are some of them, newest first.
     #[error("id prefix `{prefix}` is ambiguous")]
-    Ambiguous {
-        prefix: String,
-        /// Some of these commits, newest first.
-        candidates: Vec<PrefixMatch>,
-    },
-    /// The commit does not have this parent.
+    Ambiguous { prefix: String, candidates: Vec<PrefixMatch> },
+    /// The commit does not have this parent. Parents count from 1.
     #[error("commit {id:.12} has no parent {number}")]
-    NoParent {
-        id: CommitId,
-        /// The number of the parent, from 1.
-        number: usize,
-    },
+    NoParent { id: CommitId, number: usize },
     /// No commit of the history is this old.
     #[error("`{text}` has no commit on or before that date")]
-    NoneBefore {
-        /// The revision with its date.
-        text: String,
-    },
+    NoneBefore { text: String },
     /// A date cannot be parsed.
     #[error("`{date}` is not a date")]
-    Date {
-        /// The text that is not a date.
-        date: String,
-    },
+    Date { date: String },
     /// The date after an `@` is missing.
     #[error("`{text}` has no date after the `@`")]
-    NoDate {
-        /// The revision.
-        text: String,
-    },
-    /// The text is not valid UTF-8.
+    NoDate { text: String },
+    /// The revision is not valid UTF-8; the text contains replacement characters.
     #[error("`{text}` is not a revision")]
-    Syntax {
-        /// The revision, with replacement characters.
-        text: String,
-    },
+    Syntax { text: String },
     /// The path cannot be resolved.
     #[error(transparent)]
     Path(#[from] PathInTreeError),
@@ -271,10 +238,7 @@ impl<'a> Revisions<'a> {
                 return Ok(Some(id));
             }
         }
-        match IdPrefix::parse(text) {
-            Some(prefix) => self.prefixed(&prefix),
-            None => Ok(None),
-        }
+        if let Some(prefix) = IdPrefix::parse(text) { self.prefixed(&prefix) } else { Ok(None) }
     }
 
     /// Reports the first of `others` that exists, if it or `used` is a remote branch, or else the

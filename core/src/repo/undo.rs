@@ -91,35 +91,18 @@ impl UndoPlan {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UndoError {
-    /// There is no change to undo or redo.
+    /// There is no change to undo or redo, in all refs or in the one that the caller named.
     #[error("nothing to {}{}", direction.verb(), of(pointer.as_ref()))]
-    Nothing {
-        /// Selects between an undo and a redo.
-        direction: Direction,
-        /// The ref that the caller named, if any.
-        pointer: Option<Pointer>,
-    },
+    Nothing { direction: Direction, pointer: Option<Pointer> },
     /// The undone change cannot be redone, because a ref has changed since.
     #[error("nothing to redo: {} has changed since the last undo", pointer.shown())]
-    Since {
-        /// The ref that changed.
-        pointer: Pointer,
-    },
+    Since { pointer: Pointer },
     /// The last value in the log is not the current value of the ref.
     #[error("the log of {} does not record how it got its current value", pointer.shown())]
-    Log {
-        /// The ref with that log.
-        pointer: Pointer,
-    },
+    Log { pointer: Pointer },
     /// The earlier commit of the ref cannot be read.
     #[error("cannot read commit {id:.12}, the earlier value of {}", pointer.shown())]
-    Commit {
-        /// The ref that would move.
-        pointer: Pointer,
-        /// The earlier commit.
-        id: CommitId,
-        source: Box<StoreError>,
-    },
+    Commit { pointer: Pointer, id: CommitId, source: Box<StoreError> },
     /// The ref cannot be read or moved.
     #[error(transparent)]
     Ref(#[from] RefError),

@@ -39,78 +39,41 @@ pub enum BundleError {
     Empty,
     /// The bundle ends too early.
     #[error("the bundle is truncated at byte {at}")]
-    Cut {
-        /// Offset in the bundle.
-        at: u64,
-    },
+    Cut { at: u64 },
     /// There are bytes behind the end of the bundle.
     #[error("the bundle has extra bytes after its end, from byte {at} on")]
-    Trailing {
-        /// Offset in the bundle.
-        at: u64,
-    },
+    Trailing { at: u64 },
     /// The length field of a pack has an impossible value.
     #[error("the bundle has an invalid pack length at byte {at}: {bytes} bytes")]
-    PackBytes {
-        /// Offset in the bundle.
-        at: u64,
-        /// The value of the length field.
-        bytes: u64,
-    },
+    PackBytes { at: u64, bytes: u64 },
     /// The bundle has more packs than the limit.
     #[error("the bundle has more than {} packs", limits::BUNDLE_PACKS)]
     Packs,
     /// The bundle would name more prerequisites than readers accept.
     #[error("the bundle would have {count} prerequisites; the limit is {}", limits::PREREQUISITES)]
-    Prerequisites {
-        /// Number of prerequisites.
-        count: usize,
-    },
-    /// The totals in the head do not match the contents.
+    Prerequisites { count: usize },
+    /// The totals in the head do not match the contents. `what` is "objects" or "bytes of
+    /// content".
     #[error("the bundle has {found} {what} instead of {claimed}")]
-    Totals {
-        /// "objects" or "bytes of content".
-        what: &'static str,
-        /// The total in the head.
-        claimed: u64,
-        /// The actual total.
-        found: u64,
-    },
+    Totals { what: &'static str, claimed: u64, found: u64 },
     /// An object is in the bundle twice.
     #[error("object {id} is in the bundle twice")]
-    Duplicate {
-        /// The object that occurs twice.
-        id: ObjectId,
-    },
+    Duplicate { id: ObjectId },
     /// The bundle has objects that its commit does not refer to.
     #[error("the bundle has {count} objects that its commit does not refer to")]
-    Stray {
-        /// Number of such objects.
-        count: u64,
-    },
+    Stray { count: u64 },
     /// One of the packs is damaged.
     #[error("the pack at byte {at} of the bundle is damaged")]
-    Pack {
-        /// Offset of the pack in the bundle.
-        at: u64,
-        source: StoreError,
-    },
+    Pack { at: u64, source: StoreError },
     /// The bundle has prerequisites, so it cannot be read in place.
     #[error("the bundle is incomplete: it requires commit {}", prerequisites(.missing))]
-    Incomplete {
-        /// The prerequisites.
-        missing: Vec<CommitId>,
-    },
+    Incomplete { missing: Vec<CommitId> },
     /// The user asked to stop.
     #[error("interrupted")]
     Interrupted,
-    /// The stream could not be read or written.
+    /// The stream could not be read or written. `action` is "read" or "write".
     #[error("cannot {action} the bundle")]
-    Stream {
-        /// "read" or "write".
-        action: &'static str,
-        source: io::Error,
-    },
+    Stream { action: &'static str, source: io::Error },
     /// A file could not be read or written.
     #[error(transparent)]
     Io(#[from] PathError),

@@ -200,10 +200,7 @@ impl Store {
         let path = self.layout().shadow.clone();
         self.change_catalog(|before| {
             let mut catalog = before.copy();
-            let shadows = match &written {
-                Ok(_) => Shadows::read(&path).ok(),
-                Err(_) => None,
-            };
+            let shadows = if written.is_ok() { Shadows::read(&path).ok() } else { None };
             let mut shadows = shadows.unwrap_or_else(|| Shadows::from_known(before));
             change(&mut shadows.table);
             catalog.shadows = shadows.into();

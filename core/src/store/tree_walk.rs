@@ -151,10 +151,7 @@ impl<T> Iterator for TreeWalk<T> {
 /// # Errors
 /// [`StoreError::TooDeep`] when there are more than [`limits::DEPTH`].
 pub fn check_depth(depth: usize, tree: TreeId) -> Result<(), StoreError> {
-    match depth > limits::DEPTH {
-        true => Err(StoreError::TooDeep { id: tree.object() }),
-        false => Ok(()),
-    }
+    if depth > limits::DEPTH { Err(StoreError::TooDeep { id: tree.object() }) } else { Ok(()) }
 }
 
 #[cfg(test)]

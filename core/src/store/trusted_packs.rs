@@ -49,13 +49,8 @@ pub enum CacheTrust {
     Holds,
     /// It may not: no list of packs was saved with it, or objects were shadowed since.
     Unknown,
-    /// It may not: packs that it relies on are gone.
-    Lost {
-        /// Number of missing packs.
-        packs: usize,
-        /// One of the missing packs.
-        first: PackId,
-    },
+    /// It may not: packs that it relies on are gone. `first` is one of them.
+    Lost { packs: usize, first: PackId },
 }
 
 /// The packs of one moment with their lengths in bytes.

@@ -57,36 +57,19 @@ pub use codec::VERSION;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryKind {
     /// Regular file: 0.
-    File {
-        /// Its length in bytes.
-        size: u64,
-        /// Id of its content.
-        id: BlobId,
-    },
+    File { size: u64, id: BlobId },
     /// Directory: 1.
-    Folder {
-        /// Id of its tree.
-        id: TreeId,
-    },
-    /// Symbolic link: 2.
-    Symlink {
-        /// Its target: any bytes except NUL.
-        target: Box<[u8]>,
-    },
+    Folder { id: TreeId },
+    /// Symbolic link: 2. The target is any bytes except NUL.
+    Symlink { target: Box<[u8]> },
     /// Named pipe: 3.
     Fifo,
     /// Unix socket: 4.
     Socket,
     /// Character device: 5.
-    CharDevice {
-        /// Its device number.
-        device: Device,
-    },
+    CharDevice { device: Device },
     /// Block device: 6.
-    BlockDevice {
-        /// Its device number.
-        device: Device,
-    },
+    BlockDevice { device: Device },
 }
 
 impl EntryKind {
@@ -215,10 +198,7 @@ pub struct Entry {
 impl Entry {
     /// Returns the id of its tree if it is a folder.
     pub fn folder(&self) -> Option<ObjectId> {
-        match &self.kind {
-            EntryKind::Folder { id } => Some(id.object()),
-            _ => None,
-        }
+        if let EntryKind::Folder { id } = &self.kind { Some(id.object()) } else { None }
     }
 
     /// Returns the mode in the form of `ls -l`.
@@ -303,22 +283,11 @@ pub struct Child {
 /// One decoded tree object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
-    /// A leaf: a list of entries.
-    Leaf {
-        /// Totals of everything below.
-        totals: Totals,
-        /// The entries, sorted by name.
-        entries: Vec<Entry>,
-    },
-    /// A node above leaves or other nodes.
-    Inner {
-        /// 1 above leaves, 2 above nodes of level 1, and so on.
-        level: u8,
-        /// Totals of everything below.
-        totals: Totals,
-        /// The children, sorted by first name.
-        children: Vec<Child>,
-    },
+    /// A leaf: entries, sorted by name.
+    Leaf { totals: Totals, entries: Vec<Entry> },
+    /// A node above leaves (level 1) or nodes of the level below. Children are sorted by first
+    /// name.
+    Inner { level: u8, totals: Totals, children: Vec<Child> },
 }
 
 impl Node {

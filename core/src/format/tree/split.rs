@@ -129,10 +129,7 @@ fn empty_name() -> crate::base::name::EntryName {
 }
 
 fn variable_bytes(entry: &Entry) -> usize {
-    let target = match &entry.kind {
-        EntryKind::Symlink { target } => target.len(),
-        _ => 0,
-    };
+    let target = if let EntryKind::Symlink { target } = &entry.kind { target.len() } else { 0 };
     let xattrs = entry.metadata.xattrs.iter().map(|x| x.name.len() + x.value.len());
     entry.name.as_bytes().len() + target + xattrs.sum::<usize>()
 }

@@ -30,24 +30,12 @@ impl fmt::Display for PlacementRule {
 pub enum SettingOrigin {
     /// The built-in default.
     BuiltIn,
-    /// The system's settings file.
-    System {
-        path: PathBuf,
-        /// The line of the value, from 1.
-        line: usize,
-    },
+    /// The system's settings file. Lines count from 1.
+    System { path: PathBuf, line: usize },
     /// The user's settings file.
-    User {
-        path: PathBuf,
-        /// The line of the value, from 1.
-        line: usize,
-    },
+    User { path: PathBuf, line: usize },
     /// The store's settings file.
-    Store {
-        path: PathBuf,
-        /// The line of the value, from 1.
-        line: usize,
-    },
+    Store { path: PathBuf, line: usize },
     /// The environment variable of this name.
     Variable(String),
     /// The command-line option of this name.
@@ -107,96 +95,37 @@ fn at(origin: &SettingOrigin) -> String {
 pub enum ConfigError {
     /// The file is not valid TOML.
     #[error("{}:{line}: {message}", path.display())]
-    Syntax {
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// The message of the parser.
-        message: String,
-    },
+    Syntax { path: PathBuf, line: usize, message: String },
     /// The file of a store is not valid TOML.
     #[error("{} is damaged: line {line}: {message}", path.display())]
-    Damaged {
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// The message of the parser.
-        message: String,
-    },
-    /// The file exceeds the size limit for settings files.
+    Damaged { path: PathBuf, line: usize, message: String },
+    /// The file has more bytes than a settings file may have.
     #[error("{} has more than {limit} bytes", path.display())]
-    TooLarge {
-        path: PathBuf,
-        /// The limit in bytes.
-        limit: u64,
-    },
-    /// A file or variable has an unknown setting.
+    TooLarge { path: PathBuf, limit: u64 },
+    /// A file or variable has an unknown setting; `close` are similar names.
     #[error("{origin}: `{key}` is not a setting")]
-    Unknown {
-        /// The origin of the setting.
-        origin: Box<SettingOrigin>,
-        /// The name of the setting.
-        key: String,
-        /// Settings with similar names.
-        close: Vec<String>,
-    },
-    /// The user requested an unknown setting by name.
+    Unknown { origin: Box<SettingOrigin>, key: String, close: Vec<String> },
+    /// The user requested an unknown setting by name; `close` are similar names.
     #[error("`{key}` is not a setting")]
-    UnknownKey {
-        /// The requested name.
-        key: String,
-        /// Settings with similar names.
-        close: Vec<String>,
-    },
-    /// A value has the wrong type or is out of range.
+    UnknownKey { key: String, close: Vec<String> },
+    /// A value has the wrong type or breaks the rule for values of this setting.
     #[error("{}`{key}` is {found}, but must be {rule}", at(origin))]
-    Value {
-        /// The origin of the value.
-        origin: Box<SettingOrigin>,
-        /// The name of the setting, such as `chunk.min`.
-        key: String,
-        /// The invalid value.
-        found: String,
-        /// The rule for its values.
-        rule: String,
-    },
+    Value { origin: Box<SettingOrigin>, key: String, found: String, rule: String },
     /// A setting is in a file that it does not belong in.
     #[error("{}`{key}` is not allowed here: {rule}", at(origin))]
-    Misplaced {
-        /// The origin of the setting.
-        origin: Box<SettingOrigin>,
-        /// The name of the setting.
-        key: String,
-        /// The file that it belongs in.
-        rule: PlacementRule,
-    },
+    Misplaced { origin: Box<SettingOrigin>, key: String, rule: PlacementRule },
     /// The store's file has no version.
     #[error("{}: `version` is missing", path.display())]
-    NoVersion {
-        /// The store's settings file.
-        path: PathBuf,
-    },
+    NoVersion { path: PathBuf },
     /// The user tried to set the version of a store.
     #[error("`version` is the format version of the store and cannot be set")]
     FixedVersion,
     /// A newer version of snap created the store.
     #[error("{} has store version {found}; this snap reads up to {known}", path.display())]
-    Newer {
-        /// The settings file.
-        path: PathBuf,
-        /// The version of the store.
-        found: i64,
-        /// The newest supported version.
-        known: u32,
-    },
+    Newer { path: PathBuf, found: i64, known: u32 },
     /// The syntax around a setting does not allow an edit.
     #[error("{}: `{key}` is written in a form that cannot be edited", path.display())]
-    Awkward {
-        /// The settings file.
-        path: PathBuf,
-        /// The name of the setting.
-        key: String,
-    },
+    Awkward { path: PathBuf, key: String },
 }
 
 impl ConfigError {

@@ -24,12 +24,7 @@ pub enum ValueType {
     /// `true` or `false`.
     Flag,
     /// An integer in a range, both ends included.
-    Number {
-        /// The minimum.
-        min: i64,
-        /// The maximum.
-        max: i64,
-    },
+    Number { min: i64, max: i64 },
     /// A number from 0 on, with up to six decimal places.
     Amount,
     /// A string.

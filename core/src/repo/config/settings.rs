@@ -73,26 +73,17 @@ impl SettingLayers {
 
     /// Returns a text setting; `None` if it is not set.
     pub fn text(&self, path: &KeyPath) -> Option<String> {
-        match self.get(path)?.0 {
-            Value::Text(text) => Some(text),
-            _ => None,
-        }
+        if let Value::Text(text) = self.get(path)?.0 { Some(text) } else { None }
     }
 
     /// Returns a list setting; empty if it is not set.
     pub fn list(&self, path: &KeyPath) -> Vec<String> {
-        match self.get(path) {
-            Some((Value::List(items), _)) => items,
-            _ => Vec::new(),
-        }
+        if let Some((Value::List(items), _)) = self.get(path) { items } else { Vec::new() }
     }
 
     /// Returns a flag; `None` if it is not set.
     pub fn flag(&self, path: &KeyPath) -> Option<bool> {
-        match self.get(path)?.0 {
-            Value::Flag(flag) => Some(flag),
-            _ => None,
-        }
+        if let Value::Flag(flag) = self.get(path)?.0 { Some(flag) } else { None }
     }
 
     /// Lists all settings with their merged values: those of [`KEYS`] in that order, then those
