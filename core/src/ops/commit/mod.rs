@@ -34,7 +34,6 @@ use crate::{
         observe::{Observer, Phase},
         time::Time,
     },
-    chunk::Params,
     format::{
         commit::Commit,
         selection::Selection,
@@ -340,7 +339,7 @@ fn attempt(
     let rules = rules.with_unfetched(unfetched_ignores(repo, input, (&commit_base, options))?);
     let cache::OpenedCache { cache, shadows, is_relied_on } = cache::open(repo, options, observer);
     let threads = options.jobs.or(repo.config().jobs).unwrap_or_else(default_jobs);
-    let level = repo.config().compression.level;
+    let level = repo.config().compression_level;
     let writer = match options.run {
         CommitRun::Real => {
             StagingArea::new(repo.store()).sweep_abandoned();
@@ -348,13 +347,11 @@ fn attempt(
         }
         CommitRun::Dry => ObjectWriter::counting(repo.store(), level)?,
     };
-    let chunk = repo.config().chunk;
-    let params = Params::new(chunk.min as usize, chunk.average as usize, chunk.max as usize);
-    let params = params.map_err(CommitError::Chunk)?;
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).stack_size(STACK_BYTES).build();
     let pool = pool.map_err(CommitError::Threads)?;
 
-    let job = CommitJob::new(&writer, &cache, &rules, (params, options.content), observer);
+    let job =
+        CommitJob::new(&writer, &cache, &rules, (repo.config().chunk, options.content), observer);
     let read = total::count_beside((repo, &job), (input, options), estimate, |input| {
         pool.install(|| read(repo, &job, input, (&commit_base, options)))
     });

@@ -58,7 +58,7 @@ fn every_setting_survives_being_set_where_it_stands_as_a_comment() {
     let config = parse(&text).unwrap();
     assert_eq!(config.commit.exclude, ["*.o", "/tmp"]);
     assert_eq!(config.commit.author.as_deref(), Some("Ann \"A\" O'Neil"));
-    assert_eq!((config.chunk.min, config.compression.level), (65536, 7));
+    assert_eq!((config.chunk.min(), config.compression_level), (65536, 7));
     assert_eq!(text.lines().count(), lines, "{text}");
     assert_eq!(parse(&config.to_text()).unwrap(), config);
 }
@@ -156,11 +156,11 @@ fn what_is_wrong_is_named() {
 fn the_users_file_has_no_version_and_gives_chunk_sizes_to_new_stores_only() {
     let text = "[chunk]\nmin = 8192\naverage = 16384\nmax = 65536\n[compression]\nlevel = 9\n";
     let user = SettingLayers::new(layer(text, Whose::User), Layer::default(), Layer::default());
-    assert_eq!(user.config().unwrap().chunk.min, 8192);
+    assert_eq!(user.config().unwrap().chunk.min(), 8192);
     let store = user.with_store(layer("version = 1\n", Whose::Store));
     let config = store.config().unwrap();
-    assert_eq!(config.chunk, Chunk::default());
-    assert_eq!(config.compression.level, 9);
+    assert_eq!(config.chunk, Params::DEFAULT);
+    assert_eq!(config.compression_level, 9);
     let error = Layer::parse("version = 1", Path::new(FILE), Whose::User).unwrap_err();
     assert!(error.to_string().contains("`version` is not allowed here"), "{error}");
 }
