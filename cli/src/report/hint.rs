@@ -13,6 +13,7 @@ use snap_core::{
         config::{
             ConfigError,
             error::{PlacementRule, SettingOrigin},
+            layer::ConfigOwner,
         },
         path::PathInTreeError,
         ref_log,
@@ -425,11 +426,11 @@ fn of_setting_in_file(error: &ConfigError) -> Option<String> {
         | ConfigError::Misplaced { origin, .. } => {
             origin.file()?;
             match **origin {
-                SettingOrigin::User { .. } => {
+                SettingOrigin::File { owner: ConfigOwner::User, .. } => {
                     "correct that line of the file\n\
                      SNAP_CONFIG= ignores the file"
                 }
-                SettingOrigin::Store { .. } => OF_STORE,
+                SettingOrigin::File { owner: ConfigOwner::Store, .. } => OF_STORE,
                 _ => "correct that line of the file",
             }
         }

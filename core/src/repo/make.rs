@@ -17,7 +17,7 @@ use crate::{
     local::{ignore::GITIGNORE, write::temporary_name},
     repo::{
         Repo, RepoError, base, base_state,
-        config::{self, Config, edit::Edit, key::KeyPath, layer::Whose},
+        config::{self, Config, edit::Edit, key::KeyPath, layer::ConfigOwner},
         open::{FIRST_BRANCH, STORE_FOLDER, check_links, write_config},
         ref_name::{RefKind, RefName},
         refs::{Head, RefError, Refs, temporary},
@@ -163,7 +163,7 @@ pub(super) fn settings_text(
     config: &Config,
 ) -> Result<String, RepoError> {
     let text = config.to_text();
-    let edit = Edit { text: &text, path: &dir.join(config::FILE), whose: Whose::Store };
+    let edit = Edit { text: &text, path: &dir.join(config::FILE), owner: ConfigOwner::Store };
     match sharing {
         Sharing::Private => Ok(text),
         Sharing::Group => Ok(edit.set(&KeyPath::new([SHARED]), "true")?),

@@ -14,7 +14,7 @@ use crate::{
         config::{
             self, Config, ConfigError, ConfigFile, SettingLayers,
             file::{self, FileError},
-            layer::Whose,
+            layer::ConfigOwner,
         },
         mend::says_nothing,
         refs::{Lock, RefError, Refs, temporary},
@@ -359,7 +359,7 @@ pub fn read_config(dir: &Path) -> Result<Config, RepoError> {
 /// As [`read_config`], but the values are not yet checked against each other.
 pub fn read_config_file(dir: &Path) -> Result<ConfigFile, RepoError> {
     let path = dir.join(config::FILE);
-    let read = ConfigFile::read(&path, Whose::Store);
+    let read = ConfigFile::read(&path, ConfigOwner::Store);
     if read.as_ref().map_or(true, |file| says_nothing(file.text.as_bytes()))
         && Repo::has_lost_settings(dir)
     {

@@ -11,7 +11,7 @@ use crate::{
         VERSION,
         error::{ConfigError, SettingOrigin},
         key::{KeyPath, Value},
-        layer::{Layer, Whose, misplaced, syntax},
+        layer::{ConfigOwner, Layer, misplaced, syntax},
         settings::SettingLayers,
     },
 };
@@ -24,7 +24,7 @@ pub struct Edit<'t> {
     /// The path, for errors.
     pub path: &'t Path,
     /// The owner of the file: a store, a user or the system.
-    pub whose: Whose,
+    pub owner: ConfigOwner,
 }
 
 impl Edit<'_> {
@@ -38,7 +38,7 @@ impl Edit<'_> {
         let value = self.check(key, value)?;
         let mut document = self.document()?;
         let holds = |text: &String| {
-            let layer = Layer::parse(text, self.path, self.whose).ok();
+            let layer = Layer::parse(text, self.path, self.owner).ok();
             layer.is_some_and(|layer| layer.get(key).is_some_and(|(found, _)| *found == value))
         };
         let in_place = replace(&mut document, key, &value).then(|| document.to_string());
@@ -110,7 +110,7 @@ impl Edit<'_> {
             return Err(ConfigError::FixedVersion);
         }
         let origin = Box::new(SettingOrigin::Argument);
-        if let Some(rule) = misplaced(path, key.scope, self.whose) {
+        if let Some(rule) = misplaced(path, key.scope, self.owner) {
             return Err(ConfigError::Misplaced { origin, key: path.to_string(), rule });
         }
         key.kind.of_text(text).ok_or_else(|| ConfigError::Value {
@@ -131,10 +131,10 @@ impl Edit<'_> {
             let (path, limit) = (self.path.to_owned(), limits::CONFIG_BYTES);
             return Err(ConfigError::TooLarge { path, limit });
         }
-        let layer = Layer::parse(text, self.path, self.whose)?;
-        let settings = match self.whose {
-            Whose::Store => SettingLayers::default().with_store(layer.clone()),
-            Whose::User | Whose::System => {
+        let layer = Layer::parse(text, self.path, self.owner)?;
+        let settings = match self.owner {
+            ConfigOwner::Store => SettingLayers::default().with_store(layer.clone()),
+            ConfigOwner::User | ConfigOwner::System => {
                 SettingLayers::new(layer.clone(), Layer::default(), Layer::default())
             }
         };

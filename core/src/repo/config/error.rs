@@ -5,14 +5,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::base::kind::ErrorKind;
+use crate::{base::kind::ErrorKind, repo::config::layer::ConfigOwner};
 
 /// The file that a setting belongs in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlacementRule {
-    /// The user's file.
     UserFile,
-    /// A store's file.
     StoreFile,
 }
 
@@ -30,12 +28,8 @@ impl fmt::Display for PlacementRule {
 pub enum SettingOrigin {
     /// The built-in default.
     BuiltIn,
-    /// The system's settings file. Lines count from 1.
-    System { path: PathBuf, line: usize },
-    /// The user's settings file.
-    User { path: PathBuf, line: usize },
-    /// The store's settings file.
-    Store { path: PathBuf, line: usize },
+    /// A settings file. Lines count from 1.
+    File { owner: ConfigOwner, path: PathBuf, line: usize },
     /// The environment variable of this name.
     Variable(String),
     /// The command-line option of this name.
@@ -49,22 +43,22 @@ impl SettingOrigin {
     pub fn layer(&self) -> &'static str {
         match self {
             Self::BuiltIn => "built-in",
-            Self::System { .. } => "system",
-            Self::User { .. } => "user",
-            Self::Store { .. } => "store",
+            Self::File { owner: ConfigOwner::System, .. } => "system",
+            Self::File { owner: ConfigOwner::User, .. } => "user",
+            Self::File { owner: ConfigOwner::Store, .. } => "store",
             Self::Variable(_) => "variable",
             Self::Option(_) | Self::Argument => "option",
         }
     }
 
-    /// Returns the file and line, if the value comes from a file.
+    /// Returns true if the value comes from the store's file.
+    pub fn is_of_store(&self) -> bool {
+        matches!(self, Self::File { owner: ConfigOwner::Store, .. })
+    }
+
+    /// Returns the file and line of a value that comes from a file.
     pub fn file(&self) -> Option<(&Path, usize)> {
-        match self {
-            Self::System { path, line }
-            | Self::User { path, line }
-            | Self::Store { path, line } => Some((path, *line)),
-            _ => None,
-        }
+        if let Self::File { path, line, .. } = self { Some((path, *line)) } else { None }
     }
 }
 
@@ -72,11 +66,7 @@ impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BuiltIn => f.write_str("built-in"),
-            Self::System { path, line }
-            | Self::User { path, line }
-            | Self::Store { path, line } => {
-                write!(f, "{}:{line}", path.display())
-            }
+            Self::File { path, line, .. } => write!(f, "{}:{line}", path.display()),
             Self::Variable(name) => f.write_str(name),
             Self::Option(name) => f.write_str(name),
             Self::Argument => f.write_str("argument"),
@@ -123,13 +113,13 @@ pub enum ConfigError {
     /// A newer version of snap created the store.
     #[error("{} has store version {found}; this snap reads up to {known}", path.display())]
     Newer { path: PathBuf, found: i64, known: u32 },
-    /// The syntax around a setting does not allow an edit.
+    /// The syntax around a setting does not allow an edit, for example an inline table.
     #[error("{}: `{key}` is written in a form that cannot be edited", path.display())]
     Awkward { path: PathBuf, key: String },
 }
 
 impl ConfigError {
-    /// Returns the kind of the error, from which a caller decides what to do.
+    /// Returns what the caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             // This version cannot read it, but a later one may.

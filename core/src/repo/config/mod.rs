@@ -28,7 +28,7 @@ use crate::{
     codec::DEFAULT_LEVEL,
     repo::config::{
         key::Value,
-        layer::{Layer, Whose},
+        layer::{ConfigOwner, Layer},
     },
 };
 
@@ -92,7 +92,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] names the file, the line and the setting.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        SettingLayers::default().with_store(Layer::parse(text, path, Whose::Store)?).config()
+        SettingLayers::default().with_store(Layer::parse(text, path, ConfigOwner::Store)?).config()
     }
 
     /// Returns the text of a new store's settings file, of the newest version, with a comment for

@@ -16,12 +16,12 @@ fn path(name: &str) -> KeyPath {
     name.parse().unwrap()
 }
 
-fn layer(text: &str, whose: Whose) -> Layer {
-    Layer::parse(text, Path::new(FILE), whose).unwrap()
+fn layer(text: &str, owner: ConfigOwner) -> Layer {
+    Layer::parse(text, Path::new(FILE), owner).unwrap()
 }
 
 fn store(text: &str) -> Edit<'_> {
-    Edit { text, path: Path::new(FILE), whose: Whose::Store }
+    Edit { text, path: Path::new(FILE), owner: ConfigOwner::Store }
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn the_written_default_reads_back() {
 #[test]
 fn a_new_store_leaves_to_the_user_what_is_built_in() {
     let text = Config::default().to_text();
-    let layer = layer(&text, Whose::Store);
+    let layer = layer(&text, ConfigOwner::Store);
     let said: Vec<String> = layer.values().map(|(path, _)| path.to_string()).collect();
     assert_eq!(said, ["chunk.average", "chunk.max", "chunk.min", "version"]);
 }
@@ -155,13 +155,14 @@ fn what_is_wrong_is_named() {
 #[test]
 fn the_users_file_has_no_version_and_gives_chunk_sizes_to_new_stores_only() {
     let text = "[chunk]\nmin = 8192\naverage = 16384\nmax = 65536\n[compression]\nlevel = 9\n";
-    let user = SettingLayers::new(layer(text, Whose::User), Layer::default(), Layer::default());
+    let user =
+        SettingLayers::new(layer(text, ConfigOwner::User), Layer::default(), Layer::default());
     assert_eq!(user.config().unwrap().chunk.min(), 8192);
-    let store = user.with_store(layer("version = 1\n", Whose::Store));
+    let store = user.with_store(layer("version = 1\n", ConfigOwner::Store));
     let config = store.config().unwrap();
     assert_eq!(config.chunk, Params::DEFAULT);
     assert_eq!(config.compression_level, 9);
-    let error = Layer::parse("version = 1", Path::new(FILE), Whose::User).unwrap_err();
+    let error = Layer::parse("version = 1", Path::new(FILE), ConfigOwner::User).unwrap_err();
     assert!(error.to_string().contains("`version` is not allowed here"), "{error}");
 }
 
@@ -177,8 +178,9 @@ fn the_highest_layer_counts() {
     let holds = |options: Layer, variables: Layer, store: Layer, user: Layer| {
         SettingLayers::new(user, variables, options).with_store(store).text(&key)
     };
-    let u = says(SettingOrigin::User { path: FILE.into(), line: 1 }, "user");
-    let s = says(SettingOrigin::Store { path: FILE.into(), line: 1 }, "store");
+    let file = |owner| SettingOrigin::File { owner, path: FILE.into(), line: 1 };
+    let u = says(file(ConfigOwner::User), "user");
+    let s = says(file(ConfigOwner::Store), "store");
     let v = says(SettingOrigin::Variable("SNAP_AUTHOR".to_owned()), "variable");
     let o = says(SettingOrigin::Option("--author"), "option");
     assert_eq!(holds(none(), none(), none(), none()), None);
@@ -226,7 +228,7 @@ fn as_many_settings_as_a_file_can_hold_are_read() {
     for number in 0..30_000 {
         text.push_str(&format!("[profile.p{number}]\npaths = ['x']\n"));
     }
-    let layer = layer(&text, Whose::Store);
+    let layer = layer(&text, ConfigOwner::Store);
     let (_, origin) = layer.get(&path("profile.p29999.paths")).unwrap();
     assert_eq!(origin.file().map(|(_, line)| line), Some(60_001));
 }

@@ -15,7 +15,7 @@ use crate::{
     disk::regular::read_at_most,
     format::ref_text::RefText,
     repo::{
-        config::{self, ConfigError, edit::Edit, file, layer::Whose},
+        config::{self, ConfigError, edit::Edit, file, layer::ConfigOwner},
         refs::{RefError, Refs, temporary},
     },
 };
@@ -37,7 +37,7 @@ impl Refs {
         };
         let damaged = || RefError::Damaged { path: path.clone(), noun: "store's settings" };
         let text = String::from_utf8(bytes).map_err(|_| damaged())?;
-        let edit = Edit { text: &text, path: &path, whose: Whose::Store };
+        let edit = Edit { text: &text, path: &path, owner: ConfigOwner::Store };
         let upgraded = edit.upgrade().map_err(|error| match error {
             ConfigError::Newer { .. } => RefError::Newer { path: path.clone() },
             _ => damaged(),
