@@ -19,7 +19,7 @@ use snap_core::{
         chunk_list::{self, ChunkList},
         commit::Commit,
         pack::{self, Codec, FRAME_ENTRY_BYTES, HEADER_BYTES, TRAILER_BYTES, Trailer},
-        table::{BLOCK_BYTES, BLOCK_SUM_BYTES, Shape, TableHeader, TablePurpose, checksum},
+        table::{BLOCK_BYTES, BLOCK_SUM_BYTES, Shape, TableHeader, TablePurpose},
         tree::Node,
         wire::{WireReader, WireWriter},
     },
@@ -202,7 +202,7 @@ pub fn table_sealed(data: &[u8]) {
         tail.extend_from_slice(&block[0][..8]);
         let mut bytes = block.concat();
         bytes.resize(BLOCK_BYTES - BLOCK_SUM_BYTES, 0);
-        blocks.extend_from_slice(&checksum(&bytes).to_le_bytes());
+        blocks.extend_from_slice(&pack::checksum(&bytes).to_le_bytes());
         blocks.extend_from_slice(&bytes);
     }
     tail.extend_from_slice(meta);
@@ -210,7 +210,7 @@ pub fn table_sealed(data: &[u8]) {
         shape: SHAPE,
         records: records.len() as u64,
         meta_bytes: meta.len() as u64,
-        tail_checksum: checksum(&tail),
+        tail_checksum: pack::checksum(&tail),
     };
     assert!(read_table(&[header.encode(), blocks, tail].concat()), "a table was refused");
 }

@@ -22,7 +22,8 @@ use crate::{
     base::{io::PathError, kind::ErrorKind},
     disk::{Disk, NewFile, regular::open_regular},
     format::{
-        table::{BLOCK_BYTES, BLOCK_SUM_BYTES, Shape, TableHeader, checksum},
+        pack::checksum,
+        table::{BLOCK_BYTES, BLOCK_SUM_BYTES, Shape, TableHeader},
         wire::FormatError,
     },
 };

@@ -89,11 +89,7 @@ impl BundleHead {
             return Err(FormatError::Truncated { what: "bundle header", at: bytes.len() });
         }
         let (checked, sum) = bytes.split_at(HEADER_BYTES + extension_bytes - CHECKSUM_BYTES);
-        let version = r.u8("bundle header")?;
-        if version != EXTENSION_VERSION {
-            let (found, known) = (u32::from(version), u32::from(EXTENSION_VERSION));
-            return Err(FormatError::Newer { what: "bundle header", found, known });
-        }
+        FormatError::check_version("bundle header", r.u8("bundle header")?, EXTENSION_VERSION)?;
         if sum.first_chunk::<CHECKSUM_BYTES>() != Some(&checksum(checked).to_le_bytes()) {
             return Err(FormatError::Checksum { what: "the bundle header" });
         }
@@ -102,10 +98,7 @@ impl BundleHead {
         let raw_bytes = r.u64("bundle bytes")?;
         let count = r.u32("bundle prerequisites")?;
         let limit = limits::PREREQUISITES as u64;
-        if u64::from(count) > limit {
-            let what = "count of prerequisites";
-            return Err(FormatError::Limit { what, claimed: count.into(), limit });
-        }
+        FormatError::check_limit("count of prerequisites", count.into(), limit)?;
         let mut prerequisites: Vec<CommitId> = Vec::new();
         for _ in 0..count {
             let at = r.at();

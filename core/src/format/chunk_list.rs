@@ -85,11 +85,7 @@ impl ChunkList {
     /// [`FormatError`] names the rule and the offset.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut r = WireReader::new(bytes);
-        let version = r.u8("chunk list version")?;
-        if version != VERSION {
-            let (found, known) = (u32::from(version), u32::from(VERSION));
-            return Err(FormatError::Newer { what: "chunk list", found, known });
-        }
+        FormatError::check_version("chunk list", r.u8("chunk list version")?, VERSION)?;
         let form = r.u8("chunk list form")?;
         let total_bytes = r.varint("chunk list total")?;
         let limit = if form == 0 { limits::CHUNK_LIST_ENTRIES } else { limits::CHUNK_LIST_PARTS };

@@ -109,10 +109,8 @@ impl Commit {
     /// # Errors
     /// [`FormatError`] names the rule and the offset.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
-        if bytes.len() > limits::COMMIT_BYTES {
-            let (claimed, limit) = (bytes.len() as u64, limits::COMMIT_BYTES as u64);
-            return Err(FormatError::Limit { what: "commit bytes", claimed, limit });
-        }
+        let limit = limits::COMMIT_BYTES as u64;
+        FormatError::check_limit("commit bytes", bytes.len() as u64, limit)?;
         let mut r = WireReader::new(bytes);
         let version = r.u8("commit version")?;
         if !(VERSION_WITHOUT_SELECTION..=VERSION).contains(&version) {

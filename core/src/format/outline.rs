@@ -107,11 +107,7 @@ fn read_header(r: &mut WireReader<'_>, magic: &[u8; 8]) -> Result<u32, FormatErr
     if r.raw("outlines", magic.len())? != magic {
         return Err(FormatError::Magic { what: "file of outlines" });
     }
-    let version = r.u16("outlines version")?;
-    if version != VERSION {
-        let (found, known) = (u32::from(version), u32::from(VERSION));
-        return Err(FormatError::Newer { what: "file of outlines", found, known });
-    }
+    FormatError::check_version("file of outlines", r.u16("outlines version")?, VERSION)?;
     if r.u16("outlines")? != 0 {
         return Err(FormatError::Invalid { what: "outlines", at: 10 });
     }

@@ -104,7 +104,7 @@ impl UnreadPaths {
     /// Adds a path. When there are too many, drops the last ones by name and sets
     /// [`Self::has_more`]. So every dropped path sorts after the last recorded one.
     pub fn insert(&mut self, path: &[u8]) {
-        if self.is_past_the_end(path) || !self.paths.insert(path.into()) {
+        if self.may_be_dropped(path) || !self.paths.insert(path.into()) {
             return;
         }
         self.bytes += path.len();
@@ -117,7 +117,7 @@ impl UnreadPaths {
     /// Adds the paths of another list.
     pub fn extend(&mut self, other: &Self) {
         if other.has_more {
-            self.paths.retain(|path| !other.is_past_the_end(path));
+            self.paths.retain(|path| !other.may_be_dropped(path));
             self.bytes = self.paths.iter().map(|path| path.len()).sum();
             self.has_more = true;
         }
@@ -125,7 +125,7 @@ impl UnreadPaths {
     }
 
     /// Returns true if a path may be one of the dropped paths.
-    fn is_past_the_end(&self, path: &[u8]) -> bool {
+    fn may_be_dropped(&self, path: &[u8]) -> bool {
         self.has_more && self.paths.last().is_none_or(|last| path > &**last)
     }
 
@@ -135,7 +135,7 @@ impl UnreadPaths {
         let mut above = (0..path.len()).filter(|at| path[*at] == b'/').map(|at| &path[..at]);
         self.paths.contains(path)
             || above.any(|above| self.paths.contains(above))
-            || self.is_past_the_end(path)
+            || self.may_be_dropped(path)
     }
 
     /// Returns the recorded paths, sorted.
@@ -196,10 +196,10 @@ impl Selection {
         };
         let unread = UnreadPaths { paths: paths.into_iter().collect(), bytes, has_more };
         let selection = Self { rules, sources, unread };
-        match selection.is_empty() {
-            true => Err(FormatError::Invalid { what: "selection (empty)", at: start }),
-            false => Ok(selection),
+        if selection.is_empty() {
+            return Err(FormatError::Invalid { what: "selection (empty)", at: start });
         }
+        Ok(selection)
     }
 }
 
@@ -234,20 +234,13 @@ impl IgnoreOptions {
         if flags & !ALL_FLAGS != 0 {
             return Err(FormatError::Invalid { what: "rule set flags", at });
         }
-        let larger_than_bytes = match flags & SIZE_LIMIT {
-            0 => None,
-            _ => Some(r.varint("size limit")?),
-        };
+        let has = |flag: u8| flags & flag != 0;
+        let larger_than_bytes = if has(SIZE_LIMIT) { Some(r.varint("size limit")?) } else { None };
         let patterns = decode_patterns(r)?;
         let at = r.at();
-        let ignore_case_patterns = match flags & IGNORE_CASE {
-            0 => Vec::new(),
-            _ => decode_patterns(r)?,
-        };
-        let markers = if flags & MARKERS == 0 { Vec::new() } else { decode_markers(r)? };
-        let is_empty = |flag: u8, is_empty: bool| flags & flag != 0 && is_empty;
-        if is_empty(IGNORE_CASE, ignore_case_patterns.is_empty())
-            || is_empty(MARKERS, markers.is_empty())
+        let ignore_case_patterns = if has(IGNORE_CASE) { decode_patterns(r)? } else { Vec::new() };
+        let markers = if has(MARKERS) { decode_markers(r)? } else { Vec::new() };
+        if has(IGNORE_CASE) == ignore_case_patterns.is_empty() || has(MARKERS) == markers.is_empty()
         {
             return Err(FormatError::Invalid { what: "rule set (an empty list)", at });
         }
@@ -255,10 +248,10 @@ impl IgnoreOptions {
             patterns,
             ignore_case_patterns,
             markers,
-            gitignore: flags & GITIGNORE != 0,
-            cache_folders: flags & CACHE_FOLDERS != 0,
+            gitignore: has(GITIGNORE),
+            cache_folders: has(CACHE_FOLDERS),
             larger_than_bytes,
-            one_file_system: flags & ONE_FILE_SYSTEM != 0,
+            one_file_system: has(ONE_FILE_SYSTEM),
         })
     }
 }
@@ -270,11 +263,7 @@ fn encode_patterns(w: &mut WireWriter, patterns: &[String]) {
 
 fn decode_patterns(r: &mut WireReader<'_>) -> Result<Vec<String>, FormatError> {
     let count = r.count("patterns", limits::PATTERNS)?;
-    let mut patterns = Vec::new();
-    for _ in 0..count {
-        patterns.push(r.text("pattern", limits::COMMIT_BYTES)?.to_owned());
-    }
-    Ok(patterns)
+    (0..count).map(|_| Ok(r.text("pattern", limits::COMMIT_BYTES)?.to_owned())).collect()
 }
 
 fn decode_markers(r: &mut WireReader<'_>) -> Result<Vec<FolderMarker>, FormatError> {

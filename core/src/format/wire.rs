@@ -47,6 +47,21 @@ impl FormatError {
     pub fn kind(&self) -> ErrorKind {
         if let Self::Newer { .. } = self { ErrorKind::Unsupported } else { ErrorKind::Damaged }
     }
+
+    /// Refuses a length or count above its limit.
+    pub fn check_limit(what: &'static str, claimed: u64, limit: u64) -> Result<(), Self> {
+        if claimed > limit { Err(Self::Limit { what, claimed, limit }) } else { Ok(()) }
+    }
+
+    /// Refuses every version but one.
+    pub fn check_version(
+        what: &'static str,
+        found: impl Into<u32>,
+        known: impl Into<u32>,
+    ) -> Result<(), Self> {
+        let (found, known) = (found.into(), known.into());
+        if found != known { Err(Self::Newer { what, found, known }) } else { Ok(()) }
+    }
 }
 
 /// Appends primitives to a buffer.
@@ -217,18 +232,13 @@ impl<'a> WireReader<'a> {
     /// Reads a varint of at most `limit`.
     pub fn count(&mut self, what: &'static str, limit: usize) -> Result<usize, FormatError> {
         let claimed = self.varint(what)?;
-        let limit = limit as u64;
-        if claimed > limit {
-            return Err(FormatError::Limit { what, claimed, limit });
-        }
+        FormatError::check_limit(what, claimed, limit as u64)?;
         Ok(claimed as usize)
     }
 
     /// Reads a varint that fits in 32 bits.
     pub fn varint_u32(&mut self, what: &'static str) -> Result<u32, FormatError> {
-        let claimed = self.varint(what)?;
-        let limit = u64::from(u32::MAX);
-        u32::try_from(claimed).map_err(|_| FormatError::Limit { what, claimed, limit })
+        Ok(self.count(what, u32::MAX as usize)? as u32)
     }
 
     /// Reads a signed varint.

@@ -462,11 +462,8 @@ impl PackFile {
         observer: &dyn Observer,
     ) -> Result<(), StoreError> {
         let claimed = self.frames().iter().map(|frame| u64::from(frame.raw_bytes)).sum();
-        let (what, limit) = ("expanded bytes", limits::PACK_RAW_BYTES);
-        if claimed > limit {
-            let source = FormatError::Limit { what, claimed, limit };
-            return Err(StoreError::Format { pack: self.id(), source });
-        }
+        FormatError::check_limit("expanded bytes", claimed, limits::PACK_RAW_BYTES)
+            .map_err(|source| StoreError::Format { pack: self.id(), source })?;
         let frames: Vec<FrameObjects<'_>> = self.by_frame(objects).collect();
         // rayon's threads take jobs in the order in which they are queued, and each
         // batch is a job of its own. So the frames of other packs are checked between
