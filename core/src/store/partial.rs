@@ -289,15 +289,13 @@ impl Store {
         publish(disk, &from, &to)?;
         disk.sync_folder(&layout.objects)?;
         disk.sync_folder(&layout.partial)?;
-        self.change_catalog(|before| {
-            let mut catalog = before.copy();
+        self.change_catalog(|catalog| {
             catalog.place_pack(*pack, to, Completeness::Whole);
             catalog.heal(pack);
             catalog.has_partial = catalog
                 .numbers
                 .values()
                 .any(|number| catalog.packs[*number as usize].home == Completeness::Partial);
-            (catalog, ())
         });
         drop(locked);
         self.clear_healed()?;
@@ -389,12 +387,7 @@ impl Store {
         if self.catalog().superseded.is_empty() {
             return;
         }
-        let superseded = self.change_catalog(|before| {
-            let mut catalog = before.copy();
-            let superseded = std::mem::take(&mut catalog.superseded);
-            (catalog, superseded)
-        });
-        for id in superseded {
+        for id in self.change_catalog(|catalog| std::mem::take(&mut catalog.superseded)) {
             // Another process holds this lock while it replaces the pack with a stub.
             let whole = self.layout().path(Completeness::Whole, &id);
             let Ok(locked) = fs_err::File::open(&whole) else { continue };

@@ -347,7 +347,7 @@ impl<'s> ReceivedPacks<'s> {
         let _all_at_once = self.target.adoption_lock.read();
         let ordered = self.ordered()?;
         // The index of the received packs is not used any more.
-        self.own.change_catalog(|_| (Catalog::default(), ()));
+        self.own.change_catalog(|catalog| *catalog = Catalog::default());
         let mut moved = WriteStats::default();
         let mut mixed = Vec::new();
         for id in &ordered {
@@ -399,7 +399,7 @@ impl<'s> ReceivedPacks<'s> {
     pub fn adopt_packs(self) -> Result<WriteStats, StoreError> {
         let _all_at_once = self.target.adoption_lock.read();
         let ordered = self.ordered()?;
-        self.own.change_catalog(|_| (Catalog::default(), ()));
+        self.own.change_catalog(|catalog| *catalog = Catalog::default());
         let mut moved = WriteStats::default();
         // Another process may have added some of them meanwhile.
         let present = self.target.packs();

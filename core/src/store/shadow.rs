@@ -198,13 +198,11 @@ impl Store {
     pub fn change_shadows(&self, change: &dyn Fn(&mut ShadowTable)) -> Result<bool, StoreError> {
         let written = self.write_shadows(change);
         let path = self.layout().shadow.clone();
-        self.change_catalog(|before| {
-            let mut catalog = before.copy();
+        self.change_catalog(|catalog| {
             let shadows = if written.is_ok() { Shadows::read(&path).ok() } else { None };
-            let mut shadows = shadows.unwrap_or_else(|| Shadows::from_known(before));
+            let mut shadows = shadows.unwrap_or_else(|| Shadows::from_known(catalog));
             change(&mut shadows.table);
             catalog.shadows = shadows.into();
-            (catalog, ())
         });
         written
     }
@@ -246,12 +244,10 @@ impl Store {
         if self.is_shadow_table_lost() {
             return;
         }
-        self.change_catalog(|before| {
-            let mut catalog = before.copy();
-            let mut shadows = Shadows::from_known(before);
+        self.change_catalog(|catalog| {
+            let mut shadows = Shadows::from_known(catalog);
             shadows.table.add(pack, Reason::Damaged, extent);
             catalog.shadows = shadows.into();
-            (catalog, ())
         });
     }
 
@@ -269,11 +265,7 @@ impl Store {
     /// Removes the damage of a pack that was read and hashed since, for this open store
     /// only.
     pub fn mark_sound(&self, pack: &PackId) {
-        self.change_catalog(|before| {
-            let mut catalog = before.copy();
-            catalog.heal(pack);
-            (catalog, ())
-        });
+        self.change_catalog(|catalog| catalog.heal(pack));
     }
 
     /// Removes the damage of packs from the table, durably, after they were written
@@ -291,11 +283,7 @@ impl Store {
                 table.remove(pack, Reason::Damaged);
             }
         })?;
-        self.change_catalog(|before| {
-            let mut catalog = before.copy();
-            catalog.healed.retain(|pack| !healed.contains(pack));
-            (catalog, ())
-        });
+        self.change_catalog(|catalog| catalog.healed.retain(|pack| !healed.contains(pack)));
         // Index records that were made from the damaged file may be wrong.
         self.reindex()
     }
