@@ -31,7 +31,7 @@ use crate::{
         base_state::{Base, BaseEvent, BranchTip, RefFacts},
         ref_log::RefLogEntry,
         ref_name::RefName,
-        refs::{RefError, read_small, temporary},
+        refs::{RefError, read_small},
     },
 };
 
@@ -135,8 +135,8 @@ impl Repo {
     }
 
     fn write_base(&self, base: &Base) -> Result<(), RefError> {
-        let temporary = temporary(self.dir(), FILE);
-        Ok(self.disk().write_whole(&temporary, &self.base_file(), base.encode().as_bytes())?)
+        let (tmp, text) = (self.dir().join("tmp"), base.encode());
+        Ok(self.disk().write_whole(&tmp, &self.base_file(), text.as_bytes())?)
     }
 
     /// Lists the commits in the history of `tip`, the last commit of a branch (`None` for a detached

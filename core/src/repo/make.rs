@@ -20,7 +20,7 @@ use crate::{
         config::{self, Config, edit::Edit, key::KeyPath, layer::ConfigOwner},
         open::{FIRST_BRANCH, STORE_FOLDER, check_links, write_config},
         ref_name::{RefKind, RefName},
-        refs::{Head, RefError, Refs, temporary},
+        refs::{Head, RefError, Refs},
     },
     store::Store,
 };
@@ -150,7 +150,7 @@ fn build(dir: &Path, disk: &Disk, text: &str) -> Result<(), RepoError> {
         for (name, content) in
             [(GITIGNORE, GITIGNORE_ALL), (base::FILE, base_state::NONE.as_bytes())]
         {
-            disk.write_whole(&temporary(dir, name), &dir.join(name), content)?;
+            disk.write_whole(&dir.join("tmp"), &dir.join(name), content)?;
         }
     }
     Ok(write_config(dir, disk, text)?)

@@ -16,7 +16,7 @@ use crate::{
         open::{FIRST_BRANCH, STORE_FOLDER, read_config, write_config},
         ref_log::RefValue,
         ref_name::{RefKind, RefName},
-        refs::{Head, RefError, Refs, temporary},
+        refs::{Head, RefError, Refs},
         scope,
     },
 };
@@ -110,8 +110,7 @@ impl Repo {
         match read_at_most(&dir.join(config::FILE), limits::CONFIG_BYTES) {
             // A person may have written this text.
             Ok(bytes) if !says_nothing(&bytes) => {
-                let temporary = temporary(dir, "config");
-                disk.in_store(dir).write_whole(&temporary, &dir.join(DAMAGED), &bytes)?;
+                disk.in_store(dir).write_whole(&dir.join("tmp"), &dir.join(DAMAGED), &bytes)?;
             }
             _ => {}
         }

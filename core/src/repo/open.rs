@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     base::{io::PathError, kind::ErrorKind, observe::Observer},
-    disk::{Disk, symlink_guard},
+    disk::{Disk, scratch::unique_name, symlink_guard},
     format::outline,
     repo::{
         config::{
@@ -17,7 +17,7 @@ use crate::{
             layer::ConfigOwner,
         },
         mend::says_nothing,
-        refs::{Lock, RefError, Refs, temporary},
+        refs::{Lock, RefError, Refs},
     },
     store::{FifoSemaphore, RemoteFrames, Store, StoreError},
 };
@@ -412,7 +412,12 @@ pub fn lock_config(dir: &Path) -> Result<ConfigLock, RefError> {
 /// [`PathError`] of the first step that failed.
 pub fn write_config(dir: &Path, disk: &Disk, text: &str) -> Result<(), PathError> {
     let disk = &disk.in_store(dir);
-    file::write(disk, &temporary(dir, "config"), &dir.join(config::FILE), text)
+    file::write(disk, &config_draft(dir), &dir.join(config::FILE), text)
+}
+
+/// Returns a unique path for settings that will replace those of the store in `dir`.
+pub(super) fn config_draft(dir: &Path) -> PathBuf {
+    dir.join("tmp").join(unique_name("config"))
 }
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ use crate::{
     base::{id::CommitId, io::PathError, limits, time::Time},
     disk::{
         Disk, NewFile,
+        output::folder_of,
         regular::{open_regular, read_end},
-        scratch::unique_name,
     },
     repo::{ref_name::RefName, refs::RefLogMessage},
 };
@@ -211,8 +211,7 @@ fn unshare(disk: &Disk, file: &Path) -> Result<(), PathError> {
         return Ok(());
     }
     let bytes = read_end(file, limits::REF_LOG_BYTES).map_err(PathError::when("read", file))?;
-    let name = unique_name("log");
-    disk.write_whole(&file.with_file_name(name), file, &bytes)
+    disk.write_whole(folder_of(file), file, &bytes)
 }
 
 /// Returns true if the file ends in the middle of a line.

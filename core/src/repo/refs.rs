@@ -22,7 +22,6 @@ mod version;
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
 };
 
 use crate::{
@@ -631,8 +630,7 @@ impl Refs {
     }
 
     fn write(&self, path: &Path, text: &str) -> Result<(), RefError> {
-        let temporary = temporary(&self.store, "ref");
-        Ok(self.disk.write_whole(&temporary, path, text.as_bytes())?)
+        Ok(self.disk.write_whole(&self.store.join("tmp"), path, text.as_bytes())?)
     }
 
     /// Checks that the file of no other ref is a folder of this ref's path, or lies below it.
@@ -667,15 +665,6 @@ impl Refs {
         }
         Ok(())
     }
-}
-
-/// Returns a unique path in `tmp/`.
-pub(super) fn temporary(store: &Path, what: &str) -> PathBuf {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let Time { secs, nanos } = Time::now();
-    let process = std::process::id();
-    store.join("tmp").join(format!("{what}-{process}-{count}-{secs}{nanos:09}"))
 }
 
 /// Reads a small text file; returns `None` if it does not exist.

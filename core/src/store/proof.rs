@@ -38,7 +38,7 @@ use crate::{
         observe::{Observer, Phase},
         time::Time,
     },
-    disk::{made_here::birth_nanos, regular::read_at_most, scratch::unique_name},
+    disk::{made_here::birth_nanos, regular::read_at_most},
     format::{
         pack::ObjectKind,
         shadow::{Reason, ShadowedPart},
@@ -273,12 +273,7 @@ impl Store {
         let mut checks = PackCheck::read_all(path);
         checks.retain(|id, _| catalog.numbers.contains_key(id));
         let text: String = checks.iter().map(|(id, check)| check.line(id)).collect();
-        let temporary = self.layout().tmp.join(unique_name(FILE));
-        let mut file = self.disk().create(&temporary)?;
-        file.write(text.as_bytes())?;
-        self.disk().replace(&temporary, path)?;
-        file.keep();
-        Ok(())
+        self.disk().write_unsynced(&self.layout().tmp, path, text.as_bytes())
     }
 
     /// Returns when the chunk lists of this store were proven.

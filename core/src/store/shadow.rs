@@ -20,7 +20,7 @@ use crate::{
         kind::ErrorKind,
         limits,
     },
-    disk::{regular::read_at_most, scratch::unique_name},
+    disk::regular::read_at_most,
     format::{
         pack::{ObjectKind, checksum},
         shadow::{Reason, ShadowTable, ShadowedPart},
@@ -227,7 +227,7 @@ impl Store {
         let path = &layout.shadow;
         let bytes = bytes.map_err(|source| StoreError::Shadow { path: path.clone(), source })?;
         disk.create_folders(&layout.tmp)?;
-        disk.write_whole(&layout.tmp.join(unique_name(TABLE)), path, &bytes)?;
+        disk.write_whole(&layout.tmp, path, &bytes)?;
         Ok(true)
     }
 

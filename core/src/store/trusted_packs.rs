@@ -20,7 +20,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use crate::{
     base::{id::PackId, io::PathError, limits},
-    disk::{regular::read_at_most, scratch::unique_name},
+    disk::regular::read_at_most,
     format::{pack::checksum, wire::FormatError},
     store::{
         Store, StoreError,
@@ -249,12 +249,7 @@ impl Store {
     fn write_relied(&self, relied: &TrustedPacks) -> Result<(), PathError> {
         let (layout, path) = (self.layout(), self.relied_path());
         self.disk().create_folders(&layout.dir.join("cache"))?;
-        let temporary = layout.tmp.join(unique_name(FILE));
-        let mut file = self.disk().create(&temporary)?;
-        file.write(relied.encode().as_bytes())?;
-        self.disk().replace(&temporary, &path)?;
-        file.keep();
-        Ok(())
+        self.disk().write_unsynced(&layout.tmp, &path, relied.encode().as_bytes())
     }
 
     /// Returns true if merged packs can be recorded: the list can be written or

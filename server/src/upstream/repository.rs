@@ -35,7 +35,7 @@ use snap_core::{
         observe::Silent,
         time::Time,
     },
-    disk::{Disk, scratch::unique_name},
+    disk::Disk,
     ops::accept,
     repo::{
         Config, Repo, config,
@@ -507,8 +507,8 @@ impl UpstreamRepository {
         // If it cannot be written, the next server serves no refs before it has compared
         // them.
         let path = self.followed_path();
-        let temporary = self.repo.dir().join("tmp").join(unique_name(FOLLOWED));
-        let _ = self.repo.disk().write_whole(&temporary, &path, fingerprint.as_bytes());
+        let tmp = self.repo.dir().join("tmp");
+        let _ = self.repo.disk().write_whole(&tmp, &path, fingerprint.as_bytes());
         *followed = Some(fingerprint);
         Ok(())
     }

@@ -16,7 +16,8 @@ use crate::{
     format::ref_text::RefText,
     repo::{
         config::{self, ConfigError, edit::Edit, file, layer::ConfigOwner},
-        refs::{RefError, Refs, temporary},
+        open::config_draft,
+        refs::{RefError, Refs},
     },
 };
 
@@ -48,7 +49,7 @@ impl Refs {
         if !user.is_root() && meta.uid() != user.as_raw() {
             return Ok(RefText::without_nonce(new));
         }
-        file::write(&self.disk, &temporary(&self.store, "config"), &path, &upgraded)?;
+        file::write(&self.disk, &config_draft(&self.store), &path, &upgraded)?;
         Ok(RefText::new(new))
     }
 }
