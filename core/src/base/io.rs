@@ -36,15 +36,24 @@ pub fn is_of_one_path(error: &io::Error) -> bool {
     }
 }
 
+/// Turns the error of a path that does not exist into `None`.
+///
+/// # Errors
+/// All other errors of `read`.
+pub fn if_exists<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some),
+    }
+}
+
 /// A failed system call on a path.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {}", path.display())]
 pub struct PathError {
     /// A verb for the message, such as "read".
     pub action: &'static str,
-    /// The file or folder.
     pub path: PathBuf,
-    /// The error of the system call.
     pub source: io::Error,
 }
 

@@ -6,13 +6,12 @@
 
 use std::{
     ffi::OsStr,
-    io,
     os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::Path,
 };
 
 use crate::{
-    base::io::PathError,
+    base::io::{PathError, if_exists},
     disk::{CreateMode, Disk, NewFile, lock_wait::is_file_at, output::folder_of},
     local::{ignore::GITIGNORE, write::temporary_name},
     repo::{
@@ -244,14 +243,10 @@ fn is_free(dir: &Path) -> Result<bool, RepoError> {
     }
     // Objects or refs without settings belong to a damaged store, not to an unfinished one.
     for part in ["objects", "refs/heads", "refs/tags"] {
-        match fs_err::read_dir(dir.join(part)) {
-            Ok(mut entries) => {
-                if entries.next().is_some() {
-                    return Ok(false);
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(PathError::when("list", &dir.join(part))(error).into()),
+        let part = dir.join(part);
+        let entries = if_exists(fs_err::read_dir(&part)).map_err(PathError::when("list", &part))?;
+        if entries.is_some_and(|mut entries| entries.next().is_some()) {
+            return Ok(false);
         }
     }
     Ok(true)

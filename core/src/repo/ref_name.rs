@@ -40,6 +40,11 @@ impl RefKind {
         }
     }
 
+    /// Returns the kind whose folder below `refs/` has this name.
+    pub fn of_folder(folder: &str) -> Option<Self> {
+        [Self::Branch, Self::Tag, Self::Remote].into_iter().find(|kind| kind.folder() == folder)
+    }
+
     /// Returns the noun for messages.
     pub const fn noun(self) -> &'static str {
         match self {
@@ -121,13 +126,8 @@ impl RefName {
 
     /// Parses `refs/heads/NAME`, `refs/tags/NAME` or `refs/remotes/NAME`.
     pub fn parse_full(text: &str) -> Option<Self> {
-        let rest = text.strip_prefix("refs/")?;
-        match rest.split_once('/')? {
-            ("heads", name) => Self::branch(name).ok(),
-            ("tags", name) => Self::tag(name).ok(),
-            ("remotes", name) => Self::new(RefKind::Remote, name).ok(),
-            _ => None,
-        }
+        let (folder, name) = text.strip_prefix("refs/")?.split_once('/')?;
+        Self::new(RefKind::of_folder(folder)?, name).ok()
     }
 
     /// Returns the kind of the ref.

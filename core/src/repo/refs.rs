@@ -25,7 +25,13 @@ use std::{
 };
 
 use crate::{
-    base::{id::CommitId, io::PathError, kind::ErrorKind, limits, time::Time},
+    base::{
+        id::CommitId,
+        io::{PathError, if_exists},
+        kind::ErrorKind,
+        limits,
+        time::Time,
+    },
     disk::{
         Disk,
         folder_times::FolderTimes,
@@ -306,19 +312,11 @@ impl Refs {
     ) -> Result<(Vec<RefName>, Vec<PathBuf>), RefError> {
         let top = self.store.join("refs").join(kind.folder());
         let (mut found, mut misnamed) = (Vec::new(), Vec::new());
-        let mut folders = vec![top.clone()];
-        while let Some(folder) = folders.pop() {
-            times.add(&folder);
-            for (path, is_folder) in entries(&folder)? {
-                if is_folder {
-                    folders.push(path);
-                    continue;
-                }
-                let short = path.strip_prefix(&top).ok().and_then(Path::to_str);
-                match short.and_then(|short| RefName::new(kind, short).ok()) {
-                    Some(name) => found.push(name),
-                    None => misnamed.push(path),
-                }
+        for path in files_below(&top, times)? {
+            let short = path.strip_prefix(&top).ok().and_then(Path::to_str);
+            match short.and_then(|short| RefName::new(kind, short).ok()) {
+                Some(name) => found.push(name),
+                None => misnamed.push(path),
             }
         }
         found.sort_unstable();
@@ -333,13 +331,8 @@ impl Refs {
     /// [`RefError::Io`].
     pub fn bytes(&self) -> Result<u64, RefError> {
         let mut bytes = 0;
-        let mut folders = vec![self.store.join("refs"), self.store.join("logs")];
-        while let Some(folder) = folders.pop() {
-            for (path, is_folder) in entries(&folder)? {
-                if is_folder {
-                    folders.push(path);
-                    continue;
-                }
+        for top in ["refs", "logs"] {
+            for path in files_below(&self.store.join(top), &mut FolderTimes::default())? {
                 let name = path.strip_prefix(&self.store).unwrap_or(&path).as_os_str().len();
                 // A file that is being replaced just now may be missing for a moment.
                 let length = fs_err::symlink_metadata(&path).map_or(0, |meta| meta.len());
@@ -650,7 +643,7 @@ impl Refs {
         let mut folders = vec![path.to_owned()];
         let mut empty = Vec::new();
         while let Some(folder) = folders.pop().filter(|_| path.is_dir() && !is_link(path)) {
-            for (inside, is_folder) in entries(&folder)? {
+            for FolderEntry { path: inside, is_folder } in entries(&folder)? {
                 if !is_folder {
                     let below = inside.strip_prefix(path).unwrap_or(&inside).display();
                     let other = format!("{}/{below}", name.short());
@@ -683,19 +676,35 @@ pub(super) fn read_small(path: &Path, noun: &'static str) -> Result<Option<Strin
     String::from_utf8(bytes).map(Some).map_err(|_| damaged())
 }
 
-/// Lists the paths in a folder, each with whether it is a folder. A missing folder is empty.
-fn entries(folder: &Path) -> Result<Vec<(PathBuf, bool)>, PathError> {
-    let listing = match fs_err::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.map_err(PathError::when("list", folder))?,
-    };
-    listing
-        .map(|entry| {
+/// Lists a folder. A missing folder is empty.
+fn entries(folder: &Path) -> Result<Vec<FolderEntry>, PathError> {
+    let list = || {
+        let entries = if_exists(fs_err::read_dir(folder))?.into_iter().flatten();
+        let entries = entries.map(|entry| {
             let entry = entry?;
-            Ok((entry.path(), entry.file_type()?.is_dir()))
-        })
-        .collect::<io::Result<_>>()
-        .map_err(PathError::when("list", folder))
+            Ok(FolderEntry { path: entry.path(), is_folder: entry.file_type()?.is_dir() })
+        });
+        entries.collect::<io::Result<_>>()
+    };
+    list().map_err(PathError::when("list", folder))
+}
+
+struct FolderEntry {
+    path: PathBuf,
+    is_folder: bool,
+}
+
+/// Lists the files below a folder, unsorted. Adds the modification time of each folder to `times`
+/// before it lists the folder.
+fn files_below(top: &Path, times: &mut FolderTimes) -> Result<Vec<PathBuf>, PathError> {
+    let (mut files, mut folders) = (Vec::new(), vec![top.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        times.add(&folder);
+        for FolderEntry { path, is_folder } in entries(&folder)? {
+            if is_folder { folders.push(path) } else { files.push(path) }
+        }
+    }
+    Ok(files)
 }
 
 #[cfg(test)]

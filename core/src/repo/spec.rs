@@ -18,7 +18,7 @@
 
 use crate::{
     base::{
-        id::{BlobId, CommitId, IdPrefix},
+        id::{BlobId, CommitId, IdPrefix, ObjectId},
         kind::ErrorKind,
         suggestions::similar_names,
         time::Time,
@@ -258,18 +258,14 @@ impl<'a> Revisions<'a> {
         }
     }
 
+    /// Returns the only commit whose id has this prefix.
     fn prefixed(&self, prefix: &IdPrefix) -> Result<Option<CommitId>, SpecError> {
-        let (low, high) = prefix.bounds();
-        let hits = self.repo.store().ids_between(low, high, PREFIX_HITS)?;
-        let commits = hits.into_iter().filter(|(_, kind)| *kind == ObjectKind::Commit);
-        let mut ids: Vec<_> = commits.map(|(id, _)| CommitId::from_object(id)).collect();
-        ids.sort_unstable();
-        ids.dedup();
+        let mut ids = self.ids_with(prefix, |kind| kind == ObjectKind::Commit)?;
         if ids.len() < 2 {
-            return Ok(ids.pop());
+            return Ok(ids.pop().map(CommitId::from_object));
         }
         let mut candidates = Vec::new();
-        for id in ids {
+        for id in ids.into_iter().map(CommitId::from_object) {
             let Commit { time, message, .. } = self.repo.store().commit(&id)?;
             let message = message.lines().next().unwrap_or_default().to_owned();
             candidates.push(PrefixMatch { id, time, message });
@@ -334,20 +330,27 @@ impl<'a> Revisions<'a> {
     /// [`SpecError::Ambiguous`] if several blobs have this prefix.
     pub fn blob(&self, text: &str) -> Result<Option<BlobId>, SpecError> {
         let Some(prefix) = IdPrefix::parse(text) else { return Ok(None) };
-        let (low, high) = prefix.bounds();
-        let hits = self.repo.store().ids_between(low, high, PREFIX_HITS)?;
-        let blob = |kind| matches!(kind, ObjectKind::Blob | ObjectKind::ChunkList);
-        let mut ids: Vec<_> = hits.into_iter().filter(|hit| blob(hit.1)).map(|hit| hit.0).collect();
-        ids.sort_unstable();
-        ids.dedup();
-        match ids.as_slice() {
-            [] => Ok(None),
-            [id] => Ok(Some(BlobId::from_object(*id))),
-            _ => {
-                let prefix = text.to_owned();
-                Err(SpecError::Ambiguous { prefix, candidates: Vec::new() })
-            }
+        let is_content = |kind| matches!(kind, ObjectKind::Blob | ObjectKind::ChunkList);
+        let mut ids = self.ids_with(&prefix, is_content)?;
+        if ids.len() < 2 {
+            return Ok(ids.pop().map(BlobId::from_object));
         }
+        Err(SpecError::Ambiguous { prefix: text.to_owned(), candidates: Vec::new() })
+    }
+
+    /// Returns the ids of objects of some kinds that have this prefix, sorted.
+    fn ids_with(
+        &self,
+        prefix: &IdPrefix,
+        is_wanted: impl Fn(ObjectKind) -> bool,
+    ) -> Result<Vec<ObjectId>, SpecError> {
+        let (low, high) = prefix.bounds();
+        let found = self.repo.store().ids_between(low, high, PREFIX_HITS)?;
+        let wanted = found.into_iter().filter(|(_, kind)| is_wanted(*kind));
+        let mut ids: Vec<ObjectId> = wanted.map(|(id, _)| id).collect();
+        // A content may be stored both whole and as a chunk list.
+        ids.dedup();
+        Ok(ids)
     }
 }
 
@@ -417,15 +420,13 @@ impl<'t> BaseTexts<'t> {
 /// Lists the refs that a text may name, in order of precedence.
 pub fn names(text: &str) -> Vec<RefName> {
     let text = text.strip_prefix("refs/").unwrap_or(text);
-    match text.split_once('/') {
-        Some(("heads", name)) => RefName::branch(name).into_iter().collect(),
-        Some(("tags", name)) => RefName::tag(name).into_iter().collect(),
-        Some(("remotes", name)) => RefName::new(RefKind::Remote, name).into_iter().collect(),
-        _ => [RefKind::Branch, RefKind::Remote, RefKind::Tag]
-            .into_iter()
-            .filter_map(|kind| RefName::new(kind, text).ok())
-            .collect(),
+    if let Some((folder, name)) = text.split_once('/')
+        && let Some(kind) = RefKind::of_folder(folder)
+    {
+        return RefName::new(kind, name).into_iter().collect();
     }
+    let kinds = [RefKind::Branch, RefKind::Remote, RefKind::Tag];
+    kinds.into_iter().filter_map(|kind| RefName::new(kind, text).ok()).collect()
 }
 
 /// Removes the last suffix of a revision and returns the rest; `None` if there is no suffix.

@@ -17,7 +17,7 @@ use rayon::prelude::*;
 use crate::{
     base::{
         id::{ObjectId, PackId},
-        io::PathError,
+        io::{PathError, if_exists},
         observe::{Note, Observer, Silent},
     },
     disk::{Disk, lock_wait::is_file_at},
@@ -100,13 +100,10 @@ impl Store {
         keep: &(dyn Fn(&PackId) -> bool + Sync),
     ) -> Result<(), StoreError> {
         let folder = StorePaths::of(dir).partial;
-        let entries = match fs_err::read_dir(&folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(PathError::when("list", &folder)(error).into()),
-        };
+        let entries = if_exists(fs_err::read_dir(&folder));
+        let entries = entries.map_err(PathError::when("list", &folder))?;
         let mut stubs: Vec<(PackId, PathBuf)> = Vec::new();
-        for entry in entries {
+        for entry in entries.into_iter().flatten() {
             let entry = entry.map_err(PathError::when("list", &folder))?;
             let id = entry.file_name().to_str().and_then(|name| name.parse().ok());
             stubs.extend(id.map(|id| (id, entry.path())));

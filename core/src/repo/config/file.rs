@@ -13,8 +13,11 @@ use rustix::{
 };
 
 use crate::{
-    base::{io::PathError, limits},
-    disk::Disk,
+    base::{
+        io::{PathError, if_exists},
+        limits,
+    },
+    disk::{Disk, output::folder_of},
     repo::config::{
         error::ConfigError,
         layer::{ConfigOwner, Layer, line_of},
@@ -33,11 +36,8 @@ pub struct ConfigFile {
     pub path: PathBuf,
     /// The whole text, including comments.
     pub text: String,
-    /// The settings in it.
     pub layer: Layer,
-    /// The uid of its owner.
     pub uid: u32,
-    /// Its mode.
     pub mode: u32,
     /// True if a store's file is a symbolic link. The owner of the link then chose the file that
     /// was read.
@@ -119,11 +119,7 @@ fn open(path: &Path, owner: ConfigOwner) -> io::Result<(File, bool)> {
 /// # Errors
 /// [`PathError`] of the first step that failed.
 pub fn write(disk: &Disk, temporary: &Path, path: &Path, text: &str) -> Result<(), PathError> {
-    let before = match fs_err::metadata(path) {
-        Ok(meta) => Some(meta),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(PathError::when("look at", path)(error)),
-    };
+    let before = if_exists(fs_err::metadata(path)).map_err(PathError::when("look at", path))?;
     let mut file = disk.create(temporary)?;
     file.write(text.as_bytes())?;
     let own = file.file().metadata().map_err(PathError::when("look at", temporary))?;
@@ -143,5 +139,5 @@ pub fn write(disk: &Disk, temporary: &Path, path: &Path, text: &str) -> Result<(
     file.sync()?;
     disk.replace(temporary, path)?;
     file.keep();
-    disk.sync_folder(path.parent().unwrap_or(Path::new(".")))
+    disk.sync_folder(folder_of(path))
 }

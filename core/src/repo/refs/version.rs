@@ -11,7 +11,11 @@ use std::os::unix::fs::MetadataExt;
 use rustix::process::geteuid;
 
 use crate::{
-    base::{id::CommitId, io::PathError, limits},
+    base::{
+        id::CommitId,
+        io::{PathError, if_exists},
+        limits,
+    },
     disk::regular::read_at_most,
     format::ref_text::RefText,
     repo::{
@@ -29,13 +33,10 @@ impl Refs {
     /// and the owner would no longer trust it. The ref then gets the form of version 1.
     pub(super) fn new_text(&self, new: Option<CommitId>) -> Result<RefText, RefError> {
         let path = self.store.join(config::FILE);
-        let bytes = match read_at_most(&path, limits::CONFIG_BYTES) {
-            // A scratch folder has refs but no settings.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(RefText::new(new));
-            }
-            read => read.map_err(PathError::when("read", &path))?,
-        };
+        let bytes = if_exists(read_at_most(&path, limits::CONFIG_BYTES));
+        let bytes = bytes.map_err(PathError::when("read", &path))?;
+        // A scratch folder has refs but no settings.
+        let Some(bytes) = bytes else { return Ok(RefText::new(new)) };
         let damaged = || RefError::Damaged { path: path.clone(), noun: "store's settings" };
         let text = String::from_utf8(bytes).map_err(|_| damaged())?;
         let edit = Edit { text: &text, path: &path, owner: ConfigOwner::Store };
