@@ -51,9 +51,8 @@ impl Bench {
     }
 
     fn go(&self, wanted: Option<&Pointer>, direction: Direction) -> Result<(), UndoError> {
-        let plan = plan(&self.refs, wanted, direction)?;
-        let reason = plan.reason();
-        Ok(self.refs.retarget(&plan.pointer, (&plan.from, &plan.to), &change(&reason))?)
+        let plan = plan_refs(&self.refs, wanted, direction)?;
+        Ok(plan.run(&self.refs, &change(&plan.reason()))?)
     }
 
     fn undo(&self) {
@@ -226,7 +225,7 @@ fn a_ref_that_moved_since_the_plan_is_left_alone() {
     let bench = Bench::new();
     let main = branch("main");
     (1..=2).for_each(|to| bench.set(&main, Some(to)));
-    let plan = plan(&bench.refs, None, Direction::Undo).unwrap();
+    let plan = plan_refs(&bench.refs, None, Direction::Undo).unwrap();
     bench.set(&main, Some(3));
     let moved = bench.refs.retarget(&plan.pointer, (&plan.from, &plan.to), &change("undo: set"));
     assert!(matches!(moved, Err(RefError::Moved { .. })));
@@ -241,7 +240,7 @@ fn the_order_survives_a_lost_lock_file() {
     }
     let order = ["b", "a", "b", "a"].map(pointer);
     for wanted in order {
-        assert_eq!(plan(&bench.refs, None, Direction::Undo).unwrap().pointer, wanted);
+        assert_eq!(plan_refs(&bench.refs, None, Direction::Undo).unwrap().pointer, wanted);
         bench.undo();
     }
 }
@@ -370,11 +369,11 @@ fn a_ref_that_moves_while_it_is_read_does_not_count_as_damaged() {
             fs_err::write(file, &last).unwrap();
             drop(lock);
         });
-        let plan = plan(&bench.refs, Some(&pointer("main")), Direction::Undo).unwrap();
+        let plan = plan_refs(&bench.refs, Some(&pointer("main")), Direction::Undo).unwrap();
         assert_eq!((plan.from, plan.to), (Some(id(3)).into(), Some(id(2)).into()));
     });
     // Without another process, the difference is damage.
     fs_err::write(&file, &first).unwrap();
-    let damaged = plan(&bench.refs, Some(&pointer("main")), Direction::Undo);
+    let damaged = plan_refs(&bench.refs, Some(&pointer("main")), Direction::Undo);
     assert!(matches!(damaged, Err(UndoError::Log { .. })), "{damaged:?}");
 }
