@@ -20,6 +20,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    convert::Infallible,
     path::PathBuf,
 };
 
@@ -29,6 +30,7 @@ use crate::{
     repo::{
         Repo,
         base_state::{Base, BaseEvent, BranchTip, RefFacts},
+        history::ancestors,
         ref_log::RefLogEntry,
         ref_name::RefName,
         refs::{RefError, read_small},
@@ -97,28 +99,12 @@ impl Repo {
     /// Returns true if the histories of two commits share a commit. Commits that are missing
     /// locally are ignored.
     pub fn shares_history(&self, one: CommitId, other: CommitId) -> bool {
-        let mut seen = HashSet::new();
-        let mut waiting = vec![one];
-        while let Some(id) = waiting.pop() {
-            if seen.insert(id)
-                && let Ok(commit) = self.store().commit(&id)
-            {
-                waiting.extend(commit.parents);
-            }
-        }
-        let mut walked = HashSet::new();
-        waiting.push(other);
-        while let Some(id) = waiting.pop() {
-            if seen.contains(&id) {
-                return true;
-            }
-            if walked.insert(id)
-                && let Ok(commit) = self.store().commit(&id)
-            {
-                waiting.extend(commit.parents);
-            }
-        }
-        false
+        let parents =
+            |id| self.store().commit(&id).map(|commit| commit.parents).unwrap_or_default();
+        let Ok(found) = ancestors([one], |id| Ok::<_, Infallible>(Some(parents(id))));
+        let found: HashSet<CommitId> = found.into_iter().collect();
+        let is_shared = |id| if found.contains(&id) { Err(()) } else { Ok(Some(parents(id))) };
+        ancestors([other], is_shared).is_err()
     }
 
     /// Records that the project's files contain a commit and its history, durably. Does nothing in
@@ -179,17 +165,15 @@ impl Repo {
             }
         }
         let is_taken_back = |id| last.get(&id).is_some_and(|(_, taken)| *taken);
-        let (mut starts, mut seen) = (Vec::new(), HashSet::new());
-        let mut waiting: Vec<CommitId> = base.iter().rev().copied().collect();
-        while let Some(id) = waiting.pop() {
-            if !is_taken_back(id) {
-                starts.push(id);
-            } else if seen.insert(id)
-                && let Ok(commit) = self.store().commit(&id)
-            {
-                waiting.extend(commit.parents.iter().rev());
+        let mut starts = Vec::new();
+        ancestors(base.iter().rev().copied(), |id| {
+            if is_taken_back(id) {
+                let commit = self.store().commit(&id).ok();
+                return Ok(commit.map(|commit| commit.parents.into_iter().rev().collect()));
             }
-        }
+            starts.push(id);
+            Ok::<_, RefError>(None)
+        })?;
         Ok(starts)
     }
 

@@ -28,11 +28,15 @@
 //! A restore that fails, skips an entry or is killed stays in the state after `Restoring`. The
 //! files then contain only what both states of the files contain for certain.
 
-use std::collections::{HashSet, VecDeque};
+use std::{
+    collections::{HashSet, VecDeque},
+    convert::Infallible,
+};
 
 use crate::{
     base::{id::CommitId, time::Time},
     repo::{
+        history::ancestors,
         ref_log::{RefLogEntry, RefValue},
         ref_name::RefName,
     },
@@ -209,18 +213,11 @@ impl Base {
         }
         let of_others: HashSet<_> = made.of_others.iter().map(|(_, id)| *id).collect();
         let lacking = |mut contained: ContainedHistory<'_>| {
-            let (mut lacking, mut seen, mut waiting) = (Vec::new(), HashSet::new(), vec![tip]);
-            while let Some(id) = waiting.pop() {
-                if !contained.has(id)
-                    && seen.insert(id)
-                    && let Some(parents) = facts.parents(&id)
-                {
-                    waiting.extend(parents);
-                    if !of_others.contains(&id) {
-                        lacking.push(id);
-                    }
-                }
-            }
+            let Ok(mut lacking) = ancestors([tip], |id| {
+                let parents = if contained.has(id) { None } else { facts.parents(&id) };
+                Ok::<_, Infallible>(parents)
+            });
+            lacking.retain(|id| !of_others.contains(id));
             lacking
         };
         let all = lacking(ContainedHistory::new(contained.clone(), facts));
@@ -369,17 +366,15 @@ impl<'f> ContainedHistory<'f> {
 
     /// Returns the newest of these commits in the history of `tip`.
     fn part_of(&mut self, tip: CommitId) -> Vec<CommitId> {
-        let (mut part, mut seen, mut waiting) = (Vec::new(), HashSet::new(), vec![tip]);
-        while let Some(id) = waiting.pop() {
-            if !seen.insert(id) {
-                continue;
-            }
+        let mut part = Vec::new();
+        let Ok(_) = ancestors([tip], |id| {
             if self.has(id) {
                 part.push(id);
-            } else {
-                waiting.extend(self.facts.parents(&id).unwrap_or_default().into_iter().rev());
+                return Ok(None);
             }
-        }
+            let parents = self.facts.parents(&id).unwrap_or_default();
+            Ok::<_, Infallible>(Some(parents.into_iter().rev().collect()))
+        });
         part
     }
 }
