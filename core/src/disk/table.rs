@@ -239,7 +239,10 @@ impl Table {
     }
 
     /// Returns the index of the first record whose key is not below `key`.
-    fn lower_bound(&self, key: &[u8]) -> Result<u64, TableError> {
+    ///
+    /// # Errors
+    /// [`TableError::Damaged`] when a block that is read on the way is damaged.
+    pub fn lower_bound(&self, key: &[u8]) -> Result<u64, TableError> {
         let blocks = self.header.blocks() as usize;
         // The last block whose fence is smaller than `key` may still contain it.
         // Several blocks may have the same fence, so the search starts at that block.
@@ -291,15 +294,6 @@ impl Table {
         }
         let record = self.record(index)?;
         Ok((&record[..key.len()] == key).then_some((index, record)))
-    }
-
-    /// Iterates over the records with keys from `low` on.
-    ///
-    /// # Errors
-    /// [`TableError::Damaged`] when a block that is read to find the start is damaged.
-    /// The items of the iterator can have the same error.
-    pub fn from(&self, low: &[u8]) -> Result<TableRecords<'_>, TableError> {
-        Ok(TableRecords { table: self, next: self.lower_bound(low)? })
     }
 
     /// Iterates over all records.
