@@ -2,26 +2,28 @@
 //! on special files. Hashes files for comparisons.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs::File,
     io::{self, Read},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
     },
+    path::Path,
     sync::LazyLock,
     time::{Duration, Instant},
 };
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    fs::{Mode, OFlags, openat},
+    fs::{CWD, Mode, OFlags, openat},
     io::Errno,
 };
 
 use crate::{
     base::{id::BlobId, limits, time::Time},
     chunk::is_zeros,
+    disk::output::folder_of,
     format::tree::Xattr,
     local::{
         attributes::{XattrTarget, read_xattrs},
@@ -64,6 +66,24 @@ pub fn open_file(folder: BorrowedFd<'_>, name: &OsStr, stat: &FileStat) -> io::R
     Ok(openat(folder, name, flags, Mode::empty())?)
 }
 
+/// Opens a folder that the user named, to list it. The path may lead through symlinks.
+///
+/// # Errors
+/// Returns the error of the system call.
+pub fn open_root(path: &Path) -> io::Result<OwnedFd> {
+    Ok(openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Opens the folder that a path is in with `O_PATH`, and returns it with the last name of the path.
+///
+/// # Errors
+/// Returns the error of the system call.
+pub fn open_parent(path: &Path) -> io::Result<(OwnedFd, OsString)> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = openat(CWD, folder_of(path), flags, Mode::empty())?;
+    Ok((folder, path.file_name().unwrap_or(OsStr::new(".")).to_owned()))
+}
+
 /// Opens the folder `name` in a folder, to list it.
 ///
 /// # Errors
@@ -93,13 +113,11 @@ pub fn open_above<'p>(top: BorrowedFd<'_>, path: &'p [u8]) -> io::Result<(OwnedF
 /// The result of hashing a file.
 #[derive(Debug)]
 pub struct Hashed {
-    /// The id of its content.
     pub id: BlobId,
     /// Its stat after reading; `size` is the number of bytes that were read.
     pub stat: FileStat,
-    /// Its extended attributes.
     pub xattrs: Vec<Xattr>,
-    /// True if it has holes.
+    /// True if the file has holes.
     pub sparse: bool,
     /// The time when reading began.
     pub read_at: Time,

@@ -34,6 +34,7 @@ use crate::{
         observe::{Observer, Phase},
         time::Time,
     },
+    disk::output::folder_of,
     format::{
         commit::Commit,
         selection::Selection,
@@ -403,10 +404,7 @@ fn default_jobs() -> usize {
 /// Returns true if each path lies at the place in the project that it has in the
 /// snapshot.
 fn are_in_project(root: &Path, paths: &[NamedPath]) -> bool {
-    let folder = |path: &Path| {
-        let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-        fs_err::canonicalize(above.unwrap_or(Path::new("."))).ok()
-    };
+    let folder = |path: &Path| fs_err::canonicalize(folder_of(path)).ok();
     paths.iter().all(|named| {
         let names = named.inside.iter().map(EntryName::as_os_str);
         let place = names.fold(root.to_owned(), |path, name| path.join(name));
