@@ -4,8 +4,7 @@
 //! packs are not examined here.
 
 use std::{
-    io::{self, Read, Write},
-    os::unix::fs::FileExt,
+    io::{self, Read, Seek, SeekFrom, Write},
     path::Path,
 };
 
@@ -263,10 +262,8 @@ impl<R: Read> BundleReader<R> {
             self.packs += 1;
             return check_length(bytes, at, self.packs).map(Some);
         }
-        match self.read(&mut [0])? {
-            0 => Ok(None),
-            _ => Err(BundleError::Trailing { at: self.at - 1 }),
-        }
+        let end = self.at;
+        if self.read(&mut [0])? == 0 { Ok(None) } else { Err(BundleError::Trailing { at: end }) }
     }
 
     /// Passes the next `bytes` bytes to `each`, piece by piece.
@@ -344,27 +341,17 @@ pub struct PackSpan {
 pub fn read_outline(path: &Path) -> Result<(BundleHead, Vec<PackSpan>), BundleError> {
     let file = fs_err::File::open(path).map_err(PathError::when("open", path))?;
     let file_bytes = file.metadata().map_err(PathError::when("stat", path))?.len();
-    let (reader, head) = BundleReader::new(&file)?;
-    let mut at = reader.at();
+    let (mut reader, head) = BundleReader::new(&file)?;
     let mut spans = Vec::new();
-    loop {
-        let mut length = [0; LENGTH_BYTES];
-        let end = at + LENGTH_BYTES as u64;
-        if end > file_bytes {
+    while let Some(bytes) = reader.next_pack()? {
+        let start = reader.at;
+        if bytes > file_bytes - start {
             return Err(BundleError::Cut { at: file_bytes });
         }
-        file.file().read_exact_at(&mut length, at).map_err(PathError::when("read", path))?;
-        let bytes = u64::from_le_bytes(length);
-        if bytes == 0 && end == file_bytes {
-            return Ok((head, spans));
-        } else if bytes == 0 {
-            return Err(BundleError::Trailing { at: end });
-        }
-        check_length(bytes, at, spans.len() + 1)?;
-        if bytes > file_bytes - end {
-            return Err(BundleError::Cut { at: file_bytes });
-        }
-        spans.push(PackSpan { start: end, bytes });
-        at = end + bytes;
+        spans.push(PackSpan { start, bytes });
+        reader.at += bytes;
+        let seek = reader.input.seek(SeekFrom::Start(reader.at));
+        seek.map_err(|source| BundleError::Stream { action: "read", source })?;
     }
+    Ok((head, spans))
 }
