@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     base::{io::PathError, kind::ErrorKind, observe::Observer},
-    disk::{Disk, scratch::unique_name, symlink_guard},
+    disk::{Disk, output::folder_of, scratch::unique_name, symlink_guard},
     format::outline,
     repo::{
         config::{
@@ -272,8 +272,7 @@ impl Repo {
 
     /// Returns the project folder, whose `.snap` this store is; `None` for a bare store.
     pub fn project(&self) -> Option<&Path> {
-        let parent = self.dir.parent().filter(|_| self.dir.ends_with(STORE_FOLDER))?;
-        Some(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
+        self.dir.ends_with(STORE_FOLDER).then(|| folder_of(&self.dir))
     }
 }
 
@@ -324,10 +323,8 @@ impl StoreLayout {
             name.parse::<outline::Name>().is_ok()
         };
         let mut files = fs_err::read_dir(dir.join("index")).into_iter().flatten().flatten();
-        match files.any(|file| file.file_name().to_str().is_some_and(is_outlines)) {
-            true => Self::Remote,
-            false => Self::Local,
-        }
+        let has_outlines = files.any(|file| file.file_name().to_str().is_some_and(is_outlines));
+        if has_outlines { Self::Remote } else { Self::Local }
     }
 }
 
@@ -377,15 +374,12 @@ pub fn read_config_file(dir: &Path) -> Result<ConfigFile, RepoError> {
         }
         FileError::Config(error) => error.into(),
         FileError::Io(_) if !dir.exists() => RepoError::NoStore { dir: dir.to_owned() },
-        FileError::Io(error)
-            if matches!(
-                error.source.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-            ) =>
-        {
-            RepoError::NotAStore { dir: dir.to_owned() }
-        }
-        FileError::Io(error) => error.into(),
+        FileError::Io(error) => match error.source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                RepoError::NotAStore { dir: dir.to_owned() }
+            }
+            _ => error.into(),
+        },
     })
 }
 
@@ -431,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_store_is_found_from_below_and_read() {
+    fn a_new_store_is_found_from_a_folder_below() {
         let (project, dir) = make();
         Repo::init(&dir, &Disk::default(), &Config::default()).unwrap();
         let below = project.path().join("a/b");
@@ -461,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_store_is_said_so() {
+    fn a_path_that_is_not_a_store_is_reported() {
         let (project, dir) = make();
         assert!(matches!(read_config(&dir), Err(RepoError::NoStore { .. })));
         let file = project.path().join("file");

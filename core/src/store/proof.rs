@@ -38,7 +38,7 @@ use crate::{
         observe::{Observer, Phase},
         time::Time,
     },
-    disk::{made_here::birth_nanos, regular::read_at_most},
+    disk::{made_here::birth_nanos, output::folder_of, regular::read_at_most},
     format::{
         pack::ObjectKind,
         shadow::{Reason, ShadowedPart},
@@ -262,7 +262,7 @@ impl Store {
         let Some(path) = catalog.proven.path.as_ref().filter(|_| !lines.is_empty()) else {
             return Ok(());
         };
-        self.disk().create_folders(path.parent().unwrap_or(Path::new(".")))?;
+        self.disk().create_folders(folder_of(path))?;
         let mut file = self.disk().append(path)?;
         file.write(lines.as_bytes())?;
         let file_bytes = file.file().metadata().map_or(0, |meta| meta.len());
