@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_one_path_are_told_from_those_of_the_whole_disk() {
+    fn errors_of_one_path_differ_from_errors_of_the_disk() {
         let of_one = [
             Errno::PERM,
             Errno::ACCESS,

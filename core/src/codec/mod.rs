@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_of_a_frame_is_expanded_by_itself() {
+    fn the_start_of_a_frame_can_be_decompressed_alone() {
         let text: Vec<u8> = (0..200_000_u32).flat_map(|n| (n / 7).to_le_bytes()).collect();
         let stored = Encoder::for_small(DEFAULT_LEVEL).unwrap().encode(&text).unwrap().1.to_vec();
         let (mut decoder, mut raw) = (StartDecoder::new().unwrap(), Vec::new());
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_lies_about_its_length_is_refused() {
+    fn a_frame_with_a_wrong_length_is_refused() {
         let bomb = Encoder::new(1).unwrap().encode(&vec![0; 10 << 20]).unwrap().1.to_vec();
         let mut decoder = Decoder::new().unwrap();
         assert!(matches!(decoder.decode(Codec::Zstd, &bomb, 1000), Err(CodecError::Expand(_))));

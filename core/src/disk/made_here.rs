@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_is_not_made_here() {
+    fn a_copied_folder_does_not_count_as_made_here() {
         let dir = tempfile::tempdir().unwrap();
         let [folder, copy] = ["folder", "copy"].map(|name| dir.path().join(name));
         fs_err::create_dir(&folder).unwrap();

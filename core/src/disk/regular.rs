@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pipes_devices_and_long_files_are_refused_at_once() {
+    fn pipes_devices_and_long_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name| dir.path().join(name);
         rustix::fs::mknodat(

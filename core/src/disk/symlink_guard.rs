@@ -227,7 +227,7 @@ mod tests {
     use crate::disk::Disk;
 
     #[test]
-    fn nothing_is_changed_through_a_link_in_a_store() {
+    fn a_link_in_a_store_is_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         let (root, outside) = (dir.path().join("store"), dir.path().join("outside"));
         for folder in [&root.join("objects"), &root.join("logs"), &outside] {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_changed_through_a_link_in_a_cache_or_in_place_of_it() {
+    fn a_link_in_or_instead_of_a_cache_is_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         let (root, outside) = (dir.path().join("cache"), dir.path().join("outside"));
         fs_err::create_dir_all(outside.join("objects")).unwrap();
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_of_another_user_is_not_the_own_one() {
+    fn a_cache_of_another_user_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("snap");
         let deep = root.join("remotes/id");

@@ -340,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_stay_logarithmic() {
+    fn the_number_of_tables_stays_logarithmic() {
         let mut sizes: Vec<u64> = Vec::new();
         let mut rewritten = 0;
         for _ in 0..10_000 {

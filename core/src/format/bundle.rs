@@ -143,7 +143,7 @@ mod tests {
         #![proptest_config(snap_testkit::property::cases(256))]
 
         #[test]
-        fn a_head_comes_back_as_it_was(
+        fn a_bundle_head_survives_a_round_trip(
             commit in any::<u8>(),
             objects in any::<u64>(),
             raw_bytes in any::<u64>(),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flipped_bit_and_every_cut_is_noticed() {
+    fn each_flipped_bit_and_truncation_is_detected() {
         let prerequisites = vec![id(1), id(2)];
         let head = BundleHead { commit: id(9), objects: 3, raw_bytes: 4096, prerequisites };
         let bytes = head.encode();

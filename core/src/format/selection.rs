@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unread_paths_are_kept_up_to_their_limits_and_the_rest_is_flagged() {
+    fn too_many_unread_paths_set_a_flag() {
         let name = |at: usize| format!("{at:06}").into_bytes();
         let mut unread = UnreadPaths::default();
         (0..limits::UNREAD_PATHS).for_each(|at| unread.insert(&name(at)));
@@ -338,7 +338,7 @@ mod tests {
     /// Every inserted path is covered, in whatever order paths are inserted and lists
     /// are merged.
     #[test]
-    fn unread_paths_that_are_left_out_are_covered() {
+    fn dropped_unread_paths_are_covered() {
         let paths: Vec<Vec<u8>> = (0..400_usize)
             .map(|at| {
                 let mixed = at.wrapping_mul(0x9E37_79B9) % 997;
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_writers_could_encode_differently_is_refused() {
+    fn encodings_that_are_not_canonical_are_refused() {
         let rules = |pattern: &str| IgnoreOptions {
             patterns: vec![pattern.to_owned()],
             ..IgnoreOptions::default()

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_comes_back_and_says_what_it_covers() {
+    fn a_shadow_table_survives_a_round_trip() {
         let table = table();
         let bytes = table.encode().unwrap();
         assert_eq!(bytes.len(), 14 + 3 * 37 + 6 * 32 + 8);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn any_flipped_bit_or_cut_is_noticed() {
+    fn each_flipped_bit_or_truncation_is_detected() {
         let bytes = table().encode().unwrap();
         for at in 0..bytes.len() {
             let mut flipped = bytes.clone();
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn withdrawing_one_reason_leaves_the_other() {
+    fn removing_one_reason_keeps_the_other() {
         let mut table = table();
         assert!(table.remove(&pack(1), Reason::Damaged));
         assert!(!table.remove(&pack(1), Reason::Damaged));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn many_damaged_objects_stand_for_the_pack_and_dead_ones_never() {
+    fn many_damaged_but_no_dead_objects_shadow_the_pack() {
         let most = limits::SHADOW_OBJECTS;
         for (reason, whole) in [(Reason::Damaged, true), (Reason::Dead, false)] {
             let mut table = ShadowTable::default();

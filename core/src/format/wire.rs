@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn varints_come_back_and_only_in_their_shortest_form() {
+    fn only_the_shortest_form_of_a_varint_is_decoded() {
         for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX] {
             let mut w = WireWriter::new();
             w.varint(value);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn signed_varints_come_back() {
+    fn signed_varints_survive_a_round_trip() {
         for value in [0, -1, 1, i64::MIN, i64::MAX, -86_400] {
             let mut w = WireWriter::new();
             w.zigzag(value);
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_beyond_its_ceiling_is_refused_before_it_is_used() {
+    fn a_length_above_its_limit_is_refused() {
         let mut w = WireWriter::new();
         w.varint(u64::MAX);
         let bytes = w.finish();

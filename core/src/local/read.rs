@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_hashed_as_it_is_and_not_as_it_was_listed() {
+    fn a_file_is_hashed_in_its_current_state() {
         let dir = tempfile::tempdir().unwrap();
         let folder = fs_err::File::open(dir.path()).unwrap();
         let name = OsStr::new("file");
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_size_is_read_to_its_end_within_limits() {
+    fn a_file_that_reports_no_size_is_read_up_to_the_limit() {
         let file = |path: &str| {
             let stat = FileStat::of_path(path.as_ref()).unwrap();
             open_file(rustix::fs::CWD, path.as_ref(), &stat).unwrap()
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_empty_when_listed_may_have_grown_to_any_size() {
+    fn a_file_may_have_grown_since_it_was_listed() {
         let dir = tempfile::tempdir().unwrap();
         let folder = fs_err::File::open(dir.path()).unwrap();
         let name = OsStr::new("file");
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_read() {
+    fn only_regular_files_are_read() {
         let dir = tempfile::tempdir().unwrap();
         let folder = fs_err::File::open(dir.path()).unwrap();
         let name = OsStr::new("file");

@@ -261,7 +261,7 @@ mod tests {
     };
 
     #[test]
-    fn of_those_who_make_one_at_once_all_but_one_find_it() {
+    fn one_of_several_concurrent_inits_creates_the_store() {
         for round in 0..200u64 {
             let project = tempfile::tempdir().unwrap();
             let dir = project.path().join(STORE_FOLDER);
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_store_of_a_project_is_hidden_from_git() {
+    fn git_ignores_the_store_of_a_project_only() {
         let folder = tempfile::tempdir().unwrap();
         let (project, bare) = (folder.path().join(STORE_FOLDER), folder.path().join("bare"));
         for dir in [&project, &bare] {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_commit_that_waits_while_a_new_store_is_discarded_fails() {
+    fn a_commit_fails_if_the_new_store_is_discarded() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join(STORE_FOLDER);
         Repo::init(&dir, &Disk::default(), &Config::default()).unwrap();

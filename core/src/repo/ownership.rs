@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_of_an_untrusted_user_is_refused_and_so_is_a_link_to_one() {
+    fn a_store_or_link_of_an_untrusted_user_is_refused() {
         let (project, dir) = store(Sharing::Private);
         check(&dir, &me()).unwrap();
         let other = [me()[0] + 1];
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_every_user_may_replace_or_change_is_refused() {
+    fn a_store_that_all_users_may_change_is_refused() {
         let (project, dir) = store(Sharing::Private);
         mode(project.path(), 0o777);
         let above = check(&dir, &me());
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_its_group_may_change_must_have_been_made_shared() {
+    fn a_group_writable_store_must_be_marked_as_shared() {
         let (_project, dir) = store(Sharing::Group);
         check(&dir, &me()).unwrap();
         let (_project, dir) = store(Sharing::Private);

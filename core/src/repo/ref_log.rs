@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_is_found_however_long_it_is() {
+    fn a_last_line_of_any_length_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("main.log");
         assert_eq!(read_last(&file).unwrap(), None);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_back_and_a_torn_one_is_skipped() {
+    fn lines_survive_a_round_trip_and_a_torn_line_is_skipped() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("logs/refs/heads/main.log");
         assert_eq!(read(&file).unwrap(), []);

@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ref_that_would_be_a_folder_of_another_is_beside_it() {
+    fn a_ref_name_conflicts_with_the_folder_of_another_ref() {
         let [a, inner, longer] = ["a", "a/b", "ab"].map(|name| RefName::branch(name).unwrap());
         assert!(a.is_beside(&inner) && inner.is_beside(&a));
         assert!(!a.is_beside(&longer) && !a.is_beside(&a));
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_name_has_no_character_that_steers_what_is_shown() {
+    fn a_new_name_has_no_invisible_characters() {
         for c in ["\u{202e}", "\u{2066}", "\u{200b}", "\u{feff}", "\u{ad}", "\u{e0041}"] {
             for name in [c.to_owned(), format!("a{c}b"), format!("a/{c}")] {
                 // An existing ref of this name can be read.
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_people_use_are_taken() {
+    fn usual_names_are_accepted() {
         for name in ["main", "feature/x-1", "v1.2.3", "a@b", "20261101", "é", "heads", "x.log"] {
             let branch = RefName::branch(name).unwrap();
             assert_eq!(RefName::parse_full(&branch.to_string()), Some(branch));

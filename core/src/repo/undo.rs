@@ -231,15 +231,12 @@ struct RefHistory {
 /// The effect of a log line on the stacks, with the data to revert it.
 #[derive(Debug)]
 enum LineEffect {
-    /// The redo stack was cleared, and the time of the last change was replaced.
-    Change {
-        redo_stack: Vec<(Time, RefLogEntry)>,
-        changed: Option<Time>,
-    },
+    /// It cleared the redo stack and replaced the time of the last change.
+    Change { redo_stack: Vec<(Time, RefLogEntry)>, changed: Option<Time> },
+    /// It moved a change to the redo stack.
     Undo,
-    Redo {
-        undone: Time,
-    },
+    /// It moved a change, which was undone at that time, back to the undo stack.
+    Redo { undone: Time },
 }
 
 impl RefHistory {

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn many_commits_leave_tens_of_packs() {
+    fn many_commits_leave_few_packs() {
         let mut sizes: Vec<(u64, PackId)> = Vec::new();
         for n in 0..5000 {
             sizes.push(pack(2000 + n % 500, n));

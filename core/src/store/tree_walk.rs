@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_goes_on_after_a_damaged_node() {
+    fn a_walk_continues_after_a_damaged_node() {
         let mut trees = Trees::default();
         let lost = TreeId::of(b"lost");
         let leaves = [trees.leaf(&["a/", "b"], &[lost]), trees.leaf(&["d"], &[])];

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pack_that_is_gone_is_lost_whenever_packs_are_merged() {
+    fn a_missing_pack_counts_as_lost_despite_merges() {
         for merged_too in [false, true] {
             let scratch = tempfile::tempdir().unwrap();
             let early = with_small_packs(scratch.path());
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_of_packs_comes_back_and_only_whole() {
+    fn only_a_complete_list_of_packs_is_decoded() {
         let packs = (0..3).map(|n| (PackId::from_bytes([n; 32]), u64::from(n) << 40)).collect();
         for relied in [
             TrustedPacks { shadows: 7, packs },

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_encoder_takes_what_is_at_a_limit_and_refuses_what_is_past_it() {
+    fn the_encoder_accepts_values_up_to_their_limits() {
         // One attribute with a name of ten bytes. Its two length fields take 1 and 3
         // bytes.
         let most = limits::XATTR_TOTAL_BYTES + XATTR_COUNT_BYTES - 1 - (1 + 10) - 3;
@@ -187,7 +187,7 @@ mod tests {
         #![proptest_config(snap_testkit::property::cases(64))]
 
         #[test]
-        fn encoder_and_decoder_agree_about_each_entry(
+        fn the_encoder_and_the_decoder_accept_the_same_entries(
             target in near(limits::SYMLINK_BYTES),
             names in (near(limits::NAME_BYTES), near(limits::NAME_BYTES)),
             count in near(limits::XATTRS),

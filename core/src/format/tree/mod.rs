@@ -330,7 +330,7 @@ mod tests {
     use crate::base::{id::BlobId, name::EntryName};
 
     #[test]
-    fn modes_read_as_those_of_ls() {
+    fn modes_are_shown_as_by_ls() {
         for (bits, shown) in [
             (0o644, "-rw-r--r--"),
             (0o7777, "-rwsrwsrwt"),

@@ -25,7 +25,7 @@ fn store(text: &str) -> Edit<'_> {
 }
 
 #[test]
-fn the_written_default_reads_back() {
+fn the_default_settings_survive_a_round_trip() {
     let config = Config::default();
     assert_eq!(parse(&config.to_text()).unwrap(), config);
     assert_eq!(parse("version = 2").unwrap(), config);
@@ -35,7 +35,7 @@ fn the_written_default_reads_back() {
 }
 
 #[test]
-fn a_new_store_leaves_to_the_user_what_is_built_in() {
+fn a_new_store_sets_only_version_and_chunk_sizes() {
     let text = Config::default().to_text();
     let layer = layer(&text, ConfigOwner::Store);
     let said: Vec<String> = layer.values().map(|(path, _)| path.to_string()).collect();
@@ -43,7 +43,7 @@ fn a_new_store_leaves_to_the_user_what_is_built_in() {
 }
 
 #[test]
-fn every_setting_survives_being_set_where_it_stands_as_a_comment() {
+fn a_setting_replaces_its_commented_out_line() {
     let mut text = Config::default().to_text();
     let lines = text.lines().count();
     for (key, value) in [
@@ -64,7 +64,7 @@ fn every_setting_survives_being_set_where_it_stands_as_a_comment() {
 }
 
 #[test]
-fn setting_and_unsetting_leave_all_else_as_it_is() {
+fn set_and_unset_keep_the_rest_of_the_file() {
     let text = "# mine\nversion = 1 # one\n\n[commit] # c\n# who\nauthor = 'a' # me\n\
                 exclude = [\n  '*.o', # objects\n]\n\
                 [profile.home]\nlabels = { set = 'home', a = 'b' }\n";
@@ -98,7 +98,7 @@ fn setting_and_unsetting_leave_all_else_as_it_is() {
 }
 
 #[test]
-fn a_new_section_stands_behind_the_comments_of_the_one_above() {
+fn a_new_section_goes_after_the_last_comment() {
     let text = Config::default().to_text();
     let with = store(&text).set(&path("hooks.pre_commit"), "true").unwrap();
     assert_eq!(with, format!("{text}\n[hooks]\npre_commit = \"true\"\n"));
@@ -107,14 +107,14 @@ fn a_new_section_stands_behind_the_comments_of_the_one_above() {
 }
 
 #[test]
-fn text_that_only_looks_like_a_commented_setting_is_left_alone() {
+fn text_like_a_commented_out_setting_stays() {
     let text = "version = 1\n[profile.a]\nmessage = '''\n[commit]\n# author = x\n'''\n";
     let changed = store(text).set(&path("commit.author"), "ann").unwrap();
     assert!(changed.starts_with(text), "{changed}");
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_name_the_file_the_line_and_the_setting() {
     for (text, message) in [
         ("version = 1\nchunks = 3", "config.toml:2: `chunks` is not a setting"),
         ("version = 1\n[chunk]\nmin = 'x'", "config.toml:3: `chunk.min` is 'x', but must be a num"),
@@ -153,7 +153,7 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn the_users_file_has_no_version_and_gives_chunk_sizes_to_new_stores_only() {
+fn chunk_sizes_of_the_user_apply_to_new_stores_only() {
     let text = "[chunk]\nmin = 8192\naverage = 16384\nmax = 65536\n[compression]\nlevel = 9\n";
     let user =
         SettingLayers::new(layer(text, ConfigOwner::User), Layer::default(), Layer::default());
@@ -167,7 +167,7 @@ fn the_users_file_has_no_version_and_gives_chunk_sizes_to_new_stores_only() {
 }
 
 #[test]
-fn the_highest_layer_counts() {
+fn the_highest_layer_wins() {
     let key = path("commit.author");
     let says = |origin: SettingOrigin, value: &str| {
         let mut layer = Layer::default();
@@ -191,7 +191,7 @@ fn the_highest_layer_counts() {
 }
 
 #[test]
-fn plain_text_becomes_what_a_setting_wants() {
+fn plain_text_is_parsed_by_the_type_of_the_setting() {
     let of = |kind: ValueType, text: &str| kind.of_text(text).map(|value| value.to_string());
     assert_eq!(of(ValueType::Text, "Ann Lee").as_deref(), Some("\"Ann Lee\""));
     assert_eq!(of(ValueType::Text, "'Ann'").as_deref(), Some("\"Ann\""));
@@ -223,7 +223,7 @@ fn plain_text_becomes_what_a_setting_wants() {
 /// This test would take forever if the line number of each setting were counted from the start of
 /// the file.
 #[test]
-fn as_many_settings_as_a_file_can_hold_are_read() {
+fn settings_of_a_large_file_have_the_right_lines() {
     let mut text = String::from("version = 1\n");
     for number in 0..30_000 {
         text.push_str(&format!("[profile.p{number}]\npaths = ['x']\n"));
@@ -234,7 +234,7 @@ fn as_many_settings_as_a_file_can_hold_are_read() {
 }
 
 #[test]
-fn names_of_any_form_come_back() {
+fn setting_names_survive_a_round_trip() {
     for parts in [&["profile", "a.b", "labels", ""][..], &["profile", "ä\"\n", "paths"]] {
         let path = KeyPath::new(parts.iter().copied());
         assert_eq!(path.to_string().parse::<KeyPath>().unwrap(), path);
@@ -245,7 +245,7 @@ fn names_of_any_form_come_back() {
 }
 
 #[test]
-fn each_default_is_of_its_own_kind() {
+fn each_default_has_the_type_of_its_setting() {
     for key in &KEYS {
         let Some(value) = (key.default)() else { continue };
         let text = value.to_string().replace('"', "");
@@ -254,7 +254,7 @@ fn each_default_is_of_its_own_kind() {
 }
 
 #[test]
-fn an_upgrade_changes_the_version_and_nothing_else() {
+fn an_upgrade_changes_only_the_version() {
     let text = "# mine\nversion = 1 # one\n\n[commit] # c\n# who\nauthor = 'a' # me\n";
     let upgraded = store(text).upgrade().unwrap().unwrap();
     assert_eq!(upgraded, text.replace("version = 1", "version = 2"));

@@ -112,7 +112,7 @@ fn repeated_undos_go_further_back_and_redos_return() {
 }
 
 #[test]
-fn a_new_change_ends_what_can_be_redone() {
+fn a_new_change_clears_the_redo_stack() {
     let bench = Bench::new();
     let (main, other) = (branch("main"), branch("other"));
     (1..=2).for_each(|to| bench.set(&main, Some(to)));
@@ -136,7 +136,7 @@ fn a_new_change_ends_what_can_be_redone() {
 }
 
 #[test]
-fn a_name_chooses_whose_change_is_taken_back() {
+fn a_ref_name_selects_the_change_to_undo() {
     let bench = Bench::new();
     let (main, other) = (branch("main"), branch("other"));
     (1..=2).for_each(|to| bench.set(&main, Some(to)));
@@ -154,7 +154,7 @@ fn a_name_chooses_whose_change_is_taken_back() {
 }
 
 #[test]
-fn a_change_that_a_crash_prevented_is_passed_over() {
+fn undo_skips_a_change_that_a_crash_prevented() {
     for crashes in 1..3 {
         let bench = Bench::new();
         let main = branch("main");
@@ -192,7 +192,7 @@ fn an_undo_that_a_crash_prevented_can_be_done_again() {
 }
 
 #[test]
-fn a_log_with_a_gap_is_believed_as_far_as_it_goes() {
+fn undo_stops_at_a_gap_in_the_log() {
     let bench = Bench::new();
     let main = branch("main");
     (1..=4).for_each(|to| bench.set(&main, Some(to)));
@@ -210,7 +210,7 @@ fn a_log_with_a_gap_is_believed_as_far_as_it_goes() {
 }
 
 #[test]
-fn a_ref_that_was_moved_behind_the_logs_back_is_left_alone() {
+fn a_ref_that_moved_without_a_log_line_is_not_undone() {
     let bench = Bench::new();
     let main = branch("main");
     (1..=2).for_each(|to| bench.set(&main, Some(to)));
@@ -221,7 +221,7 @@ fn a_ref_that_was_moved_behind_the_logs_back_is_left_alone() {
 }
 
 #[test]
-fn a_ref_that_moved_since_the_plan_is_left_alone() {
+fn a_ref_that_moved_since_the_plan_is_not_moved() {
     let bench = Bench::new();
     let main = branch("main");
     (1..=2).for_each(|to| bench.set(&main, Some(to)));
@@ -350,7 +350,7 @@ proptest! {
 }
 
 #[test]
-fn a_ref_that_moves_while_it_is_read_does_not_count_as_damaged() {
+fn a_concurrent_move_does_not_count_as_damage() {
     let bench = Bench::new();
     let main = branch("main");
     let file = bench.dir.path().join("refs/heads/main");
