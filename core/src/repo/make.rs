@@ -81,13 +81,13 @@ impl Repo {
         let store_disk = disk.with_access(access);
         for _ in 0..RETRIES {
             if dir.join(config::FILE).exists() {
-                return Err(taken(dir));
+                return Err(exists_error(dir));
             }
             let was_there = dir.exists();
             // Files in a folder without a lock file belong to something else. With a lock file,
             // another process may be creating a store there.
             if was_there && !is_free(dir)? && !dir.join(LOCK).exists() {
-                return Err(taken(dir));
+                return Err(exists_error(dir));
             }
             disk.create_folders(folder_of(dir))?;
             store_disk.create_folders(dir)?;
@@ -95,7 +95,7 @@ impl Repo {
             let lock_disk = store_disk.in_store(dir).with_access(access);
             let Some(_lock) = lock(dir, &lock_disk)? else { continue };
             if !is_free(dir)? {
-                return Err(taken(dir));
+                return Err(exists_error(dir));
             }
             check_links(dir)?;
             let objects = dir.join("objects");
@@ -108,7 +108,7 @@ impl Repo {
             }
             return made;
         }
-        Err(taken(dir))
+        Err(exists_error(dir))
     }
 
     /// Returns true if `dir` holds an unfinished store, which creating it again completes. An empty
@@ -120,7 +120,7 @@ impl Repo {
 }
 
 /// Returns the error for a folder that holds a store or other files.
-fn taken(dir: &Path) -> RepoError {
+fn exists_error(dir: &Path) -> RepoError {
     let dir = dir.to_owned();
     if dir.join(config::FILE).exists() {
         RepoError::Exists { dir }

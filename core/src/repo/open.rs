@@ -16,7 +16,7 @@ use crate::{
             file::{self, FileError},
             layer::ConfigOwner,
         },
-        mend::says_nothing,
+        mend::has_no_settings,
         refs::{Lock, RefError, Refs},
     },
     store::{FifoSemaphore, RemoteFrames, Store, StoreError},
@@ -218,7 +218,7 @@ impl Repo {
     ///
     /// # Errors
     /// As [`Repo::open`].
-    pub fn open_as_it_is(dir: &Path) -> Result<Self, RepoError> {
+    pub fn open_read_only(dir: &Path) -> Result<Self, RepoError> {
         let config = read_config(dir)?;
         let disk = Disk::default().in_store(dir);
         let refs = Refs::new(dir, disk.clone());
@@ -357,7 +357,7 @@ pub fn read_config(dir: &Path) -> Result<Config, RepoError> {
 pub fn read_config_file(dir: &Path) -> Result<ConfigFile, RepoError> {
     let path = dir.join(config::FILE);
     let read = ConfigFile::read(&path, ConfigOwner::Store);
-    if read.as_ref().map_or(true, |file| says_nothing(file.text.as_bytes()))
+    if read.as_ref().map_or(true, |file| has_no_settings(file.text.as_bytes()))
         && Repo::has_lost_settings(dir)
     {
         return Err(RepoError::SettingsLost { dir: dir.to_owned() });

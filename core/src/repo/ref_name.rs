@@ -142,7 +142,7 @@ impl RefName {
 
     /// Returns true if the two names cannot exist together, because the file of one would have to
     /// be a folder of the other.
-    pub fn is_beside(&self, other: &Self) -> bool {
+    pub fn conflicts_with(&self, other: &Self) -> bool {
         let lies_in = |inner: &str, outer: &str| {
             inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'))
         };
@@ -264,9 +264,9 @@ mod tests {
     #[test]
     fn a_ref_name_conflicts_with_the_folder_of_another_ref() {
         let [a, inner, longer] = ["a", "a/b", "ab"].map(|name| RefName::branch(name).unwrap());
-        assert!(a.is_beside(&inner) && inner.is_beside(&a));
-        assert!(!a.is_beside(&longer) && !a.is_beside(&a));
-        assert!(!RefName::tag("a").unwrap().is_beside(&inner));
+        assert!(a.conflicts_with(&inner) && inner.conflicts_with(&a));
+        assert!(!a.conflicts_with(&longer) && !a.conflicts_with(&a));
+        assert!(!RefName::tag("a").unwrap().conflicts_with(&inner));
     }
 
     #[test]

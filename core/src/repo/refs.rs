@@ -119,7 +119,7 @@ pub enum RefError {
     HeadMoved,
     /// The file of one ref would have to be a folder of the other.
     #[error("{} `{}` conflicts with `{other}`", name.kind().noun(), name.short())]
-    Beside { name: RefName, other: String },
+    NameConflict { name: RefName, other: String },
     /// The ref does not exist.
     #[error("{} `{}` does not exist", name.kind().noun(), name.short())]
     Unknown { name: RefName },
@@ -146,9 +146,10 @@ impl RefError {
         match self {
             Self::Damaged { .. } | Self::Misnamed { .. } | Self::Lost { .. } => ErrorKind::Damaged,
             Self::Newer { .. } => ErrorKind::Unsupported,
-            Self::Exists { .. } | Self::Moved { .. } | Self::HeadMoved | Self::Beside { .. } => {
-                ErrorKind::Exists
-            }
+            Self::Exists { .. }
+            | Self::Moved { .. }
+            | Self::HeadMoved
+            | Self::NameConflict { .. } => ErrorKind::Exists,
             Self::Unknown { .. } => ErrorKind::NotFound,
             Self::Name(_) => ErrorKind::Invalid,
             Self::Locked { .. } | Self::FilesBusy { .. } => ErrorKind::Locked,
@@ -291,7 +292,7 @@ impl Refs {
     /// # Errors
     /// [`RefError::Io`].
     pub fn names(&self, kind: RefKind) -> Result<Vec<RefName>, RefError> {
-        Ok(self.names_noting(kind, &mut FolderTimes::default())?.0)
+        Ok(self.names_with_times(kind, &mut FolderTimes::default())?.0)
     }
 
     /// Returns an error for each file whose name no ref of this kind can have.
@@ -299,13 +300,13 @@ impl Refs {
     /// # Errors
     /// [`RefError::Io`].
     pub fn misnamed(&self, kind: RefKind) -> Result<Vec<RefError>, RefError> {
-        let (_, paths) = self.names_noting(kind, &mut FolderTimes::default())?;
+        let (_, paths) = self.names_with_times(kind, &mut FolderTimes::default())?;
         Ok(paths.into_iter().map(|path| RefError::Misnamed { path }).collect())
     }
 
     /// Lists the names of refs, and the files with invalid names. Adds the modification times of
     /// the folders to `times`.
-    fn names_noting(
+    fn names_with_times(
         &self,
         kind: RefKind,
         times: &mut FolderTimes,
@@ -377,7 +378,7 @@ impl Refs {
     ///
     /// # Errors
     /// [`RefError::Exists`] and [`RefError::Moved`] if it is not at `expected`, [`RefError::Lost`],
-    /// [`RefError::Beside`], [`RefError::Newer`], [`RefError::Locked`], [`RefError::Io`].
+    /// [`RefError::NameConflict`], [`RefError::Newer`], [`RefError::Locked`], [`RefError::Io`].
     pub fn update(
         &self,
         name: &RefName,
@@ -634,7 +635,7 @@ impl Refs {
             if !above.is_empty() {
                 let higher = RefName::new(name.kind(), &above)?;
                 if higher.file(&self.store).is_file() {
-                    return Err(RefError::Beside { name: name.clone(), other: above });
+                    return Err(RefError::NameConflict { name: name.clone(), other: above });
                 }
                 above.push('/');
             }
@@ -647,7 +648,7 @@ impl Refs {
                 if !is_folder {
                     let below = inside.strip_prefix(path).unwrap_or(&inside).display();
                     let other = format!("{}/{below}", name.short());
-                    return Err(RefError::Beside { name: name.clone(), other });
+                    return Err(RefError::NameConflict { name: name.clone(), other });
                 }
                 folders.push(inside);
             }

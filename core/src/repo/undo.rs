@@ -108,7 +108,7 @@ pub enum UndoError {
     Nothing { direction: Direction, pointer: Option<Pointer> },
     /// The undone change cannot be redone, because a ref has changed since.
     #[error("nothing to redo: {} has changed since the last undo", pointer.shown())]
-    Since { pointer: Pointer },
+    ChangedSince { pointer: Pointer },
     /// The last value in the log is not the current value of the ref.
     #[error("the log of {} does not record how it got its current value", pointer.shown())]
     Log { pointer: Pointer },
@@ -128,7 +128,7 @@ impl UndoError {
     /// Returns what the caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Nothing { .. } | Self::Since { .. } => ErrorKind::NotFound,
+            Self::Nothing { .. } | Self::ChangedSince { .. } => ErrorKind::NotFound,
             Self::Log { .. } => ErrorKind::Damaged,
             Self::Commit { source, .. } => source.kind(),
             Self::Ref(error) => error.kind(),
@@ -202,7 +202,7 @@ fn plan_unlocked(
     let (time, history) = first.ok_or_else(nothing)?;
     match changed {
         Some((changed, pointer)) if direction == Direction::Redo && changed > time => {
-            Err(UndoError::Since { pointer })
+            Err(UndoError::ChangedSince { pointer })
         }
         _ => history.plan(direction)?.ok_or_else(nothing),
     }

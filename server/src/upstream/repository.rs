@@ -598,7 +598,7 @@ impl UpstreamRepository {
             if ours.damage(name)? != Some(Damage::elsewhere()) {
                 tracing::warn!(%name, "a ref is damaged upstream");
                 match ours.put_damaged(name) {
-                    Err(RefError::Beside { .. }) => is_all = false,
+                    Err(RefError::NameConflict { .. }) => is_all = false,
                     put => put?,
                 }
             }
@@ -666,7 +666,7 @@ impl UpstreamRepository {
             is_first = name.kind() == RefKind::Branch
                 && !has_branches
                 && head.is_some_and(|head| head != *name);
-            if let Some(other) = others.find(|other| name.is_beside(other)) {
+            if let Some(other) = others.find(|other| name.conflicts_with(other)) {
                 return Err(HttpProblem::name_clash(name, other.short()));
             }
         }

@@ -45,9 +45,9 @@ impl Edit<'_> {
         let changed = in_place
             .or_else(|| uncomment(self.text, key, &value).filter(holds))
             .or_else(|| add(self.text, &mut document, key, &value));
-        let text = changed.ok_or_else(|| self.awkward(key))?;
+        let text = changed.ok_or_else(|| self.not_editable(key))?;
         self.reread(&text).map_err(|error| self.of_change(error))?;
-        if holds(&text) { Ok(text) } else { Err(self.awkward(key)) }
+        if holds(&text) { Ok(text) } else { Err(self.not_editable(key)) }
     }
 
     /// Returns the text of a store's file with the newest format version; `None` if it has that
@@ -64,7 +64,7 @@ impl Edit<'_> {
         }
         let mut document = self.document()?;
         let text = replace(&mut document, &key, &newest).then(|| document.to_string());
-        let text = text.ok_or_else(|| self.awkward(&key))?;
+        let text = text.ok_or_else(|| self.not_editable(&key))?;
         self.reread(&text)?;
         Ok(Some(text))
     }
@@ -92,13 +92,13 @@ impl Edit<'_> {
             _ => {
                 let mut document = self.document()?;
                 let removed = parent_of(&mut document, key).and_then(|table| table.remove(leaf));
-                removed.ok_or_else(|| self.awkward(key))?;
+                removed.ok_or_else(|| self.not_editable(key))?;
                 document.to_string()
             }
         };
         let left = self.reread(&text).map_err(|error| self.of_change(error))?;
         if left.values().any(|(path, _)| path.is_in(key)) {
-            return Err(self.awkward(key));
+            return Err(self.not_editable(key));
         }
         Ok(Some(text))
     }
@@ -153,8 +153,8 @@ impl Edit<'_> {
         }
     }
 
-    fn awkward(&self, key: &KeyPath) -> ConfigError {
-        ConfigError::Awkward { path: self.path.to_owned(), key: key.to_string() }
+    fn not_editable(&self, key: &KeyPath) -> ConfigError {
+        ConfigError::NotEditable { path: self.path.to_owned(), key: key.to_string() }
     }
 }
 

@@ -115,7 +115,7 @@ pub enum ConfigError {
     Newer { path: PathBuf, found: i64, known: u32 },
     /// The syntax around a setting does not allow an edit, for example an inline table.
     #[error("{}: `{key}` is written in a form that cannot be edited", path.display())]
-    Awkward { path: PathBuf, key: String },
+    NotEditable { path: PathBuf, key: String },
 }
 
 impl ConfigError {
@@ -123,7 +123,7 @@ impl ConfigError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             // This version cannot read it, but a later one may.
-            Self::Newer { .. } | Self::NoVersion { .. } | Self::Awkward { .. } => {
+            Self::Newer { .. } | Self::NoVersion { .. } | Self::NotEditable { .. } => {
                 ErrorKind::Unsupported
             }
             Self::Damaged { .. } => ErrorKind::Damaged,

@@ -38,7 +38,7 @@ impl Refs {
     /// or the process is killed, some of the refs may exist.
     ///
     /// # Errors
-    /// [`RefError::Exists`], [`RefError::Beside`], [`RefError::Locked`], [`RefError::Io`].
+    /// [`RefError::Exists`], [`RefError::NameConflict`], [`RefError::Locked`], [`RefError::Io`].
     pub fn create_all(
         &self,
         refs: &[(RefName, CommitId)],

@@ -76,7 +76,7 @@ fn refs_are_created_together_unless_one_exists() {
     assert_eq!(refs.log(&branch("a/d")).unwrap().len(), 1, "they are there already");
     assert!(matches!(refs.create_all(&all("2"), &CHANGE), Err(RefError::Exists { .. })));
     let beside = [(branch("new"), id("1")), (branch("c/below"), id("1"))];
-    assert!(matches!(refs.create_all(&beside, &CHANGE), Err(RefError::Beside { .. })));
+    assert!(matches!(refs.create_all(&beside, &CHANGE), Err(RefError::NameConflict { .. })));
     assert_eq!(refs.read(&branch("new")).unwrap(), None);
 }
 
