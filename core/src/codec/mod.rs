@@ -129,7 +129,7 @@ impl Decoder {
     /// Decompresses `stored` to exactly `raw_bytes` bytes.
     ///
     /// `raw_bytes` must be within [`limits::FRAME_RAW_BYTES`], which the decoder of
-    /// packs checks. Whatever the stored bytes claim, no more than `raw_bytes` is
+    /// packs checks. Even if the stored bytes claim more, no more than `raw_bytes` is
     /// allocated or written.
     ///
     /// # Errors

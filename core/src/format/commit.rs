@@ -55,7 +55,6 @@ pub struct Commit {
     /// The time of the commit, from the clock or from the user. It may be before a
     /// parent's time: only the parents define the order.
     pub time: Time,
-    /// Name of the author.
     pub author: String,
     /// Name of the machine.
     pub host: String,

@@ -28,8 +28,8 @@
 //!
 //! Sources are absolute paths, or names of streams, which do not start with `/`. Unread paths are
 //! relative to the root of the snapshot, and each includes everything below it. If *more unread* is
-//! 1, every path that sorts after the last recorded one may have been unread, too. Of the paths
-//! that sort before it, only the recorded ones were unread.
+//! 1, every path that sorts after the last recorded one may have been unread, too. All other paths
+//! were read unless they are recorded.
 
 use std::collections::BTreeSet;
 
@@ -70,7 +70,6 @@ pub struct IgnoreOptions {
 /// An entry that marks its folder: a snapshot contains nothing else of the folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FolderMarker {
-    /// The name of the entry.
     pub name: EntryName,
     /// The first bytes of the file. If empty, an entry of any kind marks the folder.
     pub header: Box<[u8]>,

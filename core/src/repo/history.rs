@@ -45,8 +45,8 @@ impl Parents {
 pub struct History<'a> {
     store: &'a Store,
     parents: Parents,
-    /// The pending commits by time. Of those with the same time, the one that was added first comes
-    /// first.
+    /// The pending commits, sorted by time and by the reverse order in which they were added. The
+    /// last one is next.
     waiting: BTreeMap<(Time, Reverse<u64>), (CommitId, Commit)>,
     visited: Option<HashSet<CommitId>>,
     /// Number of commits that were added so far.

@@ -47,7 +47,6 @@ pub type ParseDate<'a> = &'a dyn Fn(&str) -> Option<Time>;
 /// A commit, and possibly a path in it.
 #[derive(Clone, Debug)]
 pub struct Resolved {
-    /// The id of the commit.
     pub id: CommitId,
     /// The decoded commit.
     pub commit: Commit,
